@@ -142,7 +142,7 @@ sealed() {
         sed 's/libcore tests/libcore rests/' "$work/sealed/core_good.so" \
             >"$work/sealed/core_rest.so" &&
         rm "$work/sealed/core_good.so" &&
-        LIBCORE_PLUGIN_PATH=$work/sealed shows 'is not as it was sealed' \
+        LIBCORE_PLUGIN_PATH=$work/sealed shows 'does not match its seal' \
             --plugins
 }
 

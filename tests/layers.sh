@@ -35,7 +35,7 @@ traced() {
 
 failed() {
     LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
-    grep 'call 3 of kind "launch" fails, as LIBCORE_FAULT asks' "$work/out"
+    grep 'call 3 of kind "launch" fails because of LIBCORE_FAULT' "$work/out"
 }
 
 # The kernel that changes something is named.

@@ -33,6 +33,9 @@ fi
 # As somebody else would build it: what is installed is headers and a .pc.
 cp -r "$LIBCORE_SOURCE/plugins/opencl" "$work/plugin"
 rm -f "$work/plugin/opencl_kernels.h"
+# A checkout has it where it is built; a release, among the sources.
+[ -f "$work/plugin/opencl_operations.h" ] ||
+    cp "$LIBCORE_BUILD/plugins/opencl/opencl_operations.h" "$work/plugin/"
 cat >"$work/libcore.pc" <<EOF
 plugindir=$work/installed
 bindir=$LIBCORE_BUILD

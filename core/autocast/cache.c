@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Casts of weights, kept until the outermost region ends: a weight used ten
- * times is cast once, and its gradient comes back through one cast.
+/* The cast cache: casts of weights are kept until the outermost region ends, so
+ * that a weight used ten times is cast once and its gradient passes through one
+ * cast.
  *
- * A table of the thread, by the weight's address.  It holds a reference, so
- * that the address is not another tensor's meanwhile.  A cast that was not
- * recorded is of no use to a call that records, so the mode is part of what is
- * looked for; so is the weight's version.  And the stream, since nothing orders
- * another one behind the cast, and the capture under way: what that has made is
- * not there before a launch, and what was made before is not made again in
- * one. */
+ * The cache is a per-thread table keyed by the weight's address; an entry holds
+ * a reference, so that the address cannot be reused.  The rest of the key: the
+ * grad mode, since a cast that was not recorded is of no use to a call that
+ * records; the weight's version; the stream, since nothing orders other streams
+ * after the cast; and the capture, since results of a captured cast exist only
+ * after a launch and a launch does not repeat casts made before the capture. */
 
 #include "autocast/autocast.h"
 
@@ -23,7 +23,7 @@
 enum { FIRST = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
 
 typedef struct kept {
-    core_tensor *source; /* referenced; NULL: free */
+    core_tensor *source; /* referenced; NULL: the slot is free */
     core_tensor *result; /* referenced */
     uint64_t stream, capture;
     uint32_t version;
@@ -32,13 +32,13 @@ typedef struct kept {
 
 typedef struct core__autocast_casts casts;
 struct core__autocast_casts {
-    size_t size; /* a power of two, never more than half full */
+    size_t size; /* a power of two, at most half full */
     size_t count;
     kept slots[];
 };
 
-/* What a cast of source made now would be kept as; without a result. */
-static kept now(core__thread *self, core_tensor *source)
+/* The key under which a cast of source made now is kept, without a result. */
+static kept key_of(core__thread *self, core_tensor *source)
 {
     const core_stream *stream = core__stream_current_of(self, source->device);
 
@@ -52,25 +52,24 @@ static kept now(core__thread *self, core_tensor *source)
     };
 }
 
-static bool same(const kept *slot, const kept *like, core_dtype dtype)
+static bool has_key(const kept *slot, const kept *like, core_dtype dtype)
 {
     return slot->source == like->source && slot->result->dtype == dtype &&
            slot->mode == like->mode && slot->stream == like->stream &&
            slot->capture == like->capture;
 }
 
-/* The slot that has it, of whatever version, or the free one where it would
- * be. */
-static kept *find(casts *casts, const kept *like, core_dtype dtype)
+/* The slot with that key, of any version, or the free slot for it. */
+static kept *find_slot(casts *casts, const kept *like, core_dtype dtype)
 {
     size_t at = (uintptr_t)like->source / 64 * 0x9e3779b1u & (casts->size - 1);
 
-    while (casts->slots[at].source && !same(&casts->slots[at], like, dtype))
+    while (casts->slots[at].source && !has_key(&casts->slots[at], like, dtype))
         at = (at + 1) & (casts->size - 1);
     return &casts->slots[at];
 }
 
-static casts *grown(casts *old)
+static casts *grow(casts *old)
 {
     size_t size = old ? old->size * 2 : FIRST;
     casts *grown = core__alloc_zero(sizeof *grown + size * sizeof(kept));
@@ -83,26 +82,26 @@ static casts *grown(casts *old)
 
         if (!slot->source)
             continue;
-        *find(grown, slot, (core_dtype)slot->result->dtype) = *slot;
+        *find_slot(grown, slot, (core_dtype)slot->result->dtype) = *slot;
         grown->count++;
     }
     core__free(old);
     return grown;
 }
 
-/* Where there is no memory it is not kept, and that is all. */
-static void keep(core__thread *self, kept made, core_tensor *result)
+/* If memory is short, the cast is not kept. */
+static void insert(core__thread *self, kept made, core_tensor *result)
 {
     casts *casts = self->autocast_casts;
     kept *slot;
 
     if (!casts || 2 * casts->count >= casts->size) {
-        casts = grown(casts);
+        casts = grow(casts);
         if (!casts)
             return;
         self->autocast_casts = casts;
     }
-    slot = find(casts, &made, (core_dtype)result->dtype);
+    slot = find_slot(casts, &made, (core_dtype)result->dtype);
     if (slot->source) {
         core__tensor_release(slot->result);
     } else {
@@ -128,9 +127,9 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
 
     *out_tensor = NULL;
     if (keeps)
-        made = now(self, source);
+        made = key_of(self, source);
     if (keeps && self->autocast_casts) {
-        kept *slot = find(self->autocast_casts, &made, dtype);
+        kept *slot = find_slot(self->autocast_casts, &made, dtype);
 
         if (slot->source && slot->version == made.version) {
             core__tensor_retain(slot->result);
@@ -140,7 +139,7 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
     }
     CORE_TRY(core_to(source, dtype, NULL, false, false, -1, out_tensor));
     if (keeps)
-        keep(self, made, *out_tensor);
+        insert(self, made, *out_tensor);
     return CORE_OK;
 }
 

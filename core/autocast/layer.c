@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* Arguments as the operator gets them. */
+/* The arguments passed on to the operator. */
 typedef struct casting {
     core__thread *self;
     uint64_t slot; /* the bit of the backend that computes */
@@ -25,7 +25,7 @@ typedef struct casting {
     core_tensor **lists[CORE__SCHEMA_ARGUMENTS];
 } casting;
 
-/* Whether regions cast it at all. */
+/* Whether autocast casts the tensor at all. */
 static bool eligible(const casting *c, const core_tensor *tensor)
 {
     return tensor && core__dtype_is_floating((core_dtype)tensor->dtype) &&
@@ -82,7 +82,7 @@ static core_status cast_all(casting *c, core_dtype dtype)
     return CORE_OK;
 }
 
-static void give_back(casting *c)
+static void release_casts(casting *c)
 {
     for (uint32_t i = 0; i < c->nargs; i++) {
         core__tensor_release(c->made[i]);
@@ -92,8 +92,8 @@ static void give_back(casting *c)
     }
 }
 
-/* f32 if one is, else the low one. */
-static core_dtype widest(const casting *c, core_dtype low)
+/* f32 if any argument is f32, else the region's dtype. */
+static core_dtype widest_dtype(const casting *c, core_dtype low)
 {
     for (uint32_t i = 0; i < c->nargs; i++) {
         const core_value *value = &c->args[i];
@@ -110,8 +110,9 @@ static core_dtype widest(const casting *c, core_dtype low)
     return low;
 }
 
-/* To f32: by the operator itself, where it has an argument for it. */
-static core_status to_single(casting *c, const core_operator *op)
+/* Computes in f32: through the operator's dtype argument if it has one, else by
+ * casting. */
+static core_status to_f32(casting *c, const core_operator *op)
 {
     uint32_t position = op->data->dtype;
 
@@ -130,9 +131,9 @@ static core_status apply(casting *c, const core_operator *op, uint32_t rule,
     case CORE_AUTOCAST_LOWER:
         return cast_all(c, low);
     case CORE_AUTOCAST_FP32:
-        return to_single(c, op);
+        return to_f32(c, op);
     case CORE_AUTOCAST_PROMOTE:
-        return cast_all(c, widest(c, low));
+        return cast_all(c, widest_dtype(c, low));
     default:
         return CORE_OK;
     }
@@ -166,6 +167,6 @@ core_status core__autocast_layer(core_call *call, const core_value *args,
         status =
             core__redispatch(call->op, below, c.args, nargs, results, nresults);
     self->excluded = excluded;
-    give_back(&c);
+    release_casts(&c);
     return status;
 }

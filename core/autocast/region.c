@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Regions of a thread, innermost first.  Each remembers what held outside of
- * it, so that ending one ends all inside. */
+/* The autocast regions of a thread, innermost first.  Each stores the enclosing
+ * state, so that ending one also ends those inside it. */
 
 #include "autocast/autocast.h"
 
@@ -21,7 +21,8 @@ struct core__autocast_region {
     bool cached_before;
 };
 
-/* Of all threads, so that one's number means nothing in another. */
+/* Unique across threads, so that a number of one thread is invalid in
+ * another. */
 static _Atomic uint64_t numbers;
 
 static void update_key(core__thread *self)
@@ -44,10 +45,10 @@ static core_status check(const core_device *device, core_dtype dtype,
                            "core_autocast_begin: unknown flags 0x%x", flags);
     if (flags & CORE_AUTOCAST_OFF || dtype == CORE_BF16 || dtype == CORE_F16)
         return CORE_OK;
-    return core__error(CORE_ERROR_DTYPE,
-                       "core_autocast_begin on \"%s\": regions cast to bf16 or "
-                       "f16, not to %s",
-                       device->name, core__dtype_name(dtype));
+    return core__error(
+        CORE_ERROR_DTYPE,
+        "core_autocast_begin on \"%s\": dtype is %s; it must be bf16 or f16",
+        device->name, core__dtype_name(dtype));
 }
 
 core_status core_autocast_begin(core_device *device, core_dtype dtype,
@@ -99,10 +100,11 @@ core_status core_autocast_end(uint64_t number)
     while (at && at->number != number)
         at = at->outer;
     if (!at)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_autocast_end: %llu is no open region of this "
-                           "thread; it ended before, or began in another one",
-                           (unsigned long long)number);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_autocast_end: %llu is not an open region of this thread; it "
+            "has ended or began in another thread",
+            (unsigned long long)number);
     while (!last) {
         last = self->autocast_regions->number == number;
         pop(self);

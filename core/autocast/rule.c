@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Rules of a program's own: registrations under the key of autocast, of the
- * same layer that serves the rules of ops.yaml. */
+/* Rules registered by programs: registrations of the autocast layer under the
+ * autocast key, the same layer that applies the rules of ops.yaml. */
 
 #include "autocast/autocast.h"
 #include "dispatch/dispatch.h"
@@ -25,15 +25,16 @@ core_status core_autocast_register(const char *operator_name,
     CORE__NOT_NULL(operator_name);
     if ((uint32_t)rule >= sizeof rules / sizeof *rules)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_autocast_register: %u is no rule; there are "
-                           "none, lower, fp32 and promote",
+                           "core_autocast_register: rule is %u; it must be "
+                           "CORE_AUTOCAST_NONE, _LOWER, _FP32 or _PROMOTE",
                            (unsigned)rule);
     CORE_TRY(core_op_find(operator_name, &op));
     if (core__operator_changes(op, op->nargs))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_autocast_register: %s changes an argument, "
-                           "and of a cast the change would be lost",
-                           operator_name);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_autocast_register: %s changes an argument in place, which "
+            "would be lost if the argument were cast",
+            operator_name);
     return core_function_register(
         operator_name, CORE_KEY_AUTOCAST, NULL, core__autocast_layer,
         (void *)(uintptr_t)&rules[rule], out_registration);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient scaler.  The scale is the host's, since a step waits for the
- * verdict anyway.  What is known of an optimizer since the last update is a
- * record: how far it came, and a verdict per device. */
+/* The gradient scaler.  The scale is kept on the host, as a step waits for the
+ * overflow check anyway.  For each optimizer used since the last update there
+ * is a record of its stage and of the check on each device. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -18,7 +18,7 @@
 
 enum { DEVICES = 16 };
 
-/* Its reciprocal is the smallest normal number of f32. */
+/* Its reciprocal is the smallest normal f32. */
 static const double MAX_SCALE = 1 / (double)FLT_MIN;
 
 typedef enum stage { UNSCALED, STEPPED, BROKEN } stage;
@@ -43,31 +43,33 @@ struct core_grad_scaler {
 static core_status check_state(const core_grad_scaler_state *state)
 {
     if (state->struct_size < sizeof *state)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_grad_scaler_state: struct_size is %u, not %zu",
-                           state->struct_size, sizeof *state);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_grad_scaler_state: struct_size is %u; it must be %zu",
+            state->struct_size, sizeof *state);
     if (state->flags & ~(uint32_t)CORE_GRAD_SCALER_OFF)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "gradient scaler: unknown flags 0x%x", state->flags);
     if (!(state->scale >= FLT_MIN && state->scale <= MAX_SCALE))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: the scale must be between %g and "
-                           "%g, so that f32 has it and its reciprocal; it is "
-                           "%g",
-                           (double)FLT_MIN, MAX_SCALE, state->scale);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "gradient scaler: scale is %g; it must be between %g and %g, so "
+            "that f32 can represent it and its reciprocal",
+            state->scale, (double)FLT_MIN, MAX_SCALE);
     if (!(state->growth_factor > 1) || !isfinite(state->growth_factor))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: growth_factor must be finite and "
-                           "above 1; it is %g",
+                           "gradient scaler: growth_factor is %g; it must be "
+                           "finite and above 1",
                            state->growth_factor);
     if (!(state->backoff_factor > 0 && state->backoff_factor < 1))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: backoff_factor must be between 0 "
-                           "and 1; it is %g",
-                           state->backoff_factor);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "gradient scaler: backoff_factor is %g; it must be between 0 and 1",
+            state->backoff_factor);
     if (state->growth_interval == 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: growth_interval must be above 0");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "gradient scaler: growth_interval is 0; it must be above 0");
     return CORE_OK;
 }
 
@@ -135,9 +137,10 @@ core_status core_grad_scaler_get_state(const core_grad_scaler *scaler,
     CORE__NOT_NULL(scaler);
     CORE__NOT_NULL(out_state);
     if (out_state->struct_size < sizeof *out_state)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_grad_scaler_state: struct_size is %u, not %zu",
-                           out_state->struct_size, sizeof *out_state);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_grad_scaler_state: struct_size is %u; it must be %zu",
+            out_state->struct_size, sizeof *out_state);
     *out_state = scaler->state;
     return CORE_OK;
 }
@@ -146,9 +149,10 @@ static core_status refuse_midway(const core_grad_scaler *scaler)
 {
     if (!scaler->records)
         return CORE_OK;
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "gradient scaler: grads are unscaled and the update is "
-                       "still to come; it cannot be changed between the two");
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "gradient scaler: gradients were unscaled and core_grad_scaler_update "
+        "was not called since; the state cannot be set between the two");
 }
 
 core_status core_grad_scaler_set_state(core_grad_scaler *scaler,
@@ -191,7 +195,7 @@ core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
                                        core_tensor_dtype(loss) != CORE_BF16))
         return core_mul_scalar(loss, core_float(scaler->state.scale),
                                out_scaled);
-    /* As by a scale that is a tensor of f32: 3 * 65536 is more than f16 has. */
+    /* Multiplies in f32, as by an f32 scale tensor: 3 * 65536 exceeds f16. */
     CORE_TRY(core_to(loss, CORE_F32, NULL, false, false, -1, &wide));
     status = core_mul_scalar(wide, core_float(scaler->state.scale), out_scaled);
     core_tensor_release(wide);
@@ -200,10 +204,10 @@ core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
 
 /* ------------------------------------------------------------- unscaling -- */
 
-/* Grads of an optimizer, by device. */
+/* The gradients of an optimizer on one device. */
 typedef struct group {
     core_device *device;
-    core_dtype dtype; /* that their largest magnitudes are told in */
+    core_dtype dtype; /* the dtype of `largest` */
     size_t count;
     core_tensor **largest; /* 0-dim each */
 } group;
@@ -227,8 +231,8 @@ static core_status find_group(grads *grads, core_tensor *grad, group **out)
         }
     if (grads->ngroups == DEVICES)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "gradient scaler: the grads of an optimizer lie on "
-                           "more than %d devices",
+                           "gradient scaler: the gradients of an optimizer are "
+                           "on more than %d devices",
                            DEVICES);
     *out = &grads->groups[grads->ngroups++];
     (*out)->device = device;
@@ -241,11 +245,11 @@ static core_status add_grad(grads *grads, core_tensor *grad, size_t room)
     group *group;
 
     if (core_tensor_dtype(grad) == CORE_F16)
-        return core__error(CORE_ERROR_DTYPE,
-                           "gradient scaler: grad %zu is f16, and what is "
-                           "small would be lost in unscaling; keep the "
-                           "parameters in f32",
-                           grads->count);
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "gradient scaler: gradient %zu is f16, in which unscaling would "
+            "lose small values; keep the parameters in f32",
+            grads->count);
     CORE_TRY(find_group(grads, grad, &group));
     if (!group->largest) {
         group->largest = core__alloc_zero(room * sizeof(core_tensor *));
@@ -275,7 +279,7 @@ static core_status collect(const core_optimizer *optimizer, grads *grads)
     if (grads->count == 0)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "gradient scaler: no parameter of the optimizer has "
-                           "a grad; run backward first");
+                           "a gradient; run backward first");
     return CORE_OK;
 }
 
@@ -289,8 +293,8 @@ static void release(grads *grads)
     core__free(grads->tensors);
 }
 
-/* Unscales the largest magnitude of a grad, in the grad's dtype: what is told
- * finite in a wider one may not be so there. */
+/* Unscales the largest magnitude in the gradient's own dtype: a value that is
+ * finite in a wider dtype may overflow there. */
 static core_status unscale_largest(const core_tensor *grad, double inverse,
                                    core_tensor **largest)
 {
@@ -312,9 +316,9 @@ static core_status unscale_largest(const core_tensor *grad, double inverse,
     return status;
 }
 
-/* The largest magnitude is finite if all are, and NaN if one is.  A scale below
- * 1 makes grads larger, and finite ones perhaps infinite. */
-static core_status look_at(grads *grads, double inverse)
+/* The largest magnitude is finite if all elements are, and NaN if any is.  A
+ * scale below 1 enlarges gradients, so that finite ones may overflow. */
+static core_status find_largest(grads *grads, double inverse)
 {
     for (size_t i = 0; i < grads->count; i++) {
         core_tensor *grad = grads->tensors[i];
@@ -360,7 +364,7 @@ static core_status judge_all(const grads *grads, record *record)
     return CORE_OK;
 }
 
-/* Up to the first change everything can fail and nothing has happened. */
+/* Everything that can fail comes before the first change. */
 static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
                            record **out_record)
 {
@@ -374,7 +378,7 @@ static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
     record->optimizer = optimizer;
     status = collect(optimizer, &grads);
     if (status == CORE_OK)
-        status = look_at(&grads, inverse);
+        status = find_largest(&grads, inverse);
     if (status == CORE_OK)
         status = judge_all(&grads, record);
     if (status != CORE_OK)
@@ -415,14 +419,15 @@ static record *find(const core_grad_scaler *scaler,
 
 static core_status refuse(const record *record, const char *what)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "gradient scaler: %s for an optimizer %s since the last "
-                       "update",
-                       what,
-                       record->stage == UNSCALED  ? "that was unscaled"
-                       : record->stage == STEPPED ? "that was stepped"
-                                                  : "whose unscaling failed "
-                                                    "half way");
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "core_grad_scaler_%s: the optimizer %s since the last update; call "
+        "core_grad_scaler_update first",
+        what,
+        record->stage == UNSCALED ? "was already unscaled"
+        : record->stage == STEPPED
+            ? "was already stepped"
+            : "was only partly unscaled (an earlier call failed)");
 }
 
 core_status core_grad_scaler_unscale(core_grad_scaler *scaler,
@@ -442,7 +447,7 @@ core_status core_grad_scaler_unscale(core_grad_scaler *scaler,
 
 /* ------------------------------------------------------ stepping, update -- */
 
-/* Waits for the devices, once. */
+/* Waits once for each device. */
 static core_status read_verdict(record *record)
 {
     bool all = true;
@@ -498,9 +503,11 @@ core_status core_grad_scaler_update(core_grad_scaler *scaler)
     if (state->flags & CORE_GRAD_SCALER_OFF)
         return CORE_OK;
     if (!scaler->records)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "gradient scaler: an update, and no optimizer was "
-                           "unscaled or stepped since the last one");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "gradient scaler: no optimizer was unscaled or stepped since the "
+            "last update; call core_grad_scaler_unscale or "
+            "core_grad_scaler_step first");
     for (record *at = scaler->records; at; at = at->next) {
         if (at->stage != BROKEN)
             CORE_TRY(read_verdict(at));
@@ -508,7 +515,8 @@ core_status core_grad_scaler_update(core_grad_scaler *scaler)
     }
     if (!finite) {
         state->scale *= state->backoff_factor;
-        if (!(state->scale >= FLT_MIN)) /* never 0: there is no way back */
+        if (!(state->scale >= FLT_MIN)) /* never 0, from which it could not grow
+                                         * again */
             state->scale = FLT_MIN;
         state->growth_tracker = 0;
     } else if (++state->growth_tracker >= state->growth_interval) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* thread_end.h: what a thread that ends leaves of autocast. */
+/* thread_end.h: frees a thread's autocast state when the thread ends. */
 
 #ifndef CORE_AUTOCAST_THREAD_END_H
 #define CORE_AUTOCAST_THREAD_END_H

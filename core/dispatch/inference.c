@@ -56,8 +56,8 @@ core_status core__dim_wrap(const core_operator *op, int64_t dim, uint32_t ndim,
     *out_dim = 0;
     if (dim < -limit || dim >= limit)
         return core__op_error(CORE_ERROR_INDEX, op,
-                              "dimension %lld is out of range: a tensor with "
-                              "%u dimensions takes %lld to %lld",
+                              "dimension %lld is out of range; a tensor with "
+                              "%u dimensions accepts %lld to %lld",
                               (long long)dim, ndim, (long long)-limit,
                               (long long)limit - 1);
     *out_dim = (uint32_t)(dim < 0 ? dim + limit : dim);
@@ -75,10 +75,11 @@ core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
     *out_numel = 0;
     for (uint32_t i = 0; i < ndim; i++)
         if (sizes[i] < 0 || __builtin_mul_overflow(numel, sizes[i], &numel))
-            return core__error(CORE_ERROR_SHAPE, "sizes %s: %s",
-                               core__sizes_text(ndim, sizes, text, sizeof text),
-                               sizes[i] < 0 ? "one is negative"
-                                            : "too many elements");
+            return core__error(
+                CORE_ERROR_SHAPE, "sizes %s %s",
+                core__sizes_text(ndim, sizes, text, sizeof text),
+                sizes[i] < 0 ? "contain a negative number"
+                             : "have more elements than can be addressed");
     *out_numel = numel;
     return CORE_OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* inference.h: shapes and dtypes of an operator's results, and the checks and
- * error messages of calls that every family of operators shares.
+/* inference.h: shapes and dtypes of an operator's results, and checks and
+ * error messages shared by all families of operators.
  *
- * Inference functions themselves are in core/ops (ops/infer.h). */
+ * The inference functions are in core/ops (ops/infer.h). */
 
 #ifndef CORE_DISPATCH_INFERENCE_H
 #define CORE_DISPATCH_INFERENCE_H
@@ -16,10 +16,10 @@ enum { CORE__RESULTS_MAX = 4 };
 
 typedef struct core__result_spec {
     core_dtype dtype; /* CORE_DTYPE_NONE: there is no such result (a gradient
-                         that output_mask leaves out) */
+                       * that output_mask leaves out) */
     uint32_t ndim;
     int64_t sizes[CORE_MAX_NDIM];
-    bool has_strides; /* else row-major */
+    bool has_strides; /* otherwise row-major */
     int64_t strides[CORE_MAX_NDIM];
 } core__result_spec;
 
@@ -27,13 +27,14 @@ struct core__inference {
     core_operator *op;
     const core_value *args;
     uint32_t nargs;
-    /* Set before the function runs: the common device of the tensors, or the
-     * factory's device argument.  All tensors are on it, but for 0-dim ones on
+    /* Set before the function runs: the common device of the tensors, or a
+     * factory's device argument.  All tensors are on it except 0-dim ones on
      * the host. */
     core_device *device;
     core__result_spec results[CORE__RESULTS_MAX];
-    /* Of random operators, set before the function runs: as many as the largest
-     * tensor has.  The function may know better; 0: none are drawn. */
+    /* For random operators, set before the function runs: the number of
+     * elements of the largest tensor.  The function may correct it; 0: no
+     * random numbers are drawn. */
     uint64_t draws;
 };
 
@@ -60,7 +61,7 @@ static inline core_dtype core__dtype_of(const core_value *value)
                                           : CORE_DTYPE_NONE;
 }
 
-/* Helpers for inference functions.  Tensor arguments: NULL when absent. */
+/* Helpers for inference functions.  Tensor arguments are NULL if absent. */
 core_tensor *core__arg_tensor(const core_value *args, uint32_t position);
 int64_t core__arg_int(const core_value *args, uint32_t position,
                       int64_t absent);
@@ -69,41 +70,41 @@ double core__arg_float(const core_value *args, uint32_t position,
 bool core__arg_bool(const core_value *args, uint32_t position, bool absent);
 core_dtype core__arg_dtype(const core_value *args, uint32_t position,
                            core_dtype absent);
-/* -ndim … ndim-1 (0-dim tensors accept -1 and 0) to 0 …; INDEX error names
- * the operator. */
+/* Converts -ndim … ndim-1 (0-dim tensors accept -1 and 0) to 0 …; otherwise
+ * returns INDEX. */
 core_status core__dim_wrap(const core_operator *op, int64_t dim, uint32_t ndim,
                            uint32_t *out_dim);
-/* Product of sizes, SHAPE error on overflow or a negative size. */
+/* The product of sizes; returns SHAPE on overflow or a negative size. */
 core_status core__sizes_numel(uint32_t ndim, const int64_t *sizes,
                               int64_t *out_numel);
 core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
                                   const int64_t *a, uint32_t ndim_b,
                                   const int64_t *b, uint32_t *out_ndim,
                                   int64_t *out_sizes);
-/* "[2, 3]" into text, for messages; returns text. */
+/* Writes "[2, 3]" into text, for messages; returns text. */
 const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
                              size_t size);
-/* "operator: a has sizes [2, 3], b [4, 5]: what is wrong" */
+/* "operator: a has sizes [2, 3], b [4, 5]: reason" */
 core_status core__op_shapes(const core_operator *op, const char *name_a,
                             const core_tensor *a, const char *name_b,
                             const core_tensor *b, const char *format, ...)
     __attribute__((format(printf, 6, 7), cold));
-/* After a failure within an operator that is made of others: its message gets
- * "operator: " before it, if it does not begin with the operator. */
+/* After a failure inside a composite: puts "operator: " before the message
+ * unless it begins with the operator. */
 void core__op_named(const core_operator *op) __attribute__((cold));
-/* After a failure that names no tensor among the arguments: says what each
- * is. */
+/* After a failure whose message does not name a tensor: appends dtype and sizes
+ * of each tensor argument. */
 void core__op_arguments(const core_operator *op, core_status status,
                         const core_value *args, uint32_t nargs)
     __attribute__((cold));
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype);
 core_status core__op_format_check(const core_operator *op, int64_t format);
-/* After OUT_OF_MEMORY: the message gets the operator and the device before it,
- * if it does not begin with the operator. */
+/* After OUT_OF_MEMORY: puts operator and device before the message unless it
+ * begins with the operator. */
 void core__op_no_memory(const core_operator *op, const core_device *device)
     __attribute__((cold));
 
-/* After memory was asked for: returns status. */
+/* After an allocation: returns status. */
 static inline core_status core__op_allocated(const core_operator *op,
                                              const core_device *device,
                                              core_status status)
@@ -112,24 +113,24 @@ static inline core_status core__op_allocated(const core_operator *op,
         core__op_no_memory(op, device);
     return status;
 }
-/* "operator: what is wrong": prefix of every message here. */
+/* "operator: message", the form of every message here. */
 core_status core__op_error(core_status code, const core_operator *op,
                            const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* INVALID_ARGUMENT for an integer dtype that cannot hold a number that is to
- * be stored in it.  Fractions are cut off, and negative integers wrap in u8
- * down to -255, as -1 is a way to write all bits. */
+/* Returns INVALID_ARGUMENT if an integer dtype cannot hold a number.  Fractions
+ * are truncated, and negative integers wrap in u8 down to -255, since -1 is a
+ * way to write all bits. */
 core_status core__number_fits(const core_operator *op, const char *name,
                               const core_scalar *number, core_dtype dtype);
 
-/* INVALID_ARGUMENT for a fraction that integers are to be multiplied by, and
- * for any floating number where the result is bool. */
+/* Returns INVALID_ARGUMENT for a fraction by which integers are multiplied, and
+ * for any floating number if the result is bool. */
 core_status core__number_whole(const core_operator *op, const char *name,
                                const core_scalar *number, core_dtype dtype);
 
-/* What an element-wise operator's line in ops.yaml has checked of its numbers,
- * before anything is changed. */
+/* The checks that an element-wise operator's entry in ops.yaml requests for its
+ * numbers, before anything is changed. */
 core_status core__numbers_check(const core_operator *op, const core_value *args,
                                 uint32_t nargs, core_device *device,
                                 core_dtype result, core_dtype compute);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Whether a number among the arguments can be stored or multiplied as the
- * operator needs it. */
+/* Checks that number arguments can be stored or multiplied as the operator
+ * requires. */
 
 #include "dispatch/inference.h"
 
@@ -22,23 +22,23 @@ core_status core__number_fits(const core_operator *op, const char *name,
     if (number->tag == CORE_VALUE_FLOAT) {
         double value = trunc(number->u.f);
 
-        /* Powers of two are doubles, and the most i64 is none. */
+        /* Powers of two are exact in f64; the largest i64 is not. */
         if (value >= (double)least &&
             value < ldexp(1, (int)bits - (is_signed ? 1 : 0)))
             return CORE_OK;
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "%s is %.17g, which %s cannot hold: it goes from "
-                              "%lld to %lld",
-                              name, number->u.f, core__dtype_name(dtype),
-                              (long long)least, (long long)most);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "%s is %.17g, which %s cannot hold; its range is %lld to %lld",
+            name, number->u.f, core__dtype_name(dtype), (long long)least,
+            (long long)most);
     }
     if (number->u.i <= most && number->u.i >= (is_signed ? least : -most))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "%s is %lld, which %s cannot hold: it goes from %lld "
-                          "to %lld",
-                          name, (long long)number->u.i, core__dtype_name(dtype),
-                          (long long)least, (long long)most);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "%s is %lld, which %s cannot hold; its range is %lld to %lld", name,
+        (long long)number->u.i, core__dtype_name(dtype), (long long)least,
+        (long long)most);
 }
 
 core_status core__number_whole(const core_operator *op, const char *name,
@@ -50,7 +50,7 @@ core_status core__number_whole(const core_operator *op, const char *name,
         return core__number_fits(op, name, number, dtype);
     return core__op_error(
         CORE_ERROR_INVALID_ARGUMENT, op,
-        "%s is %g, but the result is %s: a whole number is wanted", name,
+        "%s is %g; it must be a whole number, as the result is %s", name,
         number->u.f, core__dtype_name(dtype));
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Tables of DLPack dtypes and devices. */
+
 #include "dlpack/dlpack.h"
 
 #include "base/error.h"
@@ -34,17 +36,16 @@ core_status core__dlpack_dtype(core_dlpack_dtype dtype, core_dtype *out_dtype)
 {
     *out_dtype = CORE_DTYPE_NONE;
     if (dtype.lanes != 1)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "DLPack: elements of %u lanes; libcore has those of "
-                           "one",
-                           dtype.lanes);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "DLPack: an element has %u lanes; libcore supports 1", dtype.lanes);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].code == dtype.code && dtypes[i].bits == dtype.bits)
             *out_dtype = dtypes[i].dtype;
     if (*out_dtype == CORE_DTYPE_NONE)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "DLPack: libcore has no elements of code %u with "
-                           "%u bits",
+                           "DLPack: the dtype has code %u and %u bits, which "
+                           "libcore does not support",
                            dtype.code, dtype.bits);
     return CORE_OK;
 }
@@ -61,8 +62,7 @@ core_dlpack_dtype core__dlpack_from_dtype(core_dtype dtype)
 
 /* ------------------------------------------------------------- devices -- */
 
-/* The first line of a number is what import takes; of a name, what export
- * gives. */
+/* Import uses the first entry with a number, export the first with a type. */
 static const struct {
     int32_t number;
     const char *type;
@@ -95,7 +95,7 @@ static bool is_pinned(int32_t type)
     return type == CORE_DLPACK_CUDA_HOST || type == CORE_DLPACK_ROCM_HOST;
 }
 
-/* Whether memory that is described so can be the device's. */
+/* Whether memory described this way can belong to the device. */
 static bool fits(core_dlpack_device described, const core_device *device)
 {
     const char *type = device->backend->type;
@@ -121,26 +121,28 @@ core_status core__dlpack_device(core_dlpack_device described,
         return CORE_OK;
     *out_device = NULL;
     if (wanted)
-        return core__error(CORE_ERROR_DEVICE,
-                           "DLPack: memory of device %d:%d is not that of %s",
-                           described.type, described.index, wanted->name);
+        return core__error(
+            CORE_ERROR_DEVICE,
+            "DLPack: the memory is on DLPack device %d:%d, which is not \"%s\"",
+            described.type, described.index, wanted->name);
     if (described.type == CORE_DLPACK_EXTENSION)
         return core__error(CORE_ERROR_DEVICE,
-                           "DLPack: memory of an extension device: say which "
-                           "device of libcore that is");
+                           "DLPack: the memory is on an extension device; the "
+                           "caller must pass the libcore device it belongs to");
     for (size_t i = 0; i < DEVICES && !type; i++)
         if (devices[i].number == described.type)
             type = devices[i].type;
     if (!type)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "DLPack: libcore knows no devices of number %d",
+                           "DLPack: device type %d is not supported",
                            described.type);
     if (is_pinned(described.type))
         described.index = 0;
     if (described.index < 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: there is no device %s:%d", type,
-                           described.index);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "DLPack: the device is \"%s:%d\"; its index must be 0 or more",
+            type, described.index);
     snprintf(name, sizeof name, described.index ? "%s:%d" : "%s", type,
              described.index);
     return core_device_find(name, out_device);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Export of tensors to DLPack. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/device.h"
@@ -12,7 +14,7 @@
 
 #include <string.h>
 
-/* What a consumer holds: the description and what it points to. */
+/* What a consumer owns: the DLPack struct and everything it points to. */
 typedef struct exported {
     union {
         core_dlpack_managed versioned;
@@ -46,17 +48,18 @@ static core_status check(const core_tensor *tensor, uint64_t flags)
 
     if (flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: there are no flags 0x%llx to export with",
+                           "DLPack: unknown export flags 0x%llx",
                            (unsigned long long)(flags & ~known));
     if (core__tensor_requires_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "DLPack: a tensor that requires grad is not "
-                           "exported, as changes elsewhere would not be seen; "
-                           "export what detach gives");
+                           "DLPack: the tensor requires grad and cannot be "
+                           "exported, as changes made elsewhere would not be "
+                           "recorded; export the result of detach");
     if (core__tensor_is_meta(tensor))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "DLPack: a tensor on \"%s\" has no memory to share",
-                           tensor->device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "DLPack: the tensor is on \"%s\" and has no memory to share",
+            tensor->device->name);
     return CORE_OK;
 }
 
@@ -69,8 +72,8 @@ static core_status copy_of(core_tensor *tensor, core_tensor **out_copy)
     return status;
 }
 
-/* Where a device is flat, data is the address of the first element: not every
- * consumer looks at byte_offset. */
+/* On devices with flat addresses, data is the address of the first element,
+ * since not every consumer applies byte_offset. */
 static void describe(exported *self, core_dlpack_tensor *out)
 {
     const core_tensor *tensor = self->tensor;
@@ -97,7 +100,7 @@ static void describe(exported *self, core_dlpack_tensor *out)
     }
 }
 
-/* All but the description. */
+/* Fills everything but the DLPack struct. */
 static core_status begin(core_tensor *tensor, uint64_t flags, int64_t stream,
                          exported **out_self)
 {
@@ -160,9 +163,10 @@ core_status core_dlpack_export_unversioned(
     CORE__NOT_NULL(tensor);
     if ((flags & CORE_DLPACK_READ_ONLY) ||
         (core_tensor_is_read_only(tensor) && !(flags & CORE_DLPACK_COPIED)))
-        return core__error(CORE_ERROR_REFUSED,
-                           "DLPack: the layout of before version 1 cannot say "
-                           "that a tensor is read-only");
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "DLPack: the tensor is read-only, which the unversioned struct "
+            "cannot express; export the versioned one");
     CORE_TRY(begin(tensor, flags, stream, &self));
     self->managed.unversioned = (core_dlpack_unversioned){
         .manager_ctx = self,

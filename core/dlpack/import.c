@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Import of tensors from DLPack. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/device.h"
@@ -12,14 +14,14 @@
 
 #include <string.h>
 
-/* What came in, and how it is given back. */
+/* An imported DLPack tensor and how to return it. */
 typedef struct imported {
     void *managed;
     bool versioned;
     core_device *device;
 } imported;
 
-static void give_back(void *managed, bool versioned)
+static void return_to_producer(void *managed, bool versioned)
 {
     core_dlpack_managed *newer = managed;
     core_dlpack_unversioned *older = managed;
@@ -30,8 +32,9 @@ static void give_back(void *managed, bool versioned)
         older->deleter(older);
 }
 
-/* When the last tensor on it is gone.  The deleter knows nothing of libcore's
- * streams: the device must have done its work. */
+/* Called when the last tensor that uses the memory is released.  The deleter
+ * knows nothing about libcore's streams, so the device must have finished its
+ * work. */
 static void release(void *context, void *data)
 {
     imported *self = context;
@@ -39,7 +42,7 @@ static void release(void *context, void *data)
     (void)data;
     if (!self->device->synchronous)
         (void)core_device_synchronize(self->device);
-    give_back(self->managed, self->versioned);
+    return_to_producer(self->managed, self->versioned);
     core__free(self);
 }
 
@@ -49,36 +52,38 @@ typedef struct layout {
     core_dtype dtype;
     uint32_t ndim;
     int64_t numel;
-    uint64_t bytes; /* from the first element's to behind the last one's */
+    uint64_t bytes; /* from the first element to the end of the last */
     int64_t sizes[CORE_MAX_NDIM];
     int64_t strides[CORE_MAX_NDIM];
 } layout;
 
 static core_status too_large(void)
 {
-    return core__error(CORE_ERROR_SHAPE,
-                       "DLPack: a tensor of these sizes and strides has more "
-                       "bytes than can be addressed");
+    return core__error(
+        CORE_ERROR_SHAPE,
+        "DLPack: the sizes and strides need more bytes than can be addressed");
 }
 
-static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
+static core_status read_sizes(const core_dlpack_tensor *from, layout *to)
 {
     if (from->ndim < 0 || from->ndim > CORE_MAX_NDIM)
-        return core__error(CORE_ERROR_SHAPE,
-                           "DLPack: %d dimensions; a tensor has 0 to %d",
-                           from->ndim, CORE_MAX_NDIM);
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "DLPack: the tensor has %d dimensions; it must have 0 to %d",
+            from->ndim, CORE_MAX_NDIM);
     if (from->ndim > 0 && !from->shape)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: a tensor of %d dimensions has no shape",
-                           from->ndim);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "DLPack: shape is NULL, but the tensor has %d dimensions",
+            from->ndim);
     to->ndim = (uint32_t)from->ndim;
     to->numel = 1;
     for (uint32_t i = 0; i < to->ndim; i++) {
         to->sizes[i] = from->shape[i];
         if (to->sizes[i] < 0)
             return core__error(CORE_ERROR_SHAPE,
-                               "DLPack: the size of dimension %u is %lld; "
-                               "sizes are not negative",
+                               "DLPack: the size of dimension %u is %lld; it "
+                               "must be 0 or more",
                                i, (long long)to->sizes[i]);
         if (to->sizes[i] == 0)
             to->numel = 0;
@@ -89,8 +94,8 @@ static core_status take_sizes(const core_dlpack_tensor *from, layout *to)
     return CORE_OK;
 }
 
-/* Row-major strides, where there are none and where they do not count. */
-static core_status take_strides(const core_dlpack_tensor *from, layout *to)
+/* Row-major strides where none are given, and in dimensions of size 1. */
+static core_status read_strides(const core_dlpack_tensor *from, layout *to)
 {
     int64_t stride = 1;
 
@@ -101,7 +106,7 @@ static core_status take_strides(const core_dlpack_tensor *from, layout *to)
         if (to->strides[i] < 0)
             return core__error(CORE_ERROR_UNSUPPORTED,
                                "DLPack: the stride of dimension %u is %lld; "
-                               "libcore has no negative ones",
+                               "negative strides are not supported",
                                i, (long long)to->strides[i]);
         if (__builtin_mul_overflow(stride, to->sizes[i] > 1 ? to->sizes[i] : 1,
                                    &stride))
@@ -110,7 +115,7 @@ static core_status take_strides(const core_dlpack_tensor *from, layout *to)
     return CORE_OK;
 }
 
-static core_status measure(layout *to)
+static core_status count_bytes(layout *to)
 {
     int64_t last = 0, reach;
 
@@ -135,9 +140,10 @@ static core_status check_memory(const core_dlpack_tensor *from,
     if (to->numel == 0)
         return CORE_OK;
     if (!from->data)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: a tensor of %lld elements has no data",
-                           (long long)to->numel);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "DLPack: data is NULL, but the tensor has %lld elements",
+            (long long)to->numel);
     if ((device->flags & (CORE_DEVICE_FLAT | CORE_DEVICE_HOST_ACCESS)) &&
         __builtin_add_overflow(place, (uint64_t)(uintptr_t)from->data, &place))
         return too_large();
@@ -146,7 +152,7 @@ static core_status check_memory(const core_dlpack_tensor *from,
     if (place % size != 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "DLPack: the data of a tensor of %s is at 0x%llx, "
-                           "which is no multiple of %llu",
+                           "which is not a multiple of %llu",
                            core__dtype_name(to->dtype),
                            (unsigned long long)place, (unsigned long long)size);
     return CORE_OK;
@@ -171,7 +177,8 @@ static core_status make_tensor(const core_dlpack_tensor *from,
         status =
             core__tensor_alias(flat, shape->dtype, shape->ndim, shape->sizes,
                                shape->strides, 0, out_tensor);
-    /* Only now: what fails before gives back what came in by itself. */
+    /* Only now, since on earlier failures the caller still owns the DLPack
+     * tensor. */
     if (status == CORE_OK)
         storage->release = release;
     core__tensor_release(flat);
@@ -189,11 +196,11 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
 
     status = core__dlpack_dtype(from->dtype, &shape.dtype);
     if (status == CORE_OK)
-        status = take_sizes(from, &shape);
+        status = read_sizes(from, &shape);
     if (status == CORE_OK)
-        status = take_strides(from, &shape);
+        status = read_strides(from, &shape);
     if (status == CORE_OK)
-        status = measure(&shape);
+        status = count_bytes(&shape);
     if (status == CORE_OK)
         status = core__dlpack_device(from->device, device, &device);
     if (status == CORE_OK)
@@ -209,7 +216,8 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
         status = make_tensor(from, &shape, self, out_tensor);
     }
     if (status == CORE_OK) {
-        /* An ordinary tensor, in inference mode too: its memory is older. */
+        /* An ordinary tensor even in inference mode, as its memory existed
+         * before. */
         (*out_tensor)->keys |= CORE__KEYS_TENSOR;
         (*out_tensor)->flags &= (uint16_t)~CORE__TENSOR_INFERENCE;
         if (flags & CORE_DLPACK_READ_ONLY)
@@ -217,7 +225,7 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
         return CORE_OK;
     }
     core__free(self);
-    give_back(managed, versioned);
+    return_to_producer(managed, versioned);
     return status;
 }
 
@@ -231,11 +239,11 @@ core_status core_dlpack_import(core_dlpack_managed *managed,
     if (managed->major != CORE_DLPACK_MAJOR) {
         uint32_t major = managed->major, minor = managed->minor;
 
-        give_back(managed, true);
-        return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "DLPack: a tensor of version %u.%u; libcore reads "
-                           "%u.x",
-                           major, minor, CORE_DLPACK_MAJOR);
+        return_to_producer(managed, true);
+        return core__error(
+            CORE_ERROR_INCOMPATIBLE,
+            "DLPack: the tensor has version %u.%u; libcore supports %u.x",
+            major, minor, CORE_DLPACK_MAJOR);
     }
     return import(&managed->tensor, managed, true, managed->flags, device,
                   stream, out_tensor);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The handshake of streams.
+/* The stream handshake of DLPack.
  *
- * A number is the vendor's handle of a stream, but for the few that stand for
- * default streams.  CUDA's runtime takes 1 and 2 for handles itself. */
+ * A stream is passed as its native handle, except for a few numbers that mean
+ * default streams.  CUDA's runtime itself accepts 1 and 2 as handles. */
 
 #include "base/error.h"
 #include "device/device.h"
@@ -15,7 +15,7 @@
 
 enum { CUDA_LEGACY = 1 };
 
-/* Numbers that may mean more than one stream, or none at all. */
+/* Refuses numbers that could mean more than one stream, or none. */
 static core_status check_number(const core_device *device, int64_t stream)
 {
     int32_t type = core__dlpack_from_device(device).type;
@@ -24,12 +24,12 @@ static core_status check_number(const core_device *device, int64_t stream)
         (type == CORE_DLPACK_CUDA && stream == 0) ||
         (type == CORE_DLPACK_ROCM && (stream == 1 || stream == 2)))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: %lld is no stream of %s", (long long)stream,
-                           device->name);
+                           "DLPack: %lld is not a stream of \"%s\"",
+                           (long long)stream, device->name);
     return CORE_OK;
 }
 
-/* The stream of a number, with a reference; NULL: libcore cannot have it. */
+/* The stream of a number, with a reference; NULL: libcore cannot adopt it. */
 static core_status stream_of(core_device *device, int64_t number,
                              core_stream **out_stream)
 {
@@ -38,7 +38,7 @@ static core_status stream_of(core_device *device, int64_t number,
         return CORE_OK;
     if (number == 0 &&
         core__dlpack_from_device(device).type == CORE_DLPACK_ROCM)
-        return CORE_OK; /* a handle that is NULL is not adopted */
+        return CORE_OK; /* a NULL handle cannot be adopted */
     if (number == 0) {
         *out_stream = core_stream_retain(device->stream);
         return CORE_OK;
@@ -74,7 +74,8 @@ core_status core__dlpack_take_over(core_device *device, core_stream *stream)
         return CORE_OK;
     if (core_stream_device(stream) != device)
         return core__error(CORE_ERROR_DEVICE,
-                           "DLPack: memory of %s, and a stream of %s",
+                           "DLPack: the memory is on \"%s\" and the stream on "
+                           "\"%s\"; they must be on the same device",
                            device->name, core_stream_device(stream)->name);
     current = core__stream_current(device);
     return stream == current ? CORE_OK
@@ -96,16 +97,18 @@ core_status core_dlpack_stream(core_device *device, core_stream *stream,
         stream = core__stream_current(device);
     if (core_stream_device(stream) != device)
         return core__error(CORE_ERROR_DEVICE,
-                           "DLPack: a stream of %s for an exchange on %s",
+                           "DLPack: the stream is on \"%s\"; an exchange on "
+                           "\"%s\" needs one of its streams",
                            core_stream_device(stream)->name, device->name);
     if (!device->interfaces.stream_adopt.native)
-        return core__error(
-            CORE_ERROR_UNSUPPORTED,
-            "DLPack: %s does not tell the handles of its streams",
-            device->name);
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "DLPack: the plugin of \"%s\" does not export "
+                           "native stream handles (core.stream_adopt)",
+                           device->name);
     CORE_TRY(core_stream_native(stream, &native));
     type = core__dlpack_from_device(device).type;
-    /* The handle of a default stream is NULL: each kind has its number. */
+    /* The handle of a default stream is NULL; each kind of device has its own
+     * number for it. */
     *out_stream = (int64_t)(intptr_t)native;
     if (!native && type == CORE_DLPACK_CUDA)
         *out_stream = CUDA_LEGACY;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The border to autograd: the tensors that setup names go to the node, which
- * checks them for changes and releases them; the rest of the backward's
- * arguments is the node's context. */
+/* The fused Linear in autograd: the tensors that setup saves are saved by the
+ * node, which checks their versions and releases them; the other arguments of
+ * backward are the node's context. */
 
 #include "autocast/autocast.h"
 #include "autograd/engine/destination.h"
@@ -17,16 +17,16 @@
 
 enum { SAVED = 7, SAVED_PLAIN = 2, SAVED_ACTIVATED = 3 };
 
-/* The context of a node.  The tensors of its arguments are with the node, the
- * first `saved` of the slots; the others are NULL. */
+/* A node's context.  The node holds the tensors in the first `saved` slots of
+ * args; all tensors in args are NULL here. */
 typedef struct state {
     core_linear_backward_args args;
     int saved;
 } state;
 
-/* The saved slots of the arguments, the usual ones first. */
-static void slots_of(core_linear_backward_args *args,
-                     core_tensor **out_slots[SAVED])
+/* The tensor slots of args, the most common ones first. */
+static void saved_slots(core_linear_backward_args *args,
+                        core_tensor **out_slots[SAVED])
 {
     out_slots[0] = &args->input;
     out_slots[1] = &args->weight;
@@ -45,10 +45,10 @@ static void release_state(void *context)
     core__free(own);
 }
 
-/* The weight's gradient is added up where the program wants it, as if that were
- * the main gradient. */
-static bool take_destination(const core_node *node,
-                             core_linear_backward_args *args)
+/* If the program gave a destination for the weight's gradient, uses it as the
+ * main gradient. */
+static bool use_destination(const core_node *node,
+                            core_linear_backward_args *args)
 {
     core_tensor *input = args->input ? args->input : args->input_data;
     core_tensor *buffer;
@@ -58,7 +58,7 @@ static bool take_destination(const core_node *node,
     if (!args->weight_requires_grad || args->main_grad || args->store)
         return false;
     buffer = core__destination_offered(node, 1, &accumulate);
-    /* What the products compute in; one that is less than that gets a copy. */
+    /* The dtype of the product; a buffer that is narrower needs a copy. */
     wide = args->input ? args->dtype : CORE_F32;
     if (!buffer || !input || core_float8_max(buffer->dtype) ||
         core_dtype_promote(buffer->dtype, wide) != buffer->dtype ||
@@ -71,16 +71,17 @@ static bool take_destination(const core_node *node,
     return true;
 }
 
-/* args: as they were set up, without what the node has. */
-static core_status walk(core_node *node, core_linear_backward_args *args,
-                        int saved, core_tensor *const *grads,
-                        core_tensor **gradients, size_t ngradients)
+/* args: as setup left them, without the tensors that the node holds. */
+static core_status run_backward(core_node *node,
+                                core_linear_backward_args *args, int saved,
+                                core_tensor *const *grads,
+                                core_tensor **gradients, size_t ngradients)
 {
     core_tensor **slots[SAVED], *bias = NULL;
     core_status status = CORE_OK;
     bool taken = false;
 
-    slots_of(args, slots);
+    saved_slots(args, slots);
     for (int i = 0; i < saved && status == CORE_OK; i++)
         status = core_node_saved(node, (size_t)i, slots[i]);
     args->grad_output = grads[0];
@@ -89,7 +90,7 @@ static core_status walk(core_node *node, core_linear_backward_args *args,
     args->bias_requires_grad =
         ngradients > 2 && core_node_needs_gradient(node, 2);
     if (status == CORE_OK) {
-        taken = take_destination(node, args);
+        taken = use_destination(node, args);
         status =
             core_linear_backward(args, &gradients[0], &gradients[1], &bias);
     }
@@ -110,11 +111,11 @@ static core_status backward(core_node *node, void *context,
     core_linear_backward_args args = own->args;
 
     (void)ngrads;
-    return walk(node, &args, own->saved, grads, gradients, ngradients);
+    return run_backward(node, &args, own->saved, grads, gradients, ngradients);
 }
 
-/* One without quantizers, main gradient and store: all that its backward needs
- * besides the node's tensors is the activation, which the context points to. */
+/* Without quantizers, main gradient and store, backward needs only the
+ * activation besides the node's tensors; the context points to it. */
 static const uint32_t activations[] = {CORE_LINEAR_NO_ACTIVATION,
                                        CORE_LINEAR_RELU, CORE_LINEAR_GELU};
 
@@ -129,8 +130,9 @@ static core_status backward_plain(core_node *node, void *context,
     };
 
     (void)ngrads;
-    return walk(node, &args, args.activation ? SAVED_ACTIVATED : SAVED_PLAIN,
-                grads, gradients, ngradients);
+    return run_backward(node, &args,
+                        args.activation ? SAVED_ACTIVATED : SAVED_PLAIN, grads,
+                        gradients, ngradients);
 }
 
 static bool is_plain(const core_linear_forward_args *args)
@@ -148,7 +150,7 @@ static core_status record_plain(const core_linear_forward_args *args,
         args->input_requires_grad ? args->weight : NULL, made->activated};
     const core_function_info info = {
         .struct_size = sizeof info,
-        /* The argument of gelu is kept without its history. */
+        /* The input of gelu is saved without its history. */
         .flags = args->activation == CORE_LINEAR_GELU
                      ? CORE_FUNCTION_ONCE_DIFFERENTIABLE
                      : 0,
@@ -162,7 +164,7 @@ static core_status record_plain(const core_linear_forward_args *args,
         args->activation ? SAVED_ACTIVATED : SAVED_PLAIN, &output, 1, NULL);
 }
 
-/* Takes own over. */
+/* Takes ownership of own. */
 static core_status record(const core_linear_forward_args *args, state *own,
                           core_tensor *output)
 {
@@ -179,7 +181,7 @@ static core_status record(const core_linear_forward_args *args, state *own,
     core_status status;
     int count;
 
-    slots_of(&own->args, slots);
+    saved_slots(&own->args, slots);
     count = args->input_quantizer ? SAVED
             : own->args.activated ? SAVED_ACTIVATED
                                   : SAVED_PLAIN;
@@ -200,18 +202,19 @@ static uint32_t wanted(core_tensor *tensor)
     return tensor && core_grad_mode() && core_tensor_requires_grad(tensor);
 }
 
-/* In a region of autocast the product is in its dtype, as that of the operator
- * is; recorded.  Where it is quantized all is as the weight is, which is
- * quantized as it was given.  Owned, where it is cast; else NULL. */
-static core_status lower(const core_linear_forward_args *args,
-                         core_tensor *low[3])
+/* In an autocast region the operands are cast to its dtype, as the linear
+ * operator's are, and the casts are recorded.  With quantizers, everything is
+ * cast to the weight's dtype, and the weight is quantized uncast.  Results are
+ * owned where they were cast, else NULL. */
+static core_status autocast_operands(const core_linear_forward_args *args,
+                                     core_tensor *low[3])
 {
     core_tensor *given[3] = {args->input, args->weight, args->bias};
     core__thread *self = core__thread_self();
     core_dtype dtype;
 
     if (!args->input || !args->weight)
-        return CORE_OK; /* which the forward tells */
+        return CORE_OK; /* the forward reports it */
     dtype = core_autocast_dtype(core_tensor_device(args->input));
     if (dtype && args->input_quantizer)
         dtype = core_tensor_dtype(args->weight);
@@ -223,20 +226,21 @@ static core_status lower(const core_linear_forward_args *args,
     return CORE_OK;
 }
 
-/* One that is delayed would be a grad that no backward takes further. */
+/* A delayed gradient would go into a grad that no backward propagates
+ * further. */
 static core_status check_leaf(const core_linear_forward_args *args,
                               core_tensor *weight)
 {
     if (!args->store || args->main_grad || !args->weight_requires_grad ||
         core_tensor_is_leaf(weight))
         return CORE_OK;
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "linear: with a store and no main_grad the weight must "
-                       "be a leaf; it is a result of an operator, whose "
-                       "gradient cannot be delayed");
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "linear: the weight is the result of an operator, whose gradient "
+        "cannot be delayed; with a store and no main_grad it must be a leaf");
 }
 
-/* What is recorded of a forward that was computed. */
+/* What a computed forward records. */
 static core_status keep_state(const core_linear_forward_args *args,
                               const core_linear_made *made, core_tensor *leaf,
                               core_tensor *output)
@@ -245,7 +249,7 @@ static core_status keep_state(const core_linear_forward_args *args,
 
     if (!args->input_requires_grad && !args->weight_requires_grad &&
         !args->bias_requires_grad)
-        return CORE_OK; /* and nothing is kept */
+        return CORE_OK; /* nothing is saved */
     if (is_plain(args))
         return record_plain(args, made, output);
     own = core__alloc_zero(sizeof *own);
@@ -267,12 +271,12 @@ static core_status forward(const core_linear_forward_args *args,
 
     if (status == CORE_OK)
         status = keep_state(args, &made, leaf, *out_output);
-    core_linear_made_release(&made); /* the state has what it needs */
+    core_linear_made_release(&made); /* the state has taken what it needs */
     return status;
 }
 
-/* args: of the tensors as they are computed with; leaf: the weight as it was
- * given. */
+/* args: the tensors to compute with; leaf: the weight as the caller passed
+ * it. */
 static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
                          core_tensor **out_output)
 {
@@ -286,7 +290,7 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)
         return forward(args, leaf, out_output);
-    /* What was computed may be impossible to record. */
+    /* Recording may fail after the computation succeeded. */
     core__linear_mark_set(args, &mark);
     status = forward(args, leaf, out_output);
     core__linear_mark_end(args, &mark, status == CORE_OK);
@@ -304,12 +308,12 @@ core_status core_linear_apply(const core_linear_forward_args *given,
     *out_output = NULL;
     CORE__NOT_NULL(given);
     if (given->struct_size < sizeof args)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_linear_forward_args: struct_size is %u, not "
-                           "%zu",
-                           given->struct_size, sizeof args);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_linear_forward_args: struct_size is %u; it must be %zu",
+            given->struct_size, sizeof args);
     args = *given;
-    status = lower(given, low);
+    status = autocast_operands(given, low);
     args.input = low[0] ? low[0] : given->input;
     args.weight = low[1] ? low[1] : given->weight;
     args.bias = low[2] ? low[2] : given->bias;

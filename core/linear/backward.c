@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The backward of the fused Linear: gradients of input, weight and bias, also
+ * quantized or into a main gradient. */
+
 #include "autograd/engine/engine.h"
 #include "base/error.h"
 #include "linear/linear.h"
@@ -13,7 +16,7 @@
 
 /* -------------------------------------------------- the weight's gradient -- */
 
-/* Calls no operator where nothing is to be done. */
+/* Calls no operator if the dtype is already right. */
 static core_status cast(core_tensor *tensor, core_dtype dtype,
                         core_tensor **out_tensor)
 {
@@ -34,8 +37,8 @@ static core_status put(const core__linear_dw *dw, core_tensor *product)
     return status;
 }
 
-/* A main gradient that cannot hold all that the factors do gets the product when
- * it is done. */
+/* If the main gradient is narrower than the factors, the product is computed
+ * first and then added to it. */
 static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
                                core_tensor *b)
 {
@@ -48,7 +51,7 @@ static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
     return status;
 }
 
-/* In the main gradient's dtype, so that nothing is lost on the way there. */
+/* In the main gradient's dtype, so that no precision is lost on the way. */
 static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
                              core_tensor *rows)
 {
@@ -73,7 +76,7 @@ static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
     return status;
 }
 
-/* The factors of a product of eight bits; owned. */
+/* The factors of a float8 product; owned. */
 static core_status dw_factors(core_tensor *grad, core_tensor *input,
                               core__linear_factor *a, core__linear_factor *b)
 {
@@ -82,8 +85,8 @@ static core_status dw_factors(core_tensor *grad, core_tensor *input,
     return status == CORE_OK ? core__linear_flat(input, &b->data) : status;
 }
 
-static core_status dw_eight(const core__linear_dw *dw,
-                            core_tensor **out_gradient)
+static core_status dw_quantized(const core__linear_dw *dw,
+                                core_tensor **out_gradient)
 {
     core__linear_factor a = {NULL, dw->grad_scales};
     core__linear_factor b = {NULL, dw->input_scales};
@@ -137,10 +140,11 @@ core_status core__linear_dw_compute(const core__linear_dw *dw,
                                     core_tensor **out_gradient)
 {
     *out_gradient = NULL;
-    /* Nothing goes on from here that the end of a backward would wait for. */
+    /* The gradient goes no further, so the end of backward does not wait for
+     * it. */
     if (dw->main_grad)
         CORE_TRY(core__task_wrote(core_tensor_device(dw->main_grad)));
-    return dw->grad_scales ? dw_eight(dw, out_gradient)
+    return dw->grad_scales ? dw_quantized(dw, out_gradient)
                            : dw_wide(dw, out_gradient);
 }
 
@@ -155,10 +159,10 @@ void core__linear_dw_release(core__linear_dw *dw)
     core_tensor_release(dw->leaf);
 }
 
-/* The gradient that came in, as the products take it. */
+/* The incoming gradient in the forms that the products need. */
 typedef struct prepared {
-    core_tensor *wide;          /* NULL: not needed so yet */
-    core_tensor *data, *scales; /* NULL: it was not quantized */
+    core_tensor *wide;          /* NULL: not needed yet */
+    core_tensor *data, *scales; /* NULL: not quantized */
 } prepared;
 
 static core_status widen(prepared *grad)
@@ -168,9 +172,9 @@ static core_status widen(prepared *grad)
     return core_dequantize(grad->data, grad->scales, CORE_F32, &grad->wide);
 }
 
-/* A main gradient of f64 gets no products that were rounded to f32. */
-static core_status takes_eight(const core_linear_backward_args *args,
-                               const prepared *grad, bool *out_takes)
+/* An f64 main gradient does not accept products rounded to f32. */
+static core_status accepts_quantized(const core_linear_backward_args *args,
+                                     const prepared *grad, bool *out_takes)
 {
     core__linear_factor a = {NULL, grad->scales};
     core__linear_factor b = {NULL, args->input_scales};
@@ -202,7 +206,7 @@ static core_status weight_gradient(const core_linear_backward_args *args,
                           .flags = args->flags};
     bool eight;
 
-    CORE_TRY(takes_eight(args, grad, &eight));
+    CORE_TRY(accepts_quantized(args, grad, &eight));
     if (!eight)
         CORE_TRY(widen(grad));
     dw.grad = eight ? grad->data : grad->wide;
@@ -221,7 +225,7 @@ static core_status weight_gradient(const core_linear_backward_args *args,
     return core__linear_store_push(args->store, &dw);
 }
 
-/* --------------------------------------------------------------- the others -- */
+/* --------------------------------------------------- the other gradients -- */
 
 static core_status before_activation(const core_linear_backward_args *args,
                                      core_tensor **out_grad)
@@ -236,7 +240,7 @@ static core_status before_activation(const core_linear_backward_args *args,
     return CORE_OK;
 }
 
-/* The gradient as the products compute with it. */
+/* Converts the gradient to the forms that the products need. */
 static core_status prepare(const core_linear_backward_args *args,
                            core_tensor *grad, prepared *out)
 {
@@ -270,8 +274,8 @@ static core_status input_wide(const core_linear_backward_args *args,
     return status;
 }
 
-static core_status input_eight(const core_linear_backward_args *args,
-                               const prepared *grad, core_tensor **out_rows)
+static core_status input_quantized(const core_linear_backward_args *args,
+                                   const prepared *grad, core_tensor **out_rows)
 {
     const core__linear_factor a = {grad->data, grad->scales};
     const core__linear_factor b = {args->weight_data, args->weight_scales};
@@ -288,7 +292,7 @@ static core_status input_gradient(const core_linear_backward_args *args,
     uint32_t ndim = core_tensor_ndim(args->grad_output);
     int64_t sizes[CORE_MAX_NDIM];
     core_tensor *rows = NULL;
-    core_status status = input_eight(args, grad, &rows);
+    core_status status = input_quantized(args, grad, &rows);
 
     if (status == CORE_OK && !rows)
         status = input_wide(args, grad, &rows);
@@ -337,10 +341,10 @@ static core_status check(const core_linear_backward_args *args)
     bool input = args->input || (args->input_data && args->input_scales);
 
     if (args->struct_size < sizeof *args)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_linear_backward_args: struct_size is %u, not "
-                           "%zu",
-                           args->struct_size, sizeof *args);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_linear_backward_args: struct_size is %u; it must be %zu",
+            args->struct_size, sizeof *args);
     if (!args->grad_output)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "linear: the argument grad_output is NULL");
@@ -349,17 +353,17 @@ static core_status check(const core_linear_backward_args *args)
         (args->activation && !args->activated) ||
         (args->store && !args->leaf && !args->main_grad))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "linear: what its backward needs was not saved, or "
-                           "is released already");
+                           "linear: the saved state that backward needs was "
+                           "not saved or is already released");
     if (core_tensor_ndim(args->grad_output) < 1)
-        return core__error(CORE_ERROR_SHAPE,
-                           "linear: the output's gradient must be [..., out]; "
-                           "it has no dimension");
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "linear: grad_output has no dimensions; it must be [..., out]");
     if (core_tensor_dtype(args->grad_output) != args->dtype)
         return core__error(
             CORE_ERROR_DTYPE,
-            "linear: the output's gradient is %s, the output "
-            "%s",
+            "linear: grad_output is %s and the output %s; they must have the "
+            "same dtype",
             core_dtype_name(core_tensor_dtype(args->grad_output)),
             core_dtype_name(args->dtype));
     return CORE_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What outlives a call: the quantized weight between microbatches, and weight
- * gradients that wait. */
+/* What outlives a call: the workspace, which keeps the quantized weight between
+ * microbatches, and the store of delayed weight gradients. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -15,10 +15,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What was made on a stream is used on this thread's: behind it, and without its
- * memory being given anew meanwhile. */
-static core_status use_here(core_stream *made_on, core_tensor *const *tensors,
-                            size_t count)
+/* Makes tensors of another stream usable on the current one: waits for that
+ * stream, and keeps the allocator from reusing their memory too early. */
+static core_status use_on_current_stream(core_stream *made_on,
+                                         core_tensor *const *tensors,
+                                         size_t count)
 {
     core_stream *here;
 
@@ -42,7 +43,7 @@ core_status core_linear_workspace_create(core_linear_workspace **out_workspace)
                           : core__error_memory(sizeof **out_workspace);
 }
 
-static void empty(core_linear_workspace *workspace)
+static void workspace_clear(core_linear_workspace *workspace)
 {
     core_tensor_release(workspace->data);
     core_tensor_release(workspace->scales);
@@ -51,7 +52,8 @@ static void empty(core_linear_workspace *workspace)
     *workspace = (core_linear_workspace){0};
 }
 
-static core_linear_workspace hold(const core_linear_workspace *workspace)
+static core_linear_workspace workspace_retain(
+    const core_linear_workspace *workspace)
 {
     core__linear_hold(workspace->data);
     core__linear_hold(workspace->scales);
@@ -64,27 +66,28 @@ void core_linear_workspace_release(core_linear_workspace *workspace)
 {
     if (!workspace)
         return;
-    empty(workspace);
+    workspace_clear(workspace);
     core__free(workspace);
 }
 
-static core_status take_kept(const core_linear_forward_args *args,
-                             core_tensor **out_data, core_tensor **out_scales)
+static core_status load_workspace(const core_linear_forward_args *args,
+                                  core_tensor **out_data,
+                                  core_tensor **out_scales)
 {
     const core_linear_workspace *workspace = args->workspace;
 
     if (!workspace->data)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: the workspace is empty; a first microbatch "
-                           "fills it");
+                           "linear: the workspace is empty; a call with "
+                           "CORE_LINEAR_FIRST_MICROBATCH must fill it first");
     if (workspace->weight != args->weight ||
         workspace->version != core_tensor_version(args->weight))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: the workspace has another weight, or this "
-                           "one was changed since its first microbatch");
-    CORE_TRY(use_here(workspace->stream,
-                      (core_tensor *[]){workspace->data, workspace->scales},
-                      2));
+                           "linear: the workspace holds another weight, or the "
+                           "weight was changed since its first microbatch");
+    CORE_TRY(use_on_current_stream(
+        workspace->stream,
+        (core_tensor *[]){workspace->data, workspace->scales}, 2));
     *out_data = core_tensor_retain(workspace->data);
     *out_scales = core_tensor_retain(workspace->scales);
     return CORE_OK;
@@ -95,7 +98,7 @@ core_status core__linear_weight(const core_linear_forward_args *args,
                                 core_tensor **out_scales)
 {
     if (args->microbatch == CORE_LINEAR_LATER_MICROBATCH)
-        return take_kept(args, out_data, out_scales);
+        return load_workspace(args, out_data, out_scales);
     return core_quantizer_quantize(args->weight_quantizer, args->weight,
                                    out_data, out_scales);
 }
@@ -106,8 +109,8 @@ void core__linear_keep(const core_linear_forward_args *args,
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
 
-    empty(workspace);
-    /* That of a device whose work was just given to it: it cannot fail. */
+    workspace_clear(workspace);
+    /* The device was just used, so this cannot fail. */
     if (core_stream_current(core_tensor_device(args->weight), &stream))
         return;
     workspace->stream = core_stream_retain(stream);
@@ -124,7 +127,7 @@ void core__linear_mark_set(const core_linear_forward_args *args,
     core__quantizer_mark_set(args->weight_quantizer, &mark->weight);
     mark->workspace = (core_linear_workspace){0};
     if (args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
-        mark->workspace = hold(args->workspace);
+        mark->workspace = workspace_retain(args->workspace);
 }
 
 void core__linear_mark_end(const core_linear_forward_args *args,
@@ -134,29 +137,29 @@ void core__linear_mark_end(const core_linear_forward_args *args,
         core__quantizer_undo(args->input_quantizer, &mark->input);
         core__quantizer_undo(args->weight_quantizer, &mark->weight);
         if (args->microbatch == CORE_LINEAR_FIRST_MICROBATCH) {
-            empty(args->workspace);
-            *args->workspace = hold(&mark->workspace);
+            workspace_clear(args->workspace);
+            *args->workspace = workspace_retain(&mark->workspace);
         }
     }
     core__quantizer_mark_drop(&mark->input);
     core__quantizer_mark_drop(&mark->weight);
-    empty(&mark->workspace);
+    workspace_clear(&mark->workspace);
 }
 
 /* ------------------------------------------------------------------ store -- */
 
-typedef struct waiting {
-    struct waiting *next;
-    core_stream *stream; /* that backward ran on; held */
+typedef struct pending {
+    struct pending *next;
+    core_stream *stream; /* the stream that backward ran on; owned */
     core__linear_dw dw;
-} waiting;
+} pending;
 
 /* The nodes of one backward run in a thread for each device. */
 struct core_linear_store {
     atomic_uint references;
-    pthread_mutex_t lock; /* of what follows */
-    waiting *first;
-    waiting **end;
+    pthread_mutex_t lock; /* protects what follows */
+    pending *first;
+    pending **end;
     size_t count;
 };
 
@@ -183,10 +186,10 @@ core_linear_store *core__linear_store_retain(core_linear_store *store)
     return store;
 }
 
-/* The oldest, the caller's now; NULL: there is none. */
-static waiting *take(core_linear_store *store)
+/* Removes the oldest entry, which the caller then owns; NULL: there is none. */
+static pending *pop_oldest(core_linear_store *store)
 {
-    waiting *first;
+    pending *first;
 
     pthread_mutex_lock(&store->lock);
     first = store->first;
@@ -200,8 +203,8 @@ static waiting *take(core_linear_store *store)
     return first;
 }
 
-/* It is the oldest again. */
-static void put_back(core_linear_store *store, waiting *first)
+/* Makes it the oldest again. */
+static void push_oldest(core_linear_store *store, pending *first)
 {
     pthread_mutex_lock(&store->lock);
     first->next = store->first;
@@ -212,7 +215,7 @@ static void put_back(core_linear_store *store, waiting *first)
     pthread_mutex_unlock(&store->lock);
 }
 
-static void drop(waiting *taken)
+static void pending_release(pending *taken)
 {
     core__linear_dw_release(&taken->dw);
     core_stream_release(taken->stream);
@@ -221,12 +224,12 @@ static void drop(waiting *taken)
 
 void core_linear_store_release(core_linear_store *store)
 {
-    waiting *first;
+    pending *first;
 
     if (!store || atomic_fetch_sub(&store->references, 1) != 1)
         return;
-    while ((first = take(store)))
-        drop(first);
+    while ((first = pop_oldest(store)))
+        pending_release(first);
     pthread_mutex_destroy(&store->lock);
     core__free(store);
 }
@@ -247,7 +250,7 @@ size_t core_linear_store_count(const core_linear_store *store)
 core_status core__linear_store_push(core_linear_store *store,
                                     core__linear_dw *dw)
 {
-    waiting *last = core__alloc_zero(sizeof *last);
+    pending *last = core__alloc_zero(sizeof *last);
     core_status status = last ? CORE_OK : core__error_memory(sizeof *last);
     core_stream *stream = NULL;
 
@@ -282,32 +285,33 @@ static core_status add_to_grad(core_tensor *leaf, core_tensor *gradient)
     return status;
 }
 
-static core_status unchanged(const char *name, core_tensor *tensor,
-                             uint32_t version)
+static core_status check_version(const char *name, core_tensor *tensor,
+                                 uint32_t version)
 {
     if (!tensor || core_tensor_version(tensor) == version)
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "linear: %s of %s and %u dimensions, which a delayed "
-                       "weight gradient needs, was changed in place after the "
-                       "backward: it has version %u, not %u",
+                       "linear: %s (%s, %u dimensions), which a delayed weight "
+                       "gradient needs, was changed in place after the "
+                       "backward: it is at version %u, not %u",
                        name, core_dtype_name(core_tensor_dtype(tensor)),
                        core_tensor_ndim(tensor), core_tensor_version(tensor),
                        version);
 }
 
-static core_status compute(const waiting *first, core_tensor **out)
+static core_status compute(const pending *first, core_tensor **out)
 {
     const core__linear_dw *dw = &first->dw;
     core_status status;
     uint64_t region;
 
-    CORE_TRY(unchanged("the input", dw->input, dw->input_version));
-    CORE_TRY(unchanged("the gradient", dw->grad, dw->grad_version));
-    CORE_TRY(use_here(first->stream,
-                      (core_tensor *[]){dw->grad, dw->grad_scales, dw->input,
-                                        dw->input_data, dw->input_scales},
-                      5));
+    CORE_TRY(check_version("the input", dw->input, dw->input_version));
+    CORE_TRY(check_version("the gradient", dw->grad, dw->grad_version));
+    CORE_TRY(use_on_current_stream(first->stream,
+                                   (core_tensor *[]){dw->grad, dw->grad_scales,
+                                                     dw->input, dw->input_data,
+                                                     dw->input_scales},
+                                   5));
     CORE_TRY(core__linear_quiet(dw->grad, &region));
     status = core__linear_dw_compute(dw, out);
     core__linear_quiet_end(region);
@@ -318,15 +322,15 @@ core_status core_linear_backward_dw(core_linear_store *store)
 {
     core_tensor *gradient = NULL;
     core_status status;
-    waiting *first;
+    pending *first;
     bool before;
 
     CORE__NOT_NULL(store);
-    first = take(store);
+    first = pop_oldest(store);
     if (!first)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "linear: no weight gradient waits; a backward comes "
-                           "before each core_linear_backward_dw");
+                           "core_linear_backward_dw: no weight gradient is "
+                           "pending; each call needs a backward before it");
     before = core_grad_mode_set(false);
     status = compute(first, &gradient);
     if (status == CORE_OK && gradient)
@@ -334,8 +338,8 @@ core_status core_linear_backward_dw(core_linear_store *store)
     core_grad_mode_set(before);
     core_tensor_release(gradient);
     if (status == CORE_OK)
-        drop(first);
+        pending_release(first);
     else
-        put_back(store, first);
+        push_oldest(store, first);
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What is wrong with the arguments, the forward, and what backward needs. */
+/* The forward of the fused Linear: checks of the arguments, the computation,
+ * and the saved state for backward. */
 
 #include "base/error.h"
 #include "linear/linear.h"
@@ -15,12 +16,12 @@
 
 /* --------------------------------------------------------------- checking -- */
 
-static core_status wrong(core_status code, const char *name, const char *wanted,
-                         core_tensor *got)
+static core_status wrong_tensor(core_status code, const char *name,
+                                const char *wanted, core_tensor *got)
 {
-    return core__error(code, "linear: %s must be %s; it is %s of %u dimensions",
-                       name, wanted, core_dtype_name(core_tensor_dtype(got)),
-                       core_tensor_ndim(got));
+    return core__error(
+        code, "linear: %s is %s with %u dimensions; it must be %s", name,
+        core_dtype_name(core_tensor_dtype(got)), core_tensor_ndim(got), wanted);
 }
 
 static core_status same_device(const char *name, core_tensor *tensor,
@@ -32,8 +33,9 @@ static core_status same_device(const char *name, core_tensor *tensor,
     if (one == other)
         return CORE_OK;
     return core__error(CORE_ERROR_DEVICE,
-                       "linear: %s is on \"%s\" and the input on \"%s\"", name,
-                       core_device_name(one), core_device_name(other));
+                       "linear: %s is on \"%s\" and the input on \"%s\"; they "
+                       "must be on the same device",
+                       name, core_device_name(one), core_device_name(other));
 }
 
 static core_status check_tensors(const core_linear_forward_args *args)
@@ -43,28 +45,29 @@ static core_status check_tensors(const core_linear_forward_args *args)
     core_dtype dtype = core_tensor_dtype(input);
 
     if (core_tensor_ndim(weight) != 2)
-        return wrong(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
+        return wrong_tensor(CORE_ERROR_SHAPE, "weight", "[out, in]", weight);
     if (core_tensor_ndim(input) < 1)
-        return wrong(CORE_ERROR_SHAPE, "input", "[..., in]", input);
+        return wrong_tensor(CORE_ERROR_SHAPE, "input", "[..., in]", input);
     if (core_tensor_size(input, -1) != core_tensor_size(weight, 1))
-        return core__error(CORE_ERROR_SHAPE,
-                           "linear: the input has %lld features and the weight "
-                           "is for %lld",
-                           (long long)core_tensor_size(input, -1),
-                           (long long)core_tensor_size(weight, 1));
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "linear: the input has %lld features; the weight is for %lld",
+            (long long)core_tensor_size(input, -1),
+            (long long)core_tensor_size(weight, 1));
     if (!core_dtype_is_floating(dtype))
-        return wrong(CORE_ERROR_DTYPE, "input", "floating", input);
+        return wrong_tensor(CORE_ERROR_DTYPE, "input", "floating", input);
     if (core_tensor_dtype(weight) != dtype)
-        return wrong(CORE_ERROR_DTYPE, "weight", "of the input's dtype",
-                     weight);
+        return wrong_tensor(CORE_ERROR_DTYPE, "weight", "of the input's dtype",
+                            weight);
     CORE_TRY(same_device("weight", weight, input));
     if (!bias)
         return CORE_OK;
     if (core_tensor_ndim(bias) != 1 ||
         core_tensor_size(bias, 0) != core_tensor_size(weight, 0))
-        return wrong(CORE_ERROR_SHAPE, "bias", "[out]", bias);
+        return wrong_tensor(CORE_ERROR_SHAPE, "bias", "[out]", bias);
     if (core_tensor_dtype(bias) != dtype)
-        return wrong(CORE_ERROR_DTYPE, "bias", "of the input's dtype", bias);
+        return wrong_tensor(CORE_ERROR_DTYPE, "bias", "of the input's dtype",
+                            bias);
     return same_device("bias", bias, input);
 }
 
@@ -74,28 +77,29 @@ static core_status check_main_grad(const core_linear_forward_args *args)
 
     if (!main_grad && args->flags & CORE_LINEAR_ACCUMULATE)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: CORE_LINEAR_ACCUMULATE without main_grad");
+                           "linear: the flag CORE_LINEAR_ACCUMULATE is set and "
+                           "main_grad is NULL; the flag needs one");
     if (!main_grad)
         return CORE_OK;
     if (core_tensor_ndim(main_grad) != 2 ||
         core_tensor_size(main_grad, 0) != core_tensor_size(weight, 0) ||
         core_tensor_size(main_grad, 1) != core_tensor_size(weight, 1))
-        return wrong(CORE_ERROR_SHAPE, "main_grad", "as large as the weight",
-                     main_grad);
+        return wrong_tensor(CORE_ERROR_SHAPE, "main_grad",
+                            "of the weight's sizes", main_grad);
     if (!core_dtype_is_floating(core_tensor_dtype(main_grad)) ||
         core_float8_max(core_tensor_dtype(main_grad)))
-        return wrong(CORE_ERROR_DTYPE, "main_grad",
-                     "floating, of 16 bits at least", main_grad);
+        return wrong_tensor(CORE_ERROR_DTYPE, "main_grad",
+                            "floating with at least 16 bits", main_grad);
     CORE_TRY(same_device("main_grad", main_grad, args->input));
     if (!core_tensor_is_contiguous(main_grad, CORE_FORMAT_CONTIGUOUS) ||
         core_tensor_requires_grad(main_grad))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: main_grad must be contiguous, and require "
-                           "no grad");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "linear: main_grad must be contiguous and must not require grad");
     return CORE_OK;
 }
 
-/* What backward would find out when it is too late. */
+/* Checked here, since backward would find out too late. */
 static core_status check_blocks(const core_linear_forward_args *args)
 {
     int64_t features = core_tensor_size(args->weight, 0);
@@ -106,18 +110,18 @@ static core_status check_blocks(const core_linear_forward_args *args)
         features % CORE_QUANTIZER_BLOCK == 0)
         return CORE_OK;
     return core__error(CORE_ERROR_SHAPE,
-                       "linear: block scaling of the gradient wants output "
-                       "features that %d divides; there are %lld",
-                       CORE_QUANTIZER_BLOCK, (long long)features);
+                       "linear: there are %lld output features; block scaling "
+                       "of the gradient needs a multiple of %d",
+                       (long long)features, CORE_QUANTIZER_BLOCK);
 }
 
 core_status core__linear_check(const core_linear_forward_args *args)
 {
     if (args->struct_size < sizeof *args)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_linear_forward_args: struct_size is %u, not "
-                           "%zu",
-                           args->struct_size, sizeof *args);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_linear_forward_args: struct_size is %u; it must be %zu",
+            args->struct_size, sizeof *args);
     if (!args->input || !args->weight)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "linear: the argument %s is NULL",
@@ -131,13 +135,14 @@ core_status core__linear_check(const core_linear_forward_args *args)
                            args->flags, args->activation, args->microbatch);
     if (!args->input_quantizer != !args->weight_quantizer ||
         (args->grad_quantizer && !args->input_quantizer))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: input and weight are quantized both or "
-                           "neither, the gradient only if they are");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "linear: input_quantizer and weight_quantizer must be given "
+            "together, and grad_quantizer only with them");
     if (args->microbatch && !(args->workspace && args->weight_quantizer))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: microbatches want a workspace, and a "
-                           "weight that is quantized");
+                           "linear: microbatch is set; it needs a workspace "
+                           "and a weight_quantizer");
     CORE_TRY(check_tensors(args));
     CORE_TRY(check_blocks(args));
     return check_main_grad(args);
@@ -145,8 +150,8 @@ core_status core__linear_check(const core_linear_forward_args *args)
 
 /* ---------------------------------------------------------------- forward -- */
 
-/* What is recorded must be no view, and without bias the operator gives that of
- * a product of matrices: here the product is written into the view. */
+/* A recorded result must not be a view, but without bias the linear operator
+ * returns a view of a matrix product; here the product is written into one. */
 static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
                             core_tensor **out_product)
 {
@@ -248,8 +253,9 @@ static core_status activate(const core_linear_forward_args *args,
     return status;
 }
 
-/* What no gradient needs goes at once. */
-static void trim(const core_linear_forward_args *args, core_linear_made *made)
+/* Releases what no gradient needs. */
+static void drop_unneeded(const core_linear_forward_args *args,
+                          core_linear_made *made)
 {
     if (!args->weight_requires_grad) {
         core_tensor_release(made->input_data);
@@ -313,7 +319,7 @@ core_status core__linear_compute(const core_linear_forward_args *args,
     if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
         core__linear_keep(args, out_made);
     if (status == CORE_OK)
-        trim(args, out_made);
+        drop_unneeded(args, out_made);
     else
         core_linear_made_release(out_made);
     return status;

@@ -10,13 +10,13 @@
 
 #include <libcore/linear.h>
 
-/* Takes NULL. */
+/* Retains; takes NULL. */
 static inline core_tensor *core__linear_hold(core_tensor *tensor)
 {
     return tensor ? core_tensor_retain(tensor) : NULL;
 }
 
-/* The tensor's elements as rows of its last dimension, which may be 0. */
+/* The number of rows of the tensor's last dimension, which may have size 0. */
 static inline int64_t core__linear_rows(core_tensor *tensor)
 {
     int64_t rows = 1;
@@ -26,28 +26,29 @@ static inline int64_t core__linear_rows(core_tensor *tensor)
     return rows;
 }
 
-/* In between no region casts: the dtypes are chosen.  *out_region is for the
- * second; 0 where there was none. */
+/* Disable and re-enable autocast around a computation whose dtypes are already
+ * chosen.  *out_region is passed to the second; 0 if there was no region. */
 core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region);
 void core__linear_quiet_end(uint64_t region);
 
-/* The error that every call gives for such arguments. */
+/* Returns the error for invalid arguments, the same from every entry point. */
 core_status core__linear_check(const core_linear_forward_args *args);
-/* core_linear_forward of arguments that were checked.  Where it fails quantizers
- * and workspace are as far as it came: who calls it has marked them. */
+/* core_linear_forward with checked arguments.  On failure, quantizers and
+ * workspace are left changed: the caller restores them with a mark. */
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
                                  core_linear_made *out_made);
 
-/* core_linear_setup of arguments that were checked, into zeros. */
+/* core_linear_setup with checked arguments, into a zeroed struct. */
 void core__linear_setup(const core_linear_forward_args *forward,
                         const core_linear_made *made,
                         core_linear_backward_args *backward);
 
-/* As many columns as the tensor's last dimension, all else rows. */
+/* Reshapes to a matrix: the last dimension are the columns, the others the
+ * rows. */
 core_status core__linear_flat(core_tensor *tensor, core_tensor **out_matrix);
 
-/* A factor of eight bits, borrowed. */
+/* A float8 factor, borrowed. */
 typedef struct core__linear_factor {
     core_tensor *data, *scales;
 } core__linear_factor;
@@ -56,30 +57,30 @@ typedef struct core__linear_factor {
 bool core__linear_has_eight(const core__linear_factor *a,
                             const core__linear_factor *b, core_tensor *bias,
                             core_dtype dtype);
-/* By the device's kernel; *out_product NULL, and CORE_OK, where it has none for
- * these. */
+/* Multiplies with the device's kernel; leaves *out_product NULL and returns
+ * CORE_OK if the device has none for these operands. */
 core_status core__linear_eight(const core__linear_factor *a,
                                const core__linear_factor *b, core_tensor *bias,
                                core_dtype dtype, core_tensor **out_product);
-/* The same of the forward's; no view. */
+/* The same for the product of the forward; the result is not a view. */
 core_status core__linear_forward_eight(const core_linear_forward_args *args,
                                        const core_linear_made *made,
                                        core_tensor **out_product);
 
-/* The quantized weight: from the workspace, or made now.  Owned. */
+/* The quantized weight: from the workspace, or quantized now.  Owned. */
 core_status core__linear_weight(const core_linear_forward_args *args,
                                 core_tensor **out_data,
                                 core_tensor **out_scales);
 struct core_linear_workspace {
     core_tensor *data;
     core_tensor *scales;
-    core_tensor *weight; /* held: its address is no other's meanwhile */
-    core_stream *stream; /* on which it was quantized; held */
+    core_tensor *weight; /* owned, so that its address cannot be reused */
+    core_stream *stream; /* the stream that quantized it; owned */
     uint32_t version;
 };
 
-/* What a forward with quantizers changes besides its results: set before it,
- * once a call, and undone at the end of one that failed. */
+/* What a quantized forward changes besides its results: set before the forward,
+ * and restored by core__linear_mark_end if the call failed. */
 typedef struct core__linear_mark {
     core__quantizer_mark input, weight;
     core_linear_workspace workspace;
@@ -90,32 +91,33 @@ void core__linear_mark_set(const core_linear_forward_args *args,
 void core__linear_mark_end(const core_linear_forward_args *args,
                            core__linear_mark *mark, bool done);
 
-/* For a first microbatch: the workspace keeps what it made. */
+/* After a first microbatch: keeps the quantized weight in the workspace. */
 void core__linear_keep(const core_linear_forward_args *args,
                        const core_linear_made *made);
 core_linear_store *core__linear_store_retain(core_linear_store *store);
 
-/* One weight gradient: grad^T * input, with what backward has of both.  Holds
+/* A weight gradient grad^T * input, with what backward has of both.  Owns
  * references. */
 typedef struct core__linear_dw {
-    core_tensor *grad;        /* [rows, out], as backward computes with it */
-    core_tensor *grad_scales; /* NULL, or grad is of eight bits */
-    core_tensor *input;       /* or in eight bits: */
+    core_tensor *grad;        /* [rows, out], in the dtype that backward
+                               * computes in */
+    core_tensor *grad_scales; /* NULL unless grad is float8 */
+    core_tensor *input;       /* or quantized: */
     core_tensor *input_data;
     core_tensor *input_scales;
     core_tensor *main_grad;
     core_tensor *leaf;
     core_dtype dtype;
     uint32_t flags;
-    /* Of the first two, in a store: those that they had in backward. */
+    /* The versions of grad and input during backward, for a store. */
     uint32_t grad_version, input_version;
 } core__linear_dw;
 
-/* Into main_grad, and *out_gradient NULL; else that. */
+/* Adds to main_grad and leaves *out_gradient NULL, or returns the gradient. */
 core_status core__linear_dw_compute(const core__linear_dw *dw,
                                     core_tensor **out_gradient);
 void core__linear_dw_release(core__linear_dw *dw);
-/* Takes dw over, also on failure. */
+/* Takes ownership of dw, also on failure. */
 core_status core__linear_store_push(core_linear_store *store,
                                     core__linear_dw *dw);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of what was quantized, as it is: where the device has a kernel for
- * them.  Elsewhere they are made of f32, which needs each factor once. */
+/* Float8 products of quantized factors with the device's kernel.  On devices
+ * without one the products are computed in f32, which dequantizes each factor
+ * once. */
 
 #include "dispatch/structured.h"
 #include "linear/linear.h"
@@ -61,7 +62,8 @@ core_status core__linear_eight(const core__linear_factor *a,
                           dtype, false, out_product);
 }
 
-/* The rows of a matrix as an input has them.  No view: it is recorded. */
+/* Reshapes the rows of a matrix to the leading sizes of input.  Not as a view,
+ * since the result is recorded. */
 static core_status as_rows_of(core_tensor *input, core_tensor *matrix,
                               core_tensor **out_tensor)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Attention: by a device's fused kernel, or made of products and softmax. */
+/* Scaled dot product attention: with a device's fused kernel, or composed of
+ * products and softmax. */
 
 #include "dispatch/structured.h"
 #include "ops/expression.h"
@@ -53,13 +54,13 @@ static core_tensor *composed(core__scope *scope, const core_value *args,
 
 /* --------------------------------------------------------------- fused -- */
 
-/* Query, key, value, mask, in four dimensions. */
+/* Query, key, value and mask with four dimensions. */
 typedef struct heads {
     core_tensor *tensors[4];
-    bool compute; /* the logarithm of the sum, for a gradient */
+    bool compute; /* compute log_sumexp, which the gradient needs */
 } heads;
 
-/* Sizes that the fused operator takes without broadcasting. */
+/* Whether the sizes fit the fused operator without broadcasting. */
 static bool plain(const core_tensor *q, const core_tensor *k,
                   const core_tensor *v)
 {
@@ -92,8 +93,8 @@ static bool plain_mask(const core_tensor *mask, const core_tensor *q,
     return true;
 }
 
-/* Whether this device's kernel takes them.  It is asked before anything gets
- * four dimensions: for the last two it does not matter. */
+/* Whether the device's kernel accepts these arguments.  Checked before they get
+ * four dimensions, since the last two do not depend on that. */
 static bool fused(const core_value *args, core_tensor *mask, double dropout,
                   bool causal)
 {
@@ -177,10 +178,11 @@ CORE__COMPOSITE(scaled_dot_product_attention)
 
     if (query->ndim < 2 || key->ndim < 2)
         return core__op_shapes(call->op, "query", query, "key", key,
-                               "both need 2 dimensions at least");
+                               "both must have at least 2 dimensions");
     if (mask && causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "is_causal and attn_mask exclude each other");
+                              "is_causal is true and attn_mask is given; only "
+                              "one of them may be used");
     return core__scope_result(
         scope,
         fused(args, mask, dropout, causal)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Copies, conversions, and the in-place and out variants of operators that
- * have a function instead of a kernel. */
+/* Copies, conversions, and the in-place and out variants of operators that have
+ * a function instead of a kernel. */
 
 #include "device/device.h"
 #include "transfer/transfer.h"
@@ -26,16 +26,15 @@ static core_status variant_write(core_operator *op, uint32_t position,
                                  value->ndim, value->sizes));
     else if (core__dtype_category(target->dtype) <
              core__dtype_category(value->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, op,
-                              "the result is %s and cannot be stored in a %s "
-                              "tensor",
-                              core__dtype_name(value->dtype),
-                              core__dtype_name(target->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "the result has dtype %s, which a tensor of dtype %s cannot hold",
+            core__dtype_name(value->dtype), core__dtype_name(target->dtype));
     return core_copy_(target, value, false);
 }
 
-/* The functional operator saves its argument, whose content is about to
- * change: where autograd records, it gets a copy. */
+/* The functional operator saves its argument, whose content is about to change:
+ * where autograd records, it gets a copy. */
 static bool needs_copy(const core_operator *op, const core_tensor *self)
 {
     const core__thread *thread = core__thread_self();
@@ -58,8 +57,8 @@ static core_status variant_call(core_operator *base, const core_value *args,
     return core_op_invoke_on(base, own, base->nargs, values, base->nresults);
 }
 
-/* Computes with the functional operator, then copies into what is to be
- * changed: autograd sees both. */
+/* Calls the functional operator, then copies its result into the tensor to be
+ * changed; autograd records both. */
 core_status core__op_variant(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
@@ -101,8 +100,8 @@ core_status core__op_variant(core_call *call, const core_value *args,
     return status;
 }
 
-/* The arguments of the functional operator: what the new tensor is to be like
- * are those of the tensor that is given. */
+/* The arguments of the functional operator: dtype, layout and device of the new
+ * tensor are those of the given one. */
 static void given_args(const core_operator *op, const core_value *args,
                        const core_tensor *out, core_value *own)
 {
@@ -117,7 +116,7 @@ static void given_args(const core_operator *op, const core_value *args,
     memcpy(own + at + 4, args + at, (base->nargs - at - 4) * sizeof *own);
 }
 
-/* What makes a tensor of numbers alone, into a given one. */
+/* The out variant of factories: the new tensor is copied into the given one. */
 CORE__OP(given_variant)
 {
     core_operator *op = call->op;
@@ -130,7 +129,7 @@ CORE__OP(given_variant)
     CORE_TRY(core__written_check(op, args, nargs));
     given_args(op, args, out, own);
     CORE_TRY(core_op_invoke_on(base, own, base->nargs, &made, 1));
-    /* Of a new tensor without content there are the sizes. */
+    /* empty…: the content is undefined, so only the sizes matter. */
     if (strstr(base->data->name, "empty"))
         status = core__out_check(op, nargs - 1, out, out->dtype,
                                  made.u.tensor->ndim, made.u.tensor->sizes);
@@ -146,7 +145,7 @@ CORE__OP(given_variant)
 
 /* -------------------------------------------------------------- copies -- */
 
-/* Strides of a copy of `self` in a memory format. */
+/* Strides for a copy of `self` in a memory format. */
 static core_status format_strides(const core_operator *op,
                                   const core_tensor *self, int64_t format,
                                   int64_t *out_strides)
@@ -163,10 +162,10 @@ static core_status format_strides(const core_operator *op,
     } else if (format == CORE_FORMAT_CONTIGUOUS) {
         core__layout_contiguous(self->ndim, self->sizes, out_strides);
     } else if (self->ndim != wants) {
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "this memory format is for %u dimensions, not "
-                              "%u",
-                              wants, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "self has %u dimensions; this memory format needs %u", self->ndim,
+            wants);
     } else {
         core__layout_channels_last(self->ndim, self->sizes, out_strides);
     }
@@ -230,7 +229,7 @@ static bool has_format(const core_tensor *self, int64_t format)
 }
 
 /* to(self, *, dtype, layout, device, pin_memory, non_blocking, copy,
- * memory_format): self itself where nothing changes. */
+ * memory_format): self itself if nothing changes. */
 CORE__COMPOSITE(to)
 {
     core_tensor *self = args[0].u.tensor;
@@ -296,9 +295,10 @@ CORE__OP(item)
     core_tensor *self = args[0].u.tensor;
 
     if (self->numel != 1)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "needs one element, there are %lld",
-                              (long long)self->numel);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "self has %lld elements; it must have exactly one",
+            (long long)self->numel);
     return core__tensor_load(self, &results[0]);
 }
 
@@ -310,8 +310,8 @@ static core_status sizes_error(const core_tensor *to, const core_tensor *from)
 
     return core__error(
         CORE_ERROR_SHAPE,
-        "core_tensor_copy: a tensor of sizes %s cannot be "
-        "copied to one of %s",
+        "core_tensor_copy: the source has sizes %s, which do not broadcast to "
+        "the destination's %s",
         core__sizes_text(from->ndim, from->sizes, has, sizeof has),
         core__sizes_text(to->ndim, to->sizes, wants, sizeof wants));
 }
@@ -322,8 +322,8 @@ core_status core_tensor_copy(core_tensor *to, core_tensor *from, uint32_t flags)
     CORE__NOT_NULL(from);
     if (flags & ~(uint32_t)CORE_COPY_NON_BLOCKING)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "flags of a copy are 0 or CORE_COPY_NON_BLOCKING, "
-                           "not 0x%x",
+                           "core_tensor_copy: flags are 0x%x; they must be 0 "
+                           "or CORE_COPY_NON_BLOCKING",
                            flags);
     if (to->ndim != from->ndim ||
         memcmp(to->sizes, from->sizes, to->ndim * sizeof *to->sizes) != 0)

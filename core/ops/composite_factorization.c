@@ -1,29 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Systems and factors, made of factorisations and triangular systems. */
+/* Linear systems and matrix factors, composed of factorizations and triangular
+ * solves. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
 
 #include <string.h>
-
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
-                           bool upper, bool unit)
-{
-    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, true, unit);
-}
 
 static core_status want_matrices(const core_operator *op, const char *name,
                                  const core_tensor *x, bool square)
@@ -32,13 +17,14 @@ static core_status want_matrices(const core_operator *op, const char *name,
 
     if (!core__dtype_is_floating(x->dtype))
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "%s needs a floating dtype, not %s", name,
+                              "%s must have a floating dtype, not %s", name,
                               core__dtype_name(x->dtype));
     if (x->ndim >= 2 &&
         (!square || x->sizes[x->ndim - 1] == x->sizes[x->ndim - 2]))
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted is a %smatrix", name,
+        CORE_ERROR_SHAPE, op,
+        "%s has sizes %s; it must be a %smatrix or a batch of them", name,
         core__sizes_text(x->ndim, x->sizes, text, sizeof text),
         square ? "square " : "");
 }
@@ -49,14 +35,14 @@ static core_status same_dtype(const core_operator *op, const char *names,
     if (a->dtype == b->dtype)
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_DTYPE, op, "%s need one dtype, not %s and %s", names,
-        core__dtype_name(a->dtype), core__dtype_name(b->dtype));
+        CORE_ERROR_DTYPE, op, "%s must have the same dtype, not %s and %s",
+        names, core__dtype_name(a->dtype), core__dtype_name(b->dtype));
 }
 
 /* -------------------------------------------------------------- Cholesky -- */
 
-/* cholesky_solve(self, input2, upper): X with A X = self, input2 the factor of
- * A */
+/* cholesky_solve(self, input2, upper): X with A X = self, where input2 is the
+ * factor of A */
 CORE__COMPOSITE(cholesky_solve)
 {
     core_tensor *x = args[0].u.tensor;
@@ -67,9 +53,11 @@ CORE__COMPOSITE(cholesky_solve)
     CORE_TRY(want_matrices(call->op, "self", x, false));
     CORE_TRY(want_matrices(call->op, "input2", factor, true));
     CORE_TRY(same_dtype(call->op, "self and input2", x, factor));
-    other = adjoint(scope, factor);
-    x = solved(scope, upper ? other : factor, x, false, false);
-    x = solved(scope, upper ? factor : other, x, true, false);
+    other = core__x_adjoint(scope, factor);
+    x = core__x_solve_triangular(scope, upper ? other : factor, x, false, true,
+                                 false);
+    x = core__x_solve_triangular(scope, upper ? factor : other, x, true, true,
+                                 false);
     return core__scope_result(scope, x, &results[0]);
 }
 
@@ -93,7 +81,7 @@ typedef struct factors {
     core_tensor *p, *l, *u;
 } factors;
 
-/* L and U of what a factorisation packed into one matrix. */
+/* Extracts L and U from the packed matrix of a factorization. */
 static void unpack(core__scope *s, core_tensor *lu, factors *out)
 {
     int64_t m = lu->sizes[lu->ndim - 2];
@@ -126,10 +114,10 @@ static core_status check_factors(const core_operator *op, const core_tensor *lu,
     int64_t n;
 
     if (lu->ndim < 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "LU must be a matrix, or several, not of %u "
-                              "dimensions",
-                              lu->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "LU has %u dimensions; it must be a matrix or a batch of them",
+            lu->ndim);
     m = lu->sizes[lu->ndim - 2];
     n = lu->sizes[lu->ndim - 1];
     memcpy(wanted, lu->sizes, lu->ndim * sizeof *wanted);
@@ -199,23 +187,25 @@ CORE__COMPOSITE(linalg_lu_solve)
     f.p = CORE__DO(scope, core_lu_permutation, args[1].u.tensor,
                    lu->sizes[lu->ndim - 2], lu->dtype);
     if (!left)
-        x = adjoint(scope, x);
+        x = core__x_adjoint(scope, x);
     if (turned) {
-        x = solved(scope, adjoint(scope, f.u), x, false, false);
-        x = solved(scope, adjoint(scope, f.l), x, true, true);
-        x = times(scope, f.p, x);
+        x = core__x_solve_triangular(scope, core__x_adjoint(scope, f.u), x,
+                                     false, true, false);
+        x = core__x_solve_triangular(scope, core__x_adjoint(scope, f.l), x,
+                                     true, true, true);
+        x = core__x_matmul(scope, f.p, x);
     } else {
-        x = times(scope, adjoint(scope, f.p), x);
-        x = solved(scope, f.l, x, false, true);
-        x = solved(scope, f.u, x, true, false);
+        x = core__x_matmul(scope, core__x_adjoint(scope, f.p), x);
+        x = core__x_solve_triangular(scope, f.l, x, false, true, true);
+        x = core__x_solve_triangular(scope, f.u, x, true, true, false);
     }
     if (!left)
-        x = adjoint(scope, x);
+        x = core__x_adjoint(scope, x);
     return core__scope_result(scope, x, &results[0]);
 }
 
 /* linalg_ldl_solve(LD, pivots, B, *, hermitian): batches broadcast; the kernel
- * gets them expanded. */
+ * receives them expanded. */
 CORE__COMPOSITE(linalg_ldl_solve)
 {
     core_tensor *ld = args[0].u.tensor;
@@ -244,8 +234,8 @@ CORE__COMPOSITE(linalg_ldl_solve)
 
 /* ------------------------------------------------------------ reflections -- */
 
-/* What is left of x, or its rows, after reflection k: x - tau v (vᵀ x), or
- * x - tau (x v) vᵀ.  Gives up its reference to x. */
+/* Applies reflection k to x or its rows: x - tau v (vᵀ x), or x - tau (x v) vᵀ.
+ * Releases its reference to x. */
 static core_status reflect(core_tensor *v, core_tensor *tau, int64_t k,
                            bool left, core_tensor **x)
 {
@@ -257,15 +247,17 @@ static core_status reflect(core_tensor *v, core_tensor *tau, int64_t k,
     core__scope_begin(&s);
     v = core__x_slice(&s, v, -1, k, k + 1);
     factor = core__x_unsqueeze(&s, core__x_slice(&s, tau, -1, k, k + 1), -1);
-    product = left ? times(&s, v, times(&s, adjoint(&s, v), to))
-                   : times(&s, times(&s, to, v), adjoint(&s, v));
+    product = left ? core__x_matmul(
+                         &s, v, core__x_matmul(&s, core__x_adjoint(&s, v), to))
+                   : core__x_matmul(&s, core__x_matmul(&s, to, v),
+                                    core__x_adjoint(&s, v));
     product = core__x_sub(&s, to, core__x_mul(&s, factor, product));
     *x = NULL;
     CORE_TRY(core__scope_finish(&s, product, x));
     return CORE_OK;
 }
 
-/* H(0) H(1) … times x, or x times that; backwards: the other way around. */
+/* H(0) H(1) … times x, or x times the product; backwards: in reverse order. */
 static core_status reflect_all(core__scope *scope, core_tensor *input,
                                core_tensor *tau, core_tensor *x, bool left,
                                bool backwards, core_tensor **out)
@@ -310,8 +302,11 @@ static core_status check_reflections(const core_operator *op,
         tau->sizes[n - 2] <= input->sizes[n - 2])
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "tau must have a number for each reflection, at most "
-                          "as many as the matrix has columns, and rows");
+                          "tau must have one element for each reflection, at "
+                          "most %lld, and the batch dimensions of the matrix",
+                          (long long)(input->sizes[n - 1] < input->sizes[n - 2]
+                                          ? input->sizes[n - 1]
+                                          : input->sizes[n - 2]));
 }
 
 /* linalg_householder_product(input, tau): the first columns of the product */
@@ -325,7 +320,8 @@ CORE__COMPOSITE(linalg_householder_product)
     CORE_TRY(check_reflections(call->op, input, args[1].u.tensor));
     if (input->sizes[n - 1] > input->sizes[n - 2])
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "input has %lld columns, more than its %lld rows",
+                              "input has %lld columns and %lld rows; it must "
+                              "have at least as many rows as columns",
                               (long long)input->sizes[n - 1],
                               (long long)input->sizes[n - 2]);
     x = CORE__DO(scope, core_eye_m, input->sizes[n - 2], input->sizes[n - 1],
@@ -341,7 +337,7 @@ CORE__COMPOSITE(linalg_householder_product)
 }
 
 /* ormqr(self, input2, input3, left, transpose): the product of the reflections
- * in self, input2, times input3, or input3 times it */
+ * in self and input2, times input3, or input3 times it */
 CORE__COMPOSITE(ormqr)
 {
     core_tensor *input = args[0].u.tensor;
@@ -356,10 +352,10 @@ CORE__COMPOSITE(ormqr)
     if (x->ndim != n ||
         memcmp(x->sizes, input->sizes, (n - 2) * sizeof(int64_t)) != 0 ||
         x->sizes[left ? n - 2 : n - 1] != input->sizes[n - 2])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "input3 does not fit the %lld rows of self, or "
-                              "its batches",
-                              (long long)input->sizes[n - 2]);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "input3 must have %lld %s and the batch dimensions of self",
+            (long long)input->sizes[n - 2], left ? "rows" : "columns");
     CORE_TRY(reflect_all(scope, input, args[1].u.tensor, x, left,
                          core__arg_bool(args, 4, false), &made));
     core__result_tensor(&results[0], made);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* New tensors: empty, filled, random, alone or like another. */
+/* Factories: empty, filled and random tensors, also like another tensor. */
 
 #include "device/device.h"
 #include "dispatch/dispatch.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* What the trailing arguments `dtype, layout, device, pin_memory`, from
- * `first` on, ask for. */
+/* The trailing arguments `dtype, layout, device, pin_memory`, from `first`
+ * on. */
 typedef struct options {
     core_dtype dtype;
     core_device *device;
@@ -27,8 +27,9 @@ static core_status options_of(const core_operator *op, const core_value *args,
                       ? args[first + 2].u.device
                       : device;
     if (args[first + 1].tag == CORE_VALUE_LAYOUT && args[first + 1].u.i != 0)
-        return core__op_error(CORE_ERROR_UNSUPPORTED, op,
-                              "only the strided layout exists");
+        return core__op_error(
+            CORE_ERROR_UNSUPPORTED, op,
+            "layout is not CORE_STRIDED; only the strided layout is supported");
     CORE_TRY(core__op_dtype_check(op, out->dtype));
     return out->device ? CORE_OK : core__device_current(&out->device);
 }
@@ -71,8 +72,8 @@ static core_status empty_like(const core_operator *op, core_tensor *self,
                                                self->sizes, strides, out));
 }
 
-/* A tensor that nobody else knows yet: filled below every layer.  Takes over
- * the reference. */
+/* Fills a new tensor, to which there is no other reference, below all layers.
+ * Takes over the reference. */
 static core_status filled(const core_operator *op, core_status status,
                           core_tensor *const *made, const core_scalar *value,
                           core_value *result)
@@ -125,10 +126,10 @@ CORE__OP(empty)
         CORE_TRY(empty_of(call->op, &args[0], &o, &out));
     } else {
         if (count != (format == CORE_FORMAT_CHANNELS_LAST ? 4u : 5u))
-            return core__op_error(CORE_ERROR_SHAPE, call->op,
-                                  "the memory format does not fit %zu "
-                                  "dimensions",
-                                  count);
+            return core__op_error(
+                CORE_ERROR_SHAPE, call->op,
+                "size has %zu dimensions, which memory_format does not support",
+                count);
         CORE_TRY(core__sizes_check(call->op, count, sizes));
         core__layout_channels_last((uint32_t)count, sizes, strides);
         CORE_TRY(core__op_allocated(call->op, o.device,
@@ -152,8 +153,10 @@ static core_status strided(const core_operator *op, const core_value *size,
     core_tensor *out;
 
     if (count != stride_count || count > CORE_MAX_NDIM)
-        return core__op_error(CORE_ERROR_SHAPE, op, "%zu sizes and %zu strides",
-                              count, stride_count);
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "size has %zu entries and stride %zu; both must "
+                              "have the same number, at most %d",
+                              count, stride_count, CORE_MAX_NDIM);
     CORE_TRY(core__sizes_check(op, count, sizes));
     for (size_t i = 0; i < count; i++)
         if (strides[i] < 0)
@@ -241,7 +244,7 @@ CORE__COMPOSITE(logspace)
                               &results[0]);
 }
 
-/* ---------------------------------------------------------- like another -- */
+/* --------------------------------------------------- like another tensor -- */
 
 static core_status like(core_call *call, const core_value *args, uint32_t first,
                         const core_scalar *value, bool fill, core_value *result)
@@ -408,9 +411,10 @@ static core_status integers(const core_operator *op, core_tensor *tensor,
                             core_generator *generator)
 {
     if (low >= high)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "no integer lies from %lld up to %lld",
-                              (long long)low, (long long)high);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "low is %lld and high %lld; low must be less than high",
+            (long long)low, (long long)high);
     return core_random_from_(tensor, low, &high, generator);
 }
 
@@ -448,8 +452,7 @@ CORE__OP(randint_like)
                  results[0].u.tensor, &results[0]);
 }
 
-/* The order in which random numbers would be sorted: equal ones are too rare
- * in f64 to matter. */
+/* The order that sorts random keys: ties are too rare in f64 to matter. */
 CORE__COMPOSITE(randperm)
 {
     int64_t n = args[0].u.i;
@@ -459,7 +462,7 @@ CORE__COMPOSITE(randperm)
     CORE_TRY(options_of(call->op, args, 2, CORE_I64, NULL, &o));
     if (n < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "n is %lld", (long long)n);
+                              "n is %lld; it must be 0 or more", (long long)n);
     CORE_TRY(core__sizes_check(call->op, 1, &n));
     keys = CORE__DO(scope, core_rand, &n, 1, generator_of(&args[1]), CORE_F64,
                     o.device);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Indexing with lists of tensors: masks become indices, indices are brought to
- * one shape, before the kernel (_index, _index_put) sees them. */
+/* Indexing with lists of tensors: masks are converted to indices and the
+ * indices broadcast to one shape before they are passed to the kernel (_index,
+ * _index_put). */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -11,20 +12,20 @@
 #include <string.h>
 
 typedef struct indices {
-    uint32_t count; /* up to the dimensions of what is indexed */
+    uint32_t count; /* up to the number of dimensions of self */
     core_tensor *tensors[CORE_MAX_NDIM]; /* NULL: the whole dimension */
-    uint32_t ndim;                       /* common shape */
+    uint32_t ndim;                       /* of the common shape */
     int64_t sizes[CORE_MAX_NDIM];
 } indices;
 
 static core_status too_many(const core_operator *op, const core_tensor *self)
 {
-    return core__op_error(CORE_ERROR_INDEX, op,
-                          "more indices than the %u dimensions of self",
-                          self->ndim);
+    return core__op_error(
+        CORE_ERROR_INDEX, op,
+        "the indices select more dimensions than the %u of self", self->ndim);
 }
 
-/* A mask stands for as many dimensions as it has. */
+/* A mask counts for as many dimensions as it has. */
 static core_status add_mask(core__scope *scope, const core_operator *op,
                             const core_tensor *self, core_tensor *mask,
                             indices *out)
@@ -35,11 +36,11 @@ static core_status add_mask(core__scope *scope, const core_operator *op,
         return too_many(op, self);
     for (uint32_t i = 0; i < mask->ndim; i++)
         if (mask->sizes[i] != self->sizes[out->count + i])
-            return core__op_error(CORE_ERROR_INDEX, op,
-                                  "a mask has size %lld in dimension %u, where "
-                                  "self has %lld",
-                                  (long long)mask->sizes[i], i,
-                                  (long long)self->sizes[out->count + i]);
+            return core__op_error(
+                CORE_ERROR_INDEX, op,
+                "a mask has size %lld in dimension %u, but self has %lld there",
+                (long long)mask->sizes[i], i,
+                (long long)self->sizes[out->count + i]);
     places = CORE__DO(scope, core_nonzero, mask);
     for (uint32_t i = 0; i < mask->ndim; i++)
         out->tensors[out->count++] = CORE__DO(scope, core_select, places, 1, i);
@@ -61,7 +62,7 @@ static core_status collect(core__scope *scope, const core_operator *op,
         }
         if (index && index->dtype != CORE_I64 && index->dtype != CORE_I32)
             return core__op_error(CORE_ERROR_DTYPE, op,
-                                  "indices are i64, i32 or bool, not %s",
+                                  "indices must be i64, i32 or bool, not %s",
                                   core__dtype_name(index->dtype));
         if (out->count == self->ndim)
             return too_many(op, self);
@@ -102,7 +103,8 @@ CORE__COMPOSITE(index_put)
     CORE_TRY(collect(scope, call->op, self, &args[1], &all));
     if (values->dtype != self->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, call->op, "values are %s, self is %s",
+            CORE_ERROR_DTYPE, call->op,
+            "values has dtype %s and self %s; they must have the same",
             core__dtype_name(values->dtype), core__dtype_name(self->dtype));
     if (values->device != self->device && values->ndim == 0)
         values = CORE__DO(scope, core_to, values, CORE_DTYPE_NONE, self->device,
@@ -114,7 +116,7 @@ CORE__COMPOSITE(index_put)
                               &results[0]);
 }
 
-/* The kernel wants self and mask of one shape. */
+/* The kernel needs self and mask in one shape. */
 CORE__COMPOSITE(masked_scatter)
 {
     core_tensor *self = args[0].u.tensor;
@@ -132,7 +134,8 @@ CORE__COMPOSITE(masked_scatter)
         &results[0]);
 }
 
-/* num_classes -1: one more than the largest, which the host must wait for. */
+/* num_classes -1: one more than the largest element, for which the host
+ * waits. */
 CORE__COMPOSITE(one_hot)
 {
     core_tensor *self = args[0].u.tensor;
@@ -143,23 +146,28 @@ CORE__COMPOSITE(one_hot)
 
     CORE_TRY(core__ndim_check(call->op, self->ndim + 1));
     if (self->dtype != CORE_I64)
-        return core__op_error(CORE_ERROR_DTYPE, call->op, "wants i64, not %s",
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "self must be i64, not %s",
                               core__dtype_name(self->dtype));
     if (classes < -1)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "num_classes is %lld", (long long)classes);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "num_classes is %lld; it must be 0 or more, or -1 to infer it",
+            (long long)classes);
     if (classes < 0) {
         if (self->numel == 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "num_classes cannot be found from zero "
-                                  "elements");
+                                  "self has no elements, so num_classes cannot "
+                                  "be inferred from it");
         x = CORE__DO(scope, core_max, self);
         if (scope->status != CORE_OK)
             return scope->status;
         CORE_TRY(core_item(x, &largest));
         if (largest.u.i < 0 || largest.u.i == INT64_MAX)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "%lld is no class", (long long)largest.u.i);
+                                  "the largest element of self is %lld, which "
+                                  "is not a class number",
+                                  (long long)largest.u.i);
         classes = largest.u.i + 1;
     }
     memcpy(sizes, self->sizes, self->ndim * sizeof *sizes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Factorisations and systems, as their users call them. */
+/* Public linear algebra operators, composed of factorizations and solves. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -20,7 +20,7 @@ CORE__OP(cholesky)
     return CORE_OK;
 }
 
-/* Batches broadcast; the kernel gets them expanded. */
+/* Batches broadcast; the kernel receives them expanded. */
 CORE__COMPOSITE(linalg_solve_triangular)
 {
     core_tensor *parts[2] = {args[0].u.tensor, args[1].u.tensor};
@@ -28,10 +28,10 @@ CORE__COMPOSITE(linalg_solve_triangular)
     uint32_t ndim;
 
     if (parts[0]->ndim < 2 || parts[1]->ndim < 2)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants two matrices; there are %u and %u "
-                              "dimensions",
-                              parts[0]->ndim, parts[1]->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "the operands have %u and %u dimensions; both must have 2",
+            parts[0]->ndim, parts[1]->ndim);
     CORE_TRY(core__sizes_broadcast(call->op, parts[0]->ndim - 2,
                                    parts[0]->sizes, parts[1]->ndim - 2,
                                    parts[1]->sizes, &ndim, sizes));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Losses: an expression for each element, then a mean, a sum, or neither. */
+/* Losses: an expression per element, followed by mean, sum or no reduction. */
 
 #include "device/device.h"
 #include "ops/expression.h"
@@ -51,8 +51,9 @@ CORE__COMPOSITE(l1_loss)
                    &results[0]);
 }
 
-/* In the next two d is 0 where it is not squared: an infinite one has no part in
- * the gradient.  NaN is squared, since the slope of |d| would be 0 there. */
+/* In the next two, d is set to 0 where the linear branch applies, so that an
+ * infinite one does not affect the gradient.  NaN takes the quadratic branch,
+ * since the slope of |d| would be 0 there. */
 
 /* |d| - 0.5 beta where |d| >= beta, else 0.5 d² / beta */
 CORE__COMPOSITE(smooth_l1_loss)
@@ -87,7 +88,7 @@ CORE__COMPOSITE(huber_loss)
 
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "delta is %g, not above 0", delta);
+                              "delta is %g; it must be above 0", delta);
     outer =
         core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
     far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
@@ -122,9 +123,9 @@ CORE__COMPOSITE(kl_div)
     return reduced(scope, call->op, x, &args[2], &results[0]);
 }
 
-/* -(t log x + (1 - t) log(1 - x)) of each element, logarithms bounded below by
- * -100: below autograd, for the slope of the bounded is as large as f32 bears,
- * and no product of 0 and infinity */
+/* -(t log x + (1 - t) log(1 - x)) per element, with logarithms clamped to -100.
+ * Computed below autograd, as the slope of a clamped logarithm can be as large
+ * as f32 allows, and to avoid products of 0 and infinity. */
 CORE__COMPOSITE(binary_cross_entropy_each)
 {
     core_tensor *self = args[0].u.tensor;
@@ -143,8 +144,8 @@ CORE__COMPOSITE(binary_cross_entropy_each)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* Of self, where looking is free of waiting; elsewhere a logarithm of what is
- * outside is NaN, and so is the loss.  A target may be any number. */
+/* Checks self where that needs no wait; on other devices the logarithm of a
+ * value outside is NaN, and so is the loss.  The target may be any number. */
 static void want_probabilities(core__scope *s, const core_operator *op,
                                const char *name, core_tensor *x)
 {
@@ -160,11 +161,10 @@ static void want_probabilities(core__scope *s, const core_operator *op,
     CORE__RUN(s, core_item(ends[1], &high));
     if (s->status == CORE_OK &&
         !(core__double_of(&low) >= 0 && core__double_of(&high) <= 1))
-        s->status =
-            core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                           "all elements of %s must be between 0 and "
-                           "1; they are from %g to %g",
-                           name, core__double_of(&low), core__double_of(&high));
+        s->status = core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "%s has elements from %g to %g; all must be between 0 and 1", name,
+            core__double_of(&low), core__double_of(&high));
     core__tensor_release(ends[0]);
     core__tensor_release(ends[1]);
 }
@@ -228,7 +228,8 @@ static core_tensor *likelihood(core__scope *scope, core_tensor *self,
     return core__scope_take(scope, status);
 }
 
-/* [N, C, d1, …] as [N, C, 1, d1 …]: what the two-dimensional kernel takes. */
+/* Reshapes [N, C, d1, …] to [N, C, 1, d1 …], which the two-dimensional kernel
+ * accepts. */
 static core_status many_planes(core__scope *scope, const core_operator *op,
                                const core_value *args, core_value *result)
 {
@@ -239,7 +240,7 @@ static core_status many_planes(core__scope *scope, const core_operator *op,
 
     if (self->ndim != target->ndim + 1)
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "target has %u dimensions; wanted are %u",
+                              "target has %u dimensions; it must have %u",
                               target->ndim, self->ndim - 1);
     for (uint32_t i = 2; i < self->ndim; i++)
         inner *= self->sizes[i];
@@ -262,8 +263,9 @@ CORE__COMPOSITE(nll_loss)
 
     CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     if (self->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "self has no dimension of classes");
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "self has no dimensions; it must have a class dimension");
     if (self->ndim > 2 && self->ndim != 4)
         return many_planes(scope, call->op, args, &results[0]);
     return core__scope_result(scope,
@@ -273,7 +275,7 @@ CORE__COMPOSITE(nll_loss)
                               &results[0]);
 }
 
-/* Targets are probabilities of the classes. */
+/* The target contains class probabilities. */
 static core_status soft_targets(core__scope *scope, const core_operator *op,
                                 const core_value *args, core_tensor *logs,
                                 int64_t dim, core_value *result)
@@ -308,7 +310,8 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
     return reduced(scope, op, x, &args[3], result);
 }
 
-/* Mean of the losses of all classes, as the smoothed part of the target. */
+/* The mean of the losses of all classes, for the smoothed part of the
+ * target. */
 static core_tensor *smoothed(core__scope *scope, const core_value *args,
                              core_tensor *logs, core_tensor *hard, int64_t dim)
 {
@@ -363,9 +366,11 @@ CORE__COMPOSITE(cross_entropy_loss)
     core_tensor *loss;
 
     if (self->ndim == 0 || smooth < 0 || smooth > 1)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "wants a dimension of classes, and "
-                              "label_smoothing from 0 to 1");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "self has %u dimensions and label_smoothing is %g; self must have "
+            "a class dimension and label_smoothing be from 0 to 1",
+            self->ndim, smooth);
     CORE_TRY(core__reduction_check(call->op, args[3].u.i));
     logs = CORE__DO(scope, core_log_softmax, self, dim, CORE_DTYPE_NONE);
     if (core__dtype_is_floating(target->dtype))

@@ -10,18 +10,7 @@
 
 #include <string.h>
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-/* What singular values are compared with, relative to the largest, where
- * nobody says. */
+/* The default tolerance for singular values, relative to the largest. */
 static double default_rtol(const core_tensor *self)
 {
     int64_t m = self->sizes[self->ndim - 2];
@@ -31,7 +20,7 @@ static double default_rtol(const core_tensor *self)
     return epsilon * (double)(m > n ? m : n);
 }
 
-/* rtol, or the default; the default is not for an atol above 0. */
+/* rtol, or the default; the default is 0 if atol is above 0. */
 static core_tensor *relative(core__scope *s, core_tensor *self,
                              core_tensor *atol, core_tensor *rtol)
 {
@@ -45,10 +34,10 @@ static core_tensor *relative(core__scope *s, core_tensor *self,
                          default_rtol(self));
 }
 
-/* The least of the values (none negative) that count, for each matrix. */
-static core_tensor *bound(core__scope *s, core_tensor *self,
-                          core_tensor *values, core_tensor *atol,
-                          core_tensor *rtol)
+/* The threshold, per matrix, from which a singular value counts. */
+static core_tensor *threshold(core__scope *s, core_tensor *self,
+                              core_tensor *values, core_tensor *atol,
+                              core_tensor *rtol)
 {
     core_tensor *x =
         CORE__DO(s, core_amax, values, (const int64_t[]){-1}, 1, true);
@@ -64,7 +53,7 @@ static core_tensor *bound(core__scope *s, core_tensor *self,
     return CORE__DO(s, core_maximum, x, core__x_cast(s, atol, self->dtype));
 }
 
-/* self = U diag(S) Vh, with S >= 0; a symmetric matrix by its eigenvalues,
+/* self = U diag(S) Vh with S >= 0; for a symmetric matrix from its eigenvalues,
  * whose signs go to U. */
 static void decompose(core__scope *s, core_tensor *self, bool symmetric,
                       core_tensor **u, core_tensor **values, core_tensor **vh)
@@ -90,7 +79,7 @@ static void decompose(core__scope *s, core_tensor *self, bool symmetric,
     *vh = parts[2];
     if (!symmetric)
         return;
-    *vh = adjoint(s, *u);
+    *vh = core__x_adjoint(s, *u);
     sign = core__x_unsqueeze(s, CORE__DO(s, core_sgn, *values), -2);
     *u = core__x_mul(s, *u, sign);
     *values = core__x_abs(s, *values);
@@ -102,8 +91,8 @@ static core_status want_floats(const core_operator *op, const char *name,
     if (core__dtype_is_floating(x->dtype) && x->ndim >= 2)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s must be a matrix of a floating dtype, or "
-                          "several, not %s with %u dimensions",
+                          "%s is %s with %u dimensions; it must be a matrix of "
+                          "a floating dtype or a batch of them",
                           name, core__dtype_name(x->dtype), x->ndim);
 }
 
@@ -121,8 +110,10 @@ CORE__COMPOSITE(linalg_pinv)
 
     CORE_TRY(want_floats(call->op, "self", self));
     if (symmetric && self->sizes[n - 1] != self->sizes[n - 2])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "a symmetric matrix is square");
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "hermitian is true and self %lld by %lld; it must be square",
+            (long long)self->sizes[n - 2], (long long)self->sizes[n - 1]);
     if (self->numel == 0) {
         memcpy(sizes, self->sizes, n * sizeof *sizes);
         sizes[n - 1] = self->sizes[n - 2];
@@ -131,14 +122,15 @@ CORE__COMPOSITE(linalg_pinv)
             scope, core__x_new_zeros(scope, self, sizes, n), &results[0]);
     }
     decompose(scope, self, symmetric, &u, &values, &vh);
-    least = bound(scope, self, values, core__tensor_of(&args[1]),
-                  core__tensor_of(&args[2]));
+    least = threshold(scope, self, values, core__tensor_of(&args[1]),
+                      core__tensor_of(&args[2]));
     values = core__x_zero_where(scope, core__x_reciprocal(scope, values),
                                 core__x_le(scope, values, least));
-    vh = core__x_mul(scope, adjoint(scope, vh),
+    vh = core__x_mul(scope, core__x_adjoint(scope, vh),
                      core__x_unsqueeze(scope, values, -2));
-    return core__scope_result(scope, times(scope, vh, adjoint(scope, u)),
-                              &results[0]);
+    return core__scope_result(
+        scope, core__x_matmul(scope, vh, core__x_adjoint(scope, u)),
+        &results[0]);
 }
 
 /* --------------------------------------------------------- least squares -- */
@@ -147,7 +139,7 @@ typedef struct least {
     core_tensor *a, *b; /* b as columns */
     double rcond;
     bool vector; /* b was given as vectors */
-    bool ranks;  /* the driver tells ranks */
+    bool ranks;  /* the driver returns ranks */
     bool values; /* and singular values */
     bool want_residuals;
 } least;
@@ -163,13 +155,14 @@ static core_status least_read(const core_operator *op, const core_value *args,
     CORE_TRY(want_floats(op, "self", a));
     if (a->dtype != b->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, op, "self and b need one dtype, not %s and %s",
+            CORE_ERROR_DTYPE, op,
+            "self and b must have the same dtype, not %s and %s",
             core__dtype_name(a->dtype), core__dtype_name(b->dtype));
     if (strcmp(driver, "gels") != 0 && strcmp(driver, "gelsy") != 0 &&
         strcmp(driver, "gelsd") != 0 && strcmp(driver, "gelss") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "driver is \"gels\", \"gelsy\", \"gelsd\" or "
-                              "\"gelss\", not \"%s\"",
+                              "driver must be \"gels\", \"gelsy\", \"gelsd\" "
+                              "or \"gelss\", not \"%s\"",
                               driver);
     out->a = a;
     out->b = b;
@@ -184,7 +177,7 @@ static core_status least_read(const core_operator *op, const core_value *args,
     if (b->ndim == 0 ||
         b->sizes[b->ndim - (out->vector ? 1 : 2)] != a->sizes[a->ndim - 2])
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "b must have the %lld rows of self",
+                              "b must have %lld rows, like self",
                               (long long)a->sizes[a->ndim - 2]);
     return CORE_OK;
 }
@@ -195,7 +188,7 @@ static core_tensor *nothing(core__scope *s, core_tensor *like, core_dtype dtype)
                     NULL);
 }
 
-/* How many singular values count, for each matrix; and the values. */
+/* The number of singular values that count, per matrix; and the values. */
 static core_tensor *rank(core__scope *s, const least *l, core_tensor **values)
 {
     core_tensor *a = core__x_detach(s, l->a);
@@ -212,8 +205,8 @@ static core_tensor *rank(core__scope *s, const least *l, core_tensor **values)
     return core__x_sum_dim(s, x, (const int64_t[]){-1}, 1, false);
 }
 
-/* Squares of what is left, where all matrices have full rank and more rows
- * than columns; else nothing.  Looks at the ranks. */
+/* Squared residuals if all matrices have full rank and more rows than columns;
+ * otherwise empty.  Reads the ranks on the host. */
 static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
                               core_tensor *ranks)
 {
@@ -228,12 +221,12 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
         CORE__RUN(s, core_item(ranks, &full));
     if (full.u.i == 0)
         return nothing(s, l->a, l->a->dtype);
-    x = core__x_sub(s, times(s, l->a, x), l->b);
+    x = core__x_sub(s, core__x_matmul(s, l->a, x), l->b);
     x = core__x_detach(s, core__x_mul(s, x, x));
     return core__x_sum_dim(s, x, (const int64_t[]){-2}, 1, false);
 }
 
-/* "gels" is for matrices of full rank alone.  Looks at the ranks. */
+/* "gels" requires matrices of full rank.  Reads the ranks on the host. */
 static core_status want_full_rank(core__scope *s, const core_operator *op,
                                   const least *l, core_tensor *ranks)
 {
@@ -249,16 +242,15 @@ static core_status want_full_rank(core__scope *s, const core_operator *op,
         CORE__RUN(s, core_item(ranks, &full));
     if (s->status != CORE_OK || full.u.i != 0)
         return s->status;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "self has a matrix without full rank, which driver "
-                          "\"gels\" cannot take: \"gelsy\", \"gelsd\" and "
-                          "\"gelss\" can");
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "self contains a matrix without full rank, which driver \"gels\" does "
+        "not support; use \"gelsy\", \"gelsd\" or \"gelss\"");
 }
 
 /* linalg_lstsq(self, b, rcond, *, driver) -> (solution, residuals, rank,
- * singular_values): of all solutions the one of least norm, for every driver,
- * by singular values; they differ in what they tell, and gels in what it
- * takes. */
+ * singular_values): for every driver the solution of least norm, by singular
+ * values; drivers differ in what they return, and gels in what it accepts. */
 CORE__COMPOSITE(linalg_lstsq)
 {
     core_tensor *given[4];
@@ -273,7 +265,7 @@ CORE__COMPOSITE(linalg_lstsq)
     x = CORE__DO(scope, core_full, NULL, 0, core_float(l.rcond), l.a->dtype,
                  l.a->device);
     x = CORE__DO(scope, core_linalg_pinv, l.a, NULL, x, false);
-    x = times(scope, x, l.b);
+    x = core__x_matmul(scope, x, l.b);
     ranks = rank(scope, &l, &values);
     CORE_TRY(want_full_rank(scope, call->op, &l, ranks));
     given[0] = l.vector ? CORE__DO(scope, core_squeeze_dim, x, -1) : x;

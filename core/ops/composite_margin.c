@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Losses with margins, distances, and norms that are bounded. */
+/* Margin losses, distances, and bounded norms. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -21,7 +21,7 @@ CORE__COMPOSITE(dist)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* What a slice whose norm is above the bound is multiplied by; 1 for others. */
+/* The factor for a slice whose norm exceeds the bound; 1 for the others. */
 static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                               double most)
 {
@@ -35,7 +35,7 @@ static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                     core__x_logical_not(scope, above), core_int(1));
 }
 
-/* renorm(self, p, dim, maxnorm): each slice along dim has a norm of its own */
+/* renorm(self, p, dim, maxnorm): each slice along dim has its own norm */
 CORE__COMPOSITE(renorm)
 {
     core_tensor *self = args[0].u.tensor;
@@ -50,17 +50,17 @@ CORE__COMPOSITE(renorm)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     if (self->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "self must have 2 dimensions or more, not %u",
+                              "self must have at least 2 dimensions, not %u",
                               self->ndim);
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, call->op,
-                              "self needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     if (!(p > 0) || !(most >= 0))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p must be above 0 and maxnorm at least 0, not "
-                              "%g and %g",
-                              p, most);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "p is %g and maxnorm %g; p must be above 0 and maxnorm 0 or more",
+            p, most);
     for (uint32_t i = 0; i < self->ndim; i++)
         if (i != dim)
             others[count++] = i;
@@ -80,24 +80,25 @@ static core_status reduced(core__scope *scope, core_tensor *loss,
     return core__scope_result(scope, loss, result);
 }
 
-/* A row for each element of a batch; one number is a row of one class. */
+/* One row per element of a batch; a 0-dim tensor is a row with one class. */
 static core_status check_rows(const core_operator *op, const core_tensor *self,
                               const core_tensor *target)
 {
     if (self->ndim > 2 || (self->ndim && self->sizes[self->ndim - 1] == 0))
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "self must have 2 dimensions at most, and "
-                              "classes");
+                              "self has %u dimensions; it must have at most 2, "
+                              "and at least one class",
+                              self->ndim);
     if (!core__dtype_is_floating(self->dtype) || target->dtype != CORE_I64)
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "self needs a floating dtype and target i64, "
-                              "not %s and %s",
+                              "self is %s and target %s; self must have a "
+                              "floating dtype and target i64",
                               core__dtype_name(self->dtype),
                               core__dtype_name(target->dtype));
     return CORE_OK;
 }
 
-/* The true class's place in a row gets 0. */
+/* Sets the true class's position in each row to 0. */
 static core_tensor *without(core__scope *scope, core_tensor *x,
                             core_tensor *target)
 {
@@ -106,7 +107,7 @@ static core_tensor *without(core__scope *scope, core_tensor *x,
     return core__x_zero_where(scope, x, core__x_eq(scope, mask, target));
 }
 
-/* multi_margin_loss(self, target, p, margin, weight, reduction): of each row
+/* multi_margin_loss(self, target, p, margin, weight, reduction): for each row
  * the mean of max(0, margin - x[target] + x[i])^p over the other classes */
 CORE__COMPOSITE(multi_margin_loss)
 {
@@ -131,7 +132,7 @@ CORE__COMPOSITE(multi_margin_loss)
                               (long long)rows, (long long)target->numel);
     if (p != 1 && p != 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p is 1 or 2, not %g", p);
+                              "p must be 1 or 2, not %g", p);
     CORE_TRY(core__sizes_want(call->op, "weight", weight, 1, &classes));
     x = core__x_reshape(scope, self, (const int64_t[]){rows, classes}, 2);
     target = core__x_reshape(scope, target, (const int64_t[]){rows, 1}, 2);
@@ -150,8 +151,8 @@ CORE__COMPOSITE(multi_margin_loss)
     return reduced(scope, x, reduction, &results[0]);
 }
 
-/* Of each pair of a true class j and a class i that is none: max(0,
- * 1 - x[j] + x[i]). */
+/* For each pair of a true class j and another class i: max(0, 1 - x[j] +
+ * x[i]). */
 static core_tensor *pairs(core__scope *scope, core_tensor *x,
                           core_tensor *targets, core_tensor *there,
                           core_tensor *is_target)
@@ -169,7 +170,7 @@ static core_tensor *pairs(core__scope *scope, core_tensor *x,
 }
 
 /* multilabel_margin_loss_forward(self, target, reduction) -> (output,
- * is_target): a row's true classes end with the first -1 */
+ * is_target): the first -1 ends a row's list of true classes */
 CORE__COMPOSITE(multilabel_margin_loss_forward)
 {
     core_tensor *self = args[0].u.tensor;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Decompositions of element-wise and reducing operators. */
+/* Decompositions of element-wise operators and reductions. */
 
 #include "ops/expression.h"
 #include "tensor/dtype.h"
@@ -21,10 +21,10 @@ CORE__COMPOSITE(div_mode)
         return core__scope_result(scope, core__x_div(scope, self, other),
                                   &results[0]);
     if (strcmp(mode, "trunc") != 0 && strcmp(mode, "floor") != 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "rounding_mode is \"trunc\", \"floor\" or none, "
-                              "not \"%s\"",
-                              mode);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "rounding_mode must be \"trunc\", \"floor\" or none, not \"%s\"",
+            mode);
     return core__scope_result(
         scope, CORE__DO(scope, core_div_rounded, self, other, mode),
         &results[0]);
@@ -56,8 +56,8 @@ CORE__COMPOSITE(masked_fill_tensor)
         &results[0]);
 }
 
-/* The tensor comes first, unlike in polygamma: no generated variant.  The
- * formula reads what is overwritten, so it gets a copy. */
+/* The tensor is the first argument, unlike in polygamma, so the variant is not
+ * generated.  The formula reads what is overwritten, so it gets a copy. */
 CORE__OP(polygamma_)
 {
     core_tensor *self = args[0].u.tensor;
@@ -66,10 +66,10 @@ CORE__OP(polygamma_)
     core_status status;
 
     if (!core__dtype_is_floating(self->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, call->op,
-                              "the results are floating, and self, which is "
-                              "%s, cannot hold them",
-                              core__dtype_name(self->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, call->op,
+            "self is %s, which cannot hold the floating result",
+            core__dtype_name(self->dtype));
     core__scope_begin(&scope);
     value = CORE__DO(&scope, core_clone, self, -1);
     value = CORE__DO(&scope, core_polygamma, args[1].u.i, value);
@@ -100,8 +100,9 @@ static core_status clamped(core__scope *scope, const core_operator *op,
                            const core_value *high, core_value *result)
 {
     if (low->tag == CORE_VALUE_NONE && high->tag == CORE_VALUE_NONE)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "wants min, max or both");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "min and max are both missing; at least one must be given");
     if (needs_float(self, low) || needs_float(self, high))
         self = core__x_cast(scope, self, core__dtype_default());
     else if (self->dtype == CORE_BOOL)
@@ -159,7 +160,7 @@ CORE__COMPOSITE(celu)
 
     if (alpha == 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "alpha is 0");
+                              "alpha is 0; it must be another number");
     return core__scope_result(scope,
                               CORE__DO(scope, core_elu, args[0].u.tensor,
                                        args[1], core_int(1),
@@ -187,7 +188,7 @@ CORE__COMPOSITE(relu6)
 }
 
 /* min(x, 0) - log1p(exp(-|x|)), exact at both ends; the second result is that
- * exponential, for whoever computes the gradient by hand. */
+ * exponential, for computing the gradient by hand. */
 CORE__COMPOSITE(log_sigmoid_forward)
 {
     core_tensor *self = args[0].u.tensor;
@@ -220,14 +221,13 @@ CORE__COMPOSITE(prelu)
     core_tensor *negative;
 
     if (weight->ndim > 1)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "weight has %u dimensions; it is a number or a "
-                              "vector",
-                              weight->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "weight has %u dimensions; it must have at most 1", weight->ndim);
     if (weight->numel != 1 && weight->numel != channels)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "weight has %lld elements; wanted are 1 or one "
-                              "for each of %lld channels",
+                              "weight has %lld elements; it must have 1, or "
+                              "one for each of the %lld channels",
                               (long long)weight->numel, (long long)channels);
     if (weight->ndim > 0) {
         int64_t sizes[CORE_MAX_NDIM];
@@ -236,7 +236,7 @@ CORE__COMPOSITE(prelu)
             sizes[i] = i == 1 ? weight->numel : 1;
         weight = core__x_reshape(scope, weight, sizes, self->ndim);
     }
-    /* What is positive, infinity too, is nothing to the weight's gradient. */
+    /* Positive elements, even infinity, do not affect the weight's gradient. */
     positive = CORE__DO(scope, core_gt_scalar, self, core_int(0));
     negative = core__x_zero_where(scope, self, positive);
     negative = core__x_mul(scope, negative, weight);
@@ -255,7 +255,8 @@ CORE__COMPOSITE(glu)
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
     if (self->ndim == 0 || self->sizes[dim] % 2 != 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "dimension %u cannot be halved", dim);
+                              "self must have an even size in dimension %u",
+                              dim);
     half = self->sizes[dim] / 2;
     a = core__x_slice(scope, self, dim, 0, half);
     b = core__x_slice(scope, self, dim, half, 2 * half);
@@ -306,7 +307,7 @@ CORE__COMPOSITE(std_mean)
     return core__scope_result(scope, mean, &results[1]);
 }
 
-/* The dimension that one number has for `dim` is kept as any other: [1]. */
+/* A 0-dim tensor's result keeps the dimension like any other: [1]. */
 CORE__COMPOSITE(aminmax)
 {
     core_tensor *self = args[0].u.tensor;
@@ -328,7 +329,7 @@ CORE__COMPOSITE(aminmax)
     return core__scope_result(scope, high, &results[1]);
 }
 
-/* Integers and bool are taken as floats. */
+/* Integers and bool are converted to floats. */
 CORE__COMPOSITE(logsumexp)
 {
     core_tensor *self = args[0].u.tensor;
@@ -369,8 +370,8 @@ CORE__OP(argsort)
     return CORE_OK;
 }
 
-/* mvlgamma(self, p): sum of lgamma(self - i / 2) for i below p, and
- * p (p - 1) / 4 log pi. */
+/* mvlgamma(self, p): the sum of lgamma(self - i / 2) for i below p, plus p (p -
+ * 1) / 4 log pi. */
 CORE__COMPOSITE(mvlgamma)
 {
     int64_t p = args[1].u.i, last = -1;
@@ -380,7 +381,7 @@ CORE__COMPOSITE(mvlgamma)
 
     if (p < 1)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p must be 1 at least, not %lld", (long long)p);
+                              "p must be 1 or more, not %lld", (long long)p);
     x = core__x_cast(scope, x, dtype);
     steps = core__x_arange(scope, x, p);
     steps = core__x_times(scope, steps, -0.5);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of matrices of any rank, distances. */
+/* Matrix products of any rank, and distances. */
 
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -11,7 +11,7 @@
 
 /* -------------------------------------------------------------- matmul -- */
 
-/* [..., n] or [..., m, n] as one matrix [rows, n]. */
+/* [..., n] or [..., m, n] reshaped to one matrix [rows, n]. */
 static core_tensor *folded(core__scope *scope, core_tensor *x)
 {
     int64_t n = x->sizes[x->ndim - 1];
@@ -40,7 +40,8 @@ static core_tensor *times_matrix(core__scope *scope, core_tensor *a,
     return core__x_reshape(scope, x, sizes, ndim);
 }
 
-/* x broadcast to `batch` and its own last two dimensions, as [n, r, c]. */
+/* x broadcast to `batch` and its own last two dimensions, reshaped to [n, r,
+ * c]. */
 static core_tensor *batched(core__scope *scope, core_tensor *x,
                             uint32_t batch_ndim, const int64_t *batch,
                             int64_t n)
@@ -60,9 +61,8 @@ static core_status __attribute__((cold))
 batches_differ(const core_operator *op, const core_tensor *a,
                const core_tensor *b)
 {
-    return core__op_shapes(op, "the left side", a, "the right side", b,
-                           "the dimensions before the matrices do not "
-                           "broadcast");
+    return core__op_shapes(op, "the left operand", a, "the right operand", b,
+                           "the batch dimensions do not broadcast");
 }
 
 static core_status batches(core__scope *scope, const core_operator *op,
@@ -109,13 +109,14 @@ static core_status product(core__scope *scope, const core_operator *op,
     if (scope->status != CORE_OK)
         return scope->status;
     if (a->ndim == 0 || b->ndim == 0)
-        return core__op_shapes(op, "the left side", a, "the right side", b,
-                               "both need a dimension");
+        return core__op_shapes(op, "the left operand", a, "the right operand",
+                               b, "both must have at least 1 dimension");
     inner_a = a->sizes[a->ndim - 1];
     inner_b = b->sizes[b->ndim - (b->ndim > 1 ? 2 : 1)];
     if (inner_a != inner_b)
         return core__op_error(
-            CORE_ERROR_SHAPE, op, "%s times %s: %lld is not %lld",
+            CORE_ERROR_SHAPE, op,
+            "sizes %s and %s cannot be multiplied: %lld is not %lld",
             core__sizes_text(a->ndim, a->sizes, text_a, sizeof text_a),
             core__sizes_text(b->ndim, b->sizes, text_b, sizeof text_b),
             (long long)inner_a, (long long)inner_b);
@@ -149,16 +150,16 @@ static core_status check_linear(const core_operator *op,
                                 const core_tensor *bias)
 {
     if (weight->ndim > 2 || weight->ndim == 0 || input->ndim == 0)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "input wants a dimension, and weight 2 [out, "
-                               "in], or 1");
+        return core__op_shapes(
+            op, "input", input, "weight", weight,
+            "input must have at least 1 dimension, weight 2 ([out, in]) or 1");
     if (input->sizes[input->ndim - 1] != weight->sizes[weight->ndim - 1])
         return core__op_shapes(op, "input", input, "weight", weight,
-                               "the last of each must be the same");
+                               "the last dimensions must have the same size");
     if (bias && bias->ndim == 1 && weight->ndim == 2 && bias->sizes[0] != 1 &&
         bias->sizes[0] != weight->sizes[0])
         return core__op_shapes(op, "weight", weight, "bias", bias,
-                               "bias wants %lld elements",
+                               "bias must have %lld elements",
                                (long long)weight->sizes[0]);
     return CORE_OK;
 }
@@ -190,7 +191,7 @@ CORE__COMPOSITE(outer)
 
     if (a->ndim != 1 || b->ndim != 1)
         return core__op_shapes(call->op, "self", a, "vec2", b,
-                               "wanted are two vectors");
+                               "both must have 1 dimension");
     return core__scope_result(
         scope, core__x_mul(scope, core__x_unsqueeze(scope, a, 1), b),
         &results[0]);
@@ -209,12 +210,12 @@ CORE__COMPOSITE(cdist_forward)
 
     if (!(p >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "p is %g; wanted is 0 or more", p);
+                              "p is %g; it must be 0 or more", p);
     if (a->ndim < 2 || b->ndim < 2 ||
         a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
         return core__op_shapes(call->op, "x1", a, "x2", b,
-                               "wanted are two sets of points with the same "
-                               "number of coordinates");
+                               "both must have at least 2 dimensions, the last "
+                               "ones of the same size");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
     d = CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
@@ -222,7 +223,7 @@ CORE__COMPOSITE(cdist_forward)
     return core__scope_result(scope, d, &results[0]);
 }
 
-/* Distances of row i and row j, for all i < j. */
+/* The distances of rows i and j, for all i < j. */
 CORE__COMPOSITE(pdist_forward)
 {
     core_tensor *self = args[0].u.tensor;
@@ -233,7 +234,8 @@ CORE__COMPOSITE(pdist_forward)
 
     if (self->ndim != 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants 2 dimensions, not %u", self->ndim);
+                              "self must have 2 dimensions, not %u",
+                              self->ndim);
     n = self->sizes[0];
     pairs = CORE__DO(scope, core_triu_indices, n, n, 1, CORE_I64, self->device);
     d = core__x_sub(scope,

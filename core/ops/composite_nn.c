@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Layers of networks, as their users call them. */
+/* Public neural network operators, composed of others. */
 
 #include "dispatch/structured.h"
 #include "ops/expression.h"
@@ -37,9 +37,9 @@ CORE__COMPOSITE(log_softmax)
         &results[0]);
 }
 
-/* Whether the tensor that is given could be what the kernel returns, so that
- * it may write there; otherwise its result is copied. */
-static bool takes_rows(const core_value *args)
+/* Whether the given tensor could be the kernel's result, so that the kernel can
+ * write into it; otherwise the result is copied. */
+static bool can_write_rows(const core_value *args)
 {
     const core_tensor *self = args[0].u.tensor, *out = args[3].u.tensor;
 
@@ -59,7 +59,7 @@ static core_status rows_into(core_call *call, const core_value *args,
 {
     core_tensor *out = args[3].u.tensor;
 
-    if (!takes_rows(args))
+    if (!can_write_rows(args))
         return core__op_variant(call, args, 4, results, nresults);
     CORE_TRY(core__written_check(call->op, args, 4));
     CORE_TRY(forward(args[0].u.tensor, args[1].u.i, false, out));
@@ -81,7 +81,7 @@ CORE__OP(log_softmax_out)
                      core_log_softmax_forward_out);
 }
 
-/* ------------------------------------------------------- normalisation -- */
+/* --------------------------------------------------------- normalization -- */
 
 /* Keeps the first of several results. */
 static core_status first_of(core_status status, core_tensor *first,
@@ -122,7 +122,7 @@ CORE__OP(group_norm)
 
     if (input->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants 2 dimensions at least, not %u",
+                              "input must have at least 2 dimensions, not %u",
                               input->ndim);
     for (uint32_t i = 2; i < input->ndim; i++)
         inner *= input->sizes[i];
@@ -150,7 +150,7 @@ CORE__OP(batch_norm)
 /* -------------------------------------------------------- convolutions -- */
 
 /* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
- * groups); the weight's rank says which. */
+ * groups): the weight's rank decides. */
 CORE__COMPOSITE(conv)
 {
     core_tensor *input = args[0].u.tensor;
@@ -164,10 +164,10 @@ CORE__COMPOSITE(conv)
     core_tensor *out;
 
     if (weight->ndim != spatial + 2 || (!batched && input->ndim != spatial + 1))
-        return core__op_shapes(call->op, "input", input, "weight", weight,
-                               "wanted are %u dimensions (without batch: %u) "
-                               "and %u",
-                               spatial + 2, spatial + 1, spatial + 2);
+        return core__op_shapes(
+            call->op, "input", input, "weight", weight,
+            "input must have %u dimensions (%u without a batch) and weight %u",
+            spatial + 2, spatial + 1, spatial + 2);
     CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1, stride));
     CORE_TRY(
         core__ints_fill(call->op, "padding", &args[4], spatial, 0, padding));
@@ -223,7 +223,7 @@ static core_status probability(const core_operator *op, double p)
     if (p >= 0 && p <= 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "p is %g, no probability", p);
+                          "p is %g; a probability must be from 0 to 1", p);
 }
 
 /* native_dropout(input, p, train) -> (result, mask) */
@@ -248,7 +248,7 @@ CORE__COMPOSITE(native_dropout)
     return core__scope_result(scope, mask, &results[1]);
 }
 
-/* grad where the mask is set, times scale: also the forward */
+/* grad where the mask is set, times scale; also used by the forward */
 CORE__COMPOSITE(native_dropout_backward)
 {
     core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
@@ -277,7 +277,7 @@ CORE__OP(dropout)
 
 /* ---------------------------------------------------------- resampling -- */
 
-/* A size from one and a factor; none: what is wanted. */
+/* The scaled size, or the given one if there is no factor. */
 static core_status scaled(const core_operator *op, int64_t size,
                           const double *factor, const int64_t *wanted,
                           int64_t *out)
@@ -285,23 +285,25 @@ static core_status scaled(const core_operator *op, int64_t size,
     double product = factor ? floor((double)size * *factor) : 0;
 
     if (factor && !(*factor > 0 && product < 0x1p62))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "a scale factor is %g: wanted is a number above "
-                              "0 that makes a size of %lld",
-                              *factor, (long long)size);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, op,
+            "a scale factor is %g for a dimension of size %lld; it must be "
+            "above 0 and the scaled size less than 2^62",
+            *factor, (long long)size);
     *out = factor ? (int64_t)product : *wanted;
     return CORE_OK;
 }
 
-/* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): sizes
- * from the factors, for the operator of the same name without .vec. */
+/* upsample_….vec(input, output_size?, [align_corners,] scale_factors?): calls
+ * the operator of the same name without .vec with sizes computed from the
+ * factors. */
 CORE__OP(upsample_vec)
 {
     core_tensor *input = args[0].u.tensor;
     const char *name = call->op->data->name;
     bool aligned = nargs == 4;
     const core_value *scales = &args[nargs - 1];
-    core_value inner[6]; /* input, size, alignment, a scale each */
+    core_value inner[6]; /* input, size, alignment, one scale per dimension */
     int64_t sizes[3];
     size_t count;
     const int64_t *wanted = core__ints_of(&args[1], &count);
@@ -312,17 +314,19 @@ CORE__OP(upsample_vec)
     if (spatial == 0 || spatial > 3 || (wanted && count != spatial) ||
         (scales->tag == CORE_VALUE_FLOAT_LIST && scales->count != spatial) ||
         !wanted == (scales->tag == CORE_VALUE_NONE))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "wants either an output size or scale factors, "
-                              "one for each dimension after the second");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "either output_size or scale_factors must be given, with one entry "
+            "for each dimension after the second");
     for (uint32_t i = 0; i < spatial; i++)
         CORE_TRY(scaled(call->op, input->sizes[i + 2],
                         wanted ? NULL : &scales->u.floats[i],
                         wanted ? &wanted[i] : &sizes[i], &sizes[i]));
     op = core__operator_builtin(name, strcspn(name, "."));
     if (!op)
-        return core__op_error(CORE_ERROR_INTERNAL, call->op,
-                              "has no operator that it stands for");
+        return core__op_error(
+            CORE_ERROR_INTERNAL, call->op,
+            "the operator of the same name without \".vec\" is missing");
     inner[0] = args[0];
     inner[1] = (core_value){CORE_VALUE_INT_LIST, spatial, {.ints = sizes}};
     if (aligned)

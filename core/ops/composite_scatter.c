@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What searches, places and arranges, made of indexing and of sums by index. */
+/* Searching, placing and segment operators, composed of indexing and indexed
+ * sums. */
 
 #include "base/memory.h"
 #include "ops/expression.h"
@@ -28,13 +29,14 @@ CORE__COMPOSITE(rot90)
         memcpy(plane, dims, sizeof plane);
     else if (dims)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "dims are the 2 of a plane, not %zu", count);
+                              "dims has %zu entries; it must have 2", count);
     CORE_TRY(core__dim_wrap(call->op, plane[0], x->ndim, &a));
     CORE_TRY(core__dim_wrap(call->op, plane[1], x->ndim, &b));
     if (a == b)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "dims are %lld and %lld, one dimension",
-                              (long long)plane[0], (long long)plane[1]);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "dims are %lld and %lld, which are the same dimension",
+            (long long)plane[0], (long long)plane[1]);
     if (turns == 0)
         x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
     else if (turns == 2)
@@ -46,7 +48,7 @@ CORE__COMPOSITE(rot90)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* One block, with zeros on its left and right: a vector is a row. */
+/* One block with zeros to its left and right; a vector is a row. */
 static core_status block_row(const core_operator *op, core_tensor *block,
                              core_dtype dtype, int64_t before, int64_t width,
                              core_tensor **out)
@@ -56,9 +58,9 @@ static core_status block_row(const core_operator *op, core_tensor *block,
     int64_t pad[2];
 
     if (block->ndim > 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "a block has %u dimensions, more than 2",
-                              block->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "a block has %u dimensions; it may have at most 2", block->ndim);
     core__scope_begin(&s);
     x = core__x_cast(&s, block, dtype);
     for (uint32_t i = block->ndim; i < 2; i++)
@@ -123,8 +125,8 @@ static core_tensor *sorted_values(core__scope *scope, core_tensor *x)
     return x;
 }
 
-/* isin(elements, test_elements, *, assume_unique, invert): equal to what is
- * found where it ought to be among the sorted ones */
+/* isin(elements, test_elements, *, assume_unique, invert): searches each
+ * element among the sorted test elements */
 CORE__COMPOSITE(isin)
 {
     core_tensor *x = args[0].u.tensor;
@@ -151,7 +153,7 @@ CORE__COMPOSITE(isin)
 
 /* -------------------------------------------------------------- placing -- */
 
-/* put(self, index, source, accumulate): self as one row */
+/* put(self, index, source, accumulate): on self as one row */
 CORE__COMPOSITE(put)
 {
     core_tensor *self = args[0].u.tensor;
@@ -166,11 +168,13 @@ CORE__COMPOSITE(put)
                               core__dtype_name(index->dtype));
     if (self->dtype != source->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, call->op, "self is %s, source is %s",
+            CORE_ERROR_DTYPE, call->op,
+            "self is %s and source %s; they must have the same dtype",
             core__dtype_name(self->dtype), core__dtype_name(source->dtype));
     if (index->numel != source->numel)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "index has %lld elements, source has %lld",
+                              "index has %lld elements and source %lld; both "
+                              "must have the same number",
                               (long long)index->numel,
                               (long long)source->numel);
     x = core__x_reshape(scope, self, (const int64_t[]){self->numel}, 1);
@@ -182,7 +186,7 @@ CORE__COMPOSITE(put)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* index, of one dimension, along `dim` of a tensor of these sizes */
+/* Expands a one-dimensional index along `dim` of a tensor of these sizes. */
 static core_tensor *along(core__scope *scope, core_tensor *index, uint32_t dim,
                           uint32_t ndim, const int64_t *sizes)
 {
@@ -205,9 +209,10 @@ static core_status check_index(const core_operator *op, const core_tensor *self,
                               "index must be i64 or i32, not %s",
                               core__dtype_name(index->dtype));
     if (self->dtype != source->dtype)
-        return core__op_error(CORE_ERROR_DTYPE, op, "self is %s, source is %s",
-                              core__dtype_name(self->dtype),
-                              core__dtype_name(source->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "self is %s and source %s; they must have the same dtype",
+            core__dtype_name(self->dtype), core__dtype_name(source->dtype));
     if (index->ndim > 1)
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "index must have at most 1 dimension, not %u",
@@ -234,7 +239,7 @@ CORE__COMPOSITE(index_reduce)
     if (strcmp(reduce, "prod") != 0 && strcmp(reduce, "mean") != 0 &&
         strcmp(reduce, "amax") != 0 && strcmp(reduce, "amin") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "reduce is \"prod\", \"mean\", \"amax\" or "
+                              "reduce must be \"prod\", \"mean\", \"amax\" or "
                               "\"amin\", not \"%s\"",
                               reduce);
     index = core__x_cast(scope, index, CORE_I64);
@@ -305,8 +310,8 @@ CORE__COMPOSITE(max_unpool3d)
 
 /* ------------------------------------------------------------- segments -- */
 
-/* Every length is at least 0, and they add up to n, if that is not negative.
- * Reads data, as the check asks for. */
+/* Checks that every length is 0 or more and, if n is not negative, that they
+ * add up to n.  Reads the data on the host. */
 static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                                  int64_t n)
 {
@@ -337,7 +342,7 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                           (long long)n);
 }
 
-/* Offsets, which do not decrease, begin and end within data. */
+/* Checks that offsets, which do not decrease, are from 0 to n. */
 static core_status check_offsets(const core_operator *op, core_tensor *offsets,
                                  int64_t n)
 {
@@ -355,13 +360,13 @@ static core_status check_offsets(const core_operator *op, core_tensor *offsets,
     CORE_TRY(core__scope_end(&s));
     if (good.u.i != 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INDEX, op,
-                          "offsets must be from 0 to %lld, the size of data "
-                          "along axis",
-                          (long long)n);
+    return core__op_error(
+        CORE_ERROR_INDEX, op,
+        "offsets has an element outside 0 to %lld, the size of data along axis",
+        (long long)n);
 }
 
-/* Lengths, given as such or by the places between which segments lie. */
+/* The lengths, as given or computed from offsets. */
 static core_tensor *lengths_of(core__scope *scope, const core_value *args)
 {
     core_tensor *x = core__tensor_of(&args[2]);
@@ -401,19 +406,19 @@ static core_status check_segments(const core_operator *op,
             *out = &reductions[i];
     if (!*out)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "reduce is \"sum\", \"mean\", \"prod\", \"max\" "
-                              "or \"min\", not \"%s\"",
+                              "reduce must be \"sum\", \"mean\", \"prod\", "
+                              "\"max\" or \"min\", not \"%s\"",
                               args[1].u.string);
     if (args[3].tag != CORE_VALUE_NONE || !given)
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
                               "segments are given by lengths or by offsets");
     if (!core__dtype_is_floating(data->dtype) ||
         !core__dtype_is_integer(given->dtype))
-        return core__op_error(CORE_ERROR_DTYPE, op,
-                              "data needs a floating dtype, lengths or "
-                              "offsets an integer one, not %s and %s",
-                              core__dtype_name(data->dtype),
-                              core__dtype_name(given->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, op,
+            "data is %s and its lengths or offsets %s; data must have a "
+            "floating dtype and they an integer one",
+            core__dtype_name(data->dtype), core__dtype_name(given->dtype));
     if (data->ndim == 0 || given->ndim != axis + 1 ||
         (!lengths && given->sizes[axis] == 0) ||
         memcmp(given->sizes, data->sizes, axis * sizeof *given->sizes) != 0)
@@ -424,8 +429,8 @@ static core_status check_segments(const core_operator *op,
     return CORE_OK;
 }
 
-/* How many of the edges lie at or before each element along axis.  Edges are
- * the ends of segments, by lengths, or all their bounds, by offsets. */
+/* For each element along axis, the number of edges at or before it.  Edges are
+ * the ends of segments (lengths) or all their bounds (offsets). */
 static core_tensor *segment_of(core__scope *scope, core_tensor *data,
                                core_tensor *edges, uint32_t axis)
 {
@@ -438,7 +443,7 @@ static core_tensor *segment_of(core__scope *scope, core_tensor *data,
     return CORE__DO(scope, core_expand, x, data->sizes, data->ndim, false);
 }
 
-/* Sums divided by lengths; what is empty is `initial`, or no number. */
+/* Sums divided by lengths; empty segments get `initial` or NaN. */
 static core_tensor *segment_mean(core__scope *scope, core_tensor *x,
                                  core_tensor *lengths,
                                  const core_value *initial)
@@ -484,7 +489,8 @@ CORE__COMPOSITE(segment_reduce)
     edges = offsets
                 ? args[4].u.tensor
                 : CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
-    /* What no segment has goes to one more at the end, or at both. */
+    /* Elements outside all segments go to an extra segment at the end, or one
+     * at each end. */
     memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
     sizes[axis] = lengths->sizes[axis] + (offsets ? 2 : 1);
     x = CORE__DO(scope, core_new_full, data, sizes, data->ndim,

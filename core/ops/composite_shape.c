@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that arrange elements: stack, repeat, pixel_shuffle, and those
- * that write a view into a copy. */
+/* Operators that arrange elements: stack, repeat, pixel_shuffle, and those that
+ * write a view into a copy. */
 
 #include "base/memory.h"
 #include "ops/expression.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* A kernel's call holds so many tensors; longer lists are joined in groups,
- * and the groups again. */
+/* The number of tensors that fit a kernel's call; longer lists are concatenated
+ * in groups, recursively. */
 enum { CAT_MOST = 24 };
 
 static core_status cat_many(core_tensor *const *tensors, size_t count,
@@ -79,7 +79,7 @@ CORE__OP(stack)
             continue;
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
-            "tensor %zu has sizes %s, the first one %s", i,
+            "tensor %zu has sizes %s, tensor 0 has %s", i,
             core__sizes_text(tensors[i]->ndim, tensors[i]->sizes, have,
                              sizeof have),
             core__sizes_text(tensors[0]->ndim, tensors[0]->sizes, want,
@@ -116,22 +116,25 @@ CORE__COMPOSITE(repeat)
     core_tensor *x;
 
     if (count < self->ndim)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "%zu repeats for %u dimensions", count,
-                              self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "repeats has %zu entries, fewer than the %u dimensions of self",
+            count, self->ndim);
     CORE_TRY(core__ndim_check(call->op, count));
     added = (uint32_t)count - self->ndim;
     for (uint32_t i = 0; i < count; i++) {
         int64_t size = i < added ? 1 : self->sizes[i - added];
 
         if (repeats[i] < 0)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "repeats %lld times", (long long)repeats[i]);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, call->op,
+                "repeats has the entry %lld; it must be 0 or more",
+                (long long)repeats[i]);
         if (__builtin_mul_overflow(size, repeats[i], &sizes[i]))
-            return core__op_error(CORE_ERROR_SHAPE, call->op,
-                                  "%lld elements repeated %lld times are more "
-                                  "than can be counted",
-                                  (long long)size, (long long)repeats[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, call->op,
+                "a dimension of size %lld repeated %lld times is too large",
+                (long long)size, (long long)repeats[i]);
         if (repeats[i] != 1) {
             apart[n] = 1;
             wide[n++] = repeats[i];
@@ -152,14 +155,15 @@ static core_status shuffle_check(const core_operator *op,
                                  const core_tensor *self, int64_t factor)
 {
     if (self->ndim < 3 || factor <= 0 || factor > INT32_MAX)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "wants 3 dimensions at least and a positive "
-                              "factor below 2^31; there are %u, and %lld",
-                              self->ndim, (long long)factor);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "self has %u dimensions and the factor is %lld; self must have at "
+            "least 3 and the factor be from 1 to 2^31 - 1",
+            self->ndim, (long long)factor);
     return CORE_OK;
 }
 
-/* Sizes, permutation and final sizes around the last three dimensions. */
+/* Reshapes, permutes and reshapes again around the last three dimensions. */
 static core_status rearranged(core__scope *scope, core_tensor *self,
                               const int64_t *inner, size_t inner_count,
                               const int64_t *order, const int64_t *last,
@@ -196,7 +200,8 @@ CORE__COMPOSITE(pixel_shuffle)
     CORE_TRY(core__sizes_check(call->op, 3, (const int64_t[]){r, s[1], s[2]}));
     if (s[0] % (r * r) != 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "%lld channels are no multiple of %lld squared",
+                              "self has %lld channels, which is not a multiple "
+                              "of upscale_factor %lld squared",
                               (long long)s[0], (long long)r);
     c = s[0] / (r * r);
     return rearranged(scope, self, (const int64_t[]){c, r, r, s[1], s[2]}, 5,
@@ -216,7 +221,8 @@ CORE__COMPOSITE(pixel_unshuffle)
     CORE_TRY(core__sizes_check(call->op, 3, (const int64_t[]){s[0], r, r}));
     if (s[1] % r != 0 || s[2] % r != 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "%lld by %lld is no multiple of %lld",
+                              "self has images of %lld by %lld, which are not "
+                              "multiples of downscale_factor %lld",
                               (long long)s[1], (long long)s[2], (long long)r);
     return rearranged(
         scope, self, (const int64_t[]){s[0], s[1] / r, r, s[2] / r, r}, 5,
@@ -238,7 +244,8 @@ CORE__COMPOSITE(diag)
         x = CORE__DO(scope, core_clone, x, -1);
     } else {
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants 1 or 2 dimensions, not %u", self->ndim);
+                              "self must have 1 or 2 dimensions, not %u",
+                              self->ndim);
     }
     return core__scope_result(scope, x, &results[0]);
 }
@@ -250,7 +257,8 @@ CORE__COMPOSITE(trace)
 
     if (self->ndim != 2)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants 2 dimensions, not %u", self->ndim);
+                              "self must have 2 dimensions, not %u",
+                              self->ndim);
     x = CORE__DO(scope, core_diagonal, self, 0, 0, 1);
     return core__scope_result(scope, core__x_sum(scope, x), &results[0]);
 }
@@ -270,9 +278,11 @@ CORE__COMPOSITE(diag_embed)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim + 1, &a));
     CORE_TRY(core__dim_wrap(call->op, args[3].u.i, self->ndim + 1, &b));
     if (self->ndim == 0 || a == b)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "wants a dimension, and two different ones to "
-                              "put it in");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "self has %u dimensions, dim1 is %u and dim2 %u; self must have at "
+            "least 1 and the two must differ",
+            self->ndim, a, b);
     CORE_TRY(core__step_check(call->op, "offset", offset));
     side = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
     for (uint32_t i = 0, from = 0; i <= self->ndim; i++)
@@ -295,8 +305,9 @@ CORE__COMPOSITE(narrow_copy)
 
 /* ------------------------------------------------ a view of a new tensor -- */
 
-/* Copies element by element where places of the view lie on each other, so
- * that the last one in row-major order stays; what does not, at once. */
+/* Copies element by element in dimensions where elements of the view share
+ * positions, so that the last one in row-major order stays; all other
+ * dimensions at once. */
 static core_status copy_in_order(core_tensor *view, core_tensor *source)
 {
     core_status status = CORE_OK;
@@ -318,7 +329,8 @@ static core_status copy_in_order(core_tensor *view, core_tensor *source)
     return status;
 }
 
-/* Copies source into the view (the scope's) of target; target results. */
+/* Copies source into the view (owned by the scope) of target; the result is
+ * target. */
 static core_status written(core__scope *scope, const core_operator *op,
                            core_tensor *target, core_tensor *view,
                            core_tensor *source, core_value *result)
@@ -331,8 +343,7 @@ static core_status written(core__scope *scope, const core_operator *op,
          memcmp(view->sizes, source->sizes, view->ndim * sizeof(int64_t)) != 0))
         return core__op_error(
             CORE_ERROR_SHAPE, op,
-            "the part has sizes %s, what is to be put "
-            "there %s",
+            "the part of self has sizes %s, but src has %s",
             core__sizes_text(view->ndim, view->sizes, want, sizeof want),
             core__sizes_text(source->ndim, source->sizes, have, sizeof have));
     CORE__RUN(scope, copy_in_order(view, source));
@@ -412,7 +423,7 @@ CORE__COMPOSITE(diagonal_scatter)
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }
 
-/* A row-major copy: strides and offset count in it. */
+/* Works on a row-major copy, to which strides and offset apply. */
 CORE__COMPOSITE(as_strided_scatter)
 {
     core_tensor *self = args[0].u.tensor;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Scopes of expression.h: ownership of intermediate tensors and the first
+ * error. */
+
 #include "ops/expression.h"
 
 #include "base/thread.h"
@@ -11,8 +14,8 @@ core_tensor *core__scope_take(core__scope *scope, core_status status)
 
     scope->pending = NULL;
     if (scope->status == CORE_OK && status != CORE_OK) {
-        /* What comes after may fail for want of a result: its message is not
-         * the one to keep. */
+        /* Later calls may fail for lack of an operand; the first message is
+         * kept. */
         scope->status = status;
         core_error_detach(&scope->error);
     }
@@ -20,9 +23,10 @@ core_tensor *core__scope_take(core__scope *scope, core_status status)
         return NULL;
     if (scope->count == CORE__SCOPE_TENSORS) {
         core__tensor_release(tensor);
-        scope->status = core__error(CORE_ERROR_INTERNAL,
-                                    "more than %d intermediate tensors",
-                                    CORE__SCOPE_TENSORS);
+        scope->status =
+            core__error(CORE_ERROR_INTERNAL,
+                        "an expression needs more than %d intermediate tensors",
+                        CORE__SCOPE_TENSORS);
         return NULL;
     }
     scope->tensors[scope->count++] = tensor;
@@ -36,7 +40,8 @@ core_status core__scope_end(core__scope *scope)
     if (scope->error)
         core_error_raise(scope->error);
     else if (core__unlikely(scope->status == CORE_ERROR_OUT_OF_MEMORY))
-        core__error_memory(sizeof(core__error_record)); /* it was not kept */
+        core__error_memory(sizeof(core__error_record)); /* the record could not
+                                                         * be kept */
     scope->error = NULL;
     return scope->status;
 }

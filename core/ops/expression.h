@@ -3,13 +3,13 @@
 
 /* expression.h: operators as expressions, for composites and gradients.
  *
- * A scope owns the intermediate tensors and remembers the first error; after
- * one, what follows does nothing and gives NULL.  So a formula reads like one:
+ * A scope owns the intermediate tensors and keeps the first error; after an
+ * error, further calls do nothing and return NULL.  So code reads like the
+ * formula:
  *
  *     d = core__x_sub(scope, a, b);
  *     d = core__x_mul(scope, d, d);
- *     return core__scope_finish(scope, d, out);
- */
+ *     return core__scope_finish(scope, d, out); */
 
 #ifndef CORE_OPS_EXPRESSION_H
 #define CORE_OPS_EXPRESSION_H
@@ -22,7 +22,7 @@ typedef struct core__scope {
     core_status status;
     uint32_t count;
     core_error *error;    /* the record of the first error */
-    core_tensor *pending; /* where the operator now called puts its result */
+    core_tensor *pending; /* where the current operator call puts its result */
     core_tensor *tensors[CORE__SCOPE_TENSORS];
 } core__scope;
 
@@ -34,11 +34,11 @@ static inline void core__scope_begin(core__scope *scope)
     scope->pending = NULL;
 }
 
-/* Takes over what the operator that answered `status` made. */
+/* Takes ownership of the result of an operator that returned `status`. */
 core_tensor *core__scope_take(core__scope *scope, core_status status);
 /* Drops every tensor; returns the first error. */
 core_status core__scope_end(core__scope *scope);
-/* The same, and hands out a reference to `result` if all went well. */
+/* The same, and returns a reference to `result` on success. */
 core_status core__scope_finish(core__scope *scope, core_tensor *result,
                                core_tensor **out);
 
@@ -49,7 +49,7 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
                                 ? function(__VA_ARGS__, &(scope)->pending) \
                                 : (scope)->status)
 
-/* A call without result. */
+/* A call without a result. */
 #define CORE__RUN(scope, call) \
     ((void)core__scope_take(   \
         scope, (scope)->status == CORE_OK ? (call) : (scope)->status))
@@ -195,6 +195,37 @@ static inline core_tensor *core__x_transpose(core__scope *s, core_tensor *a,
     return CORE__DO(s, core_transpose, a, dim0, dim1);
 }
 
+/* Matrices, in the last two dimensions. */
+static inline core_tensor *core__x_adjoint(core__scope *s, core_tensor *a)
+{
+    return core__x_transpose(s, a, -2, -1);
+}
+
+static inline core_tensor *core__x_matmul(core__scope *s, core_tensor *a,
+                                          core_tensor *b)
+{
+    return CORE__DO(s, core_matmul, a, b);
+}
+
+/* X with A X = B, or X A = B if not left. */
+static inline core_tensor *core__x_solve_triangular(core__scope *s,
+                                                    core_tensor *a,
+                                                    core_tensor *b, bool upper,
+                                                    bool left, bool unit)
+{
+    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
+}
+
+static inline core_tensor *core__x_diagonal(core__scope *s, core_tensor *a)
+{
+    return CORE__DO(s, core_diagonal, a, 0, -2, -1);
+}
+
+static inline core_tensor *core__x_diag_embed(core__scope *s, core_tensor *a)
+{
+    return CORE__DO(s, core_diag_embed, a, 0, -2, -1);
+}
+
 static inline core_tensor *core__x_reshape(core__scope *s, core_tensor *a,
                                            const int64_t *sizes, size_t count)
 {
@@ -213,7 +244,7 @@ static inline core_tensor *core__x_zeros_like(core__scope *s, core_tensor *a)
     return CORE__DO(s, core_zeros_like, a, CORE_DTYPE_NONE, NULL, -1);
 }
 
-/* Zeros of other sizes, with a's dtype and device. */
+/* Zeros of the given sizes, with a's dtype and device. */
 static inline core_tensor *core__x_new_zeros(core__scope *s, core_tensor *a,
                                              const int64_t *sizes, size_t count)
 {
@@ -236,7 +267,7 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
 
 /* ---------------------------------------------------------- composites -- */
 
-/* Begins an operator's function whose body has a scope. */
+/* Begins an operator function whose body has a scope. */
 #define CORE__COMPOSITE(name)                                                  \
     static core_status name##_body(core__scope *scope, core_call *call,        \
                                    const core_value *args,                     \
@@ -256,19 +287,19 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
         const core_value *args __attribute__((unused)),                        \
         core_value *results __attribute__((unused)))
 
-/* composite_copy.c: what in-place and out variants of composites are made of. */
+/* composite_copy.c: implements in-place and out variants of composites. */
 core_status core__op_variant(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults);
 
-/* Ends the scope of a composite; on failure releases what is in results, and
- * names the operator before the one within that failed. */
+/* Ends the scope of a composite; on failure releases the results and prefixes
+ * the error of the inner operator with the composite's name. */
 core_status core__scope_close(core__scope *scope, const core_operator *op,
                               core_status status, core_value *results,
                               uint32_t nresults);
 
-/* In a composite: makes tensor (the scope's) the result; returns the scope's
- * status. */
+/* In a composite: makes tensor (owned by the scope) the result; returns the
+ * scope's status. */
 core_status core__scope_result(core__scope *scope, core_tensor *tensor,
                                core_value *result);
 

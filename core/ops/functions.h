@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* functions.h: what the files with view operators, composites and inference
- * functions share. */
+/* functions.h: declarations shared by view operators, composites and inference
+ * functions. */
 
 #ifndef CORE_OPS_FUNCTIONS_H
 #define CORE_OPS_FUNCTIONS_H
@@ -12,9 +12,9 @@
 
 #include <libcore/ops.h>
 
-/* Begins the function of an operator, core__op_<name>: what a line of ops.yaml
- * finds by its `function:`, or by its C name.  It declares it first: the
- * generated table is the only one that calls it. */
+/* Begins the function of an operator, core__op_<name>, which ops.yaml refers to
+ * by `function:` or by the operator's C name.  Also declares it, since only the
+ * generated table calls it. */
 #define CORE__OP(name)                                                       \
     core_status core__op_##name(core_call *call, const core_value *args,     \
                                 uint32_t nargs, core_value *results,         \
@@ -33,7 +33,7 @@
 
 /* ------------------------------------------------------------- results -- */
 
-/* Takes over the reference; NULL gives NONE. */
+/* Takes over the reference; NULL becomes NONE. */
 static inline void core__result_tensor(core_value *result, core_tensor *tensor)
 {
     result->tag = tensor ? CORE_VALUE_TENSOR : CORE_VALUE_NONE;
@@ -43,8 +43,8 @@ static inline void core__result_tensor(core_value *result, core_tensor *tensor)
 
 /* ----------------------------------------------------------- arguments -- */
 
-/* A list of integers, where one number may stand for a list of one.  *out_count
- * is 0 for NONE, and the result NULL. */
+/* A list of integers; a single number counts as a list of one.  For NONE,
+ * *out_count is 0 and the result NULL. */
 static inline const int64_t *core__ints_of(const core_value *value,
                                            size_t *out_count)
 {
@@ -61,9 +61,9 @@ static inline const int64_t *core__ints_of(const core_value *value,
     return value->count ? value->u.ints : &nothing;
 }
 
-/* Fills out_values with the count numbers of a list that may hold one for
- * all (int[2] given as 3); SHAPE error if it fits neither way.  None
- * gives `absent`, an empty list is an error. */
+/* Fills out_values with count numbers from a list that may have one for all
+ * (int[2] given as 3); returns SHAPE for any other length.  NONE fills in
+ * `absent`; an empty list is an error. */
 core_status core__ints_fill(const core_operator *op, const char *name,
                             const core_value *value, size_t count,
                             int64_t absent, int64_t *out_values);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Helpers that inference functions share: arguments, results, and sizes. */
+
 #include "ops/infer.h"
 
 #include "ops/functions.h"
@@ -20,10 +22,10 @@ core_status core__ints_fill(const core_operator *op, const char *name,
     const int64_t *values = core__ints_of(value, &given);
 
     if (value->tag != CORE_VALUE_NONE && given != 1 && given != count)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "%s must have %zu numbers, or one for all; it "
-                              "has %zu",
-                              name, count, given);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "%s has %zu entries; it must have %zu, or one for all", name, given,
+            count);
     for (size_t i = 0; i < given; i++)
         CORE_TRY(core__step_check(op, name, values[i]));
     for (size_t i = 0; i < count; i++)
@@ -37,7 +39,7 @@ core_status core__step_check(const core_operator *op, const char *name,
     if (value > -CORE__STEP_MOST && value < CORE__STEP_MOST)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s is %lld, which no size could take", name,
+                          "%s is %lld, which is too large for a size", name,
                           (long long)value);
 }
 
@@ -65,10 +67,10 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
     CORE_TRY(core__ndim_check(op, ndim));
     for (size_t i = 0; i < ndim; i++) {
         if (sizes[i] < 0)
-            return core__op_error(CORE_ERROR_SHAPE, op,
-                                  "the size of dimension %zu is %lld; sizes "
-                                  "are not negative",
-                                  i, (long long)sizes[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the size of dimension %zu is %lld; it must be 0 or more", i,
+                (long long)sizes[i]);
         if (__builtin_mul_overflow(numel, sizes[i] > 1 ? sizes[i] : 1,
                                    &numel) ||
             numel >= CORE__NUMEL_MOST)
@@ -92,7 +94,7 @@ core_status core__sizes_want(const core_operator *op, const char *name,
                      memcmp(tensor->sizes, sizes, ndim * sizeof *sizes) == 0)))
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "%s has sizes %s; wanted are %s", name,
+        CORE_ERROR_SHAPE, op, "%s has sizes %s; it must have %s", name,
         core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
         core__sizes_text(ndim, sizes, want, sizeof want));
 }
@@ -104,8 +106,8 @@ core_status core__results_mask(core__inference *infer, const core_value *mask,
         return CORE_OK;
     if (mask->count != count)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "output_mask must have %u elements, not %u",
-                              count, mask->count);
+                              "output_mask must have %u entries, not %u", count,
+                              mask->count);
     for (uint32_t i = 0; i < count; i++)
         if (!mask->u.bools[i])
             infer->results[i].dtype = CORE_DTYPE_NONE;
@@ -118,7 +120,7 @@ core_status core__reduction_check(const core_operator *op, int64_t reduction)
         reduction == CORE_REDUCTION_SUM)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "reduction is CORE_REDUCTION_NONE (0), _MEAN (1) or "
-                          "_SUM (2), not %lld",
+                          "reduction must be CORE_REDUCTION_NONE (0), _MEAN "
+                          "(1) or _SUM (2), not %lld",
                           (long long)reduction);
 }

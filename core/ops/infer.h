@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* infer.h: what the results of a structured operator will be.
+/* infer.h: inference of the results of structured operators.
  *
- * An inference function reads argument tensors' sizes, strides and dtypes
- * (never data), checks everything that does not depend on data, and says what
- * each result is.  It serves every backend and is the meta device.  Loop
+ * An inference function reads sizes, strides and dtypes of the argument tensors
+ * (never data), checks everything that does not depend on data, and describes
+ * each result.  It serves every backend and implements the meta device.  Loop
  * families need none: dispatch/loop.h derives theirs. */
 
 #ifndef CORE_OPS_INFER_H

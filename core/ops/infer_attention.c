@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of fused attention, forward and backward. */
+/* Inference for fused attention, forward and backward. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
 #include "ops/shape.h"
 
-/* [batch, heads, queries], of which each has `inner` elements; [batch, heads,
- * keys], of whose values each has `outer`. */
+/* [batch, heads, queries] with `inner` elements per query; [batch, heads, keys]
+ * with `outer` elements per value. */
 typedef struct shape {
     const core_tensor *query, *key, *value, *bias;
     int64_t batch, heads, queries, keys, inner, outer;
@@ -20,11 +20,10 @@ static core_status four(const core__inference *infer, uint32_t position)
 
     if (tensor->ndim == 4)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                          "%s must have 4 dimensions (batch, head, place, "
-                          "element), not %u",
-                          core__argument_name(infer->op, position),
-                          tensor->ndim);
+    return core__op_error(
+        CORE_ERROR_SHAPE, infer->op,
+        "%s must have 4 dimensions (batch, head, position, feature), not %u",
+        core__argument_name(infer->op, position), tensor->ndim);
 }
 
 static core_status same_dtypes(const core__inference *infer, const shape *s,
@@ -42,7 +41,7 @@ static core_status same_dtypes(const core__inference *infer, const shape *s,
         if (tensor && tensor->dtype != dtype &&
             !(tensor == s->bias && tensor->dtype == CORE_BOOL))
             return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                                  "%s is %s; it must be %s, as query is%s",
+                                  "%s is %s; it must be %s like query%s",
                                   core__argument_name(infer->op, i),
                                   core__dtype_name(tensor->dtype),
                                   core__dtype_name(dtype),
@@ -88,11 +87,13 @@ static core_status probability(const core__inference *infer, uint32_t position)
     if (p >= 0 && p <= 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "dropout_p is %g, no probability", p);
+                          "dropout_p is %g; a probability must be from 0 to 1",
+                          p);
 }
 
-/* Where `like` has the heads of a place side by side, the result has as well:
- * it then becomes [batch, place, heads x elements] without a copy. */
+/* If the heads of a position are adjacent in `like`, they are in the result
+ * too, so that it can be viewed as [batch, position, heads x elements] without
+ * a copy. */
 static void lay_out(core__result_spec *result, const core_tensor *like,
                     core_dtype dtype, const int64_t *sizes)
 {
@@ -145,7 +146,7 @@ static core_status check_saved(const core__inference *infer, const shape *s)
                                   tensor, 4, output));
         if (tensor->dtype != s->query->dtype)
             return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                                  "%s is %s; it must be %s, as query is",
+                                  "%s is %s; it must be %s like query",
                                   i == 0 ? "grad_out_" : "out",
                                   core__dtype_name(tensor->dtype),
                                   core__dtype_name(s->query->dtype));

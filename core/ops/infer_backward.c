@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backward operators (grad, self, …) whose gradient must have the sizes that
- * the forward of (self, …) gives: their kernels walk both. */
+/* Inference for backward operators (grad, self, …) whose gradient must have the
+ * sizes of the forward's result, as their kernels iterate over both. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"

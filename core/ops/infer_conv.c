@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of convolution, pooling and resampling. */
+/* Inference for convolution, pooling and resampling. */
 
 #include "dispatch/preferred_layout.h"
 #include "ops/functions.h"
@@ -11,9 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-/* A result follows a channels-last input. */
-static void follow(core__result_spec *result, const core_tensor *input,
-                   const core_tensor *other)
+/* Makes the result channels-last if the input is. */
+static void follow_channels_last(core__result_spec *result,
+                                 const core_tensor *input,
+                                 const core_tensor *other)
 {
     if (result->ndim != 4 && result->ndim != 5)
         return;
@@ -24,9 +25,10 @@ static void follow(core__result_spec *result, const core_tensor *input,
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
 }
 
-/* ... or is as the device prefers, where the program leaves that to it. */
-static void follow_device(core__result_spec *result, const core_operator *op,
-                          const core_tensor *input)
+/* Uses the device's preferred layout if the program's inputs do not decide. */
+static void follow_device_preference(core__result_spec *result,
+                                     const core_operator *op,
+                                     const core_tensor *input)
 {
     if (result->has_strides || !core__layout_by_device() ||
         core__device_format(input->device, op, input->dtype, input->ndim) ==
@@ -66,10 +68,9 @@ static core_status read_geometry(const core_operator *op,
             g->output_padding[i] < 0)
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, op,
-                "in spatial dimension %u stride is %lld, "
-                "dilation %lld, padding %lld, output_padding "
-                "%lld: the first two must be positive, the "
-                "others not negative",
+                "in spatial dimension %u stride is %lld, dilation %lld, "
+                "padding %lld and output_padding %lld; the first two must be "
+                "above 0, the others 0 or more",
                 i, (long long)g->stride[i], (long long)g->dilation[i],
                 (long long)g->padding[i], (long long)g->output_padding[i]);
     for (uint32_t i = 0; i < g->spatial && g->transposed; i++)
@@ -77,12 +78,13 @@ static core_status read_geometry(const core_operator *op,
             g->output_padding[i] >= g->dilation[i])
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, op,
-                "output_padding must be less than stride or dilation, not "
-                "%lld with %lld and %lld",
+                "output_padding is %lld, stride %lld and dilation %lld; "
+                "output_padding must be less than one of the others",
                 (long long)g->output_padding[i], (long long)g->stride[i],
                 (long long)g->dilation[i]);
     if (g->groups <= 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "groups is %lld",
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "groups is %lld; it must be above 0",
                               (long long)g->groups);
     return core__step_check(op, "groups", g->groups);
 }
@@ -98,8 +100,8 @@ static core_status check_channels(const core_operator *op,
 
     if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
         return core__op_shapes(op, "input", input, "weight", weight,
-                               "groups is %lld, and weight has %lld channels "
-                               "in each",
+                               "groups is %lld and weight has %lld channels in "
+                               "each, which is too many",
                                (long long)g->groups,
                                (long long)weight->sizes[1]);
     in = g->transposed ? weight->sizes[0] : all;
@@ -107,18 +109,18 @@ static core_status check_channels(const core_operator *op,
 
     if (input->dtype != weight->dtype || (bias && bias->dtype != input->dtype))
         return core__op_error(
-            CORE_ERROR_DTYPE, op, "input is %s, weight %s, bias %s",
+            CORE_ERROR_DTYPE, op,
+            "input is %s, weight %s and bias %s; they must have the same dtype",
             core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
     if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "input has %lld channels, and weight in %lld "
-                               "groups wants %lld",
-                               (long long)input->sizes[1], (long long)g->groups,
-                               (long long)in);
+        return core__op_shapes(
+            op, "input", input, "weight", weight,
+            "input has %lld channels; weight in %lld groups needs %lld",
+            (long long)input->sizes[1], (long long)g->groups, (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
         return core__op_shapes(op, "weight", weight, "bias", bias,
-                               "bias wants the sizes [%lld]", (long long)out);
+                               "bias must have sizes [%lld]", (long long)out);
     return CORE_OK;
 }
 
@@ -165,9 +167,9 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     geometry g;
 
     if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "both have the same number of dimensions, 3, 4 "
-                               "or 5");
+        return core__op_shapes(
+            op, "input", input, "weight", weight,
+            "both must have the same number of dimensions, 3, 4 or 5");
     g.spatial = input->ndim - 2;
     CORE_TRY(read_geometry(op, args, &g));
     CORE_TRY(check_channels(op, input, weight, bias, &g));
@@ -190,8 +192,8 @@ CORE__INFER(convolution)
 
     CORE_TRY(
         convolved(infer->op, input, weight, bias, &infer->args[3], result));
-    follow(result, input, weight);
-    follow_device(result, infer->op, input);
+    follow_channels_last(result, input, weight);
+    follow_device_preference(result, infer->op, input);
     return CORE_OK;
 }
 
@@ -207,21 +209,21 @@ CORE__INFER(convolution_backward)
     char want[256];
 
     if (grad->ndim != input->ndim || grad->ndim < 3)
-        return core__op_shapes(infer->op, "grad_output", grad, "input", input,
-                               "both have the same number of dimensions, 3, 4 "
-                               "or 5");
+        return core__op_shapes(
+            infer->op, "grad_output", grad, "input", input,
+            "both must have the same number of dimensions, 3, 4 or 5");
     CORE_TRY(
         convolved(infer->op, input, weight, NULL, &infer->args[4], &forward));
     if (memcmp(forward.sizes, grad->sizes, grad->ndim * sizeof(int64_t)) != 0)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "grad_output has sizes %s; the convolution's result has %s",
+            "grad_output has sizes %s; it must have those of the result, %s",
             core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
             core__sizes_text(grad->ndim, forward.sizes, want, sizeof want));
     core__result_like(&infer->results[0], input);
-    follow(&infer->results[0], input, weight);
+    follow_channels_last(&infer->results[0], input, weight);
     core__result_like(&infer->results[1], weight);
-    follow(&infer->results[1], weight, NULL);
+    follow_channels_last(&infer->results[1], weight, NULL);
     core__result_set(&infer->results[2], grad->dtype, 1, &grad->sizes[1]);
     return core__results_mask(infer, &infer->args[10], 3);
 }
@@ -232,18 +234,20 @@ static core_status check_planes(const core_operator *op,
                                 const core_tensor *self, uint32_t spatial)
 {
     if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
-        return core__op_error(CORE_ERROR_SHAPE, op,
-                              "wants %u dimensions, or %u with a batch; there "
-                              "are %u",
-                              spatial + 1, spatial + 2, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "self must have %u dimensions, or %u with a batch, not %u",
+            spatial + 1, spatial + 2, self->ndim);
     for (uint32_t i = self->ndim - spatial; i < self->ndim; i++)
         if (self->sizes[i] == 0)
-            return core__op_error(CORE_ERROR_SHAPE, op, "dimension %u is empty",
-                                  i);
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "dimension %u of self has size 0; only the batch may be empty",
+                i);
     return CORE_OK;
 }
 
-/* The digit of "…pool2d…" */
+/* The number of spatial dimensions: the digit in "…pool2d…". */
 static uint32_t spatial_of(const core_operator *op)
 {
     const char *digit = strpbrk(op->data->name, "123");
@@ -251,8 +255,9 @@ static uint32_t spatial_of(const core_operator *op)
     return digit ? (uint32_t)(*digit - '0') : 2;
 }
 
-/* All numbers are below CORE__STEP_MOST, and the size CORE__NUMEL_MOST; but
- * for the product of dilation and kernel, which is cut: no size is as wide. */
+/* All numbers are below CORE__STEP_MOST and the size below CORE__NUMEL_MOST;
+ * only the product of dilation and kernel may be larger and is clamped, since
+ * no size is as large. */
 static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
                        int64_t padding, int64_t dilation, bool ceil_mode)
 {
@@ -308,23 +313,23 @@ static core_status pooled(core__inference *infer, bool dilated)
 
         if (kernel[i] <= 0 || stride[i] <= 0 || dilation[i] <= 0 ||
             padding[i] < 0 || 2 * padding[i] > kernel[i])
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "kernel %lld, stride %lld, padding %lld, "
-                                  "dilation %lld: padding is at most half the "
-                                  "kernel, the others are positive",
-                                  (long long)kernel[i], (long long)stride[i],
-                                  (long long)padding[i],
-                                  (long long)dilation[i]);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "kernel_size is %lld, stride %lld, padding %lld and dilation "
+                "%lld; padding must be from 0 to half the kernel size, the "
+                "others above 0",
+                (long long)kernel[i], (long long)stride[i],
+                (long long)padding[i], (long long)dilation[i]);
         *size = windows(*size, kernel[i], stride[i], padding[i], dilation[i],
                         ceil_mode);
         if (*size <= 0)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "a window of %lld does not fit sizes padded "
-                                  "by %lld",
-                                  (long long)kernel[i], (long long)padding[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "a window of %lld does not fit self padded by %lld",
+                (long long)kernel[i], (long long)padding[i]);
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -348,9 +353,9 @@ CORE__INFER(avg_pool)
     const core_value *divisor = &infer->args[6];
 
     if (infer->nargs > 6 && divisor->tag == CORE_VALUE_INT && divisor->u.i == 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "divisor_override is 0; wanted is another number "
-                              "or none");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "divisor_override is 0; it must be another number or none");
     return pooled(infer, false);
 }
 
@@ -368,11 +373,12 @@ CORE__INFER(adaptive_pool)
     for (uint32_t i = 0; i < n; i++) {
         if (sizes[i] < 0)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "output_size %lld", (long long)sizes[i]);
+                                  "output_size is %lld; it must be 0 or more",
+                                  (long long)sizes[i]);
         result->sizes[self->ndim - n + i] = sizes[i];
     }
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -385,7 +391,7 @@ CORE__INFER(adaptive_max_pool)
 
 /* ---------------------------------------------------- pooling backward -- */
 
-/* (grad_output, self, …): the arguments from self on are the forward's. */
+/* (grad_output, self, …): the forward's arguments begin at self. */
 static core_status pooled_backward(core__inference *infer,
                                    core_status (*forward)(core__inference *),
                                    const core_tensor *indices)
@@ -408,7 +414,7 @@ static core_status pooled_backward(core__inference *infer,
                               core__dtype_name(indices->dtype));
     core__result_like(&infer->results[0], self);
     infer->results[0].dtype = grad->dtype;
-    follow(&infer->results[0], self, NULL);
+    follow_channels_last(&infer->results[0], self, NULL);
     return CORE_OK;
 }
 
@@ -423,7 +429,8 @@ CORE__INFER(avg_pool_backward)
     return pooled_backward(infer, core__infer_avg_pool, NULL);
 }
 
-/* An adaptive forward could have given any sizes in the spatial dimensions. */
+/* The result of an adaptive forward may have any sizes in the spatial
+ * dimensions. */
 static core_status adapted(core__inference *infer)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -449,10 +456,11 @@ CORE__INFER(adaptive_max_pool_backward)
 
 /* ---------------------------------------------------------- resampling -- */
 
-/* What places are multiplied by stays an index: sizes are below 2^40 too. */
+/* Bounds scaled positions to valid index values: sizes are below 2^40 as
+ * well. */
 #define SCALE_MOST 0x1p20
 
-/* Scale factors, from position `first` on, where there are any. */
+/* Checks the scale factors, if any, from position `first` on. */
 static core_status check_scales(const core__inference *infer, uint32_t first)
 {
     for (uint32_t i = first; i < infer->nargs; i++) {
@@ -460,9 +468,10 @@ static core_status check_scales(const core__inference *infer, uint32_t first)
 
         if (value->tag == CORE_VALUE_FLOAT &&
             !(value->u.f >= 1 / SCALE_MOST && value->u.f <= SCALE_MOST))
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "a scale factor is %g, not from %g to %g",
-                                  value->u.f, 1 / SCALE_MOST, SCALE_MOST);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "a scale factor is %g; it must be from %g to %g", value->u.f,
+                1 / SCALE_MOST, SCALE_MOST);
     }
     return CORE_OK;
 }
@@ -477,7 +486,8 @@ CORE__INFER(upsample)
 
     if (self->ndim != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants %u dimensions, not %u", n + 2, self->ndim);
+                              "self must have %u dimensions, not %u", n + 2,
+                              self->ndim);
     CORE_TRY(check_planes(infer->op, self, n));
     CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
                              sizes));
@@ -485,12 +495,13 @@ CORE__INFER(upsample)
     for (uint32_t i = 0; i < n; i++) {
         if (sizes[i] <= 0)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "output size %lld", (long long)sizes[i]);
+                                  "output_size is %lld; it must be above 0",
+                                  (long long)sizes[i]);
         result->sizes[2 + i] = sizes[i];
     }
     CORE_TRY(check_scales(infer, 2));
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
-    follow(result, self, NULL);
+    follow_channels_last(result, self, NULL);
     return CORE_OK;
 }
 
@@ -506,20 +517,21 @@ CORE__INFER(upsample_backward)
 
     if (count != n + 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input_size has %zu numbers, not %u", count,
-                              n + 2);
+                              "input_size has %zu entries; it must have %u",
+                              count, n + 2);
     memcpy(enlarged, sizes, 2 * sizeof *sizes);
     CORE_TRY(core__ints_fill(infer->op, "output_size", &infer->args[1], n, 1,
                              enlarged + 2));
     CORE_TRY(core__sizes_check(infer->op, count, sizes));
     for (uint32_t i = 2; i < n + 2; i++)
         if (sizes[i] == 0)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "dimension %u of input_size is empty", i);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "dimension %u of input_size is 0; it must be above 0", i);
     CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, n + 2, enlarged));
     CORE_TRY(check_scales(infer, 3));
     core__result_set(result, grad->dtype, grad->ndim, sizes);
-    follow(result, grad, NULL);
+    follow_channels_last(result, grad, NULL);
     return CORE_OK;
 }
 
@@ -534,19 +546,22 @@ CORE__INFER(grid_sampler)
     if (input->ndim != 4 || grid->ndim != 4 ||
         input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
         return core__op_shapes(infer->op, "input", input, "grid", grid,
-                               "wanted are [N, C, H, W] and [N, h, w, 2]");
+                               "they must be [N, C, H, W] and [N, h, w, 2]");
     if (input->dtype != grid->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, infer->op, "input is %s, grid %s",
+            CORE_ERROR_DTYPE, infer->op,
+            "input is %s and grid %s; they must have the same floating dtype",
             core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
     if (mode < 0 || mode > 2 || padding < 0 || padding > 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "interpolation_mode %lld, padding_mode %lld: "
-                              "both are 0, 1 or 2",
+                              "interpolation_mode is %lld and padding_mode "
+                              "%lld; both must be 0, 1 or 2",
                               (long long)mode, (long long)padding);
     if (input->sizes[2] == 0 || input->sizes[3] == 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input's images are empty");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "input has images of %lld by %lld; they must not be empty",
+            (long long)input->sizes[2], (long long)input->sizes[3]);
     core__result_set(&infer->results[0], input->dtype, 4,
                      (const int64_t[]){input->sizes[0], input->sizes[1],
                                        grid->sizes[1], grid->sizes[2]});

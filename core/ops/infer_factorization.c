@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of factorisations by elimination, spectra, and what follows. */
+/* Inference for LU, LDL, determinants, spectra and related operators. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -16,30 +16,31 @@ static core_status want_matrix(const core_operator *op, const core_tensor *self,
 
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     if (n >= 2 && (!square || self->sizes[n - 1] == self->sizes[n - 2]))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "wanted is a %smatrix, or several, not sizes %s",
-                          square ? "square " : "",
-                          core__sizes_text(n, self->sizes, text, sizeof text));
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "self has sizes %s; it must be a %smatrix or a batch of them",
+        core__sizes_text(n, self->sizes, text, sizeof text),
+        square ? "square " : "");
 }
 
-/* The matrix itself, row by row. */
+/* A result of the matrix's sizes, row-major. */
 static void whole(core__result_spec *result, const core_tensor *self)
 {
     core__result_set(result, self->dtype, self->ndim, self->sizes);
 }
 
-/* One number for each matrix. */
+/* One number per matrix. */
 static void one_each(core__result_spec *result, core_dtype dtype,
                      const core_tensor *self)
 {
     core__result_set(result, dtype, self->ndim - 2, self->sizes);
 }
 
-/* `count` numbers for each matrix. */
+/* `count` numbers per matrix. */
 static void some_each(core__result_spec *result, core_dtype dtype,
                       const core_tensor *self, int64_t count)
 {
@@ -67,7 +68,7 @@ CORE__INFER(lu_factor)
     return CORE_OK;
 }
 
-/* linalg_ldl_factor_ex(self, *, hermitian, check_errors), the same of square
+/* linalg_ldl_factor_ex(self, *, hermitian, check_errors), for square
  * matrices */
 CORE__INFER(ldl_factor)
 {
@@ -114,7 +115,8 @@ CORE__INFER(lu_permutation)
                               core__dtype_name(pivots->dtype));
     if (pivots->ndim == 0 || pivots->sizes[pivots->ndim - 1] > rows)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "there must be pivots, at most %lld",
+                              "pivots must have at least 1 dimension, the last "
+                              "of size %lld at most",
                               (long long)rows);
     CORE_TRY(core__ndim_check(infer->op, pivots->ndim + 1));
     core__result_set(result, core__arg_dtype(infer->args, 2, CORE_F32),
@@ -125,7 +127,7 @@ CORE__INFER(lu_permutation)
     return core__sizes_check(infer->op, result->ndim, result->sizes);
 }
 
-/* _linalg_ldl_solve(LD, pivots, B, *, hermitian): batches are the same */
+/* _linalg_ldl_solve(LD, pivots, B, *, hermitian): batches must be equal */
 CORE__INFER(ldl_solve)
 {
     const core_tensor *ld = core__arg_tensor(infer->args, 0);
@@ -136,21 +138,23 @@ CORE__INFER(ldl_solve)
     CORE_TRY(want_matrix(infer->op, ld, true));
     CORE_TRY(want_matrix(infer->op, b, false));
     if (ld->dtype != b->dtype || pivots->dtype != CORE_I32)
-        return core__op_error(
-            CORE_ERROR_DTYPE, infer->op,
-            "LD and B need one dtype, pivots i32, not %s, %s and %s",
-            core__dtype_name(ld->dtype), core__dtype_name(b->dtype),
-            core__dtype_name(pivots->dtype));
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "LD is %s, B %s and pivots %s; LD and B must "
+                              "have the same dtype and pivots i32",
+                              core__dtype_name(ld->dtype),
+                              core__dtype_name(b->dtype),
+                              core__dtype_name(pivots->dtype));
     if (b->sizes[b->ndim - 2] != ld->sizes[ld->ndim - 1])
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "%lld equations, B has %lld rows",
-                              (long long)ld->sizes[ld->ndim - 1],
-                              (long long)b->sizes[b->ndim - 2]);
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "LD has %lld columns and B %lld rows; they must be equal",
+            (long long)ld->sizes[ld->ndim - 1],
+            (long long)b->sizes[b->ndim - 2]);
     CORE_TRY(
         core__sizes_want(infer->op, "pivots", pivots, ld->ndim - 1, ld->sizes));
     batches.ndim = (uint8_t)(ld->ndim - 2);
-    CORE_TRY(core__sizes_want(infer->op, "LD, in its batches,", &batches,
-                              b->ndim - 2, b->sizes));
+    CORE_TRY(core__sizes_want(infer->op, "LD, without its last two dimensions,",
+                              &batches, b->ndim - 2, b->sizes));
     whole(&infer->results[0], b);
     return CORE_OK;
 }
@@ -177,7 +181,7 @@ CORE__INFER(eigh)
     CORE_TRY(want_matrix(infer->op, self, true));
     if (!half[0] || half[1] || !strchr("LUlu", half[0]))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "UPLO is \"L\" or \"U\", not \"%s\"", half);
+                              "UPLO must be \"L\" or \"U\", not \"%s\"", half);
     some_each(&infer->results[0], self->dtype, self, shorter(self));
     if (core__arg_bool(infer->args, 2, true))
         whole(&infer->results[1], self);
@@ -198,9 +202,10 @@ CORE__INFER(svd)
 
     CORE_TRY(want_matrix(infer->op, self, false));
     if (infer->args[3].tag == CORE_VALUE_STRING)
-        return core__op_error(CORE_ERROR_UNSUPPORTED, infer->op,
-                              "there is no choice of a driver, \"%s\"",
-                              infer->args[3].u.string);
+        return core__op_error(
+            CORE_ERROR_UNSUPPORTED, infer->op,
+            "driver is \"%s\"; a driver cannot be chosen, it must be none",
+            infer->args[3].u.string);
     some_each(&infer->results[1], self->dtype, self, shorter(self));
     if (!core__arg_bool(infer->args, 2, true)) {
         core__result_set(u, self->dtype, 1, &none);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of operators that take indices. */
+/* Inference for operators that take indices. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -13,7 +13,7 @@ static core_status index_dtype(const core_operator *op, const char *name,
 {
     if (index->dtype == CORE_I64 || index->dtype == CORE_I32 ||
         index->numel == 0)
-        return CORE_OK; /* an empty list has no dtype to speak of */
+        return CORE_OK; /* the dtype of an empty list does not matter */
     return core__op_error(CORE_ERROR_DTYPE, op, "%s must be i64 or i32, not %s",
                           name, core__dtype_name(index->dtype));
 }
@@ -24,12 +24,13 @@ static core_status same_dtype(const core_operator *op, const char *name,
 {
     if (tensor->dtype == self->dtype)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, op, "%s is %s, self is %s", name,
-                          core__dtype_name(tensor->dtype),
+    return core__op_error(CORE_ERROR_DTYPE, op,
+                          "%s is %s and self %s; they must have the same dtype",
+                          name, core__dtype_name(tensor->dtype),
                           core__dtype_name(self->dtype));
 }
 
-/* A 0-dim tensor counts as one element here. */
+/* Here a 0-dim tensor counts as one element. */
 static uint32_t rank_of(const core_tensor *tensor)
 {
     return tensor->ndim == 0 ? 1 : tensor->ndim;
@@ -40,10 +41,11 @@ static int64_t size_of(const core_tensor *tensor, uint32_t dim)
     return tensor->ndim == 0 ? 1 : tensor->sizes[dim];
 }
 
-/* index, at each dimension but dim, within the other tensor. */
-static core_status within(const core_operator *op, const core_tensor *index,
-                          const char *name, const core_tensor *other,
-                          uint32_t dim, bool skip_dim)
+/* Checks that index is within the other tensor in each dimension except dim. */
+static core_status check_within(const core_operator *op,
+                                const core_tensor *index, const char *name,
+                                const core_tensor *other, uint32_t dim,
+                                bool skip_dim)
 {
     char text[256];
     char text_other[256];
@@ -54,24 +56,26 @@ static core_status within(const core_operator *op, const core_tensor *index,
     if (fits)
         return CORE_OK;
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "index of sizes %s does not fit %s of sizes %s%s",
+        CORE_ERROR_SHAPE, op,
+        "index has sizes %s, which do not fit into %s of sizes %s%s",
         core__sizes_text(index->ndim, index->sizes, text, sizeof text), name,
         core__sizes_text(other->ndim, other->sizes, text_other,
                          sizeof text_other),
         skip_dim ? " apart from the dimension that is indexed" : "");
 }
 
-/* Where a dimension has no elements every index is out of range, and where the
- * result has none either no kernel would tell. */
-static core_status something_there(const core_operator *op,
+/* Every index is out of range if the dimension is empty.  Checked here, since a
+ * kernel with an empty result would not report it. */
+static core_status check_not_empty(const core_operator *op,
                                    const core_tensor *index,
                                    const core_tensor *self, uint32_t dim)
 {
     if (index->numel == 0 || size_of(self, dim) > 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INDEX, op,
-                          "index has %lld elements, dimension %u of self none",
-                          (long long)index->numel, dim);
+    return core__op_error(
+        CORE_ERROR_INDEX, op,
+        "index has %lld elements, but dimension %u of self has size 0",
+        (long long)index->numel, dim);
 }
 
 /* gather(self, dim, index) */
@@ -84,16 +88,16 @@ CORE__INFER(gather)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (index->numel > 0)
-        CORE_TRY(within(infer->op, index, "self", self, dim, true));
+        CORE_TRY(check_within(infer->op, index, "self", self, dim, true));
     core__result_set(&infer->results[0], self->dtype, index->ndim,
                      index->sizes);
     return CORE_OK;
 }
 
 /* scatter…(self, dim, index, src or value, …) */
-/* scatter.reduce, scatter.value_reduce and scatter_reduce name what they do
- * with the numbers; the kernels know it by both operators' names. */
-static core_status reduce_known(const core__inference *infer)
+/* scatter.reduce, scatter.value_reduce and scatter_reduce take the reduction's
+ * name; kernels know the names of both operators. */
+static core_status check_reduce(const core__inference *infer)
 {
     static const char *const names[] = {"sum",  "prod", "mean",    "amax",
                                         "amin", "add",  "multiply"};
@@ -104,11 +108,11 @@ static core_status reduce_known(const core__inference *infer)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(reduce->u.string, names[i]) == 0)
             return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "reduce is \"sum\" or \"add\", \"prod\" or "
-                          "\"multiply\", \"mean\", \"amax\" or \"amin\", "
-                          "not \"%.32s\"",
-                          reduce->u.string);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, infer->op,
+        "reduce must be \"sum\" or \"add\", \"prod\" or \"multiply\", "
+        "\"mean\", \"amax\" or \"amin\", not \"%.32s\"",
+        reduce->u.string);
 }
 
 CORE__INFER(scatter)
@@ -119,7 +123,7 @@ CORE__INFER(scatter)
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
-    CORE_TRY(reduce_known(infer));
+    CORE_TRY(check_reduce(infer));
     core__result_like(&infer->results[0], self);
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (src)
@@ -127,9 +131,9 @@ CORE__INFER(scatter)
     if (index->numel == 0)
         return CORE_OK;
     if (src)
-        CORE_TRY(within(infer->op, index, "src", src, dim, false));
-    CORE_TRY(within(infer->op, index, "self", self, dim, true));
-    return something_there(infer->op, index, self, dim);
+        CORE_TRY(check_within(infer->op, index, "src", src, dim, false));
+    CORE_TRY(check_within(infer->op, index, "self", self, dim, true));
+    return check_not_empty(infer->op, index, self, dim);
 }
 
 static core_status vector_of_indices(const core_operator *op,
@@ -151,14 +155,14 @@ CORE__INFER(index_select)
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(vector_of_indices(infer->op, index));
-    CORE_TRY(something_there(infer->op, index, self, dim));
+    CORE_TRY(check_not_empty(infer->op, index, self, dim));
     core__result_like(&infer->results[0], self);
     if (self->ndim > 0)
         infer->results[0].sizes[dim] = index->numel;
     else if (index->numel != 1)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "index has %lld elements; self, which has no "
-                              "dimensions, wants one",
+                              "index has %lld elements; it must have one, as "
+                              "self has no dimensions",
                               (long long)index->numel);
     return CORE_OK;
 }
@@ -184,8 +188,8 @@ CORE__INFER(index_write)
     if (!fits)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "source has sizes %s; %lld indices into dimension %u of %s want "
-            "others",
+            "source has sizes %s, which do not fit %lld indices into dimension "
+            "%u of self's %s",
             core__sizes_text(source->ndim, source->sizes, have, sizeof have),
             (long long)index->numel, dim,
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
@@ -193,7 +197,7 @@ CORE__INFER(index_write)
         CORE_TRY(core__number_whole(infer->op, "alpha", &infer->args[4],
                                     self->dtype));
     core__result_like(&infer->results[0], self);
-    return something_there(infer->op, index, self, dim);
+    return check_not_empty(infer->op, index, self, dim);
 }
 
 CORE__INFER(index_fill)
@@ -205,7 +209,7 @@ CORE__INFER(index_fill)
 
     CORE_TRY(core__dim_wrap(infer->op, infer->args[1].u.i, self->ndim, &dim));
     CORE_TRY(vector_of_indices(infer->op, index));
-    CORE_TRY(something_there(infer->op, index, self, dim));
+    CORE_TRY(check_not_empty(infer->op, index, self, dim));
     if (value && value->ndim > 0)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "value must have no dimensions, not %u",
@@ -219,8 +223,8 @@ CORE__INFER(index_fill)
     return CORE_OK;
 }
 
-/* Sizes of self[indices].  The indices have one shape; it takes the place of
- * the indexed dimensions if they follow one another, else comes first. */
+/* The sizes of self[indices].  The indices have one shape, which replaces the
+ * indexed dimensions if these are adjacent, and otherwise comes first. */
 static core_status indexed(core__inference *infer, uint32_t *out_ndim,
                            int64_t *out_sizes)
 {
@@ -233,14 +237,15 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
     uint32_t place;
 
     if (list->count > self->ndim)
-        return core__op_error(CORE_ERROR_INDEX, infer->op,
-                              "%u indices for %u dimensions", list->count,
-                              self->ndim);
+        return core__op_error(
+            CORE_ERROR_INDEX, infer->op,
+            "%u indices are given for a self with %u dimensions", list->count,
+            self->ndim);
     for (uint32_t i = 0; i < list->count; i++) {
         if (!list->u.tensors[i])
             continue;
         CORE_TRY(index_dtype(infer->op, "an index", list->u.tensors[i]));
-        CORE_TRY(something_there(infer->op, list->u.tensors[i], self, i));
+        CORE_TRY(check_not_empty(infer->op, list->u.tensors[i], self, i));
         if (!index)
             first = i;
         else
@@ -329,7 +334,7 @@ CORE__INFER(masked_scatter)
     return CORE_OK;
 }
 
-/* masked_select(self, mask): how many are chosen depends on data. */
+/* masked_select(self, mask): the number of results depends on data. */
 CORE__INFER(masked_select)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -354,7 +359,7 @@ CORE__INFER(take)
     CORE_TRY(index_dtype(infer->op, "index", index));
     if (index->numel > 0 && self->numel == 0)
         return core__op_error(CORE_ERROR_INDEX, infer->op,
-                              "index has %lld elements, self none",
+                              "index has %lld elements, but self has none",
                               (long long)index->numel);
     core__result_set(&infer->results[0], self->dtype, index->ndim,
                      index->sizes);
@@ -388,8 +393,9 @@ CORE__INFER(embedding_backward)
     int64_t forward[CORE_MAX_NDIM];
 
     if (grad->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "grad_output has no dimension");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "grad_output has no dimensions; it must have at least 1");
     CORE_TRY(index_dtype(infer->op, "indices", indices));
     CORE_TRY(core__ndim_check(infer->op, indices->ndim + 1));
     memcpy(forward, indices->sizes, indices->ndim * sizeof *forward);
@@ -411,13 +417,15 @@ CORE__INFER(multinomial)
 
     if (self->ndim == 0 || self->ndim > 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants 1 or 2 dimensions, not %u", self->ndim);
+                              "self must have 1 or 2 dimensions, not %u",
+                              self->ndim);
     if (samples <= 0 || (!core__arg_bool(infer->args, 2, false) &&
                          samples > self->sizes[self->ndim - 1]))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%lld samples of %lld categories",
-                              (long long)samples,
-                              (long long)self->sizes[self->ndim - 1]);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "num_samples is %lld and self has %lld categories; num_samples "
+            "must be above 0 and, without replacement, not exceed them",
+            (long long)samples, (long long)self->sizes[self->ndim - 1]);
     core__result_set(result, CORE_I64, self->ndim, self->sizes);
     result->sizes[self->ndim - 1] = samples;
     return core__sizes_check(infer->op, result->ndim, result->sizes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of factorisations and of triangular systems. */
+/* Inference for Cholesky and QR factorizations and triangular solves. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -16,14 +16,15 @@ static core_status matrices(const core_operator *op, const char *name,
 
     if (!core__dtype_is_floating(tensor->dtype))
         return core__op_error(CORE_ERROR_DTYPE, op,
-                              "%s needs a floating dtype, not %s", name,
+                              "%s must have a floating dtype, not %s", name,
                               core__dtype_name(tensor->dtype));
     if (n >= 2 && (!square || tensor->sizes[n - 1] == tensor->sizes[n - 2]))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "%s has sizes %s; wanted is a %smatrix", name,
-                          core__sizes_text(n, tensor->sizes, text, sizeof text),
-                          square ? "square " : "");
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "%s has sizes %s; it must be a %smatrix or a batch of them", name,
+        core__sizes_text(n, tensor->sizes, text, sizeof text),
+        square ? "square " : "");
 }
 
 /* linalg_cholesky_ex(self, *, upper, check_errors) -> (L, info) */
@@ -63,14 +64,14 @@ CORE__INFER(qr)
     if (strcmp(mode, "r") == 0)
         core__result_set(q, self->dtype, 1, &none);
     else if (strcmp(mode, "reduced") != 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "mode is \"reduced\", \"complete\" or \"r\", "
-                              "not \"%s\"",
-                              mode);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "mode must be \"reduced\", \"complete\" or \"r\", not \"%s\"",
+            mode);
     return CORE_OK;
 }
 
-/* _solve_triangular(self, B, *, upper, left, unitriangular): same batches */
+/* _solve_triangular(self, B, *, upper, left, unitriangular): equal batches */
 CORE__INFER(solve_triangular)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -83,18 +84,20 @@ CORE__INFER(solve_triangular)
     CORE_TRY(matrices(infer->op, "B", b, false));
     side = b->sizes[b->ndim - (left ? 2 : 1)];
     if (side != self->sizes[self->ndim - 1])
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "a system of %lld equations with %lld right "
-                              "sides' elements",
-                              (long long)self->sizes[self->ndim - 1],
-                              (long long)side);
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "self has %lld rows and B %lld %s; they must be equal",
+            (long long)self->sizes[self->ndim - 1], (long long)side,
+            left ? "rows" : "columns");
     if (self->dtype != b->dtype)
         return core__op_error(
-            CORE_ERROR_DTYPE, infer->op, "self is %s, B is %s",
+            CORE_ERROR_DTYPE, infer->op,
+            "self is %s and B %s; they must have the same dtype",
             core__dtype_name(self->dtype), core__dtype_name(b->dtype));
     batches.ndim = (uint8_t)(self->ndim - 2);
-    CORE_TRY(core__sizes_want(infer->op, "self, in its batches,", &batches,
-                              b->ndim - 2, b->sizes));
+    CORE_TRY(core__sizes_want(infer->op,
+                              "self, without its last two dimensions,",
+                              &batches, b->ndim - 2, b->sizes));
     core__result_like(&infer->results[0], b);
     return CORE_OK;
 }

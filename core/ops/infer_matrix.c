@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of products of matrices and vectors. */
+/* Inference for products of matrices and vectors. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
 
-/* Two arguments whose names an error says. */
+/* Two arguments and their names for error messages. */
 typedef struct pair {
     const core_operator *op;
     const core_tensor *a, *b;
@@ -19,7 +19,7 @@ static pair pair_at(const core__inference *infer, uint32_t first)
                   core__arg_tensor(infer->args, first + 1), "?", "?"};
 }
 
-/* Before an error. */
+/* Looks up the names before an error is reported. */
 static const pair *named(pair *p, const core__inference *infer, uint32_t first)
 {
     p->name_a = core__argument_name(infer->op, first);
@@ -41,13 +41,13 @@ static core_status rank_error(const pair *p, uint32_t ndim_a, uint32_t ndim_b)
 static core_status dtype_error(const pair *p)
 {
     return core__op_error(CORE_ERROR_DTYPE, p->op,
-                          "%s and %s must have one dtype; they are %s and %s",
+                          "%s and %s must have the same dtype, not %s and %s",
                           p->name_a, p->name_b, core__dtype_name(p->a->dtype),
                           core__dtype_name(p->b->dtype));
 }
 
-/* The dimension over which is summed: the last of a, the last but one of b if
- * that is a matrix. */
+/* Checks the summed dimension: the last of a, and the last but one of b if that
+ * is a matrix. */
 static core_status inner(core__inference *infer, uint32_t first)
 {
     pair p = pair_at(infer, first);
@@ -56,15 +56,15 @@ static core_status inner(core__inference *infer, uint32_t first)
     if (p.a->sizes[last] == p.b->sizes[at])
         return CORE_OK;
     named(&p, infer, first);
-    return core__op_shapes(
-        p.op, p.name_a, p.a, p.name_b, p.b,
-        "dimension %u of %s must be as large as dimension %u of %s: %lld is "
-        "not %lld",
-        last, p.name_a, at, p.name_b, (long long)p.a->sizes[last],
-        (long long)p.b->sizes[at]);
+    return core__op_shapes(p.op, p.name_a, p.a, p.name_b, p.b,
+                           "dimension %u of %s must have the size of dimension "
+                           "%u of %s: %lld is not %lld",
+                           last, p.name_a, at, p.name_b,
+                           (long long)p.a->sizes[last],
+                           (long long)p.b->sizes[at]);
 }
 
-/* Ranks, one dtype, and what is summed over. */
+/* Checks ranks, the common dtype, and the summed dimension. */
 static core_status product(core__inference *infer, uint32_t first,
                            uint32_t ndim_a, uint32_t ndim_b)
 {
@@ -77,7 +77,7 @@ static core_status product(core__inference *infer, uint32_t first,
     return inner(infer, first);
 }
 
-/* [b,] m, k times [b,] k, n; ranks 2, or 3. */
+/* [b,] m, k times [b,] k, n; the ranks are 2 or 3. */
 static core_status matrices(core__inference *infer, uint32_t first,
                             uint32_t ndim)
 {
@@ -88,7 +88,8 @@ static core_status matrices(core__inference *infer, uint32_t first,
     if (ndim == 3 && p.a->sizes[0] != p.b->sizes[0]) {
         named(&p, infer, first);
         return core__op_shapes(
-            p.op, p.name_a, p.a, p.name_b, p.b, "%lld matrices times %lld",
+            p.op, p.name_a, p.a, p.name_b, p.b,
+            "the batches have %lld and %lld matrices; they must be equal",
             (long long)p.a->sizes[0], (long long)p.b->sizes[0]);
     }
     sizes[0] = p.a->sizes[0];
@@ -98,7 +99,7 @@ static core_status matrices(core__inference *infer, uint32_t first,
     return CORE_OK;
 }
 
-/* What is added must broadcast to the product. */
+/* The added tensor must broadcast to the product. */
 static core_status added(core__inference *infer)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -131,7 +132,7 @@ CORE__INFER(mm)
     return matrices(infer, 0, 2);
 }
 
-/* A factor of eight bits, and its scale. */
+/* Checks a float8 factor and its scale. */
 static core_status scaled_factor(core__inference *infer, uint32_t at)
 {
     const core_tensor *factor = core__arg_tensor(infer->args, at);
@@ -139,15 +140,16 @@ static core_status scaled_factor(core__inference *infer, uint32_t at)
 
     if (!core__dtype_is_storage((core_dtype)factor->dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "%s must be f8e4m3 or f8e5m2; it is %s",
+                              "%s must be f8e4m3 or f8e5m2, not %s",
                               core__argument_name(infer->op, at),
                               core__dtype_name(factor->dtype));
     if (scale->dtype == CORE_F32 && scale->ndim == 0)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                          "%s must be one f32 of 0 dimensions; it is %s of %u",
-                          core__argument_name(infer->op, at + 2),
-                          core__dtype_name(scale->dtype), scale->ndim);
+    return core__op_error(
+        CORE_ERROR_DTYPE, infer->op,
+        "%s is %s with %u dimensions; it must be f32 with 0 dimensions",
+        core__argument_name(infer->op, at + 2), core__dtype_name(scale->dtype),
+        scale->ndim);
 }
 
 static core_status scaled_bias(core__inference *infer)
@@ -158,10 +160,10 @@ static core_status scaled_bias(core__inference *infer)
     if (!bias)
         return CORE_OK;
     if (bias->dtype != result->dtype)
-        return core__op_error(
-            CORE_ERROR_DTYPE, infer->op,
-            "bias must be of the result's dtype, which is %s; it is %s",
-            core__dtype_name(result->dtype), core__dtype_name(bias->dtype));
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "bias is %s; it must be %s like the result",
+                              core__dtype_name(bias->dtype),
+                              core__dtype_name(result->dtype));
     if (bias->ndim == 1 && bias->sizes[0] == result->sizes[1])
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, infer->op,
@@ -170,7 +172,7 @@ static core_status scaled_bias(core__inference *infer)
 }
 
 /* _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype,
- * use_fast_accum): the factors' dtypes may differ. */
+ * use_fast_accum): the factors may have different dtypes. */
 CORE__INFER(scaled_mm)
 {
     pair p = pair_at(infer, 0);
@@ -180,12 +182,12 @@ CORE__INFER(scaled_mm)
     CORE_TRY(scaled_factor(infer, 1));
     if (core__arg_tensor(infer->args, 5))
         return core__op_error(CORE_ERROR_UNSUPPORTED, infer->op,
-                              "scale_result is for results of eight bits, "
-                              "which are not computed");
+                              "scale_result is given; results of 8 bits, which "
+                              "it is for, are not supported");
     if (dtype != CORE_F32 && dtype != CORE_BF16 && dtype != CORE_F16)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "out_dtype must be f32, bf16 or f16; it is %s",
-                              dtype ? core__dtype_name(dtype) : "not given");
+                              "out_dtype must be f32, bf16 or f16, not %s",
+                              dtype ? core__dtype_name(dtype) : "none");
     if (p.a->ndim != 2 || p.b->ndim != 2)
         return rank_error(named(&p, infer, 0), 2, 2);
     CORE_TRY(inner(infer, 0));

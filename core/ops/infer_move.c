@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of operators that place, order or accumulate along dimensions, and
- * of factories. */
+/* Inference for operators that place, order or accumulate along dimensions, and
+ * for factories. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -22,7 +22,7 @@ static core_status floating(const core__inference *infer,
     if (core__dtype_is_floating(tensor->dtype))
         return CORE_OK;
     return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                          "needs a floating dtype, not %s",
+                          "self must have a floating dtype, not %s",
                           core__dtype_name(tensor->dtype));
 }
 
@@ -35,7 +35,7 @@ CORE__INFER(stochastic_round)
     CORE_TRY(floating(infer, self));
     if (!core__dtype_is_storage(dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "rounds to f8e4m3 or f8e5m2, not to %s",
+                              "dtype must be f8e4m3 or f8e5m2, not %s",
                               core__dtype_name(dtype));
     core__result_like(&infer->results[0], self);
     infer->results[0].dtype = dtype;
@@ -44,7 +44,7 @@ CORE__INFER(stochastic_round)
 
 /* ------------------------------------------------------ along dimensions -- */
 
-/* cumsum(self, dim, *, dtype): integers and bool add up as i64. */
+/* cumsum(self, dim, *, dtype): integers and bool accumulate as i64. */
 CORE__INFER(cumulative)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -57,11 +57,11 @@ CORE__INFER(cumulative)
     infer->results[0].dtype = core__arg_dtype(infer->args, 2, dtype);
     if (infer->op->variant == CORE__VARIANT_INPLACE &&
         core__arg_dtype(infer->args, 2, self->dtype) != self->dtype)
-        return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "dtype is %s, and the tensor to be changed is "
-                              "%s",
-                              core__dtype_name(infer->results[0].dtype),
-                              core__dtype_name(self->dtype));
+        return core__op_error(
+            CORE_ERROR_DTYPE, infer->op,
+            "dtype is %s, but self, which is changed in place, is %s",
+            core__dtype_name(infer->results[0].dtype),
+            core__dtype_name(self->dtype));
     return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
@@ -89,8 +89,8 @@ CORE__INFER(softmax_backward)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, grad->ndim, &dim));
     if (grad->ndim != output->ndim ||
         memcmp(grad->sizes, output->sizes, grad->ndim * sizeof(int64_t)) != 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "grad_output and output differ in sizes");
+        return core__op_shapes(infer->op, "grad_output", grad, "output", output,
+                               "they must be equal");
     core__result_like(&infer->results[0], grad);
     infer->results[0].dtype = core__arg_dtype(infer->args, 3, grad->dtype);
     return CORE_OK;
@@ -118,7 +118,7 @@ CORE__INFER(sort_stable)
     return sorted(infer, 2);
 }
 
-/* Values and indices with dim reduced. */
+/* Values and indices, with dim reduced. */
 static core_status picked(core__inference *infer, uint32_t position)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -130,8 +130,9 @@ static core_status picked(core__inference *infer, uint32_t position)
     CORE_TRY(
         core__dim_wrap(infer->op, infer->args[position].u.i, self->ndim, &dim));
     if (self->ndim > 0 && self->sizes[dim] == 0)
-        return core__op_error(CORE_ERROR_INDEX, infer->op,
-                              "dimension %u has no element to pick", dim);
+        return core__op_error(
+            CORE_ERROR_INDEX, infer->op,
+            "dimension %u has size 0; it must have at least one element", dim);
     core__result_like(result, self);
     for (uint32_t i = 0; i < self->ndim; i++)
         if (i != dim || keepdim)
@@ -152,7 +153,7 @@ CORE__INFER(kthvalue)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, self->ndim, &dim));
     if (k < 1 || k > (self->ndim ? self->sizes[dim] : 1))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "k is %lld, dimension %u has %lld elements",
+                              "k is %lld, but dimension %u has %lld elements",
                               (long long)k, dim,
                               (long long)(self->ndim ? self->sizes[dim] : 1));
     return CORE_OK;
@@ -177,7 +178,7 @@ CORE__INFER(cumulative_extremum)
     return sorted(infer, 1);
 }
 
-/* A floating tensor, and a dimension of it. */
+/* Checks for a floating tensor and a valid dimension. */
 CORE__INFER(softmax_like)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -201,7 +202,7 @@ CORE__INFER(topk)
     size = self->ndim == 0 ? 1 : self->sizes[dim];
     if (k < 0 || k > size)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "k is %lld, dimension %u has %lld elements",
+                              "k is %lld, but dimension %u has %lld elements",
                               (long long)k, dim, (long long)size);
     core__result_like(&infer->results[0], self);
     if (self->ndim > 0)
@@ -224,7 +225,7 @@ CORE__INFER(flip)
         CORE_TRY(core__dim_wrap(infer->op, dims[i], self->ndim, &dim));
         if (seen >> dim & 1)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "dimension %u is named twice", dim);
+                                  "dimension %u is given twice", dim);
         seen |= 1u << dim;
     }
     core__result_like(&infer->results[0], self);
@@ -242,8 +243,11 @@ CORE__INFER(roll)
     dims = core__ints_of(&infer->args[2], &count);
     if (shifts == 0 || (count == 0 && shifts != 1) ||
         (count != 0 && count != shifts))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%zu shifts for %zu dimensions", shifts, count);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "shifts has %zu entries and dims %zu; both must have the same "
+            "number, or dims none and shifts one",
+            shifts, count);
     for (size_t i = 0; i < count; i++) {
         uint32_t dim;
 
@@ -260,7 +264,7 @@ CORE__INFER(triangle)
 
     if (self->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants 2 dimensions at least, not %u",
+                              "self must have at least 2 dimensions, not %u",
                               self->ndim);
     core__result_like(&infer->results[0], self);
     return CORE_OK;
@@ -268,8 +272,8 @@ CORE__INFER(triangle)
 
 /* ----------------------------------------------------------------- cat -- */
 
-/* Tensors of sizes [0] are passed over, whatever the others' rank. */
-static bool passed_over(const core_tensor *tensor)
+/* Tensors of sizes [0] are ignored, whatever the rank of the others. */
+static bool is_skipped(const core_tensor *tensor)
 {
     return tensor->ndim == 1 && tensor->sizes[0] == 0;
 }
@@ -288,8 +292,9 @@ static core_status cat_fits(const core__inference *infer, uint32_t i,
         return CORE_OK;
     return core__op_error(
         CORE_ERROR_SHAPE, infer->op,
-        "tensor %u has sizes %s, which do not fit %s but for dimension %u", i,
-        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        "tensor %u has sizes %s; they must equal tensor 0's %s except in "
+        "dimension %u",
+        i, core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
         core__sizes_text(first->ndim, first->sizes, want, sizeof want), dim);
 }
 
@@ -313,11 +318,11 @@ CORE__INFER(cat)
                                   "tensor %u of the list is missing", i);
         if (tensor->ndim == 0)
             return core__op_shapes(infer->op, "tensor 0", list->u.tensors[0],
-                                   "one of the list", tensor,
+                                   "another one", tensor,
                                    "tensor %u has no dimensions", i);
         dtype =
             dtype ? core__dtype_promote(dtype, tensor->dtype) : tensor->dtype;
-        if (passed_over(tensor))
+        if (is_skipped(tensor))
             continue;
         if (!first) {
             first = tensor;
@@ -326,10 +331,10 @@ CORE__INFER(cat)
         }
         CORE_TRY(cat_fits(infer, i, tensor, first, dim));
         if (__builtin_add_overflow(length, tensor->sizes[dim], &length))
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "the sizes of dimension %u add up to more "
-                                  "than can be counted",
-                                  dim);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "the sizes of dimension %u add up to more than a size can be",
+                dim);
     }
     if (!first) {
         first = list->u.tensors[0];
@@ -343,7 +348,7 @@ CORE__INFER(cat)
 
 /* ------------------------------------------------------------- padding -- */
 
-/* pad: pairs before and after, from the last dimension on. */
+/* pad: pairs (before, after), beginning with the last dimension. */
 static core_status padded(core__inference *infer, const int64_t *pad,
                           size_t count)
 {
@@ -351,9 +356,11 @@ static core_status padded(core__inference *infer, const int64_t *pad,
     core__result_spec *result = &infer->results[0];
 
     if (count % 2 != 0 || count / 2 > self->ndim)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "%zu paddings for a tensor with %u dimensions",
-                              count, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "pad has %zu entries and self %u dimensions; pad must have an even "
+            "number of entries, at most two for each dimension",
+            count, self->ndim);
     for (size_t k = 0; k < count; k++)
         CORE_TRY(core__step_check(infer->op, "padding", pad[k]));
     core__result_like(result, self);
@@ -363,8 +370,8 @@ static core_status padded(core__inference *infer, const int64_t *pad,
         result->sizes[dim] += pad[2 * k] + pad[2 * k + 1];
         if (result->sizes[dim] < 0)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "padding %lld and %lld leaves nothing of "
-                                  "dimension %u of size %lld",
+                                  "padding by %lld and %lld leaves a negative "
+                                  "size in dimension %u of size %lld",
                                   (long long)pad[2 * k],
                                   (long long)pad[2 * k + 1], dim,
                                   (long long)self->sizes[dim]);
@@ -380,8 +387,8 @@ CORE__INFER(constant_pad)
     return padded(infer, pad, count);
 }
 
-/* How many dimensions the name speaks of: "…_pad2d". */
-static core_status border(core__inference *infer, bool reflection)
+/* The number of spatial dimensions is in the name: "…_pad2d". */
+static core_status border_padding(core__inference *infer, bool reflection)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     const char *digit = strpbrk(infer->op->data->name, "123");
@@ -391,17 +398,17 @@ static core_status border(core__inference *infer, bool reflection)
     CORE_TRY(core__ints_fill(infer->op, "padding", &infer->args[1], 2 * spatial,
                              0, pad));
     if (self->ndim != spatial + 1 && self->ndim != spatial + 2)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants %u dimensions, or %u with a batch; there "
-                              "are %u",
-                              spatial + 1, spatial + 2, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "self must have %u dimensions, or %u with a batch, not %u",
+            spatial + 1, spatial + 2, self->ndim);
     for (uint32_t k = 0; k < 2 * spatial; k++) {
         int64_t size = self->sizes[self->ndim - 1 - k / 2];
 
         if (size == 0 || (reflection && pad[k] >= size))
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "padding %lld is too much for a size of "
-                                  "%lld",
+                                  "padding is %lld, which a dimension of size "
+                                  "%lld does not allow",
                                   (long long)pad[k], (long long)size);
     }
     return padded(infer, pad, 2 * spatial);
@@ -409,12 +416,12 @@ static core_status border(core__inference *infer, bool reflection)
 
 CORE__INFER(reflection_pad)
 {
-    return border(infer, true);
+    return border_padding(infer, true);
 }
 
 CORE__INFER(replication_pad)
 {
-    return border(infer, false);
+    return border_padding(infer, false);
 }
 
 /* ----------------------------------------------------------- factories -- */
@@ -424,9 +431,10 @@ static core_dtype factory_dtype(const core__inference *infer, core_dtype other)
     return core__arg_dtype(infer->args, infer->nargs - 4, other);
 }
 
-/* Whole numbers from start to below end; false: there is no such list. */
-static bool whole_steps(int64_t start, int64_t end, int64_t step,
-                        int64_t *out_count)
+/* Counts whole numbers from start to below end; returns false if step does not
+ * lead there. */
+static bool count_whole_steps(int64_t start, int64_t end, int64_t step,
+                              int64_t *out_count)
 {
     int64_t width;
 
@@ -437,8 +445,8 @@ static bool whole_steps(int64_t start, int64_t end, int64_t step,
     return true;
 }
 
-/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  Into i64
- * the numbers are cut to integers first. */
+/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  For i64 the
+ * numbers are first truncated to integers. */
 CORE__INFER(arange)
 {
     static const core_value zero = {CORE_VALUE_INT, 0, {0}};
@@ -459,21 +467,22 @@ CORE__INFER(arange)
     bool cut = whole || dtype == CORE_I64;
     int64_t size = good ? (int64_t)count : 0;
 
-    /* A part of a step back is none, yet not in the steps' direction. */
+    /* A fraction of a step in the wrong direction gives no elements, but is
+     * still an error. */
     if (good && !cut)
         good = (core__double_of(end) - core__double_of(start)) / by >= 0;
     if (good && cut)
-        good = whole_steps(core__int_of(start), core__int_of(end),
-                           core__int_of(step), &size);
+        good = count_whole_steps(core__int_of(start), core__int_of(end),
+                                 core__int_of(step), &size);
     if (many)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "from %g to %g in steps of %g are %g numbers; no "
-                              "tensor holds as many",
+                              "from %g to %g in steps of %g would be %g "
+                              "elements, more than a tensor can have",
                               core__double_of(start), core__double_of(end), by,
                               count);
     if (!good)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "steps of %g do not lead from %g to %g", by,
+                              "a step of %g does not lead from %g to %g", by,
                               core__double_of(start), core__double_of(end));
     CORE_TRY(core__sizes_check(infer->op, 1, &size));
     core__result_set(&infer->results[0], dtype, 1, &size);
@@ -486,7 +495,8 @@ CORE__INFER(linspace)
 
     if (steps < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "steps is %lld", (long long)steps);
+                              "steps is %lld; it must be 0 or more",
+                              (long long)steps);
     CORE_TRY(core__sizes_check(infer->op, 1, &steps));
     core__result_set(&infer->results[0],
                      factory_dtype(infer, core__dtype_default()), 1, &steps);
@@ -501,17 +511,19 @@ CORE__INFER(eye)
     int64_t sizes[] = {rows, columns};
 
     if (rows < 0 || columns < 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%lld by %lld", (long long)rows,
-                              (long long)columns);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "the sizes are %lld by %lld; both must be 0 or more",
+            (long long)rows, (long long)columns);
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0],
                      factory_dtype(infer, core__dtype_default()), 2, sizes);
     return core__op_dtype_check(infer->op, infer->results[0].dtype);
 }
 
-/* Elements of rows x columns on and below the diagonal `offset`, which lies
- * between -rows - 1 and columns: rows of 1, 2, … elements, then full ones. */
+/* The number of elements of a rows x columns matrix on and below the diagonal
+ * `offset`, which is between -rows - 1 and columns: rows of 1, 2, … elements,
+ * then full ones. */
 static int64_t triangle_count(int64_t rows, int64_t columns, int64_t offset)
 {
     int64_t first = offset < 0 ? -offset : 0;
@@ -537,11 +549,12 @@ CORE__INFER(triangle_indices)
     int64_t sizes[2] = {rows, columns};
 
     if (rows < 0 || columns < 0)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%lld by %lld", (long long)rows,
-                              (long long)columns);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "the sizes are %lld by %lld; both must be 0 or more",
+            (long long)rows, (long long)columns);
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
-    /* Beyond the corners nothing changes. */
+    /* Offsets beyond the corners make no difference. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     sizes[0] = 2;
     sizes[1] = triangle_count(rows, columns, upper ? offset - 1 : offset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of normalisations and of losses over classes. */
+/* Inference for normalization and for losses over classes. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -19,7 +19,7 @@ static void keep_layout(core__result_spec *result, const core_tensor *input)
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
 }
 
-/* Statistics are in the weight's dtype where that is wider than the input's. */
+/* Statistics have the weight's dtype if it is wider than the input's. */
 static core_dtype statistics_dtype(const core_tensor *input,
                                    const core_tensor *weight)
 {
@@ -32,7 +32,7 @@ static core_status floating(const core_operator *op, const core_tensor *input)
     if (core__dtype_is_floating(input->dtype))
         return CORE_OK;
     return core__op_error(CORE_ERROR_DTYPE, op,
-                          "needs a floating dtype, not %s",
+                          "input must have a floating dtype, not %s",
                           core__dtype_name(input->dtype));
 }
 
@@ -54,7 +54,7 @@ CORE__INFER(layer_norm)
                count * sizeof *shape) != 0)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "input's sizes %s do not end in the normalized shape %s",
+            "input has sizes %s, which do not end in normalized_shape %s",
             core__sizes_text(input->ndim, input->sizes, have, sizeof have),
             core__sizes_text((uint32_t)count, shape, want, sizeof want));
     CORE_TRY(floating(infer->op, input));
@@ -86,9 +86,9 @@ CORE__INFER(layer_norm_backward)
     if (count == 0 || count > input->ndim ||
         memcmp(shape, input->sizes + input->ndim - count,
                count * sizeof *shape) != 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "input's sizes do not end in the normalized "
-                              "shape");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "the sizes of input do not end in normalized_shape");
     memcpy(rows, input->sizes, input->ndim * sizeof *rows);
     for (size_t i = input->ndim - count; i < input->ndim; i++)
         rows[i] = 1;
@@ -125,8 +125,8 @@ CORE__INFER(group_norm)
     CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
     if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "%lld images of %lld channels of %lld elements "
-                              "in %lld groups: input has %lld elements",
+                              "N is %lld, C %lld, HxW %lld and group %lld, "
+                              "which do not fit input's %lld elements",
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
@@ -155,8 +155,8 @@ CORE__INFER(group_norm_backward)
     CORE_TRY(core__sizes_check(infer->op, 3, (const int64_t[]){n, c, inner}));
     if (groups <= 0 || c % groups != 0 || n * c * inner != input->numel)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "%lld images of %lld channels of %lld elements "
-                              "in %lld groups: input has %lld elements",
+                              "N is %lld, C %lld, HxW %lld and group %lld, "
+                              "which do not fit input's %lld elements",
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
@@ -178,7 +178,7 @@ CORE__INFER(group_norm_backward)
 /* ----------------------------------------------------------- batch norm -- */
 
 /* native_batch_norm(input, weight, bias, running_mean, running_var, training,
- * momentum, eps): statistics are saved in training only. */
+ * momentum, eps): statistics are saved only in training. */
 CORE__INFER(batch_norm)
 {
     static const char *const names[] = {"weight", "bias", "running_mean",
@@ -190,7 +190,7 @@ CORE__INFER(batch_norm)
 
     if (input->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants 2 dimensions at least, not %u",
+                              "input must have at least 2 dimensions, not %u",
                               input->ndim);
     CORE_TRY(floating(infer->op, input));
     for (uint32_t i = 0; i < 4; i++)
@@ -200,8 +200,8 @@ CORE__INFER(batch_norm)
     if (!training && (!core__arg_tensor(infer->args, 3) ||
                       !core__arg_tensor(infer->args, 4)))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "needs running_mean and running_var when not "
-                              "training");
+                              "running_mean and running_var must be given when "
+                              "training is false");
     saved = training ? input->sizes[1] : 0;
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
@@ -224,7 +224,7 @@ CORE__INFER(batch_norm_backward)
 
     if (input->ndim < 2)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "wants 2 dimensions at least, not %u",
+                              "input must have at least 2 dimensions, not %u",
                               input->ndim);
     CORE_TRY(floating(infer->op, input));
     CORE_TRY(core__sizes_want(infer->op, "grad_out",
@@ -232,14 +232,15 @@ CORE__INFER(batch_norm_backward)
                               input->sizes));
     CORE_TRY(
         core__sizes_want(infer->op, "weight", weight, 1, &input->sizes[1]));
-    /* The forward's that normalised: those of the batch, or the running. */
+    /* The statistics that the forward normalized with: those of the batch, or
+     * the running ones. */
     for (uint32_t i = statistics; i < statistics + 2; i++) {
         const core_tensor *tensor = core__arg_tensor(infer->args, i);
 
         if (!tensor)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "needs %s %straining", names[i - 3],
-                                  i < 5 ? "when not " : "when ");
+                                  "%s must be given when train is %s",
+                                  names[i - 3], i < 5 ? "false" : "true");
         CORE_TRY(core__sizes_want(infer->op, names[i - 3], tensor, 1,
                                   &input->sizes[1]));
     }
@@ -269,8 +270,8 @@ static core_status check_target(const core__inference *infer,
     if (!fits)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
-            "target has sizes %s, which do not fit self's %s without its "
-            "dimension of classes",
+            "target has sizes %s; they must be those of self, %s, without its "
+            "class dimension",
             core__sizes_text(target->ndim, target->sizes, have, sizeof have),
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
     if (target->dtype != CORE_I64 && target->dtype != CORE_I32)
@@ -322,8 +323,8 @@ CORE__INFER(nll_loss2d)
     return likelihood(infer, 1);
 }
 
-/* nll_loss_backward(grad_output, self, target, weight, reduction,
- * ignore_index, total_weight): the forward's arguments after the first. */
+/* nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index,
+ * total_weight): the forward's arguments follow the first. */
 static core_status likelihood_backward(
     core__inference *infer, core_status (*forward)(core__inference *))
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of optimizers over many tensors: no results, but what must fit. */
+/* Checks for fused optimizer steps, which have no results. */
 
 #include "dispatch/structured.h"
 #include "ops/functions.h"
@@ -17,17 +17,18 @@ static core_status check_one(const core__inference *infer, uint32_t list,
 
     if (!tensor)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "%s[%u] is no tensor", name, k);
+                              "%s[%u] is not a tensor", name, k);
     if (!core__dtype_is_floating(first->dtype) || tensor->dtype != first->dtype)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "%s[%u] is %s; all must have one floating dtype, "
-                              "and self[0] is %s",
+                              "%s[%u] is %s and self[0] %s; all must have the "
+                              "same floating dtype",
                               name, k, core__dtype_name(tensor->dtype),
                               core__dtype_name(first->dtype));
     if (tensor->device != infer->device)
-        return core__op_error(CORE_ERROR_DEVICE, infer->op,
-                              "%s[%u] is on %s, others are on %s", name, k,
-                              tensor->device->name, infer->device->name);
+        return core__op_error(
+            CORE_ERROR_DEVICE, infer->op,
+            "%s[%u] is on \"%s\", but other tensors are on \"%s\"", name, k,
+            tensor->device->name, infer->device->name);
     if (!core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "%s[%u] is not contiguous", name, k);
@@ -41,12 +42,12 @@ static core_status check_number(const core__inference *infer, uint32_t position)
     if (!tensor || (tensor->dtype == CORE_F32 && tensor->numel == 1))
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "%s must be one number of f32",
+                          "%s must be an f32 tensor with one element",
                           core__argument_name(infer->op, position));
 }
 
-/* Lists first, as long as self; of no momentum there may be no buffers.  The
- * last two arguments: grad_scale, found_inf. */
+/* Lists of the length of self come first; without momentum the list of buffers
+ * may be empty.  The last two arguments are grad_scale and found_inf. */
 CORE__INFER(fused_step)
 {
     uint32_t count = infer->args[0].count;
@@ -58,10 +59,10 @@ CORE__INFER(fused_step)
                       core__arg_float(infer->args, 4, 0) == 0;
 
         if (n != count && !unused)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "%s has %u tensors, self %u",
-                                  core__argument_name(infer->op, lists), n,
-                                  count);
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "%s has %u tensors and self %u; both must have the same number",
+                core__argument_name(infer->op, lists), n, count);
     }
     for (uint32_t list = 0; list < lists; list++)
         for (uint32_t k = 0; k < infer->args[list].count; k++)

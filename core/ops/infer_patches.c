@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of what takes images apart and puts them together, of fractional
- * pooling, and of frexp. */
+/* Inference for im2col and col2im, fractional pooling, and frexp. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
 
-/* The numbers that describe windows, and at how many places they fit. */
+/* The parameters of windows, and the number of positions where they fit. */
 typedef struct windows {
     int64_t kernel[2], dilation[2], padding[2], stride[2], places;
 } windows;
@@ -20,13 +19,13 @@ static core_status fill(const core_operator *op, const char *name,
         CORE_TRY(core__step_check(op, name, out[i]));
         if (out[i] < least)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "%s is %lld, less than %lld", name,
+                                  "%s is %lld; it must be at least %lld", name,
                                   (long long)out[i], (long long)least);
     }
     return CORE_OK;
 }
 
-/* args: kernel_size, dilation, padding, stride, of an image of these sizes */
+/* args: kernel_size, dilation, padding, stride, for an image of these sizes */
 static core_status windows_of(const core_operator *op, const core_value *args,
                               const int64_t *sizes, windows *out)
 {
@@ -45,37 +44,41 @@ static core_status windows_of(const core_operator *op, const core_value *args,
                (room < INT64_MAX / 2 ? room : INT64_MAX / 2) - 1;
         if (room < 0)
             return core__op_error(CORE_ERROR_SHAPE, op,
-                                  "the window does not fit dimension %d of "
-                                  "size %lld with its padding",
+                                  "the window does not fit spatial dimension "
+                                  "%d of size %lld with its padding",
                                   i, (long long)sizes[i]);
         if (__builtin_mul_overflow(out->places, room / out->stride[i] + 1,
                                    &out->places))
-            return core__op_error(CORE_ERROR_SHAPE, op, "too many windows");
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the window has more positions than can be addressed");
     }
     return CORE_OK;
 }
 
-static core_status ranks(const core_operator *op, const core_tensor *self,
-                         uint32_t least, const char *what)
+static core_status check_rank(const core_operator *op, const core_tensor *self,
+                              uint32_t least, const char *what)
 {
     if (self->ndim == least || self->ndim == least + 1)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
-                          "self must be %s, with or without a batch: %u or %u "
-                          "dimensions, not %u",
+                          "self must be %s, with or without a batch, with %u "
+                          "or %u dimensions, not %u",
                           what, least, least + 1, self->ndim);
 }
 
-/* Rows of columns for each plane. */
-static core_status spread(const core_operator *op, const windows *w,
-                          int64_t planes, int64_t *out_rows)
+/* The number of rows: one per plane and window element. */
+static core_status count_rows(const core_operator *op, const windows *w,
+                              int64_t planes, int64_t *out_rows)
 {
     int64_t window;
 
     if (!__builtin_mul_overflow(w->kernel[0], w->kernel[1], &window) &&
         !__builtin_mul_overflow(window, planes, out_rows))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op, "the window is too large");
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "kernel_size has more elements than can be addressed");
 }
 
 /* im2col(self, kernel_size, dilation, padding, stride) */
@@ -86,12 +89,13 @@ CORE__INFER(im2col)
     uint32_t n = self->ndim;
     windows w;
 
-    CORE_TRY(ranks(infer->op, self, 3, "an image"));
+    CORE_TRY(check_rank(infer->op, self, 3, "an image"));
     CORE_TRY(windows_of(infer->op, &infer->args[1], self->sizes + n - 2, &w));
     core__result_like(result, self);
     result->has_strides = false;
     result->ndim = n - 1;
-    CORE_TRY(spread(infer->op, &w, self->sizes[n - 3], &result->sizes[n - 3]));
+    CORE_TRY(
+        count_rows(infer->op, &w, self->sizes[n - 3], &result->sizes[n - 3]));
     result->sizes[n - 2] = w.places;
     return core__sizes_check(infer->op, n - 1, result->sizes);
 }
@@ -106,14 +110,14 @@ CORE__INFER(col2im)
     int64_t rows = 1;
     windows w;
 
-    CORE_TRY(ranks(infer->op, self, 2, "columns"));
+    CORE_TRY(check_rank(infer->op, self, 2, "columns"));
     CORE_TRY(fill(infer->op, "output_size", &infer->args[1], 1, sizes));
     CORE_TRY(windows_of(infer->op, &infer->args[2], sizes, &w));
-    CORE_TRY(spread(infer->op, &w, 1, &rows));
+    CORE_TRY(count_rows(infer->op, &w, 1, &rows));
     if (self->sizes[n - 2] % rows != 0 || self->sizes[n - 1] != w.places)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "self is %lld by %lld; wanted are a multiple of "
-                              "%lld rows, and %lld columns",
+                              "self is %lld by %lld; its rows must be a "
+                              "multiple of %lld, its columns %lld",
                               (long long)self->sizes[n - 2],
                               (long long)self->sizes[n - 1], (long long)rows,
                               (long long)w.places);
@@ -135,11 +139,11 @@ CORE__INFER(fractional_pool)
     core__result_spec *result = &infer->results[0];
     int64_t kernel[3], out[3], wanted[3];
 
-    CORE_TRY(ranks(infer->op, self, n + 1, "an image"));
+    CORE_TRY(check_rank(infer->op, self, n + 1, "an image"));
     if (!core__dtype_is_floating(self->dtype) || samples->dtype != self->dtype)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self and random_samples need one floating "
-                              "dtype, not %s and %s",
+                              "self and random_samples must have the same "
+                              "floating dtype, not %s and %s",
                               core__dtype_name(self->dtype),
                               core__dtype_name(samples->dtype));
     CORE_TRY(core__ints_fill(infer->op, "kernel_size", &infer->args[1], n, 1,
@@ -152,11 +156,10 @@ CORE__INFER(fractional_pool)
 
         if (kernel[i] < 1 || out[i] < 1 || kernel[i] > size || out[i] > size ||
             out[i] + kernel[i] - 1 > size)
-            return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                                  "%lld windows of %lld do not fit a size of "
-                                  "%lld",
-                                  (long long)out[i], (long long)kernel[i],
-                                  (long long)size);
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "%lld windows of %lld do not fit into a dimension of size %lld",
+                (long long)out[i], (long long)kernel[i], (long long)size);
         result->sizes[self->ndim - n + i] = out[i];
     }
     wanted[0] = self->ndim == n + 2 ? self->sizes[0] : 1;
@@ -176,7 +179,7 @@ CORE__INFER(frexp)
 
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     core__result_like(&infer->results[0], self);
     infer->results[1] = infer->results[0];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Random operators that fill a tensor: their numbers are looked at here, for
- * every device, and not when a stream comes to the kernel. */
+/* Checks of random operators that fill a tensor: their parameters are checked
+ * here for every device, not when the kernel runs on a stream. */
 
 #include "ops/functions.h"
 #include "tensor/dtype.h"
@@ -24,8 +24,8 @@ CORE__INFER(uniform)
     if (isfinite(from) && isfinite(to) && from <= to)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "from is %g, to is %g; wanted are finite numbers, "
-                          "and from not above to",
+                          "from is %g and to %g; both must be finite, and from "
+                          "must not be above to",
                           from, to);
 }
 
@@ -48,11 +48,12 @@ CORE__INFER(chance)
     if (p >= 0 && p <= 1)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "p is %g; a probability is from 0 to 1", p);
+                          "p is %g; a probability must be from 0 to 1", p);
 }
 
-/* The integers that a dtype has; a floating one is as far as it reaches. */
-static void reach(core_dtype dtype, int64_t *least, int64_t *most)
+/* The range of integers that a dtype represents; for a floating dtype, its
+ * exact range. */
+static void integer_range(core_dtype dtype, int64_t *least, int64_t *most)
 {
     uint32_t bits = core__dtype_size(dtype) * 8;
 
@@ -66,26 +67,27 @@ static void reach(core_dtype dtype, int64_t *least, int64_t *most)
                                                     : -*most - 1;
 }
 
-/* random_.from(self, from, to?, generator): from … to - 1, or as far as the
- * dtype goes */
+/* random_.from(self, from, to?, generator): from … to - 1, or up to the dtype's
+ * largest integer */
 CORE__INFER(integers)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     int64_t from = infer->args[1].u.i, least, most, last;
 
-    reach(self->dtype, &least, &most);
+    integer_range(self->dtype, &least, &most);
     last = core__arg_int(infer->args, 2, most);
     if (infer->args[2].tag != CORE_VALUE_NONE && from >= last)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "no integer lies from %lld up to %lld",
-                              (long long)from, (long long)last);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "from is %lld and to %lld; from must be less than to",
+            (long long)from, (long long)last);
     if (infer->args[2].tag != CORE_VALUE_NONE)
         last--;
     if (from >= least && last <= most && from <= last)
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "integers from %lld to %lld, of which %s has those "
-                          "from %lld to %lld",
+                          "integers from %lld to %lld do not fit self, which "
+                          "is %s and holds %lld to %lld",
                           (long long)from, (long long)last,
                           core__dtype_name(self->dtype), (long long)least,
                           (long long)most);

@@ -77,8 +77,8 @@ CORE__INFER(gelu_backward_name)
     return gelu_known(infer, 2);
 }
 
-/* pow(self, exponent): integers have no integer powers below 0, but for those
- * of 1 and -1. */
+/* pow(self, exponent): integers have no integer powers below 0, except for 1
+ * and -1. */
 CORE__INFER(pow_number)
 {
     const core_value *exponent = &infer->args[1];
@@ -86,11 +86,10 @@ CORE__INFER(pow_number)
     if (exponent->tag != CORE_VALUE_INT || exponent->u.i >= 0 ||
         core__dtype_is_floating(infer->results[0].dtype))
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "exponent is %lld, and a power of %s numbers wants "
-                          "one of 0 or more; a floating tensor, or %lld.0, "
-                          "gives fractions",
-                          (long long)exponent->u.i,
-                          core__dtype_name(infer->results[0].dtype),
-                          (long long)exponent->u.i);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, infer->op,
+        "exponent is %lld; it must be 0 or more for %s tensors (the exponent "
+        "%lld.0 makes the result floating)",
+        (long long)exponent->u.i, core__dtype_name(infer->results[0].dtype),
+        (long long)exponent->u.i);
 }

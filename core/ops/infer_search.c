@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Results of searches in sorted rows, histograms, and of what looks for equal
- * elements. */
+/* Inference for searches in sorted rows, histograms, and operators that find
+ * equal elements. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -15,7 +15,7 @@ static core_status want_dtype(const core_operator *op, const char *name,
 {
     if (!tensor || tensor->dtype == dtype)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_DTYPE, op, "%s is %s, wanted is %s", name,
+    return core__op_error(CORE_ERROR_DTYPE, op, "%s is %s; it must be %s", name,
                           core__dtype_name(tensor->dtype),
                           core__dtype_name(dtype));
 }
@@ -44,7 +44,7 @@ CORE__INFER(bucketize)
     return CORE_OK;
 }
 
-/* "left" and "right" say the same as the argument right does. */
+/* side "right" means the same as the argument right. */
 static core_status check_side(core__inference *infer)
 {
     const char *side;
@@ -56,11 +56,12 @@ static core_status check_side(core__inference *infer)
         return CORE_OK;
     if (strcmp(side, "left") != 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "side is \"left\" or \"right\", not \"%s\"",
+                              "side must be \"left\" or \"right\", not \"%s\"",
                               side);
     if (core__arg_bool(infer->args, 3, false))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "side is \"left\", but right is true");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "side is \"left\" and right is true, which contradict each other");
     return CORE_OK;
 }
 
@@ -78,8 +79,9 @@ CORE__INFER(searchsorted)
     CORE_TRY(
         core__sizes_want(infer->op, "sorter", sorter, rows->ndim, rows->sizes));
     if (rows->ndim == 0)
-        return core__op_error(CORE_ERROR_SHAPE, infer->op,
-                              "sorted_sequence has no dimension");
+        return core__op_error(
+            CORE_ERROR_SHAPE, infer->op,
+            "sorted_sequence has no dimensions; it must have at least 1");
     if (rows->ndim > 1) {
         if (self->ndim != rows->ndim)
             return core__op_error(CORE_ERROR_SHAPE, infer->op,
@@ -87,7 +89,7 @@ CORE__INFER(searchsorted)
                                   "sorted_sequence, not %u",
                                   rows->ndim, self->ndim);
         CORE_TRY(core__sizes_want(
-            infer->op, "sorted_sequence, but for its last dimension,", &around,
+            infer->op, "sorted_sequence, without its last dimension,", &around,
             rows->ndim - 1, self->sizes));
     }
     places(infer, self);
@@ -101,11 +103,11 @@ static core_status counted(core__inference *infer, const core_tensor *self,
 {
     if (!core__dtype_is_floating(self->dtype))
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self needs a floating dtype, not %s",
+                              "self must have a floating dtype, not %s",
                               core__dtype_name(self->dtype));
     if (bins < 1)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "there must be at least one bin, not %lld",
+                              "bins is %lld; there must be at least one",
                               (long long)bins);
     CORE_TRY(core__step_check(infer->op, "bins", bins));
     core__result_set(&infer->results[0], self->dtype, 1, &bins);
@@ -117,7 +119,9 @@ static core_status check_range(const core_operator *op, double low, double high)
     if (isfinite(low) && isfinite(high) && low <= high)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "a range from %g to %g", low, high);
+                          "the range is from %g to %g; its ends must be finite "
+                          "and in ascending order",
+                          low, high);
 }
 
 /* histc(self, bins, min, max) */
@@ -144,8 +148,9 @@ CORE__INFER(histogram)
 
     if (range->tag != CORE_VALUE_NONE) {
         if (range->tag != CORE_VALUE_FLOAT_LIST || range->count != 2)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                                  "range is the least and the largest edge");
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                "range must have 2 entries, the lowest and the highest edge");
         CORE_TRY(
             check_range(infer->op, range->u.floats[0], range->u.floats[1]));
     }
@@ -172,8 +177,8 @@ CORE__INFER(histogram_bins)
     return CORE_OK;
 }
 
-/* bincount(self, weights, minlength): checks alone, the result depends on what
- * self holds */
+/* bincount(self, weights, minlength): only checks, as the result depends on the
+ * content of self */
 CORE__INFER(bincount)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
@@ -184,11 +189,11 @@ CORE__INFER(bincount)
                               "self must have 1 dimension, not %u", self->ndim);
     if (core__dtype_is_floating(self->dtype) || self->dtype == CORE_BOOL)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
-                              "self needs an integer dtype, not %s",
+                              "self must have an integer dtype, not %s",
                               core__dtype_name(self->dtype));
     if (infer->args[2].u.i < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                              "minlength is negative, %lld",
+                              "minlength is %lld; it must be 0 or more",
                               (long long)infer->args[2].u.i);
     CORE_TRY(core__step_check(infer->op, "minlength", infer->args[2].u.i));
     return core__sizes_want(infer->op, "weights", weights, 1, self->sizes);
@@ -196,7 +201,7 @@ CORE__INFER(bincount)
 
 /* ------------------------------------------------------- equal elements -- */
 
-/* unique_consecutive(self, return_inverse, return_counts, dim): checks alone */
+/* unique_consecutive(self, return_inverse, return_counts, dim): only checks */
 CORE__INFER(unique_consecutive)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);

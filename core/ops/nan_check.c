@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Checks a tensor for NaN on behalf of anomaly mode and LIBCORE_NAN_CHECK. */
+
 #include "ops/nan_check.h"
 
 #include "base/thread.h"

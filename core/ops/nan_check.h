@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nan_check.h: for those who look for NaN. */
+/* nan_check.h: checks a tensor for NaN. */
 
-#ifndef CORE_OPS_NAN_H
-#define CORE_OPS_NAN_H
+#ifndef CORE_OPS_NAN_CHECK_H
+#define CORE_OPS_NAN_CHECK_H
 
 #include "tensor/tensor.h"
 
-/* Whether an element is NaN: the host waits for it.  False for dtypes that
- * cannot hold one, and where there are no elements to look at (meta).  What it
- * calls is neither recorded nor cast nor watched. */
+/* Whether an element is NaN; the host waits for the device.  False for dtypes
+ * without NaN and for tensors without data (meta).  The operators called are
+ * not recorded, cast or observed. */
 core_status core__tensor_has_nan(core_tensor *tensor, bool *out_has);
 
 #endif

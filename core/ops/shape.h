@@ -8,7 +8,7 @@
 
 #include "ops/infer.h"
 
-/* SHAPE error for more than CORE_MAX_NDIM dimensions. */
+/* Returns SHAPE for more than CORE_MAX_NDIM dimensions. */
 static inline core_status core__ndim_check(const core_operator *op,
                                            uint64_t ndim)
 {
@@ -19,47 +19,47 @@ static inline core_status core__ndim_check(const core_operator *op,
                           CORE_MAX_NDIM, (unsigned long long)ndim);
 }
 
-/* Numbers that are added to sizes or multiplied by them (paddings, strides,
- * dilations, offsets) stay below this, and tensors' elements below
- * CORE__NUMEL_MOST: sums of a few of both do not overflow. */
+/* Numbers that are added to or multiplied by sizes (paddings, strides,
+ * dilations, offsets) are below this, and numbers of elements below
+ * CORE__NUMEL_MOST, so that sums of a few of both do not overflow. */
 #define CORE__STEP_MOST ((int64_t)1 << 40)
 #define CORE__NUMEL_MOST (INT64_MAX / 8)
 
-/* SHAPE error for a number of CORE__STEP_MOST or more, of either sign. */
+/* Returns SHAPE for a magnitude of CORE__STEP_MOST or more. */
 core_status core__step_check(const core_operator *op, const char *name,
                              int64_t value);
 
-/* SHAPE error for a negative size, and for more elements than can be
- * addressed; sizes of 0 count as 1, as strides count them. */
+/* Returns SHAPE for a negative size, or more elements than can be addressed;
+ * sizes of 0 count as 1, as in strides. */
 core_status core__sizes_check(const core_operator *op, size_t ndim,
                               const int64_t *sizes);
 
-/* SHAPE error, naming the tensor, if its sizes are others.  Takes NULL. */
+/* Returns SHAPE, naming the tensor, if it has other sizes.  Takes NULL. */
 core_status core__sizes_want(const core_operator *op, const char *name,
                              const core_tensor *tensor, uint32_t ndim,
                              const int64_t *sizes);
 
-/* Leaves out of the first count results what an output_mask does not ask for;
- * NONE asks for all. */
+/* Clears those of the first count results that output_mask does not request;
+ * NONE requests all. */
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count);
 
-/* One of CORE_REDUCTION_…, else INVALID_ARGUMENT. */
+/* Returns INVALID_ARGUMENT unless it is one of CORE_REDUCTION_…. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 
-/* `wanted` sizes of a view of self, one of which may be -1. */
+/* The `wanted` sizes of a view of self; one of them may be -1. */
 core_status core__shape_resolve(const core_operator *op,
                                 const core_tensor *self, size_t count,
                                 const int64_t *wanted, int64_t *out_sizes);
 
-/* The range that start, end and step choose of `size` elements: first element
+/* The part of `size` elements that start, end and step select: first element
  * and count.  NONE: from the beginning, to the end. */
 core_status core__slice_range(const core_operator *op, int64_t size,
                               const core_value *start, const core_value *end,
                               int64_t step, int64_t *out_first,
                               int64_t *out_count);
 
-/* An index of a dimension of `size`, counted from the end if negative. */
+/* An index in a dimension of `size`; a negative one counts from the end. */
 core_status core__index_wrap(const core_operator *op, int64_t index,
                              int64_t size, uint32_t dim, int64_t *out_index);
 

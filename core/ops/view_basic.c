@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Views that rename, reorder or regroup dimensions. */
+/* Views that relabel, reorder or regroup dimensions. */
 
 #include "ops/functions.h"
 #include "ops/shape.h"
@@ -47,7 +47,7 @@ core_status core__shape_resolve(const core_operator *op,
     return core__sizes_check(op, count, out_sizes);
 error:
     return core__op_error(
-        CORE_ERROR_SHAPE, op, "a tensor of %s cannot have the sizes %s",
+        CORE_ERROR_SHAPE, op, "self has sizes %s, which cannot be viewed as %s",
         core__sizes_text(self->ndim, self->sizes, have, sizeof have),
         core__sizes_text((uint32_t)count, wanted, want, sizeof want));
 }
@@ -66,13 +66,14 @@ CORE__OP(view)
                            (uint32_t)count, sizes, strides))
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
-            "sizes %s need a copy, as the strides of self are; use reshape",
+            "self cannot be viewed with sizes %s without a copy, because of "
+            "its strides; use reshape",
             core__sizes_text((uint32_t)count, sizes, text, sizeof text));
     return view_of(self, (uint32_t)count, sizes, strides, self->offset,
                    &results[0]);
 }
 
-/* A view where it can be, else of a row-major copy. */
+/* A view if possible, otherwise a view of a row-major copy. */
 CORE__OP(reshape)
 {
     core_tensor *self = args[0].u.tensor;
@@ -145,9 +146,10 @@ CORE__OP(flatten)
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &first));
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &last));
     if (first > last)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "start_dim %u lies behind end_dim %u", first,
-                              last);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "start_dim is %u and end_dim %u; start_dim must not be greater",
+            first, last);
     for (uint32_t i = 0; i < self->ndim; i++) {
         if (i < first || i > last) {
             sizes[count++] = self->sizes[i];
@@ -203,10 +205,10 @@ CORE__OP(t)
     core_tensor *self = args[0].u.tensor;
 
     if (self->ndim > 2)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "wants at most 2 dimensions, not %u; use "
-                              "transpose",
-                              self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "self must have at most 2 dimensions, not %u; use transpose",
+            self->ndim);
     return swapped(self, 0, self->ndim == 2, &results[0]);
 }
 
@@ -219,14 +221,15 @@ CORE__OP(permute)
     const int64_t *dims = core__ints_of(&args[1], &count);
 
     if (count != self->ndim)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "dims names %zu dimensions of a tensor with %u",
-                              count, self->ndim);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "dims has %zu entries for a self with %u dimensions", count,
+            self->ndim);
     for (uint32_t i = 0; i < count; i++) {
         CORE_TRY(core__dim_wrap(call->op, dims[i], self->ndim, &order[i]));
         if (seen >> order[i] & 1)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "dims names dimension %u twice", order[i]);
+                                  "dims has dimension %u twice", order[i]);
         seen |= 1u << order[i];
     }
     return permuted(self, order, &results[0]);
@@ -255,7 +258,7 @@ CORE__OP(movedim)
 
 /* -------------------------------------------------- sizes 1, broadcast -- */
 
-/* Leaves out the dimensions of the mask that have size 1. */
+/* Removes the dimensions of the mask that have size 1. */
 static core_status squeezed(core_tensor *self, uint32_t mask,
                             core_value *result)
 {
@@ -342,7 +345,8 @@ CORE__OP(expand)
                    &results[0]);
 error:
     return core__op_error(
-        CORE_ERROR_SHAPE, call->op, "a tensor of %s cannot be expanded to %s",
+        CORE_ERROR_SHAPE, call->op,
+        "self has sizes %s, which cannot be expanded to %s",
         core__sizes_text(self->ndim, self->sizes, have, sizeof have),
         core__sizes_text((uint32_t)count, wanted, want, sizeof want));
 }
@@ -358,7 +362,7 @@ CORE__OP(expand_as)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------- identical -- */
+/* -------------------------------------------------------------- identity -- */
 
 CORE__OP(alias)
 {

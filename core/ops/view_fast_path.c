@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fast path of what makes a tensor without computing: views of small
- * ordinary tensors, and memory that lies ready.
+/* The fast path of operators that create a tensor without computing: views of
+ * small ordinary tensors, and empty ones from cached memory.
  *
- * Such a call is little more than a header of twenty fields.  Here are the
- * cases of which it is known beforehand how each field comes out; everything
- * else, errors and their words included, goes on to the operator's function in
- * one jump, as nothing has happened yet.  No function is called on the way of
- * what is served here, so that no register is saved. */
+ * Such a call does little more than fill a header of twenty fields.  The cases
+ * in which the value of every field is known in advance are handled here;
+ * everything else, including errors, continues in the operator's function with
+ * one jump, as nothing has been done yet.  The fast path calls no functions, so
+ * that no registers are saved. */
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* Pairs of fields are stored one by one, not put together in a vector first. */
+/* Store pairs of fields separately instead of assembling them in a vector
+ * register first. */
 #pragma GCC optimize("no-tree-slp-vectorize")
 #endif
 
@@ -25,24 +26,23 @@
 
 /* --------------------------------------------------------------- views -- */
 
-/* What makes a view of it more than a view: where it was made and what of it
- * autograd knows (core__tensor_view). */
+/* Flags for which a view needs more than the fast path: where it was created,
+ * and what autograd knows about it (core__tensor_view). */
 enum {
     PECULIAR = CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
                CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION
 };
 
-/* A thread that excludes and includes what all do: neither in inference mode,
- * nor below the autograd layer, nor in an autocast region. */
+/* Whether the thread's included and excluded keys are the default: not in
+ * inference mode, not below the autograd layer, not in an autocast region. */
 static inline bool is_plain(const core__thread *self, const core_tensor *source)
 {
     return self && self->state == CORE__THREAD_INCLUDED &&
            !(source->flags & PECULIAR) && source->storage;
 }
 
-/* A view of such a tensor, its numel, offset, sizes and strides still to be
- * set; layout: CONTIGUOUS and DENSE, as they will be.  NULL: no header lies
- * ready. */
+/* A view of such a tensor whose numel, offset, sizes and strides are still to
+ * be set; layout: its flags CONTIGUOUS and DENSE.  NULL: no cached header. */
 static inline __attribute__((always_inline)) core_tensor *view_of(
     core__thread *self, core_tensor *source, uint32_t layout)
 {
@@ -76,8 +76,8 @@ static inline core_status answer(core_value *results, core_tensor *tensor)
     return CORE_OK;
 }
 
-/* The two dimensions of a matrix, counted from either end, as 2 and 3 or 0 and
- * 1: they differ if one is odd and the other is even. */
+/* Whether a and b are the two dimensions of a matrix, counted from either end,
+ * as 2 and 3 or 0 and 1: they differ if one is odd and the other even. */
 static inline bool are_both(int64_t a, int64_t b)
 {
     uint64_t from_two = (uint64_t)a + 2, other = (uint64_t)b + 2;
@@ -85,7 +85,7 @@ static inline bool are_both(int64_t a, int64_t b)
     return (from_two | other) < 4 && (from_two ^ other) & 1;
 }
 
-/* Of a matrix with several rows and columns. */
+/* For matrices with several rows and columns. */
 static core_status transpose(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults)
@@ -99,7 +99,7 @@ static core_status transpose(core_call *call, const core_value *args,
                        !are_both(args[1].u.i, args[2].u.i) || from[0] < 2 ||
                        from[1] < 2))
         goto otherwise;
-    /* Dense is the same in any order. */
+    /* Dense does not depend on the order of dimensions. */
     layout = source->flags & CORE__TENSOR_DENSE;
     if (core__unlikely(from[2] == 1 && from[3] == from[0]))
         layout |= CORE__TENSOR_CONTIGUOUS;
@@ -118,9 +118,9 @@ otherwise:
     return core__function_run(call, args, nargs, results, nresults);
 }
 
-/* Rows next to each other, of a row-major tensor with several: they are in
- * order as they were, however many, and their stride is what is in one.  NULL:
- * it is not so, or they are not all there. */
+/* Adjacent rows of a row-major tensor with several rows: the result is
+ * row-major with the same stride.  NULL: this does not apply, or the rows are
+ * out of range. */
 static inline __attribute__((always_inline)) core_tensor *rows_of(
     core__thread *self, core_tensor *source, int64_t first, int64_t count)
 {
@@ -144,8 +144,8 @@ static inline __attribute__((always_inline)) core_tensor *rows_of(
     view->offset = source->offset + first * stride;
     view->strides = view->inline_dims + ndim;
     view->inline_dims[0] = count;
-    /* And strides behind them; of two dimensions without asking, as most
-     * tensors have no more and all have room for them. */
+    /* Sizes and the strides that follow them; without a check for more than two
+     * dimensions, as all tensors have space for them. */
     memcpy(&view->inline_dims[1], &from[1], 3 * sizeof *from);
     for (uint64_t i = 2; core__unlikely(i < ndim); i++)
         memcpy(&view->inline_dims[2 * i], &from[2 * i], 2 * sizeof *from);
@@ -169,10 +169,10 @@ static core_status slice(core_call *call, const core_value *args,
                : core__function_run(call, args, nargs, results, nresults);
 }
 
-/* Whether a call of op in this state, as dispatch.c finds it, would come to
- * this function of ours: without anybody on the way who is to see it. */
-static inline bool leads_to(const core_operator *op, uint64_t state,
-                            core_function function)
+/* Whether a call of op in this state would be dispatched directly to this
+ * function, with no layer in between. */
+static inline bool dispatches_here(const core_operator *op, uint64_t state,
+                                   core_function function)
 {
     const core__shortcut *shortcut;
 
@@ -183,8 +183,7 @@ static inline bool leads_to(const core_operator *op, uint64_t state,
     return shortcut->state == state && shortcut->function == function;
 }
 
-/* A call of slice, which is done here where that would be the next thing to
- * happen. */
+/* A call of slice, computed here if it would be dispatched here next. */
 static core_status narrow(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -193,8 +192,8 @@ static core_status narrow(core_call *call, const core_value *args,
     core_tensor *source = args[0].u.tensor, *view = NULL;
 
     if (core__likely(is_plain(self, source) && args[1].u.i == 0 &&
-                     leads_to(&core__operators[CORE_OP_SLICE_TENSOR],
-                              self->state | source->keys, slice)))
+                     dispatches_here(&core__operators[CORE_OP_SLICE_TENSOR],
+                                     self->state | source->keys, slice)))
         view = rows_of(self, source, args[2].u.i, args[3].u.i);
     return core__likely(view != NULL)
                ? answer(results, view)
@@ -203,8 +202,8 @@ static core_status narrow(core_call *call, const core_value *args,
 
 /* --------------------------------------------------------------- empty -- */
 
-/* Whether no more is asked for than a list of sizes, a dtype and a device. */
-static inline bool asks_little(const core_value *args, core_dtype dtype)
+/* Whether the arguments are only sizes, a dtype and a device. */
+static inline bool has_default_options(const core_value *args, core_dtype dtype)
 {
     return args[0].tag == CORE_VALUE_INT_LIST &&
            args[2].tag == CORE_VALUE_NONE && args[5].tag == CORE_VALUE_NONE &&
@@ -227,7 +226,7 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
     core_device *device = place_of(self, &args[3]);
     core_tensor *out = NULL;
 
-    if (core__likely(device && asks_little(args, dtype)))
+    if (core__likely(device && has_default_options(args, dtype)))
         out =
             core__kept_new(self, device, dtype, args[0].count, args[0].u.ints);
     return core__likely(out != NULL)
@@ -235,7 +234,7 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
                : core__function_run(call, args, nargs, results, nresults);
 }
 
-/* Of one dimension, and of a size that lies ready: without a loop. */
+/* One dimension, and a size that is cached: without a loop. */
 static core_status empty(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -244,7 +243,8 @@ static core_status empty(core_call *call, const core_value *args,
     core_tensor *out = NULL;
     core_device *device;
 
-    if (core__likely(self && asks_little(args, dtype) && args[0].count == 1)) {
+    if (core__likely(self && has_default_options(args, dtype) &&
+                     args[0].count == 1)) {
         device = place_of(self, &args[3]);
         if (core__likely(device != NULL))
             out = core__kept_new(self, device, dtype, 1, args[0].u.ints);

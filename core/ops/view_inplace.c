@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* View operators in place: the tensor itself gets the layout of its view, and
- * stays on its memory.  What is a view of it keeps the layout it has. */
+/* View operators in place: the tensor itself gets the layout of its view, on
+ * the same memory.  Views of it keep their layout. */
 
 #include "ops/functions.h"
 #include "tensor/tensor.h"
 
-static void answer_self(core_tensor *self, core_value *results,
+static void return_self(core_tensor *self, core_value *results,
                         uint32_t nresults)
 {
     if (nresults == 0)
@@ -16,7 +16,8 @@ static void answer_self(core_tensor *self, core_value *results,
     core__result_tensor(&results[0], self);
 }
 
-/* The functional operator's function makes the view, in this one's name. */
+/* The functional operator's function creates the view, under this operator's
+ * name. */
 CORE__OP(view_variant)
 {
     const core_operator *base = core__operator_base(call->op);
@@ -26,7 +27,7 @@ CORE__OP(view_variant)
     CORE_TRY(base->data->function(call, args, nargs, &view, 1));
     core__tensor_relayout(self, view.u.tensor);
     core_value_release(&view);
-    answer_self(self, results, nresults);
+    return_self(self, results, nresults);
     return CORE_OK;
 }
 
@@ -36,9 +37,9 @@ CORE__OP(detach_)
 
     if (self->base)
         return core__op_error(CORE_ERROR_AUTOGRAD, call->op,
-                              "a view cannot leave the graph without its "
-                              "base; use detach, which gives a new tensor");
+                              "self is a view, which cannot be detached in "
+                              "place; use detach, which returns a new tensor");
     core__tensor_detach(self);
-    answer_self(self, results, nresults);
+    return_self(self, results, nresults);
     return CORE_OK;
 }

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Views of parts of a tensor: slices, diagonals, windows, arbitrary strides;
- * and the operators that give several of them. */
+ * and operators that return several of them. */
 
 #include "base/memory.h"
 #include "dispatch/dispatch.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* A copy of self's layout, to be changed. */
+/* A modifiable copy of self's layout. */
 typedef struct window {
     uint32_t ndim;
     int64_t offset;
@@ -48,8 +48,8 @@ static core_status window_view(core_tensor *self, const window *w,
     return CORE_OK;
 }
 
-/* A step over count elements; one that nothing is reached with, and that
- * would not fit, is left out. */
+/* Multiplies a stride by step; a step that reaches no element, and might
+ * overflow, is ignored. */
 static void window_step(window *w, uint32_t dim, int64_t step)
 {
     int64_t stride;
@@ -61,7 +61,7 @@ static void window_step(window *w, uint32_t dim, int64_t step)
 static core_status no_dimension(const core_operator *op)
 {
     return core__op_error(CORE_ERROR_INDEX, op,
-                          "a tensor without dimensions has no parts");
+                          "self has no dimensions; it must have at least one");
 }
 
 core_status core__slice_range(const core_operator *op, int64_t size,
@@ -101,7 +101,7 @@ core_status core__index_wrap(const core_operator *op, int64_t index,
 
 /* -------------------------------------------------------------- slices -- */
 
-/* core__dim_wrap, called for what is not counted from the front alone. */
+/* core__dim_wrap, called only for dimensions not counted from the front. */
 static inline core_status dim_of(const core_operator *op,
                                  const core_value *value,
                                  const core_tensor *self, uint32_t *out_dim)
@@ -162,7 +162,7 @@ CORE__OP(narrow)
         start += self->sizes[dim];
     if (start < 0 || length < 0 || start > self->sizes[dim] - length)
         return core__op_error(CORE_ERROR_INDEX, call->op,
-                              "%lld elements from %lld on are not in "
+                              "start is %lld and length %lld, which exceed "
                               "dimension %u of size %lld",
                               (long long)length, (long long)args[2].u.i, dim,
                               (long long)self->sizes[dim]);
@@ -192,7 +192,7 @@ CORE__OP(diagonal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "dim1 and dim2 are both %u", a);
     window_of(self, &w);
-    /* Beyond the corners all diagonals are empty. */
+    /* Diagonals beyond the corners are empty. */
     if (offset < -self->sizes[a])
         offset = -self->sizes[a];
     if (offset > self->sizes[b])
@@ -225,8 +225,8 @@ CORE__OP(unfold)
     have = self->ndim == 0 ? 1 : self->sizes[dim];
     if (size < 0 || size > have || step <= 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "windows of %lld every %lld do not fit dimension "
-                              "%u of size %lld",
+                              "windows of %lld with step %lld do not fit "
+                              "dimension %u of size %lld",
                               (long long)size, (long long)step, dim,
                               (long long)have);
     window_of(self, &w);
@@ -239,7 +239,7 @@ CORE__OP(unfold)
     return window_view(self, &w, &results[0]);
 }
 
-/* The view must lie within the storage. */
+/* The view must be within the storage. */
 CORE__OP(as_strided)
 {
     core_tensor *self = args[0].u.tensor;
@@ -256,7 +256,9 @@ CORE__OP(as_strided)
     CORE_TRY(core__ndim_check(call->op, count));
     if (count != stride_count)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "%zu sizes but %zu strides", count, stride_count);
+                              "size has %zu entries and stride %zu; both must "
+                              "have the same number",
+                              count, stride_count);
     CORE_TRY(core__sizes_check(call->op, count, sizes));
     CORE_TRY(core__sizes_numel((uint32_t)count, sizes, &numel));
     if (offset < 0 || offset >= CORE__NUMEL_MOST)
@@ -264,7 +266,7 @@ CORE__OP(as_strided)
                               "storage_offset %lld is negative or too large",
                               (long long)offset);
     for (size_t i = 0; i < count; i++) {
-        int64_t reach; /* what is empty is taken for one element */
+        int64_t reach; /* empty dimensions count as one element */
 
         if (strides[i] < 0 ||
             __builtin_mul_overflow(sizes[i] > 1 ? sizes[i] - 1 : 0, strides[i],
@@ -280,8 +282,7 @@ CORE__OP(as_strided)
              self->storage->size))
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
-            "reaches element %lld, but the storage has %llu "
-            "bytes",
+            "the view would reach element %lld, but the storage has %llu bytes",
             (long long)last,
             self->storage ? (unsigned long long)self->storage->size : 0ull);
     CORE_TRY(core__tensor_view(self, (uint32_t)count, sizes, strides, offset,
@@ -292,20 +293,21 @@ CORE__OP(as_strided)
 
 /* ------------------------------------------------------- several views -- */
 
-/* So many views of one tensor, and no more: nothing, or one element that is
- * expanded, can be cut into more parts than memory holds. */
+/* The limit on views of one tensor: an empty or expanded tensor could be split
+ * into more parts than fit into memory. */
 enum { PARTS_MOST = 1 << 20 };
 
 static core_status count_check(const core_operator *op, int64_t count)
 {
     if (count <= PARTS_MOST)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                          "gives %lld tensors; a list holds %d at most",
-                          (long long)count, PARTS_MOST);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, op,
+        "the result would be %lld tensors; a list has at most %d",
+        (long long)count, PARTS_MOST);
 }
 
-/* Narrows of self along dim; each is one of several views. */
+/* Narrows self along dim; each result is one of several views. */
 static core_status parts_of(core_tensor *self, uint32_t dim, size_t count,
                             const int64_t *lengths, core_value *result)
 {
@@ -363,9 +365,10 @@ CORE__OP(split)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     size = self->sizes[dim];
     if (length < 0 || (length == 0 && size > 0))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "split_size %lld does not split a size of %lld",
-                              (long long)length, (long long)size);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "split_size is %lld, which cannot split a dimension of size %lld",
+            (long long)length, (long long)size);
     count = size == 0 ? 1 : size / length + (size % length != 0);
     CORE_TRY(count_check(call->op, count));
     return equal_parts(self, dim, length, (size_t)count, &results[0]);
@@ -384,14 +387,16 @@ CORE__OP(split_with_sizes)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     for (size_t i = 0; i < count; i++) {
         if (lengths[i] < 0 || __builtin_add_overflow(sum, lengths[i], &sum))
-            return core__op_error(CORE_ERROR_SHAPE, call->op,
-                                  "a part of size %lld", (long long)lengths[i]);
+            return core__op_error(
+                CORE_ERROR_SHAPE, call->op,
+                "split_sizes has the entry %lld; it must be 0 or more",
+                (long long)lengths[i]);
     }
     if (sum != self->sizes[dim])
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "the parts add up to %lld, dimension %u has "
-                              "size %lld",
-                              (long long)sum, dim, (long long)self->sizes[dim]);
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op,
+            "split_sizes add up to %lld, but dimension %u has size %lld",
+            (long long)sum, dim, (long long)self->sizes[dim]);
     return parts_of(self, dim, count, lengths, &results[0]);
 }
 
@@ -408,7 +413,8 @@ CORE__OP(chunk)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, self->ndim, &dim));
     if (chunks <= 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                              "%lld chunks", (long long)chunks);
+                              "chunks is %lld; it must be above 0",
+                              (long long)chunks);
     size = self->sizes[dim];
     length = size / chunks + (size % chunks != 0);
     if (size > 0)

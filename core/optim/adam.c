@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Adam and AdamW. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"
@@ -13,7 +15,7 @@ enum { EXP_AVG, EXP_AVG_SQ };
 
 typedef struct temporaries {
     core_tensor *decayed; /* the gradient with weight decay, or NULL */
-    core_tensor *average; /* the state to be, at the first step */
+    core_tensor *average; /* the new state, in the first step */
     core_tensor *square;
     core_tensor *denominator;
 } temporaries;
@@ -129,14 +131,14 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
     CORE_TRY(core__optimizer_check(options->epsilon, "epsilon"));
     CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
     if (options->decoupled > 1)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_adam_create: decoupled is %u, and must be 0 "
-                           "or 1",
-                           options->decoupled);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_adam_create: decoupled is %u; it must be 0 or 1",
+            options->decoupled);
     if (!(options->beta1 >= 0) || !(options->beta1 < 1) ||
         !(options->beta2 >= 0) || !(options->beta2 < 1))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_adam_create: the betas are %g and %g, and "
+                           "core_adam_create: the betas are %g and %g; they "
                            "must be at least 0 and below 1",
                            options->beta1, options->beta2);
     CORE_TRY(core__optimizer_create(&table, parameters, count,

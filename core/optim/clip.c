@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Keeping gradients small.  Nothing here waits for a device unless it is asked
- * to look at the norm. */
+/* Clipping gradients by norm and by value.  Nothing waits for a device unless
+ * the norm is to be checked for being finite. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -22,14 +22,15 @@ static core_status check_list(core_tensor *const *parameters, size_t count)
         if (!core_dtype_is_floating(core_tensor_dtype(parameters[i])))
             return core__error(
                 CORE_ERROR_DTYPE,
-                "clipping gradients: parameter %zu is %s, and "
-                "only floating ones have gradients",
+                "clipping gradients: parameter %zu is %s; only floating "
+                "tensors have gradients",
                 i, core_dtype_name(core_tensor_dtype(parameters[i])));
     }
     return CORE_OK;
 }
 
-/* The norm of one gradient, in f32 at least, on the device of all norms. */
+/* The norm of one gradient, in f32 or wider, on the device that combines the
+ * norms. */
 static core_status norm_of(core_tensor *grad, double order, core_device *device,
                            core_tensor **out_norm)
 {
@@ -50,7 +51,7 @@ static core_status norm_of(core_tensor *grad, double order, core_device *device,
     return status;
 }
 
-/* The norm of all gradients, as if they were one. */
+/* The norm of all gradients as if they were one vector. */
 static core_status total_norm(core_tensor *const *grads, size_t count,
                               double order, core_tensor **out_norm)
 {
@@ -118,8 +119,8 @@ static core_status refuse_infinite(core_tensor *norm)
     CORE_TRY(core_tensor_item_float(norm, &value));
     if (!isfinite(value))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "clipping gradients: their norm is %g; none was "
-                           "changed",
+                           "clipping gradients: the norm is %g; it must be "
+                           "finite, no gradient was changed",
                            value);
     return CORE_OK;
 }
@@ -147,7 +148,7 @@ static core_status clip(core_tensor *const *grads, size_t count, double largest,
     return status;
 }
 
-/* The gradients that there are, borrowed; freed by the caller. */
+/* Collects the existing gradients, borrowed; the caller frees the array. */
 static core_status collect(core_tensor *const *parameters, size_t count,
                            core_tensor ***out_grads, size_t *out_count)
 {
@@ -180,10 +181,11 @@ core_status core_clip_grad_norm(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (!(max_norm >= 0) || !(norm_type > 0))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "clipping gradients to norm %g of order %g: the "
-                           "norm must be 0 or more, its order above 0",
-                           max_norm, norm_type);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "clipping gradients: max_norm is %g and norm_type %g; max_norm "
+            "must be 0 or more and norm_type above 0",
+            max_norm, norm_type);
     CORE_TRY(check_list(parameters, count));
     CORE_TRY(collect(parameters, count, &grads, &found));
     before = core_grad_mode_set(false);
@@ -207,10 +209,10 @@ core_status core_clip_grad_value(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (!(max_value >= 0))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "clipping gradients to ±%g: the value must be 0 or "
-                           "more",
-                           max_value);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "clipping gradients: max_value is %g; it must be 0 or more",
+            max_value);
     CORE_TRY(check_list(parameters, count));
     CORE_TRY(collect(parameters, count, &grads, &found));
     before = core_grad_mode_set(false);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of many parameters at once, where their device has a kernel for it.
- * What is done together: parameters of one device and dtype that have made as
- * many steps, dense with all that belongs to them.  What shares memory with
- * something that a step writes has its turn among the others. */
+/* Fused optimizer steps: one operator call updates many parameters on devices
+ * with a kernel for it.  A call takes contiguous parameters of one device and
+ * dtype with the same number of steps.  Parameters that share memory with
+ * something that a step writes are stepped one by one. */
 
 #include "optim/optimizer.h"
 
@@ -27,7 +27,8 @@ static bool dense(const core_tensor *tensor, const core_tensor *parameter)
            core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS);
 }
 
-/* What is refused elsewhere is left to the operators, which say so. */
+/* Tensors that would be refused are left to the operators, which report the
+ * error. */
 static bool eligible(const core__parameter *parameter, const core_tensor *grad)
 {
     const core_tensor *tensor = parameter->tensor;
@@ -42,31 +43,31 @@ static bool eligible(const core__parameter *parameter, const core_tensor *grad)
     return true;
 }
 
-static bool alike(const core__parameter *a, const core__parameter *b)
+static bool can_share_step(const core__parameter *a, const core__parameter *b)
 {
     return a->tensor->device == b->tensor->device &&
            a->tensor->dtype == b->tensor->dtype && a->steps == b->steps &&
            !a->state[0] == !b->state[0];
 }
 
-/* Whether a kernel takes a step of this parameter. */
-static bool served(const core_optimizer *optimizer,
-                   const core__parameter *parameter)
+/* Whether a kernel can step this parameter. */
+static bool has_kernel(const core_optimizer *optimizer,
+                       const core__parameter *parameter)
 {
     core_tensor *tensor = parameter->tensor;
     const core_value list = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &tensor}};
     core_value args[16] = {list, list, list, list};
     core_operator *op = &core__operators[optimizer->table->fused_op];
 
-    /* The lists come first, and numbers do not matter. */
+    /* The lists come first; scalars do not affect the choice. */
     for (uint32_t i = 0; i < 4; i++)
         if (!(op->lists >> i & 1))
             args[i] = (core_value){0};
     return core__kernel_would(op, args, op->nargs, NULL, 0);
 }
 
-/* Elements that are work enough for a pass to pay, and so many that an operator
- * shares them out among threads itself. */
+/* The least number of elements for which an extra pass pays, and the number
+ * from which an operator uses several threads itself. */
 enum { WORK = 4096, MUCH = 65536 };
 
 static bool is_middling(const core_tensor *tensor)
@@ -74,8 +75,8 @@ static bool is_middling(const core_tensor *tensor)
     return tensor->numel >= WORK && tensor->numel < MUCH;
 }
 
-/* Whether there is enough for several threads in parameters that an operator
- * each would leave to one. */
+/* Whether there is enough work for several threads in parameters that single
+ * operators would each leave to one thread. */
 static bool is_for_threads(const core_optimizer *optimizer)
 {
     int64_t elements = 0;
@@ -90,17 +91,18 @@ static bool is_for_threads(const core_optimizer *optimizer)
            threads > 1;
 }
 
-/* Whether a pass over many may be faster than a step of each: it saves
- * operators, or launches, or has work for more threads. */
-static bool gains(const core_optimizer *optimizer,
-                  const core__parameter *parameter, bool for_threads)
+/* Whether a fused step may be faster than single steps: it saves operators or
+ * launches, or has work for more threads. */
+static bool is_worth_fusing(const core_optimizer *optimizer,
+                            const core__parameter *parameter, bool for_threads)
 {
     return !optimizer->table->one_operator ||
            !parameter->tensor->device->synchronous ||
            (for_threads && is_middling(parameter->tensor));
 }
 
-/* State at the first step: zeros, or what the step fills. */
+/* Creates the state at the first step; the step overwrites the zeros as
+ * needed. */
 static core_status make_state(const core_optimizer *optimizer,
                               core__parameter *parameter)
 {
@@ -119,10 +121,9 @@ static void drop_state(core__parameter *parameter)
     }
 }
 
-/* One call; indices: of the parameters. */
-static core_status step_together(core_optimizer *optimizer,
-                                 core_tensor **tensors, const size_t *indices,
-                                 size_t count)
+/* One fused call; indices: of the parameters. */
+static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
+                              const size_t *indices, size_t count)
 {
     core__parameter *first = &optimizer->parameters[indices[0]];
     bool begins = !first->state[0];
@@ -159,7 +160,8 @@ static core_status step_together(core_optimizer *optimizer,
     return status;
 }
 
-/* Those from i on that go with parameter i, which are then done. */
+/* Collects the parameters from i on that can step together with parameter i and
+ * marks them as done. */
 static size_t gather(const core_optimizer *optimizer, size_t i,
                      bool for_threads, uint8_t *done, size_t *indices)
 {
@@ -170,8 +172,9 @@ static size_t gather(const core_optimizer *optimizer, size_t i,
     for (size_t k = i; k < optimizer->count && count < TOGETHER; k++) {
         const core_tensor *grad;
 
-        if (done[k] || !gains(optimizer, &parameters[k], for_threads) ||
-            !alike(&parameters[i], &parameters[k]))
+        if (done[k] ||
+            !is_worth_fusing(optimizer, &parameters[k], for_threads) ||
+            !can_share_step(&parameters[i], &parameters[k]))
             continue;
         grad = core_tensor_grad(parameters[k].tensor);
         if (eligible(&parameters[k], grad)) {
@@ -187,13 +190,13 @@ static size_t gather(const core_optimizer *optimizer, size_t i,
 enum { TENSORS = 2 + CORE__OPTIMIZER_SLOTS }; /* of a parameter */
 
 typedef struct place {
-    const void *space; /* addresses of a device, or a handle of memory */
-    uint64_t from, to; /* bytes in it */
+    const void *space; /* the device (flat addresses) or the memory handle */
+    uint64_t from, to; /* byte range within it */
     size_t owner;      /* the parameter's index */
     bool written;
 } place;
 
-static int in_order(const void *left, const void *right)
+static int by_address(const void *left, const void *right)
 {
     const place *a = left, *b = right;
 
@@ -202,9 +205,9 @@ static int in_order(const void *left, const void *right)
     return a->from < b->from ? -1 : a->from > b->from;
 }
 
-/* Whether something else may have a part of it: another tensor of the storage,
- * or, of gradients and state, whoever has the tensor itself, or another storage
- * on memory from outside. */
+/* Whether the tensor's memory may be shared: with another tensor of its
+ * storage, with other holders of the same gradient or state tensor, or with
+ * another storage on imported memory. */
 static bool may_be_shared(const core_tensor *tensor, bool parameter)
 {
     return tensor->storage->capacity == 0 ||
@@ -214,7 +217,7 @@ static bool may_be_shared(const core_tensor *tensor, bool parameter)
                                                memory_order_relaxed) > 1);
 }
 
-static void set_place(place *at, const core_tensor *tensor)
+static void set_memory_range(place *at, const core_tensor *tensor)
 {
     const core_memory memory = tensor->storage->memory;
 
@@ -227,8 +230,8 @@ static void set_place(place *at, const core_tensor *tensor)
     }
 }
 
-/* Where all lies that steps read and write; places NULL: counts. */
-static size_t list_places(const core_optimizer *optimizer, place *places,
+/* Lists the memory that steps read and write; with places NULL, only counts. */
+static size_t list_memory(const core_optimizer *optimizer, place *places,
                           bool *out_shared)
 {
     size_t count = 0;
@@ -253,18 +256,18 @@ static size_t list_places(const core_optimizer *optimizer, place *places,
             if (!at)
                 continue;
             *at = (place){.owner = i, .written = k != 1};
-            set_place(at, tensor);
+            set_memory_range(at, tensor);
         }
     }
     return count;
 }
 
-/* Those that lie in one another, directly or through a third, are alone if one
- * of them is written. */
-static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
+/* Marks parameters whose memory overlaps, directly or through a third, to be
+ * stepped alone if any of it is written. */
+static core_status mark_shared(const core_optimizer *optimizer, uint8_t *done)
 {
     bool shared;
-    size_t count = list_places(optimizer, NULL, &shared), next;
+    size_t count = list_memory(optimizer, NULL, &shared), next;
     place *places;
 
     if (!shared)
@@ -272,8 +275,8 @@ static core_status find_shared(const core_optimizer *optimizer, uint8_t *done)
     places = core__alloc(count * sizeof *places);
     if (!places)
         return core__error_memory(count * sizeof *places);
-    list_places(optimizer, places, &shared);
-    qsort(places, count, sizeof *places, in_order);
+    list_memory(optimizer, places, &shared);
+    qsort(places, count, sizeof *places, by_address);
     for (size_t i = 0; i < count; i = next) {
         bool written = places[i].written;
         uint64_t to = places[i].to;
@@ -300,16 +303,17 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
     core_tensor **tensors = NULL;
     size_t *indices = NULL;
 
-    while (i < n && !gains(optimizer, &optimizer->parameters[i], for_threads))
+    while (i < n &&
+           !is_worth_fusing(optimizer, &optimizer->parameters[i], for_threads))
         i++;
-    status = i < n ? find_shared(optimizer, done) : CORE_OK;
+    status = i < n ? mark_shared(optimizer, done) : CORE_OK;
     for (; i < n && status == CORE_OK; i++) {
         core__parameter *parameter = &optimizer->parameters[i];
         size_t count;
 
-        if (done[i] || !gains(optimizer, parameter, for_threads) ||
+        if (done[i] || !is_worth_fusing(optimizer, parameter, for_threads) ||
             !eligible(parameter, core_tensor_grad(parameter->tensor)) ||
-            !served(optimizer, parameter))
+            !has_kernel(optimizer, parameter))
             continue;
         if (!tensors) {
             tensors =
@@ -320,10 +324,10 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done)
             indices = (size_t *)(tensors + (2 + CORE__OPTIMIZER_SLOTS) * n);
         }
         count = gather(optimizer, i, for_threads, done, indices);
-        status = step_together(optimizer, tensors, indices, count);
+        status = step_fused(optimizer, tensors, indices, count);
         if (status != CORE_OK)
-            core__error_prefix("optimizer, %zu parameters from %zu on", count,
-                               i);
+            core__error_prefix("optimizer, %zu parameters from number %zu",
+                               count, i);
     }
     core__free(tensors);
     return status;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* What all optimizers share: parameters, steps, gradients, and state. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"
@@ -17,9 +19,8 @@ core_status core__optimizer_check(double value, const char *option)
 {
     if (!(value >= 0) || isinf(value))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the %s of an optimizer is %g, and must be 0 or "
-                           "more",
-                           option, value);
+                           "optimizer: %s is %g; it must be 0 or more", option,
+                           value);
     return CORE_OK;
 }
 
@@ -27,24 +28,24 @@ static core_status check_parameters(core_tensor *const *parameters,
                                     size_t count)
 {
     if (count == 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "an optimizer needs at least one parameter");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "optimizer: the number of parameters is 0; it must be at least 1");
     for (size_t i = 0; i < count; i++) {
         if (!parameters[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "parameter %zu of the optimizer is NULL", i);
+                               "optimizer: parameter %zu is NULL", i);
         if (!core_tensor_is_leaf(parameters[i]) ||
             !core_tensor_requires_grad(parameters[i]))
-            return core__error(CORE_ERROR_AUTOGRAD,
-                               "parameter %zu of the optimizer is not a leaf "
-                               "that requires grad",
-                               i);
+            return core__error(
+                CORE_ERROR_AUTOGRAD,
+                "optimizer: parameter %zu is not a leaf that requires grad", i);
         for (size_t k = 0; k < i; k++)
             if (parameters[k] == parameters[i])
-                return core__error(CORE_ERROR_AUTOGRAD,
-                                   "parameters %zu and %zu of the optimizer "
-                                   "are the same",
-                                   k, i);
+                return core__error(
+                    CORE_ERROR_AUTOGRAD,
+                    "optimizer: parameters %zu and %zu are the same tensor", k,
+                    i);
     }
     return CORE_OK;
 }
@@ -179,50 +180,52 @@ static core_status check_state(const core_tensor *state,
 
     if (!state)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the optimizer's state \"%s\" is missing", name);
+                           "core_optimizer_set_state: state \"%s\" is NULL",
+                           name);
     if (core_tensor_ndim(state) != ndim ||
         (ndim && memcmp(core_tensor_sizes(state), core_tensor_sizes(parameter),
                         ndim * sizeof(int64_t)) != 0))
         return core__error(CORE_ERROR_SHAPE,
-                           "the optimizer's state \"%s\" has not the sizes of "
-                           "its parameter",
+                           "core_optimizer_set_state: state \"%s\" does not "
+                           "have the sizes of its parameter",
                            name);
     if (core_tensor_dtype(state) != core_tensor_dtype(parameter))
         return core__error(CORE_ERROR_DTYPE,
-                           "the optimizer's state \"%s\" is %s, its parameter "
-                           "is %s",
+                           "core_optimizer_set_state: state \"%s\" is %s; it "
+                           "must be %s like its parameter",
                            name, core_dtype_name(core_tensor_dtype(state)),
                            core_dtype_name(core_tensor_dtype(parameter)));
     if (core_tensor_device(state) != core_tensor_device(parameter))
         return core__error(CORE_ERROR_DEVICE,
-                           "the optimizer's state \"%s\" is on %s, its "
-                           "parameter on %s",
+                           "core_optimizer_set_state: state \"%s\" is on "
+                           "\"%s\"; it must be on \"%s\" like its parameter",
                            name, core_device_name(core_tensor_device(state)),
                            core_device_name(core_tensor_device(parameter)));
     return CORE_OK;
 }
 
-/* A step changes state and parameter one after the other, each element once. */
+/* A step updates state and parameter one after the other, each element once. */
 static core_status check_apart(core_tensor *const *tensors, size_t slot,
                                const core_tensor *parameter,
                                const char *const *names)
 {
     if (core__layout_overlaps_itself(tensors[slot]))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the optimizer's state \"%s\" has several elements "
-                           "in one place, as an expanded tensor has",
-                           names[slot]);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_optimizer_set_state: several elements of state \"%s\" share "
+            "memory, as in an expanded tensor",
+            names[slot]);
     if (core__layout_overlap(tensors[slot], parameter) != CORE__OVERLAP_NONE)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the optimizer's state \"%s\" lies in the memory "
-                           "of its parameter",
+                           "core_optimizer_set_state: state \"%s\" shares "
+                           "memory with its parameter",
                            names[slot]);
     for (size_t i = 0; i < slot; i++)
         if (core__layout_overlap(tensors[slot], tensors[i]) !=
             CORE__OVERLAP_NONE)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "the optimizer's states \"%s\" and \"%s\" "
-                               "lie in the same memory",
+                               "core_optimizer_set_state: states \"%s\" and "
+                               "\"%s\" share memory",
                                names[i], names[slot]);
     return CORE_OK;
 }
@@ -238,23 +241,23 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
     while (core_optimizer_state_name(optimizer, slots))
         slots++;
     if (parameter >= optimizer->count)
-        return core__error(CORE_ERROR_INDEX,
-                           "the optimizer has %zu parameters, and no number "
-                           "%zu",
-                           optimizer->count, parameter);
+        return core__error(
+            CORE_ERROR_INDEX,
+            "core_optimizer_set_state: parameter is %zu; the optimizer has %zu",
+            parameter, optimizer->count);
     entry = &optimizer->parameters[parameter];
     if (steps > CORE__OPTIMIZER_STEPS)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the optimizer's parameter %zu cannot have made "
-                           "%llu steps; at most 2^53 are counted",
+                           "core_optimizer_set_state: steps of parameter %zu "
+                           "is %llu; it must be at most 2^53",
                            parameter, (unsigned long long)steps);
     if (!tensors && steps == 0)
         slots = 0;
     else if (count != slots)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the optimizer's state has %zu tensors per "
-                           "parameter, and %zu were given",
-                           slots, count);
+                           "core_optimizer_set_state: count is %zu; the "
+                           "optimizer has %zu state tensors for each parameter",
+                           count, slots);
     if (slots > 0)
         CORE__NOT_NULL(tensors);
     for (size_t i = 0; i < slots; i++) {
@@ -283,7 +286,7 @@ core_status core__optimizer_not_captured(const core__parameter *parameter,
     if (!core_stream_capturing(stream))
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s cannot be inside a capture: what it counts on the "
-                       "host would be the same at every launch",
+                       "%s cannot be captured: it counts steps on the host, "
+                       "which every launch of the graph would repeat unchanged",
                        step);
 }

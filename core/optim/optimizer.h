@@ -13,12 +13,13 @@
 
 enum { CORE__OPTIMIZER_SLOTS = 2 };
 
-/* Steps are powers in f64: more than 2^53 are not told apart. */
+/* Powers of the step count are computed in f64, which does not represent larger
+ * counts exactly. */
 #define CORE__OPTIMIZER_STEPS (UINT64_C(1) << 53)
 
 typedef struct core__parameter {
     core_tensor *tensor;
-    core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all, or none */
+    core_tensor *state[CORE__OPTIMIZER_SLOTS]; /* all are set, or none */
     uint64_t steps;
 } core__parameter;
 
@@ -26,22 +27,22 @@ typedef struct core__parameter {
 typedef struct core__fused_lists {
     core_tensor **parameters, **grads, **state[CORE__OPTIMIZER_SLOTS];
     size_t count;
-    bool begins; /* it is the first step: state is new */
+    bool begins; /* this is the first step: state is new */
 } core__fused_lists;
 
 typedef struct core__optimizer_table {
-    const char *slots[CORE__OPTIMIZER_SLOTS + 1]; /* NULL behind the last */
-    /* Called with grad mode off.  Gets what memory it needs before it changes
+    const char *slots[CORE__OPTIMIZER_SLOTS + 1]; /* NULL-terminated */
+    /* Called with grad mode off.  Allocates what it needs before it changes
      * anything.  The caller counts the step. */
     core_status (*step)(const core_optimizer *optimizer,
                         core__parameter *parameter, core_tensor *grad);
-    /* The same of many at once, by the operator of this id. */
+    /* Steps many parameters with the operator fused_op. */
     core_status (*fused)(const core_optimizer *optimizer,
                          const core__parameter *first,
                          const core__fused_lists *lists);
     uint32_t fused_op;
-    /* `step` is one operator: on a device without streams one pass over many
-     * parameters saves little, and has to see first which share memory. */
+    /* `step` is a single operator: on a device without streams a fused step
+     * saves little and must first find the parameters that share memory. */
     bool one_operator;
 } core__optimizer_table;
 
@@ -49,36 +50,38 @@ struct core_optimizer {
     const core__optimizer_table *table;
     core__parameter *parameters;
     size_t count;
-    uint8_t *done; /* in a step, of each parameter: one of the following */
+    uint8_t *done; /* during a step, for each parameter: one of the CORE__STEP_
+                    * values */
     union {
         core_sgd_options sgd;
         core_adam_options adam;
     } options;
-    double learning_rate; /* this one counts, not the one in options */
+    double learning_rate; /* takes precedence over the one in options */
 };
 
-/* Checks the parameters; the options are the caller's to fill in. */
+/* Checks the parameters; the caller fills in the options. */
 core_status core__optimizer_create(const core__optimizer_table *table,
                                    core_tensor *const *parameters, size_t count,
                                    double learning_rate,
                                    core_optimizer **out_optimizer);
 
-/* UNSUPPORTED inside a capture, whose launches would repeat what `step` does on
- * the host this once. */
+/* Returns UNSUPPORTED inside a capture, whose launches would not repeat what
+ * `step` does on the host. */
 core_status core__optimizer_not_captured(const core__parameter *parameter,
                                          const char *step);
 
 enum {
     CORE__STEP_DUE = 0,
     CORE__STEP_DONE = 1,
-    CORE__STEP_ALONE = 2 /* what it writes lies where something else does */
+    CORE__STEP_ALONE = 2 /* it writes memory that something else uses */
 };
 
-/* Steps what can be stepped by fused operators, and counts it; done[i] becomes
- * CORE__STEP_DONE for such a parameter. */
+/* Steps and counts the parameters that fused operators can step; done[i]
+ * becomes CORE__STEP_DONE for them. */
 core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done);
 
-/* value >= 0 and finite, or an error that names the option. */
+/* Returns an error that names the option unless value is finite and 0 or
+ * more. */
 core_status core__optimizer_check(double value, const char *option);
 
 #endif

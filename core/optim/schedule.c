@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Learning rates as functions of the step. */
+/* Learning-rate schedules as functions of the step. */
 
 #include <libcore/optim.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Stochastic gradient descent with momentum. */
+
 #include "optim/optimizer.h"
 
 #include "base/error.h"
@@ -9,11 +11,11 @@
 
 enum { MOMENTUM_BUFFER };
 
-/* What is needed besides parameter and gradient. */
+/* Temporary tensors of a step. */
 typedef struct temporaries {
     core_tensor *decayed;  /* the gradient with weight decay, or NULL */
-    core_tensor *first;    /* the buffer to be, at the first step */
-    core_tensor *combined; /* Nesterov's direction, where it is not `decayed` */
+    core_tensor *first;    /* the new buffer, in the first step */
+    core_tensor *combined; /* Nesterov's direction, unless it is `decayed` */
 } temporaries;
 
 static core_status prepare(const core_sgd_options *options,
@@ -142,12 +144,11 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
     if (options->nesterov > 1 ||
         (options->nesterov &&
          (options->momentum == 0 || options->dampening != 0)))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_sgd_create: nesterov is %u, momentum %g, "
-                           "dampening %g; wanted is 0, or 1 with a momentum "
-                           "above 0 and no dampening",
-                           options->nesterov, options->momentum,
-                           options->dampening);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_sgd_create: nesterov is %u, momentum %g and dampening %g; "
+            "nesterov must be 0, or 1 with momentum above 0 and dampening 0",
+            options->nesterov, options->momentum, options->dampening);
     if (options->momentum != 0)
         table = &with_momentum;
     else if (options->weight_decay != 0)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* When devices with streams really computed: their plugin records it, told by
- * a number what each launch was; or else there is an event on each side of
- * every launch, and one of each device at a time that the host knows. */
+/* Device times.  If a device's plugin records its activity, each launch is
+ * correlated with a record by a number; otherwise timing events before and
+ * after each launch are used, with one event per device whose host time is
+ * known. */
 
 #include "base/fork.h"
 #include "profiler/profile.h"
@@ -12,18 +13,23 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Marks a thread that makes events for the profiler itself. */
+/* The thread hook that marks a thread creating events for the profiler
+ * itself. */
 
-/* Of tokens: the plugin records the work, of which the rest is the number. */
+/* A flag in work tokens: the plugin records the work; the other bits are its
+ * number. */
 #define RECORDED ((uintptr_t)1 << 63)
 
 typedef enum clock_kind { NO_CLOCK, BY_EVENTS, BY_RECORDS } clock_kind;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core__profile_clock clocks[CORE__PROFILE_CLOCKS]; /* under the lock */
+static core__profile_clock clocks[CORE__PROFILE_CLOCKS]; /* protected by the
+                                                          * lock */
 static size_t nclocks;
-static bool taken = true;            /* by the round that is over; likewise */
-static _Thread_local uint64_t given; /* the id of what this thread gives */
+static bool taken = true;            /* by the round that ended; protected by
+                                      * the lock */
+static _Thread_local uint64_t given; /* the id of the work this thread is
+                                      * launching */
 
 void core__profile_apart_begin(core__profile_apart *apart)
 {
@@ -56,16 +62,17 @@ static clock_kind kind_of(const core__profile_clock *clock)
     return clock->records ? BY_RECORDS : clock->base ? BY_EVENTS : NO_CLOCK;
 }
 
-/* The wait is the plugin's alone: no error of the stream is taken by it. */
+/* Waits with the plugin's function only, so that no error of the stream is
+ * consumed. */
 static core_status read_clock(core_stream *stream, core__profile_clock *clock)
 {
     core_device *device = stream->device;
     int64_t zero;
 
     if (!device->interfaces.timing.elapsed)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "its plugin has neither core.profiler nor "
-                           "core.timing");
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "the plugin implements neither core.profiler nor core.timing");
     CORE_TRY(core_event_create(device, CORE_EVENT_TIMING, &clock->base));
     CORE_TRY(core_event_record(clock->base, stream));
     CORE_TRY(
@@ -90,8 +97,8 @@ static void make_clock(core_stream *stream, core__profile_clock *clock)
              *refused ? "; " : "", core_error_message());
 }
 
-/* Made once a session and device, under the lock: who comes second waits until
- * the plugin was started. */
+/* The clock of the stream's device, created once per session under the lock: a
+ * second thread waits until the plugin has started recording. */
 static clock_kind clock_of(core_stream *stream)
 {
     core__profile_clock *clock = NULL;
@@ -101,8 +108,8 @@ static clock_kind clock_of(core_stream *stream)
     for (size_t i = 0; i < nclocks && !clock; i++)
         if (clocks[i].device == stream->device)
             clock = &clocks[i];
-    /* A launch that saw the round open, and came too late for it, starts no
-     * plugin that nobody would stop. */
+    /* A launch that saw an open round which ended meanwhile must not start a
+     * plugin, since nothing would stop it. */
     if (!clock && !taken && nclocks < CORE__PROFILE_CLOCKS) {
         clock = &clocks[nclocks++];
         *clock =
@@ -132,9 +139,10 @@ static core_status mark(core_stream *stream, core_event **out_event)
     return status;
 }
 
-/* Its number in the log, or 0: there is no place for it.  *first is its. */
-static uintptr_t note_work(core_stream *stream, const char *name, uint64_t id,
-                           core__work_kind kind, core_event **first)
+/* Adds work to the log and returns its number, or 0 if there is no memory.
+ * Takes *first over and sets it to NULL. */
+static uintptr_t add_work(core_stream *stream, const char *name, uint64_t id,
+                          core__work_kind kind, core_event **first)
 {
     core__profile_part *part;
     core__profile_event *event = core__profile_hold_open(&part);
@@ -188,9 +196,9 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
     clock = clock_of(stream);
     if (clock == BY_EVENTS && kind != CORE__WORK_COPY &&
         mark(stream, &first) == CORE_OK)
-        token = note_work(stream, name, id, kind, &first);
+        token = add_work(stream, name, id, kind, &first);
     if (clock == BY_RECORDS)
-        token = note_work(stream, name, id, kind, &first);
+        token = add_work(stream, name, id, kind, &first);
     if (clock == BY_RECORDS && token) {
         correlate(stream, id);
         token |= RECORDED;
@@ -200,8 +208,9 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
     return (void *)token;
 }
 
-/* Of a round that began since, a number may be nobody's yet. */
-static core__profile_work *held_work(uintptr_t number,
+/* The work of a number; NULL if a new round began since and has no such
+ * number. */
+static core__profile_work *lock_work(uintptr_t number,
                                      core__profile_part **out_part)
 {
     core__profile_hold_log(out_part);
@@ -224,7 +233,7 @@ void core__profile_work_end(void *token, core_stream *stream)
     core__profile_apart_begin(&apart);
     if (!recorded)
         mark(stream, &last);
-    work = held_work(number, &part);
+    work = lock_work(number, &part);
     if (work && recorded && work->id == given)
         outer = work->outer;
     if (work && !recorded && work->first && !work->last) {

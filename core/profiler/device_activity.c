@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What devices did, when a round is over: from the records of their plugins,
- * and from events. */
+/* Device activity after a round: collects it from the plugins' records and from
+ * events, and adds device times to the host events. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,14 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Streams that a plugin has numbers for, and those of the core that they
- * are. */
+/* Maps a plugin's stream numbers to the core's streams. */
 enum { LANES = 256 };
 
 typedef struct lane {
     uint64_t number;
     const core_device *device;
-    uint64_t stream; /* CORE__PROFILE_LANE: not known */
+    uint64_t stream; /* CORE__PROFILE_LANE: unknown */
 } lane;
 
 typedef struct lanes {
@@ -98,8 +97,8 @@ static bool find_work(const core_profiler *profiler, uint64_t id,
     return false;
 }
 
-/* The first number that a stream's work has is the stream's; others, of streams
- * that the plugin has for itself, stay what they are. */
+/* The first number seen for work on a core stream is mapped to that stream; all
+ * other numbers are the plugin's internal streams. */
 static uint64_t lane_of(lanes *lanes, const core__profile_work *work,
                         const core_device *device, uint64_t number)
 {
@@ -126,7 +125,8 @@ static uint64_t lane_of(lanes *lanes, const core__profile_work *work,
                : CORE__PROFILE_LANE + (number & (CORE__PROFILE_LANE - 1));
 }
 
-/* Both clocks were read at the beginning and at the end. */
+/* Maps a device time to host time by linear interpolation between the readings
+ * at the beginning and the end. */
 static uint64_t host_time(const core__profile_clock *clock, int64_t there)
 {
     double went = (double)(clock->there_end - clock->there);
@@ -137,14 +137,14 @@ static uint64_t host_time(const core__profile_clock *clock, int64_t there)
     return clock->host + (uint64_t)(int64_t)since;
 }
 
-static const char *keep_text(core_profiler *profiler, core_string text)
+static const char *copy_text(core_profiler *profiler, core_string text)
 {
     char name[256];
     size_t size = (size_t)text.size;
 
     if (!text.data || text.size == 0)
         return "(without a name)";
-    if (text.size >= sizeof name) { /* whole characters */
+    if (text.size >= sizeof name) { /* cut at a whole character */
         size = sizeof name - 1;
         while (size > 0 && ((unsigned char)text.data[size] & 0xc0) == 0x80)
             size--;
@@ -175,11 +175,12 @@ static bool add_record(core_profiler *profiler, core__profile_clock *clock,
     if (slice->end < slice->begin)
         slice->end = slice->begin;
     slice->lane = lane_of(lanes, work, clock->device, activity->stream);
-    slice->name = keep_text(profiler, activity->name);
+    slice->name = copy_text(profiler, activity->name);
     return true;
 }
 
-/* One batch.  The plugin's struct may be larger than ours, or smaller. */
+/* Adds one batch of records.  The plugin's struct may be larger or smaller than
+ * the core's. */
 static void add_batch(core_profiler *profiler, core__profile_clock *clock,
                       lanes *lanes, const core_activity_batch *batch)
 {
@@ -215,14 +216,16 @@ static void take_records(core_profiler *profiler, core__profile_clock *clock,
             return;
         }
         if (status == CORE_OK && (batch.stride < STRIDE_0_5 || !batch.first))
-            status = core__error(CORE_ERROR_INCOMPATIBLE,
-                                 "records of %u bytes at %p", batch.stride,
-                                 (const void *)batch.first);
+            status =
+                core__error(CORE_ERROR_INCOMPATIBLE,
+                            "the plugin returned records of %u bytes at %p",
+                            batch.stride, (const void *)batch.first);
         else if (status == CORE_OK &&
                  batch.count > profiler->options.limit - clock->count)
-            status = core__error(CORE_ERROR_INTERNAL,
-                                 "more records than it was to keep, %llu",
-                                 (unsigned long long)profiler->options.limit);
+            status = core__error(
+                CORE_ERROR_INTERNAL,
+                "the plugin returned more records than its limit of %llu",
+                (unsigned long long)profiler->options.limit);
         if (status != CORE_OK)
             break;
         add_batch(profiler, clock, lanes, &batch);
@@ -279,7 +282,8 @@ static void add_events(core_profiler *profiler,
 
 /* ------------------------------------------------------------------- both -- */
 
-/* Of each event and those inside of it, which come later. */
+/* Adds the device time of each event to its parents; children come later in the
+ * log. */
 static void add_totals(core__profile_part *part)
 {
     for (uint32_t i = part->nevents; i-- > 0;) {
@@ -291,7 +295,7 @@ static void add_totals(core__profile_part *part)
     }
 }
 
-/* The time goes to who gave the work. */
+/* Charges device time to the event that launched the work. */
 static void add_times(core_profiler *profiler)
 {
     for (size_t i = 0; i < profiler->nslices; i++) {

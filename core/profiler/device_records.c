@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.profiler: what a plugin records of its device's work, from the first
- * work of a round to its end. */
+/* core.profiler: recording of device activity by a plugin, from the first work
+ * in a round to its end. */
 
 #include "base/error.h"
 #include "device/stream.h"
@@ -12,8 +12,8 @@
 
 enum { READINGS = 8 };
 
-/* What the plugin's clock shows when the host's shows *out_host: of a few
- * readings the one that was had in the shortest time. */
+/* Reads the plugin's clock and the host's together: of several attempts, the
+ * one that took the shortest time. */
 static core_status read_clocks(core_device *device, uint64_t *out_host,
                                int64_t *out_there)
 {

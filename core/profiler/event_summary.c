@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Events of one kind and name, added up. */
+/* The summary: events of one kind and name added up into a row. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -10,13 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows by hash of kind and name, open addressing. */
+/* A hash table of rows by kind and name, with open addressing. */
 typedef struct table {
     core_profile_row *rows;
-    uint32_t *open;  /* of each row, calls that the next event is inside of */
+    uint32_t *open;  /* for each row, how many of its calls enclose the next
+                      * event */
     uint32_t *index; /* 1 + row; 0: free */
     uint32_t count;
-    uint32_t room; /* of index, a power of two; rows has half of that */
+    uint32_t
+        room; /* the size of index, a power of two; rows has half of that */
 } table;
 
 static uint32_t hash_of(core_profile_kind kind, const char *name)
@@ -90,9 +92,9 @@ static core_status row_of(table *table, const core__profile_event *event,
     return CORE_OK;
 }
 
-/* Leaves the events from `at` on outwards, up to the parent of the next. */
-static void leave(table *table, const core__profile_part *part,
-                  const uint32_t *rows, uint32_t at, uint32_t parent)
+/* Leaves events from `at` outwards, up to the parent of the next event. */
+static void leave_events(table *table, const core__profile_part *part,
+                         const uint32_t *rows, uint32_t at, uint32_t parent)
 {
     for (; at != parent && at != CORE__PROFILE_NONE;
          at = part->events[at].parent)
@@ -138,13 +140,13 @@ static core_status add_part(table *table, const core__profile_part *part)
         status = row_of(table, event, &rows[i]);
         if (status != CORE_OK)
             break;
-        /* An outer call of the same row has counted this one's time. */
-        leave(table, part, rows, last, event->parent);
+        /* An outer call of the same row has already counted this time. */
+        leave_events(table, part, rows, last, event->parent);
         add(&table->rows[rows[i]], event, inside[i], table->open[rows[i]] > 0);
         table->open[rows[i]]++;
         last = i;
     }
-    leave(table, part, rows, last, CORE__PROFILE_NONE);
+    leave_events(table, part, rows, last, CORE__PROFILE_NONE);
     core__free(inside);
     return status;
 }
@@ -164,7 +166,7 @@ static int by_name(const void *first, const void *second)
     return order ? order : (int)a->kind - (int)b->kind;
 }
 
-/* What is equal goes by name, so that there is one order. */
+/* Ties are ordered by name, so that the order is unique. */
 #define ORDER(function, member)                                        \
     static int function(const void *first, const void *second)         \
     {                                                                  \
@@ -245,11 +247,13 @@ core_status core__profile_rows_sorted(core_profiler *profiler,
 {
     if ((unsigned)order > CORE_PROFILE_BY_NAME)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a profile has no order %d", (int)order);
+                           "order is %d, which is not a core_profiler_order",
+                           (int)order);
     if (profiler->number && profiler->recorded)
-        return core__error(CORE_ERROR_BUSY,
-                           "the profiler still records: a report is of what "
-                           "core_profiler_stop, or the schedule, has ended");
+        return core__error(
+            CORE_ERROR_BUSY,
+            "the profiler is still recording; stop it with core_profiler_stop, "
+            "or let its schedule end, before asking for a report");
     if (!profiler->rows)
         CORE_TRY(make(profiler));
     if (profiler->rows->count)
@@ -278,14 +282,15 @@ core_status core_profiler_get_row(core_profiler *profiler,
     size = out_row->struct_size;
     if (size < offsetof(core_profile_row, fallbacks) + 8)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_profiler_get_row: struct_size is %u; it is "
-                           "sizeof(core_profile_row), %zu",
+                           "core_profiler_get_row: struct_size is %u; it must "
+                           "be sizeof(core_profile_row), %zu",
                            size, sizeof *out_row);
     CORE_TRY(core__profile_rows_sorted(profiler, order));
     if (index >= profiler->rows->count)
-        return core__error(CORE_ERROR_INDEX,
-                           "core_profiler_get_row: row %zu of %zu", index,
-                           profiler->rows->count);
+        return core__error(
+            CORE_ERROR_INDEX,
+            "core_profiler_get_row: index is %zu; there are %zu rows", index,
+            profiler->rows->count);
     *out_row = profiler->rows->rows[index];
     out_row->struct_size = size;
     return CORE_OK;

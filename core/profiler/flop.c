@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* How many operations of floating-point numbers a call has.  A multiplication
- * and an addition are two. */
+/* Floating-point operations of operator calls.  A multiplication and an
+ * addition count as two. */
 
 #include "profiler/profile.h"
 
@@ -29,8 +29,8 @@ static uint64_t size_at(const core_tensor *tensor, int from_end)
                : 0;
 }
 
-/* Each element of the result adds up products along the last dimension of the
- * first factor. */
+/* Each element of the result is a sum of products along the last dimension of
+ * the first factor. */
 static uint64_t of_product(const core_value *args, const core_value *results,
                            uint32_t factor)
 {
@@ -56,8 +56,8 @@ static bool is_transposed(const core_value *args, uint32_t nargs, uint32_t at)
     return at < nargs && args[at].tag == CORE_VALUE_BOOL && args[at].u.i != 0;
 }
 
-/* Each element of the result adds up one filter; of a transposed one, each
- * element of the input is spread by one. */
+/* Each element of the result is a sum over one filter; with a transposed
+ * convolution, each element of the input is multiplied by one filter. */
 static uint64_t convolution(const core_value *args, uint32_t nargs,
                             const core_value *results)
 {
@@ -71,7 +71,7 @@ static uint64_t convolution(const core_value *args, uint32_t nargs,
            (elements(weight) / (uint64_t)weight->sizes[0]);
 }
 
-/* Of gradients by input and by weight, as much as the forward each. */
+/* The gradients by input and by weight cost as much as the forward each. */
 static uint64_t convolution_backward(const core_value *args, uint32_t nargs,
                                      const core_value *results)
 {
@@ -88,7 +88,7 @@ static uint64_t convolution_backward(const core_value *args, uint32_t nargs,
            ((tensor_at(results, 0) != NULL) + (tensor_at(results, 1) != NULL));
 }
 
-/* Of batches, all of which add up to one matrix. */
+/* Batched products that are summed into one matrix. */
 static uint64_t summed_product(const core_value *args, uint32_t nargs,
                                const core_value *results)
 {
@@ -96,7 +96,7 @@ static uint64_t summed_product(const core_value *args, uint32_t nargs,
            (nargs < 2 ? 0 : size_at(tensor_at(args, 1), 3));
 }
 
-/* A row by a column: one product for each element, and its sum. */
+/* A column times a row: a multiplication and an addition per element. */
 static uint64_t outer_product(const core_value *args, uint32_t nargs,
                               const core_value *results)
 {
@@ -105,9 +105,9 @@ static uint64_t outer_product(const core_value *args, uint32_t nargs,
     return 2 * elements(tensor_at(results, 0));
 }
 
-/* Of query, key and value, which stand from `first` on: a score for each query
- * and key of a head, and their sizes of the products that make scores and
- * results.  What a mask leaves out is counted in. */
+/* The cost of attention for query, key and value, which begin at argument
+ * `first`: one score per query, key and head, times the lengths of the two
+ * products.  Masked scores are counted. */
 static uint64_t scores(const core_value *args, uint32_t nargs, uint32_t first,
                        uint64_t *inner, uint64_t *outer)
 {
@@ -133,8 +133,8 @@ static uint64_t attention(const core_value *args, uint32_t nargs,
     return 2 * count * (inner + outer);
 }
 
-/* The scores are computed again, and their gradient, for that of the query or
- * the key; those of query, key and value are a product each. */
+/* The scores and their gradient are recomputed once for the gradients of query
+ * and key; the gradients of query, key and value are one product each. */
 static uint64_t attention_backward(const core_value *args, uint32_t nargs,
                                    const core_value *results)
 {
@@ -148,7 +148,7 @@ static uint64_t attention_backward(const core_value *args, uint32_t nargs,
            (inner * (1 + query + key) + outer * ((query | key) + value));
 }
 
-/* By the functional operator's name. */
+/* By the name of the functional variant. */
 static const struct {
     const char *name;
     formula formula;
@@ -190,7 +190,7 @@ uint64_t core__profile_flop(const core_operator *op, const core_value *args,
 
     if (nargs == 0)
         return 0;
-    /* In place, the result is an argument too. */
+    /* An in-place call also has the result among its arguments. */
     if (op->family == CORE__FAMILY_ELEMENTWISE)
         return elements(nresults && results[0].tag == CORE_VALUE_TENSOR
                             ? results[0].u.tensor

@@ -1,77 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The report as one page: what was recorded as JSON, and page.h's script, which
- * draws it. */
+/* The HTML report: one page with the recorded data as JSON and the script of
+ * page.c, which draws it. */
 
 #include "profiler/page.h"
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "io/file.h"
 #include "profiler/profile.h"
+#include "profiler/report_file.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A browser is still quick with so many boxes, and draws so many rows of them;
- * and memory has a high point and a last one for each of so many stretches of
- * time. */
-enum { DRAWN = 200000, DEEPEST = 250, STRETCHES = 10000 };
+/* Limits that keep a browser responsive: events drawn, rows of nested events,
+ * and intervals in the memory curve (each has its peak and its last value). */
+enum { DRAWN = 200000, DEEPEST = 250, INTERVALS = 10000 };
 
 typedef struct writer {
     core__json json;
-    core__file file;
+    core__report_file report;
     core_profiler *profiler;
-    uint64_t shortest; /* events below are left out */
-    uint64_t deeper;   /* that were left out for their depth */
-    core_status status;
-    char buffer[1 << 16];
-    size_t used;
+    uint64_t shortest; /* shorter events are left out */
+    uint64_t deeper;   /* events left out because they are nested too deeply */
 } writer;
 
-static void flush(writer *writer)
-{
-    if (writer->used && writer->status == CORE_OK)
-        writer->status =
-            core__file_write(&writer->file, writer->buffer, writer->used);
-    writer->used = 0;
-}
-
-static void add(writer *writer, const char *text, size_t size)
-{
-    while (size > 0) {
-        size_t room = sizeof writer->buffer - writer->used;
-        size_t part = size < room ? size : room;
-
-        memcpy(writer->buffer + writer->used, text, part);
-        writer->used += part;
-        text += part;
-        size -= part;
-        if (writer->used == sizeof writer->buffer)
-            flush(writer);
-    }
-}
-
-/* In JSON this character is only inside of texts, where it may be escaped; a
- * page would take it for the end of the data. */
+/* Escapes '<', which in JSON only occurs inside strings; a page could take it
+ * for the end of the script. */
 static bool put(void *context, const char *text, size_t size)
 {
     writer *writer = context;
 
-    while (size > 0 && writer->status == CORE_OK) {
+    while (size > 0 && writer->report.status == CORE_OK) {
         const char *less = memchr(text, '<', size);
         size_t plain = less ? (size_t)(less - text) : size;
 
-        add(writer, text, plain);
+        core__report_file_write(&writer->report, text, plain);
         if (less)
-            add(writer, "\\u003c", 6);
+            core__report_file_write(&writer->report, "\\u003c", 6);
         plain += less != NULL;
         text += plain;
         size -= plain;
     }
-    return writer->status == CORE_OK;
+    return writer->report.status == CORE_OK;
 }
 
 static size_t count_from(const core_profiler *profiler, uint64_t shortest)
@@ -88,8 +61,8 @@ static size_t count_from(const core_profiler *profiler, uint64_t shortest)
     return count;
 }
 
-static void box(writer *writer, const char *name, uint64_t begin, uint64_t end,
-                uint32_t depth, uint32_t kind)
+static void write_box(writer *writer, const char *name, uint64_t begin,
+                      uint64_t end, uint32_t depth, uint32_t kind)
 {
     core__json *json = &writer->json;
 
@@ -111,7 +84,7 @@ static void write_lane(writer *writer, const char *name)
     core__json_array(&writer->json, "boxes");
 }
 
-/* How many events each is inside of: their parents come before them. */
+/* The nesting depth of each event; parents come before their children. */
 static core_status find_depths(const core__profile_part *part,
                                uint32_t **out_depths)
 {
@@ -146,8 +119,8 @@ static core_status write_threads(writer *writer)
             if (depths[i] >= DEEPEST)
                 writer->deeper++;
             else if (core__profile_length(event) >= writer->shortest)
-                box(writer, event->name, event->begin, event->end, depths[i],
-                    event->kind);
+                write_box(writer, event->name, event->begin, event->end,
+                          depths[i], event->kind);
         }
         core__json_end(&writer->json);
         core__json_end(&writer->json);
@@ -156,7 +129,7 @@ static core_status write_threads(writer *writer)
     return CORE_OK;
 }
 
-/* A lane for each stream, as its work turns up. */
+/* Writes one lane per stream, in the order of first use. */
 static void write_streams(writer *writer)
 {
     enum { KERNEL = 4, SEEN = 64 };
@@ -183,7 +156,8 @@ static void write_streams(writer *writer)
 
             if (core__profile_same_lane(slice, other) &&
                 other->end - other->begin >= writer->shortest)
-                box(writer, other->name, other->begin, other->end, 0, KERNEL);
+                write_box(writer, other->name, other->begin, other->end, 0,
+                          KERNEL);
         }
         core__json_end(&writer->json);
         core__json_end(&writer->json);
@@ -203,15 +177,15 @@ static void write_point(writer *writer, const core__profile_point *point)
     core__json_end(json);
 }
 
-/* One device's points, in the order of time: of each stretch the highest, and
- * the last one. */
-static void write_crests(writer *writer, const core__profile_curve *curve,
-                         const core_device *device)
+/* Writes the points of one device in time order: the peak and the last value of
+ * each interval. */
+static void write_memory_peaks(writer *writer, const core__profile_curve *curve,
+                               const core_device *device)
 {
     const core_profiler *profiler = writer->profiler;
     const core__profile_point *highest = NULL, *last = NULL;
     uint64_t width =
-        (profiler->round_ended - profiler->round_began) / STRETCHES + 1;
+        (profiler->round_ended - profiler->round_began) / INTERVALS + 1;
     uint64_t stretch = 0;
 
     for (size_t i = 0; i <= curve->count; i++) {
@@ -245,7 +219,7 @@ static core_status write_memory(writer *writer)
         const core_device *device = curve.points[i].device;
         size_t at = 0;
 
-        if (curve.count <= 2 * STRETCHES) {
+        if (curve.count <= 2 * INTERVALS) {
             write_point(writer, &curve.points[i]);
             continue;
         }
@@ -254,7 +228,7 @@ static core_status write_memory(writer *writer)
         if (at < nseen || nseen == CORE__PROFILE_DEVICES)
             continue;
         seen[nseen++] = device;
-        write_crests(writer, &curve, device);
+        write_memory_peaks(writer, &curve, device);
     }
     core__free(curve.points);
     return CORE_OK;
@@ -318,20 +292,22 @@ static core_status write_data(writer *writer)
     write_rows(writer);
     core__json_end(json);
     core__json_end(json);
-    if (!core__json_finish(json) && writer->status == CORE_OK)
+    if (!core__json_finish(json) && writer->report.status == CORE_OK)
         return core__error(CORE_ERROR_INTERNAL,
-                           "the page's data is no whole JSON");
-    flush(writer);
-    return writer->status;
+                           "the JSON data of the page is incomplete");
+    return writer->report.status;
 }
 
-static core_status write_page(writer *writer)
+static core_status write_page(void *context)
 {
-    CORE_TRY(core__file_write(&writer->file, core__profile_page_head,
-                              strlen(core__profile_page_head)));
+    writer *writer = context;
+
+    core__report_file_write(&writer->report, core__profile_page_head,
+                            strlen(core__profile_page_head));
     CORE_TRY(write_data(writer));
-    return core__file_write(&writer->file, core__profile_page_tail,
+    core__report_file_write(&writer->report, core__profile_page_tail,
                             strlen(core__profile_page_tail));
+    return CORE_OK;
 }
 
 core_status core_profiler_save_html(core_profiler *profiler, const char *path)
@@ -348,13 +324,7 @@ core_status core_profiler_save_html(core_profiler *profiler, const char *path)
     writer->profiler = profiler;
     while (count_from(profiler, writer->shortest) > DRAWN)
         writer->shortest = writer->shortest ? writer->shortest * 2 : 1000;
-    status = core__file_begin(&writer->file, path);
-    if (status == CORE_OK) {
-        status = write_page(writer);
-        if (status == CORE_OK)
-            status = core__file_commit(&writer->file);
-        core__file_end(&writer->file);
-    }
+    status = core__report_file_save(&writer->report, path, write_page, writer);
     core__free(writer);
     return status;
 }

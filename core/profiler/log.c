@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Each thread's log of what it does. */
+/* The per-thread event logs of the profiler. */
 
 #include "base/error.h"
 #include "base/fork.h"
@@ -17,18 +17,18 @@
 typedef struct core__profile_log {
     struct core__profile_log *next;
     _Atomic uint8_t lock;
-    bool orphan; /* its thread has ended; under the lock of the list */
+    bool orphan; /* its thread has ended; protected by the list's lock */
     uint32_t thread;
-    uint32_t round; /* whose events these are */
-    uint32_t stamp; /* of this thread in this round; 0: of none */
-    uint32_t open;  /* innermost event that has not ended */
+    uint32_t round; /* the round that its events belong to */
+    uint32_t stamp; /* identifies the thread in this round; 0: none */
+    uint32_t open;  /* the innermost open event */
     core__profile_part part;
 } core__profile_log;
 
-/* Which hook of a thread's record this is. */
+/* The index of the thread hook that holds the log. */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core__profile_log *logs; /* under the lock */
+static core__profile_log *logs; /* protected by the lock */
 static uint32_t threads;        /* likewise */
 static _Atomic uint32_t current;
 static _Atomic uint32_t flags;
@@ -43,8 +43,8 @@ uint64_t core__profile_now(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Held for a few instructions by the thread itself, and once a round by the
- * session. */
+/* A spinlock, held for a few instructions by the thread itself and once per
+ * round by the session. */
 static void log_lock(core__profile_log *log)
 {
     while (atomic_exchange_explicit(&log->lock, 1, memory_order_acquire))
@@ -90,7 +90,7 @@ static core__profile_log *log_new(core__thread *self)
     return log;
 }
 
-/* This thread's log, locked, in the round that is open; NULL: none is. */
+/* Locks and returns this thread's log if a round is open, else NULL. */
 static core__profile_log *log_enter(void)
 {
     uint32_t round = atomic_load_explicit(&current, memory_order_acquire);
@@ -103,7 +103,7 @@ static core__profile_log *log_enter(void)
         return NULL;
     log_lock(log);
     if (atomic_load_explicit(&current, memory_order_acquire) != round) {
-        log_unlock(log); /* it ended meanwhile */
+        log_unlock(log); /* the round ended meanwhile */
         return NULL;
     }
     if (log->round != round) {
@@ -121,7 +121,7 @@ void core__profile_let_go(void)
     log_unlock(core__thread_self()->profile_log);
 }
 
-/* Room for one more; on failure what is there stays. */
+/* Makes space for one more item; on failure the existing ones stay. */
 static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
 {
     uint32_t more = *room ? *room * 2 : 256;
@@ -143,7 +143,8 @@ static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
     grow((void **)&(part)->what, (part)->n##what, &(part)->what##_room, \
          sizeof *(part)->what)
 
-/* As many buckets as names, or more.  False: there are none. */
+/* Grows the buckets to at least the number of names; returns false if memory is
+ * short. */
 static bool grow_buckets(core__profile_part *part)
 {
     uint32_t count = part->nbuckets ? part->nbuckets * 2 : 64;
@@ -192,7 +193,7 @@ const char *core__profile_keep_name(core__profile_part *part, const char *name)
     return kept->text;
 }
 
-/* What is beyond the limit is counted only. */
+/* Items beyond the limit are only counted. */
 static bool has_room(core__profile_part *part, uint32_t count)
 {
     if (count < atomic_load_explicit(&limit, memory_order_relaxed))
@@ -231,7 +232,8 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
     return token;
 }
 
-/* This thread's log, locked, if the token's round is still its own. */
+/* Locks and returns this thread's log if the token belongs to its round, else
+ * NULL. */
 static core__profile_log *log_of(uint64_t token)
 {
     core__profile_log *log = core__thread_self()->profile_log;
@@ -278,8 +280,8 @@ void core__profile_hold_log(core__profile_part **out_part)
     *out_part = log ? &log->part : NULL;
 }
 
-/* Those inside that were not ended end with it.  One that has ended already is
- * not looked for among those that are open. */
+/* Events inside it that are still open end with it.  An event that has already
+ * ended is not searched for. */
 void core__profile_end(uint64_t token)
 {
     uint64_t now = core__profile_now();
@@ -326,7 +328,7 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
     uint32_t start, tensors = 0;
     bool good;
 
-    if (part->nnumbers == 0 && !put(part, 0)) /* 0 is none */
+    if (part->nnumbers == 0 && !put(part, 0)) /* 0 means none */
         return false;
     start = part->nnumbers;
     good = put(part, 0);
@@ -398,8 +400,8 @@ void core__profile_open(uint32_t round, const core__profile_rule *rule)
     atomic_store(&current, round);
 }
 
-/* What had not ended ends now.  What began since the clock was read, while the
- * round was still open, took no time. */
+/* Ends open events now.  Events that began after the clock was read, while the
+ * round was still open, get no duration. */
 static void close_open(core__profile_log *log, uint64_t now)
 {
     for (uint32_t at = log->open; at != CORE__PROFILE_NONE;
@@ -411,9 +413,9 @@ static void close_open(core__profile_log *log, uint64_t now)
     log->open = CORE__PROFILE_NONE;
 }
 
-/* Of threads that have ended: taken off the list under its lock, freed without
- * it, since devices are released then. */
-static core__profile_log *take_orphans(void)
+/* Removes the logs of ended threads from the list.  The caller frees them
+ * without the lock, since that releases devices. */
+static core__profile_log *unlink_orphans(void)
 {
     core__profile_log **at = &logs, *orphans = NULL;
 
@@ -466,7 +468,7 @@ core_status core__profile_take(uint32_t round, uint64_t now,
         }
         log_unlock(log);
     }
-    orphans = take_orphans();
+    orphans = unlink_orphans();
     pthread_mutex_unlock(&lock);
     free_logs(orphans);
     if (!parts)
@@ -493,13 +495,13 @@ void core__profiler_thread_end(core__thread *thread)
     pthread_mutex_lock(&lock);
     log->orphan = true;
     if (atomic_load(&current) == 0)
-        orphans = take_orphans();
+        orphans = unlink_orphans();
     pthread_mutex_unlock(&lock);
     free_logs(orphans);
 }
 
-/* The child is not profiled.  What its parent's other threads were writing is
- * not whole, and not even freed. */
+/* The child process is not profiled.  Logs of the parent's other threads may be
+ * inconsistent, so they are leaked. */
 void core__profile_fork(core__fork at)
 {
     const core__thread *self = core__self_pointer;

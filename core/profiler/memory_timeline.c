@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory over time: what all threads' allocations add up to. */
+/* The memory timeline: the allocations of all threads added up over time. */
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* LIBCORE_NAN_CHECK: checks the operands and results of operator calls for
+ * NaN. */
+
 #include "profiler/nan.h"
 
 #include "base/error.h"
@@ -43,9 +46,9 @@ static bool leaves_unwritten(const core_operator *op)
     return false;
 }
 
-/* Of what is not computed nothing can be said: memory that nobody has written,
- * and views.  A capture cannot be waited for. */
-static bool is_looked_at(const core_operator *op, core_device *device)
+/* Views, memory that nobody has written yet, and calls during a capture, which
+ * must not wait, cannot be checked. */
+static bool is_checked(const core_operator *op, core_device *device)
 {
     return op->family != CORE__FAMILY_VIEW && !leaves_unwritten(op) && device &&
            (device->synchronous ||
@@ -63,7 +66,7 @@ static core_tensor *const *tensors_of(const core_value *value, uint32_t *count)
                                            : value->u.tensors;
 }
 
-static core_status one_has(const core_value *value, core_tensor **out_which)
+static core_status find_nan(const core_value *value, core_tensor **out_which)
 {
     uint32_t count;
     core_tensor *const *tensors = tensors_of(value, &count);
@@ -78,7 +81,7 @@ static core_status one_has(const core_value *value, core_tensor **out_which)
             *out_which = tensors[i];
     }
     if (status != CORE_OK)
-        core__error_prefix("LIBCORE_NAN_CHECK, which is set, looks for NaN");
+        core__error_prefix("checking for NaN (LIBCORE_NAN_CHECK is set)");
     return status;
 }
 
@@ -93,9 +96,9 @@ static bool number_is_nan(const core_value *value)
     return false;
 }
 
-/* `changed`: arguments that are no operands any more. */
-static core_status came_with(const core_value *args, uint32_t nargs,
-                             uint32_t changed, bool *out_came)
+/* `changed`: bits of the arguments that are no longer operands. */
+static core_status operands_have_nan(const core_value *args, uint32_t nargs,
+                                     uint32_t changed, bool *out_came)
 {
     core_tensor *which = NULL;
 
@@ -103,15 +106,16 @@ static core_status came_with(const core_value *args, uint32_t nargs,
     for (uint32_t i = 0; i < nargs && !which && !*out_came; i++) {
         *out_came = number_is_nan(&args[i]);
         if (!*out_came && (i >= 32 || !(changed >> i & 1)))
-            CORE_TRY(one_has(&args[i], &which));
+            CORE_TRY(find_nan(&args[i], &which));
     }
     *out_came |= which != NULL;
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- telling -- */
+/* ------------------------------------------------------------- reporting -- */
 
-static core_status tell(const core_operator *op, const core_tensor *tensor)
+static core_status report_nan(const core_operator *op,
+                              const core_tensor *tensor)
 {
     char shape[160] = "";
     size_t used = 0;
@@ -120,8 +124,8 @@ static core_status tell(const core_operator *op, const core_tensor *tensor)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld",
                                  i ? ", " : "", (long long)tensor->sizes[i]);
     return core__error(CORE_ERROR_REFUSED,
-                       "%s: the result, %s [%s] on %s, has NaN, and no operand "
-                       "has one (LIBCORE_NAN_CHECK is set)",
+                       "%s: the result, %s [%s] on \"%s\", contains NaN, but "
+                       "no operand does (LIBCORE_NAN_CHECK is set)",
                        core__operator_name(op), core_dtype_name(tensor->dtype),
                        shape, tensor->device->name);
 }
@@ -134,30 +138,30 @@ core_status core__nan_before(const core_operator *op, const core_value *args,
     *out_spoilt = false;
     if (op->variant != CORE__VARIANT_INPLACE || nargs == 0 ||
         args[0].tag != CORE_VALUE_TENSOR ||
-        !is_looked_at(op, args[0].u.tensor->device))
+        !is_checked(op, args[0].u.tensor->device))
         return CORE_OK;
-    CORE_TRY(one_has(&args[0], &which));
+    CORE_TRY(find_nan(&args[0], &which));
     *out_spoilt = which != NULL;
     return CORE_OK;
 }
 
-/* What the call gave, or changed. */
-static core_status look_at(const core_operator *op, const core_value *given,
-                           const core_value *args, uint32_t nargs,
-                           uint32_t changed)
+/* Checks what the call returned or changed. */
+static core_status check_result(const core_operator *op,
+                                const core_value *given, const core_value *args,
+                                uint32_t nargs, uint32_t changed)
 {
     uint32_t count;
     core_tensor *const *tensors = tensors_of(given, &count);
     core_tensor *which = NULL;
     bool came;
 
-    if (count == 0 || !tensors[0] || !is_looked_at(op, tensors[0]->device))
+    if (count == 0 || !tensors[0] || !is_checked(op, tensors[0]->device))
         return CORE_OK;
-    CORE_TRY(one_has(given, &which));
+    CORE_TRY(find_nan(given, &which));
     if (!which)
         return CORE_OK;
-    CORE_TRY(came_with(args, nargs, changed, &came));
-    return came ? CORE_OK : tell(op, which);
+    CORE_TRY(operands_have_nan(args, nargs, changed, &came));
+    return came ? CORE_OK : report_nan(op, which);
 }
 
 core_status core__nan_after(const core_operator *op, const core_value *args,
@@ -168,10 +172,10 @@ core_status core__nan_after(const core_operator *op, const core_value *args,
     core_status status = CORE_OK;
 
     for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)
-        status = look_at(op, &results[i], args, nargs, changed);
+        status = check_result(op, &results[i], args, nargs, changed);
     for (uint32_t i = 0; i < nargs && i < 32 && status == CORE_OK; i++)
         if (changed >> i & 1)
-            status = look_at(op, &args[i], args, nargs, changed);
+            status = check_result(op, &args[i], args, nargs, changed);
     for (uint32_t i = 0; status != CORE_OK && i < nresults; i++) {
         core_value_release(&results[i]);
         results[i] = (core_value){0};

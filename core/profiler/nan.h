@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nan.h: LIBCORE_NAN_CHECK.  Each call of an operator is looked at, from the
- * place where the profiler sees it: one that makes a NaN of operands that have
- * none is an error, and names itself.  A call costs a wait of the host then. */
+/* nan.h: LIBCORE_NAN_CHECK.  Checks every operator call, from the profiler's
+ * place in the dispatcher: a call that creates a NaN from operands without one
+ * returns an error that names the operator.  Each call then waits for the
+ * device. */
 
 #ifndef CORE_PROFILER_NAN_H
 #define CORE_PROFILER_NAN_H
@@ -14,13 +15,13 @@
 
 #include <stdbool.h>
 
-/* Whether calls are looked at. */
+/* Whether calls are checked. */
 bool core__nan_checked(void);
-/* Before the call: what it changes has NaN already, so that nothing can be said
- * of it afterwards. */
+/* Before the call: sets *out_spoilt if an operand contains NaN already, so that
+ * nothing can be concluded afterwards. */
 core_status core__nan_before(const core_operator *op, const core_value *args,
                              uint32_t nargs, bool *out_spoilt);
-/* After it.  On failure its results are released. */
+/* After the call.  On failure its results are released. */
 core_status core__nan_after(const core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Which operator made the node that a backward ran: by the node's number,
- * which threads count for themselves. */
+/* Correlates a node that backward ran with the operator that recorded it, by
+ * the node's sequence number.  Each thread has its own sequence. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -11,50 +11,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct maker {
+typedef struct recorder {
     uint64_t first; /* numbers [first, first + count) */
     uint32_t count;
     uint32_t part, event;
-} maker;
+} recorder;
 
 static int by_first(const void *left, const void *right)
 {
-    const maker *a = left, *b = right;
+    const recorder *a = left, *b = right;
 
     if (a->part != b->part)
         return a->part < b->part ? -1 : 1;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
-    /* The innermost of those that begin together comes last. */
+    /* Of operators that start with the same number, the innermost comes
+     * last. */
     return a->count > b->count ? -1 : a->count < b->count;
 }
 
-/* The innermost maker of a number in one thread: those that hold it lie inside
- * of each other, so that it is the last that begins at or before it and still
- * holds it. */
-static const maker *find(const maker *makers, size_t count, uint32_t part,
-                         uint64_t sequence)
+/* The innermost operator of one thread that recorded a sequence number.
+ * Operators that contain the number are nested, so it is the last one that
+ * starts at or before the number and contains it. */
+static const recorder *find(const recorder *recorders, size_t count,
+                            uint32_t part, uint64_t sequence)
 {
     size_t low = 0, high = count;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        const maker *at = &makers[middle];
+        const recorder *at = &recorders[middle];
 
         if (at->part < part || (at->part == part && at->first <= sequence))
             low = middle + 1;
         else
             high = middle;
     }
-    while (low-- > 0 && makers[low].part == part)
-        if (sequence < makers[low].first + makers[low].count)
-            return &makers[low];
-        else if (makers[low].first + 4096 < sequence)
-            return NULL; /* no operator makes so many */
+    while (low-- > 0 && recorders[low].part == part)
+        if (sequence < recorders[low].first + recorders[low].count)
+            return &recorders[low];
+        else if (recorders[low].first + 4096 < sequence)
+            return NULL; /* no operator records so many nodes */
     return NULL;
 }
 
-static bool is_maker(const core__profile_event *event)
+static bool records_nodes(const core__profile_event *event)
 {
     return event->kind == CORE_PROFILE_OPERATOR && event->nodes;
 }
@@ -75,19 +76,19 @@ static size_t count_events(const core_profiler *profiler,
     return count;
 }
 
-static void take_makers(const core_profiler *profiler, maker *out)
+static void list_recorders(const core_profiler *profiler, recorder *out)
 {
     for (uint32_t p = 0; p < profiler->nparts; p++) {
         const core__profile_part *part = &profiler->parts[p];
 
         for (uint32_t i = 0; i < part->nevents; i++)
-            if (is_maker(&part->events[i]))
-                *out++ = (maker){part->events[i].sequence,
-                                 part->events[i].nodes, p, i};
+            if (records_nodes(&part->events[i]))
+                *out++ = (recorder){part->events[i].sequence,
+                                    part->events[i].nodes, p, i};
     }
 }
 
-/* A node is called "mul.Tensor backward", unless a program has named it. */
+/* A node is named "mul.Tensor backward" unless a program named it. */
 static bool is_named_for(const char *node, const char *operator)
 {
     size_t size = strlen(operator);
@@ -96,12 +97,14 @@ static bool is_named_for(const char *node, const char *operator)
            strcmp(node + size, " backward") == 0;
 }
 
-/* What is found in one thread. */
-static const maker *maker_in(const core_profiler *profiler, const maker *makers,
-                             size_t count, uint32_t part,
-                             const core__profile_event *node, bool *out_named)
+/* The operator in one thread that recorded the node. */
+static const recorder *recorder_in(const core_profiler *profiler,
+                                   const recorder *recorders, size_t count,
+                                   uint32_t part,
+                                   const core__profile_event *node,
+                                   bool *out_named)
 {
-    const maker *found = find(makers, count, part, node->sequence);
+    const recorder *found = find(recorders, count, part, node->sequence);
     const core__profile_event *event;
 
     *out_named = false;
@@ -109,23 +112,27 @@ static const maker *maker_in(const core_profiler *profiler, const maker *makers,
         return NULL;
     event = &profiler->parts[part].events[found->event];
     *out_named = is_named_for(node->name, event->name);
-    /* A number of a thread that is not the forward's could come later. */
+    /* The number may belong to a later operator if the thread is not the one of
+     * the forward. */
     return event->end <= node->begin ? found : NULL;
 }
 
-/* Threads count for themselves, so that several may have made a node of this
- * number: that whose operator the node is named for, or else that which ran the
- * backward.  Of others that are alike there is no telling. */
-static const maker *maker_of(const core_profiler *profiler, const maker *makers,
-                             size_t count, uint32_t part,
-                             const core__profile_event *node)
+/* Sequence numbers are per thread, so operators of several threads may match:
+ * prefers the operator that the node is named for, then the thread that ran the
+ * backward.  If it is still ambiguous, returns NULL. */
+static const recorder *recorder_of(const core_profiler *profiler,
+                                   const recorder *recorders, size_t count,
+                                   uint32_t part,
+                                   const core__profile_event *node)
 {
-    const maker *found[2] = {NULL, NULL}; /* by whether it is named for it */
+    const recorder *found[2] = {NULL, NULL}; /* indexed by whether the node is
+                                           * named for it */
     uint32_t number[2] = {0, 0};
     bool named;
 
     for (uint32_t p = 0; p < profiler->nparts; p++) {
-        const maker *one = maker_in(profiler, makers, count, p, node, &named);
+        const recorder *one =
+            recorder_in(profiler, recorders, count, p, node, &named);
 
         if (one && p == part && named)
             return one;
@@ -146,34 +153,34 @@ core_status core__profile_links(const core_profiler *profiler,
                                 size_t *out_count)
 {
     core__profile_link *links;
-    size_t nmakers = count_events(profiler, is_maker);
+    size_t nrecorders = count_events(profiler, records_nodes);
     size_t nnodes = count_events(profiler, is_node), count = 0;
-    maker *makers = core__alloc((nmakers + 1) * sizeof *makers);
+    recorder *recorders = core__alloc((nrecorders + 1) * sizeof *recorders);
 
     *out_links = NULL;
     *out_count = 0;
     links = core__alloc((nnodes + 1) * sizeof *links);
-    if (!makers || !links) {
-        core__free(makers);
+    if (!recorders || !links) {
+        core__free(recorders);
         core__free(links);
-        return core__error_memory((nnodes + nmakers) * sizeof *links);
+        return core__error_memory((nnodes + nrecorders) * sizeof *links);
     }
-    take_makers(profiler, makers);
-    if (nmakers)
-        qsort(makers, nmakers, sizeof *makers, by_first);
+    list_recorders(profiler, recorders);
+    if (nrecorders)
+        qsort(recorders, nrecorders, sizeof *recorders, by_first);
     for (uint32_t p = 0; p < profiler->nparts; p++)
         for (uint32_t i = 0; i < profiler->parts[p].nevents; i++) {
             const core__profile_event *node = &profiler->parts[p].events[i];
-            const maker *from;
+            const recorder *from;
 
             if (node->kind != CORE_PROFILE_BACKWARD)
                 continue;
-            from = maker_of(profiler, makers, nmakers, p, node);
+            from = recorder_of(profiler, recorders, nrecorders, p, node);
             if (from)
                 links[count++] =
                     (core__profile_link){from->part, from->event, p, i};
         }
-    core__free(makers);
+    core__free(recorders);
     *out_links = links;
     *out_count = count;
     return CORE_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The page of a report.  It asks for nothing from elsewhere. */
+/* The HTML, styles and script around the data of html.c.  The page loads
+ * nothing from elsewhere. */
 
 #include "profiler/page.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* page.h: the page around the data of html.c. */
+/* page.h: the HTML page around the data of html.c. */
 
 #ifndef CORE_PROFILER_PAGE_H
 #define CORE_PROFILER_PAGE_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profile.h: what a session has recorded.
+/* profile.h: what a profiler session records.
  *
- * Each thread writes to a log of its own, under a lock that only the session
- * takes besides it, when it ends a round and takes what is there.  At least an
- * operator costs two clock readings, two such locks and one record; the goal is
- * 150 ns together. */
+ * Each thread writes to its own log, under a lock that otherwise only the
+ * session takes, when it ends a round and collects the logs.  An operator costs
+ * at least two clock readings, two lock acquisitions and one record; the goal
+ * is 150 ns for all of them. */
 
 #ifndef CORE_PROFILER_PROFILE_H
 #define CORE_PROFILER_PROFILE_H
@@ -22,51 +22,55 @@
 #include <stdbool.h>
 
 enum { CORE__PROFILE_NONE = UINT32_MAX, CORE__PROFILE_DEVICES = 32 };
-#define CORE__PROFILE_LANE (UINT64_C(1) << 40) /* from here on: the plugin's */
+#define CORE__PROFILE_LANE \
+    (UINT64_C(1) << 40) /* lanes from here on are the
+                                                * plugin's */
 
 typedef struct core__profile_event {
     uint64_t begin; /* nanoseconds of the monotonic clock */
     uint64_t end;   /* 0: it has not ended */
     const char *name;
-    uint64_t sequence; /* BACKWARD: the node's; OPERATOR: of the first node that
-                          it made */
+    uint64_t sequence; /* BACKWARD: the node's; OPERATOR: that of the first node
+                        * it recorded */
     uint64_t bytes;
     uint64_t flop;
-    int64_t memory; /* by itself */
+    int64_t memory; /* without children */
     uint64_t device_self;
     uint64_t device_total;
     uint32_t parent; /* in the same log, or CORE__PROFILE_NONE */
-    uint32_t nodes;  /* OPERATOR: that it and those inside made */
-    uint32_t shapes; /* where in `numbers`; 0: none */
+    uint32_t nodes;  /* OPERATOR: nodes that it and its children recorded */
+    uint32_t shapes; /* index in `numbers`; 0: none */
     uint32_t kernels;
     uint32_t fallbacks;
     uint8_t kind;    /* core_profile_kind */
     uint8_t device;  /* 1 + index in `devices`; 0: none */
-    bool inner_flop; /* an operator inside was counted */
+    bool inner_flop; /* the operations of a child were counted */
 } core__profile_event;
 
-/* Something that was given to a device with streams. */
+/* Work launched on a device with streams. */
 typedef struct core__profile_work {
-    core_event *first; /* around it; owned.  NULL: the plugin records it */
+    core_event *first; /* timing events around it; owned.  NULL: the plugin
+                        * records it */
     core_event *last;
     const char *name;
     uint64_t id;     /* grows within a part */
-    uint64_t outer;  /* of what it was given inside of; 0: of nothing */
+    uint64_t outer;  /* the id of the enclosing work; 0: none */
     uint64_t stream; /* core_stream_id */
     uint32_t parent; /* or CORE__PROFILE_NONE */
     uint8_t device;
 } core__profile_work;
 
-/* What a device did: one or several for each work, or for nobody's. */
+/* An interval of device activity: one or several per work, or of no known
+ * work. */
 typedef struct core__profile_slice {
-    uint64_t begin; /* of the host's clock */
+    uint64_t begin; /* in host time */
     uint64_t end;
-    uint64_t lane; /* core_stream_id, or CORE__PROFILE_LANE and a number */
+    uint64_t lane; /* core_stream_id, or CORE__PROFILE_LANE plus a number */
     uint64_t bytes;
     const char *name;
-    core_device *device; /* a clock's */
+    core_device *device; /* that of a clock */
     uint32_t kind;       /* CORE_ACTIVITY_… */
-    uint32_t part, work; /* CORE__PROFILE_NONE: nobody's */
+    uint32_t part, work; /* CORE__PROFILE_NONE: unknown */
 } core__profile_slice;
 
 typedef struct core__profile_change {
@@ -78,19 +82,21 @@ typedef struct core__profile_change {
 typedef struct core__profile_name {
     char *text;
     uint32_t hash;
-    uint32_t next; /* 1 + index of the next of its bucket; 0: none */
+    uint32_t next; /* 1 + index of the next name in its bucket; 0: none */
 } core__profile_name;
 
 /* What one thread recorded in one round. */
 typedef struct core__profile_part {
-    uint32_t thread; /* numbered from 1, in the order of their first events */
+    uint32_t thread; /* from 1, in the order of their first events */
     core__profile_event *events;
     core__profile_work *works;
     core__profile_change *changes;
-    /* Of shapes: how many tensors, then dtype, dimensions and sizes of each. */
+    /* Shapes: the number of tensors, then dtype, dimensions and sizes of
+     * each. */
     int64_t *numbers;
-    core__profile_name *names; /* copies of those that may go */
-    uint32_t *buckets;         /* 1 + index of each one's first; 0: none */
+    core__profile_name *names; /* copies of names that may be freed */
+    uint32_t *buckets;         /* 1 + index of the first name in each bucket; 0:
+                                * none */
     uint32_t nbuckets;         /* a power of two, or 0 */
     uint32_t nevents, events_room;
     uint32_t nworks, works_room;
@@ -99,66 +105,67 @@ typedef struct core__profile_part {
     uint32_t nnames, names_room;
     uint32_t ndevices;
     core_device *devices[CORE__PROFILE_DEVICES]; /* referenced */
-    uint64_t lost; /* beyond the limit, or for want of memory */
+    uint64_t lost; /* items beyond the limit or dropped for lack of memory */
 } core__profile_part;
 
-/* What is shared by the threads of a round. */
+/* Settings that the threads of a round share. */
 typedef struct core__profile_rule {
     uint32_t flags; /* CORE_PROFILE_… */
     uint64_t limit;
 } core__profile_rule;
 
-/* ------------------------------------------------------------ log.c: threads */
+/* ------------------------------------------------ log.c: per-thread logs -- */
 
-/* Threads write from now on to a new round, of this number; 0: no more. */
+/* Starts a new round with this number, to which threads write from now on; 0:
+ * stops recording. */
 void core__profile_open(uint32_t round, const core__profile_rule *rule);
 /* Takes what all threads recorded in the round; owned by the caller.  On
- * failure it is lost, and the error tells so. */
+ * failure the data is lost, and an error is returned. */
 core_status core__profile_take(uint32_t round, uint64_t now,
                                core__profile_part **out_parts,
                                size_t *out_count);
 void core__profile_drop(core__profile_part *parts, size_t count);
 uint64_t core__profile_now(void);
 
-/* Tokens: a thread's stamp in a round, and event; another thread's are nobody's
- * here.  0 where nothing was recorded. */
+/* Tokens consist of a thread's stamp in a round and an event; in other threads
+ * they have no effect.  0: nothing was recorded. */
 uint64_t core__profile_begin(core_profile_kind kind, const char *name,
                              bool lasting);
-/* The event while it may be changed: NULL, or with the log locked until
- * core__profile_let_go. */
+/* Returns the event with the log locked until core__profile_let_go, or NULL. */
 core__profile_event *core__profile_hold(uint64_t token,
                                         core__profile_part **out_part);
-/* The innermost that is open in this thread, likewise. */
+/* The same for the innermost open event of this thread. */
 core__profile_event *core__profile_hold_open(core__profile_part **out_part);
-/* The log itself, with nothing open; *out_part NULL: no round is open. */
+/* The same without an event: locks the log; *out_part NULL: no round is
+ * open. */
 void core__profile_hold_log(core__profile_part **out_part);
 void core__profile_let_go(void);
 void core__profile_end(uint64_t token);
-/* With the log held.  False: no room. */
+/* With the log locked.  Returns false if memory is short. */
 bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
                           const core_value *args, uint32_t nargs);
 uint8_t core__profile_device(core__profile_part *part, core_device *device);
 bool core__profile_changed(core__profile_part *part, core_device *device,
                            int64_t bytes);
 core__profile_work *core__profile_work_new(core__profile_part *part);
-/* A copy that lasts as long as the part. */
+/* A copy of the name that lives as long as the part. */
 const char *core__profile_keep_name(core__profile_part *part, const char *name);
-/* Of the round that is open; 0: none is. */
+/* Flags of the open round; 0: none is open. */
 uint32_t core__profile_flags(void);
 uint64_t core__profile_limit(void);
 
-/* ------------------------------------------------- ranges.c: tools of vendors */
+/* ------------------------------------------------ ranges.c: vendor tools -- */
 
-/* Plugins that listen from now on. */
+/* Adds the plugins that implement core.ranges. */
 void core__profile_ranges_find(void);
-/* This thread comes into what has a token, and leaves it, and what it is in
- * besides that lies inside and was not left. */
+/* Enter and leave a range in this thread, identified by a token.  Leaving also
+ * leaves the ranges inside it that are still open. */
 void core__profile_ranges_begin(uint64_t token, const char *name);
 void core__profile_ranges_end(uint64_t token);
 
-/* ----------------------------------------------------- profiler_hooks.c: what is seen */
+/* ------------------------- profiler_hooks.c: dispatch layer and observer -- */
 
-/* Puts the layer and the observer in their places, or takes them away. */
+/* Installs or removes the dispatch layer and the observer. */
 void core__profile_watch(bool on);
 
 /* -------------------------------------------------------------- flop.c */
@@ -170,46 +177,47 @@ uint64_t core__profile_flop(const core_operator *op, const core_value *args,
 
 /* ---------------------------------------------------- clock.c: device times */
 
-/* How the times of a device are had: from its plugin's records, or else by
- * events; and what its clock showed at what times of the host. */
+/* The clock of a device: whether its times come from its plugin's records or
+ * from events, and the times of its clock at known host times. */
 typedef struct core__profile_clock {
     core_device *device; /* referenced */
-    uint32_t generation; /* of it */
-    bool records;        /* core.profiler runs, or ran */
-    core_event *base;    /* NULL: without records it has no clock */
+    uint32_t generation; /* the device's */
+    bool records;        /* core.profiler is or was recording */
+    core_event *base;    /* NULL: without records there is no clock */
     uint64_t host;
-    int64_t there; /* records: at that time */
+    int64_t there; /* records: device time at `host` */
     uint64_t host_end;
     int64_t there_end;
     uint64_t count; /* records taken */
     uint64_t dropped;
-    char why[160]; /* there are no records; or nothing at all */
+    char why[160]; /* why there are no records, or no times at all */
 } core__profile_clock;
 
 enum { CORE__PROFILE_CLOCKS = 32 };
 
-/* Of the session, by the first launch on each device. */
+/* Starts a session without clocks; the first launch on each device creates
+ * one. */
 void core__profile_clocks_begin(void);
 void *core__profile_work_begin(core_stream *stream, const char *name,
                                uint64_t id, core__work_kind kind);
 void core__profile_work_end(void *work, core_stream *stream);
-/* This thread makes events for the profiler. */
+/* Whether this thread is creating events for the profiler. */
 bool core__profile_aside(void);
-/* The profiler's own failures are nobody's error. */
+/* Failures of the profiler itself are hidden from the caller. */
 typedef struct core__profile_apart {
     bool had;
     core__error_record record;
 } core__profile_apart;
 void core__profile_apart_begin(core__profile_apart *apart);
 void core__profile_apart_end(const core__profile_apart *apart);
-/* Owned by the caller from now on. */
+/* The caller owns the clocks from now on. */
 size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 
-/* --------------------------------------------- device_records.c: a plugin's records */
+/* -------------------------------------- device_records.c: plugin records -- */
 
-/* False: the clock's `why` says why. */
+/* Returns false and sets the clock's `why` on failure. */
 bool core__profile_records_start(core__profile_clock *clock);
-/* Waits for the device: then there are no more. */
+/* Waits for the device, after which there are no more records. */
 void core__profile_records_stop(core__profile_clock *clock);
 
 /* -------------------------------------------------------------- session.c */
@@ -217,27 +225,27 @@ void core__profile_records_stop(core__profile_clock *clock);
 struct core_profiler {
     core_profiler_options options;
     core__thread *owner;
-    uint64_t began; /* the session, and the round that is recorded */
+    uint64_t began; /* of the session */
     uint64_t round_began;
     uint64_t round_ended;
     uint64_t step; /* of the schedule */
     uint64_t steps;
-    uint32_t number; /* of the round; 0: nothing is recorded */
-    bool recorded;   /* for a report, not to be thrown away */
+    uint32_t number; /* of the round; 0: nothing is being recorded */
+    bool recorded;   /* for a report, not discarded */
     bool running;
-    bool stopping; /* the last round is over, and `ready` is told */
+    bool stopping; /* the last round has ended and `ready` is being called */
     core_range step_range;
-    core__profile_part *parts; /* of the round that is over */
+    core__profile_part *parts; /* of the round that ended */
     size_t nparts;
     core__profile_clock clocks[CORE__PROFILE_CLOCKS];
     size_t nclocks;
-    core__profile_slice *slices; /* of the devices */
+    core__profile_slice *slices; /* activity of the devices */
     size_t nslices, slices_room;
-    core__profile_part *names;       /* of slices; NULL: none */
-    struct core__profile_rows *rows; /* NULL until asked for */
+    core__profile_part *names;       /* names of slices; NULL: none */
+    struct core__profile_rows *rows; /* NULL until needed */
 };
 
-/* Of the round, in microseconds. */
+/* Microseconds since the round began. */
 static inline double core__profile_microseconds(const core_profiler *profiler,
                                                 uint64_t time)
 {
@@ -251,13 +259,13 @@ static inline uint64_t core__profile_length(const core__profile_event *event)
 
 /* --------------------------------------------------------- device_activity.c */
 
-/* Waits for the devices, ends their records, and makes slices of all that was
- * recorded; device times of events are filled. */
+/* Waits for the devices, stops their records, converts everything recorded to
+ * slices, and fills in the device times of events. */
 void core__profile_resolve(core_profiler *profiler);
-/* Of a round that is thrown away. */
+/* For a round that is discarded. */
 void core__profile_clocks_end(core__profile_clock *clocks, size_t count);
 void core__profile_slices_drop(core_profiler *profiler);
-/* What the slice is part of; NULL: it is nobody's. */
+/* The work that the slice belongs to; NULL: none is known. */
 const core__profile_work *core__profile_slice_work(
     const core_profiler *profiler, const core__profile_slice *slice);
 static inline bool core__profile_same_lane(const core__profile_slice *a,
@@ -265,8 +273,8 @@ static inline bool core__profile_same_lane(const core__profile_slice *a,
 {
     return a->lane == b->lane && a->device == b->device;
 }
-/* A name as text for people: at most `room` bytes of whole characters, then a
- * 0; returns how many.  What would break a line, or is no UTF-8, becomes '?'. */
+/* A name as readable text: at most `room` bytes of whole characters and a NUL;
+ * returns the length.  Line breaks and bytes that are not UTF-8 become '?'. */
 size_t core__profile_plain(char *out, size_t room, const char *name);
 /* "stream 3" */
 void core__profile_lane_name(const core__profile_slice *slice, char *text,
@@ -277,26 +285,26 @@ void core__profile_lane_name(const core__profile_slice *slice, char *text,
 typedef struct core__profile_rows {
     size_t count;
     core_profile_row *rows;
-    core_profile_order order; /* they are sorted so */
+    core_profile_order order; /* the current order */
 } core__profile_rows;
 
 void core__profile_rows_drop(core_profiler *profiler);
-/* Made if need be, and sorted; BUSY while events are recorded. */
+/* Creates the rows if needed and sorts them; BUSY while events are recorded. */
 core_status core__profile_rows_sorted(core_profiler *profiler,
                                       core_profile_order order);
 
 /* -------------------------------------------------------------- table.c */
 
-/* What is below the table: fallbacks, waits, where device times are from, what
- * is missing.  The rows are made already; freed with core__free. */
+/* The remarks below the table: fallbacks, waits, the source of device times,
+ * lost data.  The rows must exist; the text is freed with core__free. */
 core_status core__profile_remarks(const core_profiler *profiler,
                                   char **out_text);
 
-/* -------------------------------------------------- memory_timeline.c: memory by time */
+/* ----------------------------------------------------- memory_timeline.c -- */
 
 typedef struct core__profile_point {
     uint64_t time;
-    int64_t bytes; /* since the round began */
+    int64_t bytes; /* relative to the beginning of the round */
     core_device *device;
 } core__profile_point;
 
@@ -308,7 +316,7 @@ typedef struct core__profile_curve {
 core_status core__profile_curve_make(const core_profiler *profiler,
                                      core__profile_curve *curve);
 
-/* ---------------------------------------------- node_correlation.c: backward to forward */
+/* ---------------------------------------------------- node_correlation.c -- */
 
 typedef struct core__profile_link {
     uint32_t from_part, from; /* an operator */

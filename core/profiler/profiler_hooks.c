@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a session sees: operators, through their layer; and what observe.h
- * tells. */
+/* The sources of a session's events: operators through the profiler's dispatch
+ * layer, everything else through the observer (observe.h). */
 
 #include "profiler/profiler_hooks.h"
 
@@ -92,22 +92,23 @@ static void end(uint64_t token)
     core__profile_ranges_end(token);
 }
 
-static core_status go_on(core_call *call, const core_value *args,
-                         uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status redispatch(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
 {
     return core__redispatch(
         call->op, core__keys_below(call->keys, CORE__FUNCTIONALITY_PROFILER),
         args, nargs, results, nresults);
 }
 
-static core_status go_on_checked(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults)
+static core_status redispatch_checked(core_call *call, const core_value *args,
+                                      uint32_t nargs, core_value *results,
+                                      uint32_t nresults)
 {
     bool spoilt;
 
     CORE_TRY(core__nan_before(call->op, args, nargs, &spoilt));
-    CORE_TRY(go_on(call, args, nargs, results, nresults));
+    CORE_TRY(redispatch(call, args, nargs, results, nresults));
     return spoilt ? CORE_OK
                   : core__nan_after(call->op, args, nargs, results, nresults);
 }
@@ -129,8 +130,8 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
         note_arguments(token, args, nargs);
     }
     status = core__nan_checked()
-                 ? go_on_checked(call, args, nargs, results, nresults)
-                 : go_on(call, args, nargs, results, nresults);
+                 ? redispatch_checked(call, args, nargs, results, nresults)
+                 : redispatch(call, args, nargs, results, nresults);
     if (token) {
         if (status == CORE_OK)
             note_results(token, op, args, nargs, results, nresults, sequence,
@@ -140,7 +141,7 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------------- what is no operator */
+/* ---------------------------------------------------------- other events -- */
 
 static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
                       core_device *device)
@@ -176,7 +177,7 @@ static void changed(core_device *device, int64_t bytes)
     if (!(core__profile_flags() & CORE_PROFILE_MEMORY))
         return;
     event = core__profile_hold_open(&part);
-    if (!event) /* outside of everything: a release, say */
+    if (!event) /* outside of all events, for example a release */
         core__profile_hold_log(&part);
     if (!part)
         return;

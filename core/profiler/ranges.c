@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core.ranges: what a session sees is told to plugins whose vendor has a tool
- * that shows it.  One device of each backend is told, since threads and not
- * devices have ranges; it is kept for good, as some thread may be inside of
- * what it was told of. */
+/* core.ranges: passes the session's events on as ranges to plugins whose vendor
+ * has a tool that shows them.  Ranges belong to threads, not devices, so one
+ * device per backend is used; it is retained forever, since some thread may
+ * still be inside a range. */
 
 #include "device/device.h"
 #include "base/keys.h"
@@ -12,27 +12,28 @@
 
 #include <string.h>
 
-/* Deeper stretches are not told. */
+/* Deeper ranges are not passed on. */
 enum { DEPTH = 64 };
 
-static core_device *_Atomic told[CORE__SLOTS];
-static _Atomic uint32_t listeners; /* bits of `told` */
+static core_device *_Atomic range_devices[CORE__SLOTS];
+static _Atomic uint32_t listeners; /* bits: slots of `range_devices` */
 
-/* What this thread is in and backends were told of, each by its token: what
- * began before a plugin listened does not end for it. */
+/* The open ranges of this thread with their tokens, and the backends each was
+ * passed to: a range that began before a plugin listened is not ended for
+ * it. */
 static _Thread_local struct {
     uint32_t depth;
-    uint32_t backends[DEPTH]; /* bits of `told` */
+    uint32_t backends[DEPTH]; /* bits: slots of `range_devices` */
     uint64_t tokens[DEPTH];
 } stack;
 
-static void listen(uint32_t slot, core_device *device)
+static void add_listener(uint32_t slot, core_device *device)
 {
-    atomic_store(&told[slot], core_device_retain(device));
+    atomic_store(&range_devices[slot], core_device_retain(device));
     atomic_fetch_or(&listeners, 1u << slot);
 }
 
-/* A device that is opened later is found by the next round. */
+/* A device opened later is found when the next round starts. */
 void core__profile_ranges_find(void)
 {
     core__device_lock();
@@ -45,8 +46,8 @@ void core__profile_ranges_find(void)
                                  : NULL;
 
         if (first && !first->forked && first->interfaces.ranges.begin &&
-            first->interfaces.ranges.end && !atomic_load(&told[slot]))
-            listen(slot, first);
+            first->interfaces.ranges.end && !atomic_load(&range_devices[slot]))
+            add_listener(slot, first);
     }
     core__device_unlock();
 }
@@ -61,7 +62,7 @@ void core__profile_ranges_begin(uint64_t token, const char *name)
     stack.backends[stack.depth] = bits;
     stack.tokens[stack.depth++] = token;
     for (; bits; bits &= bits - 1) {
-        core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
+        core_device *device = atomic_load(&range_devices[__builtin_ctz(bits)]);
 
         if (!device->forked)
             device->interfaces.ranges.begin(device->impl, text);
@@ -72,7 +73,7 @@ static void leave_innermost(void)
 {
     for (uint32_t bits = stack.backends[--stack.depth]; bits;
          bits &= bits - 1) {
-        core_device *device = atomic_load(&told[__builtin_ctz(bits)]);
+        core_device *device = atomic_load(&range_devices[__builtin_ctz(bits)]);
 
         if (!device->forked)
             device->interfaces.ranges.end(device->impl);
@@ -86,7 +87,7 @@ void core__profile_ranges_end(uint64_t token)
     while (level > 0 && stack.tokens[level - 1] != token)
         level--;
     if (level == 0)
-        return; /* nobody was told, or another thread began it */
+        return; /* not passed on, or begun by another thread */
     while (stack.depth >= level)
         leave_innermost();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A session: its schedule, and the rounds that it records. */
+/* A profiler session: its schedule and the rounds it records. */
 
 #include "base/error.h"
 #include "base/fork.h"
@@ -14,7 +14,7 @@
 
 enum { LIMIT = 4000000 };
 
-/* Of the process: who runs, and the number of the newest round. */
+/* Process-wide: the running session and the number of the newest round. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_profiler *running;
 static uint32_t rounds;
@@ -23,7 +23,7 @@ void core__profile_session_fork(core__fork at)
 {
     core__fork_mutex(at, &lock);
     if (at == CORE__FORK_CHILD)
-        running = NULL; /* its thread may not be there */
+        running = NULL; /* its thread does not exist in the child process */
 }
 
 static core_status check_options(const core_profiler_options *options)
@@ -33,18 +33,18 @@ static core_status check_options(const core_profiler_options *options)
 
     if (options->struct_size < sizeof *options)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_profiler_start: struct_size is %u; it is "
+                           "core_profiler_start: struct_size is %u; it must be "
                            "sizeof(core_profiler_options), %zu",
                            options->struct_size, sizeof *options);
     if (options->flags & ~flags)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "core_profiler_start: there are no flags 0x%x",
+                           "core_profiler_start: unknown flags 0x%x",
                            options->flags & ~flags);
     if (options->active == 0 &&
         (options->wait || options->warmup || options->repeat))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_profiler_start: a schedule records at least "
-                           "one step, and active is 0");
+                           "core_profiler_start: active is 0; a schedule must "
+                           "record at least one step");
     return CORE_OK;
 }
 
@@ -70,7 +70,7 @@ static void round_begin(core_profiler *profiler, bool recorded)
                                profiler->options.limit};
 
     pthread_mutex_lock(&lock);
-    /* Never 0, and never soon again: logs are told by it. */
+    /* Never 0, and not reused soon: logs identify rounds by it. */
     rounds = rounds == UINT32_MAX ? 1 : rounds + 1;
     profiler->number = rounds;
     pthread_mutex_unlock(&lock);
@@ -84,8 +84,7 @@ static void round_begin(core_profiler *profiler, bool recorded)
     core__profile_watch(true);
 }
 
-/* Nothing is recorded after it; what was is there for reports, or thrown
- * away. */
+/* Ends recording; what was recorded is kept for reports, or discarded. */
 static core_status round_end(core_profiler *profiler)
 {
     core__profile_clock clocks[CORE__PROFILE_CLOCKS];
@@ -115,7 +114,7 @@ static core_status round_end(core_profiler *profiler)
     return status;
 }
 
-/* What the schedule says of a step. */
+/* The phase of a step in the schedule. */
 typedef enum phase { WAIT, WARMUP, ACTIVE, OVER } phase;
 
 static phase phase_of(const core_profiler_options *options, uint64_t step)
@@ -142,7 +141,7 @@ static bool round_is_over(const core_profiler_options *options, uint64_t step)
            phase_of(options, step) == ACTIVE;
 }
 
-static core_status tell_ready(core_profiler *profiler)
+static core_status call_ready(core_profiler *profiler)
 {
     return profiler->options.ready
                ? profiler->options.ready(profiler, profiler->options.user)
@@ -181,7 +180,8 @@ core_status core_profiler_start(const core_profiler_options *options,
     if (!profiler->options.limit)
         profiler->options.limit = LIMIT;
     if (profiler->options.limit > UINT32_MAX / 2)
-        profiler->options.limit = UINT32_MAX / 2; /* what numbers can tell */
+        profiler->options.limit = UINT32_MAX / 2; /* what the index types can
+                                                   * address */
     profiler->owner = core__thread_self();
     profiler->running = true;
     pthread_mutex_lock(&lock);
@@ -192,8 +192,8 @@ core_status core_profiler_start(const core_profiler_options *options,
     if (busy) {
         core__free(profiler);
         return core__error(CORE_ERROR_BUSY,
-                           "core_profiler_start: another session runs; there "
-                           "is one at a time");
+                           "core_profiler_start: another session is running; "
+                           "only one can run at a time");
     }
     profiler->began = core__profile_now();
     first = phase_of(options, 0);
@@ -236,7 +236,7 @@ core_status core_profiler_step(core_profiler *profiler)
                                       profiler->recorded != (next == ACTIVE))))
         status = round_end(profiler);
     if (over && status == CORE_OK)
-        status = tell_ready(profiler);
+        status = call_ready(profiler);
     if (!profiler->running)
         return status; /* it was stopped there */
     if (!profiler->number && (next == WARMUP || next == ACTIVE))
@@ -259,7 +259,7 @@ static core_status stop(core_profiler *profiler)
     pthread_mutex_unlock(&lock);
     if (status == CORE_OK && recorded) {
         profiler->stopping = true;
-        status = tell_ready(profiler);
+        status = call_ready(profiler);
         profiler->stopping = false;
     }
     return status;
@@ -268,7 +268,7 @@ static core_status stop(core_profiler *profiler)
 core_status core_profiler_stop(core_profiler *profiler)
 {
     CORE__NOT_NULL(profiler);
-    /* `ready` stops it too: it is what the outer call does. */
+    /* If `ready` calls it: the outer call stops the session. */
     if (profiler->stopping && profiler->owner == core__thread_self())
         return CORE_OK;
     CORE_TRY(check_owner(profiler, "core_profiler_stop"));
@@ -282,7 +282,7 @@ void core_profiler_release(core_profiler *profiler)
     if (profiler->running) {
         core__error_record earlier;
 
-        profiler->options.ready = NULL; /* nobody is there for its error */
+        profiler->options.ready = NULL; /* no caller would receive its error */
         core__error_keep(&earlier);
         (void)stop(profiler);
         core__error_restore(&earlier);

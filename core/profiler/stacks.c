@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Folded stacks, as flame graph programs read them: "outer;inner 1234". */
+/* Folded stacks, the input of flame graph programs: "outer;inner 1234". */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -24,7 +24,7 @@ typedef struct stacks {
     size_t count, room;
 } stacks;
 
-/* Semicolons and line ends would be read as something else. */
+/* Semicolons and line breaks have a meaning in the format. */
 static size_t put_name(char *line, size_t room, const char *name)
 {
     size_t size = core__profile_plain(line, room, name);
@@ -63,7 +63,7 @@ static core_status collect(stacks *stacks, const core__profile_part *part,
         const core__profile_event *event = &part->events[i];
         uint64_t length = core__profile_length(event);
 
-        self[i] += length; /* children come later, and take theirs off */
+        self[i] += length; /* children come later and subtract their own */
         if (event->parent != CORE__PROFILE_NONE)
             self[event->parent] -=
                 self[event->parent] > length ? length : self[event->parent];

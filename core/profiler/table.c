@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The table for people, and what is worth knowing beside it. */
+/* The table report with remarks below it. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -134,7 +134,7 @@ static void add_row(text *text, const core_profile_row *row, uint64_t all)
         amount_text(memory, (double)row->memory, "B"));
 }
 
-/* Where the times of a device are from. */
+/* Where a device's times come from. */
 static void add_clock(text *text, const core__profile_clock *clock)
 {
     const char *colon = *clock->why ? ": " : "";
@@ -167,7 +167,7 @@ static void add_count(text *text, const char *name, uint64_t count)
     add(text, " %s (%llu)", plain, (unsigned long long)count);
 }
 
-/* What ran on the CPU in place of a device, and what the host waited for. */
+/* Fallbacks to the CPU and waits of the host. */
 static void add_remarks(text *text, const core_profiler *profiler)
 {
     const core__profile_rows *rows = profiler->rows;

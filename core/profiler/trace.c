@@ -1,55 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The Trace Event format (Chromium's "Trace Event Format" document): complete
- * events "X", arrows "s" and "f", counters "C", names "M"; times in
- * microseconds from the round's beginning. */
+/* The trace in Trace Event format (Chromium's "Trace Event Format" document):
+ * complete events "X", flow events "s" and "f", counters "C", metadata "M";
+ * times in microseconds since the round began. */
 
 #include "profiler/profile.h"
+#include "profiler/report_file.h"
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "io/file.h"
 #include "tensor/dtype.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Process numbers of the trace: the program's threads, then devices. */
+/* Process ids in the trace: the program, then one per device. */
 enum { HOST = 1, DEVICE = 100 };
 
 typedef struct writer {
     core__json json;
-    core__file file;
+    core__report_file report;
     const core_profiler *profiler;
-    char buffer[1 << 16];
-    size_t used;
-    core_status status;
 } writer;
-
-static void flush(writer *writer)
-{
-    if (writer->used && writer->status == CORE_OK)
-        writer->status =
-            core__file_write(&writer->file, writer->buffer, writer->used);
-    writer->used = 0;
-}
 
 static bool put(void *context, const char *text, size_t size)
 {
     writer *writer = context;
 
-    if (size > sizeof writer->buffer - writer->used)
-        flush(writer);
-    if (size > sizeof writer->buffer) {
-        if (writer->status == CORE_OK)
-            writer->status = core__file_write(&writer->file, text, size);
-    } else {
-        memcpy(writer->buffer + writer->used, text, size);
-        writer->used += size;
-    }
-    return writer->status == CORE_OK;
+    core__report_file_write(&writer->report, text, size);
+    return writer->report.status == CORE_OK;
 }
 
 static void begin(writer *writer, const char *phase, const char *name,
@@ -160,7 +141,7 @@ static void write_arrow(writer *writer, uint64_t number, const char *name,
     core__json_end(json);
 }
 
-/* One number per device of all parts: where it is named first. */
+/* The index of a device across all parts: its first position. */
 static int64_t device_number(const writer *writer, const core_device *device)
 {
     int64_t number = DEVICE;
@@ -234,7 +215,7 @@ static void write_slices(writer *writer, uint64_t *arrows)
     }
 }
 
-/* Where the times of each device are from. */
+/* Labels each device with the source of its times. */
 static void write_labels(writer *writer)
 {
     for (size_t i = 0; i < writer->profiler->nclocks; i++) {
@@ -288,8 +269,9 @@ static core_status write_links(writer *writer, uint64_t *arrows)
     return CORE_OK;
 }
 
-static core_status write_all(writer *writer)
+static core_status write_all(void *context)
 {
+    writer *writer = context;
     const core_profiler *profiler = writer->profiler;
     core__json *json = &writer->json;
     uint64_t arrows = 0;
@@ -320,10 +302,10 @@ static core_status write_all(writer *writer)
     CORE_TRY(write_memory(writer));
     core__json_end(json);
     core__json_end(json);
-    if (!core__json_finish(json) && writer->status == CORE_OK)
-        return core__error(CORE_ERROR_INTERNAL, "the trace is no whole JSON");
-    flush(writer);
-    return writer->status;
+    if (!core__json_finish(json) && writer->report.status == CORE_OK)
+        return core__error(CORE_ERROR_INTERNAL,
+                           "the JSON of the trace is incomplete");
+    return writer->report.status;
 }
 
 core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
@@ -338,13 +320,7 @@ core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
     if (!writer)
         return core__error_memory(sizeof *writer);
     writer->profiler = profiler;
-    status = core__file_begin(&writer->file, path);
-    if (status == CORE_OK) {
-        status = write_all(writer);
-        if (status == CORE_OK)
-            status = core__file_commit(&writer->file);
-        core__file_end(&writer->file);
-    }
+    status = core__report_file_save(&writer->report, path, write_all, writer);
     core__free(writer);
     return status;
 }

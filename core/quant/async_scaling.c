@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Quantizers that wait for nothing: the device finds amaxes and scales, and
- * keeps the history, until the host asks for the state. */
+/* Quantization that does not wait for the device (CORE_QUANTIZER_NO_WAIT):
+ * amax, scale and history are computed and kept on the device until the host
+ * asks for the state. */
 
 #include "base/error.h"
 #include "quant/quantizer.h"
@@ -64,7 +65,7 @@ core_status core__quantizer_here(core_quantizer *quantizer, core_device *device)
     return CORE_OK;
 }
 
-/* Rounded down: without the mantissa. */
+/* Rounds a scale down to a power of two by clearing its mantissa. */
 static core_status power_of_two(core_tensor *scale, core_tensor **out_scale)
 {
     core_tensor *bits = NULL, *exponents = NULL;
@@ -115,7 +116,7 @@ core_status core__quantizer_scale(const core_quantizer_options *options,
     return status;
 }
 
-static core_status largest_of(core_tensor *tensor, core_tensor **out_amax)
+static core_status amax_of(core_tensor *tensor, core_tensor **out_amax)
 {
     if (core_tensor_numel(tensor) == 0)
         return core_zeros(NULL, 0, CORE_F32, core_tensor_device(tensor),
@@ -124,9 +125,10 @@ static core_status largest_of(core_tensor *tensor, core_tensor **out_amax)
                                    CORE_F32, out_amax);
 }
 
-static core_status scaled(const core_quantizer *quantizer, core_tensor *tensor,
-                          core_tensor *scale, core_tensor **out_data,
-                          core_tensor **out_scales)
+static core_status scale_and_cast(const core_quantizer *quantizer,
+                                  core_tensor *tensor, core_tensor *scale,
+                                  core_tensor **out_data,
+                                  core_tensor **out_scales)
 {
     core_tensor *product = NULL;
     core_status status = core_mul(tensor, scale, &product);
@@ -139,9 +141,10 @@ static core_status scaled(const core_quantizer *quantizer, core_tensor *tensor,
     return status;
 }
 
-static core_status current(core_quantizer *quantizer, core_tensor *tensor,
-                           core_tensor *amax, core_tensor **out_data,
-                           core_tensor **out_scales)
+static core_status quantize_current(core_quantizer *quantizer,
+                                    core_tensor *tensor, core_tensor *amax,
+                                    core_tensor **out_data,
+                                    core_tensor **out_scales)
 {
     core_tensor *one = NULL, *scale = NULL;
     core_status status;
@@ -150,7 +153,7 @@ static core_status current(core_quantizer *quantizer, core_tensor *tensor,
     if (status == CORE_OK)
         status = core__quantizer_scale(&quantizer->options, amax, one, &scale);
     if (status == CORE_OK)
-        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+        status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     core_tensor_release(one);
     core_tensor_release(scale);
     return status;
@@ -158,22 +161,23 @@ static core_status current(core_quantizer *quantizer, core_tensor *tensor,
 
 /* --------------------------------------------------------------- delayed -- */
 
-/* What calls on "meta" left is of no use elsewhere. */
+/* State that calls on "meta" left cannot be used on another device. */
 static core_status check_known(const core_tensor *of, const core_device *wanted)
 {
     if (!core__tensor_is_meta(of) || core_tensor_device(of) == wanted)
         return CORE_OK;
     return core__error(
         CORE_ERROR_DATA_DEPENDENT,
-        "quantizer: its last call was on \"%s\", where there are "
-        "no numbers: its state is known again when "
-        "core_quantizer_set_state has given it one",
+        "quantizer: its last call was on \"%s\", which has no values, so its "
+        "state is unknown; set one with core_quantizer_set_state",
         core_device_name(core_tensor_device(of)));
 }
 
-/* Scale and history where the tensor is: the device's, or what the host has. */
-static core_status bring(core_quantizer *quantizer, core_device *device,
-                         core__quantizer_late *out)
+/* Copies scale and history to the tensor's device, from the device state or, if
+ * there is none, from the host's. */
+static core_status state_to_device(core_quantizer *quantizer,
+                                   core_device *device,
+                                   core__quantizer_late *out)
 {
     const int64_t length = quantizer->options.history_length;
     const core_quantizer_state *state = &quantizer->state;
@@ -196,10 +200,12 @@ static core_status bring(core_quantizer *quantizer, core_device *device,
                                  device, &out->kept);
 }
 
-/* One that is not finite is remembered as 0: it says nothing of the next. */
-static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
-                            const core__quantizer_late *was,
-                            core__quantizer_late *now)
+/* Prepends an amax to the history.  One that is not finite is stored as 0,
+ * since it says nothing about the next tensor. */
+static core_status history_push(const core_quantizer *quantizer,
+                                core_tensor *amax,
+                                const core__quantizer_late *was,
+                                core__quantizer_late *now)
 {
     const int64_t one = 1, length = quantizer->options.history_length;
     core_tensor *finite = NULL, *zero = NULL, *clean = NULL, *first = NULL;
@@ -233,23 +239,27 @@ static core_status remember(const core_quantizer *quantizer, core_tensor *amax,
     return status;
 }
 
-static core_status delayed(core_quantizer *quantizer, core_tensor *tensor,
-                           core_tensor *amax, core_tensor **out_data,
-                           core_tensor **out_scales, core__quantizer_late *now)
+static core_status quantize_delayed(core_quantizer *quantizer,
+                                    core_tensor *tensor, core_tensor *amax,
+                                    core_tensor **out_data,
+                                    core_tensor **out_scales,
+                                    core__quantizer_late *now)
 {
     core__quantizer_late was = {0};
     core_tensor *told = NULL, *scale = NULL;
-    core_status status = bring(quantizer, core_tensor_device(tensor), &was);
+    core_status status =
+        state_to_device(quantizer, core_tensor_device(tensor), &was);
 
-    /* The scale, but NaN where the amax is not finite: 0 times it is. */
+    /* 0 * amax is NaN where the amax is not finite, so the scale becomes NaN
+     * too. */
     if (status == CORE_OK)
         status = core_mul_scalar(amax, core_float(0), &told);
     if (status == CORE_OK)
         status = core_add(was.scale, told, core_int(1), &scale);
     if (status == CORE_OK)
-        status = scaled(quantizer, tensor, scale, out_data, out_scales);
+        status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     if (status == CORE_OK)
-        status = remember(quantizer, amax, &was, now);
+        status = history_push(quantizer, amax, &was, now);
     core_tensor_release(told);
     core_tensor_release(scale);
     core__quantizer_late_drop(&was);
@@ -272,12 +282,13 @@ core_status core__quantizer_without_wait(core_quantizer *quantizer,
         status = core__quantize_blocks(options, tensor, out_data, out_scales,
                                        &now.amax);
     else
-        status = largest_of(tensor, &now.amax);
+        status = amax_of(tensor, &now.amax);
     if (status == CORE_OK && options->scaling == CORE_SCALING_CURRENT)
-        status = current(quantizer, tensor, now.amax, out_data, out_scales);
-    else if (status == CORE_OK && options->scaling == CORE_SCALING_DELAYED)
         status =
-            delayed(quantizer, tensor, now.amax, out_data, out_scales, &now);
+            quantize_current(quantizer, tensor, now.amax, out_data, out_scales);
+    else if (status == CORE_OK && options->scaling == CORE_SCALING_DELAYED)
+        status = quantize_delayed(quantizer, tensor, now.amax, out_data,
+                                  out_scales, &now);
     if (status != CORE_OK) {
         core__quantizer_late_drop(&now);
         return status;
@@ -310,7 +321,7 @@ core_status core__quantizer_settle(core_quantizer *quantizer)
         state->scale = core__quantizer_scale_for(quantizer, (float)amax, 1);
     }
     state->amax = (float)amax;
-    /* Scale and history stay there, for the next call. */
+    /* Scale and history stay on the device for the next call. */
     core_tensor_release(late->amax);
     late->amax = NULL;
     return CORE_OK;

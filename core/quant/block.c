@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Blocks of 32 that share a power of two (OCP Microscaling Formats 1.0). */
+/* Block scaling: blocks of 32 elements share a power of two (OCP Microscaling
+ * Formats 1.0). */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -13,18 +14,19 @@
 
 enum { BLOCK = CORE_QUANTIZER_BLOCK, BIAS = 127 };
 
-/* Sizes with the last dimension as blocks; which it must divide into. */
-static core_status split(core_tensor *tensor, int64_t *sizes)
+/* Splits the last dimension into blocks; its size must be a multiple of
+ * BLOCK. */
+static core_status block_sizes(core_tensor *tensor, int64_t *sizes)
 {
     uint32_t ndim = core_tensor_ndim(tensor);
 
     if (ndim == 0 || ndim >= CORE_MAX_NDIM ||
         core_tensor_size(tensor, -1) % BLOCK != 0)
         return core__error(CORE_ERROR_SHAPE,
-                           "quantizer: block scaling wants a last dimension "
-                           "that %d divides; it is %lld",
-                           BLOCK,
-                           ndim ? (long long)core_tensor_size(tensor, -1) : 1);
+                           "quantizer: the last dimension has size %lld; block "
+                           "scaling needs a multiple of %d",
+                           ndim ? (long long)core_tensor_size(tensor, -1) : 1LL,
+                           BLOCK);
     for (uint32_t i = 0; i < ndim; i++)
         sizes[i] = core_tensor_size(tensor, i);
     sizes[ndim - 1] /= BLOCK;
@@ -32,15 +34,15 @@ static core_status split(core_tensor *tensor, int64_t *sizes)
     return CORE_OK;
 }
 
-/* f32 of these bits. */
+/* Reinterprets bits as f32. */
 static core_status from_bits(core_tensor *bits, core_tensor **out_tensor)
 {
     return core__quantizer_relabel(bits, CORE_F32, out_tensor);
 }
 
-/* Shared exponents from amaxes, none of which is negative: the bytes that bits
- * of f32 have for them, less that of the dtype's largest number.  What is too
- * small has the least, what is not finite NaN, which is 255. */
+/* Shared exponents of non-negative amaxes: the exponent field of the f32 less
+ * the exponent of the dtype's largest number.  Amaxes that are too small get
+ * the least exponent; those that are not finite get 255, which means NaN. */
 static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
                                 core_tensor **out_exponents)
 {
@@ -69,7 +71,7 @@ static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
     return status;
 }
 
-/* 2^-exponent, what elements are multiplied with; NaN for 255. */
+/* 2^-exponent, by which elements are multiplied; NaN for 255. */
 static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
 {
     core_tensor *from = NULL, *bits = NULL, *number = NULL, *beyond = NULL;
@@ -92,7 +94,7 @@ static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
     return status;
 }
 
-static core_status largest_of(core_tensor *amaxes, core_tensor **out_amax)
+static core_status amax_of(core_tensor *amaxes, core_tensor **out_amax)
 {
     if (core_tensor_numel(amaxes) == 0)
         return core_zeros(NULL, 0, CORE_F32, core_tensor_device(amaxes),
@@ -100,21 +102,22 @@ static core_status largest_of(core_tensor *amaxes, core_tensor **out_amax)
     return core_amax(amaxes, NULL, 0, false, out_amax);
 }
 
-/* What a tensor is scaled with; all owned by the caller. */
+/* What the scaling of a tensor needs; all tensors are owned. */
 typedef struct blocks {
-    core_tensor *apart; /* the tensor, a dimension for the blocks' elements */
+    core_tensor *apart; /* the tensor with an extra dimension for the elements
+                         * of a block */
     core_tensor *amaxes;
     core_tensor *exponents;
 } blocks;
 
-static void drop(blocks *b)
+static void blocks_release(blocks *b)
 {
     core_tensor_release(b->apart);
     core_tensor_release(b->amaxes);
     core_tensor_release(b->exponents);
 }
 
-static core_status look_at(core_tensor *tensor, blocks *out)
+static core_status block_amaxes(core_tensor *tensor, blocks *out)
 {
     uint32_t ndim = core_tensor_ndim(tensor);
     int64_t sizes[CORE_MAX_NDIM + 1];
@@ -122,7 +125,7 @@ static core_status look_at(core_tensor *tensor, blocks *out)
     core_tensor *sized = NULL;
     core_status status;
 
-    CORE_TRY(split(tensor, sizes));
+    CORE_TRY(block_sizes(tensor, sizes));
     status = core_reshape(tensor, sizes, ndim + 1, &out->apart);
     if (status == CORE_OK)
         status = core_abs(out->apart, &sized);
@@ -161,7 +164,7 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
                                   core_tensor **out_amax)
 {
     blocks b = {NULL, NULL, NULL};
-    core_status status = look_at(tensor, &b);
+    core_status status = block_amaxes(tensor, &b);
 
     if (status == CORE_OK)
         status = exponents_of(options->dtype, b.amaxes, &b.exponents);
@@ -169,17 +172,17 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
         status =
             core_to(b.exponents, CORE_U8, NULL, false, false, -1, out_scales);
     if (status == CORE_OK)
-        status = largest_of(b.amaxes, out_amax);
+        status = amax_of(b.amaxes, out_amax);
     if (status == CORE_OK)
         status = scale(options, tensor, &b, out_data);
-    drop(&b);
+    blocks_release(&b);
     return status;
 }
 
 core_status core__blocks_refused(core_tensor *tensor)
 {
     blocks b = {NULL, NULL, NULL};
-    core_status status = look_at(tensor, &b);
+    core_status status = block_amaxes(tensor, &b);
     int64_t count = b.amaxes ? core_tensor_numel(b.amaxes) : 0;
     size_t room = (size_t)count * sizeof(float);
     float *amaxes = core__alloc(room + 1);
@@ -192,15 +195,15 @@ core_status core__blocks_refused(core_tensor *tensor)
         if (!isfinite(amaxes[i]))
             status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                                  "quantizer: block %lld has an element that is "
-                                 "%s",
+                                 "%s; all must be finite",
                                  (long long)i,
-                                 isnan(amaxes[i]) ? "no number" : "infinite");
+                                 isnan(amaxes[i]) ? "NaN" : "infinite");
     core__free(amaxes);
-    drop(&b);
+    blocks_release(&b);
     return status;
 }
 
-/* 2^exponent; 0 stands for 2^-127, which is subnormal. */
+/* 2^exponent; the exponent 0 means 2^-127, which is subnormal. */
 static core_status powers_of(core_tensor *scales, core_tensor **out_powers)
 {
     core_tensor *exponents = NULL, *bits = NULL, *least = NULL, *all = NULL;
@@ -237,14 +240,15 @@ core_status core__dequantize_blocks(core_tensor *wide, core_tensor *scales,
     core_tensor *blocks = NULL, *powers = NULL, *apart = NULL, *scaled = NULL;
     core_status status;
 
-    CORE_TRY(split(wide, sizes));
+    CORE_TRY(block_sizes(wide, sizes));
     for (uint32_t i = 0; i < ndim; i++)
         if (core_tensor_ndim(scales) != ndim ||
             core_tensor_size(scales, i) != sizes[i])
-            return core__error(CORE_ERROR_SHAPE,
-                               "core_dequantize: the scales are not one for "
-                               "each %d elements of the data",
-                               BLOCK);
+            return core__error(
+                CORE_ERROR_SHAPE,
+                "core_dequantize: scales must have the sizes of data with one "
+                "scale for every %d elements of the last dimension",
+                BLOCK);
     status = core_reshape(wide, sizes, ndim + 1, &blocks);
     if (status == CORE_OK)
         status = powers_of(scales, &powers);

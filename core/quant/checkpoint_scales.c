@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Records and replays quantizer scales for checkpoints. */
+
 #include "quant/checkpoint_scales.h"
 
 #include "base/error.h"
@@ -11,12 +13,12 @@
 #include <string.h>
 
 struct core__quantized {
-    core_quantizer *quantizer; /* held */
+    core_quantizer *quantizer; /* owned */
     float scale;
-    core__quantizer_late late; /* held */
+    core__quantizer_late late; /* owned */
 };
 
-/* What is done under it is short. */
+/* A spinlock; its critical sections are short. */
 static void list_lock(core__quantized_list *list)
 {
     while (atomic_exchange_explicit(&list->lock, 1, memory_order_acquire))
@@ -84,7 +86,8 @@ static core_status grow(core__quantized_list *list)
     return CORE_OK;
 }
 
-static core_status note(core__quantized_list *list, core_quantizer *quantizer)
+static core_status record_call(core__quantized_list *list,
+                               core_quantizer *quantizer)
 {
     core_status status = CORE_OK;
 
@@ -99,10 +102,10 @@ static core_status note(core__quantized_list *list, core_quantizer *quantizer)
     return status;
 }
 
-/* The quantizer's next call; NULL: there are no more.  Several threads quantize
- * in any order, but not with one quantizer. */
-static const core__quantized *next_of(core__quantized_run *run,
-                                      const core_quantizer *quantizer)
+/* The quantizer's next recorded call, or NULL.  Several threads may quantize at
+ * once, but each quantizer is used by one at a time. */
+static const core__quantized *next_call(core__quantized_run *run,
+                                        const core_quantizer *quantizer)
 {
     const core__quantized *calls = run->list->calls;
     size_t count = run->list->count;
@@ -118,8 +121,9 @@ static const core__quantized *next_of(core__quantized_run *run,
     return NULL;
 }
 
-/* As the first run had it. */
-static core_status take(core__quantized_run *run, core_quantizer *quantizer)
+/* Sets the quantizer's scale to the one recorded in the first run. */
+static core_status replay_call(core__quantized_run *run,
+                               core_quantizer *quantizer)
 {
     size_t size = run->list->count + 1;
     const core__quantized *call = NULL;
@@ -128,15 +132,15 @@ static core_status take(core__quantized_run *run, core_quantizer *quantizer)
     if (!run->made)
         run->made = core__alloc_zero(size);
     if (run->made)
-        call = next_of(run, quantizer);
+        call = next_call(run, quantizer);
     list_unlock(run->list);
     if (!run->made)
         return core__error_memory(size);
     if (!call)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_checkpoint: the function quantizes otherwise "
-                           "than when it ran first; it must do the same each "
-                           "time");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "core_checkpoint: the function quantizes differently in its "
+            "recomputation; it must do the same each time");
     quantizer->state.scale = call->scale;
     core__quantizer_late_drop(&quantizer->late);
     quantizer->late = core__quantizer_late_hold(&call->late);
@@ -155,16 +159,17 @@ core_status core__quantized_call(core_quantizer *quantizer,
         continue;
     if (run) {
         core__quantizer_mark_set(quantizer, mark);
-        status = take(run, quantizer);
+        status = replay_call(run, quantizer);
         if (status != CORE_OK) {
             core__quantizer_mark_drop(mark);
             return status;
         }
         *out_second = true;
     }
-    /* A checkpoint inside of one has a second run of its own. */
+    /* Outer runs that record need the call as well: a checkpoint inside another
+     * one is recomputed on its own. */
     for (; inner != run && status == CORE_OK; inner = inner->outer)
-        status = note(inner->list, quantizer);
+        status = record_call(inner->list, quantizer);
     if (status != CORE_OK && *out_second) {
         core__quantizer_undo(quantizer, mark);
         core__quantizer_mark_drop(mark);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* checkpoint_scales.h: quantizers in a function that runs a second time, as checkpoints
- * have it.  Of the first run each call's scale is noted; in the second one a
- * quantizer's calls find theirs in the order in which it made them, and leave
- * it as it is.
+/* checkpoint_scales.h: replays quantizer scales when a checkpoint recomputes
+ * its function.  The first run records the scale of each call; in the second
+ * run each quantizer's calls take theirs in the recorded order and leave the
+ * quantizer's state unchanged.
  *
- * A backward in such a function may run nodes in other threads, which take part
- * in the run (core__quantized_set) while the thread that began it waits. */
+ * A backward inside the function may run nodes in other threads.  They join the
+ * run with core__quantized_set while the thread that began it waits. */
 
-#ifndef CORE_QUANT_AGAIN_H
-#define CORE_QUANT_AGAIN_H
+#ifndef CORE_QUANT_CHECKPOINT_SCALES_H
+#define CORE_QUANT_CHECKPOINT_SCALES_H
 
 #include "base/thread.h"
 
@@ -20,7 +20,8 @@
 
 typedef struct core__quantized core__quantized;
 
-/* The calls of a run.  Zero it; a second run only reads it. */
+/* The calls recorded in a run.  Zero-initialize it; a second run only reads
+ * it. */
 typedef struct core__quantized_list {
     core__quantized *calls;
     size_t count, room;
@@ -29,12 +30,13 @@ typedef struct core__quantized_list {
 
 void core__quantized_clear(core__quantized_list *list);
 
-/* What runs in a thread, innermost first; on the stack of who runs it. */
+/* A run active in a thread, innermost first; stored on the stack of its
+ * caller. */
 typedef struct core__quantized_run {
     struct core__quantized_run *outer;
     core__quantized_list *list;
-    /* Of a second run, under the list's lock: the calls that were made again,
-     * all of those before `at` among them. */
+    /* Second runs only, protected by the list's lock: which calls were
+     * repeated.  All calls before `at` were. */
     bool *made;
     size_t at;
     bool second;
@@ -44,8 +46,8 @@ void core__quantized_begin(core__quantized_run *run, core__quantized_list *list,
                            bool second);
 void core__quantized_end(core__quantized_run *run);
 
-/* The innermost run of a thread, NULL if there is none, for another thread to
- * work in.  Answers what that one's was. */
+/* Return the thread's innermost run (NULL if none), and set it so that another
+ * thread can take part; core__quantized_set returns the previous one. */
 core__quantized_run *core__quantized_now(const core__thread *self);
 core__quantized_run *core__quantized_set(core__thread *self,
                                          core__quantized_run *run);

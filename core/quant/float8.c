@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_float8_cast: conversion to float8 with optional saturation and
+ * stochastic rounding. */
+
 #include "base/error.h"
 #include "quant/quantizer.h"
 
@@ -13,7 +16,7 @@ double core_float8_max(core_dtype dtype)
     return dtype == CORE_F8E4M3 ? 448 : dtype == CORE_F8E5M2 ? 57344 : 0;
 }
 
-/* Nearest, and saturated: within bounds that the dtype has exactly. */
+/* Clamps to the dtype's largest numbers and rounds to the nearest. */
 static core_status saturate(core_tensor *tensor, core_dtype dtype,
                             core_tensor **out_tensor)
 {
@@ -44,11 +47,11 @@ core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
                            "core_float8_cast: unknown flags 0x%x", flags);
     if (!core_float8_max(dtype) ||
         !core_dtype_is_floating(core_tensor_dtype(tensor)))
-        return core__error(CORE_ERROR_DTYPE,
-                           "core_float8_cast: from a floating dtype to f8e4m3 "
-                           "or f8e5m2, not from %s to %s",
-                           core_dtype_name(core_tensor_dtype(tensor)),
-                           core_dtype_name(dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "core_float8_cast: the dtypes are %s and %s; the cast must be from "
+            "a floating dtype to f8e4m3 or f8e5m2",
+            core_dtype_name(core_tensor_dtype(tensor)), core_dtype_name(dtype));
     before = core_grad_mode_set(false);
     if (flags & CORE_FLOAT8_STOCHASTIC)
         status = core_stochastic_round(

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that any device can do for tensors of eight bits though it has no
- * kernel for them: the bytes are moved and filled as u8, converted by operators
- * on integers (float8_emulation.c), and multiplied as f32 (product_fallback.c). */
+/* Operators on float8 tensors for devices without a kernel for them: bytes are
+ * moved and filled as u8, converted by integer operators (float8_emulation.c),
+ * and multiplied in f32 (product_fallback.c). */
 
 #include "device/device.h"
 #include "dispatch/dispatch.h"
@@ -23,15 +23,15 @@ static bool eight(const core_tensor *tensor)
     return core__dtype_is_storage((core_dtype)tensor->dtype);
 }
 
-/* The same memory as bytes. */
+/* The same memory as u8. */
 static core_status bytes_of(core_tensor *tensor, core_tensor **out_bytes)
 {
     return core__tensor_alias(tensor, CORE_U8, tensor->ndim, tensor->sizes,
                               tensor->strides, tensor->offset, out_bytes);
 }
 
-/* The operator on what stands for its first arguments: below all layers, which
- * have done their part. */
+/* Calls the operator again with other first arguments, below all layers, which
+ * have already run. */
 static core_status again(core_call *call, const core_value *args,
                          uint32_t nargs, core_tensor *self, core_tensor *src)
 {
@@ -64,7 +64,7 @@ static core_status fill(core_call *call, const core_value *args, uint32_t nargs)
     return status;
 }
 
-/* What src has, as self's dtype has it: bytes, if that is of eight bits. */
+/* Converts src to self's dtype; as u8 if that is a float8 dtype. */
 static core_status convert(core_tensor *self, core_tensor *src,
                            core_tensor **out_tensor)
 {
@@ -117,7 +117,7 @@ static core_status chance(const core_value *args, core_value *result)
     return CORE_OK;
 }
 
-/* Where no backend has a kernel nobody has looked at the arguments yet. */
+/* Without a kernel of any backend, the arguments were not checked yet. */
 static core_status product(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *result)
 {

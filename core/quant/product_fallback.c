@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of eight bits where the device has no kernel for them. */
+/* Float8 matrix products for devices without a kernel for them. */
 
 #include "quant/quantizer.h"
 
@@ -57,7 +57,7 @@ core_status core__float8_emulate_product(core_tensor *self, core_tensor *mat2,
 
     if (!core_autocast_dtype(device))
         return product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);
-    /* A region would multiply in its own dtype. */
+    /* An autocast region would multiply in its own dtype. */
     CORE_TRY(core_autocast_begin(device, CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
                                  &region));
     status = product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);

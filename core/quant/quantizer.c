@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The public quantizer: options, state, current and delayed scaling, and
+ * dequantization. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "quant/quantizer.h"
@@ -21,13 +24,13 @@ static core_status check_delayed(const core_quantizer_options *options)
         return CORE_OK;
     if (options->history_length < 1 ||
         options->history_length > CORE_QUANTIZER_HISTORY)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: history_length is %u; it goes from 1 to "
-                           "%d",
-                           options->history_length, CORE_QUANTIZER_HISTORY);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "quantizer: history_length is %u; it must be from 1 to %d",
+            options->history_length, CORE_QUANTIZER_HISTORY);
     if (options->margin < -64 || options->margin > 64)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: margin is %d; it goes from -64 to 64",
+                           "quantizer: margin is %d; it must be from -64 to 64",
                            options->margin);
     return CORE_OK;
 }
@@ -39,18 +42,21 @@ static core_status check_options(const core_quantizer_options *options)
                            CORE_QUANTIZER_POWER_OF_TWO | CORE_QUANTIZER_NO_WAIT;
 
     if (options->struct_size < sizeof *options)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_quantizer_options: struct_size is %u, not %zu",
-                           options->struct_size, sizeof *options);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_quantizer_options: struct_size is %u; it must be %zu",
+            options->struct_size, sizeof *options);
     if (options->scaling < CORE_SCALING_CURRENT ||
         options->scaling > CORE_SCALING_BLOCK)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: there is no scaling %u",
-                           options->scaling);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "quantizer: scaling is %u, which is not a core_scaling",
+            options->scaling);
     if (!core_float8_max(options->dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "quantizer: to f8e4m3 or f8e5m2, not to %s",
-                           core_dtype_name(options->dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "quantizer: dtype is %s; it must be f8e4m3 or f8e5m2",
+            core_dtype_name(options->dtype));
     if (options->flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "quantizer: unknown flags 0x%x", options->flags);
@@ -104,7 +110,8 @@ const core_quantizer_options *core_quantizer_get_options(
     return quantizer ? &quantizer->options : NULL;
 }
 
-/* What is known late belongs to the call that it is of. */
+/* Fetches state that is still on the device; a quantizer's const accessors need
+ * it. */
 static core_status settle(const core_quantizer *quantizer)
 {
     return quantizer->late.amax
@@ -124,9 +131,10 @@ core_status core_quantizer_get_state(const core_quantizer *quantizer,
     CORE__NOT_NULL(quantizer);
     CORE__NOT_NULL(out_state);
     if (out_state->struct_size < sizeof *out_state)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_quantizer_state: struct_size is %u, not %zu",
-                           out_state->struct_size, sizeof *out_state);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_quantizer_state: struct_size is %u; it must be %zu",
+            out_state->struct_size, sizeof *out_state);
     CORE_TRY(settle(quantizer));
     *out_state = quantizer->state;
     return CORE_OK;
@@ -139,25 +147,27 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
     CORE__NOT_NULL(quantizer);
     CORE__NOT_NULL(state);
     if (state->struct_size < sizeof *state)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_quantizer_state: struct_size is %u, not %zu",
-                           state->struct_size, sizeof *state);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_quantizer_state: struct_size is %u; it must be %zu",
+            state->struct_size, sizeof *state);
     if (!(state->scale > 0) || !isfinite(state->scale))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: the scale must be finite and above 0; "
-                           "it is %g",
-                           (double)state->scale);
-    /* Those that wait for nothing refuse nothing either. */
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "quantizer: the scale is %g; it must be finite and above 0",
+            (double)state->scale);
+    /* With CORE_QUANTIZER_NO_WAIT an infinite or NaN amax is not an error. */
     if (state->amax < 0 ||
         (!isfinite(state->amax) &&
          !(quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: the amax must be finite and not "
-                           "negative; it is %g",
-                           (double)state->amax);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "quantizer: the amax is %g; it must be finite and 0 or more",
+            (double)state->amax);
     if (state->history_count > quantizer->options.history_length)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: a history of %u, and room for %u",
+                           "quantizer: history_count is %u; it must be at most "
+                           "the history_length %u",
                            state->history_count,
                            quantizer->options.history_length);
     if (state->history_count > 0)
@@ -165,8 +175,9 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
     for (uint32_t i = 0; i < state->history_count; i++)
         if (!(history[i] >= 0) || !isfinite(history[i]))
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "quantizer: amax %u of the history is %g", i,
-                               (double)history[i]);
+                               "quantizer: amax %u of the history is %g; it "
+                               "must be finite and 0 or more",
+                               i, (double)history[i]);
     core__quantizer_late_drop(&quantizer->late);
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
@@ -176,7 +187,7 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
     return CORE_OK;
 }
 
-/* What fails after a tensor was quantized for it leaves no trace here. */
+/* Restores the state after a failed call. */
 void core__quantizer_mark_set(const core_quantizer *quantizer,
                               core__quantizer_mark *mark)
 {
@@ -197,7 +208,7 @@ void core__quantizer_undo(core_quantizer *quantizer,
     float *history = quantizer->history;
 
     if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)
-        count = 0; /* the host's has not moved */
+        count = 0; /* the host's history has not changed */
     memmove(history, history + count, (length - count) * sizeof *history);
     for (uint32_t i = 0; i < count && i < 2; i++)
         history[length - 1 - i] = mark->oldest[i];
@@ -262,8 +273,9 @@ static core_status find_amax(core_tensor *tensor, float *out_amax)
     core_tensor_release(norm);
     if (status == CORE_OK && !isfinite(amax))
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "quantizer: the tensor has an element that is %s",
-                             isnan(amax) ? "no number" : "infinite");
+                             "quantizer: the tensor has an element that is %s; "
+                             "all must be finite",
+                             isnan(amax) ? "NaN" : "infinite");
     *out_amax = (float)amax;
     return status;
 }
@@ -347,8 +359,8 @@ static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
     return status;
 }
 
-/* The host looks at the amax, which on "meta" is none; of no elements it is known
- * without that. */
+/* The host reads the amax, which "meta" cannot compute.  The amax of an empty
+ * tensor is known without reading. */
 static core_status check_numbers(const core_quantizer *quantizer,
                                  const core_tensor *tensor)
 {
@@ -360,9 +372,8 @@ static core_status check_numbers(const core_quantizer *quantizer,
         return CORE_OK;
     return core__error(
         CORE_ERROR_DATA_DEPENDENT,
-        "quantizer: a tensor on \"%s\" has no numbers whose amax "
-        "could be looked at; with CORE_QUANTIZER_NO_WAIT nothing "
-        "is looked at",
+        "quantizer: the tensor is on \"%s\" and has no values to compute an "
+        "amax from; CORE_QUANTIZER_NO_WAIT does not need them",
         core_device_name(tensor->device));
 }
 
@@ -383,10 +394,10 @@ core_status core_quantizer_quantize(core_quantizer *quantizer,
     CORE__NOT_NULL(tensor);
     dtype = core_tensor_dtype(tensor);
     if (dtype != CORE_F32 && dtype != CORE_BF16 && dtype != CORE_F16)
-        return core__error(CORE_ERROR_DTYPE,
-                           "quantizer: a tensor of f32, bf16 or f16 is wanted, "
-                           "not of %s",
-                           core_dtype_name(dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "quantizer: the tensor is %s; it must be f32, bf16 or f16",
+            core_dtype_name(dtype));
     CORE_TRY(check_numbers(quantizer, tensor));
     CORE_TRY(core__quantized_call(quantizer, &mark, &second));
     before = core_grad_mode_set(false);
@@ -406,7 +417,7 @@ core_status core_quantizer_quantize(core_quantizer *quantizer,
     return status;
 }
 
-/* ----------------------------------------------------------- the way back -- */
+/* -------------------------------------------------------- dequantization -- */
 
 static core_status dequantize(core_tensor *data, core_tensor *scales,
                               core_dtype dtype, core_tensor **out_tensor)
@@ -438,17 +449,17 @@ core_status core_dequantize(core_tensor *data, core_tensor *scales,
     CORE__NOT_NULL(scales);
     if (!core_float8_max(core_tensor_dtype(data)) ||
         !core_dtype_is_floating(dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "core_dequantize: from f8e4m3 or f8e5m2 to a "
-                           "floating dtype, not from %s to %s",
-                           core_dtype_name(core_tensor_dtype(data)),
-                           core_dtype_name(dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "core_dequantize: the dtypes are %s and %s; the conversion must be "
+            "from f8e4m3 or f8e5m2 to a floating dtype",
+            core_dtype_name(core_tensor_dtype(data)), core_dtype_name(dtype));
     if (core_tensor_dtype(scales) != CORE_U8 &&
         (core_tensor_dtype(scales) != CORE_F32 ||
          core_tensor_ndim(scales) != 0))
         return core__error(CORE_ERROR_DTYPE,
-                           "core_dequantize: scales are one f32, or bytes; "
-                           "these are %s of %u dimensions",
+                           "core_dequantize: scales are %s with %u dimensions; "
+                           "they must be one f32 with 0 dimensions or u8",
                            core_dtype_name(core_tensor_dtype(scales)),
                            core_tensor_ndim(scales));
     before = core_grad_mode_set(false);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Parses and checks the header of a safetensors file. */
+
 #include "safetensors/header.h"
 
 #include "base/error.h"
@@ -57,7 +59,7 @@ static core_status read_shape(core__reader *r, core__header *header,
 
     tensor->first_size = header->size_count;
     if (!core__reader_take(r, '['))
-        return core__reader_fail(r, "a list is wanted");
+        return core__reader_fail(r, "expected an array");
     if (core__reader_take(r, ']'))
         return CORE_OK;
     do {
@@ -70,20 +72,20 @@ static core_status read_shape(core__reader *r, core__header *header,
         tensor->ndim++;
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, ']'))
-        return core__reader_fail(r, "a list does not end");
+        return core__reader_fail(r, "expected ] after the last element");
     return CORE_OK;
 }
 
-static core_status read_place(core__reader *r, core__header_tensor *tensor)
+static core_status read_offsets(core__reader *r, core__header_tensor *tensor)
 {
     if (!core__reader_take(r, '['))
-        return core__reader_fail(r, "a list is wanted");
+        return core__reader_fail(r, "expected an array");
     CORE_TRY(core__reader_number(r, &tensor->begin));
     if (!core__reader_take(r, ','))
-        return core__reader_fail(r, "two offsets are wanted");
+        return core__reader_fail(r, "expected two offsets");
     CORE_TRY(core__reader_number(r, &tensor->end));
     if (!core__reader_take(r, ']'))
-        return core__reader_fail(r, "two offsets are wanted");
+        return core__reader_fail(r, "expected two offsets");
     return CORE_OK;
 }
 
@@ -96,29 +98,30 @@ static core_status read_tensor(core__reader *r, core__header *header,
     unsigned seen = 0, field;
 
     if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "an object is wanted");
+        return core__reader_fail(r, "expected an object");
     do {
         CORE_TRY(core__reader_text(r, &key));
         if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "a colon is wanted");
+            return core__reader_fail(r, "expected a colon");
         field = strcmp(key, "dtype") == 0          ? DTYPE
                 : strcmp(key, "shape") == 0        ? SHAPE
                 : strcmp(key, "data_offsets") == 0 ? PLACE
                                                    : 0;
         if (!field || (seen & field))
-            return core__reader_fail(r, "a field that does not belong here");
+            return core__reader_fail(r,
+                                     "unknown or repeated field of a tensor");
         seen |= field;
         if (field == DTYPE)
             CORE_TRY(core__reader_text(r, &tensor->dtype_name));
         else if (field == SHAPE)
             CORE_TRY(read_shape(r, header, tensor));
         else
-            CORE_TRY(read_place(r, tensor));
+            CORE_TRY(read_offsets(r, tensor));
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "an object does not end");
+        return core__reader_fail(r, "expected } after the last member");
     if (seen != (DTYPE | SHAPE | PLACE))
-        return core__reader_fail(r, "dtype, shape and data_offsets are wanted");
+        return core__reader_fail(r, "expected dtype, shape and data_offsets");
     tensor->dtype = core__header_dtype(tensor->dtype_name);
     return CORE_OK;
 }
@@ -128,9 +131,9 @@ static core_status read_texts(core__reader *r, core__header *header)
     core_named_text *named;
 
     if (header->texts)
-        return core__reader_fail(r, "a second __metadata__");
+        return core__reader_fail(r, "duplicate __metadata__");
     if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "an object is wanted");
+        return core__reader_fail(r, "expected an object");
     if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
@@ -139,12 +142,12 @@ static core_status read_texts(core__reader *r, core__header *header)
         named = &header->texts[header->text_count];
         CORE_TRY(core__reader_text(r, &named->name));
         if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "a colon is wanted");
+            return core__reader_fail(r, "expected a colon");
         CORE_TRY(core__reader_text(r, &named->text));
         header->text_count++;
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "an object does not end");
+        return core__reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
@@ -154,13 +157,13 @@ static core_status read_members(core__reader *r, core__header *header)
     const char *name;
 
     if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "it does not begin with {");
+        return core__reader_fail(r, "expected {");
     if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
         CORE_TRY(core__reader_text(r, &name));
         if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "a colon is wanted");
+            return core__reader_fail(r, "expected a colon");
         if (strcmp(name, "__metadata__") == 0) {
             CORE_TRY(read_texts(r, header));
             continue;
@@ -175,27 +178,13 @@ static core_status read_members(core__reader *r, core__header *header)
         header->tensor_count++;
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "it does not end with }");
+        return core__reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
 /* ------------------------------------------------------------- checking -- */
 
-static int tensor_by_name(const void *a, const void *b)
-{
-    const core__header_tensor *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int text_by_name(const void *a, const void *b)
-{
-    const core_named_text *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int tensor_by_place(const void *a, const void *b)
+static int tensor_by_offset(const void *a, const void *b)
 {
     const core__header_tensor *const *x = a, *const *y = b;
 
@@ -208,23 +197,10 @@ static int tensor_by_place(const void *a, const void *b)
 
 static core_status check_names(core__header *header, const char *path)
 {
-    if (header->tensor_count)
-        qsort(header->tensors, header->tensor_count, sizeof *header->tensors,
-              tensor_by_name);
-    if (header->text_count)
-        qsort(header->texts, header->text_count, sizeof *header->texts,
-              text_by_name);
-    for (size_t i = 1; i < header->tensor_count; i++)
-        if (strcmp(header->tensors[i - 1].name, header->tensors[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two tensors are named \"%.80s\"", path,
-                               header->tensors[i].name);
-    for (size_t i = 1; i < header->text_count; i++)
-        if (strcmp(header->texts[i - 1].name, header->texts[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two texts are named \"%.80s\"", path,
-                               header->texts[i].name);
-    return CORE_OK;
+    CORE_TRY(core__names_sort(header->tensors, header->tensor_count,
+                              sizeof *header->tensors, path, "tensors"));
+    return core__names_sort(header->texts, header->text_count,
+                            sizeof *header->texts, path, "metadata entries");
 }
 
 static core_status check_size(const core__header_tensor *tensor,
@@ -233,27 +209,27 @@ static core_status check_size(const core__header_tensor *tensor,
     uint64_t size = core_dtype_size(tensor->dtype);
 
     if (tensor->dtype == CORE_DTYPE_NONE)
-        return CORE_OK; /* its element's size is not known */
+        return CORE_OK; /* its element size is unknown */
     for (uint32_t i = 0; i < tensor->ndim; i++)
         if (__builtin_mul_overflow(size, (uint64_t)tensor->sizes[i], &size) ||
             size > INT64_MAX)
             return core__error(CORE_ERROR_CORRUPT,
-                               "%s: tensor \"%.80s\": its shape is too large",
+                               "%s: the shape of tensor \"%.80s\" has more "
+                               "bytes than can be addressed",
                                path, tensor->name);
     if (tensor->end - tensor->begin != size)
-        return core__error(
-            CORE_ERROR_CORRUPT,
-            "%s: tensor \"%.80s\": its shape and dtype want %llu bytes, "
-            "its offsets give it %llu",
-            path, tensor->name, (unsigned long long)size,
-            (unsigned long long)(tensor->end - tensor->begin));
+        return core__error(CORE_ERROR_CORRUPT,
+                           "%s: the shape and dtype of tensor \"%.80s\" need "
+                           "%llu bytes, but its data_offsets span %llu",
+                           path, tensor->name, (unsigned long long)size,
+                           (unsigned long long)(tensor->end - tensor->begin));
     return CORE_OK;
 }
 
-/* The data of all tensors lie behind each other, from the first byte to the
+/* The data of all tensors must be contiguous, from the first byte to the
  * last. */
-static core_status check_places(core__header *header, const char *path,
-                                uint64_t data_size)
+static core_status check_offsets(core__header *header, const char *path,
+                                 uint64_t data_size)
 {
     size_t count = header->tensor_count;
     uint64_t reached = 0;
@@ -265,7 +241,7 @@ static core_status check_places(core__header *header, const char *path,
         for (size_t i = 0; i < count; i++)
             header->by_place[i] = &header->tensors[i];
         qsort(header->by_place, count, sizeof *header->by_place,
-              tensor_by_place);
+              tensor_by_offset);
     }
     for (size_t i = 0; i < count; i++) {
         const core__header_tensor *tensor = header->by_place[i];
@@ -273,8 +249,8 @@ static core_status check_places(core__header *header, const char *path,
         if (tensor->end < tensor->begin || tensor->end > data_size)
             return core__error(
                 CORE_ERROR_CORRUPT,
-                "%s: tensor \"%.80s\" reaches from byte %llu to %llu of %llu "
-                "bytes of data: the file is truncated or damaged",
+                "%s: tensor \"%.80s\" occupies bytes %llu to %llu of %llu "
+                "bytes of data; the file is truncated or damaged",
                 path, tensor->name, (unsigned long long)tensor->begin,
                 (unsigned long long)tensor->end, (unsigned long long)data_size);
         if (tensor->begin != reached)
@@ -311,17 +287,17 @@ core_status core__header_parse(core__header *header, const char *path,
         return core__error_memory(size + 1);
     r.string = header->strings;
     if (size == 0 || *json != '{')
-        return core__reader_fail(&r, "it does not begin with {");
+        return core__reader_fail(&r, "expected {");
     CORE_TRY(read_members(&r, header));
     core__reader_space(&r);
     if (r.next != r.end)
-        return core__reader_fail(&r, "something follows the last }");
+        return core__reader_fail(&r, "expected nothing after the last }");
     for (size_t i = 0; i < header->tensor_count; i++)
         if (header->tensors[i].ndim)
             header->tensors[i].sizes =
                 header->sizes + header->tensors[i].first_size;
     CORE_TRY(check_names(header, path));
-    return check_places(header, path, data_size);
+    return check_offsets(header, path, data_size);
 }
 
 void core__header_free(core__header *header)

@@ -3,11 +3,11 @@
 
 /* header.h: the JSON header of a safetensors file.
  *
- * Only what the format allows is read: objects, texts, and lists of integers
- * that are not negative.  Whatever else comes is CORRUPT. */
+ * Only what the format allows is accepted: objects, strings, and arrays of
+ * integers that are 0 or more.  Everything else is CORRUPT. */
 
-#ifndef CORE_IO_HEADER_H
-#define CORE_IO_HEADER_H
+#ifndef CORE_SAFETENSORS_HEADER_H
+#define CORE_SAFETENSORS_HEADER_H
 
 #include <libcore/safetensors.h>
 
@@ -15,15 +15,15 @@ typedef struct core__header_tensor {
     const char *name;
     const char *dtype_name;
     const int64_t *sizes;
-    uint64_t begin; /* of the data, from the end of the header */
+    uint64_t begin; /* in the data, which follows the header */
     uint64_t end;
     uint64_t first_size; /* index in header->sizes */
-    core_dtype dtype;    /* NONE: not libcore's */
+    core_dtype dtype;    /* NONE: libcore has no such dtype */
     uint32_t ndim;
 } core__header_tensor;
 
 typedef struct core__header {
-    core__header_tensor *tensors;         /* sorted by name, which is unique */
+    core__header_tensor *tensors;         /* sorted by name; names are unique */
     core_named_text *texts;               /* likewise */
     const core__header_tensor **by_place; /* sorted by begin */
     int64_t *sizes;
@@ -36,15 +36,15 @@ typedef struct core__header {
     size_t size_room;
 } core__header;
 
-/* Reads and checks a header of `size` bytes, in front of `data_size` bytes of
- * elements.  path is for messages.  What header has is freed with
+/* Reads and checks a header of `size` bytes, which is followed by `data_size`
+ * bytes of data.  path is for messages.  The header's memory is freed with
  * core__header_free, also on failure. */
 core_status core__header_parse(core__header *header, const char *path,
                                const char *json, size_t size,
                                uint64_t data_size);
 void core__header_free(core__header *header);
 
-/* "F32"; NULL for a dtype that files cannot have. */
+/* "F32"; NULL for a dtype that the format does not have. */
 const char *core__header_dtype_name(core_dtype dtype);
 core_dtype core__header_dtype(const char *name);
 /* "[2, 3]", shortened to fit. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Parses and checks the index of a sharded set of files. */
+
 #include "safetensors/index.h"
 
 #include "base/error.h"
@@ -12,8 +14,9 @@
 
 /* -------------------------------------------------------------- reading -- */
 
-/* Below the folder: no part of the name is empty, "." or "..". */
-static bool stays_inside(const char *file)
+/* Whether the file is in the index's directory or below it: no component of the
+ * path may be empty, "." or "..". */
+static bool is_inside(const char *file)
 {
     for (;;) {
         size_t part = strcspn(file, "/");
@@ -37,16 +40,16 @@ static core_status read_entry(core__reader *r, core__index *index,
     entry = &index->entries[index->entry_count];
     *entry = (core__index_entry){.name = name};
     CORE_TRY(core__reader_text(r, &entry->file));
-    if (!stays_inside(entry->file))
+    if (!is_inside(entry->file))
         return core__error(CORE_ERROR_CORRUPT,
-                           "%s: tensor \"%.80s\" would be in \"%.80s\", which "
-                           "is not in the index's folder",
+                           "%s: tensor \"%.80s\" is in the shard \"%.80s\", "
+                           "which must be in the index's directory",
                            r->path, name, entry->file);
     index->entry_count++;
     return CORE_OK;
 }
 
-/* Texts are kept, whatever else there is is not. */
+/* String values are kept, all others skipped. */
 static core_status read_datum(core__reader *r, core__index *index,
                               const char *name)
 {
@@ -73,17 +76,17 @@ static core_status read_object(core__reader *r, core__index *index,
     const char *name;
 
     if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "an object is wanted");
+        return core__reader_fail(r, "expected an object");
     if (core__reader_take(r, '}'))
         return CORE_OK;
     do {
         CORE_TRY(core__reader_text(r, &name));
         if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "a colon is wanted");
+            return core__reader_fail(r, "expected a colon");
         CORE_TRY(member(r, index, name));
     } while (core__reader_take(r, ','));
     if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "an object does not end");
+        return core__reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
@@ -92,32 +95,18 @@ static core_status read_top(core__reader *r, core__index *index,
 {
     if (strcmp(name, "metadata") == 0) {
         if (index->texts)
-            return core__reader_fail(r, "a second metadata");
+            return core__reader_fail(r, "duplicate metadata");
         return read_object(r, index, read_datum);
     }
     if (strcmp(name, "weight_map") == 0) {
         if (index->entries)
-            return core__reader_fail(r, "a second weight_map");
+            return core__reader_fail(r, "duplicate weight_map");
         return read_object(r, index, read_entry);
     }
     return core__reader_skip(r);
 }
 
 /* ------------------------------------------------------------- checking -- */
-
-static int by_name(const void *a, const void *b)
-{
-    const core__index_entry *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
-static int text_by_name(const void *a, const void *b)
-{
-    const core_named_text *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
 
 static int by_text(const void *a, const void *b)
 {
@@ -128,21 +117,10 @@ static int by_text(const void *a, const void *b)
 
 static core_status check_names(core__index *index, const char *path)
 {
-    qsort(index->entries, index->entry_count, sizeof *index->entries, by_name);
-    for (size_t i = 1; i < index->entry_count; i++)
-        if (strcmp(index->entries[i - 1].name, index->entries[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two tensors are named \"%.80s\"", path,
-                               index->entries[i].name);
-    if (index->text_count)
-        qsort(index->texts, index->text_count, sizeof *index->texts,
-              text_by_name);
-    for (size_t i = 1; i < index->text_count; i++)
-        if (strcmp(index->texts[i - 1].name, index->texts[i].name) == 0)
-            return core__error(CORE_ERROR_CORRUPT,
-                               "%s: two texts are named \"%.80s\"", path,
-                               index->texts[i].name);
-    return CORE_OK;
+    CORE_TRY(core__names_sort(index->entries, index->entry_count,
+                              sizeof *index->entries, path, "tensors"));
+    return core__names_sort(index->texts, index->text_count,
+                            sizeof *index->texts, path, "metadata entries");
 }
 
 static core_status number_files(core__index *index)
@@ -173,7 +151,7 @@ core_status core__index_parse(core__index *index, const char *path,
                               const char *json, size_t size)
 {
     core__reader r = {.path = path,
-                      .kind = "an index of shards",
+                      .kind = "a shard index",
                       .place = "",
                       .begin = json,
                       .next = json,
@@ -187,12 +165,11 @@ core_status core__index_parse(core__index *index, const char *path,
     CORE_TRY(read_object(&r, index, read_top));
     core__reader_space(&r);
     if (r.next != r.end)
-        return core__reader_fail(&r, "something follows the last }");
+        return core__reader_fail(&r, "expected nothing after the last }");
     if (!index->entry_count)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "%s: not an index of shards: it has no weight_map, "
-                           "or an empty one",
-                           path);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "%s: not a shard index: its weight_map is missing or empty", path);
     CORE_TRY(check_names(index, path));
     return number_files(index);
 }

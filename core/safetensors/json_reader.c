@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The JSON reader for headers and indexes. */
+
 #include "safetensors/json_reader.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t core__reader_character(const char *text, size_t size)
@@ -64,7 +67,7 @@ static core_status hexadecimal(core__reader *r, uint32_t *out_value)
         else if ((c | 32) >= 'a' && (c | 32) <= 'f')
             digit = (uint32_t)((c | 32) - 'a') + 10;
         else
-            return core__reader_fail(r, "four hexadecimal digits are wanted");
+            return core__reader_fail(r, "expected four hexadecimal digits");
         *out_value = *out_value * 16 + digit;
         r->next++;
     }
@@ -91,8 +94,8 @@ static char *encode(char *to, uint32_t c)
     return to;
 }
 
-/* Behind a backslash. */
-static core_status escape(core__reader *r, char **to)
+/* Decodes what follows a backslash. */
+static core_status escape_sequence(core__reader *r, char **to)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char into[] = "\"\\/\b\f\n\r\t";
@@ -106,33 +109,34 @@ static core_status escape(core__reader *r, char **to)
         return CORE_OK;
     }
     if (c != 'u')
-        return core__reader_fail(r, "an unknown escape in a text");
+        return core__reader_fail(r, "unknown escape in a string");
     r->next++;
     CORE_TRY(hexadecimal(r, &code));
     if (code >= 0xd800 && code < 0xdc00) {
         if (r->end - r->next < 2 || r->next[0] != '\\' || r->next[1] != 'u')
-            return core__reader_fail(r, "half a surrogate pair");
+            return core__reader_fail(r, "half a surrogate pair in a string");
         r->next += 2;
         CORE_TRY(hexadecimal(r, &low));
         if (low < 0xdc00 || low > 0xdfff)
-            return core__reader_fail(r, "half a surrogate pair");
+            return core__reader_fail(r, "half a surrogate pair in a string");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     } else if (code == 0 || (code >= 0xdc00 && code < 0xe000)) {
-        return core__reader_fail(r, "a character that a text cannot have");
+        return core__reader_fail(
+            r, "a null character or a lone surrogate in a string");
     }
     *to = encode(*to, code);
     return CORE_OK;
 }
 
-/* One character as it stands. */
-static core_status plain(core__reader *r, char **to)
+/* Copies one unescaped character. */
+static core_status plain_character(core__reader *r, char **to)
 {
     size_t size = core__reader_character(r->next, (size_t)(r->end - r->next));
 
     if ((unsigned char)*r->next < 0x20)
-        return core__reader_fail(r, "a control character in a text");
+        return core__reader_fail(r, "unescaped control character in a string");
     if (size == 0)
-        return core__reader_fail(r, "a text is not UTF-8");
+        return core__reader_fail(r, "a string is not UTF-8");
     memcpy(*to, r->next, size);
     *to += size;
     r->next += size;
@@ -145,17 +149,17 @@ core_status core__reader_text(core__reader *r, const char **out_text)
 
     *out_text = to;
     if (!core__reader_take(r, '"'))
-        return core__reader_fail(r, "a text in quotes is wanted");
+        return core__reader_fail(r, "expected a string");
     for (;;) {
         if (r->next == r->end)
-            return core__reader_fail(r, "a text does not end");
+            return core__reader_fail(r, "unterminated string");
         if (*r->next == '"')
             break;
         if (*r->next == '\\') {
             r->next++;
-            CORE_TRY(escape(r, &to));
+            CORE_TRY(escape_sequence(r, &to));
         } else {
-            CORE_TRY(plain(r, &to));
+            CORE_TRY(plain_character(r, &to));
         }
     }
     r->next++;
@@ -173,13 +177,13 @@ core_status core__reader_number(core__reader *r, uint64_t *out_value)
     first = r->next;
     while (r->next < r->end && *r->next >= '0' && *r->next <= '9') {
         if (value > (INT64_MAX - 9) / 10)
-            return core__reader_fail(r, "a number is too large");
+            return core__reader_fail(r, "number too large");
         value = value * 10 + (uint64_t)(*r->next++ - '0');
     }
     if (r->next == first)
-        return core__reader_fail(r, "a whole number, 0 or more, is wanted");
+        return core__reader_fail(r, "expected a whole number, 0 or more");
     if (*first == '0' && r->next - first > 1)
-        return core__reader_fail(r, "a number begins with 0");
+        return core__reader_fail(r, "a number must not begin with 0");
     *out_value = value;
     return CORE_OK;
 }
@@ -204,7 +208,7 @@ core_status core__reader_grow(void **array, size_t *room, size_t count,
 
 enum { DEPTH = 64 };
 
-/* A number, true, false, null: whatever stands until a delimiter. */
+/* Skips a number, true, false or null: everything up to a delimiter. */
 static core_status skip_word(core__reader *r)
 {
     const char *first = r->next;
@@ -214,11 +218,11 @@ static core_status skip_word(core__reader *r)
             (*r->next >= '0' && *r->next <= '9') ||
             ((*r->next | 32) >= 'a' && (*r->next | 32) <= 'z')))
         r->next++;
-    return r->next > first ? CORE_OK
-                           : core__reader_fail(r, "a value is wanted");
+    return r->next > first ? CORE_OK : core__reader_fail(r, "expected a value");
 }
 
-/* One value that is no object or list, or the begin of one, which is noted. */
+/* Skips a scalar value, or the opening bracket of an object or array, which is
+ * pushed. */
 static core_status skip_begin(core__reader *r, char *closing, int *depth)
 {
     const char *text;
@@ -231,7 +235,7 @@ static core_status skip_begin(core__reader *r, char *closing, int *depth)
     if (c != '{' && c != '[')
         return skip_word(r);
     if (*depth == DEPTH)
-        return core__reader_fail(r, "values are nested too deep");
+        return core__reader_fail(r, "values are nested too deeply");
     closing[(*depth)++] = c == '{' ? '}' : ']';
     r->next++;
     return CORE_OK;
@@ -253,15 +257,44 @@ core_status core__reader_skip(core__reader *r)
             continue;
         }
         if (!first && !core__reader_take(r, ','))
-            return core__reader_fail(r, "a comma or an end is wanted");
+            return core__reader_fail(r,
+                                     "expected a comma or a closing bracket");
         if (closing[depth - 1] == '}') {
             CORE_TRY(core__reader_text(r, &name));
             if (!core__reader_take(r, ':'))
-                return core__reader_fail(r, "a colon is wanted");
+                return core__reader_fail(r, "expected a colon");
         }
         before = depth;
         CORE_TRY(skip_begin(r, closing, &depth));
         first = depth > before;
     }
+    return CORE_OK;
+}
+
+/* ---------------------------------------------------------------- names -- */
+
+static const char *name_of(const void *item)
+{
+    return *(const char *const *)item;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(name_of(a), name_of(b));
+}
+
+core_status core__names_sort(void *items, size_t count, size_t size,
+                             const char *path, const char *what)
+{
+    const char *at = items;
+
+    if (count < 2)
+        return CORE_OK;
+    qsort(items, count, size, by_name);
+    for (size_t i = 1; i < count; i++, at += size)
+        if (by_name(at, at + size) == 0)
+            return core__error(CORE_ERROR_CORRUPT,
+                               "%s: two %s are named \"%.80s\"", path, what,
+                               name_of(at));
     return CORE_OK;
 }

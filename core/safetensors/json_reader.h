@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* json_reader.h: reads the JSON of files that may be anything.
+/* json_reader.h: a pull reader for the JSON of untrusted files.
  *
- * The caller walks through it, and says what must come next; whatever else
- * comes is CORRUPT, with its place. */
+ * The caller asks for the token that must come next; anything else is CORRUPT,
+ * and the error has its position. */
 
-#ifndef CORE_IO_READER_H
-#define CORE_IO_READER_H
+#ifndef CORE_SAFETENSORS_JSON_READER_H
+#define CORE_SAFETENSORS_JSON_READER_H
 
 #include <libcore/status.h>
 
@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decoded texts go one after another to `string`, which has room for as many
- * bytes as there are to read, and one: none is longer, with its NUL, than
- * between its quotes. */
+/* Decoded strings are appended to `string`, which needs the size of the input
+ * plus one byte: with its NUL, no decoded string is longer than its source
+ * between the quotes. */
 typedef struct core__reader {
-    const char *path; /* the next three for messages */
+    const char *path; /* for messages, like the next two */
     const char *kind;
     const char *place;
     const char *begin;
@@ -30,19 +30,26 @@ typedef struct core__reader {
 
 core_status core__reader_fail(const core__reader *r, const char *what);
 void core__reader_space(core__reader *r);
-/* Whether the next character behind spaces is c, which is then taken. */
+/* If the next character after whitespace is c, consumes it and returns true. */
 bool core__reader_take(core__reader *r, char c);
-/* A text in quotes, UTF-8 without NUL characters. */
+/* A string: UTF-8 without NUL characters. */
 core_status core__reader_text(core__reader *r, const char **out_text);
 /* A whole number from 0 to INT64_MAX. */
 core_status core__reader_number(core__reader *r, uint64_t *out_value);
-/* Any value; of words and numbers only the letters are looked at. */
+/* Skips any value; literals and numbers are checked only for their
+ * characters. */
 core_status core__reader_skip(core__reader *r);
 
-/* Bytes of the UTF-8 character at text, of which size > 0 bytes may be read; 0:
- * it is none. */
+/* The number of bytes of the UTF-8 character at text, of which size > 0 bytes
+ * may be read; 0: it is invalid. */
 size_t core__reader_character(const char *text, size_t size);
-/* Room in an array for one more element. */
+/* Sorts items of `size` bytes, each of which begins with a pointer to its name,
+ * by name; returns CORRUPT if two have the same.  what: the items, for the
+ * message. */
+core_status core__names_sort(void *items, size_t count, size_t size,
+                             const char *path, const char *what);
+
+/* Makes space in an array for one more element. */
 core_status core__reader_grow(void **array, size_t *room, size_t count,
                               size_t element);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Opens single and sharded safetensors files and maps them into memory. */
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "safetensors/safetensors.h"
@@ -10,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Larger headers are not believed. */
+/* Larger headers are refused. */
 enum { HEADER_MAX = 100000000 };
 
 /* ------------------------------------------------------------- one file -- */
@@ -23,22 +25,22 @@ static core_status read_header(core__safetensors_part *part)
     memcpy(&size, bytes, 8);
     if (size > rest)
         return core__error(CORE_ERROR_CORRUPT,
-                           "%s: not a safetensors file, or truncated: its "
-                           "header would be %llu bytes, and %llu follow",
+                           "%s: not a safetensors file, or truncated: it "
+                           "states a header of %llu bytes, but %llu follow",
                            part->path, (unsigned long long)size,
                            (unsigned long long)rest);
     if (size > HEADER_MAX)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "%s: its header of %llu bytes is larger than the "
-                           "format allows",
-                           part->path, (unsigned long long)size);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "%s: the header has %llu bytes, more than the format allows",
+            part->path, (unsigned long long)size);
     part->data = bytes + 8 + size;
     return core__header_parse(&part->header, part->path,
                               (const char *)bytes + 8, (size_t)size,
                               rest - size);
 }
 
-/* path: the caller's; it is the part's from here on. */
+/* Takes ownership of path. */
 static core_status open_part(core__safetensors_part *part, char *path,
                              bool mapped)
 {
@@ -101,10 +103,10 @@ static core_status read_index(core_safetensors *file)
     CORE_TRY(core__mapping_open(file->path, "an index of shards", 1, false,
                                 &mapping));
     if (mapping->size > HEADER_MAX)
-        status = core__error(CORE_ERROR_CORRUPT,
-                             "%s: an index of %zu bytes is larger than "
-                             "libcore reads",
-                             file->path, mapping->size);
+        status = core__error(
+            CORE_ERROR_CORRUPT,
+            "%s: the index has %zu bytes, more than libcore accepts",
+            file->path, mapping->size);
     else
         status = core__index_parse(&file->index, file->path,
                                    (const char *)mapping->bytes, mapping->size);
@@ -114,7 +116,7 @@ static core_status read_index(core_safetensors *file)
     return status;
 }
 
-/* Beside the index. */
+/* The path of a shard in the directory of the index. */
 static core_status shard_path(const core_safetensors *file, const char *name,
                               char **out_path)
 {
@@ -141,8 +143,8 @@ static core_status open_shard(core_safetensors *file, size_t number)
     status = open_part(&file->parts[number], path, file->mapped);
     if (status == CORE_ERROR_NOT_FOUND)
         return core__error(CORE_ERROR_NOT_FOUND,
-                           "%s: its shard \"%.200s\" is missing", file->path,
-                           name);
+                           "%s: the shard \"%.200s\" does not exist",
+                           file->path, name);
     return status;
 }
 
@@ -164,8 +166,8 @@ static core_status find_in_shard(core_safetensors *file, size_t number)
                         part->header.tensor_count, sizeof *found, compare_name);
     if (!found)
         return core__error(CORE_ERROR_CORRUPT,
-                           "%s: tensor \"%.80s\" should be in the shard "
-                           "\"%.200s\", which does not have it",
+                           "%s: tensor \"%.80s\" is not in the shard "
+                           "\"%.200s\", which the index names for it",
                            file->path, wanted->name, wanted->file);
     file->entries[number] = (core__safetensors_entry){found, part};
     file->by_place[number] = &file->entries[number];
@@ -215,7 +217,8 @@ static core_status open_file(const char *path, bool mapped,
     *out_file = NULL;
     if (!path || !*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a file to read needs a name");
+                           "core_safetensors_open or core_safetensors_map: "
+                           "path is NULL or empty");
     file = core__alloc_zero(sizeof *file);
     if (!file)
         return core__error_memory(sizeof *file);

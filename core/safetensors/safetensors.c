@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What an open file has, and tensors of it. */
+/* Queries of an open file, and reading its tensors. */
 
 #include "safetensors/safetensors.h"
 
@@ -30,9 +30,8 @@ core_status core_safetensors_describe(const core_safetensors *file,
     size = out_entry->struct_size;
     if (index >= file->count)
         return core__error(CORE_ERROR_INDEX,
-                           "%s: has %zu tensors, and no "
-                           "number %zu",
-                           file->path, file->count, index);
+                           "%s: index is %zu; the file has %zu tensors",
+                           file->path, index, file->count);
     found = file->by_place[index];
     tensor = found->tensor;
     if (size > sizeof entry)
@@ -70,7 +69,8 @@ bool core_safetensors_has(const core_safetensors *file, const char *name)
     return find(file, name) != NULL;
 }
 
-/* The tensor of that name, if it can be one of libcore's. */
+/* Finds the tensor of that name; an error if libcore does not have its
+ * dtype. */
 static core_status find_usable(const core_safetensors *file, const char *name,
                                const core__safetensors_entry **out_entry)
 {
@@ -81,13 +81,13 @@ static core_status find_usable(const core_safetensors *file, const char *name,
     *out_entry = entry;
     if (!entry)
         return core__error(CORE_ERROR_NOT_FOUND,
-                           "%s: there is no tensor \"%.80s\" in it", file->path,
+                           "%s: the file has no tensor \"%.80s\"", file->path,
                            name);
     tensor = entry->tensor;
     if (tensor->dtype == CORE_DTYPE_NONE)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: tensor \"%.80s\" has dtype %.16s, which "
-                           "libcore does not have",
+                           "libcore does not support",
                            entry->part->path, name, tensor->dtype_name);
     data = core__safetensors_data(entry);
     if (tensor->dtype == CORE_BOOL)
@@ -95,7 +95,7 @@ static core_status find_usable(const core_safetensors *file, const char *name,
             if (data[i] > 1)
                 return core__error(CORE_ERROR_CORRUPT,
                                    "%s: tensor \"%.80s\" is BOOL and has a "
-                                   "byte of value %u",
+                                   "byte with the value %u; it must be 0 or 1",
                                    entry->part->path, name, data[i]);
     return CORE_OK;
 }
@@ -122,7 +122,7 @@ static void release_mapping(void *mapping, void *data)
     core__mapping_release(mapping);
 }
 
-/* Where an element of the tensor may lie. */
+/* Checks the alignment that the tensor needs to be used in place. */
 static core_status check_place(const core__safetensors_entry *entry)
 {
     const core__header_tensor *tensor = entry->tensor;
@@ -132,13 +132,13 @@ static core_status check_place(const core__safetensors_entry *entry)
 
     if (place % size == 0)
         return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: tensor \"%.80s\" of %s begins at byte %llu of the "
-                       "file, and in memory it would have to at a multiple of "
-                       "%llu: core_safetensors_load copies it",
-                       entry->part->path, tensor->name,
-                       core_dtype_name(tensor->dtype),
-                       (unsigned long long)place, (unsigned long long)size);
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "%s: tensor \"%.80s\" of %s begins at byte %llu of the file, but must "
+        "be aligned to %llu bytes to be used in place; load it with "
+        "core_safetensors_load, which copies it",
+        entry->part->path, tensor->name, core_dtype_name(tensor->dtype),
+        (unsigned long long)place, (unsigned long long)size);
 }
 
 core_status core_safetensors_tensor(const core_safetensors *file,
@@ -152,10 +152,11 @@ core_status core_safetensors_tensor(const core_safetensors *file,
     CORE__NOT_NULL(file);
     CORE__NOT_NULL(name);
     if (!file->mapped)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: it was opened to be read: open it with "
-                           "core_safetensors_map to use its memory",
-                           file->path);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the file was not opened with core_safetensors_map, which is "
+            "needed to use its memory",
+            file->path);
     CORE_TRY(find_usable(file, name, &entry));
     tensor = entry->tensor;
     if (tensor->begin < tensor->end)
@@ -182,10 +183,11 @@ core_status core_safetensors_load_into(const core_safetensors *file,
     CORE_TRY(find_usable(file, name, &entry));
     tensor = entry->tensor;
     if (tensor->dtype != core_tensor_dtype(into))
-        return core__error(CORE_ERROR_DTYPE,
-                           "%s: tensor \"%.80s\" is %s, and %s is wanted",
-                           file->path, name, core_dtype_name(tensor->dtype),
-                           core_dtype_name(core_tensor_dtype(into)));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "%s: tensor \"%.80s\" is %s, but the destination is %s", file->path,
+            name, core_dtype_name(tensor->dtype),
+            core_dtype_name(core_tensor_dtype(into)));
     same = tensor->ndim == core_tensor_ndim(into);
     for (uint32_t i = 0; same && i < tensor->ndim; i++)
         same = tensor->sizes[i] == core_tensor_sizes(into)[i];
@@ -195,9 +197,10 @@ core_status core_safetensors_load_into(const core_safetensors *file,
         core__header_shape(has, sizeof has, tensor->sizes, tensor->ndim);
         core__header_shape(wants, sizeof wants, core_tensor_sizes(into),
                            core_tensor_ndim(into));
-        return core__error(CORE_ERROR_SHAPE,
-                           "%s: tensor \"%.80s\" is %s, and %s is wanted",
-                           file->path, name, has, wants);
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "%s: tensor \"%.80s\" is %s, but the destination is %s", file->path,
+            name, has, wants);
     }
     return core_tensor_write(into, core__safetensors_data(entry),
                              (size_t)(tensor->end - tensor->begin));

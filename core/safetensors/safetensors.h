@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* safetensors.h: what an open file is: one part, or the shards of an index. */
+/* safetensors.h: the struct of an open file: a single part, or the shards of an
+ * index. */
 
-#ifndef CORE_IO_SAFETENSORS_H
-#define CORE_IO_SAFETENSORS_H
+#ifndef CORE_SAFETENSORS_SAFETENSORS_H
+#define CORE_SAFETENSORS_SAFETENSORS_H
 
 #include "safetensors/header.h"
 #include "safetensors/index.h"
@@ -14,7 +15,7 @@ typedef struct core__safetensors_part {
     core__header header;
     char *path;
     core__mapping *mapping;
-    const uint8_t *data; /* behind the header */
+    const uint8_t *data; /* follows the header */
 } core__safetensors_part;
 
 typedef struct core__safetensors_entry {
@@ -24,15 +25,15 @@ typedef struct core__safetensors_entry {
 
 struct core_safetensors {
     char *path;
-    bool mapped; /* for tensors that are its memory */
+    bool mapped; /* opened for tensors that use its memory */
     core_device *host;
-    core__index index; /* empty if this is one file */
+    core__index index; /* empty for a single file */
     core__safetensors_part *parts;
     size_t part_count;
     core__safetensors_entry *entries; /* sorted by name */
     const core__safetensors_entry **by_place;
     size_t count;
-    const core_named_text *texts; /* the only part's, or the index's */
+    const core_named_text *texts; /* those of the only part, or of the index */
     size_t text_count;
 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Writes safetensors files. */
+
 #include <libcore/safetensors.h>
 
 #include "base/error.h"
@@ -14,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------- text -- */
+/* --------------------------------------------------------- string buffer -- */
 
-/* A text that grows.  After a failure it ignores what is appended, so that the
- * status is looked at once. */
+/* A growing string.  After a failure it ignores further input, so that the
+ * status needs to be checked only once. */
 typedef struct buffer {
     char *data;
     size_t size;
@@ -67,7 +69,8 @@ static void append_quoted(buffer *text, const char *string)
         size = core__reader_character(string, left);
         if (size == 0 && text->status == CORE_OK)
             text->status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                                       "a name or text to save is not UTF-8");
+                                       "core_safetensors_save: a name or a "
+                                       "metadata text is not UTF-8");
         if (size == 0)
             return;
         if (*string == '"' || *string == '\\')
@@ -89,8 +92,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Larger elements first: the data follow a multiple of 8 bytes without gaps,
- * and so each tensor is aligned to its element. */
+/* Larger elements first: the data starts at a multiple of 8 bytes and has no
+ * gaps, so every tensor is aligned to its elements. */
 static int by_element(const void *a, const void *b)
 {
     const core_named_tensor *x = a, *y = b;
@@ -108,33 +111,34 @@ static core_status check_tensors(core_named_tensor *tensors, size_t count)
         core_dtype dtype;
 
         if (!tensors[i].name || !tensors[i].tensor)
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "a tensor to save has no name, or a name no "
-                               "tensor");
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "core_safetensors_save: entry %zu has no name or no tensor", i);
         if (strcmp(tensors[i].name, "__metadata__") == 0)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "a safetensors file cannot have a tensor named "
-                               "\"__metadata__\"");
+                               "core_safetensors_save: a tensor is named "
+                               "\"__metadata__\", which the format reserves");
         dtype = core_tensor_dtype(tensors[i].tensor);
         if (!core__header_dtype_name(dtype))
             return core__error(CORE_ERROR_UNSUPPORTED,
-                               "a safetensors file cannot have tensor "
-                               "\"%.80s\" of dtype %s",
+                               "core_safetensors_save: tensor \"%.80s\" has "
+                               "dtype %s, which the format does not support",
                                tensors[i].name, core_dtype_name(dtype));
     }
     if (count > 1)
         qsort(tensors, count, sizeof *tensors, by_name);
     for (size_t i = 1; i < count; i++)
         if (strcmp(tensors[i - 1].name, tensors[i].name) == 0)
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "two tensors to save are named \"%.80s\"",
-                               tensors[i].name);
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "core_safetensors_save: two tensors are named \"%.80s\"",
+                tensors[i].name);
     if (count > 1)
         qsort(tensors, count, sizeof *tensors, by_element);
     return CORE_OK;
 }
 
-static uint64_t bytes(const core_tensor *tensor)
+static uint64_t byte_count(const core_tensor *tensor)
 {
     return (uint64_t)core_tensor_numel(tensor) *
            core_dtype_size(core_tensor_dtype(tensor));
@@ -147,11 +151,14 @@ static core_status write_texts(buffer *json, const core_named_text *texts,
     for (size_t i = 0; i < count; i++) {
         if (!texts[i].name || !texts[i].text)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "a text to save has no name, or a name no text");
+                               "core_safetensors_save: metadata entry %zu has "
+                               "no name or no text",
+                               i);
         for (size_t k = 0; k < i; k++)
             if (strcmp(texts[i].name, texts[k].name) == 0)
                 return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                                   "two texts to save are named \"%.80s\"",
+                                   "core_safetensors_save: two metadata "
+                                   "entries are named \"%.80s\"",
                                    texts[i].name);
         if (i)
             append(json, ",", 1);
@@ -176,10 +183,10 @@ static void write_tensor(buffer *json, const core_named_tensor *named,
                       (long long)core_tensor_sizes(tensor)[i]);
     append_format(json, "],\"data_offsets\":[%llu,%llu]}",
                   (unsigned long long)begin,
-                  (unsigned long long)(begin + bytes(tensor)));
+                  (unsigned long long)(begin + byte_count(tensor)));
 }
 
-/* The eight bytes of length and the JSON, padded to a multiple of 8. */
+/* Writes the eight length bytes and the JSON, padded to a multiple of 8. */
 static core_status write_header(buffer *json, const core_named_tensor *tensors,
                                 size_t tensor_count,
                                 const core_named_text *texts, size_t text_count)
@@ -194,7 +201,7 @@ static core_status write_header(buffer *json, const core_named_tensor *tensors,
         if (i || text_count)
             append(json, ",", 1);
         write_tensor(json, &tensors[i], begin);
-        begin += bytes(tensors[i].tensor);
+        begin += byte_count(tensors[i].tensor);
     }
     append(json, "}", 1);
     append(json, "        ", (8 - json->size % 8) % 8);
@@ -209,7 +216,7 @@ static core_status write_header(buffer *json, const core_named_tensor *tensors,
 
 static core_status write_data(core__file *file, const core_named_tensor *named)
 {
-    size_t size = (size_t)bytes(named->tensor);
+    size_t size = (size_t)byte_count(named->tensor);
     core_status status;
     void *data;
 

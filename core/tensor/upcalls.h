@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that tensor calls (base/upcalls.h
- * says why). */
+/* upcalls.h: the functions of later rooms that tensor calls (base/upcalls.h
+ * explains these tables). */
 
 #ifndef CORE_TENSOR_UPCALLS_H
 #define CORE_TENSOR_UPCALLS_H
@@ -10,14 +10,13 @@
 #include "tensor/tensor.h"
 
 struct core__tensor_upcalls {
-    /* Frees the autograd record of a tensor that is being destroyed.  Returns
-     * the reference to the node that made the tensor, or NULL. */
-    core_node *(*autograd_take)(core__thread *self, core_tensor *tensor);
-    /* Releases such a reference. */
-    void (*node_drop)(core_node *node);
-    /* The sizes of a tensor that has an autograd record changed. */
+    /* Destroys a tensor that has an autograd record, and releases the node
+     * that created it. */
+    void (*destroy_recorded)(core__thread *self, core_tensor *tensor);
+    /* Called when the sizes of a tensor with an autograd record have
+     * changed. */
     void (*autograd_relayout)(core_tensor *tensor);
-    /* Forgets how the tensor was made. */
+    /* Drops the tensor's history. */
     void (*history_drop)(core_tensor *tensor);
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* One launch function for every row of operations.c.  The kernels for a row's
- * expression are composed when it is first used with a dtype. */
+/* elementwise.c: one launch for every row of the table that gen_operations.py
+ * generates.  The kernels are written around the row's expression when it is
+ * first used with a dtype. */
 
 #include "elementwise.h"
 #include "opencl_kernels.h"
@@ -10,6 +11,10 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "opencl_operations.h"
+
+enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 static opencl_source *sources;
 
@@ -415,16 +420,16 @@ core_status opencl_register_elementwise(core_registry *registry)
     core_status status = CORE_OK;
 
     if (sources == NULL)
-        sources = calloc(opencl_noperations, sizeof *sources);
+        sources = calloc(OPERATIONS, sizeof *sources);
     if (sources == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for the table of operators");
-    for (uint32_t i = 0; i < opencl_noperations && status == CORE_OK; i++) {
-        sources[i].name = opencl_operations[i].name;
+    for (uint32_t i = 0; i < OPERATIONS && status == CORE_OK; i++) {
+        sources[i].name = operations[i].name;
         sources[i].text = "";
         sources[i].compose = compose;
-        sources[i].user = &opencl_operations[i];
-        status = register_one(registry, &opencl_operations[i], &sources[i]);
+        sources[i].user = &operations[i];
+        status = register_one(registry, &operations[i], &sources[i]);
     }
     return status;
 }

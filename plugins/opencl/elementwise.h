@@ -44,7 +44,4 @@ typedef struct operation {
     parameter parameters[4];
 } operation;
 
-extern const operation opencl_operations[];
-extern const uint32_t opencl_noperations;
-
 #endif

@@ -227,7 +227,7 @@ static core_backend backend = {.struct_size = sizeof backend,
 
 /* ---------------------------------------------------------------- around it -- */
 
-static core__layers *layers;
+static core__interposers *interposers;
 static const core_backend *wrapped;
 static core_host host;
 static void *device, *stream;
@@ -252,10 +252,11 @@ static void begin(const char *which, const char *faults)
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", which), CORE_OK);
     ck_assert_int_eq(core_setting_set("LIBCORE_FAULT", faults), CORE_OK);
-    ck_assert_int_eq(core__layers_begin("liar", &layers), CORE_OK);
+    ck_assert_int_eq(core__interposers_begin("liar", &interposers), CORE_OK);
     core__host_fill(&host, CORE_ABI_MINOR);
-    core__layers_host(layers, &host);
-    ck_assert_int_eq(core__layers_backend(layers, &backend, &wrapped), CORE_OK);
+    core__interposers_host(interposers, &host);
+    ck_assert_int_eq(core__interposers_backend(interposers, &backend, &wrapped),
+                     CORE_OK);
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_OK);
     ck_assert_int_eq(wrapped->device_open(wrapped->user, 0, &device), CORE_OK);
@@ -270,7 +271,7 @@ static void validate(void)
 
 static void end(void)
 {
-    core__layers_end(layers);
+    core__interposers_end(interposers);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
 }
 
@@ -279,7 +280,8 @@ static void told(uint64_t count, const char *says)
 {
     const char *breach;
 
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), count);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach),
+                      count);
     ck_assert_int_ge(nlines, 1);
     assert_contains(lines[nlines - 1], says);
     assert_contains(breach, "liar: ");

@@ -26,7 +26,6 @@ typedef struct check {
     const char *op;
     const char *words;
     double low, high; /* of leaves' values */
-    int order;        /* gradients: of derivatives that are checked */
 } check;
 
 typedef struct arguments {
@@ -40,6 +39,7 @@ typedef struct arguments {
     core_tensor *lists[ARGUMENTS][TENSORS];
     core_tensor *leaves[TENSORS];
     size_t nleaves;
+    char text[512]; /* the words, which strings among the values point to */
 } arguments;
 
 static uint32_t state;
@@ -143,14 +143,15 @@ static inline core_value value_of(arguments *a, const check *c,
     }
 }
 
-static inline void parse(arguments *a, const check *c, char *words)
+static inline void parse(arguments *a, const check *c)
 {
     char *rest;
     uint32_t list = ARGUMENTS, items = 0;
 
     memset(a, 0, sizeof *a);
     OK(core_op_find(c->op, &a->op));
-    for (char *word = strtok_r(words, " ", &rest); word;
+    snprintf(a->text, sizeof a->text, "%s", c->words);
+    for (char *word = strtok_r(a->text, " ", &rest); word;
          word = strtok_r(NULL, " ", &rest)) {
         if (word[0] == '[') {
             list = a->count++;
@@ -166,6 +167,17 @@ static inline void parse(arguments *a, const check *c, char *words)
             a->count++;
         }
     }
+}
+
+/* Calls an operator with arguments written as for parse. */
+static inline core_status call_op_words(const char *op, const char *words,
+                                        core_value *results)
+{
+    check c = {op, words, 0, 1};
+    arguments a;
+
+    parse(&a, &c);
+    return core_op_call(a.op, a.values, a.count, results, 4);
 }
 
 #endif

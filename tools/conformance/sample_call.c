@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const sample *sample_at(size_t index)
+{
+    return index < sample_count ? &sample_table[index] : NULL;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 static double draw(const suite *of, const sample *from, uint32_t which,

@@ -25,13 +25,11 @@ typedef struct sample {
     double low, high;
 } sample;
 
-/* Sorted by operator.  NULL behind the last. */
-const sample *sample_at(size_t index);
+/* Generated from ops.yaml, sorted by operator. */
+extern const sample sample_table[];
+extern const size_t sample_count;
 
-/* The parts of the table. */
-extern const sample samples_first[];
-extern const size_t samples_first_count;
-extern const sample samples_second[];
-extern const size_t samples_second_count;
+/* NULL behind the last. */
+const sample *sample_at(size_t index);
 
 #endif

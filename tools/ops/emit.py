@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""The generated files, as text."""
+"""The text of the generated files."""
 
 import json
 import re
@@ -26,7 +26,8 @@ def constant(operator):
 
 
 def constants(model):
-    """Enum names: unique, as names differ in case or in underscores."""
+    """Enum names, made unique where operators differ only in case or
+    underscores."""
     names, taken = {}, set()
     for operator in model.operators:
         name = constant(operator)
@@ -57,13 +58,13 @@ def fnv(text):
 
 
 def all_names(model):
-    """What operators are called, by id, and behind that what they were."""
+    """The names of operators by id, followed by former names."""
     return [o.name for o in model.operators] + [n for n, _ in model.former]
 
 
 def name_text(model):
     found = all_names(model)
-    lines = ["/* Names, close to each other: a plugin looks up hundreds. */",
+    lines = ["/* Names, contiguous, since a plugin looks up hundreds. */",
              "static const struct {"]
     lines += ["    char n%d[%d];" % (i, len(name) + 1)
               for i, name in enumerate(found)]
@@ -93,11 +94,11 @@ def name_hash(model):
         places.append(at)
         at += len(name) + 1
     count = len(model.operators)
-    lines = ["/* Ids of those that were called something else before. */"]
+    lines = ["/* Ids of operators that were renamed. */"]
     lines += numbers("uint16_t former", [n for _, n in model.former] or [0])
-    lines += ["/* Where each name is in `names`. */"]
+    lines += ["/* The offset of each name in `names`. */"]
     lines += numbers("uint16_t places", places)
-    lines += ["/* Open addressing by FNV-1a; 0 is free, else number + 1. */"]
+    lines += ["/* FNV-1a hash table, open addressing; 0: free, else number + 1. */"]
     lines += numbers("uint16_t slots", table)
     lines += ["""\
 core_operator *core__operator_builtin(const char *name, size_t size)
@@ -303,8 +304,8 @@ def comment(text):
 
 
 def address_checks(operator):
-    """What a typed call answers to texts and lists at no address, and to lists
-    whose count a value cannot hold."""
+    """The checks of a typed call: strings and lists that are NULL, and lists
+    that are too long for a value."""
     checks = []
     for argument in operator.schema.arguments:
         parameters, packing = c_parameters(argument)
@@ -333,8 +334,8 @@ def address_checks(operator):
 
 
 def out_checks(operator, outs):
-    """What a typed call answers where it has nowhere to write a result.  A
-    caller that passes the address of a variable does not pay for it."""
+    """The checks of a typed call for output pointers that are NULL.  They cost
+    nothing if the caller passes the address of a variable."""
     checks = []
     if len(outs) > 1:
         checks += ["    if (%s)\n        *%s = %s;" % (name, name, empty)

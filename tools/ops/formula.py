@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""Gradient formulas: from the expressions of ops.yaml to C.
+"""Compiles the gradient formulas of ops.yaml to C.
 
-An expression is Python's, over arguments, results, gradients, operators and
-helpers.  Every value has a kind ('Tensor', 'Scalar', 'int', 'int[]?', …) and a
-C text: lists have two, the pointer and the count."""
+A formula is a Python expression of arguments, results, gradients, operators
+and helpers.  Every value has a kind ('Tensor', 'Scalar', 'int', 'int[]?', …)
+and a C text: lists have two, the pointer and the count."""
 
 import ast
 
@@ -39,7 +39,7 @@ class Helper:
 
 
 def convertible(value, argument):
-    """How well value fits argument: None, or a cost."""
+    """The cost of passing value for argument; None: impossible."""
     want, have = argument.kind, value.kind
     if have == want or have == want + "?" and want == "Tensor":
         return 0
@@ -66,7 +66,7 @@ def convertible(value, argument):
 
 
 def number(value):
-    """A C expression of a Scalar as a number; others as they are."""
+    """A Scalar as a C number; other values unchanged."""
     if value.kind == "Scalar":
         return "core__scalar_double(%s)" % value.text
     return value.text
@@ -109,7 +109,7 @@ def c_arguments(value, argument):
 
 
 def c_default(argument):
-    """The value of an argument that a formula leaves out."""
+    """The value of an argument that a formula omits."""
     text = argument.default
     if text is None:
         if argument.optional:
@@ -210,7 +210,7 @@ class Formulas:
         position = self.schema.position(name)
         argument = self.schema.arguments[position]
         if not argument.tensor and not argument.tensors:
-            raise Problem("'%s' is no tensor" % name)
+            raise Problem("'%s' is not a tensor" % name)
         if node.attr == "sizes":
             saved = self.save("SIZES", position)
             return Value("int[]", "core__value_ints(&%s)" % saved,
@@ -249,17 +249,18 @@ class Formulas:
 
     def temporary(self):
         if self.temporaries == 16:
-            raise Problem("more than 16 temporaries")
+            raise Problem("the formula needs more than 16 temporaries")
         self.temporaries += 1
         return "t[%d]" % (self.temporaries - 1)
 
     # -------------------------------------------------------- expressions
     def compile(self, node, target=None):
-        """target: where a tensor result is to go, owned."""
+        """target: the variable for a tensor result, owned."""
         value = self.expression(node, target)
         if target and value.text != target:
             if value.kind not in ("Tensor", "Tensor?"):
-                raise Problem("the formula gives '%s', no tensor" % value.kind)
+                raise Problem("the formula yields '%s', not a tensor" %
+                              value.kind)
             self.emit("%s = core__formula_same(%s);" % (target, value.text))
         return value
 
@@ -307,7 +308,7 @@ class Formulas:
             keywords = {k.arg: self.expression(k.value, None)
                         for k in node.keywords}
             return self.call(node.func.id, arguments, keywords, target)
-        raise Problem("cannot read '%s'" % ast.unparse(node))
+        raise Problem("unsupported expression '%s'" % ast.unparse(node))
 
     def element(self, node):
         value = self.expression(node.value, None)
@@ -329,14 +330,14 @@ class Formulas:
         if all(v.kind.startswith("Tensor") for v in values):
             return Value("Tensor[]", "(core_tensor *const[]){%s}" % ", ".join(
                 v.text for v in values), str(len(values)))
-        raise Problem("a list of unlike values")
+        raise Problem("the elements of a list must have the same kind")
 
     def binary(self, node, target):
         a = self.expression(node.left, None)
         b = self.expression(node.right, None)
         kind = type(node.op)
         if kind not in OPERATORS:
-            raise Problem("operator of '%s'" % ast.unparse(node))
+            raise Problem("unsupported operator in '%s'" % ast.unparse(node))
         if a.kind in NUMBERS and b.kind in NUMBERS:
             if kind not in SYMBOLS:
                 return Value("float", "pow(%s, %s)" % (number(a), number(b)))
@@ -417,14 +418,14 @@ class Formulas:
         candidates = self.model.helpers.get(name, []) + \
             self.model.by_base.get(name, [])
         if not candidates:
-            raise Problem("no operator or helper '%s'" % name)
+            raise Problem("there is no operator or helper '%s'" % name)
         best = None
         for function in candidates:
             bound = self.bind(function, arguments, keywords)
             if bound and (best is None or bound[0] < best[0]):
                 best = (bound[0], bound[1], function)
         if not best:
-            raise Problem("no overload of '%s' takes (%s)" % (
+            raise Problem("no overload of '%s' accepts (%s)" % (
                 name, ", ".join([a.kind for a in arguments] + [
                     "%s=%s" % (k, v.kind) for k, v in keywords.items()])))
         return best[2], best[1]
@@ -440,7 +441,7 @@ class Formulas:
         function, values = self.resolve(name, arguments, keywords)
         results = function.schema.results
         if len(results) == 1 and results[0].list:
-            raise Problem("'%s' gives a list" % name)
+            raise Problem("'%s' returns a list" % name)
         slots = [target or self.temporary()]
         slots += [self.temporary() for _ in results[1:]]
         self.c_call(function, values, ["&" + s for s in slots])
@@ -452,10 +453,10 @@ class Formulas:
         try:
             return ast.parse(str(text).strip(), mode="eval").body
         except SyntaxError:
-            raise Problem("cannot read formula '%s'" % text)
+            raise Problem("invalid formula '%s'" % text)
 
     def entry(self, names, text, indices):
-        """One line of `backward:`; indices: of the gradients it gives."""
+        """One line of `backward:`; indices: of the gradients it computes."""
         self.mask = 0
         for i in indices:
             self.mask |= 1 << i
@@ -477,7 +478,7 @@ class Formulas:
 
     def joint(self, node, indices):
         if not isinstance(node, ast.Call):
-            raise Problem("a joint formula is one call")
+            raise Problem("a formula for several gradients must be one call")
         if "output_mask" in ast.dump(node):
             self.emit("const uint8_t output_mask[] = {%s};" % ", ".join(
                 "(context->needed >> %d) & 1" % i for i in indices))
@@ -486,7 +487,7 @@ class Formulas:
                     for k in node.keywords}
         function, values = self.resolve(node.func.id, arguments, keywords)
         if len(function.schema.results) != len(indices):
-            raise Problem("'%s' has not %d results" % (
+            raise Problem("'%s' does not have %d results" % (
                 node.func.id, len(indices)))
         self.c_call(function, values, [
             "&context->gradients[context->first_edge[%d]]" % i
@@ -497,7 +498,7 @@ class Formulas:
         function, values = self.resolve(node.func.id, arguments, {})
         if not getattr(function, "helper", False) or \
                 not function.schema.results[0].list:
-            raise Problem("gradients of a list need a helper that gives one")
+            raise Problem("gradients of a list need a helper that returns one")
         self.c_call(function, values, [
             "context->needed_edges + context->first_edge[%d]" % index,
             "context->edge_count[%d]" % index,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""What ops.yaml says, checked, with the generated variants."""
+"""The checked content of ops.yaml, with the generated variants."""
 
 import os
 
@@ -22,7 +22,7 @@ KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
         "out_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole", "out", "inplace", "writes"}
+        "kept", "whole", "out", "inplace", "writes", "samples"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
@@ -43,7 +43,7 @@ class Operator:
         self.gradients = []  # positions of differentiable arguments
         family = entry.get("family")
         if family not in FAMILIES:
-            raise Problem("family '%s'" % family)
+            raise Problem("unknown family '%s'" % family)
         self.family = family
         self.loop = family in ("elementwise", "reduction")
 
@@ -54,12 +54,12 @@ class Operator:
         if not name:
             return self.base
         if name not in self.model.by_name:
-            raise Problem("kernel '%s' is no operator" % name)
+            raise Problem("kernel '%s' is not an operator" % name)
         return self.model.by_name[name]
 
     @property
     def given(self):
-        """An out variant whose dtype and device are those of what is given."""
+        """An out variant: the given tensor has dtype and device."""
         return (self.variant == "OUT" and
                 self.base.schema.options is not None)
 
@@ -70,7 +70,7 @@ class Operator:
             if flag in ("factory", "random") and self.given:
                 continue
             if flag not in FLAGS:
-                raise Problem("flag '%s'" % flag)
+                raise Problem("unknown flag '%s'" % flag)
             bits |= 1 << FLAGS[flag]
         return bits
 
@@ -91,13 +91,13 @@ class Operator:
         return mask
 
     def writes(self):
-        """Mask of arguments written though the schema does not say so."""
+        """Mask of arguments that are written but not marked in the schema."""
         mask = 0
         for name in self.entry.get("writes", []):
             position = self.schema.position(name)
             argument = self.schema.arguments[position]
             if not (argument.tensor or argument.tensors):
-                raise Problem("writes '%s', which is no tensor" % name)
+                raise Problem("writes '%s', which is not a tensor" % name)
             mask |= 1 << position
         return mask
 
@@ -109,11 +109,11 @@ class Operator:
         if name is None:
             name = "same" if self.family == "reduction" else "none"
         if name not in table:
-            raise Problem("promote '%s'" % name)
+            raise Problem("unknown promotion '%s'" % name)
         return table[name]
 
     def column(self, key):
-        """Position of the argument that plays the part `key`."""
+        """Position of the argument with the role `key`."""
         schema = self.base.schema
         if self.given and key == "dtype":
             return schema.options
@@ -150,7 +150,7 @@ class Operator:
         if not name:
             if "dynamic_output" in self.base.entry.get("flags", []):
                 return None
-            raise Problem("a kernel family needs 'infer'")
+            raise Problem("the kernel family needs the key 'infer'")
         return "core__infer_" + name
 
     @property
@@ -159,12 +159,12 @@ class Operator:
 
     @property
     def detaches(self):
-        """Changes the tensor's history in place, and no element of it."""
+        """Whether it changes only the tensor's history in place."""
         return (self.family == "view" and self.variant == "INPLACE" and
                 bool(self.entry.get("not_differentiable")))
 
     def autocast(self):
-        """Its rule; in place and with out= it computes as it is called."""
+        """Its rule; in-place and out variants are not cast."""
         if self.variant != "FUNCTIONAL":
             return "none"
         return self.base.entry.get("autocast", "none")
@@ -213,7 +213,7 @@ class Operator:
         if not backward:
             return
         if self.entry.get("not_differentiable"):
-            raise Problem("both backward and not_differentiable")
+            raise Problem("has both backward and not_differentiable")
         self.gradients = sorted(
             {self.schema.position(n.strip())
              for key in backward for n in key.strip("[] ").split(",")})
@@ -229,7 +229,7 @@ class Operator:
 
     @property
     def no_gradient(self):
-        """Results may need a gradient, and there is no formula for it."""
+        """Whether results may need a gradient but have no formula."""
         base = self.base
         return not (base.formulas or base.implicit or
                     base.entry.get("not_differentiable"))
@@ -281,7 +281,7 @@ class Model:
 
     def add_variant(self, operator, kind, taken):
         if kind not in ("inplace", "out"):
-            raise Problem("variant '%s'" % kind)
+            raise Problem("unknown variant '%s'" % kind)
         variant = Operator(operator.entry, self)
         variant.base = operator
         if kind == "inplace":
@@ -298,7 +298,7 @@ class Model:
         self.insert(variant)
 
     def name_c(self):
-        """core_… names: explicit, else derived, made unique."""
+        """core_… names: explicit or derived, and checked to be unique."""
         taken = {}
         for operator in self.functional:
             name = operator.entry.get("c") or operator.default_c()
@@ -308,14 +308,14 @@ class Model:
                 suffix = "_" if operator.variant == "INPLACE" else "_out"
                 operator.c = operator.base.c + suffix
             if operator.c in taken:
-                raise Problem("%s: C name %s is that of %s; give `c:`" % (
+                raise Problem("%s: the C name %s is taken by %s; set `c:`" % (
                     operator.name, operator.c, taken[operator.c]))
             taken[operator.c] = operator.name
 
     def assign(self, path, add):
-        """Ids from the lock file; adds missing ones there if `add`.  A number
-        that stands there again has a new name; the old one still finds it,
-        unless it has become another operator's."""
+        """Reads ids from the lock file, and adds missing ones if `add`.  A
+        number that occurs again has a new name; the old name still finds
+        it, unless another operator has that name now."""
         ids, names = {}, {}
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -348,4 +348,4 @@ class Model:
             operator.id = ids[operator.name]
         self.operators.sort(key=lambda o: o.id)
         if [o.id for o in self.operators] != list(range(len(ids))):
-            raise Problem("ids: not 0 to %d" % (len(ids) - 1))
+            raise Problem("the ids are not 0 to %d" % (len(ids) - 1))

@@ -7,7 +7,7 @@ import re
 
 
 class Problem(Exception):
-    """Something wrong in ops.yaml; the message names the operator."""
+    """An error in ops.yaml; the message names the operator."""
 
 
 ARGUMENT = re.compile(
@@ -40,7 +40,7 @@ class Argument:
     def __init__(self, text, keyword_only=False):
         m = ARGUMENT.match(text)
         if not m:
-            raise Problem("cannot read '%s'" % text)
+            raise Problem("invalid argument '%s'" % text)
         self.base = {"SymInt": "int"}.get(m["base"], m["base"])
         self.list = m["list"] is not None
         self.size = int(m["size"]) if m["size"] else 0
@@ -55,7 +55,7 @@ class Argument:
 
     @property
     def kind(self):
-        """The type as formulas know it: 'int', 'int?', 'int[]', 'Tensor[]?'"""
+        """The type in formulas: 'int', 'int?', 'int[]', 'Tensor[]?'"""
         return (self.base + ("[]" if self.list else "") +
                 ("?" if self.optional else ""))
 
@@ -108,7 +108,7 @@ class Schema:
         self.results = [Argument(part) for part in split(results)]
         for argument in self.arguments:
             if not argument.name:
-                raise Problem("an argument without name")
+                raise Problem("an argument has no name")
 
     @property
     def name(self):
@@ -142,12 +142,12 @@ class Schema:
         return self.base.endswith("_") and not self.base.startswith("__")
 
     def inplace_variant(self, given=None):
-        """`given` is its overload, in parentheses its first argument."""
+        """given: the overload, with its first argument in parentheses."""
         variant = copy.deepcopy(self)
         variant.base += "_"
         m = re.match(r"^(\w*)(?:\((\w+)\))?$", given or "")
         if not m:
-            raise Problem("cannot read 'inplace: %s'" % given)
+            raise Problem("invalid 'inplace: %s'" % given)
         if m[2]:
             variant.arguments[0].name = m[2]
         if m[1]:
@@ -164,7 +164,7 @@ class Schema:
 
     @property
     def options(self):
-        """Where what a new tensor is like stands: four arguments."""
+        """Position of dtype, layout, device and pin_memory, if present."""
         names = [a.name for a in self.arguments]
         for i in range(len(names)):
             if names[i:i + 4] == ["dtype", "layout", "device", "pin_memory"]:
@@ -172,23 +172,23 @@ class Schema:
         return None
 
     def out_names(self, given):
-        """Names of the arguments that are written, where none are given."""
+        """Names of the arguments that the out variant writes."""
         single = len(self.results) == 1
         names = [n.strip() for n in given.split(",")] if given else [
             r.name or ("out" if single else "out%d" % i)
             for i, r in enumerate(self.results)]
         if len(names) != len(self.results):
-            raise Problem("%d results, and names of %d of its out variant" % (
+            raise Problem("%d results, but the out variant names %d" % (
                 len(self.results), len(names)))
         return names
 
     def out_variant(self, taken, out=None):
-        """`out` is its overload, in parentheses what it calls its results."""
+        """out: the overload, with the names of its results in parentheses."""
         variant = copy.deepcopy(self)
         overload = self.overload
         m = re.match(r"^(\w+)(?:\((.+)\))?$", out or "out")
         if not m:
-            raise Problem("cannot read 'out: %s'" % out)
+            raise Problem("invalid 'out: %s'" % out)
         if self.options is not None:
             del variant.arguments[self.options:self.options + 4]
         if out:

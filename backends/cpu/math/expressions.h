@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* expressions.h: what the expressions of gen_kernels.py may call, beyond
- * vecmath.h: one function per type, named with the type's suffix.  Nothing
- * here knows rows or loops: backends/gpu compiles the same functions for its
- * devices (number.h says how). */
+/* expressions.h: the functions that backends/expressions calls, beyond those of
+ * vecmath.h: one per type, named with the type's suffix.  Nothing here knows
+ * rows or loops: backends/gpu compiles the same functions for its devices
+ * (number.h says how). */
 
 #ifndef CPU_EXPRESSIONS_H
 #define CPU_EXPRESSIONS_H

@@ -243,7 +243,8 @@ static double angle(double x)
     return isnan(x) ? x : x < 0 ? pi : 0;
 }
 
-/* In the order of SPECIAL_UNARY and SPECIAL_BINARY in gen_kernels.py. */
+/* In the order of SPECIAL_UNARY and SPECIAL_BINARY in
+ * backends/expressions/table.py. */
 const cpu_special_1 cpu_special_unary[] = {
     cpu_digamma,
     cpu_erfinv,

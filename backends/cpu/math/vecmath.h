@@ -432,7 +432,7 @@ CPU_INLINE float gelu_tanh_f32(float x)
 /* --------------------------------------------------------- trigonometry -- */
 
 /* In f64, where the reduction is exact enough for |x| <= CPU_TURNS; beyond,
- * libm's is called instead (gen_kernels.py, `beyond`). */
+ * libm's is called instead (`beyond` in backends/expressions). */
 #define CPU_TURNS 1e6f
 
 /* x = quarter π/2 + r, |r| <= π/4; π/2 in parts of 33 bits. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core_backward and core_grad: from tensors to roots and captures. */
+/* core_backward, core_grad and their variants with destinations: turn tensors
+ * into the roots and captures of a backward. */
 
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/engine/destination.h"
@@ -16,7 +17,7 @@
 enum { INLINE_ROOTS = 8 };
 
 typedef struct roots {
-    const char *name; /* of the public call */
+    const char *name; /* the public function */
     size_t count;
     core__edge *edges;
     core_tensor **grads;
@@ -52,8 +53,8 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
                            "%s: tensor %zu is NULL", roots->name, index);
     if (!core__wants_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: tensor %zu does not require grad, and no "
-                           "recorded operator made it",
+                           "%s: tensor %zu does not require grad and is not "
+                           "the result of a recorded operator",
                            roots->name, index);
     CORE_TRY(core__gradient_edge(tensor, edge));
     if (!grad)
@@ -70,8 +71,10 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
 
         return core__error(
             CORE_ERROR_SHAPE,
-            "%s: gradient %zu has sizes %s, its tensor has %s", roots->name,
-            index, core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
+            "%s: gradient %zu has sizes %s; it must have those of its tensor, "
+            "%s",
+            roots->name, index,
+            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
             core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
     }
 }
@@ -86,7 +89,7 @@ static void roots_end(roots *roots)
         core__free(roots->edges);
 }
 
-/* list: what the call's argument `tensors` is named. */
+/* list: the name of the call's argument `tensors`. */
 static core_status roots_begin(roots *roots, const char *name, const char *list,
                                core_tensor *const *tensors, size_t count,
                                core_tensor *const *grads)
@@ -100,8 +103,9 @@ static core_status roots_begin(roots *roots, const char *name, const char *list,
     if (count > 0 && !tensors)
         return core__error_null(name, list);
     if (count == 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: there is no tensor to begin with", name);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the number of tensors is 0; it must be at least 1", name);
     if (count > INLINE_ROOTS) {
         size_t size = sizeof *roots->edges + sizeof *roots->grads;
 
@@ -126,8 +130,8 @@ static core_status check_flags(const char *name, uint32_t flags, uint32_t known)
 {
     if (flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: flags 0x%x; known here are 0x%x", name, flags,
-                           known);
+                           "%s: flags are 0x%x; this call accepts 0x%x", name,
+                           flags, known);
     return CORE_OK;
 }
 
@@ -195,7 +199,7 @@ static core_status capture_of(core__capture *capture, core_tensor *input,
     if (!core__wants_grad(input))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_grad: input %zu does not require grad", index);
-    /* A leaf that is in no graph has no node, and none is made for it. */
+    /* A leaf that is not in any graph has no node; none is created for it. */
     if (core__is_leaf(input)) {
         edge.node = core__accumulator_if_any(input);
     } else {
@@ -234,9 +238,9 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     if (ninputs > 0 && !out_grads)
         return core__error_null("core_grad", "out_grads");
     if (ninputs == 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_grad: there is no input to differentiate "
-                           "with respect to");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_grad: the number of inputs is 0; it must be at least 1");
     captures = core__alloc(ninputs * sizeof *captures);
     if (!captures)
         return core__error_memory(ninputs * sizeof *captures);
@@ -264,7 +268,8 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
     return status;
 }
 
-/* What was captured goes into the buffers; formulas wrote some of it. */
+/* Puts captured gradients into the buffers; formulas wrote some of them there
+ * already. */
 static core_status put_captured(core__destinations *to, core_tensor **grads,
                                 bool allow_unused)
 {

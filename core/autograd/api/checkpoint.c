@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Activation checkpointing, by saved-tensor hooks: what the function saves is
- * only counted, and when the first of it is used, the function runs again
- * under hooks that catch it.  A checkpoint inside of a checkpoint saves its
- * inputs under the outer one's hooks, so that they too are only counted. */
+/* Activation checkpointing with saved-tensor hooks: in the first run, what the
+ * function saves is only counted; when the first saved tensor is used, the
+ * function runs again under hooks that catch what it saves.  A nested
+ * checkpoint saves its inputs under the outer one's hooks, so that they too are
+ * only counted. */
 
 #include "autocast/autocast.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
@@ -18,9 +20,9 @@
 
 typedef struct frame {
     _Atomic uint32_t references;
-    _Atomic uint8_t lock; /* of caught */
+    _Atomic uint8_t lock; /* protects caught */
     core_checkpoint_info info;
-    /* The first run: how many it saved, and what it ran with. */
+    /* The first run: how many tensors it saved, and the state it ran in. */
     size_t count;
     core__generators random;
     uint64_t included, excluded;
@@ -30,11 +32,11 @@ typedef struct frame {
     size_t ninputs, noutputs;
     core__saved *inputs;
     core__quantized_list quantized;
-    core_tensor **caught; /* count entries, owned; NULL: not there now */
+    core_tensor **caught; /* count entries, owned; NULL: not available now */
 } frame;
 
-/* A second run: catches into tensors of its own, since several threads may
- * walk the graph. */
+/* A recomputation.  Each has its own array, since several threads may run the
+ * graph. */
 typedef struct round {
     size_t count;
     size_t caught; /* may exceed count */
@@ -70,7 +72,7 @@ static void release_all(core_tensor **tensors, size_t count)
     }
 }
 
-/* ------------------------------------------------------- the second run -- */
+/* --------------------------------------------------------- recomputation -- */
 
 static core_status catch_pack(void *context, core_tensor *tensor,
                               void **out_handle)
@@ -85,9 +87,10 @@ static core_status catch_pack(void *context, core_tensor *tensor,
     round->caught++;
     if (round->caught < round->count)
         return CORE_OK;
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "core_checkpoint: enough was computed again; the "
-                       "function must pass this on");
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "core_checkpoint: the recomputation has all the tensors it needs and "
+        "stops here; the function must return this status");
 }
 
 static core_status catch_unpack(void *context, void *handle,
@@ -97,8 +100,8 @@ static core_status catch_unpack(void *context, void *handle,
     (void)handle;
     *out_tensor = NULL;
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "core_checkpoint: the function differentiates what it "
-                       "computes, which cannot be computed again");
+                       "core_checkpoint: the function runs a backward of its "
+                       "own, which cannot be recomputed");
 }
 
 static void drop_round(void *context)
@@ -110,7 +113,7 @@ static void drop_round(void *context)
     core__free(round);
 }
 
-/* What a run of the function depends on of its thread. */
+/* The thread state that a run of the function depends on. */
 typedef struct modes {
     uint64_t included, excluded;
     core__generators random;
@@ -119,7 +122,7 @@ typedef struct modes {
     uint8_t autocast[CORE__SLOTS];
     uint32_t call_flags;
     bool no_grad, inference, autocast_cached;
-    bool past; /* of the first run */
+    bool past; /* that of the first run */
 } modes;
 
 static modes modes_of(const core__thread *self)
@@ -152,8 +155,8 @@ static void modes_set(core__thread *self, const modes *modes)
     core__generators_restore(&modes->random, modes->past);
 }
 
-/* The inputs as they were: with their history. */
-static core_status inputs_again(frame *frame, core_tensor **inputs)
+/* The inputs as they were in the first run, with their history. */
+static core_status restore_inputs(frame *frame, core_tensor **inputs)
 {
     for (size_t i = 0; i < frame->ninputs; i++) {
         core__saved *saved = &frame->inputs[i];
@@ -205,22 +208,23 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
     core__quantized_end(&again);
-    /* Those that it began and, cut short, left. */
+    /* Ends regions that the function, if it was stopped early, left open. */
     core__autocast_unwind(self, region);
     modes_set(self, &was);
     release_all(outputs, frame->noutputs);
     if (round->caught == round->count) {
-        /* Cut short, as was meant. */
+        /* Stopped early, as intended. */
         if (status != CORE_OK)
             core_error_clear();
         return CORE_OK;
     }
-    CORE_TRY(core__worded(errors, status, "core_checkpoint, computing again"));
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "core_checkpoint: the function saved %zu tensors the "
-                       "first time and %zu when it ran again; it must do the "
-                       "same each time",
-                       frame->count, round->caught);
+    CORE_TRY(core__callback_status(errors, status,
+                                   "core_checkpoint, recomputation"));
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "core_checkpoint: the function saved %zu tensors in its first run and "
+        "%zu in its recomputation; it must do the same each time",
+        frame->count, round->caught);
 }
 
 static core_status run_again(frame *frame, round *round)
@@ -235,7 +239,7 @@ static core_status run_again(frame *frame, round *round)
     core__thread *self = core__thread_self();
     core__saved_hooks *before = self->saved_hooks, *hooks = NULL;
     core_status status =
-        inputs ? inputs_again(frame, inputs) : core__error_memory(size);
+        inputs ? restore_inputs(frame, inputs) : core__error_memory(size);
 
     if (status == CORE_OK)
         status = core__saved_hooks_new(&info, &hooks);
@@ -265,7 +269,7 @@ static core_status run_again(frame *frame, round *round)
     return status;
 }
 
-/* ------------------------------------------------------------ the first run -- */
+/* ------------------------------------------------------------- first run -- */
 
 static core_status count_pack(void *context, core_tensor *tensor,
                               void **out_handle)
@@ -277,8 +281,8 @@ static core_status count_pack(void *context, core_tensor *tensor,
     return CORE_OK;
 }
 
-/* Takes number `index`, if it is there. */
-static core_tensor *take(frame *frame, size_t index)
+/* Takes tensor `index` if it is available. */
+static core_tensor *take_caught(frame *frame, size_t index)
 {
     core_tensor *tensor;
 
@@ -317,7 +321,7 @@ static core_status count_unpack(void *context, void *handle,
     core_status status = CORE_OK;
 
     /* Another thread may take it from what this one caught. */
-    while (status == CORE_OK && !(*out_tensor = take(frame, index))) {
+    while (status == CORE_OK && !(*out_tensor = take_caught(frame, index))) {
         size_t size = frame->count * sizeof(core_tensor *);
         round *round;
 
@@ -333,11 +337,11 @@ static core_status count_unpack(void *context, void *handle,
 
 static void count_release(void *context, void *handle)
 {
-    core__tensor_release(take(context, (uintptr_t)handle));
+    core__tensor_release(take_caught(context, (uintptr_t)handle));
 }
 
-/* A plain tensor may join the graph later, by a change in place, and would then
- * own what owns it: a twin is saved. */
+/* Saves a twin: a plain tensor may join the graph later, by a change in place,
+ * and would then own the node that owns it. */
 static core_status save_input(core__saved *saved, core_tensor *input)
 {
     core_tensor *twin;
@@ -376,7 +380,7 @@ static core_status frame_new(const core_checkpoint_info *info,
         if (inputs[frame->ninputs])
             CORE_TRY(save_input(&frame->inputs[frame->ninputs],
                                 inputs[frame->ninputs]));
-    frame->info = *info; /* drop: from here on it is the frame's to call */
+    frame->info = *info; /* the frame now owns drop */
     return CORE_OK;
 }
 
@@ -386,8 +390,8 @@ static core_status check(const core_checkpoint_info *info,
 {
     if (info->struct_size < sizeof *info || info->flags)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_checkpoint: struct_size %u and flags %u; "
-                           "expected %zu and 0",
+                           "core_checkpoint: struct_size is %u and flags %u; "
+                           "they must be %zu and 0",
                            info->struct_size, info->flags, sizeof *info);
     if (!info->function)
         return core__error_null("core_checkpoint", "function");
@@ -414,7 +418,7 @@ static core_status call_first(frame *frame, core_tensor *const *inputs,
     core_status status;
 
     CORE_TRY(core__saved_hooks_new(&info, &hooks));
-    atomic_fetch_add(&frame->references, 1); /* of the hooks */
+    atomic_fetch_add(&frame->references, 1); /* for the hooks */
     self->saved_hooks = hooks;
     core__quantized_begin(&first, &frame->quantized, false);
     status = core__function_call("core_checkpoint", frame->info.function,

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_vjp, core_jvp, core_jacobian, core_hessian and core_hvp. */
+
 #include "autograd/graph/autograd_ops.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
@@ -16,14 +19,14 @@
 
 /* One evaluation of the function. */
 typedef struct work {
-    const char *name; /* of the public call */
+    const char *name; /* the public function */
     const core_derivative *of;
     bool create;
-    bool grad_mode; /* of the thread before */
+    bool grad_mode; /* of the thread before the call */
     size_t ninputs, noutputs;
     core_tensor **inputs;  /* stand-ins */
-    core_tensor **outputs; /* room for the caller's number */
-    /* Floating inputs, and where they stand. */
+    core_tensor **outputs; /* of the caller's capacity */
+    /* Floating inputs and their positions. */
     core_tensor **wanted;
     size_t *positions;
     size_t nwanted;
@@ -43,7 +46,7 @@ static bool is_floating(const core_tensor *tensor)
     return tensor && core__dtype_is_floating(tensor->dtype);
 }
 
-/* -------------------------------------------------------------- evaluating -- */
+/* ------------------------------------------------------------ evaluation -- */
 
 static core_status check(const char *name, const core_derivative *of)
 {
@@ -51,11 +54,11 @@ static core_status check(const char *name, const core_derivative *of)
         return core__error_null(name, "of");
     if (of->struct_size < sizeof *of ||
         of->flags & ~(uint32_t)CORE_CREATE_GRAPH)
-        return core__error(
-            CORE_ERROR_INVALID_ARGUMENT,
-            "%s: struct_size %u and flags 0x%x; expected %zu and "
-            "at most 0x%x",
-            name, of->struct_size, of->flags, sizeof *of, CORE_CREATE_GRAPH);
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "%s: struct_size is %u and flags 0x%x; they must be "
+                           "%zu and at most 0x%x",
+                           name, of->struct_size, of->flags, sizeof *of,
+                           CORE_CREATE_GRAPH);
     if (!of->function)
         return core__error_null(name, "function");
     if (!of->inputs || !of->ninputs)
@@ -98,27 +101,28 @@ static core_status evaluate(work *work)
         work->positions[work->nwanted++] = i;
     }
     if (!work->nwanted)
-        return core__error(CORE_ERROR_DTYPE, "%s: no input is floating",
-                           work->name);
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "%s: no input has a floating dtype; at least one must", work->name);
     status = of->function(of->context, work->inputs, of->ninputs, work->outputs,
                           &work->noutputs);
     given = work->noutputs;
     if (status != CORE_OK || given > room)
-        work->noutputs = room; /* what it left there is released */
+        work->noutputs = room; /* releases what a failed call left there */
     if (status != CORE_OK) {
-        core__worded(errors, status, "the function");
+        core__callback_status(errors, status, "the function");
         core__error_prefix("%s", work->name);
         return status;
     }
     if (given > room)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: the function says that it gave %zu outputs; "
-                           "there is room for %zu",
-                           work->name, given, room);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the function reports %zu outputs, but the array holds %zu",
+            work->name, given, room);
     for (size_t i = 0; i < work->noutputs; i++)
         if (!work->outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: the function gave no output %zu",
+                               "%s: the function left output %zu NULL",
                                work->name, i);
     return CORE_OK;
 }
@@ -165,7 +169,7 @@ static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
                          out_zeros);
 }
 
-/* What a detached answer is, unless a graph is wanted. */
+/* Results are detached unless a graph is wanted. */
 static core_status finish(const work *work, core_tensor **answer)
 {
     core_tensor *plain;
@@ -190,14 +194,14 @@ static core_status check_vector(const work *work, size_t index,
         memcmp(vector->sizes, of->sizes, of->ndim * sizeof *of->sizes) == 0)
         return CORE_OK;
     return core__error(
-        CORE_ERROR_SHAPE, "%s: vector %zu has sizes %s; expected %s",
+        CORE_ERROR_SHAPE, "%s: vector %zu has sizes %s; it must have %s",
         work->name, index,
         core__sizes_text(vector->ndim, vector->sizes, have, sizeof have),
         core__sizes_text(of->ndim, of->sizes, want, sizeof want));
 }
 
-/* grads[wanted] of the outputs that have a derivative; NULL where there is no
- * dependence.  vectors: by output, or NULL. */
+/* grads[wanted] of the outputs that have a derivative; NULL where an input has
+ * no influence.  vectors: by output, or NULL. */
 static core_status gradients(work *work, core_tensor *const *vectors,
                              uint32_t flags, core_tensor **grads)
 {
@@ -226,9 +230,9 @@ static core_status gradients(work *work, core_tensor *const *vectors,
     return status;
 }
 
-/* From grads, by wanted input, to the caller's array, by input. */
-static core_status answer_by_input(const work *work, core_tensor **grads,
-                                   core_tensor **out)
+/* Moves grads, by wanted input, to the caller's array, by input. */
+static core_status results_by_input(const work *work, core_tensor **grads,
+                                    core_tensor **out)
 {
     for (size_t i = 0; i < work->nwanted; i++) {
         core_tensor **to = &out[work->positions[i]];
@@ -269,7 +273,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
                            work.grads);
     if (status == CORE_OK)
-        status = answer_by_input(&work, work.grads, out_gradients);
+        status = results_by_input(&work, work.grads, out_gradients);
     for (size_t i = 0; status == CORE_OK && out_outputs && i < work.noutputs;
          i++) {
         status = finish(&work, &work.outputs[i]);
@@ -285,8 +289,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
     return end(&work, status);
 }
 
-/* Zeros that require grad, for each output that has a derivative. */
-static core_status dummies(const work *work, core_tensor **seeds)
+/* Zeros that require grad, one for each output that has a derivative. */
+static core_status zero_seeds(const work *work, core_tensor **seeds)
 {
     for (size_t i = 0; i < work->noutputs; i++) {
         if (!core__wants_grad(work->outputs[i]))
@@ -297,8 +301,8 @@ static core_status dummies(const work *work, core_tensor **seeds)
     return CORE_OK;
 }
 
-/* seeds: by output.  Gradients are linear in them; their derivative in the
- * direction of the vectors is the tangent. */
+/* seeds: by output.  Gradients are linear in the seeds, so their derivative in
+ * the direction of the vectors is the tangent. */
 static core_status tangents(work *work, core_tensor *const *vectors,
                             core_tensor **seeds, core_tensor **out)
 {
@@ -352,7 +356,7 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
     status = begin(&work, "core_jvp", of, room);
     if (status == CORE_OK) {
         seeds = core__alloc_zero(room * sizeof *seeds + 1);
-        status = seeds ? dummies(&work, seeds)
+        status = seeds ? zero_seeds(&work, seeds)
                        : core__error_memory(room * sizeof *seeds);
     }
     if (status == CORE_OK)
@@ -394,7 +398,8 @@ static core_status one_hot(const core_tensor *like, int64_t element,
     return status;
 }
 
-/* Rows of `of` with respect to every wanted input: rows[w * numel + k]. */
+/* Rows of the Jacobian of `of` with respect to every wanted input: rows[w *
+ * numel + k]. */
 static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
 {
     size_t numel = (size_t)of->numel;
@@ -427,7 +432,8 @@ static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
     return status;
 }
 
-/* Rows one below the other, of sizes of `of` followed by those of `by`. */
+/* Stacks rows into a tensor with the sizes of `of` followed by those of
+ * `by`. */
 static core_status matrix(const work *work, const core_tensor *of,
                           const core_tensor *by, core_tensor **rows,
                           core_tensor **out)
@@ -438,8 +444,8 @@ static core_status matrix(const work *work, const core_tensor *of,
 
     if (of->ndim + by->ndim > CORE_MAX_NDIM)
         return core__error(CORE_ERROR_SHAPE,
-                           "%s: a derivative would have %u dimensions; at most "
-                           "%d are possible",
+                           "%s: a derivative would have %u dimensions; a "
+                           "tensor has at most %d",
                            work->name, of->ndim + (uint32_t)by->ndim,
                            CORE_MAX_NDIM);
     memcpy(sizes, of->sizes, of->ndim * sizeof *sizes);
@@ -493,21 +499,21 @@ core_status core_jacobian(const core_derivative *of,
     return end(&work, status);
 }
 
-/* The first derivative of a function with one number for a result. */
+/* The first derivative of a function whose result has one element. */
 static core_status first_derivative(work *work)
 {
     char text[200];
 
     if (work->noutputs != 1 || work->outputs[0]->numel != 1)
-        return core__error(
-            CORE_ERROR_SHAPE,
-            "%s: the function has %zu outputs, the first of sizes %s; one of "
-            "one element is needed",
-            work->name, work->noutputs,
-            work->noutputs
-                ? core__sizes_text(work->outputs[0]->ndim,
-                                   work->outputs[0]->sizes, text, sizeof text)
-                : "none");
+        return core__error(CORE_ERROR_SHAPE,
+                           "%s: the function has %zu outputs, the first of "
+                           "sizes %s; it must have one output with one element",
+                           work->name, work->noutputs,
+                           work->noutputs
+                               ? core__sizes_text(work->outputs[0]->ndim,
+                                                  work->outputs[0]->sizes, text,
+                                                  sizeof text)
+                               : "none");
     return gradients(work, NULL, CORE_CREATE_GRAPH, work->grads);
 }
 
@@ -575,7 +581,7 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
                 CORE_ALLOW_UNUSED | (work.create ? CORE_CREATE_GRAPH : 0),
                 seconds);
         if (status == CORE_OK)
-            status = answer_by_input(&work, seconds, out_products);
+            status = results_by_input(&work, seconds, out_products);
         if (seconds)
             release_all(seconds, work.nwanted);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Derivatives by the graph against central differences. */
+/* Compares analytic derivatives with central differences. */
 
 #include "autograd/graph/function.h"
 #include "autograd/graph/record.h"
@@ -77,15 +77,16 @@ static core_status check_inputs(const check *check)
         any = true;
         if (input->dtype != CORE_F64 || !core__is_leaf(input) ||
             !(input->flags & CORE__TENSOR_CONTIGUOUS))
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: input %zu requires grad, but is not a "
-                               "contiguous f64 leaf",
-                               check->name, i);
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "%s: input %zu requires grad; it must be a contiguous f64 leaf",
+                check->name, i);
     }
     if (any)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: no input requires grad", check->name);
+                       "%s: no input requires grad; at least one must",
+                       check->name);
 }
 
 static size_t bytes(const core_tensor *tensor)
@@ -106,7 +107,7 @@ static core_status values_of(core_tensor *const *outputs, size_t count,
     return CORE_OK;
 }
 
-/* A function must give the same sizes at each call. */
+/* A function must return the same number of elements in each call. */
 static core_status check_total(const check *check, core_tensor *const *outputs,
                                size_t count, size_t total)
 {
@@ -117,10 +118,11 @@ static core_status check_total(const check *check, core_tensor *const *outputs,
             now += (size_t)outputs[i]->numel;
     if (now == total)
         return CORE_OK;
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: the function gave %zu elements at first, and %zu "
-                       "at a later call",
-                       check->name, total, now);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "%s: the function returned %zu elements in its first call and %zu in a "
+        "later one; it must return as many each time",
+        check->name, total, now);
 }
 
 static core_status values_at(const check *check, size_t total, double *values)
@@ -165,8 +167,8 @@ static core_status numeric_column(const check *check, core_tensor *input,
     return status;
 }
 
-/* row = d output[element] / d input, by the graph; zeros if it does not
- * depend. */
+/* row = d output[element] / d input, from the graph; zeros if it does not
+ * depend on it. */
 static core_status analytic_row(core_tensor *output, int64_t element,
                                 core_tensor *input, double *seed, double *row)
 {
@@ -195,9 +197,9 @@ static core_status mismatch(const check *check, size_t output,
                             int64_t in_element, double analytic, double numeric)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: derivative of output %zu, element %lld with "
-                       "respect to input %zu, element %lld: the graph says "
-                       "%.12g, differences say %.12g",
+                       "%s: output %zu, element %lld, differentiated with "
+                       "respect to input %zu, element %lld: the graph computes "
+                       "%.12g, finite differences give %.12g",
                        check->name, output, (long long)out_element, input,
                        (long long)in_element, analytic, numeric);
 }
@@ -266,7 +268,7 @@ static core_status check_input(const check *check, size_t index, size_t total)
     for (size_t j = 0; j < n && status == CORE_OK; j++)
         status = numeric_column(check, input, work.data, (int64_t)j, total,
                                 work.numeric + j * total, work.below);
-    /* Recorded last: each write moves the input's version. */
+    /* Recorded last, since each write changes the input's version. */
     if (status == CORE_OK)
         status = evaluate(check, outputs, &count);
     if (status == CORE_OK) {
@@ -279,7 +281,7 @@ static core_status check_input(const check *check, size_t index, size_t total)
     return status;
 }
 
-/* Elements of all floating outputs together. */
+/* The number of elements of all floating outputs. */
 static core_status count_outputs(const check *check, size_t *out_total)
 {
     core_tensor *outputs[CORE_GRADCHECK_OUTPUTS];
@@ -340,8 +342,8 @@ core_status core_gradcheck(core_gradcheck_function function, void *context,
 
 /* ------------------------------------------------------- second derivative -- */
 
-/* The first derivative as a function: inputs are those of the function, then a
- * gradient for each of its floating outputs. */
+/* The first derivative as a function: its inputs are those of the function,
+ * followed by a gradient for each of its floating outputs. */
 typedef struct first {
     core_gradcheck_function function;
     void *context;
@@ -380,8 +382,8 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     return status;
 }
 
-/* A gradient of numbers that are all different and of both signs. */
-static core_status some_grad(const core_tensor *like, core_tensor **out_grad)
+/* A gradient of values that are all different and of both signs. */
+static core_status varied_grad(const core_tensor *like, core_tensor **out_grad)
 {
     double *values = core__alloc(bytes(like) + sizeof(double));
     core_status status;
@@ -421,7 +423,7 @@ static core_status run_second(first *first, core_tensor *const *inputs,
         count = 0;
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         if (core__wants_grad(results[i]))
-            status = some_grad(results[i], &all[total++]);
+            status = varied_grad(results[i], &all[total++]);
     check->inputs = all;
     check->ninputs = total;
     if (status == CORE_OK)

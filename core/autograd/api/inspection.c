@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What programs ask of a tensor's and a node's place in the graph. */
+/* Public queries and changes of a tensor's or node's place in the graph:
+ * requires_grad, grad, grad_fn, edges. */
 
 #include "autograd/graph/node.h"
 #include "autograd/graph/record.h"
@@ -25,10 +26,11 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
     if (!core__is_leaf(tensor)) {
         if (requires_grad)
             return CORE_OK;
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_tensor_set_requires_grad: the result of a "
-                           "recorded operator requires grad for good; detach "
-                           "it to have it without");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "core_tensor_set_requires_grad: the tensor is the result of a "
+            "recorded operator, which always requires grad; use core_detach "
+            "for a tensor that does not");
     }
     if (!requires_grad) {
         tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
@@ -36,20 +38,20 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
     }
     if (!core__dtype_is_floating(tensor->dtype))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_tensor_set_requires_grad: only floating "
-                           "tensors can require grad; this one is %s",
+                           "core_tensor_set_requires_grad: the tensor is %s; "
+                           "only floating tensors can require grad",
                            core__dtype_name(tensor->dtype));
     if (tensor->flags & CORE__TENSOR_INFERENCE)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_tensor_set_requires_grad: a tensor made in "
-                           "inference mode cannot require grad; clone it in "
-                           "normal mode first");
-    /* Made now, since threads may share the leaf later. */
+                           "core_tensor_set_requires_grad: the tensor was "
+                           "created in inference mode and cannot require grad; "
+                           "clone it in normal mode first");
+    /* Created now, since threads may share the leaf later. */
     CORE_TRY(core__autograd_record(tensor, &record));
     if (record->retains_grad)
-        core__retained_forget(tensor); /* its grad is that of the leaf */
-    /* Views that were made before (they hold a reference) now are views of a
-     * leaf, and find that out when they are used. */
+        core__retained_forget(tensor); /* its grad is now that of a leaf */
+    /* Views created before (they hold a reference) are now views of a leaf, and
+     * notice it when they are used. */
     if (!tensor->base && !core__tensor_requires_grad(tensor) &&
         tensor->references > 1)
         record->generation++;
@@ -78,14 +80,15 @@ static core_status check_grad(const core_tensor *tensor,
     char have[256], want[256];
 
     if (grad->device != tensor->device)
-        return core__error(CORE_ERROR_DEVICE,
-                           "core_tensor_set_grad: the gradient is on %s, the "
-                           "tensor on %s",
-                           grad->device->name, tensor->device->name);
+        return core__error(
+            CORE_ERROR_DEVICE,
+            "core_tensor_set_grad: the gradient is on \"%s\" and the tensor on "
+            "\"%s\"; they must be on the same device",
+            grad->device->name, tensor->device->name);
     if (grad->dtype != tensor->dtype)
         return core__error(CORE_ERROR_DTYPE,
-                           "core_tensor_set_grad: the gradient is %s, the "
-                           "tensor %s",
+                           "core_tensor_set_grad: the gradient is %s and the "
+                           "tensor %s; they must have the same dtype",
                            core__dtype_name(grad->dtype),
                            core__dtype_name(tensor->dtype));
     if (grad->ndim != tensor->ndim ||
@@ -93,7 +96,8 @@ static core_status check_grad(const core_tensor *tensor,
                tensor->ndim * sizeof *tensor->sizes) != 0)
         return core__error(
             CORE_ERROR_SHAPE,
-            "core_tensor_set_grad: the gradient has sizes %s, the tensor %s",
+            "core_tensor_set_grad: the gradient has sizes %s; it must have "
+            "those of the tensor, %s",
             core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
             core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
     return CORE_OK;

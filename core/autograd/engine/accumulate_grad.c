@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* AccumulateGrad: adds gradients into leaves, one thread at a time. */
+
 #include "autograd/engine/accumulate_grad.h"
 
 #include "autograd/engine/destination.h"
@@ -16,8 +18,9 @@
 
 #include <pthread.h>
 
-/* The layout contract: a gradient has its tensor's strides where that is dense
- * and without overlap (sizes of 1 do not matter), else it is row-major. */
+/* The layout contract: a gradient has its tensor's strides if those are dense
+ * and non-overlapping (dimensions of size 1 do not matter), else it is
+ * row-major. */
 static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
 {
     if (grad->flags & leaf->flags & CORE__TENSOR_CONTIGUOUS)
@@ -30,8 +33,9 @@ static bool obeys_contract(const core_tensor *grad, const core_tensor *leaf)
     return true;
 }
 
-/* Nothing else lies in its memory: no other gradient, nor what the caller gave.
- * Formulas answer with views of one gradient, which two leaves would share. */
+/* Whether no other tensor uses the gradient's memory: no other gradient, and
+ * nothing that the caller passed.  Formulas may return several views of one
+ * gradient, which two leaves would then share. */
 static bool has_own_memory(const core_tensor *grad)
 {
     uint32_t tensors;
@@ -45,13 +49,13 @@ static bool has_own_memory(const core_tensor *grad)
                                                  memory_order_acquire) == 1);
 }
 
-/* out_old: what was there before, for the caller to drop. */
-static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
-                         core_tensor **out_old)
+/* out_old: the previous gradient, for the caller to release. */
+static core_status set_first(core_tensor *leaf, core_tensor **grad,
+                             bool recording, core_tensor **out_old)
 {
     core_tensor *copy;
 
-    /* Nobody but the engine holds it: taken as it is. */
+    /* Only the engine holds it: it is taken without a copy. */
     if (!recording &&
         atomic_load_explicit(&(*grad)->references, memory_order_acquire) == 1 &&
         (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf) &&
@@ -63,7 +67,7 @@ static core_status first(core_tensor *leaf, core_tensor **grad, bool recording,
     }
     CORE_TRY(core__ag_copy_as(
         *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
-    *out_old = leaf->autograd->grad; /* by a call from inside: NULL else */
+    *out_old = leaf->autograd->grad; /* set by a nested call; otherwise NULL */
     leaf->autograd->grad = copy;
     return CORE_OK;
 }
@@ -75,68 +79,68 @@ static core_status add(core__autograd *record, core_tensor *grad,
 
     core__tensor_retain(old);
     *out_old = old;
-    /* It may have come from another stream, and may be dropped while this one
-     * still adds to it. */
+    /* It may belong to another stream, and may be released while this one is
+     * still adding to it. */
     if (core__unlikely(!old->device->synchronous))
         CORE_TRY(
             core_tensor_record_stream(old, core__stream_current(old->device)));
     if (!recording)
         return core__ag_add_to(old, grad);
     CORE_TRY(core__ag_add(old, grad, &sum));
-    /* The leaf's own reference, if nothing inside has changed it since. */
+    /* The leaf's own reference, unless a nested call changed it. */
     old = record->grad;
     record->grad = sum;
     core__tensor_release(old);
     return CORE_OK;
 }
 
-/* Takes *grad over if it can. */
-static core_status put_in_place(core_tensor *leaf, core_tensor **grad)
+/* Takes ownership of *grad if it can. */
+static core_status add_in_place(core_tensor *leaf, core_tensor **grad)
 {
     bool recording = !core__thread_self()->no_grad;
     core_tensor *old = NULL;
     core_status status;
 
     if (!leaf->autograd->grad)
-        status = first(leaf, grad, recording, &old);
+        status = set_first(leaf, grad, recording, &old);
     else
         status = add(leaf->autograd, *grad, recording, &old);
     core__tensor_release(old);
     return status;
 }
 
-static core_status put(core_tensor *leaf, core_tensor **grad)
+static core_status accumulate(core_tensor *leaf, core_tensor **grad)
 {
     core__autograd *record = leaf->autograd;
     core_status status;
 
     if (core__likely(leaf->device->synchronous))
-        return put_in_place(leaf, grad);
+        return add_in_place(leaf, grad);
     if (record->grad && record->written)
         CORE_TRY(core__turn_after(record->written));
-    status = put_in_place(leaf, grad);
+    status = add_in_place(leaf, grad);
     core__turn_taken(&record->written, leaf->device);
     return status;
 }
 
-/* ---------------------------------------------------------- one at a time -- */
+/* --------------------------------------------------------- serialization -- */
 
-/* Two backwards may meet at one leaf.  Adding calls operators, which may be the
- * program's code, so no lock is held meanwhile: the leaf is marked busy, and
- * who comes then waits.  But a thread that is itself inside of an accumulation,
- * this one or that of another leaf, never waits: it leaves its gradient to the
- * one that is busy.  Who is waited for thus waits for nobody. */
+/* Two backwards may meet at one leaf.  Adding calls operators, which may run
+ * program code, so no lock is held meanwhile: the leaf is marked busy, and
+ * other threads wait.  But a thread that is itself inside an accumulation, into
+ * this leaf or another, never waits: it leaves its gradient to the busy thread.
+ * So a busy thread never waits for another one. */
 typedef struct core__late {
     struct core__late *next;
     core_tensor *grad;   /* owned */
-    core_stream *stream; /* that it was made on; referenced, or NULL */
+    core_stream *stream; /* the stream that made it; referenced, or NULL */
     uint64_t excluded;
     bool no_grad;
 } core__late;
 
 typedef enum claim {
     CLAIMED,
-    LEFT, /* to the thread that is busy */
+    LEFT, /* left to the busy thread */
     TAKEN
 } claim;
 
@@ -151,7 +155,7 @@ void core__accumulate_forked(void)
     atomic_store(&waiting, 0);
 }
 
-/* late: to be queued if the leaf is busy, or NULL. */
+/* late: queued if the leaf is busy; may be NULL. */
 static claim try_claim(core__autograd *record, core__late *late)
 {
     claim claim = TAKEN;
@@ -159,7 +163,7 @@ static claim try_claim(core__autograd *record, core__late *late)
     core__spin_lock(&record->lock);
     if (record->busy != core__fork_mark) {
         if (record->busy)
-            record->late = NULL; /* of the process before the fork */
+            record->late = NULL; /* left by the parent process before a fork */
         record->busy = core__fork_mark;
         claim = CLAIMED;
     } else if (late) {
@@ -184,8 +188,9 @@ static void wait_and_claim(core__autograd *record)
     pthread_mutex_unlock(&wait_lock);
 }
 
-/* The next gradient that was left here; NULL: none, and busy no more. */
-static core__late *finish(core__autograd *record)
+/* Takes the next gradient that was left here; if there is none, clears busy and
+ * returns NULL. */
+static core__late *next_queued(core__autograd *record)
 {
     core__late *late;
 
@@ -204,8 +209,8 @@ static core__late *finish(core__autograd *record)
     return late;
 }
 
-/* Made on another thread's stream. */
-static core_status take_late(core__late *late)
+/* Orders this thread's stream after the one that made the gradient. */
+static core_status order_after_producer(core__late *late)
 {
     if (!late->stream)
         return CORE_OK;
@@ -214,8 +219,8 @@ static core_status take_late(core__late *late)
                                      core__stream_current(late->grad->device));
 }
 
-static core_status put_late(core_tensor *leaf, core__late *late,
-                            core_status before)
+static core_status accumulate_queued(core_tensor *leaf, core__late *late,
+                                     core_status before)
 {
     core__thread *self = core__thread_self();
     uint64_t excluded = self->excluded;
@@ -225,9 +230,9 @@ static core_status put_late(core_tensor *leaf, core__late *late,
     self->excluded = late->excluded;
     self->no_grad = late->no_grad;
     if (before == CORE_OK)
-        status = take_late(late);
+        status = order_after_producer(late);
     if (status == CORE_OK)
-        status = put(leaf, &late->grad);
+        status = accumulate(leaf, &late->grad);
     self->excluded = excluded;
     self->no_grad = no_grad;
     core__tensor_release(late->grad);
@@ -236,8 +241,8 @@ static core_status put_late(core_tensor *leaf, core__late *late,
     return status;
 }
 
-/* From inside of another accumulation. */
-static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
+/* For a thread inside another accumulation. */
+static core_status queue_or_claim(core_tensor *leaf, core_tensor **grad,
                                   claim *out_claim)
 {
     core__thread *self = core__thread_self();
@@ -260,8 +265,8 @@ static core_status leave_or_claim(core_tensor *leaf, core_tensor **grad,
     return CORE_OK;
 }
 
-static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
-                               uint32_t *out_times)
+static core_status accumulate_serialized(core_tensor *leaf, core_tensor **grad,
+                                         uint32_t *out_times)
 {
     core__thread *self = core__thread_self();
     claim claim = TAKEN;
@@ -270,17 +275,17 @@ static core_status put_in_turn(core_tensor *leaf, core_tensor **grad,
 
     *out_times = 0;
     if (core__unlikely(self->accumulating)) {
-        CORE_TRY(leave_or_claim(leaf, grad, &claim));
+        CORE_TRY(queue_or_claim(leaf, grad, &claim));
         if (claim == LEFT)
             return CORE_OK;
     } else if (core__unlikely(try_claim(leaf->autograd, NULL) != CLAIMED)) {
         wait_and_claim(leaf->autograd);
     }
     self->accumulating++;
-    status = put(leaf, grad);
+    status = accumulate(leaf, grad);
     *out_times = 1;
-    while (core__unlikely((late = finish(leaf->autograd)) != NULL)) {
-        status = put_late(leaf, late, status);
+    while (core__unlikely((late = next_queued(leaf->autograd)) != NULL)) {
+        status = accumulate_queued(leaf, late, status);
         ++*out_times;
     }
     self->accumulating--;
@@ -295,16 +300,16 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     uint32_t times = 1;
     core_status status;
 
-    /* Turned off since the forward. */
+    /* requires_grad was turned off since the forward. */
     if (core__unlikely(!core__tensor_requires_grad(leaf)))
         return CORE_OK;
     if (core__unlikely(task->destinations != NULL))
         destination = core__destination_of(task->destinations, node, 0);
     if (core__likely(!destination))
-        status = put_in_turn(leaf, grad, &times);
+        status = accumulate_serialized(leaf, grad, &times);
     else
         status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
-    /* For each gradient that was added, nothing being held any more. */
+    /* Once per gradient that was added, with nothing locked. */
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))
         status = core__hooks_run_accumulate(leaf);
@@ -319,12 +324,12 @@ core_status core__accumulate_record(core_node *node, core_stream *stream)
 
     if (try_claim(leaf->autograd, NULL) != CLAIMED) {
         if (core__thread_self()->accumulating)
-            return CORE_OK; /* whoever is busy makes it anew */
+            return CORE_OK; /* the busy thread replaces the gradient anyway */
         wait_and_claim(leaf->autograd);
     }
     if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
         status = core_tensor_record_stream(leaf->autograd->grad, stream);
-    while ((late = finish(leaf->autograd)) != NULL)
-        status = put_late(leaf, late, status);
+    while ((late = next_queued(leaf->autograd)) != NULL)
+        status = accumulate_queued(leaf, late, status);
     return status;
 }

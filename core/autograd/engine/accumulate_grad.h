@@ -8,13 +8,13 @@
 
 #include "autograd/engine/engine.h"
 
-/* Adds *grad to the leaf's, or takes it over and makes it NULL.  Where the task
- * has a destination for the leaf, there instead; *grad is NULL then if formulas
- * wrote it. */
+/* Adds *grad to the leaf's gradient, or takes it over and sets it to NULL.  If
+ * the task has a destination for the leaf, adds to that instead; *grad is NULL
+ * then if a formula wrote it there. */
 core_status core__accumulate_run(core__task *task, core_node *node,
                                  core_tensor **grad);
 
-/* The leaf's grad is for work of this stream too. */
+/* Records the stream for the leaf's gradient. */
 core_status core__accumulate_record(core_node *node, core_stream *stream);
 
 /* In the child of a fork. */

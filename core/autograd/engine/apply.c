@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Runs a node's formula: unpacks its saved values, calls the function of its
+ * kind, and releases what it saved. */
+
 #include "autograd/engine/engine.h"
 
 #include "autograd/engine/accumulate_grad.h"
@@ -17,7 +20,7 @@
 #include "device/stream.h"
 #include "tensor/dtype.h"
 
-/* Those that the program packed, without the lock. */
+/* Unpacks the slots that the program packed, without the lock. */
 static core_status unpack_packed(core_node *node, core__backward *context,
                                  bool history, core_value *values)
 {
@@ -159,7 +162,7 @@ core_status core__node_compute(core__task *task, core_node *node,
         core__node_end_use(node);
         break;
     case CORE__NODE_CUSTOM:
-        /* The program's code sees the thread as the caller left it. */
+        /* Program code runs with the caller's thread state. */
         self = core__thread_self();
         self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
         offered = self->offered;
@@ -170,12 +173,11 @@ core_status core__node_compute(core__task *task, core_node *node,
         break;
     case CORE__NODE_ONCE:
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s can be differentiated once only: its backward "
-                           "is not recorded",
+                           "%s can be differentiated only once, as its "
+                           "backward is not recorded",
                            node->name);
     default:
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: the operator has no gradient formula",
+        return core__error(CORE_ERROR_UNSUPPORTED, "%s has no gradient formula",
                            node->name);
     }
     if (status != CORE_OK)
@@ -183,7 +185,7 @@ core_status core__node_compute(core__task *task, core_node *node,
     return status;
 }
 
-static core_status look(core_node *node, core_tensor *const *gradients)
+static core_status check_nan(core_node *node, core_tensor *const *gradients)
 {
     core_status status = CORE_OK;
     bool found = false;
@@ -192,9 +194,8 @@ static core_status look(core_node *node, core_tensor *const *gradients)
         if (gradients[i])
             status = core__tensor_has_nan(gradients[i], &found);
         if (found)
-            status =
-                core__error(CORE_ERROR_AUTOGRAD,
-                            "%s: its gradient %u holds NaN", node->name, i);
+            status = core__error(CORE_ERROR_AUTOGRAD,
+                                 "%s: gradient %u contains NaN", node->name, i);
     }
     return status;
 }
@@ -216,9 +217,9 @@ static core_status apply_watching_nan(core__task *task, core_node *node,
     self->running = before;
     self->anomaly = anomaly;
     if (status == CORE_OK)
-        status = look(node, gradients);
+        status = check_nan(node, gradients);
     if (status != CORE_OK)
-        core__error_suffix("; the forward made it at %s",
+        core__error_suffix("; the node was recorded at %s",
                            core__anomaly_place(node, text, sizeof text));
     return status;
 }

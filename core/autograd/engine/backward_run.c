@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A backward, from its beginning to its end. */
+/* One backward from beginning to end: in the caller's thread alone or with
+ * workers, nested, and joined with the caller's streams. */
 
 #include "autograd/engine/engine.h"
 
@@ -19,14 +20,14 @@
 
 /* ---------------------------------------------------------------- streams -- */
 
-/* What is done for all of them, whatever becomes of one: the first error is the
- * one that is told. */
+/* For steps that are done for all streams even if one fails: the first error is
+ * reported. */
 typedef struct first_error {
     core_status status;
     core__error_record record;
 } first_error;
 
-static void went(first_error *first, core_status status)
+static void keep_error(first_error *first, core_status status)
 {
     if (status == CORE_OK || first->status != CORE_OK)
         return;
@@ -35,15 +36,15 @@ static void went(first_error *first, core_status status)
     core__error_keep(&first->record);
 }
 
-/* What the caller gets is used on its own streams. */
-static void hand_over(core__task *task, first_error *first)
+/* Records the caller's streams for the gradients that the caller gets. */
+static void record_caller_streams(core__task *task, first_error *first)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
         core_tensor *grad = *task->captures[i].out;
 
         if (grad && !grad->device->synchronous)
-            went(first, core_tensor_record_stream(
-                            grad, core__stream_current(grad->device)));
+            keep_error(first, core_tensor_record_stream(
+                                  grad, core__stream_current(grad->device)));
     }
     for (size_t i = 0; !task->captures && i < task->nnodes; i++) {
         core_node *node = task->nodes[i];
@@ -53,30 +54,31 @@ static void hand_over(core__task *task, first_error *first)
             continue;
         current = core__stream_current(node->stream->device);
         if (current != node->stream)
-            went(first, core__accumulate_record(node, current));
+            keep_error(first, core__accumulate_record(node, current));
     }
 }
 
-/* The caller's current streams wait for those on which gradients arrived. */
+/* Makes the caller's current streams wait for the streams on which leaf
+ * gradients arrived. */
 static core_status join_leaves(core__task *task)
 {
     first_error first;
 
-    first.status = CORE_OK; /* its record is large, and not read before */
+    first.status = CORE_OK; /* its record is large and not read yet */
     for (size_t i = 0; i < task->nleaves; i++) {
         core_stream *leaf = task->leaves[i];
         core_stream *current = core__stream_current(leaf->device);
 
-        went(&first, core__stream_order(current, leaf));
+        keep_error(&first, core__stream_order(current, leaf));
     }
-    hand_over(task, &first);
+    record_caller_streams(task, &first);
     if (first.status != CORE_OK)
         core__error_restore(&first.record);
     return first.status;
 }
 
-/* After an error too: some gradients may have arrived.  The first error is the
- * one that is told. */
+/* Also after an error, since some gradients may have arrived; the first error
+ * is reported. */
 static core_status join(core__task *task, core_status status)
 {
     core__error_record first;
@@ -104,12 +106,13 @@ static core_status run_alone(core__task *task, const core__edge *roots,
     return status;
 }
 
-static core_status raise_of(core__task *task)
+static core_status raise_task_error(core__task *task)
 {
     if (task->error)
         return core_error_raise(task->error);
-    return core__error(task->status, "a backward failed in another thread, and "
-                                     "there was no memory to say why");
+    return core__error(task->status,
+                       "a backward failed in another thread; its error message "
+                       "was lost for lack of memory");
 }
 
 static core_status run_together(core__task *task, const core__edge *roots,
@@ -124,10 +127,10 @@ static core_status run_together(core__task *task, const core__edge *roots,
     core__executor_serve(owner, task);
     if (owner->forks != core__executor_forks())
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "the process was forked in the middle of a "
-                           "backward, whose other threads are not here");
+                           "the process was forked during a backward, whose "
+                           "worker threads do not exist in the child process");
     core__thread_self()->sequence = task->sequence;
-    return atomic_load(&task->failed) ? raise_of(task) : CORE_OK;
+    return atomic_load(&task->failed) ? raise_task_error(task) : CORE_OK;
 }
 
 static core_status run_with_workers(core__task *task, const core__edge *roots,
@@ -169,7 +172,8 @@ static core_status run(core__task *task, const core__edge *roots,
     task->caller = core__thread_state_of(self);
     task->running = task->caller;
     task->running.no_grad = !task->create;
-    task->running.excluded |= CORE__KEY_AUTOCAST; /* its forward cast */
+    task->running.excluded |=
+        CORE__KEY_AUTOCAST; /* its forward did the casting */
     if (!task->create)
         task->running.excluded |= CORE__KEY_AUTOGRAD;
     core__task_begin(task);
@@ -196,18 +200,17 @@ static core_status run(core__task *task, const core__edge *roots,
 
 /* ------------------------------------------------------------- reentrancy -- */
 
-typedef struct elsewhere {
+typedef struct nested_call {
     core__task *task;
     const core__edge *roots;
     core_tensor *const *grads;
     size_t count;
-    core__thread
-        *from; /* it waits, so that its queue is the other's to serve */
+    core__thread *from; /* it waits, so the new thread serves its queue */
     core_status status;
     core_error *error;
-} elsewhere;
+} nested_call;
 
-static core_status take_streams(const core__thread *from)
+static core_status set_streams(const core__thread *from)
 {
     for (uint32_t i = 0; i < from->nstreams; i++)
         if (from->streams[i])
@@ -215,16 +218,16 @@ static core_status take_streams(const core__thread *from)
     return CORE_OK;
 }
 
-static void *run_elsewhere(void *argument)
+static void *run_in_thread(void *argument)
 {
-    elsewhere *call = argument;
+    nested_call *call = argument;
     core__thread *self = core__thread_self();
     core__thread_state state = core__thread_state_of(call->from);
 
     core__thread_state_set(self, &state);
     core__quantized_set(self, core__quantized_now(call->from));
     self->executor = call->from->executor;
-    call->status = take_streams(call->from);
+    call->status = set_streams(call->from);
     if (call->status == CORE_OK)
         call->status = run(call->task, call->roots, call->grads, call->count);
     if (call->status != CORE_OK)
@@ -233,35 +236,35 @@ static void *run_elsewhere(void *argument)
     return NULL;
 }
 
-/* Backwards inside backwards inside …: a fresh stack now and then, so that
- * their number has no limit. */
+/* Runs a deeply nested backward on a new thread, so that the nesting depth is
+ * not limited by the stack. */
 static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
                                       core_tensor *const *grads, size_t count)
 {
-    elsewhere call = {.task = task,
-                      .roots = roots,
-                      .grads = grads,
-                      .count = count,
-                      .from = core__thread_self()};
+    nested_call call = {.task = task,
+                        .roots = roots,
+                        .grads = grads,
+                        .count = count,
+                        .from = core__thread_self()};
     sigset_t all, old;
     pthread_t thread;
     int failed;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    failed = pthread_create(&thread, NULL, run_elsewhere, &call);
+    failed = pthread_create(&thread, NULL, run_in_thread, &call);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%u backwards are running inside each other, and "
-                           "no thread could be made for one more",
+                           "backward passes are nested %u deep, and no thread "
+                           "could be created for another one",
                            task->depth);
     pthread_join(thread, NULL);
     if (call.status != CORE_OK && call.error)
         return core_error_raise(call.error);
     if (call.status != CORE_OK)
-        return core__error(call.status, "a nested backward failed, and there "
-                                        "was no memory to say why");
+        return core__error(call.status, "a nested backward failed; its error "
+                                        "message was lost for lack of memory");
     return CORE_OK;
 }
 
@@ -279,7 +282,7 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
     task.anomaly = self->anomaly;
     task.watched = task.anomaly || core__observer_now();
     task.destinations = self->destinations;
-    self->destinations = NULL; /* not for those inside */
+    self->destinations = NULL; /* not for nested backwards */
     task.captures = captures;
     task.ncaptures = ncaptures;
     if (core__unlikely(self->level == CORE__TASK_LEVELS))

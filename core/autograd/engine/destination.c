@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Gradient destinations: checks of the program's buffers, and formulas that
+ * write into them in place. */
+
 #include "autograd/engine/destination.h"
 
 #include "autograd/graph/autograd_ops.h"
@@ -40,7 +43,7 @@ core_status core__destination_put(core__destination *destination,
     core_status status = CORE_OK;
 
     if (!destination->touched && is_buffer(grad, destination->buffer))
-        destination->straight = true; /* a function of the program wrote it */
+        destination->straight = true; /* a program's function wrote it */
     else if (destination->accumulate)
         status = core__ag_add_to(destination->buffer, grad);
     else
@@ -50,9 +53,10 @@ core_status core__destination_put(core__destination *destination,
     return status;
 }
 
-/* --------------------------------------------------------------- straight -- */
+/* ------------------------------------------------------ writing in place -- */
 
-/* The formula of linear, whose weight's gradient is one product. */
+/* The gradient formula of linear, whose weight gradient is one matrix
+ * product. */
 static const core__gradient *linear;
 
 static bool is_linear(const core__gradient *gradient)
@@ -68,7 +72,7 @@ static bool is_linear(const core__gradient *gradient)
     return known == gradient;
 }
 
-/* The value that the formula has of an argument; NULL: not saved. */
+/* The saved value of an argument; NULL: not saved. */
 static core_tensor *saved_argument(const core__backward *context,
                                    uint32_t position)
 {
@@ -82,7 +86,7 @@ static core_tensor *saved_argument(const core__backward *context,
     return NULL;
 }
 
-/* Hooks on a gradient want to see it. */
+/* Hooks on a gradient need the gradient as a tensor. */
 static bool has_hooks(const core_node *node)
 {
     const core_hook *hook;
@@ -127,14 +131,16 @@ static core_status linear_weight(core_tensor *buffer, bool accumulate,
     return status;
 }
 
-/* Where what goes along an edge may be written before it arrives. */
-static core__destination *at_end_of(const core__destinations *destinations,
-                                    const core_node *node,
-                                    const core__edge *edge)
+/* The destination that a gradient on this edge goes to unchanged; NULL:
+ * none. */
+static core__destination *destination_of_edge(
+    const core__destinations *destinations, const core_node *node,
+    const core__edge *edge)
 {
     core__destination *to;
 
-    /* On another stream it would have no order to what else is put there. */
+    /* On another stream the write would be unordered with other writes to the
+     * buffer. */
     if (!edge->node || edge->node->kind != CORE__NODE_ACCUMULATE ||
         edge->node->stream != node->stream)
         return NULL;
@@ -146,9 +152,10 @@ core_tensor *core__destination_offered(const core_node *node, uint32_t input,
                                        bool *out_accumulate)
 {
     const core__destinations *offered = core__thread_self()->offered;
-    core__destination *to = core__unlikely(offered != NULL)
-                                ? at_end_of(offered, node, &node->edges[input])
-                                : NULL;
+    core__destination *to =
+        core__unlikely(offered != NULL)
+            ? destination_of_edge(offered, node, &node->edges[input])
+            : NULL;
 
     *out_accumulate = to && to->accumulate;
     return to ? to->buffer : NULL;
@@ -156,8 +163,8 @@ core_tensor *core__destination_offered(const core_node *node, uint32_t input,
 
 void core__destination_taken(const core_node *node, uint32_t input)
 {
-    core__destination *to =
-        at_end_of(core__thread_self()->offered, node, &node->edges[input]);
+    core__destination *to = destination_of_edge(core__thread_self()->offered,
+                                                node, &node->edges[input]);
 
     to->touched = to->straight = to->accumulate = true;
 }
@@ -165,7 +172,7 @@ void core__destination_taken(const core_node *node, uint32_t input)
 core_status core__destination_straight(core__destinations *destinations,
                                        core__backward *context)
 {
-    enum { WEIGHT = 1 }; /* argument and gradient of linear */
+    enum { WEIGHT = 1 }; /* index of the argument and of its gradient */
     core__destination *to;
     core_tensor *grad, *input;
 
@@ -173,8 +180,9 @@ core_status core__destination_straight(core__destinations *destinations,
         return CORE_OK;
     input = saved_argument(context, 0);
     grad = context->grads[0];
-    to = at_end_of(destinations, context->node,
-                   &context->node->edges[context->first_edge[WEIGHT]]);
+    to =
+        destination_of_edge(destinations, context->node,
+                            &context->node->edges[context->first_edge[WEIGHT]]);
     if (!to || !input || to->buffer->dtype != grad->dtype ||
         to->buffer->ndim != 2 || input->dtype != grad->dtype ||
         to->buffer->storage == input->storage ||
@@ -186,10 +194,11 @@ core_status core__destination_straight(core__destinations *destinations,
     return CORE_OK;
 }
 
-/* ------------------------------------------------------- the program's side -- */
+/* ------------------------------------------------------ public interface -- */
 
-/* Views of one bucket are the usual case, and many: told apart quickly. */
-static bool shared(const core_tensor *a, const core_tensor *b)
+/* Usually all buffers are views of one bucket, so the common cases are decided
+ * quickly. */
+static bool share_memory(const core_tensor *a, const core_tensor *b)
 {
     if (core__likely(a->storage != b->storage))
         return false;
@@ -208,37 +217,42 @@ static core_status check_buffer(const char *name, size_t index,
     char have[200], want[200];
 
     if (buffer->device != input->device)
-        return core__error(
-            CORE_ERROR_DEVICE, "%s: destination %zu is on %s, its input on %s",
-            name, index, buffer->device->name, input->device->name);
+        return core__error(CORE_ERROR_DEVICE,
+                           "%s: destination %zu is on \"%s\" and its input on "
+                           "\"%s\"; they must be on the same device",
+                           name, index, buffer->device->name,
+                           input->device->name);
     if (!core__dtype_is_floating(buffer->dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "%s: destination %zu is %s; gradients are floating",
-                           name, index, core__dtype_name(buffer->dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "%s: destination %zu is %s; it must have a floating dtype", name,
+            index, core__dtype_name(buffer->dtype));
     if (buffer->ndim != input->ndim ||
         memcmp(buffer->sizes, input->sizes,
                input->ndim * sizeof *input->sizes) != 0)
         return core__error(
-            CORE_ERROR_SHAPE, "%s: destination %zu has sizes %s, its input %s",
+            CORE_ERROR_SHAPE,
+            "%s: destination %zu has sizes %s; it must have those of its "
+            "input, %s",
             name, index,
             core__sizes_text(buffer->ndim, buffer->sizes, have, sizeof have),
             core__sizes_text(input->ndim, input->sizes, want, sizeof want));
     if (core__wants_grad(buffer))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: destination %zu requires grad; what is written "
-                           "into a buffer has no history",
+                           "%s: destination %zu requires grad; it must not, as "
+                           "writes to it are not recorded",
                            name, index);
     if (buffer->flags & CORE__TENSOR_READ_ONLY)
         return core__error(CORE_ERROR_REFUSED,
-                           "%s: the memory of destination %zu came in from "
-                           "outside as read-only and cannot be changed",
+                           "%s: the memory of destination %zu was imported as "
+                           "read-only and cannot be changed",
                            name, index);
     if (core__layout_overlaps_itself(buffer))
         return core__error(CORE_ERROR_SHAPE,
-                           "%s: several elements of destination %zu lie at one "
-                           "place (an expanded tensor?)",
+                           "%s: several elements of destination %zu share "
+                           "memory, as in an expanded tensor",
                            name, index);
-    if (shared(buffer, input))
+    if (share_memory(buffer, input))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destination %zu shares memory with its input",
                            name, index);
@@ -253,10 +267,10 @@ static core_status check_pair(const char *name,
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: destinations %zu and %zu are for the same input", name, a, b);
-    if (shared(given[a].buffer, given[b].buffer))
+    if (share_memory(given[a].buffer, given[b].buffer))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destinations %zu and %zu share memory; each "
-                           "gradient wants its own",
+                           "gradient needs its own",
                            name, a, b);
     return CORE_OK;
 }
@@ -268,7 +282,7 @@ static core_status check(const char *name, size_t index,
         given->flags & ~(uint32_t)CORE_DESTINATION_ACCUMULATE)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: destination %zu has struct_size %u and flags "
-                           "0x%x; expected %zu and at most 0x%x",
+                           "0x%x; they must be %zu and at most 0x%x",
                            name, index, given->struct_size, given->flags,
                            sizeof *given, CORE_DESTINATION_ACCUMULATE);
     if (!given->input || !given->buffer)
@@ -279,7 +293,7 @@ static core_status check(const char *name, size_t index,
         (leaf && !core__is_leaf(given->input)))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: the input of destination %zu %s", name, index,
-                           leaf ? "is no leaf that requires grad"
+                           leaf ? "is not a leaf that requires grad"
                                 : "does not require grad");
     return check_buffer(name, index, given->input, given->buffer);
 }
@@ -312,8 +326,9 @@ core_status core__destinations_begin(const char *name,
 
     *destinations = (core__destinations){0};
     if (!given || !count)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: there is no destination", name);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the number of destinations is 0; it must be at least 1", name);
     for (size_t i = 0; i < count; i++)
         CORE_TRY(check(name, i, &given[i], leaves));
     for (size_t i = 0; i < count; i++) {

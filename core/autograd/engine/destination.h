@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* destination.h: gradients that a backward is to put into buffers of the
- * program (libcore/destination.h). */
+/* destination.h: gradients that a backward writes into buffers of the program
+ * (libcore/destination.h). */
 
 #ifndef CORE_AUTOGRAD_DESTINATION_H
 #define CORE_AUTOGRAD_DESTINATION_H
@@ -14,9 +14,10 @@
 typedef struct core__destination {
     core_node *node; /* where the gradient arrives; referenced; may be NULL */
     uint32_t input;
-    bool accumulate;     /* to what is in the buffer already, by now */
+    bool accumulate;     /* to the content, from the next write on */
     bool touched;        /* by this backward */
-    bool straight;       /* by a formula, or it was the buffer itself */
+    bool straight;       /* written by a formula, or the gradient was the buffer
+                          * itself */
     core_tensor *buffer; /* borrowed from the caller */
 } core__destination;
 
@@ -25,7 +26,7 @@ struct core__destinations {
     core__destination *items;
 };
 
-/* NULL: there is none for this input of this node. */
+/* The destination of this input of a node; NULL: none. */
 core__destination *core__destination_of(const core__destinations *destinations,
                                         const core_node *node, uint32_t input);
 static inline bool core__destination_touched(
@@ -36,24 +37,24 @@ static inline bool core__destination_touched(
     return at && at->touched;
 }
 
-/* grad stays the caller's. */
+/* The caller keeps its reference to grad. */
 core_status core__destination_put(core__destination *destination,
                                   core_tensor *grad);
 
-/* Before a formula: those gradients of it that can be written where they belong
- * are, and are not needed any more. */
+/* Called before a formula: computes gradients that can be written straight into
+ * their destination and removes them from context->needed. */
 core_status core__destination_straight(core__destinations *destinations,
                                        core__backward *context);
 
-/* For a function of the library's own, while it runs: where the gradient of one
- * of its inputs may be written at once; NULL: nowhere.  Once it was,
- * core__destination_taken is told, and the gradient stays NULL. */
+/* For custom functions of the library, while they run: the buffer into which
+ * the gradient of an input may be written; NULL: none.  After writing, call
+ * core__destination_taken and leave the gradient NULL. */
 core_tensor *core__destination_offered(const core_node *node, uint32_t input,
                                        bool *out_accumulate);
 void core__destination_taken(const core_node *node, uint32_t input);
 
-/* From and to what the program gave; destinations of several calls do not
- * mix. */
+/* Convert to and from the program's array; the destinations of a nested call
+ * are separate. */
 core_status core__destinations_begin(const char *name,
                                      core_gradient_destination *given,
                                      size_t count, bool leaves,

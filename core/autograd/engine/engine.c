@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Running one node: hooks, the node itself, delivery. */
+/* Runs one node: hooks, the node itself, validation, delivery of its
+ * gradients. */
 
 #include "autograd/engine/engine.h"
 
@@ -18,7 +19,7 @@
 
 enum { INLINE_GRADS = 8, INLINE_GRADIENTS = 16, PLAIN_EDGES = 4 };
 
-/* Hooks are the program's code: they see the thread as it was. */
+/* Hooks are program code, so they run with the caller's thread state. */
 static core_status run_hooks_before(core__task *task, core_node *node,
                                     core_tensor **grads)
 {
@@ -27,7 +28,8 @@ static core_status run_hooks_before(core__task *task, core_node *node,
     core_status status = CORE_OK;
 
     if (node->kind == CORE__NODE_ACCUMULATE) {
-        /* Nothing is accumulated if that was turned off since. */
+        /* Nothing is accumulated if requires_grad was turned off since the
+         * forward. */
         if (core__tensor_requires_grad(node->u.leaf))
             list = core__hooks_of_leaf(node->u.leaf->autograd);
     } else if (node->hooks) {
@@ -90,8 +92,9 @@ static void capture(core__task *task, const core_node *node,
     }
 }
 
-/* A gradient on another device than the node's own stream is reduced or cast
- * on that device's current one, between what the node did and what comes. */
+/* Validates a gradient on another device than the node's stream: it is reduced
+ * or cast on that device's current stream, ordered after the node and before
+ * the consumer. */
 static core_status validate_elsewhere(core_node *node, uint32_t index,
                                       core_tensor **grad)
 {
@@ -125,7 +128,8 @@ static core_status validate(core_node *node, core_tensor **gradients)
     return CORE_OK;
 }
 
-/* Gradients go to where the edges lead.  Those not delivered stay. */
+/* Delivers gradients along the edges.  Those not delivered stay in the
+ * array. */
 static core_status deliver(core__task *task, core_node *node,
                            core_tensor **gradients)
 {
@@ -185,8 +189,8 @@ static core_status run_node(core__task *task, core_node *node,
     if (core__unlikely(task->destinations != NULL))
         defined |= core__destination_touched(task->destinations, node);
     needed_edges(task, node, needed);
-    /* A function of the program's may have more to do than its gradients say;
-     * what is undefined is zeros for it. */
+    /* A custom function may have side effects, so it runs even if all its
+     * gradients are undefined (they are zeros for it). */
     if (core__likely(defined) || node->kind == CORE__NODE_CUSTOM) {
         CORE_TRY(core__node_apply(task, node, grads, needed, gradients));
         CORE_TRY(validate(node, gradients));
@@ -211,9 +215,9 @@ static void release_all(core_tensor **tensors, uint32_t count)
         core__tensor_release(tensors[i]);
 }
 
-/* Most nodes: an operator's with one result and few edges, of a task that has
- * nothing to do but to run them (core__task.plain).  The same as run_node, with
- * nothing to ask for. */
+/* run_node for most nodes: those of operators with one result and few edges, in
+ * a task without streams, hooks or captures (core__task.plain), which skips all
+ * checks for them. */
 static inline core_status run_plain(core__task *task, core_node *node,
                                     core_tensor *grad, core_tensor **gradients)
 {
@@ -327,6 +331,7 @@ core_status core__task_evaluate(core__task *task, core_node *node,
     if (before)
         core__stream_restore(before);
     else if (core__unlikely(core__stream_current(stream->device) != stream))
-        core_stream_set_current(stream); /* the node left another one */
+        core_stream_set_current(
+            stream); /* the node switched to another stream */
     return status;
 }

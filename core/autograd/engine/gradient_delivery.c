@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients from node to node. */
+/* Delivers gradients from node to node. */
 
 #include "autograd/engine/engine.h"
 
@@ -9,8 +9,8 @@
 #include "autograd/engine/worker.h"
 #include "base/memory.h"
 
-/* A gradient that came while another thread was adding one to the same slot:
- * that thread adds it next, so that nobody waits. */
+/* A gradient that arrived while another thread was adding one to the same slot.
+ * That thread adds it next, so that no thread waits. */
 struct core__pending {
     core__pending *next;
     core_tensor *grad;     /* owned */
@@ -18,9 +18,9 @@ struct core__pending {
     uint32_t input;
 };
 
-static core_status add(const core__task *task, core_node *consumer,
-                       core__slot *slot, uint32_t input, core_tensor *grad,
-                       core_stream *producer)
+static core_status add_gradient(const core__task *task, core_node *consumer,
+                                core__slot *slot, uint32_t input,
+                                core_tensor *grad, core_stream *producer)
 {
     core_status status = core__input_buffer_deliver(consumer, slot, input, grad,
                                                     producer, task->create);
@@ -32,7 +32,7 @@ static core_status add(const core__task *task, core_node *consumer,
 
 /* -------------------------------------------------------- several threads -- */
 
-/* Of the gradient that is to be added; its stream is referenced. */
+/* The gradient as a pending entry, with a reference to its stream. */
 static core__pending pending_of(const core__edge *edge, core_tensor *grad,
                                 core_stream *producer)
 {
@@ -43,7 +43,7 @@ static core__pending pending_of(const core__edge *edge, core_tensor *grad,
     return (core__pending){NULL, grad, producer, edge->input};
 }
 
-/* Under the task's lock. */
+/* With the task locked. */
 static core_status postpone(core__slot *slot, const core__pending *now)
 {
     core__pending *pending = core__alloc(sizeof *pending);
@@ -59,10 +59,11 @@ static core_status postpone(core__slot *slot, const core__pending *now)
     return CORE_OK;
 }
 
-/* Adds it, and what comes meanwhile: but for the last, they are counted.  Under
- * the task's lock, which is let go of while adding. */
-static core_status add_all(core__task *task, core_node *consumer,
-                           core__slot *slot, core__pending now)
+/* Adds a gradient and those that arrive meanwhile; all but the last are counted
+ * as delivered here.  With the task locked; the lock is released while
+ * adding. */
+static core_status add_with_pending(core__task *task, core_node *consumer,
+                                    core__slot *slot, core__pending now)
 {
     core__pending *next;
     core_status status;
@@ -70,7 +71,8 @@ static core_status add_all(core__task *task, core_node *consumer,
     slot->busy = true;
     for (;;) {
         pthread_mutex_unlock(&task->lock);
-        status = add(task, consumer, slot, now.input, now.grad, now.producer);
+        status = add_gradient(task, consumer, slot, now.input, now.grad,
+                              now.producer);
         core_stream_release(now.producer);
         pthread_mutex_lock(&task->lock);
         next = slot->pending;
@@ -95,8 +97,8 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
     if (core__unlikely(task->owner->forks != core__executor_forks())) {
         core__tensor_release(grad);
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "the process was forked in the middle of a "
-                           "backward, whose other threads are not here");
+                           "the process was forked during a backward, whose "
+                           "worker threads do not exist in the child process");
     }
     pthread_mutex_lock(&task->lock);
     if (grad) {
@@ -107,7 +109,7 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
             pthread_mutex_unlock(&task->lock);
             return status;
         }
-        status = add_all(task, edge->node, slot, now);
+        status = add_with_pending(task, edge->node, slot, now);
     }
     ready = --slot->dependencies == 0;
     pthread_mutex_unlock(&task->lock);
@@ -126,7 +128,8 @@ core_status core__deliver(core__task *task, const core__edge *edge,
     if (task->several)
         return deliver_shared(task, edge, slot, grad, producer);
     if (grad)
-        CORE_TRY(add(task, edge->node, slot, edge->input, grad, producer));
+        CORE_TRY(
+            add_gradient(task, edge->node, slot, edge->input, grad, producer));
     if (--slot->dependencies == 0)
         return core__task_push(task, edge->node, slot);
     return CORE_OK;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Sums the gradients of a node's inputs, on the streams of cases A, B and C. */
+
 #include "autograd/engine/input_buffer.h"
 
 #include "autograd/graph/autograd_ops.h"
@@ -40,7 +42,7 @@ core_status core__input_buffer_sum(core_tensor **buffer, core_tensor *grad,
 
 /* --------------------------------------------------------------- streams -- */
 
-/* A new event for what the stream has been given. */
+/* Records a new event on the stream. */
 static core_status event_on(core_stream *stream, core_event **out_event)
 {
     core_event *event;
@@ -57,8 +59,8 @@ static core_status event_on(core_stream *stream, core_event **out_event)
     return CORE_OK;
 }
 
-/* Memory is told of streams of its own device. */
-static core_status record(core_tensor *tensor, core_stream *stream)
+/* Only streams of the tensor's device are recorded for its memory. */
+static core_status record_stream(core_tensor *tensor, core_stream *stream)
 {
     if (stream->device != tensor->device)
         return CORE_OK;
@@ -115,14 +117,14 @@ static core_stream *sum_stream(const core_tensor *grad, core_stream *consumer,
     return core__stream_current(grad->device);
 }
 
-static core_status first(core__arrival *arrival, core_tensor *grad,
-                         core_stream *consumer, core_stream *producer)
+static core_status add_first(core__arrival *arrival, core_tensor *grad,
+                             core_stream *consumer, core_stream *producer)
 {
     core_stream *sum = sum_stream(grad, consumer, producer);
     core_event *event = NULL;
 
     if (sum == consumer && consumer != producer)
-        CORE_TRY(record(grad, consumer));
+        CORE_TRY(record_stream(grad, consumer));
     if (consumer != producer || sum != producer)
         CORE_TRY(event_on(producer, &event));
     set_event(arrival, event);
@@ -131,23 +133,23 @@ static core_status first(core__arrival *arrival, core_tensor *grad,
     return CORE_OK;
 }
 
-/* What is in the buffer and what has come are ready on the stream of the sum,
- * and their memory is not given anew before it is through with them. */
-static core_status gather(core__arrival *arrival, core_tensor *buffer,
-                          core_tensor *grad, core_stream *producer)
+/* Makes the buffer and the new gradient ready on the sum's stream, and keeps
+ * their memory from being reused before that stream is done with them. */
+static core_status make_ready(core__arrival *arrival, core_tensor *buffer,
+                              core_tensor *grad, core_stream *producer)
 {
     if (arrival->sum != producer) {
         CORE_TRY(core__stream_order(arrival->sum, producer));
-        CORE_TRY(record(grad, arrival->sum));
+        CORE_TRY(record_stream(grad, arrival->sum));
     }
     if (arrival->sum != arrival->ready) {
         CORE_TRY(core_stream_wait_event(arrival->sum, arrival->event));
-        CORE_TRY(record(buffer, arrival->sum));
+        CORE_TRY(record_stream(buffer, arrival->sum));
     }
     return CORE_OK;
 }
 
-/* Takes over grad. */
+/* Takes ownership of grad. */
 static core_status sum_on(core_stream *stream, core_tensor **buffer,
                           core_tensor *grad, bool recording)
 {
@@ -164,13 +166,13 @@ static core_status sum_on(core_stream *stream, core_tensor **buffer,
     return status;
 }
 
-/* Takes over grad. */
-static core_status further(core__arrival *arrival, core_tensor **buffer,
-                           core_tensor *grad, core_stream *consumer,
-                           core_stream *producer, bool recording)
+/* Takes ownership of grad. */
+static core_status add_next(core__arrival *arrival, core_tensor **buffer,
+                            core_tensor *grad, core_stream *consumer,
+                            core_stream *producer, bool recording)
 {
     core_event *event = NULL;
-    core_status status = gather(arrival, *buffer, grad, producer);
+    core_status status = make_ready(arrival, *buffer, grad, producer);
 
     if (status != CORE_OK) {
         core__tensor_release(grad);
@@ -200,7 +202,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
         producer = core__stream_current(grad->device);
     if (!to)
         to = core__stream_current(grad->device);
-    /* All of one stream. */
+    /* All on one stream. */
     if (core__likely(to == producer && to->device == grad->device &&
                      (!slot->arrivals || !slot->arrivals[input].sum))) {
         if (!*buffer) {
@@ -212,7 +214,7 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
     status = arrivals_make(consumer, slot);
     arrival = status == CORE_OK ? &slot->arrivals[input] : NULL;
     if (status == CORE_OK && !*buffer)
-        status = first(arrival, grad, to, producer);
+        status = add_first(arrival, grad, to, producer);
     if (status != CORE_OK) {
         core__tensor_release(grad);
         return status;
@@ -221,11 +223,11 @@ core_status core__input_buffer_deliver(core_node *consumer, core__slot *slot,
         *buffer = grad;
         return CORE_OK;
     }
-    if (!arrival->sum) { /* those before were all of the consumer's stream */
+    if (!arrival->sum) { /* all earlier ones were on the consumer's stream */
         set_stream(&arrival->sum, to);
         set_stream(&arrival->ready, to);
     }
-    return further(arrival, buffer, grad, to, producer, recording);
+    return add_next(arrival, buffer, grad, to, producer, recording);
 }
 
 core_status core__input_buffer_wait(core_node *consumer, core__slot *slot)

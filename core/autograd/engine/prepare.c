@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Before a task runs: what its nodes wait for, and who runs them. */
+/* Prepares a task: counts the dependencies of its nodes and chooses the threads
+ * that run them. */
 
 #include "autograd/engine/engine.h"
 
@@ -21,7 +22,7 @@ static core_status see(core__task *task, core_node *node, core__slot **out_slot)
     return core__task_slot_slow(task, node, out_slot);
 }
 
-/* Counts the edges that will deliver: task->nodes is the queue. */
+/* Counts the edges that will deliver; task->nodes is the queue. */
 static core_status count_edges(core__task *task)
 {
     for (size_t at = 0; at < task->nnodes; at++) {
@@ -45,7 +46,7 @@ typedef struct frame {
     uint32_t edge;
 } frame;
 
-/* Depth first: a node is needed if a captured one lies behind it. */
+/* Depth first: a node is needed if a captured one is reachable from it. */
 static core_status mark_needed_from(core__task *task, core_node *root,
                                     frame **stack, size_t *capacity)
 {
@@ -114,8 +115,8 @@ static core_status mark_needed(core__task *task, const core__edge *roots,
     return status;
 }
 
-/* What no edge leads to is told before anything runs: the graph is as it was,
- * and can be walked for less. */
+/* Reports unreachable inputs before anything runs, so that the graph is
+ * unchanged and can be run for fewer inputs. */
 static core_status check_reached(core__task *task)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
@@ -129,7 +130,7 @@ static core_status check_reached(core__task *task)
     return CORE_OK;
 }
 
-/* Only what will run delivers, and only to what will receive. */
+/* Counts only edges from needed nodes to needed nodes. */
 static void count_needed_edges(core__task *task)
 {
     for (size_t at = 0; at < task->nnodes; at++) {
@@ -217,8 +218,8 @@ core_status core__task_start(core__task *task, const core__edge *roots,
             CORE_TRY(add_worker(task, task->nodes[i]->stream->device));
     for (size_t i = 0; i < count; i++)
         CORE_TRY(add_root(task, &roots[i], grads[i]));
-    /* A root may occur twice; it becomes ready once.  Which ones are is found
-     * before any runs and delivers to others. */
+    /* A root may occur twice, but is queued once.  Roots without other
+     * dependencies are found before any runs and delivers to others. */
     for (size_t i = 0; i < count; i++) {
         core__slot *slot = core__task_find(task, roots[i].node);
 

@@ -11,10 +11,10 @@
 #include "base/thread.h"
 #include "tensor/layout.h"
 
-/* The gradient of the base, with zeros all around, as a row of the elements
- * that base and view lie in. */
-static core_status in_extent(const core__slices *slices, core_tensor *grad,
-                             core_tensor **out_grad)
+/* The gradient of the base, padded with zeros to the span of base and view, as
+ * one dimension. */
+static core_status pad_to_extent(const core__slices *slices, core_tensor *grad,
+                                 core_tensor **out_grad)
 {
     core_tensor *zeros;
     core_status status;
@@ -29,15 +29,15 @@ static core_status in_extent(const core__slices *slices, core_tensor *grad,
     return status;
 }
 
-/* The gradient of the base in the base's own layout, so that the view's
- * strides mean the same in it. */
-static core_status in_layout(const core__slices *slices, core_tensor *grad,
-                             core_tensor **out_grad)
+/* The gradient of the base in the base's own layout, so that the view's strides
+ * apply to it. */
+static core_status to_base_layout(const core__slices *slices, core_tensor *grad,
+                                  core_tensor **out_grad)
 {
     bool fits = true;
 
     if (slices->extent)
-        return in_extent(slices, grad, out_grad);
+        return pad_to_extent(slices, grad, out_grad);
     if (slices->base_strides) {
         for (uint32_t i = 0; i < grad->ndim; i++)
             fits &= grad->strides[i] == slices->base_strides[i];
@@ -74,7 +74,7 @@ static core_status run_inner(core__task *task, const core__slices *slices,
     return status;
 }
 
-/* gradients[0] is the base's; the others are inner's, moved by one. */
+/* gradients[0] is the base's; the others are inner's, shifted by one. */
 static core_status run_in(core__task *task, const core__slices *slices,
                           core_tensor *grad, core_tensor **gradients)
 {
@@ -117,7 +117,7 @@ core_status core__slices_run(core_node *node, core_tensor *const *grads,
     core_tensor *grad;
     core_status status;
 
-    CORE_TRY(in_layout(slices, grads[0], &grad));
+    CORE_TRY(to_base_layout(slices, grads[0], &grad));
     status = run_in(task, slices, grad, gradients);
     core__tensor_release(grad);
     if (status == CORE_OK && slices->extent) {

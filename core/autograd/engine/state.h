@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* state.h: what a thread's calls depend on, to be taken to another thread or to
- * a later time: keys, modes, current device, hooks of saved tensors.  Current
- * streams are not part of it. */
+/* state.h: the thread state that calls depend on, for taking it to another
+ * thread or a later time: keys, modes, current device, saved-tensor hooks.
+ * Current streams are not part of it. */
 
 #ifndef CORE_AUTOGRAD_STATE_H
 #define CORE_AUTOGRAD_STATE_H
@@ -14,10 +14,10 @@ typedef struct core__thread_state {
     uint32_t included;
     uint32_t excluded;
     core_device *device;
-    uint64_t sequence; /* a thread that takes the state over goes on from here,
-                          so that what it records is newer */
+    uint64_t sequence; /* a thread that takes the state over continues from
+                        * here, so that what it records is newer */
     struct core__saved_hooks
-        *saved_hooks; /* borrowed: of a thread that waits */
+        *saved_hooks; /* borrowed from a thread that waits */
     const char *place;
     bool no_grad;
     bool inference;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The state of a task: slots of nodes, the map for nodes of other tasks, and
+ * the ready queue. */
+
 #include "autograd/engine/engine.h"
 
 #include "autograd/engine/input_buffer.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Executors: the worker thread of each device, their queues, and their end. */
+
 #include "autograd/engine/worker.h"
 
 #include "base/fork.h"
@@ -10,7 +12,7 @@
 #include <signal.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core__executor *workers; /* under lock */
+static core__executor *workers; /* protected by the lock */
 static _Atomic uint64_t forks;
 
 uint64_t core__executor_forks(void)
@@ -67,7 +69,7 @@ core_status core__executor_push(core__executor *executor, core__task *task,
     return status;
 }
 
-/* Under the lock; the queue is not empty. */
+/* With the lock held; the queue is not empty. */
 static core__work pop(core__executor *executor)
 {
     core__work *queue = executor->queue;
@@ -93,7 +95,7 @@ static core__work pop(core__executor *executor)
 
 /* --------------------------------------------------------------- serving -- */
 
-/* The thread is put into the task's state for one node, and back. */
+/* Switches the thread to the task's state for one node. */
 static void run(const core__work *work)
 {
     core__thread *self = core__thread_self();
@@ -179,7 +181,7 @@ static void stop(core__executor *worker)
     core__free(worker);
 }
 
-/* A device is going to be closed: no task has nodes of it any more. */
+/* Called before a device is closed: no task has nodes of it any more. */
 static void close_worker(core_device *device)
 {
     core__executor **link, *worker;
@@ -205,8 +207,8 @@ static void empty(core__executor *executor)
     executor->alive = false;
 }
 
-/* Only the forking thread is here.  The workers' queues begin anew; if it is in
- * the middle of a backward, that one fails (backward_run.c). */
+/* The child process has only the forking thread.  The workers' queues are
+ * reset; a backward that was running fails (backward_run.c). */
 void core__workers_fork(core__fork at)
 {
     core__thread *self = core__self_pointer;
@@ -242,7 +244,7 @@ void core__executor_end(core__executor *executor)
     core__free(executor->queue);
 }
 
-/* Signals are the program's threads' to handle. */
+/* Signals are left to the program's threads. */
 static bool thread_make(core__executor *executor)
 {
     sigset_t all, old;
@@ -286,9 +288,10 @@ core_status core__executor_of(core_device *device,
     if (!worker)
         status = worker_make(device, &worker);
     if (worker && !worker->alive && !thread_make(worker)) {
-        status = core__error(CORE_ERROR_AUTOGRAD,
-                             "no thread could be made to run the nodes of %s",
-                             device->name);
+        status =
+            core__error(CORE_ERROR_AUTOGRAD,
+                        "no thread could be created to run the nodes of \"%s\"",
+                        device->name);
         worker = NULL;
     }
     pthread_mutex_unlock(&lock);
@@ -296,8 +299,8 @@ core_status core__executor_of(core_device *device,
     return status;
 }
 
-/* The library goes, or the process ends: idle workers with it.  One that is
- * still at work when the process ends is left alone. */
+/* Ends idle workers when the library is unloaded or the process exits.  A
+ * worker that is still busy at exit is left alone. */
 __attribute__((destructor)) static void end_all(void)
 {
     core__executor *worker, *next;

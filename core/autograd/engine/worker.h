@@ -4,14 +4,14 @@
 /* worker.h: threads that run nodes, for tasks of several devices.
  *
  * An executor is a queue and the one thread that takes nodes from it: a worker,
- * which every device with streams has from the first such task on until it is
- * closed, or a thread that called backward.  The deepest task's nodes come
- * first, the newest of them foremost.
+ * which each device with streams gets with its first such task and keeps until
+ * it is closed, or a thread that called backward.  Nodes of the deepest task
+ * come first, and of those the newest.
  *
- * A thread that waits for a task goes on taking nodes from its queue, of that
- * task and of those as deep or deeper.  So two backwards that sit inside nodes
- * of each other's devices both come to their end: the deepest task there is
- * finds every thread that it needs either running a node or serving it. */
+ * A thread that waits for a task keeps taking nodes from its queue, of that
+ * task and of others at least as deep.  So two backwards that are nested in
+ * nodes of each other's devices both finish: every thread that the deepest task
+ * needs is either running one of its nodes or serving it. */
 
 #ifndef CORE_AUTOGRAD_WORKER_H
 #define CORE_AUTOGRAD_WORKER_H
@@ -29,7 +29,7 @@ struct core__executor {
     pthread_cond_t wake;
     core__work *queue; /* a heap */
     size_t count, capacity;
-    uint64_t forks; /* of the process, when its thread was made */
+    uint64_t forks; /* the process's fork count when the thread was created */
     /* Workers only. */
     core_device *device;
     pthread_t thread;
@@ -43,18 +43,19 @@ struct core__executor {
 void core__executor_begin(core__executor *executor);
 void core__executor_end(core__executor *executor);
 
-/* The worker of a device; made if there is none. */
+/* The worker of a device, created if there is none. */
 core_status core__executor_of(core_device *device,
                               core__executor **out_executor);
 core_status core__executor_push(core__executor *executor, core__task *task,
                                 const core__ready *ready);
-/* Runs what is queued, in the executor's thread, until the task is done; NULL:
- * until the executor is to stop. */
+/* Runs queued nodes in the executor's thread until the task is done; NULL:
+ * until the executor is stopped. */
 void core__executor_serve(core__executor *executor, core__task *until);
-/* One node less is outstanding; the task may be gone after it. */
+/* Decrements the outstanding nodes; the task may be gone afterwards. */
 void core__executor_finished(core__task *task);
 
-/* How often the process is a forked child: threads of before are not here. */
+/* How many times the process was forked (as the child): threads from before do
+ * not exist. */
 uint64_t core__executor_forks(void);
 
 /* Fork handler of the workers' list. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient of fused attention: by the fused operator, or, where it is to be
- * differentiated again, by operators that are recorded. */
+/* The gradient of fused attention: by the fused operator or, if it is to be
+ * differentiated again, by recorded operators. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* What both ways are given. */
+/* The inputs of both ways. */
 typedef struct attention {
     core_tensor *grad, *query, *key, *value, *bias;
     core_tensor *output, *sum, *seed, *offset;
@@ -22,7 +22,7 @@ typedef struct attention {
     const uint8_t *mask;
 } attention;
 
-/* The mask that was drawn in the forward pass, for what has like's sizes; the
+/* The dropout mask of the forward pass, for a tensor with like's sizes; the
  * seed is read on the host. */
 static core_tensor *drawn(core__scope *s, const attention *a, core_tensor *like)
 {
@@ -42,7 +42,7 @@ static core_tensor *drawn(core__scope *s, const attention *a, core_tensor *like)
                     false, -1);
 }
 
-/* true where a score counts for nothing; NULL: none. */
+/* true where a score is masked out; NULL: nothing is. */
 static core_tensor *hidden(core__scope *s, const attention *a)
 {
     int64_t sizes[2] = {a->query->sizes[2], a->key->sizes[2]};

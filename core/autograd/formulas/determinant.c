@@ -3,11 +3,12 @@
 
 /* Gradients of determinants.
  *
- * A determinant is a polynomial: all its derivatives exist at singular matrices
- * too, where det(A) A⁻' and its derivatives are 0 times infinity, and are mostly
- * rounding nearby.  The first comes from the factors of LU, the second from
- * singular values, both without dividing by what may be 0; the third from the
- * inverse, where that is accurate, and is refused elsewhere. */
+ * A determinant is a polynomial, so all its derivatives exist at singular
+ * matrices too, where det(A) A⁻' and its derivatives are 0 times infinity, and
+ * near which they are mostly rounding error.  The first derivative is computed
+ * from the LU factors and the second from singular values, both without
+ * dividing by values that may be 0; the third is computed from the inverse
+ * where that is accurate, and refused elsewhere. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -15,33 +16,7 @@
 
 #include <libcore/autograd.h>
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
-                           bool upper, bool left, bool unit)
-{
-    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
-}
-
-static core_tensor *diagonal(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diagonal, x, 0, -2, -1);
-}
-
-static core_tensor *embedded(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
-}
-
-/* One number for each matrix, as a matrix of one. */
+/* One number per matrix, as a 1 x 1 matrix. */
 static core_tensor *numbers(core__scope *s, core_tensor *x)
 {
     return core__x_unsqueeze(s, core__x_unsqueeze(s, x, -1), -1);
@@ -49,11 +24,11 @@ static core_tensor *numbers(core__scope *s, core_tensor *x)
 
 static core_tensor *trace(core__scope *s, core_tensor *x)
 {
-    return numbers(
-        s, core__x_sum_dim(s, diagonal(s, x), (int64_t[]){-1}, 1, false));
+    return numbers(s, core__x_sum_dim(s, core__x_diagonal(s, x),
+                                      (int64_t[]){-1}, 1, false));
 }
 
-/* What is 0 becomes 1. */
+/* Replaces 0 with 1. */
 static core_tensor *or_one(core__scope *s, core_tensor *x)
 {
     return CORE__DO(s, core_masked_fill, x, core__x_equals(s, x, 0),
@@ -62,7 +37,7 @@ static core_tensor *or_one(core__scope *s, core_tensor *x)
 
 /* -------------------------------------------------------------- cofactors -- */
 
-/* 1, or -1 for an odd number of rows exchanged */
+/* 1, or -1 for an odd number of row exchanges */
 static core_tensor *parity(core__scope *s, core_tensor *pivots,
                            core_dtype dtype)
 {
@@ -73,8 +48,9 @@ static core_tensor *parity(core__scope *s, core_tensor *pivots,
     return CORE__DO(s, core_prod_dim, x, -1, false, CORE_DTYPE_NONE);
 }
 
-/* det(A) A⁻', from factors of which no pivot is 0: one that is becomes a very
- * small one next to the others, by which the product is divided again. */
+/* det(A) A⁻', from factors whose pivots are not 0: a pivot of 0 is replaced by
+ * one that is tiny compared to the others, by which the product is divided
+ * again. */
 static core_tensor *cofactors(core__scope *s, core_tensor *lu,
                               core_tensor *pivots)
 {
@@ -84,17 +60,21 @@ static core_tensor *cofactors(core__scope *s, core_tensor *lu,
     core_tensor *small = core__x_times(
         s, CORE__DO(s, core_amax, core__x_abs(s, u), last, 2, true), eps);
     core_tensor *unit = CORE__DO(s, core_eye, n, lu->dtype, lu->device);
-    core_tensor *zeros =
-        core__x_cast(s, core__x_equals(s, diagonal(s, lu), 0), lu->dtype);
+    core_tensor *zeros = core__x_cast(
+        s, core__x_equals(s, core__x_diagonal(s, lu), 0), lu->dtype);
     core_tensor *det, *x;
 
-    u = core__x_add(s, u, core__x_mul(s, embedded(s, zeros), or_one(s, small)));
-    x = solved(s, adjoint(s, u), unit, false, true, false);
-    det =
-        CORE__DO(s, core_prod_dim, diagonal(s, u), -1, false, CORE_DTYPE_NONE);
+    u = core__x_add(
+        s, u, core__x_mul(s, core__x_diag_embed(s, zeros), or_one(s, small)));
+    x = core__x_solve_triangular(s, core__x_adjoint(s, u), unit, false, true,
+                                 false);
+    det = CORE__DO(s, core_prod_dim, core__x_diagonal(s, u), -1, false,
+                   CORE_DTYPE_NONE);
     det = core__x_mul(s, det, parity(s, pivots, lu->dtype));
-    x = solved(s, adjoint(s, lu), x, true, true, true);
-    x = times(s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
+    x = core__x_solve_triangular(s, core__x_adjoint(s, lu), x, true, true,
+                                 true);
+    x = core__x_matmul(
+        s, CORE__DO(s, core_lu_permutation, pivots, n, lu->dtype), x);
     return core__x_mul(s, numbers(s, det), x);
 }
 
@@ -115,11 +95,11 @@ static core_tensor *cofactors_of(core__scope *s, core_tensor *A)
     return x;
 }
 
-/* ------------------------------------------------------ their derivative -- */
+/* ------------------------------------------- derivative of the cofactors -- */
 
-/* For values S on the diagonal of a matrix: the products of all of them but two,
- * by which two, and 0 where these are the same.  Values that are 0 but for
- * rounding take part as very small ones. */
+/* For values S on the diagonal: the products of all of them but two, indexed by
+ * those two, and 0 on the diagonal.  Values that are 0 up to rounding are
+ * replaced by tiny ones. */
 static core_tensor *products_but_two(core__scope *s, core_tensor *S)
 {
     double least = S && S->dtype == CORE_F64 ? 0x1p-60 : 0x1p-30;
@@ -133,10 +113,10 @@ static core_tensor *products_but_two(core__scope *s, core_tensor *S)
     r = CORE__DO(s, core_prod_dim, r, -1, true, CORE_DTYPE_NONE);
     r = core__x_mul(s, r, core__x_power(s, most, (double)(n - 2)));
     x = core__x_div(s, core__x_unsqueeze(s, r, -1), x);
-    return core__x_sub(s, x, embedded(s, diagonal(s, x)));
+    return core__x_sub(s, x, core__x_diag_embed(s, core__x_diagonal(s, x)));
 }
 
-/* 1 or -1: the determinant of a rotation. */
+/* 1 or -1: the determinant of an orthogonal matrix. */
 static core_tensor *sign_of(core__scope *s, core_tensor *Q)
 {
     core_tensor *LU = NULL, *pivots = NULL, *x = NULL;
@@ -149,8 +129,8 @@ static core_tensor *sign_of(core__scope *s, core_tensor *Q)
     return numbers(s, core__x_sign(s, x));
 }
 
-/* With A = U S V', P the products but two and X = U' g V: det(U) det(V) U
- * (diag(P diag(X)) - P X') V', P X' by element. */
+/* With A = U S V', P the products of all but two and X = U' g V: det(U) det(V)
+ * U (diag(P diag(X)) - P X') V', where P X' is element-wise. */
 static core_tensor *second(core__scope *s, core_tensor *g, core_tensor *A)
 {
     core_tensor *U = NULL, *S = NULL, *Vh = NULL, *P, *x, *y;
@@ -161,12 +141,14 @@ static core_tensor *second(core__scope *s, core_tensor *g, core_tensor *A)
         U = core__scope_take(s, core_linalg_svd_parts(A, false, true, NULL,
                                                       &s->pending, &S, &Vh));
     P = products_but_two(s, S);
-    x = times(s, times(s, adjoint(s, U), g), adjoint(s, Vh));
+    x = core__x_matmul(s, core__x_matmul(s, core__x_adjoint(s, U), g),
+                       core__x_adjoint(s, Vh));
     y = core__x_sum_dim(
-        s, core__x_mul(s, P, core__x_unsqueeze(s, diagonal(s, x), -2)),
+        s, core__x_mul(s, P, core__x_unsqueeze(s, core__x_diagonal(s, x), -2)),
         (int64_t[]){-1}, 1, false);
-    x = core__x_sub(s, embedded(s, y), core__x_mul(s, P, adjoint(s, x)));
-    x = times(s, times(s, U, x), Vh);
+    x = core__x_sub(s, core__x_diag_embed(s, y),
+                    core__x_mul(s, P, core__x_adjoint(s, x)));
+    x = core__x_matmul(s, core__x_matmul(s, U, x), Vh);
     x = core__x_mul(s, core__x_mul(s, sign_of(s, U), sign_of(s, Vh)), x);
     core_tensor_release(S);
     core_tensor_release(Vh);
@@ -190,7 +172,7 @@ static core_tensor *inverse_of(core__scope *s, core_tensor *A)
 static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
                                       core_tensor *A)
 {
-    core_tensor *K = inverse_of(s, A), *X = times(s, K, g);
+    core_tensor *K = inverse_of(s, A), *X = core__x_matmul(s, K, g);
     core_tensor *LU = NULL, *pivots = NULL, *det = NULL, *x;
 
     if (s->status == CORE_OK)
@@ -198,12 +180,12 @@ static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
             s, core_linalg_det_parts(A, &s->pending, &LU, &pivots));
     core_tensor_release(LU);
     core_tensor_release(pivots);
-    x = core__x_sub(s, core__x_mul(s, trace(s, X), K), times(s, X, K));
-    return core__x_mul(s, numbers(s, det), adjoint(s, x));
+    x = core__x_sub(s, core__x_mul(s, trace(s, X), K), core__x_matmul(s, X, K));
+    return core__x_mul(s, numbers(s, det), core__x_adjoint(s, x));
 }
 
-/* x over the largest of each row, then of each column: how the rows and columns
- * of a matrix are scaled has nothing to do with its being singular. */
+/* x divided by the largest magnitude in each row, then in each column: the
+ * scaling of rows and columns does not affect whether a matrix is singular. */
 static core_tensor *balanced(core__scope *s, core_tensor *x)
 {
     for (int64_t dim = -1; dim >= -2; dim--) {
@@ -215,7 +197,8 @@ static core_tensor *balanced(core__scope *s, core_tensor *x)
     return x;
 }
 
-/* Whether the inverse of A, and products of a few, have most of their digits. */
+/* Whether the inverse of A, and products of a few inverses, are accurate in
+ * most of their digits. */
 static bool is_regular(core__scope *s, core_tensor *A)
 {
     double least = A->dtype == CORE_F64 ? 0x1p-13 : 0x1p-6;
@@ -231,7 +214,7 @@ static bool is_regular(core__scope *s, core_tensor *A)
                                                          &info));
     core_tensor_release(pivots);
     core_tensor_release(info);
-    x = core__x_abs(s, diagonal(s, x));
+    x = core__x_abs(s, core__x_diagonal(s, x));
     x = core__x_lt(
         s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
         core__x_times(s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false),
@@ -244,7 +227,7 @@ static bool is_regular(core__scope *s, core_tensor *A)
 
 /* --------------------------------------------------------------- recording -- */
 
-/* x is a function of the inputs, computed with grad mode off. */
+/* Records x as a function of the inputs, computed with grad mode off. */
 static void recorded(core__scope *s, core_tensor *x, core_tensor *const *inputs,
                      size_t ninputs,
                      core_status (*backward)(core_node *, void *,
@@ -266,7 +249,7 @@ static core_tensor *saved_of(core__scope *s, core_node *node, size_t index)
 
 static core_tensor *derivative(core__scope *s, core_tensor *g, core_tensor *A);
 
-/* It is linear in g, and its own transpose. */
+/* The map is linear in g and its own transpose. */
 static core_status derivative_backward(core_node *node, void *context,
                                        core_tensor *const *grads, size_t ngrads,
                                        core_tensor **gradients,
@@ -278,9 +261,10 @@ static core_status derivative_backward(core_node *node, void *context,
     (void)ngrads;
     (void)ngradients;
     if (core_node_needs_gradient(node, 1))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the determinant of a matrix that is singular, or "
-                           "nearly so, has no third derivative here");
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "the third derivative of a determinant is not supported for "
+            "singular or nearly singular matrices");
     core__scope_begin(&s);
     return core__scope_finish(
         &s, derivative(&s, grads[0], saved_of(&s, node, 1)), &gradients[0]);
@@ -333,7 +317,7 @@ core_status core__formula_det_grad(core_tensor *grad, core_tensor *A,
     return core__scope_finish(&s, core__x_mul(&s, numbers(&s, grad), x), out);
 }
 
-/* grad is the logarithm's; the sign is the same all around. */
+/* grad is the logarithm's; the sign is locally constant. */
 core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
                                        core_tensor **out)
 {
@@ -343,6 +327,6 @@ core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,
     core__scope_begin(&s);
     x = !grad ? core__x_zeros_like(&s, A)
               : core__x_mul(&s, numbers(&s, grad),
-                            adjoint(&s, inverse_of(&s, A)));
+                            core__x_adjoint(&s, inverse_of(&s, A)));
     return core__scope_finish(&s, x, out);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of element-wise operators and of reductions. */
+/* Gradients of element-wise operators. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -25,7 +25,8 @@ core_status core__formula_copied(core_tensor *grad, core_device *device,
     return core_to(grad, CORE_DTYPE_NONE, device, false, false, -1, out);
 }
 
-/* For an argument without a derivative, beside others that have one. */
+/* For arguments without a derivative of an operator that has others with
+ * one. */
 core_status core__formula_refused(core_tensor *grad, const char *op,
                                   const char *argument, core_tensor **out)
 {
@@ -53,7 +54,8 @@ core_status core__formula_over_or(core_tensor *value, core_tensor *self,
 
 /* -------------------------------------------------------------- bounds -- */
 
-/* Of the larger of two: all where self is larger, half where they are equal. */
+/* For the larger of two: the whole gradient where self is larger, half where
+ * they are equal. */
 core_status core__formula_larger(core_tensor *grad, core_tensor *self,
                                  core_tensor *other, core_tensor **out)
 {
@@ -159,7 +161,7 @@ core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
 }
 
 /* 0 where self is 0 and the exponent at least 0: the power is constant there,
- * though its logarithm is not finite. */
+ * although its logarithm is not finite. */
 core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
                                        core_tensor *exponent,
                                        core_tensor *result, core_tensor **out)
@@ -195,17 +197,17 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
     return core__scope_finish(&scope, x, out);
 }
 
-/* ------------------------------------------------------- near a place of 0 -- */
+/* ------------------------------------------------------------ near zeros -- */
 
-/* f16 has neither the range of the quotients here nor their precision. */
-static core_tensor *ranged(core__scope *s, core_tensor *x)
+/* f16 has neither the range nor the precision for the quotients here. */
+static core_tensor *widened(core__scope *s, core_tensor *x)
 {
     return x->dtype == CORE_F16 || x->dtype == CORE_BF16
                ? core__x_cast(s, x, CORE_F32)
                : x;
 }
 
-/* (x - t) / ((1 - x) x), which does not get larger than 1e12 */
+/* (x - t) / ((1 - x) x), limited to 1e12 */
 core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
                                    core_tensor *target, core_tensor **out)
 {
@@ -213,15 +215,15 @@ core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
     core__scope s;
 
     core__scope_begin(&s);
-    x = ranged(&s, self);
+    x = widened(&s, self);
     d = core__x_mul(&s, core__x_minus_from(&s, 1, x), x);
     d = CORE__DO(&s, core_clamp_min, d, core_float(1e-12));
     x = core__x_mul(&s, grad, core__x_sub(&s, x, target));
     return core__scope_finish(&s, core__x_div(&s, x, d), out);
 }
 
-/* (y cos y - sin y) / (x y) with y = pi x; for small y its series, since there
- * the difference has no digits left. */
+/* (y cos y - sin y) / (x y) with y = pi x; for small y its series, since the
+ * difference cancels. */
 core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
                                     core_tensor **out)
 {
@@ -231,7 +233,7 @@ core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
     core__scope s;
 
     core__scope_begin(&s);
-    x = ranged(&s, self);
+    x = widened(&s, self);
     small = core__x_below(&s, core__x_abs(&s, x), .08);
     y = core__x_times(&s, core__x_mul(&s, x, x), M_PI * M_PI);
     near = core__x_times(&s, y, terms[0]);
@@ -239,7 +241,8 @@ core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
         near = core__x_mul(&s, core__x_plus(&s, near, terms[i]), y);
     near = core__x_mul(&s, core__x_plus(&s, near, terms[4]), x);
     near = core__x_times(&s, near, M_PI * M_PI);
-    /* Away from 0, so that what is not chosen has no infinite derivative. */
+    /* Moved away from 0, so that the branch not chosen has no infinite
+     * derivative. */
     x = CORE__DO(&s, core_masked_fill, x, small, core_int(1));
     y = core__x_times(&s, x, M_PI);
     far = core__x_mul(&s, y, core__x_cos(&s, y));
@@ -249,11 +252,11 @@ core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
     return core__scope_finish(&s, x, out);
 }
 
-/* --------------------------------------------- second derivatives of units -- */
+/* ------------------------------------- second derivatives of activations -- */
 
 /* Second derivative of gelu (Hendrycks, Gimpel 2016), times both gradients:
- * exactly, phi(x) (2 - x²); of the approximation by tanh(u) with
- * u = k (x + c x³), the derivative of 0.5 (1 + t) + 0.5 x (1 - t²) u'. */
+ * exactly, phi(x) (2 - x²); for the approximation by tanh(u) with u = k (x + c
+ * x³), the derivative of 0.5 (1 + t) + 0.5 x (1 - t²) u'. */
 core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
                                     core_tensor *self, const char *approximate,
                                     core_tensor **out)
@@ -330,8 +333,8 @@ core_status core__formula_mish_self(core_tensor *grad, core_tensor *grad_output,
     return core__scope_finish(&k, x, out);
 }
 
-/* The slope is scale above 0, and below it input_scale times the result plus
- * alpha scale, the result's own slope being the same. */
+/* The slope is scale above 0; below it is input_scale times the result plus
+ * alpha scale, where the result's own slope is the same. */
 core_status core__formula_elu_self(core_tensor *grad, core_tensor *grad_output,
                                    core_scalar alpha, core_scalar scale,
                                    core_scalar input_scale, bool is_result,

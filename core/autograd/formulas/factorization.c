@@ -1,35 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of factors and spectra, and of what pools and spreads by index.
- *  aᵀ is a', as in A' for the transpose of A. */
+/* Gradients of LU factors, spectra, and of pooling and unpooling by index.  In
+ * the formulas A' is the transpose of A. */
 
 #include "autograd/formulas/formulas.h"
 
 #include "ops/expression.h"
 
-static core_tensor *adjoint(core__scope *s, core_tensor *x)
-{
-    return core__x_transpose(s, x, -2, -1);
-}
-
-static core_tensor *times(core__scope *s, core_tensor *a, core_tensor *b)
-{
-    return CORE__DO(s, core_matmul, a, b);
-}
-
-static core_tensor *solved(core__scope *s, core_tensor *a, core_tensor *b,
-                           bool upper, bool left, bool unit)
-{
-    return CORE__DO(s, core_linalg_solve_triangular, a, b, upper, left, unit);
-}
-
-static core_tensor *embedded(core__scope *s, core_tensor *x)
-{
-    return CORE__DO(s, core_diag_embed, x, 0, -2, -1);
-}
-
-/* x's sum with y, either of which may be absent */
+/* x + y, either of which may be absent */
 static core_tensor *plus(core__scope *s, core_tensor *x, core_tensor *y)
 {
     if (!x || !y)
@@ -45,15 +24,15 @@ static core_tensor *part(core__scope *s, core_tensor *x, int64_t dim,
     return core__x_slice(s, x, dim, begin, end);
 }
 
-/* With A = P L U, for square matrices: L⁻' (tril(L' gL, -1) + triu(gU U'))
- * U⁻', rows then permuted by P.  What is given last is taken from the
+/* With A = P L U, for square matrices: L⁻' (tril(L' gL, -1) + triu(gU U')) U⁻',
+ * with rows then permuted by P.  The last argument is taken from the
  * triangles. */
 static core_tensor *lu_square(core__scope *s, core_tensor *gl, core_tensor *gu,
                               core_tensor *l, core_tensor *u,
                               core_tensor *from_l, core_tensor *from_u)
 {
-    core_tensor *x = times(s, adjoint(s, l), gl);
-    core_tensor *y = times(s, gu, adjoint(s, u));
+    core_tensor *x = core__x_matmul(s, core__x_adjoint(s, l), gl);
+    core_tensor *y = core__x_matmul(s, gu, core__x_adjoint(s, u));
 
     if (from_l)
         x = core__x_sub(s, x, from_l);
@@ -61,13 +40,15 @@ static core_tensor *lu_square(core__scope *s, core_tensor *gl, core_tensor *gu,
         y = core__x_sub(s, y, from_u);
     x = core__x_add(s, CORE__DO(s, core_tril, x, -1),
                     CORE__DO(s, core_triu, y, 0));
-    x = solved(s, adjoint(s, u), x, false, false, false);
-    return solved(s, adjoint(s, l), x, true, true, true);
+    x = core__x_solve_triangular(s, core__x_adjoint(s, u), x, false, false,
+                                 false);
+    return core__x_solve_triangular(s, core__x_adjoint(s, l), x, true, true,
+                                    true);
 }
 
 /* A wide matrix is [A1 A2] = P L [U1 U2], a tall one [A1; A2] = P [L1; L2] U:
- * the second part is a product with an inverse, whose gradient goes to the
- * first. */
+ * the second part is a product with an inverse, whose gradient contributes to
+ * the first. */
 static core_tensor *lu_parts(core__scope *s, core_tensor *gl, core_tensor *gu,
                              core_tensor *l, core_tensor *u)
 {
@@ -81,16 +62,20 @@ static core_tensor *lu_parts(core__scope *s, core_tensor *gl, core_tensor *gu,
         return lu_square(s, gl, gu, l, u, NULL, NULL);
     if (m < n) {
         g = part(s, gu, -1, k, n);
-        parts[0] =
-            lu_square(s, gl, part(s, gu, -1, 0, k), l, part(s, u, -1, 0, k),
-                      times(s, g, adjoint(s, part(s, u, -1, k, n))), NULL);
-        parts[1] = solved(s, adjoint(s, l), g, true, true, true);
+        parts[0] = lu_square(
+            s, gl, part(s, gu, -1, 0, k), l, part(s, u, -1, 0, k),
+            core__x_matmul(s, g, core__x_adjoint(s, part(s, u, -1, k, n))),
+            NULL);
+        parts[1] = core__x_solve_triangular(s, core__x_adjoint(s, l), g, true,
+                                            true, true);
         return CORE__DO(s, core_cat, parts, 2, -1);
     }
     g = part(s, gl, -2, k, m);
-    parts[0] = lu_square(s, part(s, gl, -2, 0, k), gu, part(s, l, -2, 0, k), u,
-                         NULL, times(s, adjoint(s, part(s, l, -2, k, m)), g));
-    parts[1] = solved(s, adjoint(s, u), g, false, false, false);
+    parts[0] = lu_square(
+        s, part(s, gl, -2, 0, k), gu, part(s, l, -2, 0, k), u, NULL,
+        core__x_matmul(s, core__x_adjoint(s, part(s, l, -2, k, m)), g));
+    parts[1] = core__x_solve_triangular(s, core__x_adjoint(s, u), g, false,
+                                        false, false);
     return CORE__DO(s, core_cat, parts, 2, -2);
 }
 
@@ -115,13 +100,14 @@ core_status core__formula_lu_factor_grad(core_tensor *grad, core_tensor *LU,
     x = CORE__DO(&s, core_triu, part(&s, grad, -2, 0, k), 0);
     if (s.status == CORE_OK)
         x = lu_parts(&s, gl, x, l, u);
-    x = times(&s, CORE__DO(&s, core_lu_permutation, pivots, m, LU->dtype), x);
+    x = core__x_matmul(
+        &s, CORE__DO(&s, core_lu_permutation, pivots, m, LU->dtype), x);
     return core__scope_finish(&s, x, out);
 }
 
 /* ---------------------------------------------------------------- spectra -- */
 
-/* x[j] - x[i] of each pair, 1 on the diagonal */
+/* x[j] - x[i] for each pair, 1 on the diagonal */
 static core_tensor *gaps(core__scope *s, core_tensor *x)
 {
     core_tensor *d = core__x_sub(s, core__x_unsqueeze(s, x, -2),
@@ -135,11 +121,11 @@ static core_tensor *gaps(core__scope *s, core_tensor *x)
 /* x - x' */
 static core_tensor *skew(core__scope *s, core_tensor *x)
 {
-    return core__x_sub(s, x, adjoint(s, x));
+    return core__x_sub(s, x, core__x_adjoint(s, x));
 }
 
-/* V (diag(gL) + skew(V' gV) / 2 (L[j] - L[i])) V', which is symmetric.  (Giles 2008, "An extended
- * collection of matrix derivative results") */
+/* V (diag(gL) + skew(V' gV) / 2 (L[j] - L[i])) V', which is symmetric (Giles
+ * 2008, "An extended collection of matrix derivative results"). */
 core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
                                     core_tensor *L, core_tensor *V,
                                     bool compute_v, core_tensor **out)
@@ -150,55 +136,60 @@ core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
     *out = NULL;
     if (!compute_v)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the gradient of _linalg_eigh needs eigenvectors: "
+                           "the gradient of _linalg_eigh needs eigenvectors; "
                            "compute_v must be true");
     core__scope_begin(&s);
     if (gV) {
-        x = skew(&s, times(&s, adjoint(&s, V), gV));
+        x = skew(&s, core__x_matmul(&s, core__x_adjoint(&s, V), gV));
         x = core__x_times(&s, core__x_div(&s, x, gaps(&s, L)), .5);
     }
     if (gL)
-        x = plus(&s, x, embedded(&s, gL));
+        x = plus(&s, x, core__x_diag_embed(&s, gL));
     if (x)
-        x = times(&s, V, times(&s, x, adjoint(&s, V)));
+        x = core__x_matmul(&s, V,
+                           core__x_matmul(&s, x, core__x_adjoint(&s, V)));
     else
         x = core__x_zeros_like(&s, V);
     return core__scope_finish(&s, x, out);
 }
 
-/* The part that changes U within its own span, and V within its own: diag(gS)
- * + skew(U' gU) / E S + S skew(V' gV) / E, E[i, j] = S[j]² - S[i]². */
+/* The part that changes U within its own span and V within its own: diag(gS) +
+ * skew(U' gU) / E S + S skew(V' gV) / E, E[i, j] = S[j]² - S[i]². */
 static core_tensor *svd_inner(core__scope *s, core_tensor *gU, core_tensor *gS,
                               core_tensor *gV, core_tensor *U, core_tensor *S,
                               core_tensor *V)
 {
     core_tensor *e = gaps(s, core__x_mul(s, S, S));
-    core_tensor *x = gS ? embedded(s, gS) : NULL;
+    core_tensor *x = gS ? core__x_diag_embed(s, gS) : NULL;
     core_tensor *y;
 
     if (gU) {
-        y = core__x_div(s, skew(s, times(s, adjoint(s, U), gU)), e);
+        y = core__x_div(
+            s, skew(s, core__x_matmul(s, core__x_adjoint(s, U), gU)), e);
         x = plus(s, x, core__x_mul(s, y, core__x_unsqueeze(s, S, -2)));
     }
     if (gV) {
-        y = core__x_div(s, skew(s, times(s, adjoint(s, V), gV)), e);
+        y = core__x_div(
+            s, skew(s, core__x_matmul(s, core__x_adjoint(s, V), gV)), e);
         x = plus(s, x, core__x_mul(s, core__x_unsqueeze(s, S, -1), y));
     }
     return x;
 }
 
-/* What of g / S lies outside the span of U's columns. */
+/* The part of g / S outside the span of U's columns. */
 static core_tensor *outside(core__scope *s, core_tensor *g, core_tensor *U,
                             core_tensor *S)
 {
     core_tensor *x = core__x_div(s, g, core__x_unsqueeze(s, S, -2));
 
-    return core__x_sub(s, x, times(s, U, times(s, adjoint(s, U), x)));
+    return core__x_sub(
+        s, x,
+        core__x_matmul(s, U, core__x_matmul(s, core__x_adjoint(s, U), x)));
 }
 
-/* (Townsend 2016, "Differentiating the singular value decomposition").  The
- * columns that only full matrices have are not determined by A: nothing comes
- * from their gradients. */
+/* (Townsend 2016, "Differentiating the singular value decomposition".) The
+ * extra columns of full matrices are not determined by A, so their gradients do
+ * not contribute. */
 core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
                                    core_tensor *gVh, core_tensor *U,
                                    core_tensor *S, core_tensor *Vh,
@@ -217,26 +208,28 @@ core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
     if (!compute_uv)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "the gradient of _linalg_svd needs singular "
-                           "vectors: compute_uv must be true");
+                           "vectors; compute_uv must be true");
     core__scope_begin(&s);
     U = part(&s, U, -1, 0, k);
-    V = adjoint(&s, part(&s, Vh, -2, 0, k));
+    V = core__x_adjoint(&s, part(&s, Vh, -2, 0, k));
     gU = gU ? part(&s, gU, -1, 0, k) : NULL;
-    gV = gVh ? adjoint(&s, part(&s, gVh, -2, 0, k)) : NULL;
+    gV = gVh ? core__x_adjoint(&s, part(&s, gVh, -2, 0, k)) : NULL;
     x = svd_inner(&s, gU, gS, gV, U, S, V);
-    x = x ? times(&s, U, x) : NULL;
+    x = x ? core__x_matmul(&s, U, x) : NULL;
     if (gU && m > k)
         x = plus(&s, x, outside(&s, gU, U, S));
-    x = x ? times(&s, x, adjoint(&s, V)) : NULL;
+    x = x ? core__x_matmul(&s, x, core__x_adjoint(&s, V)) : NULL;
     if (gV && n > k)
-        x = plus(&s, x, times(&s, U, adjoint(&s, outside(&s, gV, V, S))));
+        x = plus(
+            &s, x,
+            core__x_matmul(&s, U, core__x_adjoint(&s, outside(&s, gV, V, S))));
     if (!x)
         x = core__x_new_zeros(&s, S, sizes, sizes_count);
     return core__scope_finish(&s, x, out);
 }
 
-/* With P the pseudo-inverse: -P' g P' + (1 - A P) g' P P' + P' P g' (1 - P A).
- * (Golub, Pereyra 1973) */
+/* With P the pseudo-inverse: -P' g P' + (1 - A P) g' P P' + P' P g' (1 - P A)
+ * (Golub, Pereyra 1973). */
 core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
                                     core_tensor *result, core_tensor **out)
 {
@@ -248,19 +241,19 @@ core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
     core_tensor *y;
 
     core__scope_begin(&s);
-    pt = adjoint(&s, p);
-    gt = adjoint(&s, grad);
-    x = core__x_neg(&s, times(&s, pt, times(&s, grad, pt)));
-    y = times(&s, times(&s, gt, p), pt);
-    y = core__x_sub(&s, y, times(&s, self, times(&s, p, y)));
+    pt = core__x_adjoint(&s, p);
+    gt = core__x_adjoint(&s, grad);
+    x = core__x_neg(&s, core__x_matmul(&s, pt, core__x_matmul(&s, grad, pt)));
+    y = core__x_matmul(&s, core__x_matmul(&s, gt, p), pt);
+    y = core__x_sub(&s, y, core__x_matmul(&s, self, core__x_matmul(&s, p, y)));
     x = core__x_add(&s, x, y);
-    y = times(&s, pt, times(&s, p, gt));
-    y = core__x_sub(&s, y, times(&s, times(&s, y, p), self));
+    y = core__x_matmul(&s, pt, core__x_matmul(&s, p, gt));
+    y = core__x_sub(&s, y, core__x_matmul(&s, core__x_matmul(&s, y, p), self));
     return core__scope_finish(&s, core__x_add(&s, x, y), out);
 }
 
-/* exp of [[A', g], [0, A']] has the gradient at its upper right.  (Mathias
- * 1996, "A chain rule for matrix functions") */
+/* The upper right block of exp([[A', g], [0, A']]) is the gradient (Mathias
+ * 1996, "A chain rule for matrix functions"). */
 core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
                                           core_tensor **out)
 {
@@ -271,7 +264,7 @@ core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = adjoint(&s, self);
+    x = core__x_adjoint(&s, self);
     parts[0] = x;
     parts[1] = grad;
     rows[0] = CORE__DO(&s, core_cat, parts, 2, -1);
@@ -286,8 +279,8 @@ core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
 
 /* ---------------------------------------------------------------- pooling -- */
 
-/* Back to where the maxima of windows, which may overlap, were; indices count
- * in the last `spatial` dimensions. */
+/* Adds gradients at the positions of the windows' maxima, which may coincide;
+ * indices count in the last `spatial` dimensions. */
 core_status core__formula_spread(core_tensor *grad, core_tensor *indices,
                                  const int64_t *sizes, size_t sizes_count,
                                  int64_t spatial, core_tensor **out)

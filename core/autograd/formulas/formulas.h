@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* formulas.h: what the gradient formulas of ops.yaml are made of, besides
- * operators: reading saved values, and the helpers that ops.yaml declares
- * under `helpers:`.  A helper is made of differentiable operators, so that the
- * gradients of gradients come by themselves. */
+/* formulas.h: what the gradient formulas of ops.yaml use besides operators:
+ * access to saved values, and the helpers declared under `helpers:`.  Helpers
+ * are composed of differentiable operators, so that gradients of gradients need
+ * no further code. */
 
 #ifndef CORE_AUTOGRAD_FORMULAS_H
 #define CORE_AUTOGRAD_FORMULAS_H
@@ -33,7 +33,7 @@ static inline core_dtype core__value_dtype(const core_value *value)
                                           : CORE_DTYPE_NONE;
 }
 
-/* A list of numbers may have been given as one number. */
+/* A list of numbers may have been given as a single number. */
 static inline const int64_t *core__value_ints(const core_value *value)
 {
     if (value->tag == CORE_VALUE_INT)
@@ -88,7 +88,7 @@ static inline const bool *core__value_bool_optional(const core_value *value)
     return value->tag == CORE_VALUE_NONE ? NULL : &answers[value->u.i != 0];
 }
 
-/* NULL is no text. */
+/* NULL equals no string. */
 static inline bool core__same_text(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;
@@ -104,9 +104,9 @@ static inline core_tensor *core__formula_same(core_tensor *tensor)
 
 /* ------------------------------------------------------------- helpers -- */
 
-/* Formulas are run by the engine for the operator after which they are named;
- * arguments as in the list `helpers:` of ops.yaml.  Those of a list fill one
- * gradient per element, where needed is not 0. */
+/* Called by formulas of the operator that they are named after; the arguments
+ * are those of `helpers:` in ops.yaml.  Helpers for lists fill one gradient per
+ * element where `needed` is not 0. */
 core_status core__formula_addbmm_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, core_tensor **out);
 core_status core__formula_as_strided_grad(

@@ -28,7 +28,7 @@ core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
                               out);
 }
 
-/* An empty index may be of any dtype. */
+/* An empty index may have any dtype. */
 core_status core__formula_gather_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, int64_t dim,
                                       core_tensor *index, core_tensor **out)
@@ -56,8 +56,8 @@ core_status core__formula_embedding_grad(core_tensor *grad,
     *out = NULL;
     if (scale)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "embedding with scale_grad_by_freq has no second "
-                           "derivative");
+                           "the second derivative of embedding is not "
+                           "supported with scale_grad_by_freq");
     core__scope_begin(&s);
     x = CORE__DO(&s, core_embedding, grad, indices, -1, false, false);
     padding = CORE__DO(&s, core_eq_scalar, indices, core_int(padding_idx));
@@ -147,7 +147,7 @@ typedef struct scattering {
     bool include_self;
 } scattering;
 
-/* scatter.reduce has names of its own. */
+/* scatter.reduce has different names for the reductions. */
 static const char *plain_name(const char *reduce)
 {
     return strcmp(reduce, "add") == 0        ? "sum"
@@ -167,7 +167,7 @@ static core_tensor *added(core__scope *s, const scattering *k, core_tensor *x,
     return CORE__DO(s, core_scatter_add, x, k->dim, k->index, src);
 }
 
-/* How many values an element of the mean has; 1 where none. */
+/* The number of values in each element of the mean; 1 where there is none. */
 static core_tensor *counts(core__scope *s, const scattering *k,
                            core_tensor *grad)
 {
@@ -182,10 +182,10 @@ static core_tensor *counts(core__scope *s, const scattering *k,
                     core_int(1));
 }
 
-/* grad shared evenly by all that are the extreme value */
-static core_tensor *shared(core__scope *s, const scattering *k,
-                           core_tensor *grad, core_tensor *self,
-                           core_tensor *result)
+/* grad divided evenly among all values equal to the extremum */
+static core_tensor *distribute_evenly(core__scope *s, const scattering *k,
+                                      core_tensor *grad, core_tensor *self,
+                                      core_tensor *result)
 {
     core_tensor *own =
         core__x_cast(s, core__x_eq(s, self, result), grad->dtype);
@@ -226,7 +226,7 @@ core_status core__formula_scatter_reduce_self(
     } else if (strcmp(k.reduce, "mean") == 0) {
         x = core__x_div(&s, grad, counts(&s, &k, grad));
     } else if (strcmp(k.reduce, "sum") != 0) {
-        x = shared(&s, &k, grad, self, result);
+        x = distribute_evenly(&s, &k, grad, self, result);
         x = core__x_mul(&s, x, core__x_eq(&s, self, result));
     }
     if (!include_self)
@@ -234,8 +234,8 @@ core_status core__formula_scatter_reduce_self(
     return core__scope_finish(&s, x, out);
 }
 
-/* Where several sources of an element are 0, their slope is 0, and the slope of
- * that is no formula's: it is refused. */
+/* Where several sources of an element are 0 their slope is 0, but the second
+ * derivative is not that of any formula here, so it is refused. */
 static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
 {
     core_tensor *several;
@@ -248,11 +248,11 @@ static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
         s->status = core_tensor_item_int(several, &found);
     if (found)
         s->status = core__error(CORE_ERROR_UNSUPPORTED,
-                                "a product of several sources that are 0 has "
-                                "no second derivative");
+                                "the second derivative of a scattered product "
+                                "is not supported where several sources are 0");
 }
 
-/* A source of 0 sees the product of the others, where it is the only 0. */
+/* The gradient of a source that is the only 0 is the product of the others. */
 static core_tensor *product_src(core__scope *s, const scattering *k,
                                 core_tensor *grad, core_tensor *self,
                                 core_tensor *result)
@@ -294,7 +294,7 @@ core_status core__formula_scatter_reduce_src(
         x = core__x_div(&s, grad, counts(&s, &k, grad));
         x = gathered(&s, &k, x);
     } else {
-        x = gathered(&s, &k, shared(&s, &k, grad, self, result));
+        x = gathered(&s, &k, distribute_evenly(&s, &k, grad, self, result));
         x = core__x_mul(&s, x, core__x_eq(&s, src, gathered(&s, &k, result)));
     }
     return core__scope_finish(&s, x, out);

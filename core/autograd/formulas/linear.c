@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of linear: input (*, in), weight (out, in) or (in), result
- * (*, out) or (*). */
+/* Gradients of linear: input (*, in), weight (out, in) or (in), result (*, out)
+ * or (*). */
 
 #include "autograd/formulas/formulas.h"
 
@@ -26,7 +26,7 @@ core_status core__formula_linear_input(core_tensor *grad, core_tensor *weight,
 /* x as rows of `width` elements. */
 static core_tensor *rows(core__scope *scope, core_tensor *x, int64_t width)
 {
-    int64_t sizes[] = {1, width}; /* -1 is ambiguous where width is 0 */
+    int64_t sizes[] = {1, width}; /* -1 would be ambiguous if width is 0 */
 
     for (uint32_t i = 0; i + 1 < x->ndim; i++)
         sizes[0] *= x->sizes[i];

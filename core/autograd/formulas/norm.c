@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Second derivatives of layers that normalise, and what group norm's first one
- * owes to its statistics. */
+/* Second derivatives of normalization layers, and the gradient of group norm
+ * through its statistics. */
 
 #include "autograd/formulas/formulas.h"
 
 #include "ops/expression.h"
 
-/* Everything in one shape, in which statistics and weight broadcast.  With
- * y = w n + b, n = (x - mean) rstd and g = w dy, the backward operator gives
+/* Everything in one shape to which statistics and weight broadcast.  With y = w
+ * n + b, n = (x - mean) rstd and g = w dy, the backward operator computes
  *
  *     dx = P(g),  P(v) = rstd (v - E[v] - n E[v n])
  *     dw = sum of dy n,  db = sum of dy
  *
- * where E is the mean over what was normalised together.  P is symmetric, and
- * is the derivative of n as well. */
+ * where E is the mean over the elements normalized together.  P is symmetric,
+ * and is also the derivative of n. */
 typedef struct norm {
     core__scope s;
-    core_tensor *grad_x, *grad_weight, *grad_bias; /* arrive; or NULL */
+    core_tensor *grad_x, *grad_weight, *grad_bias; /* incoming; or NULL */
     core_tensor *dy, *x, *mean, *rstd;
     core_tensor *weight; /* or NULL */
-    const int64_t *dims; /* normalised together */
+    const int64_t *dims; /* normalized together */
     size_t ndims;
-    const int64_t *others; /* over which the weight is the same */
+    const int64_t *others; /* over which the weight is constant */
     size_t nothers;
-    bool fixed; /* statistics that do not depend on x */
+    bool fixed; /* statistics do not depend on x */
     core_tensor *n;
 } norm;
 
@@ -45,7 +45,7 @@ static core_tensor *sum_of(norm *k, core_tensor *a, core_tensor *b)
     return !a ? b : !b ? a : core__x_add(&k->s, a, b);
 }
 
-/* saved, as a function of x: the derivative is that of `computed`. */
+/* saved, as a function of x: its derivative is that of `computed`. */
 static core_tensor *follow(norm *k, core_tensor *saved, core_tensor *computed)
 {
     core_tensor *rest =
@@ -54,9 +54,9 @@ static core_tensor *follow(norm *k, core_tensor *saved, core_tensor *computed)
     return core__x_add(&k->s, computed, rest);
 }
 
-/* The statistics were saved as numbers; for derivatives beyond this one they
- * are made functions of x again. */
-static void normalise(norm *k)
+/* The statistics were saved as numbers; for higher derivatives they are
+ * recomputed as functions of x. */
+static void recompute_statistics(norm *k)
 {
     core_tensor *x;
 
@@ -102,8 +102,8 @@ static core_tensor *second_dy(norm *k, core_tensor *projected)
     return x ? core__x_add(&k->s, x, zeros(k, k->dy)) : zeros(k, k->dy);
 }
 
-/* P(Gw dy), and for P's dependence on x
- * -rstd (n E[g P(G)] + P(E[g n] G + E[G n] g)). */
+/* P(Gw dy), and for P's dependence on x -rstd (n E[g P(G)] + P(E[g n] G + E[G
+ * n] g)). */
 static core_tensor *second_x(norm *k, core_tensor *projected)
 {
     core_tensor *g = k->weight ? product(k, k->dy, k->weight) : k->dy;
@@ -132,9 +132,9 @@ static core_tensor *second_weight(norm *k, core_tensor *projected)
                            k->nothers, true);
 }
 
-/* In the sizes of `like`; NULL where it is not wanted. */
-static core_status give(norm *k, core_tensor *x, const core_tensor *like,
-                        core_tensor **out)
+/* In the sizes of `like`; NULL if it is not needed. */
+static core_status add_result(norm *k, core_tensor *x, const core_tensor *like,
+                              core_tensor **out)
 {
     x = core__x_reshape(&k->s, x, like->sizes, like->ndim);
     if (k->s.status == CORE_OK) {
@@ -150,14 +150,14 @@ static core_status second(norm *k, const core_tensor *grad_out,
 {
     core_tensor *projected;
 
-    normalise(k);
+    recompute_statistics(k);
     projected = k->grad_x ? project(k, k->grad_x) : NULL;
     if (mask[0])
-        give(k, second_dy(k, projected), grad_out, &out[0]);
+        add_result(k, second_dy(k, projected), grad_out, &out[0]);
     if (mask[1])
-        give(k, second_x(k, projected), input, &out[1]);
+        add_result(k, second_x(k, projected), input, &out[1]);
     if (mask[2] && weight)
-        give(k, second_weight(k, projected), weight, &out[2]);
+        add_result(k, second_weight(k, projected), weight, &out[2]);
     for (int i = 0; k->s.status != CORE_OK && i < 3; i++) {
         core__tensor_release(out[i]);
         out[i] = NULL;
@@ -171,7 +171,7 @@ static core_tensor *shaped(norm *k, core_tensor *x, const int64_t *sizes,
     return x ? core__x_reshape(&k->s, x, sizes, count) : NULL;
 }
 
-/* All operands: in full, as statistics, as weight. */
+/* The shapes of operands: in full, as statistics, as weight. */
 static void shape(norm *k, size_t count, const int64_t *full,
                   const int64_t *statistics, const int64_t *weight)
 {
@@ -301,8 +301,9 @@ core_status core__formula_batch_norm_second(
 
 /* ------------------------------------------------- group norm's statistics -- */
 
-/* Of group norm whose statistics are used too: mean is linear in the input,
- * and rstd falls by rstd³ (x - mean) / n. */
+/* The gradient through the statistics of group norm, which are results too:
+ * mean is linear in the input, and the derivative of rstd is -rstd³ (x - mean)
+ * / n. */
 core_status core__formula_group_norm_grad(
     core_tensor *grad, core_tensor *grad_mean, core_tensor *grad_rstd,
     core_tensor *input, core_tensor *mean, core_tensor *rstd,
@@ -318,7 +319,8 @@ core_status core__formula_group_norm_grad(
     core_tensor *x;
 
     core__scope_begin(&s);
-    /* Its own derivative is in full: the statistics are the input's there. */
+    /* Its own derivative is complete, as the statistics are functions of the
+     * input there. */
     CORE__RUN(&s, core_native_group_norm_backward(
                       grad, input, core__x_detach(&s, mean),
                       core__x_detach(&s, rstd), weight, N, C, HxW, group,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of reductions and of what accumulates along a dimension. */
+/* Gradients of reductions and of cumulative operators. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* Bits of the dimensions that were reduced: dims of a tensor with ndim. */
+/* The reduced dimensions as a mask: dims of a tensor with ndim. */
 static uint32_t reduced_mask(uint32_t ndim, const int64_t *dims, size_t count)
 {
     uint32_t mask = 0;
@@ -31,7 +31,7 @@ static double reduced_numel(const int64_t *sizes, size_t ndim, uint32_t mask)
     return numel;
 }
 
-/* x as if keepdim had been set: it broadcasts against the argument. */
+/* x as with keepdim: it broadcasts against the argument. */
 static core_tensor *kept(core__scope *s, core_tensor *x, uint32_t ndim,
                          uint32_t mask, bool keepdim)
 {
@@ -106,7 +106,7 @@ core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
         &s, var_grad(&s, grad, self, dim, dim_count, correction, keepdim), out);
 }
 
-/* Where the deviation is 0 the gradient is taken as 0. */
+/* Where the deviation is 0 the gradient is defined as 0. */
 core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
                                    size_t dim_count, const int64_t *correction,
@@ -122,8 +122,8 @@ core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
     return core__scope_finish(&s, x, out);
 }
 
-/* Shared evenly among all elements that are the extreme one; nan: NaN is equal
- * to NaN, else a result that is one makes all of them NaN. */
+/* Divided evenly among all elements equal to the extremum.  nan: NaN equals
+ * NaN; otherwise a NaN result makes all of them NaN. */
 core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
                                    size_t dim_count, bool keepdim, bool nan,
@@ -148,7 +148,7 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
     return core__scope_finish(&s, x, out);
 }
 
-/* Of values that were picked along dim: back to where they came from. */
+/* Scatters the gradient of values selected along dim to their positions. */
 core_status core__formula_selected(core_tensor *grad, const int64_t *sizes,
                                    size_t sizes_count, int64_t dim,
                                    core_tensor *indices, bool keepdim,
@@ -236,14 +236,14 @@ core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
                               out);
 }
 
-/* ------------------------------------------------- products, cumulation -- */
+/* ------------------------------------- products and cumulative operators -- */
 
 static core_tensor *reversed(core__scope *s, core_tensor *x, int64_t dim)
 {
     return CORE__DO(s, core_flip, x, &dim, 1);
 }
 
-/* At each place the product of what lies before it. */
+/* The product of all elements before each position. */
 static core_tensor *before(core__scope *s, core_tensor *x, int64_t dim)
 {
     core_tensor *parts[2];
@@ -259,7 +259,7 @@ static core_tensor *before(core__scope *s, core_tensor *x, int64_t dim)
     return CORE__DO(s, core_cumprod, x, dim, CORE_DTYPE_NONE);
 }
 
-/* Product of all others, right where some are 0. */
+/* The product of all other elements, correct even if some are 0. */
 static core_tensor *others(core__scope *s, core_tensor *x, int64_t dim)
 {
     core_tensor *behind;
@@ -312,8 +312,8 @@ core_status core__formula_cumsum_grad(core_tensor *grad, int64_t dim,
     return core__scope_finish(&s, summed_from(&s, grad, dim), out);
 }
 
-/* log x where x is positive; elsewhere so little that its exponential is 0, and
- * yet finite, for the sake of the second derivative. */
+/* log x where x is positive; elsewhere a number whose exponential is 0, but
+ * which is finite, for the second derivative. */
 static core_tensor *log_positive(core__scope *s, core_tensor *x)
 {
     core_tensor *other = CORE__DO(s, core_le_scalar, x, core_int(0));
@@ -324,8 +324,8 @@ static core_tensor *log_positive(core__scope *s, core_tensor *x)
                     core_float(little));
 }
 
-/* sum over i >= k of g_i exp(x_k - r_i), with exponents that stay small:
- * positive and negative gradients apart, each as a logarithm. */
+/* sum over i >= k of g_i exp(x_k - r_i), with bounded exponents: positive and
+ * negative gradients separately, each as a logarithm. */
 core_status core__formula_logcumsumexp_grad(core_tensor *grad,
                                             core_tensor *self,
                                             core_tensor *result, int64_t dim,
@@ -349,8 +349,8 @@ core_status core__formula_logcumsumexp_grad(core_tensor *grad,
     return core__scope_finish(&s, core__x_sub(&s, parts[0], parts[1]), out);
 }
 
-/* Gradient of element k: what came before it, times the sum over later results
- * of their gradient and the product of what lies between. */
+/* The gradient of element k: the product before it, times the sum over later
+ * results of their gradient and the product between. */
 static core_tensor *cumprod_element(core__scope *s, core_tensor *grad,
                                     core_tensor *self, int64_t dim, int64_t k)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients of operators that move elements; of convolution and pooling. */
+/* Gradients of operators that move elements, and of convolution and pooling. */
 
 #include "autograd/formulas/formulas.h"
 
@@ -25,7 +25,7 @@ core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
 {
     int64_t back[CORE_MAX_NDIM];
 
-    /* Within the size: the least of the integers has no opposite. */
+    /* Clamped to the size, since the least integer has no opposite. */
     for (size_t i = 0; i < shifts_count && i < CORE_MAX_NDIM; i++) {
         int64_t size = i < dims_count ? core_tensor_size(grad, dims[i])
                                       : core_tensor_numel(grad);
@@ -46,7 +46,7 @@ core_status core__formula_constant_pad_grad(core_tensor *grad,
     return core_constant_pad_nd(grad, back, pad_count, core_int(0), out);
 }
 
-/* sizes: for each tensor its number of dimensions, then its sizes. */
+/* sizes: ndim and sizes of each tensor. */
 core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
                                    size_t sizes_count, int64_t dim,
                                    const uint8_t *needed, size_t count,
@@ -76,8 +76,8 @@ core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
     return CORE_OK;
 }
 
-/* Windows overlap where step < size: each element gets the sum of its places
- * in them. */
+/* Windows overlap where step < size, so each element gets the sum over its
+ * positions in them. */
 core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
                                       size_t sizes_count, int64_t dimension,
                                       int64_t size, int64_t step,
@@ -110,7 +110,7 @@ core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
 
 /* ---------------------------------------------------------- as_strided -- */
 
-/* Where a tensor lies in its storage, as self.layout says. */
+/* A tensor's layout in its storage, from self.layout. */
 typedef struct window {
     int64_t offset, numel;
     uint32_t ndim;
@@ -127,7 +127,7 @@ static window window_of(const int64_t *layout, size_t count)
     return self;
 }
 
-/* One more than the last element of a strided window. */
+/* One past the last element of a strided window. */
 static int64_t end_of(int64_t offset, const int64_t *sizes,
                       const int64_t *strides, size_t ndim)
 {
@@ -151,8 +151,8 @@ static core_tensor *places(core__scope *s, core_tensor *all,
     return core__x_reshape(s, x, &(int64_t){-1}, 1);
 }
 
-/* The storage's elements collect what the window's elements bring; self then
- * reads them where its own elements lie. */
+/* Adds the window's gradients up by storage element; self's gradient is then
+ * read at the positions of its elements. */
 core_status core__formula_as_strided_grad(
     core_tensor *grad, const int64_t *layout, size_t layout_count,
     const int64_t *size, size_t size_count, const int64_t *stride,
@@ -192,8 +192,8 @@ core_status core__formula_as_strided_grad(
     return core__scope_finish(&s, x, out);
 }
 
-/* Stands for an argument in a call that reads its sizes, strides and dtype
- * alone: no element is ever written. */
+/* A placeholder for an argument of which a call reads only sizes, strides and
+ * dtype; its elements are never written. */
 core_status core__formula_like(core_tensor *grad, const int64_t *layout,
                                size_t layout_count, core_tensor **out)
 {
@@ -203,7 +203,7 @@ core_status core__formula_like(core_tensor *grad, const int64_t *layout,
                                   self.ndim, CORE_DTYPE_NONE, NULL, out);
 }
 
-/* grad, laid out as the result of as_strided_scatter is: as self, if that is
+/* grad in the layout of as_strided_scatter's result: self's, if that is
  * dense. */
 static core_tensor *laid_out(core__scope *s, core_tensor *grad,
                              const int64_t *layout, size_t layout_count)
@@ -237,12 +237,13 @@ core_status core__formula_as_strided_self(
     return core__scope_finish(&s, x, out);
 }
 
-/* Of places where several elements of the part lie the last one stays: numbers
- * written as src was tell which. */
-static core_tensor *that_stay(core__scope *s, core_tensor *self,
-                              core_tensor *part, const int64_t *stride,
-                              size_t stride_count,
-                              const int64_t *storage_offset)
+/* Where several elements of the part share a position, the last one written
+ * stays: numbering the elements and writing the numbers the same way finds out
+ * which. */
+static core_tensor *written_last(core__scope *s, core_tensor *self,
+                                 core_tensor *part, const int64_t *stride,
+                                 size_t stride_count,
+                                 const int64_t *storage_offset)
 {
     core_tensor *ids = core__x_arange(s, part, part ? part->numel : 0);
     core_tensor *x = CORE__DO(s, core_zeros_like, self, CORE_I64, NULL, -1);
@@ -272,8 +273,9 @@ core_status core__formula_as_strided_src(
     if (s.status == CORE_OK && core__layout_overlaps_itself(x))
         x = core__x_zero_where(
             &s, x,
-            core__x_logical_not(&s, that_stay(&s, self, x, stride, stride_count,
-                                              storage_offset)));
+            core__x_logical_not(&s,
+                                written_last(&s, self, x, stride, stride_count,
+                                             storage_offset)));
     return core__scope_finish(&s, x, out);
 }
 
@@ -324,7 +326,7 @@ core_status core__formula_convolution_grad_output(
     return core__scope_finish(&s, x, out);
 }
 
-/* One of the gradients that convolution_backward gives. */
+/* One of the gradients that convolution_backward computes. */
 static core_status one_gradient(core_tensor *grad_output, core_tensor *input,
                                 core_tensor *weight, const int64_t *stride,
                                 size_t stride_count, const int64_t *padding,
@@ -370,7 +372,7 @@ core_status core__formula_convolution_weight(
     return one_gradient(grad_output, grad_input, weight, GEOMETRY, false, out);
 }
 
-/* Of the gradient of a pooling by maximum: what lies where the maxima were.
+/* Gathers the gradient of a maximum pooling at the positions of the maxima.
  * Indices count in the last `spatial` dimensions. */
 core_status core__formula_pooled(core_tensor *grad, core_tensor *indices,
                                  int64_t spatial, core_tensor **out)

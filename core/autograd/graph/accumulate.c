@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The node that accumulates into a leaf, parked in the leaf between graphs. */
+
 #include "autograd/graph/accumulate.h"
 
 #include "autograd/graph/hooks.h"
@@ -19,13 +21,14 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     node->sequence = CORE__SEQUENCE_ACCUMULATE;
     core__tensor_retain(leaf);
     node->u.leaf = leaf;
-    /* The leaf outlives the node, and says when its sizes change. */
+    /* The leaf outlives the node and updates this when its sizes change. */
     core__meta_fill(node->inputs, leaf, leaf->sizes);
     core__node_place(node);
     return CORE_OK;
 }
 
-/* Nobody has the node, and nobody can have it before it is parked. */
+/* For a node with no references left, which cannot get one before it is
+ * parked. */
 static void __attribute__((noinline)) park_stripped(core_node *node)
 {
     if (node->hooks)
@@ -35,7 +38,7 @@ static void __attribute__((noinline)) park_stripped(core_node *node)
     core__accumulate_park(node);
 }
 
-/* Another one is in its place. */
+/* For a node that is not parked because the leaf has another one. */
 static void __attribute__((noinline)) discard(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
@@ -44,7 +47,7 @@ static void __attribute__((noinline)) discard(core_node *node)
     core__tensor_release(leaf);
 }
 
-/* Under the record's lock, which it lets go. */
+/* Called with the record's lock held; releases it. */
 static inline void park(core_node *node, core_tensor *leaf,
                         core__autograd *record)
 {
@@ -68,7 +71,7 @@ park_after(core_node *node, uint8_t before)
     park(node, leaf, record);
 }
 
-/* No call on the way of most of them, whose leaf lives on. */
+/* The common case, in which the leaf lives on, calls no other function. */
 void core__accumulate_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;

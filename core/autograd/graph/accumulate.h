@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* accumulate.h: the end of the graph at a leaf. */
+/* accumulate.h: AccumulateGrad, the graph's end at a leaf. */
 
 #ifndef CORE_AUTOGRAD_ACCUMULATE_H
 #define CORE_AUTOGRAD_ACCUMULATE_H
 
 #include "autograd/graph/node.h"
 
-/* Runs before all other ready nodes, so that gradients are let go early. */
+/* Accumulations run before all other ready nodes, so that gradients are
+ * released early. */
 #define CORE__SEQUENCE_ACCUMULATE UINT64_MAX
 
 core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
 
-/* The last reference is gone: parks the node in the leaf's record, or frees it
- * if another one is there. */
+/* Called when the last reference is gone: parks the node in the leaf's record,
+ * or frees it if another one is there. */
 void core__accumulate_park(core_node *node);
 
 #endif

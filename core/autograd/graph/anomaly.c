@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Anomaly mode: records where in the program nodes were made. */
+
 #include "autograd/graph/anomaly.h"
 
 #include "autograd/graph/hooks.h"
@@ -21,8 +23,9 @@
 enum { FRAMES = 48, SHOWN = 12 };
 
 struct core__place {
-    char *label;  /* what the program said; NULL: nothing */
-    char *within; /* the node that was running, in a backward; or NULL */
+    char *label;  /* the program's label, or NULL */
+    char *within; /* the node that was running if a backward recorded this one;
+                   * or NULL */
     int nframes;
     void *frames[];
 };
@@ -50,7 +53,7 @@ const char *core_anomaly_place_set(const char *place)
     return before;
 }
 
-/* ----------------------------------------------------------------- places -- */
+/* ---------------------------------------------------------------- places -- */
 
 static char *copy(const char *text)
 {
@@ -95,11 +98,11 @@ void core__anomaly_note(core_node *node)
         if (!hooks->place)
             hooks->place = place_new(core__thread_self());
     } else if (core__thread_self()->error.sequence != errors) {
-        core_error_clear(); /* the call that records goes on without */
+        core_error_clear(); /* recording continues without a place */
     }
 }
 
-/* Are this library and the program linked into one file? */
+/* Whether this library and the program are linked into one file. */
 static bool is_program(const Dl_info *own)
 {
     Dl_info program = {0};
@@ -108,8 +111,8 @@ static bool is_program(const Dl_info *own)
            program.dli_fbase == own->dli_fbase;
 }
 
-/* Frames of the program: those of this library say nothing, unless the two are
- * linked into one file. */
+/* Prints the program's frames; those of this library are of no interest, unless
+ * the two are linked into one file. */
 static size_t print_frames(const core__place *place, bool all, char *text,
                            size_t size)
 {
@@ -159,4 +162,4 @@ const char *core__anomaly_place(core_node *node, char *text, size_t size)
     return text;
 }
 
-/* ----------------------------------------------------------------- looking -- */
+/* ---------------------------------------------------------------- checks -- */

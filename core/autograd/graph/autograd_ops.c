@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Calls of the operators that autograd itself needs. */
+
 #include "autograd/graph/autograd_ops.h"
 
 #include "dispatch/dispatch.h"
@@ -43,10 +45,10 @@ static core_status find(which which, core_operator **out_op)
         return CORE_OK;
     *out_op = core__operator_find(names[which], strlen(names[which]));
     if (!*out_op)
-        return core__error(CORE_ERROR_INTERNAL,
-                           "autograd needs the operator %s, which does not "
-                           "exist",
-                           names[which]);
+        return core__error(
+            CORE_ERROR_INTERNAL,
+            "autograd needs the operator %s, which is not registered",
+            names[which]);
     atomic_store_explicit(&operators[which], *out_op, memory_order_release);
     return CORE_OK;
 }
@@ -66,7 +68,7 @@ static core_status call(which which, const core_value *args, uint32_t nargs,
     return status;
 }
 
-/* of an operator that changes its first argument */
+/* for operators that change their first argument */
 static core_status call_in_place(which which, const core_value *args,
                                  uint32_t nargs)
 {
@@ -199,7 +201,7 @@ core_status core__ag_sum_to(core_tensor *tensor, uint32_t ndim,
         *out_tensor = sum;
         return CORE_OK;
     }
-    /* Leading dimensions have size 1 now, so that any layout can be viewed. */
+    /* The leading dimensions have size 1 now, so any layout can be viewed. */
     status = view(sum, ndim, sizes, out_tensor);
     core__tensor_release(sum);
     return status;

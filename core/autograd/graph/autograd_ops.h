@@ -2,10 +2,10 @@
  * Copyright The libcore authors */
 
 /* autograd_ops.h: the few operators that autograd itself calls, through the
- * dispatcher, so that they are recorded when grad mode is on. */
+ * dispatcher, so that they are recorded if grad mode is on. */
 
-#ifndef CORE_AUTOGRAD_CALLS_H
-#define CORE_AUTOGRAD_CALLS_H
+#ifndef CORE_AUTOGRAD_AUTOGRAD_OPS_H
+#define CORE_AUTOGRAD_AUTOGRAD_OPS_H
 
 #include "tensor/tensor.h"
 
@@ -16,7 +16,7 @@ core_status core__ag_add_to(core_tensor *a, core_tensor *b);
 /* a = b */
 core_status core__ag_copy_to(core_tensor *a, core_tensor *b);
 core_status core__ag_clone(core_tensor *tensor, core_tensor **out_tensor);
-/* A copy with the given strides, NULL for row-major. */
+/* A copy with the given strides; NULL: row-major. */
 core_status core__ag_copy_as(core_tensor *tensor, const int64_t *strides,
                              core_tensor **out_tensor);
 core_status core__ag_cast(core_tensor *tensor, core_dtype dtype,

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Custom nodes: recording of a program's function, its backward, and its saved
+ * tensors. */
+
 #include "autograd/graph/custom.h"
 
 #include "autograd/graph/anomaly.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/saved.h"
@@ -44,7 +48,8 @@ struct core__custom {
                             core_tensor **gradients, size_t ngradients);
     void *context;
     void (*release)(void *context);
-    _Atomic uint64_t *recorded; /* counts what needs the functions' code */
+    _Atomic uint64_t *recorded; /* counts the nodes that need the function's
+                                 * code */
     uint32_t flags;
     char name[];
 };
@@ -69,15 +74,11 @@ static core_status call(core_node *node, core_tensor *const *grads,
     core_status status = custom->backward(
         node, custom->context, grads, node->ninputs, gradients, node->nedges);
 
-    /* It may give a code and leave no message; an older one is not its. */
-    if (status != CORE_OK && (core__thread_self()->error.sequence == errors ||
-                              core_error_code() != status))
-        return core__error(status, "the function failed, and did not say why");
-    return status;
+    return core__callback_status(errors, status, NULL);
 }
 
-/* What the gradients of a function that is differentiable once come from: a
- * node that can only refuse, with an edge to all that they depend on. */
+/* Gradients of a function that can be differentiated only once get a node that
+ * refuses to run, with edges to everything that they depend on. */
 static core_status refusing_node(const core_node *of, core_tensor *const *grads,
                                  core_tensor *const *gradients,
                                  core_node **out_node)
@@ -111,7 +112,8 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
     for (uint32_t i = 0; i < of->ninputs && status == CORE_OK; i++)
         if (grads[i] && core__wants_grad(grads[i]))
             status = core__gradient_edge(grads[i], &node->edges[i]);
-    /* The gradients may depend on the inputs, too: then those are behind it. */
+    /* The gradients may depend on the inputs as well, so these must be
+     * reachable. */
     for (uint32_t i = 0; i < of->nedges; i++) {
         if (!of->edges[i].node)
             continue;
@@ -119,25 +121,6 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
         node->edges[of->ninputs + i] = of->edges[i];
     }
     return status;
-}
-
-static core_status with_refusal(core_node *node, uint32_t output,
-                                core_tensor **gradient)
-{
-    core_tensor *twin;
-    core_status status;
-
-    CORE_TRY(core__tensor_shallow(*gradient, &twin));
-    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
-    core__node_retain(node);
-    status = core__history_set(twin, node, output);
-    if (status != CORE_OK) {
-        core__tensor_release(twin);
-        return status;
-    }
-    core__tensor_release(*gradient);
-    *gradient = twin;
-    return CORE_OK;
 }
 
 static core_status refuse_second(const core_node *of, core_tensor *const *grads,
@@ -148,13 +131,13 @@ static core_status refuse_second(const core_node *of, core_tensor *const *grads,
 
     for (uint32_t i = 0; i < of->nedges && status == CORE_OK; i++)
         if (gradients[i] && core__dtype_is_floating(gradients[i]->dtype))
-            status = with_refusal(node, i, &gradients[i]);
+            status = core__history_twin(node, i, &gradients[i]);
     core__node_release(node);
     return status;
 }
 
-/* Gradients in memory of the program's choice may stay there; views of what came
- * in may not: others have that too. */
+/* Gradients in memory that the program chose may stay there; views of incoming
+ * gradients may not, since others use them too. */
 static void mark_given(const core_node *node, core_tensor *const *grads,
                        core_tensor *const *gradients)
 {
@@ -245,16 +228,18 @@ static core_status check_output(const core_function_info *info, size_t index,
     const char *what = NULL;
 
     if (!core__dtype_is_floating(output->dtype))
-        return CORE_OK; /* nothing becomes of it */
+        return CORE_OK; /* not differentiable */
     if (is_among(output, outputs, index))
-        what = "is an earlier output too; each must be a tensor of its own";
+        what =
+            "is also an earlier output; each output must be a different tensor";
     else if (is_dirty(info, output))
-        return CORE_OK; /* was checked before */
+        return CORE_OK; /* checked by check_dirty */
     else if (is_among(output, inputs, ninputs))
-        what = "is one of its inputs; give a view of it, or say that it is "
-               "dirty if it was changed in place";
+        what = "is one of its inputs; return a view of it, or mark it as dirty "
+               "if it was changed in place";
     else if (core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
-        what = "must be without history, and made outside of inference mode";
+        what = "has a history or was created in inference mode; it must have "
+               "neither";
     if (!what)
         return CORE_OK;
     return core__error(CORE_ERROR_AUTOGRAD,
@@ -262,7 +247,7 @@ static core_status check_output(const core_function_info *info, size_t index,
                        info->name, what);
 }
 
-/* Inputs that were changed in place, and are outputs now. */
+/* Inputs that were changed in place and are returned as outputs. */
 static core_status check_dirty(const core_function_info *info,
                                core_tensor *const *inputs, size_t ninputs,
                                core_tensor *const *outputs, size_t noutputs)
@@ -272,14 +257,15 @@ static core_status check_dirty(const core_function_info *info,
         const char *what = NULL;
 
         if (!tensor || !is_among(tensor, inputs, ninputs))
-            what = "is none of its inputs";
+            what = "is not one of its inputs";
         else if (!is_among(tensor, outputs, noutputs))
-            what = "is none of its outputs; what was changed must be returned";
+            what = "is not one of its outputs; a tensor that was changed in "
+                   "place must be returned";
         else if (tensor->base && noutputs > 1)
-            what = "is a view, which a function of several outputs cannot "
+            what = "is a view, which a function with several outputs cannot "
                    "change in place";
         else if (!has_gradient(info, tensor))
-            what = "is said to have no gradient";
+            what = "is marked as non-differentiable";
         if (what)
             return core__error(CORE_ERROR_AUTOGRAD,
                                "core_function_record: dirty tensor %zu of %s "
@@ -310,7 +296,7 @@ static core_status check_lists(const core_function_info *info,
     return CORE_OK;
 }
 
-/* A caller built against an older header gives a shorter one. */
+/* Callers built against an older header pass a shorter struct. */
 static core_status complete(const core_function_info *given,
                             core_function_info *info)
 {
@@ -321,10 +307,10 @@ static core_status complete(const core_function_info *given,
     if (!given)
         return core__error_null("core_function_record", "info");
     if (given->struct_size < least)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_function_record: info says struct_size %u; "
-                           "expected %zu at least",
-                           given->struct_size, least);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_function_record: struct_size is %u; it must be at least %zu",
+            given->struct_size, least);
     memset(info, 0, sizeof *info);
     memcpy(info, given,
            given->struct_size < sizeof *info ? given->struct_size
@@ -335,8 +321,8 @@ static core_status complete(const core_function_info *given,
                            info->name ? "backward" : "name");
     if (info->flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_function_record: %s has flags 0x%x; known are "
-                           "0x%x",
+                           "core_function_record: %s has flags 0x%x; the "
+                           "accepted ones are 0x%x",
                            info->name, info->flags, known);
     return CORE_OK;
 }
@@ -426,7 +412,7 @@ static bool any_wants_grad(core_tensor *const *tensors, size_t count)
     return false;
 }
 
-/* Changed inputs are the node's from now on. */
+/* Changed inputs become outputs of the node. */
 static core_status attach_dirty(const core_function_info *info, core_node *node,
                                 core_tensor *const *inputs,
                                 core_tensor *const *outputs, size_t noutputs)
@@ -437,7 +423,7 @@ static core_status attach_dirty(const core_function_info *info, core_node *node,
 
         if (!is_dirty(info, output) || !has_gradient(info, output))
             continue;
-        while (inputs[edge] != output) /* it is among them */
+        while (inputs[edge] != output) /* it is one of them */
             edge++;
         core__node_retain(node);
         CORE_TRY(output->base
@@ -447,7 +433,7 @@ static core_status attach_dirty(const core_function_info *info, core_node *node,
     return CORE_OK;
 }
 
-/* A view stays one; but its history is the function's, not the base's. */
+/* It stays a view, but its history is the function's, not the base's. */
 static core_status attach_fresh(core_tensor *output, core_node *node,
                                 uint32_t number)
 {
@@ -459,8 +445,8 @@ static core_status attach_fresh(core_tensor *output, core_node *node,
     return core__history_set(output, node, number);
 }
 
-/* The outputs are the node's from now on; views after what may be their base,
- * which they have then seen. */
+/* Makes the outputs results of the node; views after their base, so that they
+ * are up to date with it. */
 static core_status attach(const core_function_info *info, core_node *node,
                           core_tensor *const *inputs,
                           core_tensor *const *outputs, size_t noutputs)
@@ -496,7 +482,8 @@ static core_status record(const core_function_info *info,
         return CORE_OK;
     }
     if (node)
-        node->released = true; /* outputs that have it already cannot use it */
+        node->released = true; /* outputs that are attached already cannot use
+                                * it */
     core__node_release(node);
     return status;
 }
@@ -527,7 +514,7 @@ core_status core__function_record(const core_function_info *given,
         node->u.custom->recorded = recorded;
         if (recorded)
             atomic_fetch_add(recorded, 1);
-        /* The outputs hold it, if they have gradients. */
+        /* The outputs hold it, if any has a gradient. */
         if (out_node &&
             atomic_load_explicit(&node->references, memory_order_relaxed) > 1)
             *out_node = node;
@@ -550,9 +537,9 @@ core_status core_function_record(const core_function_info *given,
                                  outputs, noutputs, out_node);
 }
 
-/* -------------------------------------------------------------- in backward -- */
+/* -------------------------------------------------------------- backward -- */
 
-/* A user of the node. */
+/* The caller is a user of the node. */
 static core_status saved_of(core_node *node, core__saved *saved,
                             core_tensor **out_tensor)
 {
@@ -586,20 +573,20 @@ core_status core_node_saved(core_node *node, size_t index,
     CORE__NOT_NULL(node);
     if (node->kind != CORE__NODE_CUSTOM)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_node_saved: %s is no function of a program's "
-                           "own, and keeps to itself what it saved",
+                           "core_node_saved: %s is not a custom function; the "
+                           "saved tensors of built-in nodes cannot be read",
                            node->name);
     if (index >= node->nsaved)
-        return core__error(CORE_ERROR_INDEX,
-                           "core_node_saved: %s saved %u tensors; there is no "
-                           "number %zu",
-                           node->name, node->nsaved, index);
+        return core__error(
+            CORE_ERROR_INDEX,
+            "core_node_saved: %s saved %u tensors; the index is %zu",
+            node->name, node->nsaved, index);
     if (!core__node_use(node))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_node_saved: what %s saved was released "
-                           "after its backward; it can be differentiated "
-                           "once, or keep the graph with CORE_RETAIN_GRAPH",
-                           node->name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "core_node_saved: the saved tensors of %s were released after its "
+            "backward; pass CORE_RETAIN_GRAPH to keep them",
+            node->name);
     status = saved_of(node, &node->saved[index], out_tensor);
     core__node_end_use(node);
     return status;

@@ -8,13 +8,14 @@
 
 #include "autograd/graph/node.h"
 
-/* grads: by result, owned by the caller; undefined ones are filled in if the
- * function wants that.  gradients: one per edge, owned by the caller. */
+/* grads: by result, owned by the caller; undefined ones are replaced with zeros
+ * unless the function declines.  gradients: one per edge, owned by the
+ * caller. */
 core_status core__custom_run(core_node *node, core_tensor **grads,
                              core_tensor **gradients);
 /* Fills undefined gradients with zeros. */
 core_status core__fill_undefined(core_node *node, core_tensor **grads);
-/* Lets the context go: the graph is not kept. */
+/* Releases the function's context when the graph is not retained. */
 void core__custom_released(core_node *node);
 void core__custom_destroy(core_node *node);
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_function_apply: custom functions with setup, forward and backward steps,
+ * and their context. */
+
 #include "autograd/graph/function.h"
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/record.h"
 #include "base/memory.h"
@@ -42,8 +46,8 @@ core_status core_context_save(core_function_context *context,
         return core__error_null("core_context_save", "tensors");
     if (context->was_saved)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_context_save: called twice; give all tensors "
-                           "at once");
+                           "core_context_save: called twice; all tensors must "
+                           "be saved in one call");
     context->was_saved = true;
     for (size_t i = 0; i < count; i++)
         CORE_TRY(core__context_add(&context->saved, tensors[i]));
@@ -79,7 +83,8 @@ core_status core_context_set_state(core_function_context *context, void *state,
     CORE__NOT_NULL(context);
     if (context->has_state)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_context_set_state: called twice");
+                           "core_context_set_state: called twice; the state "
+                           "can be set only once");
     context->has_state = true;
     context->state = state;
     context->release = release;
@@ -107,32 +112,24 @@ core_status core__context_record(core_function_context *context,
                                  outputs, noutputs, NULL);
 }
 
-core_status core__worded(uint32_t errors, core_status status, const char *what)
-{
-    if (status == CORE_OK)
-        return CORE_OK;
-    if (core__thread_self()->error.sequence == errors ||
-        core_error_code() != status)
-        core__error(status, "it failed, and did not say why");
-    core__error_prefix("%s", what);
-    return status;
-}
-
 static core_status check_outputs(const char *name, core_tensor *const *outputs,
                                  size_t count, size_t room)
 {
     if (count > room)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: the function says that it gave %zu outputs; "
-                           "there is room for %zu",
-                           name, count, room);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the function reports %zu outputs, but the array holds %zu",
+            name, count, room);
     if (count == 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: the function gave no outputs", name);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: the function returned no outputs; it must return at least one",
+            name);
     for (size_t i = 0; i < count; i++)
         if (!outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: the function gave no output %zu", name, i);
+                               "%s: the function left output %zu NULL", name,
+                               i);
     return CORE_OK;
 }
 
@@ -141,8 +138,8 @@ core_status core__function_room(const char *name, size_t room)
     if (room)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: *noutputs is 0: there is no room for an output; a "
-                       "call that failed left it so",
+                       "%s: *noutputs is 0 (a failed call leaves it so); it "
+                       "must be the capacity of outputs",
                        name);
 }
 
@@ -159,7 +156,7 @@ core_status core__function_call(const char *name, core_tensor_function function,
     for (size_t i = 0; i < room; i++)
         outputs[i] = NULL;
     status = function(context, inputs, ninputs, outputs, noutputs);
-    status = core__worded(errors, status, name);
+    status = core__callback_status(errors, status, name);
     if (status == CORE_OK)
         status = check_outputs(name, outputs, *noutputs, room);
     if (status == CORE_OK)
@@ -205,7 +202,7 @@ static core_status check_forward(const apply *apply)
     for (size_t i = 0; i < apply->noutputs; i++)
         if (!apply->outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s: the forward function gave no output %zu",
+                               "%s: the forward function left output %zu NULL",
                                apply->steps->name, i);
     return CORE_OK;
 }
@@ -222,7 +219,7 @@ static core_status forward(const apply *apply)
     status = steps->forward(steps->context, apply->inputs, apply->ninputs,
                             apply->outputs, apply->noutputs);
     self->no_grad = no_grad;
-    CORE_TRY(core__worded(errors, status, steps->name));
+    CORE_TRY(core__callback_status(errors, status, steps->name));
     return check_forward(apply);
 }
 
@@ -234,7 +231,7 @@ static bool is_in(const core__tensor_list *list, const core_tensor *tensor)
     return false;
 }
 
-/* Which input the output is; ninputs: none. */
+/* The index of the input that the output is; ninputs: none. */
 static size_t input_of(const apply *apply, const core_tensor *output)
 {
     size_t j = 0;
@@ -265,7 +262,7 @@ static core_status alias_input(const apply *apply, size_t input, size_t output,
     if (was_changed(apply, input))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: output %zu is input %zu, which was changed in "
-                           "place; setup must mark it as dirty",
+                           "place; the setup function must mark it as dirty",
                            apply->steps->name, output, input);
     if (!is_in(&context->non_differentiable, source)) {
         CORE_TRY(core__tensor_view(source, source->ndim, source->sizes,
@@ -278,8 +275,8 @@ static core_status alias_input(const apply *apply, size_t input, size_t output,
     return core__context_add(&context->non_differentiable, alias);
 }
 
-/* An input that comes back as it was becomes a view of it, to have a history of
- * its own; without one where it is said to have no gradient. */
+/* An input that is returned unchanged becomes a view of it, so that the output
+ * has its own history; without one if it is marked as non-differentiable. */
 static core_status alias_inputs(const apply *apply,
                                 core_function_context *context)
 {
@@ -308,11 +305,11 @@ static core_status set_up_and_record(const apply *apply, bool *out_taken)
     core_status status = CORE_OK;
 
     if (steps->setup)
-        status = core__worded(errors,
-                              steps->setup(&context, steps->context,
-                                           apply->inputs, apply->ninputs,
-                                           apply->outputs, apply->noutputs),
-                              steps->name);
+        status = core__callback_status(
+            errors,
+            steps->setup(&context, steps->context, apply->inputs,
+                         apply->ninputs, apply->outputs, apply->noutputs),
+            steps->name);
     if (status == CORE_OK)
         status = alias_inputs(apply, &context);
     if (status == CORE_OK) {
@@ -333,8 +330,8 @@ static bool any_wants_grad(const apply *apply)
     return false;
 }
 
-/* Nothing is recorded: an input that requires grad and comes back as it was has
- * no history then, as every result. */
+/* Nothing is recorded: an input that requires grad and is returned unchanged
+ * has no history then, like every result. */
 static core_status detach_inputs(const apply *apply)
 {
     for (size_t i = 0; i < apply->noutputs; i++) {
@@ -399,10 +396,10 @@ core_status core_function_apply(const core_function_steps *steps,
         outputs[i] = NULL;
     CORE__NOT_NULL(steps);
     if (steps->struct_size < sizeof *steps)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_function_apply: steps say struct_size %u; "
-                           "expected %zu",
-                           steps->struct_size, sizeof *steps);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_function_apply: struct_size is %u; it must be %zu",
+            steps->struct_size, sizeof *steps);
     status = run(&apply, &taken);
     if (!taken && steps->release)
         steps->release(steps->context);

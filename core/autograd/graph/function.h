@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* function.h: what setup of a program's function collects. */
+/* function.h: what the setup step of a custom function collects. */
 
 #ifndef CORE_AUTOGRAD_FUNCTION_H
 #define CORE_AUTOGRAD_FUNCTION_H
@@ -22,20 +22,20 @@ struct core_function_context {
     bool has_state;
     void *state;
     void (*release)(void *state);
-    _Atomic uint64_t *recorded; /* counts the nodes; NULL: nobody does */
+    _Atomic uint64_t *recorded; /* counts the nodes; NULL: not counted */
 };
 
 core_status core__context_add(core__tensor_list *list, core_tensor *tensor);
-/* Frees the lists; the state is released if nobody took it. */
+/* Frees the lists, and releases the state if it was not taken over. */
 void core__context_end(core_function_context *context);
 
-/* Records a call with what setup said; takes the state over. */
+/* Records a call as setup described it; takes ownership of the state. */
 core_status core__context_record(core_function_context *context,
                                  core_function_info *info,
                                  core_tensor *const *inputs, size_t ninputs,
                                  core_tensor *const *outputs, size_t noutputs);
 
-/* core_function_record, with that count. */
+/* core_function_record with that count. */
 core_status core__function_record(const core_function_info *given,
                                   _Atomic uint64_t *recorded,
                                   core_tensor *const *inputs, size_t ninputs,
@@ -43,15 +43,12 @@ core_status core__function_record(const core_function_info *given,
                                   core_tensor *const *outputs, size_t noutputs,
                                   core_node **out_node);
 
-/* A program's status without a message gets one. */
-core_status core__worded(uint32_t errors, core_status status, const char *what);
-
-/* INVALID_ARGUMENT for a room of 0: programs' functions write their first output
- * without a look at it. */
+/* Returns INVALID_ARGUMENT for a capacity of 0: callbacks write their first
+ * output without checking it. */
 core_status core__function_room(const char *name, size_t room);
-/* Calls a program's function.  INVALID_ARGUMENT unless it gives at least one
- * output, no more than *noutputs, and none is NULL.  On failure outputs are
- * released and NULL, *noutputs is 0, and the message starts with `name`. */
+/* Calls a program's function.  Returns INVALID_ARGUMENT unless it returns at
+ * least one output, at most *noutputs, none of them NULL.  On failure outputs
+ * are released and NULL, *noutputs is 0, and the message starts with `name`. */
 core_status core__function_call(const char *name, core_tensor_function function,
                                 void *context, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,

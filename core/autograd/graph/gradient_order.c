@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Orders streams that write the same stored gradient. */
+
 #include "autograd/graph/gradient_order.h"
 
 #include "device/stream.h"

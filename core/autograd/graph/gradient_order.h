@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gradient_order.h: which stream last wrote a gradient that is kept.
+/* gradient_order.h: orders streams that write the same stored gradient.
  *
- * The engine orders what one backward does.  Two backwards in two threads, on
- * two streams, may add to one gradient, and no program could order them: who
- * adds waits for the stream that wrote last. */
+ * The engine orders the streams of one backward.  Two backwards in two threads,
+ * on two streams, may add to the same gradient, and no program could order
+ * them, so each waits for the stream that wrote last. */
 
-#ifndef CORE_AUTOGRAD_TURNS_H
-#define CORE_AUTOGRAD_TURNS_H
+#ifndef CORE_AUTOGRAD_GRADIENT_ORDER_H
+#define CORE_AUTOGRAD_GRADIENT_ORDER_H
 
 #include <libcore/stream.h>
 
-/* What this thread gives its stream is to come behind what `earlier` was given.
- * What a capture holds and what it does not hold cannot wait for each other:
- * that a replay comes in its turn is the program's part. */
+/* Orders this thread's stream after the work given to `earlier`.  Work inside a
+ * capture and outside it cannot wait for each other; ordering replays is up to
+ * the program. */
 core_status core__turn_after(core_stream *earlier);
-/* This thread's stream wrote: *written, a reference or NULL, names it now. */
+/* Sets *written, a reference or NULL, to this thread's current stream, which
+ * wrote last. */
 void core__turn_taken(core_stream **written, core_device *device);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Registers, walks and removes hooks of tensors and nodes. */
+
 #include "autograd/graph/hooks.h"
 
 #include "autograd/graph/anomaly.h"
+#include "autograd/graph/callback.h"
 #include "autograd/graph/retain_grad.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -45,9 +48,9 @@ void core__hooks_drop(core_hook *first)
     }
 }
 
-/* Under the list's lock.  Takes removed ones off it, if nobody walks it: the
- * caller drops them when it has let go of the lock.  Gives the place where the
- * next one goes. */
+/* Called with the list locked.  Unlinks removed hooks if no walk is active; the
+ * caller drops them after it has released the lock.  Returns the place where
+ * the next hook is linked. */
 static core_hook **purge(core__hook_list list, core_hook **out_removed)
 {
     core_hook **link = list.first;
@@ -87,7 +90,7 @@ core_status core__hooks_add(core__hook_list list, const core_hook *what,
     return CORE_OK;
 }
 
-/* Threads may come at once: one of them makes it. */
+/* Several threads may need it at once; one of them creates it. */
 core_status core__node_hooks_make(core_node *node, core__node_hooks **out_hooks)
 {
     core__node_hooks *none = NULL, *made;
@@ -127,13 +130,13 @@ core_status core__hooks_must_require_grad(const core_tensor *tensor,
                            "%s: the tensor is NULL", what);
     if (core__wants_grad(tensor))
         return CORE_OK;
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: the tensor does not require grad, so it will "
-                       "never have one",
-                       what);
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "%s: the tensor does not require grad, so it never has a gradient",
+        what);
 }
 
-static core_status must_be_given(bool given, const char *what)
+static core_status check_given(bool given, const char *what)
 {
     if (given)
         return CORE_OK;
@@ -159,7 +162,7 @@ core_status core_tensor_register_hook(core_tensor *tensor,
         *out_hook = NULL;
     CORE_TRY(
         core__hooks_must_require_grad(tensor, "core_tensor_register_hook"));
-    CORE_TRY(must_be_given(function != NULL, "core_tensor_register_hook"));
+    CORE_TRY(check_given(function != NULL, "core_tensor_register_hook"));
     if (core__is_leaf(tensor)) {
         CORE_TRY(core__autograd_record(tensor, &record));
         return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
@@ -189,13 +192,13 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
         *out_hook = NULL;
     CORE_TRY(core__hooks_must_require_grad(
         tensor, "core_tensor_register_accumulate_hook"));
-    CORE_TRY(must_be_given(function != NULL,
-                           "core_tensor_register_accumulate_hook"));
+    CORE_TRY(
+        check_given(function != NULL, "core_tensor_register_accumulate_hook"));
     if (!core__is_leaf(tensor))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_tensor_register_accumulate_hook: only leaves "
-                           "accumulate a gradient, and this tensor is the "
-                           "result of an operator");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "core_tensor_register_accumulate_hook: the tensor is the result of "
+            "an operator; only leaves accumulate gradients");
     CORE_TRY(core__autograd_record(tensor, &record));
     return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
 }
@@ -222,7 +225,7 @@ core_status core_node_register_pre_hook(core_node *node,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_be_given(node && function, "core_node_register_pre_hook"));
+    CORE_TRY(check_given(node && function, "core_node_register_pre_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -239,7 +242,7 @@ core_status core_node_register_post_hook(core_node *node,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(must_be_given(node && function, "core_node_register_post_hook"));
+    CORE_TRY(check_given(node && function, "core_node_register_post_hook"));
     return node_hook_add(node, &hook, out_hook);
 }
 
@@ -256,8 +259,8 @@ static core_status replace(core_tensor **grad, core_tensor *other)
     if (!same) {
         core__tensor_release(other);
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "a hook replaced a gradient by one of other sizes, "
-                           "dtype or device");
+                           "a hook replaced a gradient by one with different "
+                           "sizes, dtype or device");
     }
     if (other->storage != old->storage && atomic_load(&other->references) == 1)
         other->flags |= CORE__TENSOR_GIVEN;
@@ -266,12 +269,12 @@ static core_status replace(core_tensor **grad, core_tensor *other)
     return CORE_OK;
 }
 
-/* One run through a list, up to what was its end. */
+/* A pass through a list, up to its end at the time when the pass began. */
 typedef struct walk {
     core__hook_list list;
     core_hook *next;
     core_hook *last;
-    uint32_t errors; /* of the thread, before the hook that runs */
+    uint32_t errors; /* the thread's error count before the hook that runs */
 } walk;
 
 static void walk_begin(walk *walk, core__hook_list list)
@@ -286,7 +289,7 @@ static void walk_begin(walk *walk, core__hook_list list)
     core__spin_unlock(list.lock);
 }
 
-/* The next hook of this kind; NULL: there is none. */
+/* The next hook of this kind; NULL: none. */
 static core_hook *walk_next(walk *walk, core__hook_kind kind)
 {
     core_hook *hook = walk->next;
@@ -296,16 +299,6 @@ static core_hook *walk_next(walk *walk, core__hook_kind kind)
     walk->next = hook && hook != walk->last ? hook->next : NULL;
     walk->errors = core__thread_self()->error.sequence;
     return hook;
-}
-
-/* A hook may give a code and leave no message. */
-static core_status worded(const walk *walk, core_status status)
-{
-    if (status != CORE_OK &&
-        (core__thread_self()->error.sequence == walk->errors ||
-         core_error_code() != status))
-        return core__error(status, "the hook failed, and did not say why");
-    return status;
 }
 
 static core_status walk_end(walk *walk, core_status status)
@@ -334,8 +327,9 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
 
         if (hook->output != output)
             continue;
-        status =
-            worded(&walk, hook->function.tensor(hook->context, *grad, &other));
+        status = core__callback_status(
+            walk.errors, hook->function.tensor(hook->context, *grad, &other),
+            NULL);
         if (status == CORE_OK && other)
             status = replace(grad, other);
         else
@@ -344,7 +338,7 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
     return walk_end(&walk, status);
 }
 
-/* What a hook put in place of a gradient must look like it. */
+/* A replaced gradient must match the original. */
 static core_status check_replaced(const core_node *node,
                                   core_tensor *const *grads)
 {
@@ -357,8 +351,8 @@ static core_status check_replaced(const core_node *node,
                      memcmp(grad->sizes, meta->sizes,
                             grad->ndim * sizeof *grad->sizes) != 0))
             return core__error(CORE_ERROR_AUTOGRAD,
-                               "it replaced gradient %u by one of other sizes, "
-                               "dtype or device",
+                               "a hook replaced gradient %u by one with "
+                               "different sizes, dtype or device",
                                i);
     }
     return CORE_OK;
@@ -373,8 +367,10 @@ core_status core__hooks_run_pre(core_node *node, core_tensor **grads)
     walk_begin(&walk, core__hooks_of_node(node->hooks));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_NODE_PRE)) != NULL) {
-        status = worded(&walk, hook->function.pre(hook->context, node, grads,
-                                                  node->ninputs));
+        status = core__callback_status(
+            walk.errors,
+            hook->function.pre(hook->context, node, grads, node->ninputs),
+            NULL);
         if (status == CORE_OK)
             status = check_replaced(node, grads);
     }
@@ -391,9 +387,11 @@ core_status core__hooks_run_post(core_node *node, core_tensor *const *grads,
     walk_begin(&walk, core__hooks_of_node(node->hooks));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_NODE_POST)) != NULL)
-        status = worded(&walk, hook->function.post(hook->context, node, grads,
-                                                   node->ninputs, gradients,
-                                                   node->nedges));
+        status = core__callback_status(
+            walk.errors,
+            hook->function.post(hook->context, node, grads, node->ninputs,
+                                gradients, node->nedges),
+            NULL);
     return walk_end(&walk, status);
 }
 
@@ -406,6 +404,7 @@ core_status core__hooks_run_accumulate(core_tensor *leaf)
     walk_begin(&walk, core__hooks_of_leaf(leaf->autograd));
     while (status == CORE_OK &&
            (hook = walk_next(&walk, CORE__HOOK_ACCUMULATE)) != NULL)
-        status = worded(&walk, hook->function.accumulate(hook->context, leaf));
+        status = core__callback_status(
+            walk.errors, hook->function.accumulate(hook->context, leaf), NULL);
     return walk_end(&walk, status);
 }

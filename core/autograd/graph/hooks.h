@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* hooks.h: a program's callbacks on gradients and nodes. */
+/* hooks.h: program callbacks on gradients and nodes. */
 
 #ifndef CORE_AUTOGRAD_HOOKS_H
 #define CORE_AUTOGRAD_HOOKS_H
@@ -15,7 +15,8 @@ typedef enum core__hook_kind {
     CORE__HOOK_ACCUMULATE, /* after a leaf's grad was updated */
     CORE__HOOK_NODE_PRE,
     CORE__HOOK_NODE_POST,
-    CORE__HOOK_RETAINED /* never runs: what the tensor shares with its node */
+    CORE__HOOK_RETAINED /* never runs: shared by a tensor and its node
+                         * (retain_grad.h) */
 } core__hook_kind;
 
 struct core_hook {
@@ -35,7 +36,7 @@ struct core_hook {
     void (*drop)(void *context);
 };
 
-/* A result that keeps its gradient (retain_grad.h). */
+/* A result that retains its gradient (retain_grad.h). */
 typedef struct core__retention core__retention;
 typedef struct core__retained {
     core__retention *what; /* referenced */
@@ -46,18 +47,18 @@ struct core__node_hooks {
     core_hook *first;
     core__retained *retained;
     uint32_t count;
-    uint32_t walks; /* how many run the hooks now */
+    uint32_t walks; /* number of active walks */
     _Atomic uint8_t lock;
     struct core__place *place; /* anomaly.h: where the forward was; or NULL */
 };
 
-/* A leaf's hooks or a node's.  While any walk is on, nothing leaves the list:
- * a hook may remove itself and register others, and the walk goes on.  What is
- * registered during a walk is not run by it. */
+/* The hooks of a leaf or a node.  While a walk is active, no hook is unlinked:
+ * a hook may remove itself and register others, and the walk continues.  Hooks
+ * registered during a walk are not run by it. */
 typedef struct core__hook_list {
     core_hook **first;
     uint32_t *walks;
-    _Atomic uint8_t *lock; /* of both, and of the links */
+    _Atomic uint8_t *lock; /* protects both and the links */
 } core__hook_list;
 
 static inline core__hook_list core__hooks_of_leaf(core__autograd *record)
@@ -78,11 +79,11 @@ void core__hooks_drop(core_hook *first);
 
 core_status core__hooks_add(core__hook_list list, const core_hook *what,
                             core_hook **out_handle);
-/* what: the call, for the message. */
+/* what: the public function, for the message. */
 core_status core__hooks_must_require_grad(const core_tensor *tensor,
                                           const char *what);
 
-/* Each may replace gradients. */
+/* Hooks may replace gradients. */
 core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
                                    core_tensor **grad);
 core_status core__hooks_run_pre(core_node *node, core_tensor **grads);

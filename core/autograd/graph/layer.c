@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* The autograd layer and the in-place-or-view layer: what is recorded, and
+ * which changes in place are refused. */
+
 #include "autograd/graph/layer.h"
 
 #include "autograd/graph/autograd_ops.h"
@@ -15,8 +18,9 @@
 
 #include <libcore/tensor.h>
 
-/* The arguments that a call changes, by position. */
-static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
+/* The arguments that a call changes, as a mask of positions. */
+static inline uint32_t changed_arguments(const core_operator *op,
+                                         uint32_t nargs)
 {
     if (core__likely(op->variant == CORE__VARIANT_INPLACE &&
                      !(op->flags & CORE__OP_CUSTOM)))
@@ -26,11 +30,11 @@ static inline uint32_t changed_by(const core_operator *op, uint32_t nargs)
                : core__operator_changes(op, nargs);
 }
 
-/* Below autograd, and so that operators called from below (an explicit
- * composite's, say) do not come back to it. */
-static core_status compute(core_call *call, core__thread *self,
-                           const core_value *args, uint32_t nargs,
-                           core_value *results, uint32_t nresults)
+/* Calls the operator below autograd, with autograd excluded, so that operators
+ * called from below (by an explicit composite, for example) skip the layer. */
+static core_status call_below(core_call *call, core__thread *self,
+                              const core_value *args, uint32_t nargs,
+                              core_value *results, uint32_t nresults)
 {
     uint64_t excluded = self->excluded;
     core_status status;
@@ -43,7 +47,7 @@ static core_status compute(core_call *call, core__thread *self,
     return status;
 }
 
-/* Which gradients are wanted, and how many edges there are in all. */
+/* Finds which gradients are needed, and the number of edges. */
 static void collect_wanted(core__recording *recording)
 {
     const core__gradient *gradient = recording->gradient;
@@ -130,13 +134,13 @@ static core_status record_functional(core_call *call, core__thread *self,
                                      core_value *results, uint32_t nresults)
 {
     core_node *node = NULL;
-    core_status status = compute(call, self, args, nargs, results, nresults);
+    core_status status = call_below(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(status != CORE_OK))
         return status;
     if (core__unlikely(!any_floating(results, nresults)))
         return CORE_OK;
-    /* A view operator may answer with its argument: nothing happened. */
+    /* A view operator may return its argument, which records nothing. */
     if (core__unlikely(call->op->flags & CORE__OP_IDENTITY_VIEW) &&
         results[0].tag == CORE_VALUE_TENSOR &&
         args[0].tag == CORE_VALUE_TENSOR &&
@@ -161,45 +165,46 @@ core_status core__check_in_place(const char *name, const core_tensor *self)
 
     if (core__tensor_requires_grad(self) && core__is_leaf(self))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: a leaf that requires grad cannot be changed "
-                           "in place while operators are recorded",
+                           "%s: the tensor is a leaf that requires grad, which "
+                           "cannot be changed in place in grad mode",
                            name);
     if (!base)
         return CORE_OK;
     if (self->flags & CORE__TENSOR_VIEW_INFERENCE)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was made in inference mode, so "
-                           "autograd does not know how it belongs to its "
-                           "base, and cannot record a change of it in place",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was created in inference mode, so its relation to "
+            "its base is unknown and a change in place cannot be recorded",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_NO_GRAD)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was made while grad mode was off, "
-                           "so a change of it in place cannot be recorded "
-                           "now: make the view with grad mode on, or change "
-                           "it with grad mode off",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was created with grad mode off, so a change in place "
+            "cannot be recorded; create the view with grad mode on, or change "
+            "it with grad mode off",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_MULTIPLE)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view is one of several that one operator "
-                           "returned; their changes in place cannot be "
-                           "recorded: take views one by one instead",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view is one of several that one operator returned, whose "
+            "changes in place cannot be recorded; create the views one by one",
+            name);
     if (self->flags & CORE__TENSOR_VIEW_FUNCTION)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view was returned by a function with a "
-                           "gradient of its own, which a recorded change in "
-                           "place would pass by: clone it first",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view was returned by a custom function, whose backward a "
+            "change in place would bypass; clone the view first",
+            name);
     if (core__tensor_requires_grad(base) && core__is_leaf(base))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: a view of a leaf that requires grad cannot be "
-                           "changed in place while operators are recorded",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the tensor is a view of a leaf that requires grad, which "
+            "cannot be changed in place in grad mode",
+            name);
     return CORE_OK;
 }
 
-/* What the formula needs and the change will overwrite is copied first. */
+/* Copies what the formula needs and the change will overwrite. */
 static core_status copy_before(const core__recording *recording,
                                const core_tensor *self, core_tensor **before)
 {
@@ -223,7 +228,7 @@ static uint32_t edge_of_self(const core__gradient *gradient)
 {
     for (uint32_t i = 0; gradient && i < gradient->ngradients; i++)
         if (gradient->arguments[i] == 0)
-            return i; /* lists come after self */
+            return i; /* lists follow self */
     return UINT32_MAX;
 }
 
@@ -245,7 +250,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
         recording->gradient ? copy_before(recording, target, before) : CORE_OK;
     self->excluded = excluded;
     if (status == CORE_OK)
-        status = compute(call, self, args, nargs, results, nresults);
+        status = call_below(call, self, args, nargs, results, nresults);
     recording->before = before;
     if (status == CORE_OK) {
         status = core__record_operator(recording, &args[0], 1, &node);
@@ -267,9 +272,9 @@ static core_status record_in_place(core_call *call, core__thread *self,
     return status;
 }
 
-/* A view operator in place: the tensor is what its view would be, and its base,
- * if it has one, does not change.  The node is made first, since the formula is
- * of the layout before. */
+/* A view operator in place: the tensor becomes its own view, and its base, if
+ * any, does not change.  The node is created first, since the formula needs the
+ * old layout. */
 static core_status record_relayout(core_call *call, core__thread *self,
                                    core__recording *recording,
                                    const core_value *args, uint32_t nargs,
@@ -287,7 +292,7 @@ static core_status record_relayout(core_call *call, core__thread *self,
     status = core__record_operator(recording, &view, 1, &node);
     core_value_release(&view);
     if (status == CORE_OK)
-        status = compute(call, self, args, nargs, results, nresults);
+        status = call_below(call, self, args, nargs, results, nresults);
     if (status != CORE_OK) {
         core__node_release(node);
         return status;
@@ -300,9 +305,9 @@ static core_status record_relayout(core_call *call, core__thread *self,
 
 /* ------------------------------------------------------------------ layers -- */
 
-/* The first argument that requires grad; nargs: none does.  None may have the
- * bit, and still be a view whose base has got a history. */
-static uint32_t first_wanting(const core_value *args, uint32_t nargs)
+/* The position of the first argument that requires grad; nargs: none.  Even if
+ * no argument has the bit, one may be a view whose base has a history now. */
+static uint32_t first_requiring_grad(const core_value *args, uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR) {
@@ -321,20 +326,20 @@ static uint32_t first_wanting(const core_value *args, uint32_t nargs)
 static core_status refuse_out(const core_operator *op, const core_value *args,
                               uint32_t nargs)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: the argument %s requires grad, and a call that "
-                       "writes into given tensors cannot be recorded: call "
-                       "%s, or turn grad mode off",
-                       core__operator_name(op),
-                       core__argument_name(op, first_wanting(args, nargs)),
-                       core__operator_name(core__operator_base(op)));
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "%s: the argument %s requires grad, but a call that writes into given "
+        "tensors cannot be recorded; call %s, or turn grad mode off",
+        core__operator_name(op),
+        core__argument_name(op, first_requiring_grad(args, nargs)),
+        core__operator_name(core__operator_base(op)));
 }
 
-static core_status pass(core_call *call, core__thread *self,
-                        const core_value *args, uint32_t nargs,
-                        core_value *results, uint32_t nresults)
+static core_status call_unrecorded(core_call *call, core__thread *self,
+                                   const core_value *args, uint32_t nargs,
+                                   core_value *results, uint32_t nresults)
 {
-    core_status status = compute(call, self, args, nargs, results, nresults);
+    core_status status = call_below(call, self, args, nargs, results, nresults);
 
     if (core__unlikely(call->op->family == CORE__FAMILY_VIEW) &&
         status == CORE_OK && !self->no_grad && nresults > 0 &&
@@ -362,7 +367,7 @@ static core_status record(core_call *call, core__thread *self,
     if (core__likely(recording.gradient != NULL))
         collect_wanted(&recording);
     else if (!base->data->no_gradient && !in_place)
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     if (core__unlikely(in_place)) {
         core_tensor *target = args[0].u.tensor;
 
@@ -372,20 +377,20 @@ static core_status record(core_call *call, core__thread *self,
             return (op->family == CORE__FAMILY_VIEW ? record_relayout
                                                     : record_in_place)(
                 call, self, &recording, args, nargs, results, nresults);
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     }
     if (core__unlikely(!recording.wanted && recording.gradient))
-        return compute(call, self, args, nargs, results, nresults);
+        return call_below(call, self, args, nargs, results, nresults);
     return record_functional(call, self, &recording, args, nargs, results,
                              nresults);
 }
 
-/* Views that cannot follow their base: a change in place of one would be
- * missing from the base's history, whatever the operand. */
+/* Views that cannot follow their base: the base's history would miss a change
+ * of one in place, whatever the operand is. */
 static core_status check_unknown_views(const core_operator *op,
                                        const core_value *args, uint32_t nargs)
 {
-    for (uint32_t left = changed_by(op, nargs); left; left &= left - 1) {
+    for (uint32_t left = changed_arguments(op, nargs); left; left &= left - 1) {
         const core_value *arg = &args[__builtin_ctz(left)];
 
         if (arg->tag == CORE_VALUE_TENSOR &&
@@ -405,29 +410,30 @@ core_status core__autograd_layer(core_call *call, const core_value *args,
 
     if (self->no_grad || core__likely(!(call->keys & (CORE__KEYS_REQUIRES_GRAD |
                                                       CORE__KEYS_VIEW))))
-        return pass(call, self, args, nargs, results, nresults);
+        return call_unrecorded(call, self, args, nargs, results, nresults);
     if (core__unlikely(call->keys & CORE__KEYS_VIEW) &&
         call->op->variant != CORE__VARIANT_FUNCTIONAL)
         CORE_TRY(check_unknown_views(call->op, args, nargs));
     if (!(call->keys & CORE__KEYS_REQUIRES_GRAD) &&
-        first_wanting(args, nargs) == nargs)
-        return pass(call, self, args, nargs, results, nresults);
+        first_requiring_grad(args, nargs) == nargs)
+        return call_unrecorded(call, self, args, nargs, results, nresults);
     return record(call, self, args, nargs, results, nresults);
 }
 
 static core_status refuse_inference(const core_operator *op)
 {
-    return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s: a tensor made in inference mode cannot be changed "
-                       "outside of it; clone it in normal mode first",
-                       core__operator_name(op));
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "%s: the tensor was created in inference mode and cannot be changed "
+        "outside of it; clone it in normal mode first",
+        core__operator_name(op));
 }
 
 static core_status refuse_read_only(const core_operator *op)
 {
     return core__error(CORE_ERROR_REFUSED,
-                       "%s: the tensor's memory came in from outside as "
-                       "read-only and cannot be changed; clone it first",
+                       "%s: the tensor's memory was imported as read-only and "
+                       "cannot be changed; clone the tensor first",
                        core__operator_name(op));
 }
 
@@ -447,7 +453,7 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nresults)
 {
     const core_operator *op = call->op;
-    uint32_t changed = changed_by(op, nargs);
+    uint32_t changed = changed_arguments(op, nargs);
 
     for (uint32_t left = changed; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);

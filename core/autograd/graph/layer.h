@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* layer.h: the two layers that every operator passes on its way down. */
+/* layer.h: the autograd layer and the in-place-or-view layer, which every
+ * operator passes through. */
 
 #ifndef CORE_AUTOGRAD_LAYER_H
 #define CORE_AUTOGRAD_LAYER_H
 
 #include "autograd/graph/gradient.h"
 
-/* Computes below itself, and records how the results came about if a tensor
- * requires grad and grad mode is on. */
+/* Calls the operator below itself, and records a node if a tensor requires grad
+ * and grad mode is on. */
 core_status core__autograd_layer(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults);
-/* Computes below itself, then bumps the version of what was changed. */
+/* Calls the operator below itself, then bumps the versions of changed
+ * tensors. */
 core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
                                         uint32_t nargs, core_value *results,
                                         uint32_t nresults);
 
-/* Whether a change in place of it can be recorded; name is for the message. */
+/* Returns an error if a change in place of the tensor cannot be recorded; name
+ * is for the message. */
 core_status core__check_in_place(const char *name, const core_tensor *self);
 
 /* record_operator.c: the node of a call that was computed. */
 typedef struct core__recording {
     const core_operator *op;
-    const core__gradient *gradient; /* NULL: none, a node that refuses */
+    const core__gradient *gradient; /* NULL: none; the node refuses to run */
     const core_value *args;
-    uint32_t wanted; /* gradients, by index */
+    uint32_t wanted; /* needed gradients, by index */
     uint32_t nedges;
     /* In place: by saved row, the content before the change, or NULL. */
     core_tensor *const *before;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Grad mode and inference mode of the thread. */
+/* The thread's grad mode and inference mode. */
 
 #include "base/thread.h"
 #include "base/keys.h"

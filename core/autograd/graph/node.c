@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Nodes: allocation, release of saved values, and destruction without
+ * recursion. */
+
 #include "autograd/graph/node.h"
 
 #include "autograd/graph/accumulate.h"
@@ -22,7 +25,7 @@ core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
                            out_extra ? out_extra : &rest);
 }
 
-/* Nobody can see what was saved any more. */
+/* Drops the saved values, which nothing uses any more. */
 void core__node_unused(core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
@@ -33,9 +36,9 @@ void core__node_unused(core_node *node)
         core__custom_released(node);
 }
 
-/* Numbers and sizes alone: nothing to give back.  Under the lock, and only of a
- * node that is not released. */
-static bool holds_nothing(const core_node *node)
+/* Whether only numbers and sizes are saved, so that there is nothing to
+ * release.  Called with the lock held, for a node that is not released. */
+static bool saved_only_numbers(const core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
         if (node->saved[i].kind > CORE__SAVED_VALUE)
@@ -43,15 +46,16 @@ static bool holds_nothing(const core_node *node)
     return node->kind == CORE__NODE_OPERATOR;
 }
 
-/* A node that holds no tensor can be walked again: the cast of a weight, which
- * several graphs of an autocast region share, say. */
+/* A node that saved no tensor can run again, for example the cast of a weight
+ * that several graphs of an autocast region share. */
 void core__node_release_saved(core_node *node)
 {
     bool drop = false;
 
     core__spin_lock(&node->lock);
-    /* Once it is released, another thread may be dropping what it reads. */
-    if (!node->released && !holds_nothing(node)) {
+    /* Once it is released, another thread may be dropping the values that
+     * holds_nothing reads. */
+    if (!node->released && !saved_only_numbers(node)) {
         drop = node->users == 0;
         node->released = true;
     }
@@ -72,7 +76,8 @@ void core__node_place_slow(core_node *node)
     }
 }
 
-/* What nodes have that are more than an operator's on a synchronous device. */
+/* Frees what only some nodes have: those that are not an operator's on a
+ * synchronous device. */
 static void __attribute__((noinline)) destroy_rest(core_node *node)
 {
     if (node->kind == CORE__NODE_CUSTOM)
@@ -84,8 +89,8 @@ static void __attribute__((noinline)) destroy_rest(core_node *node)
     core_stream_release(node->stream);
 }
 
-/* Frees one node; what it referenced may land on the thread's list, and the
- * nodes that only it led to do. */
+/* Frees one node.  Nodes that only it referenced, or that released tensors
+ * referenced, are put on the pending list. */
 static inline void destroy_one(core__thread *self, core_node *node,
                                core_node **pending)
 {
@@ -119,16 +124,10 @@ static inline void destroy_one(core__thread *self, core_node *node,
 core_status core__node_was_released(const core_node *node)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
-                       "%s was run before, and what it had saved was released "
-                       "then; to walk a graph twice, ask for "
-                       "CORE_RETAIN_GRAPH the first time",
+                       "%s already ran in an earlier backward, which released "
+                       "its saved tensors; pass CORE_RETAIN_GRAPH to that "
+                       "backward to run the graph again",
                        node->name);
-}
-
-void core__node_release_made(core_node *node)
-{
-    if (core__node_drop_made(node))
-        core__node_destroy(node);
 }
 
 void core__node_destroy(core_node *node)
@@ -210,7 +209,7 @@ static void forget_in(core_node *node, core_tensor *tensor)
 
         if (saved->kind == CORE__SAVED_TENSOR &&
             saved->value.u.tensor == tensor) {
-            /* The root holds the tensor's caller, who holds the tensor. */
+            /* Not the last reference: the caller has one through the root. */
             core__tensor_release(tensor);
             saved->value.u.tensor = NULL;
             saved->kind = CORE__SAVED_STALE;
@@ -225,7 +224,7 @@ void core__node_forget(core_node *root, core_tensor *tensor)
     size_t depth = 0;
 
     if (!visited_grow(&set))
-        return; /* the cycle stays: memory is lost, nothing is wrong */
+        return; /* the cycle stays and leaks memory, without other harm */
     visited_add(&set, root);
     set.stack[depth++] = root;
     while (depth) {

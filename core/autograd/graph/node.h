@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* node.h: a step of the backward graph.
+/* node.h: a node of the backward graph.
  *
- * A node is one block of memory: this header, its edges, what it saved, what
- * it knows of the forward's results, and one pointer per gradient that a
+ * A node is one block of memory: this header, its edges, its saved values, the
+ * metadata of the forward's results, and one pointer per gradient that a
  * backward collects for it.  Nodes are referenced by the tensors that they
- * made and by the edges of later nodes; edges never change. */
+ * produced and by the edges of later nodes; edges never change. */
 
 #ifndef CORE_AUTOGRAD_NODE_H
 #define CORE_AUTOGRAD_NODE_H
@@ -27,13 +27,13 @@ typedef enum core__node_kind {
     CORE__NODE_OPERATOR,   /* a formula of ops.yaml */
     CORE__NODE_ACCUMULATE, /* adds to the grad of a leaf */
     CORE__NODE_CUSTOM,     /* a program's function */
-    CORE__NODE_SLICES,     /* a change in place of a view, seen by the base */
-    CORE__NODE_MISSING,    /* no formula: using it is an error */
-    CORE__NODE_ONCE        /* the same: gradients of a function that can be
-                              differentiated once */
+    CORE__NODE_SLICES,  /* a change in place of a view, as its base sees it */
+    CORE__NODE_MISSING, /* no formula: running it is an error */
+    CORE__NODE_ONCE     /* the same, for gradients of a function that can be
+                            * differentiated only once */
 } core__node_kind;
 
-/* What is known of a result of the forward: gradients must look like it. */
+/* Metadata of a result of the forward, which gradients must match. */
 typedef struct core__meta {
     core_device *device;
     const int64_t *sizes;
@@ -43,8 +43,8 @@ typedef struct core__meta {
     uint32_t reserved1;
 } core__meta;
 
-/* What one backward keeps of a node.  Each node has one inside, claimed by the
- * first backward that comes; others at the same time use a map. */
+/* The state of a node in one backward.  Each node contains one, which the first
+ * backward claims; concurrent backwards use a map. */
 typedef struct core__slot {
     _Atomic(core__task *) task;
     uint32_t dependencies; /* edges that have not delivered yet */
@@ -53,18 +53,20 @@ typedef struct core__slot {
     uint8_t reserved;
     core_tensor **grads;     /* by input; owned, NULL while undefined */
     core__arrival *arrivals; /* by input; NULL while streams are equal */
-    core__pending *pending;  /* what arrived while it was busy */
+    core__pending *pending;  /* gradients that arrived while it was busy */
 } core__slot;
 
 struct core_node {
     _Atomic uint32_t references;
     uint8_t kind;
-    _Atomic uint8_t lock; /* of saved values and of the three below */
-    bool released;        /* saved values are gone, or go with `users` */
+    _Atomic uint8_t lock; /* protects the saved values and the three fields
+                           * below */
+    bool released;        /* saved values are gone, or are dropped by the last
+                           * user */
     uint8_t reserved;
     uint32_t size;     /* of the block */
-    uint32_t needed;   /* OPERATOR: gradients wanted, by index */
-    uint64_t sequence; /* larger: made later */
+    uint32_t needed;   /* OPERATOR: needed gradients, by index */
+    uint64_t sequence; /* larger: created later */
     const char *name;
     uint32_t nedges;
     uint32_t ninputs; /* results of the forward */
@@ -73,12 +75,12 @@ struct core_node {
     core__saved *saved;
     uint32_t nsaved;
     uint16_t counts[8]; /* OPERATOR: edges by gradient */
-    uint32_t users;     /* who computes with the saved values now */
-    _Atomic(core__node_hooks *) hooks; /* NULL mostly; made once */
+    uint32_t users;     /* threads computing with the saved values */
+    _Atomic(core__node_hooks *) hooks; /* usually NULL; created once */
     core__slot slot;
-    /* Its canonical stream, referenced: the current one, when the node was
-     * made, of the first of its results' devices that has streams; NULL where
-     * none has.  The stream's device is the node's. */
+    /* The canonical stream, referenced: the stream that was current, when the
+     * node was created, on the first of its results' devices that has streams;
+     * NULL if none has.  Its device is the node's device. */
     core_stream *stream;
     const core__gradient *gradient; /* OPERATOR */
     union {
@@ -86,16 +88,16 @@ struct core_node {
         core__custom *custom; /* CUSTOM; owned */
         core__slices *slices; /* SLICES; owned */
     } u;
-    core_node *dead; /* list of nodes that are being freed */
+    core_node *dead; /* link in the list of nodes being freed */
 };
 
-/* A block with room for edges, saved slots, inputs and `extra` bytes behind
- * them (given back in *out_extra, aligned to 8).  One reference; edges are
- * empty, kind, name and inputs the caller's. */
+/* Allocates a node with space for edges, saved slots, inputs and `extra` bytes
+ * at the end (returned in *out_extra, aligned to 8).  It has one reference and
+ * empty edges; kind, name and inputs are set by the caller. */
 core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
                           size_t extra, void **out_extra);
-/* Last reference is gone: frees it and what only it held, without recursion
- * however long the chain. */
+/* Called when the last reference is gone: frees the node and everything only it
+ * referenced, without recursion, however long the chain. */
 void core__node_destroy(core_node *node);
 
 static inline void core__node_retain(core_node *node)
@@ -103,16 +105,17 @@ static inline void core__node_retain(core_node *node)
     atomic_fetch_add_explicit(&node->references, 1, memory_order_relaxed);
 }
 
-/* Whether that was the last one: the caller destroys it then. */
+/* Drops a reference; returns whether it was the last, in which case the caller
+ * destroys the node. */
 static inline bool core__node_drop(core_node *node)
 {
     return atomic_fetch_sub_explicit(&node->references, 1,
                                      memory_order_acq_rel) == 1;
 }
 
-/* The same of a node that is no accumulation: those are found through their
- * leaf too, by whom a reference may be added meanwhile; of others a sole owner
- * needs no atomic read-modify-write. */
+/* The same for nodes other than accumulations, which need no atomic
+ * read-modify-write for a sole owner.  An accumulation is also found through
+ * its leaf, so that a reference may be added meanwhile. */
 static inline bool core__node_drop_made(core_node *node)
 {
     return atomic_load_explicit(&node->references, memory_order_acquire) == 1 ||
@@ -125,18 +128,16 @@ static inline void core__node_release(core_node *node)
         core__node_destroy(node);
 }
 
-/* core__node_release for a node that is not an accumulation. */
-void core__node_release_made(core_node *node);
-
-/* Drops what was saved, when nobody uses it any more.  From now on the node
- * cannot run; but one of an operator that saved no tensor has nothing to drop
- * and stays as it is. */
+/* Drops the saved values as soon as the node has no users.  It cannot run
+ * afterwards, except that a node of an operator that saved no tensor has
+ * nothing to drop and stays usable. */
 void core__node_release_saved(core_node *node);
-/* Whoever computes with saved values is a user of the node: no lock is held
- * while formulas and programs' functions run, and what was saved outlives
- * them.  False: released. */
+/* Makes the caller a user of the node, so that its saved values outlive
+ * formulas and program functions, which run without a lock.  Returns false if
+ * the node was released. */
 static inline bool core__node_use(core_node *node);
-core_status core__node_was_released(const core_node *node); /* the error */
+core_status core__node_was_released(
+    const core_node *node); /* returns the error */
 static inline void core__node_end_use(core_node *node);
 void core__node_unused(core_node *node);
 
@@ -173,7 +174,7 @@ static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
     meta->reserved1 = 0;
 }
 
-/* Gives the node its canonical stream; its inputs are filled. */
+/* Sets the canonical stream of a node whose inputs are filled. */
 void core__node_place_slow(core_node *node);
 static inline void core__node_place(core_node *node)
 {
@@ -185,8 +186,9 @@ static inline void core__node_place(core_node *node)
         }
 }
 
-/* Keeps `root`'s new history from owning `tensor`: nodes behind it that saved
- * this very tensor, whose content is outdated, let go of it. */
+/* Prevents a reference cycle when `root` becomes the history of `tensor`: nodes
+ * reachable from it that saved this very tensor, whose content is outdated,
+ * release it. */
 void core__node_forget(core_node *root, core_tensor *tensor);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* node_make.h: core__node_new, to be compiled into what records every
- * operator. */
+/* node_make.h: core__node_new as an inline function, for the code that records
+ * operators. */
 
 #ifndef CORE_AUTOGRAD_NODE_MAKE_H
 #define CORE_AUTOGRAD_NODE_MAKE_H
@@ -10,7 +10,7 @@
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 
-/* Edges and saved slots are the caller's too. */
+/* The caller also initializes edges and saved slots. */
 static inline core_node *core__node_make_bare(core__thread *self,
                                               uint32_t nedges, uint32_t nsaved,
                                               uint32_t ninputs, size_t extra,

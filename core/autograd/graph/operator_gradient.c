@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A gradient of the program's own for an operator: a function under the key
- * AUTOGRAD that computes below itself and records. */
+/* Gradients that programs register for operators: a function under the autograd
+ * key that computes below itself and records a custom node. */
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/operator_gradient.h"
@@ -22,13 +23,14 @@
 typedef struct registered {
     core__retired retired; /* first: the registration's payload */
     core_operator_gradient gradient;
-    /* Counts recorded calls, which need the plugin's code; NULL: a program's. */
+    /* Counts recorded calls, which need the plugin's code; NULL: registered by
+     * the program. */
     _Atomic uint64_t *recorded;
 } registered;
 
 /* ------------------------------------------------------------- collecting -- */
 
-/* Every tensor argument in order, absent ones as NULL. */
+/* Every tensor argument in order, with NULL for absent ones. */
 static core_status collect_inputs(const core_operator *op,
                                   const core_value *args, uint32_t nargs,
                                   core__tensor_list *inputs)
@@ -69,7 +71,7 @@ static bool is_among(const core__tensor_list *list, const core_tensor *tensor)
     return false;
 }
 
-/* Arguments that the schema says are changed. */
+/* Arguments that are changed according to the schema. */
 static core_status collect_changed(core_operator *op, const core_value *args,
                                    core__tensor_list *changed)
 {
@@ -123,10 +125,11 @@ static core_status record(const registered *registered, core_operator *op,
             CORE_TRY(core__context_add(&work->outputs,
                                        work->context.dirty.tensors[i]));
     if (gradient->setup)
-        CORE_TRY(core__worded(errors,
-                              gradient->setup(&work->context, gradient->user,
-                                              args, nargs, results, nresults),
-                              core__operator_name(op)));
+        CORE_TRY(core__callback_status(
+            errors,
+            gradient->setup(&work->context, gradient->user, args, nargs,
+                            results, nresults),
+            core__operator_name(op)));
     work->context.recorded = registered->recorded;
     return core__context_record(&work->context, &info, work->inputs.tensors,
                                 work->inputs.count, work->outputs.tensors,
@@ -199,17 +202,16 @@ core_status core__gradient_add(core_registry *registry,
 
     if (gradient->struct_size < sizeof *gradient || gradient->flags & ~known ||
         !gradient->backward)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the gradient of %.*s: struct_size %u, flags 0x%x "
-                           "and %s; expected %zu, at most 0x%x and a function "
-                           "backward",
-                           (int)operator_name.size, operator_name.data,
-                           gradient->struct_size, gradient->flags,
-                           gradient->struct_size >= sizeof *gradient &&
-                                   gradient->backward
-                               ? "a function backward"
-                               : "no function backward",
-                           sizeof *gradient, known);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "the gradient of %.*s has struct_size %u, flags 0x%x and %s; it "
+            "must have %zu, at most 0x%x and a backward function",
+            (int)operator_name.size, operator_name.data, gradient->struct_size,
+            gradient->flags,
+            gradient->struct_size >= sizeof *gradient && gradient->backward
+                ? "a backward function"
+                : "no backward function",
+            sizeof *gradient, known);
     made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);

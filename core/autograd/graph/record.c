@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Autograd records of tensors: history, accumulators, and gradient edges. */
+
 #include "autograd/graph/record.h"
 
 #include "autograd/graph/accumulate.h"
@@ -9,11 +11,12 @@
 #include "autograd/graph/node.h"
 #include "autograd/graph/view.h"
 #include "base/memory.h"
+#include "tensor/tensor_cache.h"
 
 #include <sched.h>
 
-/* What had another mark is this thread's already: whoever held it is not in
- * this process. */
+/* A lock with another mark was taken by a thread of the parent process before a
+ * fork, so it belongs to this thread now. */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
 {
     while (before == core__fork_mark) {
@@ -66,7 +69,7 @@ void core__autograd_strip(core_tensor *tensor)
         core__small_free(record->accumulator, record->accumulator->size);
 }
 
-core_node *core__autograd_take(core__thread *self, core_tensor *tensor)
+static inline core_node *take(core__thread *self, core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
     core_node *node;
@@ -82,8 +85,19 @@ core_node *core__autograd_take(core__thread *self, core_tensor *tensor)
     return node;
 }
 
-/* A tensor that has a record, or whose base may, and a thread without one of
- * its own. */
+/* Releases the node last, in a tail call: its chain may be long. */
+void core__autograd_destroy(core__thread *self, core_tensor *tensor)
+{
+    core_node *node = take(self, tensor);
+
+    if (core__unlikely(!core__kept_keep(self, tensor)))
+        core__tensor_take_apart(tensor, self);
+    if (node && core__node_drop_made(node))
+        core__node_destroy(node);
+}
+
+/* For a tensor that has a record or whose base may have one, or a thread
+ * without a small-block cache. */
 static core_status __attribute__((noinline))
 set_history(core_tensor *tensor, core_node *node, uint32_t output)
 {
@@ -105,7 +119,8 @@ set_history(core_tensor *tensor, core_node *node, uint32_t output)
     return CORE_OK;
 }
 
-/* No call on the way of a result that is new, so that no register is saved. */
+/* The common case, a new result, calls no other function, so that no register
+ * is saved. */
 core_status core__history_set(core_tensor *tensor, core_node *node,
                               uint32_t output)
 {
@@ -123,6 +138,25 @@ core_status core__history_set(core_tensor *tensor, core_node *node,
     return CORE_OK;
 }
 
+core_status core__history_twin(core_node *node, uint32_t output,
+                               core_tensor **tensor)
+{
+    core_tensor *twin;
+    core_status status;
+
+    CORE_TRY(core__tensor_shallow(*tensor, &twin));
+    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    core__node_retain(node);
+    status = core__history_set(twin, node, output);
+    if (status != CORE_OK) {
+        core__tensor_release(twin);
+        return status;
+    }
+    core__tensor_release(*tensor);
+    *tensor = twin;
+    return CORE_OK;
+}
+
 core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output)
 {
@@ -133,7 +167,7 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
         core__node_release(node);
         return status;
     }
-    /* Retained grads are of the tensor as it is now. */
+    /* Retained gradients belong to the tensor as it is now. */
     if (record->retains_grad)
         status = core__retained_move(tensor, node, output);
     core__node_release(record->grad_fn);
@@ -141,7 +175,7 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
     record->output = output;
     record->generation++;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
-    /* Nodes may hold the tensor itself, as the leaf that it was. */
+    /* Nodes may have saved the tensor itself while it was a leaf. */
     if (tensor->flags & CORE__TENSOR_SAVED) {
         core__node_forget(node, tensor);
         tensor->flags &= (uint16_t)~CORE__TENSOR_SAVED;
@@ -153,7 +187,8 @@ core_status core__history_relayout(core_tensor *tensor, core_node *node)
 {
     core_status status = core__history_replace(tensor, node, 0);
 
-    /* A view's elements are the base's, as they were: it is up to date. */
+    /* A view's elements are the base's, which did not change, so it is up to
+     * date. */
     if (status == CORE_OK && tensor->base && tensor->base->autograd)
         tensor->autograd->generation = tensor->base->autograd->generation;
     return status;
@@ -166,7 +201,7 @@ void core__history_drop(core_tensor *tensor)
     tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     if (!record)
         return;
-    /* A grad that it retains, it still gets from there. */
+    /* If it retains its gradient, it still gets that from the old node. */
     core__node_release(record->grad_fn);
     record->grad_fn = NULL;
     record->output = 0;
@@ -183,7 +218,7 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
     node = record->accumulator;
     if (node && node->released)
         node = NULL;
-    /* One that has no reference left is about to leave. */
+    /* A count of 0 means that it is being destroyed. */
     if (node && atomic_fetch_add_explicit(&node->references, 1,
                                           memory_order_relaxed) == 0) {
         atomic_store_explicit(&node->references, 0, memory_order_relaxed);
@@ -193,7 +228,7 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
     return node;
 }
 
-/* Its sizes are as they were: core__autograd_relayout sees to that. */
+/* Its sizes are up to date: core__autograd_relayout keeps them so. */
 static inline void revive_parked(core_node *node, core_tensor *leaf)
 {
     node->released = false;
@@ -201,8 +236,8 @@ static inline void revive_parked(core_node *node, core_tensor *leaf)
     core__tensor_retain(leaf);
 }
 
-/* Under the record's lock: the accumulator with one more reference, if there
- * is one to be had. */
+/* With the record locked: returns the accumulator with one more reference, or
+ * NULL if there is none that can get one. */
 static core_node *revive(core__autograd *record, core_tensor *leaf)
 {
     core_node *node = record->accumulator;
@@ -241,7 +276,7 @@ make_accumulator(core__autograd *record, core_tensor *leaf,
     return CORE_OK;
 }
 
-/* before: of core__spin_try. */
+/* before: returned by core__spin_try. */
 static core_status __attribute__((noinline))
 accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
 {
@@ -265,7 +300,7 @@ accumulator_of_none(core_tensor *leaf, core_node **out_node)
     return core__accumulator(leaf, out_node);
 }
 
-/* No call on the way of one that is parked. */
+/* The common case, a parked node, calls no other function. */
 core_status core__accumulator(core_tensor *leaf, core_node **out_node)
 {
     core__autograd *record = leaf->autograd;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* record.h: what autograd keeps of a tensor, and how a tensor meets the graph.
+/* record.h: autograd's state of a tensor, and the tensor's connection to the
+ * graph.
  *
- * That a tensor requires grad is a bit of its keys (CORE__KEYS_REQUIRES_GRAD),
- * so that the layer's test is one bit of the call.  The record exists only for
- * tensors that have more to say: a history, a gradient, hooks. */
+ * Whether a tensor requires grad is a bit of its keys
+ * (CORE__KEYS_REQUIRES_GRAD), so that the layer tests one bit of the call.
+ * Only tensors with more state, a history, a gradient or hooks, have a
+ * record. */
 
 #ifndef CORE_AUTOGRAD_RECORD_H
 #define CORE_AUTOGRAD_RECORD_H
@@ -19,9 +21,9 @@
 typedef struct core_node core_node;
 typedef struct core_hook core_hook;
 
-/* One end of the graph: gradients for `input` of a node. */
+/* An edge of the graph: gradients go to `input` of a node. */
 typedef struct core__edge {
-    core_node *node; /* referenced; NULL: no gradient is wanted */
+    core_node *node; /* referenced; NULL: no gradient is needed */
     uint32_t input;
     uint32_t reserved;
 } core__edge;
@@ -29,65 +31,71 @@ typedef struct core__edge {
 struct core__autograd {
     core_node *grad_fn; /* referenced; NULL: a leaf */
     core_tensor *grad;  /* referenced */
-    /* Where a backward last wrote grad; referenced.  NULL: nowhere that one
-     * would have to wait for. */
+    /* The stream on which a backward last wrote grad; referenced.  NULL:
+     * nothing to wait for. */
     core_stream *written;
-    /* Of a leaf; not referenced, read and written under lock.  When its last
-     * reference goes it stays here, parked, for the next graph. */
+    /* Leaves only; not referenced, read and written under the lock.  When its
+     * last reference is gone it stays here, parked, for the next graph. */
     core_node *accumulator;
-    core_hook *hooks; /* of a leaf, oldest first; under lock */
-    uint32_t output;  /* which result of grad_fn it is */
-    /* How often the history of this tensor was replaced by changes in place of
-     * its views; a view holds what it saw when its own was made. */
+    core_hook *hooks; /* of a leaf, oldest first; under the lock */
+    uint32_t output;  /* which result of grad_fn the tensor is */
+    /* How often changes of views in place replaced this tensor's history; a
+     * view stores the number that its own history was derived from. */
     uint32_t generation;
     _Atomic uint8_t lock;
     bool retains_grad;
-    /* core__fork_mark: a thread of this process adds to grad; under lock. */
+    /* core__fork_mark: a thread of this process is adding to grad; under the
+     * lock. */
     uint8_t busy;
-    uint32_t walks; /* of hooks, under lock */
+    uint32_t walks; /* active walks of hooks; under the lock */
     struct core__late
-        *late; /* what that thread is to add as well; under lock */
+        *late; /* gradients left for that thread to add; under the lock */
 };
 
 enum {
-    /* core_tensor.flags: some node holds this very tensor as a saved value. */
+    /* core_tensor.flags: some node saved this very tensor. */
     CORE__TENSOR_SAVED = 1u << 15,
-    /* A gradient in memory that the program's own code chose for it: a leaf may
-     * take it over though others lie there too (a bucket's parts). */
+    /* A gradient in memory that program code chose: a leaf may take it over
+     * even if the memory has other users (the parts of a bucket). */
     CORE__TENSOR_GIVEN = 1u << 14
 };
 
-/* Makes the record if there is none. */
+/* Returns the tensor's record, created if there is none. */
 core_status core__autograd_record(core_tensor *tensor,
                                   core__autograd **out_record);
-/* The tensor, perhaps a leaf, has got other sizes. */
+/* Updates a tensor, perhaps a leaf, whose sizes changed. */
 void core__autograd_relayout(core_tensor *tensor);
-/* What a tensor that is going away has besides its history. */
+/* Frees everything but the history of a tensor that is being destroyed. */
 void core__autograd_strip(core_tensor *tensor);
 
-/* The tensor is result `output` of node.  Takes over one reference of node,
- * on failure too. */
+/* Makes the tensor result `output` of node.  Takes over one reference of node,
+ * also on failure. */
 core_status core__history_set(core_tensor *tensor, core_node *node,
                               uint32_t output);
-/* Replaces the history of a tensor that was changed in place; the old one
- * lives on in the node's edges.  A view: see view.h. */
+/* Replaces the history of a tensor that was changed in place; the old one lives
+ * on in the node's edges.  For views see view.h. */
 core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output);
 
-/* The same where only the layout was changed, of a base or of a view. */
+/* The same if only the layout was changed, of a base or of a view. */
 core_status core__history_relayout(core_tensor *tensor, core_node *node);
-/* A leaf that requires no grad, from now on. */
+/* Replaces *tensor with a twin on the same memory that is result `output` of
+ * node.  The caller's reference to the original is released. */
+core_status core__history_twin(core_node *node, uint32_t output,
+                               core_tensor **tensor);
+/* Makes the tensor a leaf that does not require grad. */
 void core__history_drop(core_tensor *tensor);
 
-/* Where the gradient of a tensor goes, referenced; an edge without node if it
- * requires none.  Views whose base moved get their new history here. */
+/* The edge that the gradient of a tensor takes, referenced; its node is NULL if
+ * the tensor does not require grad.  Views whose base changed get their new
+ * history here. */
 core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge);
 /* The node that accumulates into a leaf, referenced. */
 core_status core__accumulator(core_tensor *leaf, core_node **out_node);
-/* The same if it is alive, else NULL; makes nothing. */
+/* The same if it exists, else NULL. */
 core_node *core__accumulator_if_any(const core_tensor *leaf);
 
-/* A view that has not seen the latest history of its base. */
+/* Whether the tensor is a view whose history is older than its base's. */
 static inline bool core__view_is_stale(const core_tensor *tensor)
 {
     const core__autograd *base;
@@ -99,7 +107,7 @@ static inline bool core__view_is_stale(const core_tensor *tensor)
            (tensor->autograd ? tensor->autograd->generation : 0);
 }
 
-/* Whether a gradient must reach this tensor. */
+/* Whether the tensor needs a gradient. */
 static inline bool core__wants_grad(const core_tensor *tensor)
 {
     return core__tensor_requires_grad(tensor) ||
@@ -114,16 +122,15 @@ static inline bool core__is_leaf(const core_tensor *tensor)
            !core__view_is_stale(tensor);
 }
 
-/* Of a tensor that is going away: its record goes.  The node that made it, or
- * NULL: the caller releases it when the tensor has gone. */
-core_node *core__autograd_take(core__thread *self, core_tensor *tensor);
+/* Destroys a tensor that has a record, and releases the node that made it. */
+void core__autograd_destroy(core__thread *self, core_tensor *tensor);
 
-/* Locks held for a few instructions (a record) or one formula (a node). */
+/* Spinlocks, held for a few instructions (a record) or one formula (a node). */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
 
-/* 0: the lock is held now.  Else the caller goes on with core__spin_wait, in a
- * function of its own: the other way then has no call that registers are saved
- * for. */
+/* Returns 0 if the lock was taken.  Otherwise the caller continues with
+ * core__spin_wait, in a separate function, so that the fast path contains no
+ * call for which registers would be saved. */
 static inline uint8_t core__spin_try(_Atomic uint8_t *lock)
 {
     return atomic_exchange_explicit(lock, core__fork_mark,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Recording, the short way.
+/* The fast path of recording.
  *
- * Most calls that are recorded are of structured operators with one result,
- * whose formulas keep tensors and numbers.  What is known of them when their
- * shortcut is made (core__plain_gradient) is not asked again: where they
- * compute is in the shortcut, so that nothing is looked up between the layers;
- * below there is only a kernel, which no exclusion of autograd could matter to;
- * and a node has one input, and an edge for each argument.  A call that is not
- * so goes through layer.c and record_operator.c, which say how all of it is
- * meant. */
+ * Most recorded calls are of structured operators with one result whose
+ * formulas save only tensors and numbers.  Everything about them that is known
+ * when their shortcut is created (core__plain_gradient) is not checked again.
+ * The shortcut contains the kernel to call, so nothing is looked up between the
+ * layers; since below there is only a kernel, autograd need not be excluded;
+ * and a node has one input and one edge per argument.  All other calls take the
+ * general path in layer.c and record_operator.c, which also explains the
+ * steps. */
 
 #include "autograd/graph/record_fast_path.h"
 
@@ -42,7 +42,7 @@ bool core__plain_gradient(const core__gradient *gradient,
     return true;
 }
 
-/* Which gradients are wanted; 0 where it takes a closer look. */
+/* The needed gradients as a mask; 0: none, or the general path must decide. */
 static inline uint32_t wanted_of(const core__gradient *gradient,
                                  const core_value *args)
 {
@@ -89,7 +89,7 @@ static inline core_status set_edges(core_node *node,
     return CORE_OK;
 }
 
-/* Slots have no kind yet. */
+/* The slots are uninitialized. */
 static inline core_status save(core_node *node, const core__gradient *gradient,
                                const core_value *args, core_tensor *result,
                                uint32_t wanted)
@@ -122,7 +122,7 @@ static inline core_status record(core__thread *self,
                                  core_tensor *result)
 {
     const core__gradient *gradient = shortcut->gradient;
-    /* None, where no wanted gradient needs anything. */
+    /* None if no needed gradient has saved values. */
     uint32_t nsaved = shortcut->saved_for & wanted ? gradient->nsaved : 0;
     uint32_t ndim = result->ndim;
     core_status status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* From a call and its results to a node of the graph. */
+/* Creates the graph node of an operator call from its arguments and results. */
 
 #include "autograd/graph/anomaly.h"
 #include "autograd/graph/layer.h"
@@ -17,7 +17,8 @@ static size_t aligned(size_t size)
     return (size + 7) & ~(size_t)7;
 }
 
-/* The sizes of a list of tensors are one list: ndim and sizes of each. */
+/* The sizes of a list of tensors are saved as one list: ndim and sizes of
+ * each. */
 static uint32_t list_sizes_count(const core_value *list)
 {
     uint32_t count = list->count;
@@ -28,7 +29,7 @@ static uint32_t list_sizes_count(const core_value *list)
     return count;
 }
 
-/* Bytes that a saved value's copy takes behind the node. */
+/* Bytes that the copy of a saved value takes at the end of the node. */
 static size_t value_size(const core__saving *saving, const core_value *arg)
 {
     if (saving->kind == CORE__SAVE_SIZES && arg->tag == CORE_VALUE_TENSOR)
@@ -129,7 +130,7 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
     return CORE_OK;
 }
 
-/* For each tensor of a list its ndim, then its sizes. */
+/* Saves ndim and sizes of each tensor in a list. */
 static void save_list_sizes(core__saved *saved, const core_value *list,
                             char **extra)
 {
@@ -164,7 +165,7 @@ static void save_layout(core__saved *saved, const core_tensor *tensor,
     *extra = (char *)(layout + 2 * tensor->ndim);
 }
 
-/* Copies what a value points to behind the node. */
+/* Copies what a value points to into the node's block. */
 static void save_value(core__saved *saved, const core__saving *saving,
                        const core_value *arg, char **extra)
 {
@@ -217,7 +218,8 @@ static void save_value(core__saved *saved, const core__saving *saving,
     saved->kind = CORE__SAVED_VALUE;
 }
 
-/* Rows that may need room behind the node; most are tensors and numbers. */
+/* Rows that may need space at the end of the node; most are tensors and
+ * numbers. */
 static inline bool may_have_size(const core__saving *saving,
                                  const core_value *arg)
 {
@@ -279,7 +281,7 @@ static core_status fill_saved(core_node *node, const core__recording *recording,
 
 /* ------------------------------------------------------------------ nodes -- */
 
-/* Edges to every tensor that wants a gradient, or only how many there are. */
+/* Adds edges for every tensor that needs a gradient, or only counts them. */
 static core_status edges_of_all(const core__recording *recording,
                                 core__edge *edges, uint32_t *out_count)
 {
@@ -302,9 +304,9 @@ static core_status edges_of_all(const core__recording *recording,
     return CORE_OK;
 }
 
-/* An operator without formula: an error only when its gradient is asked for,
- * which then must come from somewhere.  It has its edges, so that asking for
- * the gradient of an input finds it in the way. */
+/* Records an operator without a formula: an error only when its gradient is
+ * needed.  It has edges, so that a search from the gradient of an input passes
+ * through it. */
 static core_status record_missing(const core__recording *recording,
                                   const core_value *results, uint32_t nresults,
                                   core_node **out_node)

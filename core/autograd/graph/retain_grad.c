@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* core_tensor_retain_grad: gradients of results that are kept in the tensor. */
+
 #include "autograd/graph/retain_grad.h"
 
 #include "autograd/graph/autograd_ops.h"
@@ -11,8 +13,9 @@
 #include <libcore/memory.h>
 
 struct core__retention {
-    _Atomic uint32_t references; /* the tensor's list of hooks, the node's */
-    _Atomic uint8_t lock;        /* of the next, and of its grad */
+    _Atomic uint32_t references; /* the tensor's hook list, the node's */
+    _Atomic uint8_t lock;        /* protects the tensor pointer and the tensor's
+                                  * grad */
     core_tensor *tensor;         /* not referenced; NULL: gone */
 };
 
@@ -36,7 +39,7 @@ static bool is_gone(core__retention *retention)
     return gone;
 }
 
-/* Takes over one reference.  Entries of tensors that are gone are used again. */
+/* Takes over one reference.  Entries of destroyed tensors are reused. */
 static core_status list_add(core__node_hooks *hooks, core__retention *what,
                             uint32_t output)
 {
@@ -146,11 +149,11 @@ void core__retained_drop(core__node_hooks *hooks)
 
 /* ---------------------------------------------------------------- running -- */
 
-/* What there is, referenced, and the stream that wrote it, or NULL. */
+/* The current gradient, referenced, and the stream that wrote it, or NULL. */
 typedef struct state {
     core_tensor *grad;
     core_stream *written;
-    bool alive; /* there is a tensor to have one */
+    bool alive; /* the tensor still exists */
 } state;
 
 static void state_release(state *state)
@@ -178,8 +181,8 @@ static state state_of(core__retention *retention)
     return now;
 }
 
-/* The tensor's grad becomes `grad`, if it still is `old`.  What is to be dropped
- * afterwards is given back: that may be another such tensor. */
+/* Replaces the tensor's grad with `grad` if it still is `old`.  Returns what
+ * must be released afterwards, which may be another such tensor. */
 static bool exchange(core__retention *retention, core_tensor *old,
                      core_tensor *grad, state *out_drop)
 {
@@ -211,7 +214,8 @@ static core_status sum_of(const state *before, core_tensor *grad,
     core_tensor *old = before->grad;
 
     *out_sum = NULL;
-    /* As for a leaf's: it may be of another stream, and go soon. */
+    /* As for a leaf's grad: it may belong to another stream and be released
+     * soon. */
     if (!old->device->synchronous) {
         if (before->written)
             CORE_TRY(core__turn_after(before->written));
@@ -221,9 +225,9 @@ static core_status sum_of(const state *before, core_tensor *grad,
     return core__ag_add(old, grad, out_sum);
 }
 
-/* Adding calls operators, so nothing is held meanwhile, nor can the tensor be:
- * who holds the last reference counts on that.  Another backward may have been
- * faster then; it is added to that. */
+/* Adding calls operators, so nothing is locked meanwhile, and the tensor is not
+ * retained: its last owner counts on that.  If another backward was faster, its
+ * result is added to instead. */
 static core_status store(core__retention *retention, core_tensor *grad)
 {
     core_status status = CORE_OK;

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* retain_grad.h: results of operators that keep their gradient.
+/* retain_grad.h: results of operators that retain their gradient.
  *
- * The node that made a tensor knows it through an object of its own, which the
- * tensor empties when it goes: so the tensor may leave the node, by detach_,
- * and still get what arrives there. */
+ * The node that produced a tensor refers to it through a separate object, which
+ * the tensor empties when it is destroyed.  So a tensor may leave its node, by
+ * detach_, and still receive the gradient that arrives there. */
 
-#ifndef CORE_AUTOGRAD_RETAINED_H
-#define CORE_AUTOGRAD_RETAINED_H
+#ifndef CORE_AUTOGRAD_RETAIN_GRAD_H
+#define CORE_AUTOGRAD_RETAIN_GRAD_H
 
 #include "autograd/graph/hooks.h"
 
-/* The tensor's gradient is kept when `node` gets it for `output`. */
+/* Retains the gradient that `node` gets for `output` in the tensor. */
 core_status core__retained_add(core_tensor *tensor, core_node *node,
                                uint32_t output);
 /* From now on the tensor, which retains its grad, is result `output` of this
- * node alone; NULL: of none. */
+ * node only; NULL: of none. */
 core_status core__retained_move(core_tensor *tensor, core_node *node,
                                 uint32_t output);
-/* The tensor goes, or keeps no gradient any more. */
+/* Called when the tensor is destroyed or stops retaining its gradient. */
 void core__retained_forget(core_tensor *tensor);
 
-/* grads: what the node is about to get. */
+/* grads: the gradients that the node is about to receive. */
 core_status core__retained_run(core_node *node, core_tensor **grads);
-/* Of a node that goes. */
+/* Called when a node is destroyed. */
 void core__retained_drop(core__node_hooks *hooks);
 
 #endif

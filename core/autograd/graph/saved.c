@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Saves tensors for formulas, and unpacks them with version checks and
+ * history. */
+
 #include "autograd/graph/saved.h"
 
 #include "base/memory.h"
@@ -24,15 +27,16 @@ static void hold(core__saved *saved, core_tensor *tensor)
     saved->kind = CORE__SAVED_TENSOR;
 }
 
-/* Threads that record on a common tensor may set the bit at once, while others
- * read the rest, which does not change. */
+/* Threads that record the same tensor may set the bit at the same time, while
+ * others read the rest, which does not change. */
 static void __attribute__((noinline, no_sanitize_thread))
 mark_saved(core_tensor *tensor)
 {
     __atomic_fetch_or(&tensor->flags, CORE__TENSOR_SAVED, __ATOMIC_RELAXED);
 }
 
-/* With hooks in force: the content goes to the program, the history stays. */
+/* With saved-tensor hooks: the content goes to the program, the history stays
+ * here. */
 static core_status __attribute__((noinline, cold))
 pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
 {
@@ -64,9 +68,9 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
 
     if (core__unlikely(content->flags & CORE__TENSOR_INFERENCE))
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "a tensor made in inference mode is needed for the "
-                           "backward; such tensors have no version and cannot "
-                           "be saved: clone it in normal mode first");
+                           "the backward needs a tensor that was created in "
+                           "inference mode, which has no version and cannot be "
+                           "saved; clone it in normal mode first");
     if (core__unlikely(core__thread_self()->saved_hooks != NULL))
         return pack(saved, tensor, stand_in);
     saved->grad_fn = NULL;
@@ -177,18 +181,18 @@ static core_status check_version(const char *name, const core__saved *saved)
 
     if (saved->kind == CORE__SAVED_STALE)
         return core__error(CORE_ERROR_VERSION,
-                           "%s needs a tensor as it was at version %u, but it "
-                           "was changed in place since then",
+                           "%s needs a tensor at version %u, but it was "
+                           "changed in place since it was saved",
                            name, saved->version);
     return core__error(
         CORE_ERROR_VERSION,
-        "%s needs a tensor of sizes %s as it was at version %u, but it is at "
-        "version %u now: it was changed in place since it was saved",
+        "%s needs a tensor of sizes %s at version %u, but it is now at version "
+        "%u: it was changed in place since it was saved",
         name, core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text),
         saved->version, core__tensor_version(tensor));
 }
 
-/* The saved result as the program has it: with this node as its history. */
+/* The saved result as the program sees it: with this node as its history. */
 static core_status unpack_result(core_node *node, core__saved *saved,
                                  core_tensor **temporaries,
                                  uint32_t *ntemporaries)
@@ -226,7 +230,7 @@ static core_status unpack_list(core_node *node, core__saved *saved,
     return CORE_OK;
 }
 
-/* A twin gets its history when it is first wanted. */
+/* A twin gets its history when it is first needed. */
 static core_status give_history(core__saved *saved)
 {
     core_tensor *tensor = saved->value.u.tensor;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Saved-tensor hooks: the stack of hooks, and packing and unpacking through
+ * them. */
+
 #include "autograd/graph/saved_hooks.h"
 
+#include "autograd/graph/callback.h"
 #include "autograd/graph/saved.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -48,8 +52,8 @@ core_status core_saved_hooks_push(const core_saved_hooks_info *info)
     CORE__NOT_NULL(info);
     if (info->struct_size < sizeof *info || info->flags)
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "core_saved_hooks_push: struct_size %u and flags "
-                             "%u; expected %zu and 0",
+                             "core_saved_hooks_push: struct_size is %u and "
+                             "flags %u; they must be %zu and 0",
                              info->struct_size, info->flags, sizeof *info);
     else if (!info->pack || !info->unpack)
         status = core__error_null("core_saved_hooks_push",
@@ -73,8 +77,8 @@ core_status core_saved_hooks_pop(void)
 
     if (!hooks)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "core_saved_hooks_pop: no hooks are in force in "
-                           "this thread");
+                           "core_saved_hooks_pop: this thread has no "
+                           "saved-tensor hooks to pop");
     self->saved_hooks = hooks->outer;
     hooks->outer = NULL; /* that reference is the thread's again */
     core__saved_hooks_release(hooks);
@@ -83,7 +87,7 @@ core_status core_saved_hooks_pop(void)
 
 /* ---------------------------------------------------------------- packing -- */
 
-/* The program's code sees a thread that records nothing. */
+/* Program code runs with recording turned off. */
 typedef struct aside {
     core__saved_hooks *hooks;
     bool no_grad;
@@ -104,12 +108,7 @@ static core_status step_back(core__thread *self, aside was, core_status status,
 {
     self->saved_hooks = was.hooks;
     self->no_grad = was.no_grad;
-    if (status != CORE_OK &&
-        (self->error.sequence == was.errors || core_error_code() != status))
-        core__error(status, "it failed, and did not say why");
-    if (status != CORE_OK)
-        core__error_prefix("%s", what);
-    return status;
+    return core__callback_status(was.errors, status, what);
 }
 
 static core__packed *packed_new(const core_tensor *content, bool result)
@@ -154,7 +153,7 @@ core_status core__saved_pack(core__saved *saved, core_tensor *content,
         core__packed_release(packed);
         return core__error(CORE_ERROR_VERSION,
                            "packing a saved tensor: the pack function changed "
-                           "the tensor in place; it must leave it as it is");
+                           "the tensor in place, which it must not do");
     }
     saved->value = (core_value){CORE_VALUE_NONE, 0, {.pointer = packed}};
     saved->kind = CORE__SAVED_PACKED;
@@ -179,9 +178,9 @@ static core_status check(const core__packed *packed, const core_tensor *tensor)
     char have[200], want[200];
 
     if (!tensor)
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "unpacking a saved tensor: the unpack function gave "
-                           "no tensor");
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "unpacking a saved tensor: the unpack function returned no tensor");
     if (tensor->device == packed->device && tensor->dtype == packed->dtype &&
         tensor->ndim == packed->ndim &&
         memcmp(tensor->sizes, packed->sizes,
@@ -189,33 +188,13 @@ static core_status check(const core__packed *packed, const core_tensor *tensor)
         return CORE_OK;
     return core__error(
         CORE_ERROR_AUTOGRAD,
-        "unpacking a saved tensor: it was %s of sizes %s on %s, and %s of "
-        "sizes %s on %s came back",
+        "unpacking a saved tensor: %s of sizes %s on \"%s\" was packed, but "
+        "the unpack function returned %s of sizes %s on \"%s\"",
         core__dtype_name(packed->dtype),
         core__sizes_text(packed->ndim, packed->sizes, want, sizeof want),
         packed->device->name, core__dtype_name(tensor->dtype),
         core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
         tensor->device->name);
-}
-
-/* The program may hold the tensor that it gave: history goes to a twin. */
-static core_status with_history(core_node *node, uint32_t output,
-                                core_tensor **tensor)
-{
-    core_tensor *twin;
-    core_status status;
-
-    CORE_TRY(core__tensor_shallow(*tensor, &twin));
-    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
-    core__node_retain(node);
-    status = core__history_set(twin, node, output);
-    if (status != CORE_OK) {
-        core__tensor_release(twin);
-        return status;
-    }
-    core__tensor_release(*tensor);
-    *tensor = twin;
-    return CORE_OK;
 }
 
 core_status core__packed_unpack(core_node *node, const core__saved *saved,
@@ -235,8 +214,9 @@ core_status core__packed_unpack(core_node *node, const core__saved *saved,
     if (status == CORE_OK)
         status = check(packed, tensor);
     if (status == CORE_OK && history && (packed->result || saved->grad_fn))
-        status = with_history(packed->result ? node : saved->grad_fn,
-                              saved->output, &tensor);
+        /* The program may keep the tensor that it returned. */
+        status = core__history_twin(packed->result ? node : saved->grad_fn,
+                                    saved->output, &tensor);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;

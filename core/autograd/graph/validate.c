@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* Makes a gradient match its tensor, or reports why it cannot. */
+
 #include "autograd/graph/validate.h"
 
 #include "autograd/graph/autograd_ops.h"
@@ -15,7 +17,7 @@ static bool same_sizes(const core__meta *meta, const core_tensor *grad)
                0;
 }
 
-/* Whether a tensor of meta's sizes broadcasts to the gradient's. */
+/* Whether a tensor with meta's sizes broadcasts to the gradient's. */
 static bool broadcasts(const core__meta *meta, const core_tensor *grad)
 {
     uint32_t lead;
@@ -40,24 +42,24 @@ core_status core__validate_slow(const char *what, uint32_t index,
 {
     core_tensor *other;
 
-    /* A tensor without dimensions goes with those of any device. */
+    /* A 0-dim tensor combines with tensors of any device. */
     if ((*grad)->device != meta->device && meta->ndim)
-        return core__error(CORE_ERROR_DEVICE,
-                           "gradient %u of %s is on %s, but the tensor is on "
-                           "%s",
-                           index, what, (*grad)->device->name,
-                           meta->device->name);
+        return core__error(
+            CORE_ERROR_DEVICE,
+            "gradient %u of %s is on \"%s\", but its tensor is on \"%s\"",
+            index, what, (*grad)->device->name, meta->device->name);
     if (!core__dtype_is_floating((*grad)->dtype))
-        return core__error(CORE_ERROR_DTYPE,
-                           "gradient %u of %s is %s; gradients are floating",
-                           index, what, core__dtype_name((*grad)->dtype));
+        return core__error(
+            CORE_ERROR_DTYPE,
+            "gradient %u of %s is %s; it must have a floating dtype", index,
+            what, core__dtype_name((*grad)->dtype));
     if (!same_sizes(meta, *grad)) {
         if (!broadcasts(meta, *grad)) {
             char have[256], want[256];
 
             return core__error(
                 CORE_ERROR_SHAPE,
-                "gradient %u of %s has sizes %s, but the tensor has %s", index,
+                "gradient %u of %s has sizes %s, but its tensor has %s", index,
                 what,
                 core__sizes_text((*grad)->ndim, (*grad)->sizes, have,
                                  sizeof have),

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* validate.h: a gradient must look like the tensor that it is the gradient of.
- * One of a broadcast tensor is summed to its sizes, one of another floating
- * dtype is cast, one of a 0-dim tensor, which operators take from any device,
- * is moved to that; anything else names the node and the index. */
+/* validate.h: a gradient must match its tensor.  The gradient of a broadcast
+ * tensor is summed to the tensor's sizes, one of another floating dtype is
+ * cast, and one of a 0-dim tensor, which operators accept from any device, is
+ * moved to the tensor's device; any other mismatch is an error that names the
+ * node and the index. */
 
 #ifndef CORE_AUTOGRAD_VALIDATE_H
 #define CORE_AUTOGRAD_VALIDATE_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* History of bases and views after a change in place of a view. */
+
 #include "autograd/graph/view.h"
 
 #include "autograd/graph/anomaly.h"
@@ -20,7 +22,7 @@ static size_t slices_size(const core_tensor *view)
            2 * ((size_t)view->ndim + view->base->ndim) * sizeof(int64_t);
 }
 
-/* One more than the last element. */
+/* One past the last element. */
 static int64_t end_of(const core_tensor *tensor)
 {
     int64_t last = tensor->offset;
@@ -76,8 +78,8 @@ static core__slices *slices_new(const core_tensor *view, core_node *inner,
     return slices;
 }
 
-/* The base's node: edge 0 to its history so far, then inner's edges, but for
- * the view's own. */
+/* The base's new node: edge 0 leads to its previous history, followed by
+ * inner's edges except for the view's own. */
 static core_status slices_node(core_tensor *view, core_node *inner,
                                uint32_t self_edge, core_node **out_node)
 {
@@ -130,16 +132,16 @@ core_status core__view_check(const char *name, const core_tensor *view)
         return CORE_OK;
     if (core__layout_overlaps_itself(base))
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: a change in place of a view whose base has "
-                           "elements that share memory cannot be recorded",
+                           "%s: the base of the view has elements that share "
+                           "memory, so a change in place cannot be recorded",
                            name);
     if (view->autograd && view->autograd->grad_fn &&
         !core__tensor_requires_grad(base))
-        return core__error(CORE_ERROR_AUTOGRAD,
-                           "%s: this view has a history, and its base was "
-                           "detached since; a change in place would lose the "
-                           "gradient: clone the view first",
-                           name);
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: the view has a history, but its base was detached since, so a "
+            "change in place would lose the gradient; clone the view first",
+            name);
     return CORE_OK;
 }
 
@@ -155,25 +157,24 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
     core__node_release(node);
     if (status != CORE_OK)
         return status;
-    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; made when used */
-    /* A retained grad is of the view as it is now. */
+    view->keys |= CORE__KEYS_REQUIRES_GRAD; /* stale; regenerated when used */
+    /* A retained gradient belongs to the view as it is now. */
     if (view->autograd && view->autograd->retains_grad)
         return core__view_regenerate(view);
     return CORE_OK;
 }
 
-/* The history of what a function returned is not the base's.  A base that only
- * became a leaf has not changed. */
+/* The history of a custom function's result is not derived from the base.  A
+ * base that only became a leaf has not changed. */
 static core_status keep_function(core_tensor *view)
 {
     const core__autograd *base = view->base->autograd;
 
     if (base->grad_fn)
         return core__error(CORE_ERROR_AUTOGRAD,
-                           "a view that a function with a gradient of its own "
-                           "returned cannot be used after its base, or another "
-                           "view of that, was changed in place: clone what the "
-                           "function returns");
+                           "a view that a custom function returned cannot be "
+                           "used after its base or another view of it was "
+                           "changed in place; clone the function's result");
     if (view->autograd)
         view->autograd->generation = base->generation;
     return CORE_OK;

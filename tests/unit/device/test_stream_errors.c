@@ -53,12 +53,12 @@ START_TEST(the_bad_value_is_told_where_the_plugin_knows_it_and_else_none)
     OK(core_stream_current(sim, &stream));
     bad_data(sim);
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
-          "index_select (call ", ") met bad data: ", "holds 77");
-    ck_assert_ptr_null(strstr(core_error_message(), "bad data, "));
+          "index_select (call ", ") encountered invalid data: ", "holds 77");
+    ck_assert_ptr_null(strstr(core_error_message(), "invalid data, "));
 
     sim->interfaces.stream_error.take = take_zero;
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
-          "met bad data, 0: an index is out of range");
+          "encountered invalid data, 0: an index is out of range");
     sim->interfaces.stream_error = real;
     OK(core_stream_synchronize(stream));
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 
@@ -187,7 +189,7 @@ START_TEST(other_defaults_are_read)
     refuses("f(str a=\"a text that is much too long\") -> Tensor", "text");
     refuses("f(str a=\"open) -> Tensor", "text");
     refuses("f(int a=\"1\") -> Tensor", "fit the type");
-    refuses("f(int a=seven) -> Tensor", "no default");
+    refuses("f(int a=seven) -> Tensor", "not a default");
 }
 END_TEST
 
@@ -232,9 +234,9 @@ END_TEST
 
 START_TEST(what_stands_behind_is_refused_with_its_column)
 {
-    refuses("f(int a) -> Tensor x y", "more behind");
+    refuses("f(int a) -> Tensor x y", "text after the schema");
     refuses("f(int a)", "column 9");
-    refuses("f(int a) -> Tensor\001", "more behind");
+    refuses("f(int a) -> Tensor\001", "text after the schema");
     refuses("f(int a, ) -> Tensor", "column 10");
     ck_assert_int_eq(core__schema_parse("f(int a) -> Tensor\0", 19, &schema),
                      CORE_ERROR_INVALID_ARGUMENT);
@@ -335,28 +337,26 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/schema");
-    TCase *tests = tcase_create("schema");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        name_overload_and_namespace_are_read,
+        names_that_are_none_are_refused,
+        every_type_has_its_tag,
+        types_that_are_none_are_refused,
+        aliases_and_keyword_only_are_read,
+        numbers_as_defaults_are_exact,
+        other_defaults_are_read,
+        lists_as_defaults_point_into_the_schema,
+        too_many_arguments_are_refused,
+        what_stands_behind_is_refused_with_its_column,
+        damaged_schemas_are_answered,
+        every_built_in_operator_fits_its_schema,
+        a_schema_is_parsed_once,
+        what_is_written_unmarked_is_known,
+    };
+    const test_suite suite = {
+        .name = "dispatch/schema",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, name_overload_and_namespace_are_read);
-    tcase_add_test(tests, names_that_are_none_are_refused);
-    tcase_add_test(tests, every_type_has_its_tag);
-    tcase_add_test(tests, types_that_are_none_are_refused);
-    tcase_add_test(tests, aliases_and_keyword_only_are_read);
-    tcase_add_test(tests, numbers_as_defaults_are_exact);
-    tcase_add_test(tests, other_defaults_are_read);
-    tcase_add_test(tests, lists_as_defaults_point_into_the_schema);
-    tcase_add_test(tests, too_many_arguments_are_refused);
-    tcase_add_test(tests, what_stands_behind_is_refused_with_its_column);
-    tcase_add_test(tests, damaged_schemas_are_answered);
-    tcase_add_test(tests, every_built_in_operator_fits_its_schema);
-    tcase_add_test(tests, a_schema_is_parsed_once);
-    tcase_add_test(tests, what_is_written_unmarked_is_known);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -160,7 +160,7 @@ START_TEST(writing_over_part_of_an_operand_is_refused)
 
     FAILS(core_add_(front, back, core_int(1)), CORE_ERROR_INVALID_ARGUMENT,
           "shares");
-    FAILS(core_add_(wide, front, core_int(1)), CORE_ERROR_SHAPE, "one place");
+    FAILS(core_add_(wide, front, core_int(1)), CORE_ERROR_SHAPE, "one address");
     OK(core_add_(front, front, core_int(1)));
     HOLDS(a, 4, 2, 4, 6, 4);
 }
@@ -199,7 +199,7 @@ START_TEST(kernels_do_not_read_their_own_result)
           CORE_ERROR_INVALID_ARGUMENT, "argument out", "with self");
     HOLDS(b, 6, 1, 2, 3, 4, 5, 6);
     FAILS(core_sum_dim_out(b, &first, 1, false, CORE_DTYPE_NONE, wide),
-          CORE_ERROR_SHAPE, "one place");
+          CORE_ERROR_SHAPE, "one address");
 }
 END_TEST
 

@@ -62,7 +62,8 @@ START_TEST(a_wait_for_the_device_leaves_captures_of_other_streams_alone)
     OK(core_device_synchronize(sim));
     OK(core_stream_set_current(stream));
     FAILS(core_device_synchronize(sim), CORE_ERROR_UNSUPPORTED, "capture");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid");
     core_stream_release(other);
 }
 END_TEST
@@ -269,19 +270,12 @@ int main(void)
         a_generator_lives_as_long_as_the_graph,
         a_graphs_memory_is_its_own_until_it_goes,
     };
-    Suite *suite = suite_create("capture");
-    TCase *tcase = tcase_create("capture");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "capture",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

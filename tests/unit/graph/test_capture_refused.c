@@ -19,8 +19,8 @@ START_TEST(a_host_wait_spoils_the_capture_and_says_so)
     OK(core_sum(a, CORE_DTYPE_NONE, &total));
     FAILS(core_tensor_item_float(total, &value), CORE_ERROR_UNSUPPORTED,
           "capture", "item");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "item");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "item");
     ck_assert_ptr_null(graph);
     core_tensor_release(total);
     /* the stream goes on */
@@ -69,8 +69,8 @@ START_TEST(what_is_wanted_of_another_stream_spoils_that_ones_capture)
     FAILS(core_stream_query(stream), CORE_ERROR_UNSUPPORTED, "capture");
     OK(core_capture_end(other, &graph));
     core_graph_release(graph);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_query");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_query");
     core_stream_release(other);
 }
 END_TEST
@@ -87,8 +87,8 @@ START_TEST(an_event_of_a_capture_spoils_the_capture_it_is_of)
     OK(core_event_record(event, stream));
     FAILS(core_stream_wait_event(other, event), CORE_ERROR_UNSUPPORTED,
           "core_stream_wait_event");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_wait_event");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_wait_event");
     core_event_release(event);
     core_stream_release(other);
 }
@@ -160,8 +160,8 @@ START_TEST(a_host_callback_spoils_a_capture)
     FAILS(core_stream_callback(stream, never, text, dropped),
           CORE_ERROR_UNSUPPORTED, "host callback");
     ck_assert_str_eq(text, "dept");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "host callback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "host callback");
 }
 END_TEST
 
@@ -342,8 +342,8 @@ START_TEST(a_fallback_cannot_be_captured)
     FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_UNSUPPORTED,
           "mine::half", "\"sim\"", "fallback", "capture");
     ck_assert_int_eq(result.tag, CORE_VALUE_NONE);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "fallback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "fallback");
     ck_assert_ptr_null(graph);
     OK(core_op_call(op, &arg, 1, &result, 1));
     HOLDS(result.u.tensor, 2, 1, 2);
@@ -367,8 +367,8 @@ START_TEST(a_plan_that_was_not_prepared_is_refused)
     FAILS(core_add(a, a, core_int(1), &twice), CORE_ERROR_UNSUPPORTED,
           "add.Tensor", "plan", "\"sim\"");
     ck_assert_ptr_null(twice);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "plan");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "plan");
     ck_assert_ptr_null(graph);
     add(a, a); /* run the calls once */
     OK(core_device_synchronize(sim));
@@ -427,23 +427,23 @@ int main(void)
         a_fallback_cannot_be_captured,
         a_step_that_counts_on_the_host_is_refused,
     };
-    Suite *suite = suite_create("capture, refused");
-    TCase *tcase = tcase_create("capture"), *plans = tcase_create("plans");
-    SRunner *runner;
-    int failed;
+    const TTest *const plans_tests[] = {
+        a_plan_that_was_not_prepared_is_refused,
+        a_queue_that_streams_share_is_not_captured,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "capture",
+            .setup = begin,
+            .teardown = end,
+            SUITE_TESTS(tests),
+        },
+        {
+            .name = "plans",
+            .teardown = drop_all,
+            SUITE_TESTS(plans_tests),
+        },
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    tcase_add_checked_fixture(plans, NULL, drop_all);
-    tcase_add_test(plans, a_plan_that_was_not_prepared_is_refused);
-    tcase_add_test(plans, a_queue_that_streams_share_is_not_captured);
-    suite_add_tcase(suite, plans);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

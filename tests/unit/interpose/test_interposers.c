@@ -5,6 +5,7 @@
  * that would do harm is not made. */
 
 #include "support/faulty_backend.h"
+#include "support/suite.h"
 
 static core_memory block_of(uint64_t size)
 {
@@ -35,7 +36,7 @@ START_TEST(what_is_right_is_no_breach)
     wrapped->memory->free(device, b, 512);
     wrapped->streams->destroy(device, stream);
     wrapped->device_close(wrapped->user, device);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
     ck_assert_str_eq(breach, "");
     ck_assert_int_eq(nlines, 0);
 }
@@ -57,11 +58,11 @@ START_TEST(memory_freed_twice_is_told_and_freed_once)
     wrapped->memory->free(device, a, 512);
     wrapped->memory->free(device, a, 512);
     told(1, "liar.free: destroys memory");
-    told(1, "is gone already");
+    told(1, "was already destroyed");
     ck_assert_int_eq(lie.frees, 1);
     a.handle = &lie;
     wrapped->memory->free(device, a, 512);
-    told(2, "was never made");
+    told(2, "was never created");
     ck_assert_int_eq(lie.frees, 1);
 }
 END_TEST
@@ -69,7 +70,7 @@ END_TEST
 START_TEST(a_size_that_was_not_allocated_is_told)
 {
     wrapped->memory->free(device, block_of(512), 511);
-    told(1, "with 511 bytes; it was made with 512");
+    told(1, "with 511 bytes; it was allocated with 512");
 }
 END_TEST
 
@@ -97,7 +98,7 @@ START_TEST(memory_that_is_gone_is_not_copied)
     wrapped->memory->free(device, a, 512);
     ck_assert_int_eq(wrapped->memory->copy(device, stream, b, a, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "is gone");
+    told(1, "was freed");
     ck_assert_int_eq(lie.copies, 0);
 }
 END_TEST
@@ -122,7 +123,7 @@ START_TEST(a_block_given_twice_is_told)
     block_of(512);
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "in use already");
+    told(1, "already in use");
 }
 END_TEST
 
@@ -144,7 +145,7 @@ START_TEST(properties_that_cannot_be_are_told)
     lie.odd = true;
     ck_assert_int_eq(wrapped->device_properties(device, &p),
                      CORE_ERROR_INTERNAL);
-    told(1, "48, which is no power of two");
+    told(1, "48, which is not a power of two");
 }
 END_TEST
 
@@ -156,7 +157,7 @@ START_TEST(no_device_wants_a_reason)
     lie.odd = true;
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives no reason");
+    told(1, "no reason");
 }
 END_TEST
 
@@ -167,7 +168,7 @@ START_TEST(a_stream_that_is_gone_is_not_used)
                      CORE_ERROR_INTERNAL);
     told(1, "uses a stream");
     wrapped->streams->destroy(device, stream);
-    told(2, "is gone already");
+    told(2, "was already destroyed");
     ck_assert_int_eq(lie.destroys, 1);
 }
 END_TEST
@@ -179,7 +180,7 @@ START_TEST(a_stream_that_is_null_is_told)
     lie.odd = true;
     ck_assert_int_eq(wrapped->streams->create(device, 0, &other),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives NULL");
+    told(1, "returns NULL");
 }
 END_TEST
 
@@ -204,7 +205,7 @@ START_TEST(waiting_is_never_busy)
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits and answers that it is busy");
+    told(1, "waits and returns BUSY");
 }
 END_TEST
 
@@ -214,7 +215,7 @@ START_TEST(a_status_that_there_is_not_is_told)
     lie.status = 999;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "the status 999");
+    told(1, "the unknown status 999");
 }
 END_TEST
 
@@ -224,7 +225,7 @@ START_TEST(a_failure_without_a_reason_is_told_and_stays_that_failure)
     lie.status = CORE_ERROR_OUT_OF_MEMORY;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_OUT_OF_MEMORY);
-    told(1, "does not say why");
+    told(1, "reports no error");
 }
 END_TEST
 
@@ -257,7 +258,7 @@ START_TEST(a_callback_that_ends_twice_ends_once)
     ck_assert_int_eq(ends, 1);
     lie.end(lie.context);
     ck_assert_int_eq(ends, 1);
-    told(1, "a second time");
+    told(1, "ends a callback twice");
 }
 END_TEST
 
@@ -338,15 +339,15 @@ START_TEST(a_stream_that_captures_is_not_waited_for)
                      CORE_ERROR_INTERNAL);
     told(1, "waits for a stream");
     wrapped->streams->query(device, stream);
-    told(2, "that captures");
+    told(2, "that is capturing");
     table->begin(device, stream);
-    told(3, "captures already");
+    told(3, "is already capturing");
     ck_assert_int_eq(table->end(device, stream, &graph), CORE_OK);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(3, "captures already");
+    told(3, "is already capturing");
     table->destroy(device, graph);
     table->end(device, stream, &graph);
-    told(4, "does not capture");
+    told(4, "is not capturing");
 }
 END_TEST
 
@@ -364,7 +365,7 @@ START_TEST(a_device_closed_with_memory_is_told)
 {
     block_of(64);
     wrapped->device_close(wrapped->user, device);
-    told(1, "libcore leaves 1 blocks");
+    told(1, "libcore does not free 1 blocks");
 }
 END_TEST
 
@@ -406,9 +407,10 @@ static core_status launch_with(core_memory where, int64_t size)
                       .device = device,
                       .stream = stream};
 
-    ck_assert_int_eq(
-        core__layers_kernel(layers, (core_string){"liar", 4}, &given, &kernel),
-        CORE_OK);
+    ck_assert_int_eq(core__interposers_kernel(interposers,
+                                              (core_string){"liar", 4}, &given,
+                                              &kernel),
+                     CORE_OK);
     ck_assert(kernel->launch != touched);
     call.user = kernel->user;
     return kernel->launch(&call, values, 1, values + 1, 1);
@@ -436,7 +438,7 @@ START_TEST(a_kernel_that_changes_its_results_values_is_told)
     lie.twice = true;
     ck_assert_int_eq(launch_with((core_memory){&lie, 0}, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "changes result 0 itself");
+    told(1, "changes the value of result 0");
 }
 END_TEST
 
@@ -459,8 +461,9 @@ START_TEST(a_failing_function_that_leaves_a_result_is_told)
     core_value result = {0};
     core_call call = {.struct_size = offsetof(core_call, loop), .host = &host};
 
-    ck_assert_int_eq(core__layers_function(layers, (core_string){"liar::f", 7},
-                                           &function, &user),
+    ck_assert_int_eq(core__interposers_function(interposers,
+                                                (core_string){"liar::f", 7},
+                                                &function, &user),
                      CORE_OK);
     call.user = user;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_OK);
@@ -468,7 +471,7 @@ START_TEST(a_failing_function_that_leaves_a_result_is_told)
     lie.status = CORE_ERROR_SHAPE;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_ERROR_INTERNAL);
     ck_assert_uint_eq(result.tag, CORE_VALUE_NONE);
-    told(1, "fails and leaves result 0");
+    told(1, "fails and leaves a value in result 0");
 }
 END_TEST
 
@@ -483,19 +486,19 @@ START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
 
     ck_assert_int_eq(host.call_scratch(&call, 64, &scratch),
                      CORE_ERROR_INTERNAL);
-    told(1, "does not run");
+    told(1, "is not running");
     ck_assert_int_eq(
         host.call_allocate_result(&call, 0, CORE_F32, 1, &size, &view),
         CORE_ERROR_INTERNAL);
-    told(2, "does not run");
+    told(2, "is not running");
     host.call_drop(&call);
-    told(3, "was never made");
+    told(3, "was never created");
     ck_assert_int_eq(host.call_record_stream(&call, &call),
                      CORE_ERROR_INTERNAL);
-    told(4, "does not run");
+    told(4, "is not running");
     ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
                      CORE_ERROR_INTERNAL);
-    told(5, "the stream NULL");
+    told(5, "a NULL stream");
 }
 END_TEST
 
@@ -511,7 +514,7 @@ START_TEST(errors_that_say_nothing_are_told)
     host.error(&info);
     told(2, "CORE_OK");
     host.error(NULL);
-    told(3, "no information");
+    told(3, "no error information");
 }
 END_TEST
 
@@ -565,15 +568,15 @@ START_TEST(words_that_are_none_are_refused)
 {
     static const char *const faults[] = {"alloc",   "alloc:",   "alloc:0",
                                          "alloc:x", "alloc:3x", "moon:3"};
-    core__layers *made;
+    core__interposers *made;
 
     setenv("LIBCORE_FAULT", "allocate:1", 1);
     setenv("LIBCORE_LAYERS", "validate,loud", 1);
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"loud\"");
     core_setting_set("LIBCORE_LAYERS", "fault");
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"allocate:1\"");
     ck_assert_ptr_null(made);
@@ -601,7 +604,7 @@ START_TEST(without_layers_the_plugins_own_functions_are_called)
     core_plugin *plugin = load();
     const char *breach;
 
-    ck_assert_ptr_null(plugin->layers);
+    ck_assert_ptr_null(plugin->interposers);
     ck_assert(plugin->host.call_scratch == core__host.call_scratch);
     ck_assert_ptr_eq(plugin->registry.backends[0]->table.user, NULL);
     ck_assert_uint_eq(core_plugin_violations(plugin, &breach), 0);
@@ -616,7 +619,7 @@ START_TEST(a_plugin_with_layers_comes_and_goes)
         core_plugin *plugin = load();
         core_device *found;
 
-        ck_assert_ptr_nonnull(plugin->layers);
+        ck_assert_ptr_nonnull(plugin->interposers);
         ck_assert(plugin->host.call_scratch != core__host.call_scratch);
         ck_assert_int_eq(core_device_find("good", &found), CORE_OK);
         core_plugin_release(plugin);
@@ -642,54 +645,68 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("layers");
-    TCase *checks = tcase_create("validate"), *others = tcase_create("others"),
-          *plugins = tcase_create("plugins");
+    const TTest *const checks_tests[] = {
+        what_is_right_is_no_breach,
+        a_slot_that_is_missing_stays_missing,
+        memory_freed_twice_is_told_and_freed_once,
+        a_size_that_was_not_allocated_is_told,
+        bytes_outside_of_a_block_are_not_copied,
+        memory_that_is_gone_is_not_copied,
+        null_of_the_host_is_not_copied,
+        a_block_given_twice_is_told,
+        misaligned_memory_is_told,
+        properties_that_cannot_be_are_told,
+        no_device_wants_a_reason,
+        a_stream_that_is_gone_is_not_used,
+        a_stream_that_is_null_is_told,
+        an_event_that_was_not_recorded_is_not_asked,
+        waiting_is_never_busy,
+        a_status_that_there_is_not_is_told,
+        a_failure_without_a_reason_is_told_and_stays_that_failure,
+        a_changed_rounding_is_told,
+        a_callback_that_ends_twice_ends_once,
+        a_callback_that_was_not_dropped_is_dropped,
+        a_wait_in_a_callback_is_told_and_not_made,
+        work_that_a_callback_gives_is_told,
+        a_stream_that_captures_is_not_waited_for,
+        interfaces_of_others_pass,
+        a_device_closed_with_memory_is_told,
+        a_kernel_within_its_memory_runs,
+        a_kernel_beyond_its_memory_does_not_run,
+        a_kernel_that_changes_its_results_values_is_told,
+        a_failing_function_that_leaves_a_result_is_told,
+        calls_that_do_not_run_get_nothing_of_the_host,
+        errors_that_say_nothing_are_told,
+        null_is_given_back_to_the_plugin,
+    };
+    const TTest *const others_tests[] = {
+        a_traced_call_is_a_line,
+        the_nth_call_of_a_kind_fails,
+        words_that_are_none_are_refused,
+    };
+    const TTest *const plugins_tests[] = {
+        without_layers_the_plugins_own_functions_are_called,
+        a_plugin_with_layers_comes_and_goes,
+        a_wrong_word_fails_the_load_and_says_so,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "validate",
+            .setup = validate,
+            .teardown = end,
+            SUITE_TESTS(checks_tests),
+        },
+        {
+            .name = "others",
+            SUITE_TESTS(others_tests),
+        },
+        {
+            .name = "plugins",
+            .setup = folder_make,
+            .teardown = folder_remove,
+            SUITE_TESTS(plugins_tests),
+        },
+    };
 
-    tcase_add_checked_fixture(checks, validate, end);
-    tcase_add_test(checks, what_is_right_is_no_breach);
-    tcase_add_test(checks, a_slot_that_is_missing_stays_missing);
-    tcase_add_test(checks, memory_freed_twice_is_told_and_freed_once);
-    tcase_add_test(checks, a_size_that_was_not_allocated_is_told);
-    tcase_add_test(checks, bytes_outside_of_a_block_are_not_copied);
-    tcase_add_test(checks, memory_that_is_gone_is_not_copied);
-    tcase_add_test(checks, null_of_the_host_is_not_copied);
-    tcase_add_test(checks, a_block_given_twice_is_told);
-    tcase_add_test(checks, misaligned_memory_is_told);
-    tcase_add_test(checks, properties_that_cannot_be_are_told);
-    tcase_add_test(checks, no_device_wants_a_reason);
-    tcase_add_test(checks, a_stream_that_is_gone_is_not_used);
-    tcase_add_test(checks, a_stream_that_is_null_is_told);
-    tcase_add_test(checks, an_event_that_was_not_recorded_is_not_asked);
-    tcase_add_test(checks, waiting_is_never_busy);
-    tcase_add_test(checks, a_status_that_there_is_not_is_told);
-    tcase_add_test(checks,
-                   a_failure_without_a_reason_is_told_and_stays_that_failure);
-    tcase_add_test(checks, a_changed_rounding_is_told);
-    tcase_add_test(checks, a_callback_that_ends_twice_ends_once);
-    tcase_add_test(checks, a_callback_that_was_not_dropped_is_dropped);
-    tcase_add_test(checks, a_wait_in_a_callback_is_told_and_not_made);
-    tcase_add_test(checks, work_that_a_callback_gives_is_told);
-    tcase_add_test(checks, a_stream_that_captures_is_not_waited_for);
-    tcase_add_test(checks, interfaces_of_others_pass);
-    tcase_add_test(checks, a_device_closed_with_memory_is_told);
-    tcase_add_test(checks, a_kernel_within_its_memory_runs);
-    tcase_add_test(checks, a_kernel_beyond_its_memory_does_not_run);
-    tcase_add_test(checks, a_kernel_that_changes_its_results_values_is_told);
-    tcase_add_test(checks, a_failing_function_that_leaves_a_result_is_told);
-    tcase_add_test(checks, calls_that_do_not_run_get_nothing_of_the_host);
-    tcase_add_test(checks, errors_that_say_nothing_are_told);
-    tcase_add_test(checks, null_is_given_back_to_the_plugin);
-    suite_add_tcase(suite, checks);
-    tcase_add_test(others, a_traced_call_is_a_line);
-    tcase_add_test(others, the_nth_call_of_a_kind_fails);
-    tcase_add_test(others, words_that_are_none_are_refused);
-    suite_add_tcase(suite, others);
-    tcase_add_checked_fixture(plugins, folder_make, folder_remove);
-    tcase_add_test(plugins,
-                   without_layers_the_plugins_own_functions_are_called);
-    tcase_add_test(plugins, a_plugin_with_layers_comes_and_goes);
-    tcase_add_test(plugins, a_wrong_word_fails_the_load_and_says_so);
-    suite_add_tcase(suite, plugins);
-    return run(suite);
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

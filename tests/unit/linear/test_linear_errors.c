@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused Linear: what is wrong is told, and leaves quantizers, workspace
- * and gradients as they were. */
+/* Errors of the fused linear layer: they are reported and leave quantizers,
+ * workspace and gradients unchanged. */
 
 #include "support/linear.h"
 
 #include "base/memory.h"
 #include "quant/quantizer.h"
 
-/* How often what could have to be undone was kept. */
+/* How often the state of a quantizer was saved for a rollback. */
 static int marks;
 
 void __real_core__quantizer_mark_set(const core_quantizer *quantizer,
@@ -33,20 +33,22 @@ static void refused(core_status code, const char *text)
     tensors(CORE_F32);
 }
 
-START_TEST(wrong_arguments_are_told)
+START_TEST(invalid_linear_arguments_are_refused)
 {
     args.weight = b;
-    refused(CORE_ERROR_SHAPE, "weight must be [out, in]");
+    refused(CORE_ERROR_SHAPE,
+            "weight is f32 with 1 dimensions; it must be [out, in]");
     args.input = b;
-    refused(CORE_ERROR_SHAPE, "4 features and the weight is for 32");
+    refused(CORE_ERROR_SHAPE, "4 features; the weight is for 32");
     args.bias = x;
-    refused(CORE_ERROR_SHAPE, "bias must be [out]");
+    refused(CORE_ERROR_SHAPE, "it must be [out]");
     args.weight = wave(CORE_BF16, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "weight must be of the input's dtype");
+    refused(CORE_ERROR_DTYPE, "weight is bf16");
     args.input = wave(CORE_I64, 2, (int64_t[]){2, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "input must be floating; it is i64");
+    refused(CORE_ERROR_DTYPE,
+            "input is i64 with 2 dimensions; it must be floating");
     args.input = wave(CORE_F32, 0, NULL, 1);
-    refused(CORE_ERROR_SHAPE, "input must be [..., in]");
+    refused(CORE_ERROR_SHAPE, "it must be [..., in]");
     args.weight =
         CALL(to_copy, w, CORE_DTYPE_NONE, device_of("sim"), false, -1);
     refused(CORE_ERROR_DEVICE, "weight is on \"sim\" and the input on \"cpu\"");
@@ -56,24 +58,24 @@ START_TEST(wrong_arguments_are_told)
         CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F32, device_of("sim"));
     refused(CORE_ERROR_DEVICE, "main_grad is on \"sim\"");
     args.main_grad = wave(CORE_F32, 2, (int64_t[]){IN, OUT}, 1);
-    refused(CORE_ERROR_SHAPE, "main_grad must be as large");
+    refused(CORE_ERROR_SHAPE, "it must be of the weight's sizes");
     args.main_grad = wave(CORE_I64, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "main_grad must be floating");
+    refused(CORE_ERROR_DTYPE, "main_grad is i64");
     args.main_grad = wave(CORE_F8E5M2, 2, (int64_t[]){OUT, IN}, 1);
-    refused(CORE_ERROR_DTYPE, "of 16 bits at least");
+    refused(CORE_ERROR_DTYPE, "at least 16 bits");
     args.main_grad = w;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "require no grad");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "must not require grad");
     args.flags = CORE_LINEAR_ACCUMULATE;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "without main_grad");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "main_grad is NULL");
     args.flags = 64;
     refused(CORE_ERROR_INVALID_ARGUMENT, "0x40");
     args.activation = 3;
     refused(CORE_ERROR_INVALID_ARGUMENT, "activation 3");
     args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "want a workspace");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "needs a workspace");
     quantized(CORE_SCALING_CURRENT);
     args.input_quantizer = NULL;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "both or neither");
+    refused(CORE_ERROR_INVALID_ARGUMENT, "must be given together");
     args.struct_size = 8;
     refused(CORE_ERROR_INVALID_ARGUMENT, "struct_size is 8");
     args.input = NULL;
@@ -87,7 +89,7 @@ START_TEST(wrong_arguments_are_told)
 }
 END_TEST
 
-START_TEST(a_gradient_that_is_no_number_is_told_and_leaves_the_state)
+START_TEST(nan_gradient_is_refused_and_keeps_the_state)
 {
     core_tensor *y, *bad;
     core_quantizer_state state = {.struct_size = sizeof state};
@@ -96,7 +98,7 @@ START_TEST(a_gradient_that_is_no_number_is_told_and_leaves_the_state)
     y = apply();
     bad = CALL(full_like, y, core_float(NAN), CORE_DTYPE_NONE, NULL, -1);
     FAILS(core_backward(&y, 1, &bad, 0), CORE_ERROR_INVALID_ARGUMENT, "linear",
-          "no number");
+          "NaN");
     OK(core_quantizer_get_state(quantizers[2], &state));
     ck_assert_uint_eq(state.calls, 0);
     ck_assert_float_eq(state.scale, 1);
@@ -125,8 +127,8 @@ static core_quantizer_state state_of(int quantizer, float *history)
     return state;
 }
 
-/* Of the two quantizers the input's goes first. */
-START_TEST(a_forward_that_fails_half_way_leaves_quantizers_and_workspace)
+/* The quantizer of the input runs before that of the weight. */
+START_TEST(failed_forward_restores_quantizers_and_workspace)
 {
     core_tensor *bad, *good = w, *first, *y = NULL;
     core_linear_workspace *workspace;
@@ -156,8 +158,8 @@ START_TEST(a_forward_that_fails_half_way_leaves_quantizers_and_workspace)
 }
 END_TEST
 
-/* One quantizer for both is called twice. */
-START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
+/* One quantizer serves input and weight and is called twice. */
+START_TEST(failed_allocation_restores_the_quantizers)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_linear_backward_args back;
@@ -207,8 +209,8 @@ START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
 }
 END_TEST
 
-/* The forward may go well, and what it made not be recorded. */
-START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
+/* Forward may succeed and recording it may still fail. */
+START_TEST(failed_recording_restores_quantizers_and_workspace)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_tensor *y, *want, *old = w;
@@ -221,7 +223,7 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
     quantized(CORE_SCALING_DELAYED);
     args.workspace = workspace;
     args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
-    for (int i = 0; i < 5; i++) /* all of the history */
+    for (int i = 0; i < 5; i++) /* fills the history */
         apply();
     for (int i = 0; i < 2; i++)
         states[i] = state_of(i, histories[i]);
@@ -241,7 +243,7 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
         ck_assert_ptr_null(y);
         for (int i = 0; i < 2; i++)
             same_state(i, &states[i], histories[i]);
-        args.weight = old; /* which the workspace still has */
+        args.weight = old; /* still stored in the workspace */
         args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
         near(apply(), want, 0);
         OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
@@ -253,9 +255,9 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
 }
 END_TEST
 
-/* The state of each quantizer, with what the device knows of it, is kept once
- * for what is computed and recorded. */
-START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
+/* The state of each quantizer, including its device part, is saved once for
+ * both computing and recording. */
+START_TEST(call_saves_quantizer_state_only_once)
 {
     core_linear_made made;
     core_tensor *y;
@@ -275,8 +277,8 @@ START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
 }
 END_TEST
 
-/* 448 is the largest number, and at first the scale is 1. */
-START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
+/* 448 is the largest number of f8e4m3, and the first scale is 1. */
+START_TEST(values_beyond_float8_saturate_and_are_counted)
 {
     core_quantizer_state state = {.struct_size = sizeof state};
     core_tensor *y;
@@ -292,12 +294,12 @@ START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
     ck_assert_double_eq(values[0], 448.0 * IN);
     OK(core_quantizer_get_state(quantizers[0], &state));
     ck_assert_uint_eq(state.saturated, 1);
-    read_all(apply(), values); /* the scale has learnt */
+    read_all(apply(), values); /* the scale has adapted */
     ck_assert(fabs(values[0] / (1e30 * IN) - 1) < 1e-6);
 }
 END_TEST
 
-START_TEST(blocks_of_the_gradient_are_asked_for_before_anything_is_done)
+START_TEST(gradient_block_size_is_checked_before_quantizing)
 {
     core_quantizer_options options = {.struct_size = sizeof options,
                                       .scaling = CORE_SCALING_BLOCK,
@@ -314,12 +316,12 @@ START_TEST(blocks_of_the_gradient_are_asked_for_before_anything_is_done)
     args.weight = w = leaf(wave(CORE_F32, 2, (int64_t[]){32, IN / 8}, 1));
     args.input = x = leaf(wave(CORE_F32, 2, (int64_t[]){ROWS, IN / 8}, 1));
     args.bias = NULL;
-    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "it is 4");
+    FAILS(core_linear_apply(&args, &y), CORE_ERROR_SHAPE, "32", "size 4");
     ck_assert_uint_eq(calls(0), 0);
 }
 END_TEST
 
-START_TEST(backward_without_what_it_needs_is_told)
+START_TEST(backward_without_its_tensors_is_refused)
 {
     core_linear_backward_args k = kept(true, true, false);
     core_tensor *grads[3];
@@ -346,30 +348,24 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        wrong_arguments_are_told,
-        a_gradient_that_is_no_number_is_told_and_leaves_the_state,
-        a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
-        without_memory_it_fails_and_leaves_the_quantizers,
-        what_cannot_be_recorded_leaves_quantizers_and_workspace,
-        a_call_keeps_the_state_of_a_quantizer_once,
-        what_is_too_large_for_eight_bits_saturates_and_is_counted,
-        blocks_of_the_gradient_are_asked_for_before_anything_is_done,
-        backward_without_what_it_needs_is_told,
+    const TTest *const tests[] = {
+        invalid_linear_arguments_are_refused,
+        nan_gradient_is_refused_and_keeps_the_state,
+        failed_forward_restores_quantizers_and_workspace,
+        failed_allocation_restores_the_quantizers,
+        failed_recording_restores_quantizers_and_workspace,
+        call_saves_quantizer_state_only_once,
+        values_beyond_float8_saturate_and_are_counted,
+        gradient_block_size_is_checked_before_quantizing,
+        backward_without_its_tensors_is_refused,
     };
-    Suite *suite = suite_create("fused linear: errors");
-    TCase *tcase = tcase_create("linear_errors");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: errors",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

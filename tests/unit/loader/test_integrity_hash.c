@@ -93,7 +93,7 @@ static void assert_refused_for(const unsigned char *bytes, size_t count,
     assert_contains(core_error_message(), why);
 }
 
-static const char broken[] = "is not as it was sealed";
+static const char broken[] = "does not match its seal";
 
 static core_plugin_information information(void)
 {
@@ -127,7 +127,7 @@ START_TEST(a_plugin_of_0_1_has_no_room_for_a_seal_and_loads)
     snprintf(old, sizeof old, "%s/tests/abi/.libs/core_abi_0_1.so",
              build ? build : ".");
     ck_assert_int_eq(core_plugin_seal_file(old), CORE_ERROR_UNSUPPORTED);
-    assert_contains(core_error_message(), "no room for a seal");
+    assert_contains(core_error_message(), "no space for a seal");
     ck_assert_msg(core_plugin_load(old, NULL) == CORE_OK, "%s",
                   core_error_message());
     ck_assert_uint_eq(entry_of("/core_abi_0_1.so").seal,
@@ -410,7 +410,7 @@ END_TEST
 START_TEST(a_seal_that_moved_is_refused)
 {
     memmove(sound + seal_at + 4, sound + seal_at, sizeof(core_plugin_seal) - 4);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
@@ -421,9 +421,9 @@ START_TEST(a_seal_that_the_note_leaves_out_is_refused)
 
     ck_assert_uint_eq(header->n_descsz, 352);
     header->n_descsz = 320;
-    assert_refused_for(sound, size, "runs past its segment");
+    assert_refused_for(sound, size, "extends beyond its segment");
     header->n_descsz = 351;
-    assert_refused_for(sound, size, "a note of libcore of 351 bytes");
+    assert_refused_for(sound, size, "a libcore note of 351 bytes");
 }
 END_TEST
 
@@ -431,11 +431,11 @@ END_TEST
 START_TEST(a_seal_that_was_half_emptied_is_refused)
 {
     memcpy(sound + seal_at, "UNSEALED", 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, sizeof(core_plugin_seal));
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
@@ -455,8 +455,10 @@ START_TEST(strip_leaves_the_seal_whole)
     size_t stripped;
 
     snprintf(command, sizeof command, "strip '%s'", path);
-    if (system("strip --version >/dev/null 2>&1") != 0)
-        return; /* no binutils */
+    if (system("strip --version >/dev/null 2>&1") != 0) {
+        suite_skip("strip is not installed");
+        return;
+    }
     ck_assert_int_eq(system(command), 0);
     free(sound);
     sound = file_read(path, &stripped);
@@ -507,7 +509,7 @@ START_TEST(a_file_that_changes_while_it_is_checked_is_refused)
     happens = rewritten;
     reads_left = 3;
     ck_assert_int_eq(core_plugin_load(path, NULL), CORE_ERROR_REFUSED);
-    assert_contains(core_error_message(), "while it was checked");
+    assert_contains(core_error_message(), "while it was being checked");
     happens = cut;
     for (int at = 1; at < 40; at++) {
         rewritten();
@@ -609,7 +611,8 @@ START_TEST(a_folder_that_may_not_be_written_is_told)
         if (geteuid() == 0 && seteuid(65534) != 0)
             _exit(LOADED); /* nobody is nobody here: not tried */
         _exit(core_plugin_seal_file(path) == CORE_ERROR_IO &&
-                      strstr(core_error_message(), "no file can be made beside")
+                      strstr(core_error_message(),
+                             "no file can be created beside")
                   ? LOADED
                   : SILENT);
     }
@@ -645,31 +648,33 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/seal");
-    TCase *tests = tcase_create("seal");
+    const TTest *const tests[] = {
+        a_sealed_file_loads_and_says_that_it_is,
+        a_file_that_nobody_sealed_loads,
+        a_plugin_of_0_1_has_no_room_for_a_seal_and_loads,
+        every_bit_that_is_loaded_is_under_the_seal,
+        ten_thousand_damaged_files_are_loaded_and_never_crash,
+        a_file_that_was_cut_is_refused,
+        a_file_that_has_grown_loads,
+        the_seal_of_another_file_is_refused,
+        a_seal_that_moved_is_refused,
+        a_seal_that_the_note_leaves_out_is_refused,
+        a_seal_that_was_half_emptied_is_refused,
+        strip_leaves_the_seal_whole,
+        a_file_that_changes_while_it_is_checked_is_refused,
+        sealing_keeps_the_mode_and_leaves_nothing_behind,
+        a_file_that_was_changed_on_purpose_is_sealed_again,
+        what_cannot_be_sealed_has_a_reason,
+        a_folder_that_may_not_be_written_is_told,
+        quarantine_of_the_unsealed_lets_the_sealed_through,
+    };
+    const test_suite suite = {
+        .name = "loader/seal",
+        .setup = prepare,
+        .teardown = clean,
+        .seconds = 300, /* ten thousand loads */
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, prepare, clean);
-    /* Ten thousand loads. */
-    tcase_set_timeout(tests, 300);
-    tcase_add_test(tests, a_sealed_file_loads_and_says_that_it_is);
-    tcase_add_test(tests, a_file_that_nobody_sealed_loads);
-    tcase_add_test(tests, a_plugin_of_0_1_has_no_room_for_a_seal_and_loads);
-    tcase_add_test(tests, every_bit_that_is_loaded_is_under_the_seal);
-    tcase_add_test(tests,
-                   ten_thousand_damaged_files_are_loaded_and_never_crash);
-    tcase_add_test(tests, a_file_that_was_cut_is_refused);
-    tcase_add_test(tests, a_file_that_has_grown_loads);
-    tcase_add_test(tests, the_seal_of_another_file_is_refused);
-    tcase_add_test(tests, a_seal_that_moved_is_refused);
-    tcase_add_test(tests, a_seal_that_the_note_leaves_out_is_refused);
-    tcase_add_test(tests, a_seal_that_was_half_emptied_is_refused);
-    tcase_add_test(tests, strip_leaves_the_seal_whole);
-    tcase_add_test(tests, a_file_that_changes_while_it_is_checked_is_refused);
-    tcase_add_test(tests, sealing_keeps_the_mode_and_leaves_nothing_behind);
-    tcase_add_test(tests, a_file_that_was_changed_on_purpose_is_sealed_again);
-    tcase_add_test(tests, what_cannot_be_sealed_has_a_reason);
-    tcase_add_test(tests, a_folder_that_may_not_be_written_is_told);
-    tcase_add_test(tests, quarantine_of_the_unsealed_lets_the_sealed_through);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

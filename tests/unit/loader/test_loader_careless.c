@@ -22,27 +22,27 @@ static const slip slips[] = {
     {"kernels", "NULL as an array of kernels"},
     {"kernel's name", "at NULL as a kernel's name"},
     {"kernels' device", "at NULL as a device type"},
-    {"fallback", "a fallback needs a function"},
+    {"fallback", "the function of a fallback is NULL"},
     {"schema", "at NULL as a schema"},
     {"function's name", "at NULL as an operator's name"},
     {"gradient", "NULL as a gradient"},
     {"operator", "at NULL as an operator's name"},
     {"lender", "at NULL as a device type"},
-    {"cache", "has a name of [a-z0-9_]+"},
+    {"cache", "must consist of [a-z0-9_]+"},
     {"error", "NULL as an error"},
-    {"no error", "the plugin gave no text"},
-    {"text", "the plugin gave no text"},
+    {"no error", "the plugin gave no message"},
+    {"text", "the plugin gave no message"},
 };
 
 /* When the device is asked for. */
 static const slip devices[] = {
-    {"enumerate", "enumerate failed and did not say why"},
+    {"enumerate", "enumerate failed and gave no reason"},
     {"reason", "the plugin gave no reason"},
-    {"devices", "4000000000 devices; more than 4096"},
-    {"device_open", "device_open failed and did not say why"},
-    {"device_properties", "device_properties failed and did not say why"},
-    {"granularity", "cannot be: an alignment of 16, a granularity of 1844"},
-    {"alignment", "cannot be: an alignment of 48"},
+    {"devices", "4000000000 devices; at most 4096"},
+    {"device_open", "device_open failed and gave no reason"},
+    {"device_properties", "device_properties failed and gave no reason"},
+    {"granularity", "reports an alignment of 16, a granularity of 1844"},
+    {"alignment", "reports an alignment of 48"},
     {"padding", "padding of 1844"},
 };
 
@@ -87,12 +87,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/careless");
-    TCase *tests = tcase_create("careless");
+    const TTest *const tests[] = {
+        what_is_harmless_is_taken_for_nothing,
+    };
+    const suite_loop loops[] = {
+        {what_init_gives_is_looked_at, 0, SLIPS},
+        {what_a_device_says_is_looked_at, 0, DEVICES},
+    };
+    const test_suite suite = {
+        .name = "loader/careless",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(tests, what_init_gives_is_looked_at, 0, SLIPS);
-    tcase_add_loop_test(tests, what_a_device_says_is_looked_at, 0, DEVICES);
-    tcase_add_test(tests, what_is_harmless_is_taken_for_nothing);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

@@ -142,7 +142,7 @@ END_TEST
 START_TEST(another_owner_is_not_our_note)
 {
     ((char *)note_in_file())[-8] = 'L';
-    assert_bad(CORE_ERROR_NOT_FOUND, "no note of libcore");
+    assert_bad(CORE_ERROR_NOT_FOUND, "no libcore note");
 }
 END_TEST
 
@@ -215,7 +215,7 @@ static Elf64_Phdr *note_segment(void)
 START_TEST(huge_note_segment_is_not_read)
 {
     note_segment()->p_filesz = UINT64_MAX - 8;
-    assert_bad(CORE_ERROR_CORRUPT, "does not lie in the file");
+    assert_bad(CORE_ERROR_CORRUPT, "is outside the file");
 }
 END_TEST
 
@@ -225,7 +225,7 @@ START_TEST(note_sizes_near_the_end_of_numbers_do_not_wrap)
 
     header[0] = UINT32_MAX;
     header[1] = UINT32_MAX;
-    assert_bad(CORE_ERROR_CORRUPT, "past its segment");
+    assert_bad(CORE_ERROR_CORRUPT, "beyond its segment");
 }
 END_TEST
 
@@ -269,14 +269,14 @@ END_TEST
 START_TEST(a_tail_that_may_not_be_written_is_refused)
 {
     load_segment(false)->p_memsz += 16;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
 }
 END_TEST
 
 START_TEST(segments_over_each_other_are_refused)
 {
     load_segment(false)->p_vaddr += UINT64_C(1) << 30;
-    assert_segments(CORE_ERROR_CORRUPT, "lies over the one before it");
+    assert_segments(CORE_ERROR_CORRUPT, "overlaps the one before it");
 }
 END_TEST
 
@@ -350,7 +350,7 @@ START_TEST(a_dynamic_section_that_points_elsewhere_is_refused)
     }
     assert_segments(CORE_OK, "");
     dynamic_entry(DT_INIT)->d_un.d_val = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "outside of what is loaded");
+    assert_segments(CORE_ERROR_CORRUPT, "outside the loaded segments");
 }
 END_TEST
 
@@ -405,7 +405,7 @@ START_TEST(names_that_lie_elsewhere_are_refused)
     version->vn_file = before;
     hash = at_address(dynamic_entry(DT_GNU_HASH)->d_un.d_val);
     hash[2] = 3;
-    assert_symbols(CORE_ERROR_CORRUPT, "symbols by name");
+    assert_symbols(CORE_ERROR_CORRUPT, "symbol hash table");
 }
 END_TEST
 
@@ -417,26 +417,28 @@ START_TEST(relocations_that_cannot_be_are_refused)
     Elf64_Rela before = *first, *called = first;
 
     first->r_offset = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     first->r_offset = UINT64_MAX - 3;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     *first = before;
     first->r_info = ELF64_R_INFO(UINT64_C(1) << 20, 1);
-    assert_segments(CORE_ERROR_CORRUPT, "symbol that there is not");
+    assert_segments(CORE_ERROR_CORRUPT, "symbol that does not exist");
     *first = before;
     first->r_info = ELF64_R_INFO(0, 6); /* anything but RELATIVE */
     *dynamic_entry(DT_SONAME) = (Elf64_Dyn){DT_RELACOUNT, {1}};
-    assert_segments(CORE_ERROR_CORRUPT, "not in the order");
+    assert_segments(CORE_ERROR_CORRUPT, "not in the declared order");
     *first = before;
     dynamic_entry(DT_RELACOUNT)->d_un.d_val = 0;
     /* A linker that packs relocations (DT_RELR) has none for the array. */
     while (called < first + count && called->r_offset != array)
         called++;
-    if (called == first + count)
+    if (called == first + count) {
+        suite_skip("the linker packs relocations");
         return;
+    }
     before = *called;
     called->r_addend = (int64_t)dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "calls what is no code");
+    assert_segments(CORE_ERROR_CORRUPT, "calls an address that is not code");
     called->r_addend = INT64_C(1) << 41;
     assert_segments(CORE_ERROR_CORRUPT, "points outside");
     *called = before;
@@ -553,39 +555,43 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/note");
-    TCase *tests = tcase_create("note");
+    const TTest *const tests[] = {
+        a_good_note_is_read_whole,
+        every_truncation_is_an_error,
+        an_empty_file_is_no_elf_file,
+        another_machine_is_named,
+        big_endian_is_refused,
+        a_program_is_no_plugin,
+        wrong_magic_is_refused,
+        unknown_note_version_is_refused,
+        another_owner_is_not_our_note,
+        name_without_end_is_refused,
+        name_with_other_characters_is_refused,
+        bytes_behind_a_text_are_refused,
+        device_types_are_words,
+        impossible_abi_range_is_refused,
+        abi_ranges_that_do_not_meet_are_named,
+        huge_note_segment_is_not_read,
+        note_sizes_near_the_end_of_numbers_do_not_wrap,
+        segment_table_behind_the_end_is_refused,
+        good_segments_are_accepted,
+        a_tail_that_may_not_be_written_is_refused,
+        segments_over_each_other_are_refused,
+        impossible_segments_are_refused,
+        a_dynamic_section_that_points_elsewhere_is_refused,
+        a_table_without_its_size_or_kind_is_refused,
+        names_that_lie_elsewhere_are_refused,
+        relocations_that_cannot_be_are_refused,
+        good_symbols_are_accepted,
+        ten_thousand_corrupted_files_never_crash,
+        ten_thousand_corrupted_notes_never_crash,
+    };
+    const test_suite suite = {
+        .name = "loader/note",
+        .setup = load_good,
+        .teardown = free_good,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, load_good, free_good);
-    tcase_add_test(tests, a_good_note_is_read_whole);
-    tcase_add_test(tests, every_truncation_is_an_error);
-    tcase_add_test(tests, an_empty_file_is_no_elf_file);
-    tcase_add_test(tests, another_machine_is_named);
-    tcase_add_test(tests, big_endian_is_refused);
-    tcase_add_test(tests, a_program_is_no_plugin);
-    tcase_add_test(tests, wrong_magic_is_refused);
-    tcase_add_test(tests, unknown_note_version_is_refused);
-    tcase_add_test(tests, another_owner_is_not_our_note);
-    tcase_add_test(tests, name_without_end_is_refused);
-    tcase_add_test(tests, name_with_other_characters_is_refused);
-    tcase_add_test(tests, bytes_behind_a_text_are_refused);
-    tcase_add_test(tests, device_types_are_words);
-    tcase_add_test(tests, impossible_abi_range_is_refused);
-    tcase_add_test(tests, abi_ranges_that_do_not_meet_are_named);
-    tcase_add_test(tests, huge_note_segment_is_not_read);
-    tcase_add_test(tests, note_sizes_near_the_end_of_numbers_do_not_wrap);
-    tcase_add_test(tests, segment_table_behind_the_end_is_refused);
-    tcase_add_test(tests, good_segments_are_accepted);
-    tcase_add_test(tests, a_tail_that_may_not_be_written_is_refused);
-    tcase_add_test(tests, segments_over_each_other_are_refused);
-    tcase_add_test(tests, impossible_segments_are_refused);
-    tcase_add_test(tests, a_dynamic_section_that_points_elsewhere_is_refused);
-    tcase_add_test(tests, a_table_without_its_size_or_kind_is_refused);
-    tcase_add_test(tests, names_that_lie_elsewhere_are_refused);
-    tcase_add_test(tests, relocations_that_cannot_be_are_refused);
-    tcase_add_test(tests, good_symbols_are_accepted);
-    tcase_add_test(tests, ten_thousand_corrupted_files_never_crash);
-    tcase_add_test(tests, ten_thousand_corrupted_notes_never_crash);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

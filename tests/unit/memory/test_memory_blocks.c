@@ -282,8 +282,8 @@ START_TEST(a_fragmented_heap_is_told_of)
     for (int i = 0; i < 10; i += 2)
         give(p[i]);
     FAILS(try_take(4 * MIB, &big), CORE_ERROR_OUT_OF_MEMORY, "sim",
-          "4.00 MiB requested", "10.00 MiB allocated", "20.00 MiB are reserved",
-          "0 B of 20.00 MiB are free on the device",
+          "4.00 MiB requested", "Tensors use 10.00 MiB",
+          "20.00 MiB is reserved", "0 B of 20.00 MiB is free on the device",
           "fragmentation: 10.00 MiB, 50.0 %", "at most 2.00 MiB");
     ck_assert_uint_eq(stats().out_of_memories, 1);
     ck_assert_uint_eq(stats().retries, 1);

@@ -170,7 +170,7 @@ START_TEST(caching_beside_it_is_unsupported)
     ck_assert_int_eq(core_memory_configure(sim, "caching:true"),
                      CORE_ERROR_UNSUPPORTED);
     ck_assert_ptr_nonnull(
-        strstr(core_error_message(), "keeps its memory itself"));
+        strstr(core_error_message(), "manages its memory itself"));
     ck_assert_int_eq(core_memory_configure(sim, "expandable_segments:true"),
                      CORE_ERROR_UNSUPPORTED);
     OK(core_memory_configure(sim, "fraction:0.5"));

@@ -64,8 +64,8 @@ START_TEST(bad_values_are_refused_and_nothing_changes)
         {"expandable_segments:yes", "true or false"},
         {"caching:2", "true or false"},
         {"caching", "name:value"},
-        {"cashing:true", "there is no \"cashing\""},
-        {":true", "there is no \"\""},
+        {"cashing:true", "\"cashing\" is not a setting"},
+        {":true", "\"\" is not a setting"},
     };
     core__alloc_settings before;
 

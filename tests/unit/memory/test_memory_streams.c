@@ -431,7 +431,8 @@ START_TEST(pools_nest_and_are_the_threads_own)
     p[0] = take(1000);
     OK(core_memory_pool_begin(b));
     p[1] = take(1000);
-    FAILS(core_memory_pool_end(a), CORE_ERROR_INVALID_ARGUMENT, "ended first");
+    FAILS(core_memory_pool_end(a), CORE_ERROR_INVALID_ARGUMENT,
+          "not been ended");
     ck_assert_int_eq(pthread_create(&thread, NULL, take_outside, &p[2]), 0);
     pthread_join(thread, NULL);
     OK(core_memory_pool_end(b));
@@ -508,16 +509,16 @@ START_TEST(what_is_no_host_memory_is_not_freed)
 
     open_sim("");
     FAILS(core_host_memory_free(sim, &mine), CORE_ERROR_INVALID_ARGUMENT,
-          "no host memory of \"sim");
+          "on \"sim");
     OK(core_host_memory_alloc(sim, 1000, (void **)&data));
     FAILS(core_host_memory_free(sim, data + 64), CORE_ERROR_INVALID_ARGUMENT,
-          "no host memory");
+          "not allocated pinned memory");
     p = take(1000);
     FAILS(core_host_memory_free(sim, p.memory.handle),
-          CORE_ERROR_INVALID_ARGUMENT, "no host memory");
+          CORE_ERROR_INVALID_ARGUMENT, "not allocated pinned memory");
     OK(core_host_memory_free(sim, data));
     FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use"); /* twice */
+          "not allocated pinned memory"); /* twice */
     OK(core_host_memory_free(sim, NULL));
     FAILS(core_host_memory_free(NULL, data), CORE_ERROR_INVALID_ARGUMENT,
           "device");
@@ -541,7 +542,7 @@ START_TEST(the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone)
     memset(data, 1, 1000);
     core_tensor_release(tensor);
     FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use");
+          "not allocated pinned memory");
     OK(core_host_memory_alloc(sim, 1000, &b));
     ck_assert_ptr_eq(b, data);
     OK(core_host_memory_free(sim, a));
@@ -580,7 +581,7 @@ START_TEST(a_plugin_without_host_memory_is_told_of)
     open_sim("");
     sim->interfaces.host_memory.alloc = NULL;
     FAILS(core_host_memory_alloc(sim, 1000, &data), CORE_ERROR_UNSUPPORTED,
-          "core_host_memory_alloc", "sim", "no host memory");
+          "core_host_memory_alloc", "sim", "core.host_memory");
     ck_assert_ptr_null(data);
     FAILS(core_tensor_pinned(sim, CORE_F32, &n, 1, &t), CORE_ERROR_UNSUPPORTED,
           "sim");
@@ -598,7 +599,7 @@ START_TEST(a_synchronous_device_has_plain_host_memory)
     memset(data, 1, 1000);
     OK(core_host_memory_free(cpu, data));
     FAILS(core_host_memory_free(cpu, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use");
+          "not allocated pinned memory");
 }
 END_TEST
 

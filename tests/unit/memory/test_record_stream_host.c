@@ -19,16 +19,13 @@ static void open_mutant(const char *rule)
 {
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
-    const void *table;
 
     setenv("LIBCORE_MUTANT_RULE", rule, 1);
     snprintf(path, sizeof path,
              "%s/tests/fixtures/mutants/.libs/core_mutant.so",
              build ? build : ".");
     OK(core_plugin_load(path, &plugin));
-    OK(core_device_find("mutant", &sim));
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
+    sim_find("mutant");
 }
 
 /* What is all of its segment, so that no other block serves in its place. */
@@ -170,9 +167,9 @@ START_TEST(what_is_no_call_or_no_stream_is_refused)
     open_sim("");
     t = whole();
     FAILS(core__host.call_record_stream(&call, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.call_record_stream(NULL, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.tensor_record_stream(NULL, &call),
           CORE_ERROR_INVALID_ARGUMENT, "tensor");
     FAILS(core__host.tensor_record_stream(t, NULL), CORE_ERROR_INVALID_ARGUMENT,

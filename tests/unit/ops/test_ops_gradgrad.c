@@ -2,20 +2,21 @@
  * Copyright The libcore authors */
 
 /* Every operator of the registry that has a gradient, against finite
- * differences, to second order: as it stands, with operands, results and
- * gradients that are not contiguous, in place, and, where it is element-wise,
- * on numbers, on nothing, and broadcast.  An operator without a sample fails
- * the test.  What has no derivative says so; it never gives zero. */
+ * differences, to second order: as it is; with non-contiguous operands, results
+ * and gradients; in place; and, if it is element-wise, on 0-dimensional and
+ * empty tensors and with broadcasting.  An operator without a sample fails the
+ * test.  An operator without a derivative must report that and never return
+ * zero. */
 
-#include "support/ops_samples.h"
+#include "support/samples.h"
 
 #include "dispatch/operator.h"
 
 #include <libcore/random.h>
 
 enum {
-    STRIDED = 1, /* operands, results and their gradients lie otherwise */
-    INPLACE = 2  /* the first operand is a copy */
+    STRIDED = 1, /* operands, results and their gradients are not contiguous */
+    INPLACE = 2  /* the first operand is a copy, which the call changes */
 };
 
 typedef struct callee {
@@ -26,7 +27,7 @@ typedef struct callee {
 
 /* ------------------------------------------------------------- the call -- */
 
-/* x, reversed: its dimensions in the other order. */
+/* x with its dimensions in reverse order. */
 static core_status reverse(core_tensor *x, core_tensor **out)
 {
     int64_t order[8], ndim = (int64_t)core_tensor_ndim(x);
@@ -36,8 +37,8 @@ static core_status reverse(core_tensor *x, core_tensor **out)
     return core_permute(x, order, (size_t)ndim, out);
 }
 
-/* The same elements, first dimension innermost; every other element of a
- * vector. */
+/* The same elements with the first dimension innermost; of a vector, every
+ * other element. */
 static core_status strided(core_tensor *x, core_tensor **out)
 {
     core_tensor *a = NULL, *b = NULL;
@@ -83,7 +84,7 @@ static core_status positive(core_tensor *x, core_tensor **out)
 static core_tensor *passed[ARGUMENTS * TENSORS];
 static size_t npassed;
 
-/* A tensor of the arguments, as the operator is to see it. */
+/* Prepares one tensor argument as `callee->how` requires. */
 static core_status pass(const callee *callee, uint32_t at, core_tensor **tensor)
 {
     core_tensor *made = NULL;
@@ -200,7 +201,8 @@ static void differentiate(callee *callee, const char *words)
         note(callee, words, ", second order");
 }
 
-/* The derivative of the order that the sample has not: refused, by name. */
+/* The derivative that the sample lacks must be refused by an error that names
+ * the operator. */
 static void refuse(const sample *s, callee *callee, const char *words)
 {
     const arguments *a = callee->arguments;
@@ -208,7 +210,7 @@ static void refuse(const sample *s, callee *callee, const char *words)
 
     checked++;
     ck_assert_ptr_nonnull(s->reason);
-    if (s->flags & ONCE) {
+    if (s->flags & SAMPLE_FIRST_ORDER) {
         status = core_gradcheck(call, callee, a->leaves, a->nleaves, 1e-6, 1e-5,
                                 1e-5);
         if (status != CORE_OK)
@@ -220,10 +222,10 @@ static void refuse(const sample *s, callee *callee, const char *words)
                                 1e-5);
     }
     if (status != CORE_ERROR_UNSUPPORTED)
-        note(callee, words, ", it ought to be refused");
+        note(callee, words, ", expected UNSUPPORTED");
     else if (!strstr(core_error_message(), s->op) &&
              !strstr(core_error_message(), "linalg_qr"))
-        note(callee, words, ", its refusal does not name it");
+        note(callee, words, ", the error does not name the operator");
 }
 
 static core_operator *inplace_of(const core_operator *op)
@@ -236,7 +238,7 @@ static core_operator *inplace_of(const core_operator *op)
     return NULL;
 }
 
-/* The words with other sizes: numbers (0), nothing (1), broadcast (2). */
+/* Rewrites the sizes: 0-dimensional (0), empty (1) or broadcast (2). */
 static void resize(const char *words, int kind, char *out)
 {
     static const char *const sizes[] = {"", "2,0"};
@@ -261,23 +263,19 @@ static void resize(const char *words, int kind, char *out)
 
 static void check_words(const sample *s, const char *words, int ways)
 {
-    check c = {s->op, words, s->low, s->high, 0};
-    char text[256];
     arguments a;
     callee callee = {&a, NULL, 0};
     core_operator *inplace;
     bool changes;
 
-    state = 12345;
-    snprintf(text, sizeof text, "%s", words);
-    parse(&a, &c, text);
+    parse_sample(&a, s, words);
     callee.op = a.op;
     changes = a.op->variant == CORE__VARIANT_INPLACE;
     for (int how = 0; how <= STRIDED; how++) {
         callee.how = how | (changes ? INPLACE : 0);
-        if (how == STRIDED && s->flags & DENSE)
+        if (how == STRIDED && s->flags & SAMPLE_DENSE)
             continue;
-        if (s->flags & (ONCE | NEVER))
+        if (s->flags & SAMPLE_REFUSED)
             refuse(s, &callee, words);
         else
             differentiate(&callee, words);
@@ -291,19 +289,21 @@ static void check_words(const sample *s, const char *words, int ways)
     drop_all();
 }
 
-static void run(const sample *samples, size_t count)
+/* All samples of operators of the family. */
+static void run(uint32_t family)
 {
     static char words[512];
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < SAMPLES; i++) {
         const sample *s = &samples[i];
+        bool as_is = s->flags & (SAMPLE_REFUSED | SAMPLE_SIZED);
         core_operator *op;
 
         OK(core_op_find(s->op, &op));
-        check_words(s, s->words,
-                    s->flags & (ONCE | NEVER | SIZED) ? 0 : INPLACE);
-        if (op->family != CORE__FAMILY_ELEMENTWISE ||
-            s->flags & (ONCE | NEVER | SIZED))
+        if (op->family != family || s->flags & SAMPLE_FORWARD_ONLY)
+            continue;
+        check_words(s, s->words, as_is ? 0 : INPLACE);
+        if (family != CORE__FAMILY_ELEMENTWISE || as_is)
             continue;
         for (int kind = 0; kind < 3; kind++) {
             if (kind == 2 && op->variant == CORE__VARIANT_INPLACE)
@@ -316,60 +316,40 @@ static void run(const sample *samples, size_t count)
     ck_assert_uint_gt(checked, 0);
 }
 
-#define RUN(samples) run(samples, sizeof samples / sizeof *samples)
-
-START_TEST(functions_of_one_tensor)
+START_TEST(elementwise_operators)
 {
-    RUN(samples_of_one);
+    run(CORE__FAMILY_ELEMENTWISE);
 }
 END_TEST
 
-START_TEST(functions_of_several_tensors)
+START_TEST(reductions)
 {
-    RUN(samples_of_several);
+    run(CORE__FAMILY_REDUCTION);
 }
 END_TEST
 
-START_TEST(special_functions)
+START_TEST(operators_with_kernels)
 {
-    RUN(samples_special);
+    run(CORE__FAMILY_KERNEL);
 }
 END_TEST
 
-START_TEST(reductions_and_order)
+START_TEST(views)
 {
-    RUN(samples_reduced);
+    run(CORE__FAMILY_VIEW);
 }
 END_TEST
 
-START_TEST(views_and_arrangements)
+START_TEST(composite_operators)
 {
-    RUN(samples_shaped);
-}
-END_TEST
-
-START_TEST(indices_and_masks)
-{
-    RUN(samples_indexed);
-}
-END_TEST
-
-START_TEST(products_and_factors_of_matrices)
-{
-    RUN(samples_matrix);
-}
-END_TEST
-
-START_TEST(layers_and_losses)
-{
-    RUN(samples_layered);
+    run(CORE__FAMILY_FUNCTION);
 }
 END_TEST
 
 /* ---------------------------------------------------------- third order -- */
 
-/* The first derivative, of the sum of results each times a number of its own,
- * as a function of the leaves. */
+/* The first derivative of a sum of the results, each multiplied by a different
+ * number, as a function of the leaves. */
 static core_status slope(void *context, core_tensor *const *inputs,
                          size_t ninputs, core_tensor **outputs,
                          size_t *noutputs)
@@ -393,55 +373,39 @@ static core_status slope(void *context, core_tensor *const *inputs,
     return status;
 }
 
-static const check thirds[] = {
-    {"native_layer_norm", "t:2,3 l:3 t:3 n f:.01", -1, 1, 0},
-    {"_group_norm", "t:2,2,2 t:2 n i:2 i:2 i:2 i:1 f:.01", -1, 1, 0},
-    {"native_batch_norm", "t:3,2 t:2 n n n b:1 f:.1 f:.01", -1, 1, 0},
-    {"native_batch_norm", "t:3,2 t:2 n p:2 p:2 b:0 f:.1 f:.01", .5, 1, 0},
-    {"mish", "t:5", -2, 2, 0},
-    {"elu", "t:5 f:.5 f:2 f:1.5", -1, 1, 0},
-    {"lgamma", "t:5", .5, 4, 0},
-    {"_softmax", "t:2,3 i:1 b:0", -1, 1, 0},
-    {"logcumsumexp", "t:4 i:0", -1, 1, 0},
-};
-
-START_TEST(third_derivatives)
+START_TEST(normalizations_pass_third_order_check)
 {
-    for (size_t i = 0; i < sizeof thirds / sizeof *thirds; i++) {
-        char text[256];
+    size_t count = 0;
+
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const sample *s = &samples[i];
         arguments a;
         callee callee = {&a, NULL, 0};
 
-        state = 4711;
-        snprintf(text, sizeof text, "%s", thirds[i].words);
-        parse(&a, &thirds[i], text);
+        if (!(s->flags & SAMPLE_THIRD_ORDER))
+            continue;
+        count++;
+        parse_sample(&a, s, s->words);
         callee.op = a.op;
         if (core_gradgradcheck(slope, &callee, a.leaves, a.nleaves, 1e-6, 1e-4,
                                1e-4))
-            note(&callee, thirds[i].words, ", third order");
+            note(&callee, s->words, ", third order");
+        drop_all();
     }
+    ck_assert_uint_gt(count, 0);
     ck_assert_msg(failed == 0, "%s", failures);
 }
 END_TEST
 
 /* ------------------------------------------------------------- coverage -- */
 
-static bool in(const sample *samples, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(samples[i].op, name) == 0)
-            return true;
-    return false;
-}
-
-#define IN(samples, name) in(samples, sizeof samples / sizeof *samples, name)
-
 static bool has_sample(const char *name)
 {
-    return IN(samples_of_one, name) || IN(samples_of_several, name) ||
-           IN(samples_special, name) || IN(samples_reduced, name) ||
-           IN(samples_shaped, name) || IN(samples_indexed, name) ||
-           IN(samples_matrix, name) || IN(samples_layered, name);
+    for (size_t i = 0; i < SAMPLES; i++)
+        if (!(samples[i].flags & SAMPLE_FORWARD_ONLY) &&
+            strcmp(samples[i].op, name) == 0)
+            return true;
+    return false;
 }
 
 START_TEST(every_operator_with_a_gradient_has_a_sample)
@@ -452,11 +416,11 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
         const core_operator *op = &core__operators[i];
         const core__operator_data *data = op->data;
 
-        /* Without a formula it raises, which its sample is to show. */
+        /* Without a formula backward fails, which its sample must show. */
         if (data->base != i || !(op->mask & CORE__KEY_AUTOGRAD) ||
             !(data->gradient || data->implicit || data->no_gradient))
             continue;
-        /* No sample has its dtypes: test_scaled_mm.c shows that it raises. */
+        /* No sample has 8-bit dtypes; test_scaled_mm.c covers the error. */
         if (op->flags & CORE__OP_EIGHT_BITS)
             continue;
         all++;
@@ -467,12 +431,11 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
                  sizeof failures - strlen(failures), " %s", data->name);
     }
     ck_assert_uint_gt(all, 300);
-    ck_assert_msg(missing == 0, "%zu of %zu have none:%s", missing, all,
+    ck_assert_msg(missing == 0, "%zu of %zu have no sample:%s", missing, all,
                   failures);
 }
 END_TEST
 
-SUITE("ops gradgrad", functions_of_one_tensor, functions_of_several_tensors,
-      special_functions, reductions_and_order, views_and_arrangements,
-      indices_and_masks, products_and_factors_of_matrices, layers_and_losses,
-      third_derivatives, every_operator_with_a_gradient_has_a_sample)
+SUITE("ops gradgrad", elementwise_operators, reductions, operators_with_kernels,
+      views, composite_operators, normalizations_pass_third_order_check,
+      every_operator_with_a_gradient_has_a_sample)

@@ -2,34 +2,12 @@
  * Copyright The libcore authors */
 
 /* Every operator that has a gradient, forward and backward, with each of its
- * allocations failing in turn: OUT_OF_MEMORY, no
- * result, nothing leaked, and the next call works. */
+ * allocations failing in turn: it fails with OUT_OF_MEMORY, returns no result,
+ * leaks nothing, and the next call succeeds. */
 
-#include "support/ops_samples.h"
+#include "support/samples.h"
 
 #include "base/memory.h"
-
-#define GROUP(samples)                             \
-    {                                              \
-        samples, sizeof(samples) / sizeof *samples \
-    }
-static const struct {
-    const sample *samples;
-    int count;
-} groups[] = {GROUP(samples_of_one),  GROUP(samples_of_several),
-              GROUP(samples_special), GROUP(samples_reduced),
-              GROUP(samples_shaped),  GROUP(samples_indexed),
-              GROUP(samples_matrix),  GROUP(samples_layered)};
-
-static const sample *sample_at(int index)
-{
-    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
-        if (index < groups[g].count)
-            return &groups[g].samples[index];
-        index -= groups[g].count;
-    }
-    return NULL;
-}
 
 /* The gradients of the sum of the first result that has some. */
 static core_status gradients(arguments *a, const core_value *results)
@@ -96,20 +74,17 @@ static void starve(const sample *s, arguments *a, bool for_good)
     core__alloc_fault_set(-1, false);
 }
 
-START_TEST(no_memory_is_an_error_wherever_it_ends)
+START_TEST(failed_allocation_is_out_of_memory_without_leaks)
 {
-    const sample *s = sample_at(_i);
-    check c = {s->op, s->words, s->low, s->high, 0};
-    char words[256];
+    const sample *s = &samples[_i];
     arguments a;
 
-    if (s->flags & NEVER || s->op[strcspn(s->op, ".") - 1] == '_')
+    if (s->flags & (SAMPLE_NO_GRADIENT | SAMPLE_FORWARD_ONLY) || is_in_place(s))
         return; /* leaves are not changed in place */
-    snprintf(words, sizeof words, "%s", s->words);
-    parse(&a, &c, words);
+    parse_sample(&a, s, s->words);
     if (a.positive)
-        return;  /* its leaves want more than these words give */
-    OK(run(&a)); /* what is made once */
+        return;  /* these samples need positive definite leaves */
+    OK(run(&a)); /* creates what is allocated once and kept */
     starve(s, &a, false);
     starve(s, &a, true);
 }
@@ -120,13 +95,11 @@ int main(void)
     Suite *suite = suite_create("ops memory");
     TCase *tests = tcase_create("ops memory");
     SRunner *runner;
-    int count = 0, failed;
+    int failed;
 
-    while (sample_at(count))
-        count++;
     tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, no_memory_is_an_error_wherever_it_ends, 0,
-                        count);
+    tcase_add_loop_test(tests, failed_allocation_is_out_of_memory_without_leaks, 0,
+                        SAMPLES);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
