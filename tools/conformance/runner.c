@@ -186,7 +186,7 @@ static void end_test(child *from, char *rest)
     snprintf(one->detail, sizeof one->detail, "%s", detail);
 }
 
-static void tell(const runner *self, const record *one)
+static void print_result(const runner *self, const record *one)
 {
     if (self->verbose && one)
         fprintf(stderr, "%-13s %s%s%s\n", verdict_names[one->verdict],
@@ -204,7 +204,7 @@ static void take_line(runner *self, child *from)
         from->started = now();
     } else if (strcmp(word, "end") == 0) {
         end_test(from, rest);
-        tell(self, one);
+        print_result(self, one);
     } else if (strcmp(word, "done") == 0) {
         from->done = true;
     } else if (strcmp(word, "about") == 0) {
@@ -281,7 +281,8 @@ done:
 }
 
 /* Turns the way the child ended into the verdict of the running test. */
-static void blame(const runner *self, const child *from, int status)
+static void set_verdict_of_exit(const runner *self, const child *from,
+                                int status)
 {
     record *one = from->current;
 
@@ -302,7 +303,7 @@ static void blame(const runner *self, const child *from, int status)
         snprintf(one->detail, sizeof one->detail,
                  "the process ended with status %d", WEXITSTATUS(status));
     }
-    tell(self, one);
+    print_result(self, one);
 }
 
 /* ----------------------------------------------------------------- runs -- */
@@ -317,7 +318,7 @@ static void report_unlisted_matrix(runner *self, const child *of, int status)
     if (!none.current)
         return;
     none.current->level = LEVEL_OPS;
-    blame(self, &none, status);
+    set_verdict_of_exit(self, &none, status);
 }
 
 /* A plugin that crashes or hangs when it is loaded does so in its tests, too;
@@ -403,7 +404,7 @@ static bool run_group(runner *self, const char *group, char *text,
             return false;
         }
         status = watch(self, &one);
-        blame(self, &one, status);
+        set_verdict_of_exit(self, &one, status);
         if (left(self) == before) {
             snprintf(text, capacity, "the process of %s ran no test", group);
             return false;

@@ -64,7 +64,7 @@ bool cpu_bf16_wanted(int64_t m, int64_t n, int64_t k)
     return m > 1 && n > 1 && k > 0 && m * n * k >= WORK_WANTED && functions();
 }
 
-static int64_t divided_up(int64_t n, int64_t by)
+static int64_t divide_up(int64_t n, int64_t by)
 {
     return (n + by - 1) / by;
 }
@@ -264,15 +264,15 @@ static void choose_tiles(job *j)
     for (;;) {
         int64_t work = j->rows * ROWS * j->columns * COLUMNS * j->p.k;
 
-        j->down = divided_up(j->groups_a, j->rows);
-        j->across = divided_up(j->groups_b, j->columns);
+        j->down = divide_up(j->groups_a, j->rows);
+        j->across = divide_up(j->groups_b, j->columns);
         if (j->p.batch * j->down * j->across >= TILES_WANTED ||
             work < 2 * WORK_LEAST || (j->rows == 1 && j->columns == 1))
             return;
         if (j->rows * ROWS > j->columns * COLUMNS || j->columns == 1)
-            j->rows = divided_up(j->rows, 2);
+            j->rows = divide_up(j->rows, 2);
         else
-            j->columns = divided_up(j->columns, 2);
+            j->columns = divide_up(j->columns, 2);
     }
 }
 
@@ -319,7 +319,7 @@ static void choose_chunks(job *j)
     if (j->batches_a == 1 || j->batches_b == 1 || j->p.batch < wanted ||
         j->words_a + j->words_b > SMALL_WORDS)
         return;
-    j->chunk = divided_up(j->p.batch, wanted);
+    j->chunk = divide_up(j->p.batch, wanted);
     if (j->chunk < grain_of(work))
         j->chunk = grain_of(work);
 }
@@ -328,7 +328,7 @@ static void choose_chunks(job *j)
 static int64_t words_of(const job *j)
 {
     if (j->chunk)
-        return divided_up(j->p.batch, j->chunk) * (j->words_a + j->words_b);
+        return divide_up(j->p.batch, j->chunk) * (j->words_a + j->words_b);
     return j->batches_a * j->words_a + j->batches_b * j->words_b;
 }
 
@@ -352,9 +352,9 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
     job j = {.p = *product, .f = functions()};
 
     transpose(&j.p);
-    j.pairs = divided_up(j.p.k, 2);
-    j.groups_a = divided_up(j.p.m, ROWS);
-    j.groups_b = divided_up(j.p.n, COLUMNS);
+    j.pairs = divide_up(j.p.k, 2);
+    j.groups_a = divide_up(j.p.m, ROWS);
+    j.groups_b = divide_up(j.p.n, COLUMNS);
     j.batches_a = j.p.a.batch_stride ? j.p.batch : 1;
     j.batches_b = j.p.b.batch_stride ? j.p.batch : 1;
     j.words_a = j.groups_a * j.pairs * CPU_BF16_GROUP_A;

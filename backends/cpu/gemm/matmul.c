@@ -131,7 +131,7 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
  * smaller, and columns in whole vectors. */
 enum { OWN_TILES = 4, OWN_ROWS = 96, OWN_COLUMNS = 128, OWN_ROUND = 32 };
 
-static int64_t divided_up(int64_t n, int64_t by)
+static int64_t divide_up(int64_t n, int64_t by)
 {
     return by > 0 ? (n + by - 1) / by : 0;
 }
@@ -225,12 +225,12 @@ static void own_tiles(product *p, int64_t items)
     p->rows = p->m;
     p->columns = p->n;
     while (threads > 1 &&
-           items * divided_up(p->m, p->rows) * divided_up(p->n, p->columns) <
+           items * divide_up(p->m, p->rows) * divide_up(p->n, p->columns) <
                OWN_TILES * threads) {
         if (p->columns >= 2 * OWN_COLUMNS)
-            p->columns = divided_up(p->columns, 2 * OWN_ROUND) * OWN_ROUND;
+            p->columns = divide_up(p->columns, 2 * OWN_ROUND) * OWN_ROUND;
         else if (p->rows >= 2 * OWN_ROWS)
-            p->rows = divided_up(p->rows, 2);
+            p->rows = divide_up(p->rows, 2);
         else
             break;
     }
@@ -251,8 +251,8 @@ static void product_compute(product *p)
         own_tiles(p, items);
     else
         cpu_gemm_tiles(p->m, p->n, p->k, &p->rows, &p->columns);
-    p->across = divided_up(p->n, p->columns);
-    p->tiles = p->across * divided_up(p->m, p->rows);
+    p->across = divide_up(p->n, p->columns);
+    p->tiles = p->across * divide_up(p->m, p->rows);
     items *= p->tiles;
     if (items > 0)
         cpu_parallel_for(items, grain > 0 ? grain : 1, task, p);
