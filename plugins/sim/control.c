@@ -99,7 +99,7 @@ static core_status set_held(uint32_t index, bool held)
         return status;
     pthread_mutex_lock(&sim_lock);
     device->held = held;
-    pthread_cond_broadcast(&device->release_hold);
+    pthread_cond_broadcast(&device->let_go);
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
 }
@@ -185,7 +185,7 @@ const sim_control sim_control_table = {
     .counters = counters,
     .delay = delay,
     .hold = hold,
-    .release_hold = release_hold,
+    .let_go = release_hold,
     .lose = lose,
     .limit = limit,
     .native_create = native_create,
