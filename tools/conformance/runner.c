@@ -25,7 +25,7 @@ enum { LINE = 2048, ARGUMENTS = 24, LISTING = 10 };
 /* One child process and its state. */
 typedef struct child {
     pid_t pid;
-    int answers; /* the read end of CHILD_RESULTS */
+    int results; /* the read end of CHILD_RESULTS */
     char line[LINE];
     size_t used;
     double started; /* the test that is running */
@@ -147,7 +147,7 @@ static bool start(const runner *self, const char *flag, const char *group,
         }
         close(ends[1]);
     }
-    out->answers = ends[0];
+    out->results = ends[0];
     if (names)
         fclose(names);
     if (out->pid < 0 && ends[0] >= 0)
@@ -227,7 +227,7 @@ static void take_line(runner *self, child *from)
 static bool take(runner *self, child *from)
 {
     char part[4096];
-    ssize_t size = read(from->answers, part, sizeof part);
+    ssize_t size = read(from->results, part, sizeof part);
 
     if (size < 0)
         return errno == EINTR;
@@ -249,7 +249,7 @@ static int watch(runner *self, child *from)
     int status = 0;
 
     for (;;) {
-        struct pollfd one = {.fd = from->answers, .events = POLLIN};
+        struct pollfd one = {.fd = from->results, .events = POLLIN};
         double left = from->started + self->timeout - now();
         int ready;
 
@@ -276,7 +276,7 @@ static int watch(runner *self, child *from)
     while (waitpid(from->pid, &status, 0) < 0 && errno == EINTR)
         ;
 done:
-    close(from->answers);
+    close(from->results);
     return status;
 }
 
