@@ -367,7 +367,7 @@ ok "unwritable reports and unreadable waivers are reported first" before
 others() {
     ends 2 '^core-conformance: --device cpu: the plugin has "sim"$' \
         --plugin "$sim" --device cpu --only core &&
-        ends 2 'none of this plugin' --plugin "$sim" --device si &&
+        ends 2 'device si: the plugin has' --plugin "$sim" --device si &&
         ends 0 '^ok 1 - core/tensors/loads$' --plugin "$sim" --device sim:0 \
             --filter core/tensors/loads
 }

@@ -58,7 +58,7 @@ static const char usage[] =
     "could\n"
     "be replayed.\n";
 
-static int complain(const char *format, const char *what)
+static int print_error(const char *format, const char *what)
 {
     fprintf(stderr, "core-conformance: ");
     fprintf(stderr, format, what);
@@ -73,7 +73,7 @@ static const char *value_of(int argc, char **argv, int *i)
 {
     if (*i + 1 < argc)
         return argv[++*i];
-    complain("%s needs a value", argv[*i]);
+    print_error("%s needs a value", argv[*i]);
     return NULL;
 }
 
@@ -85,7 +85,7 @@ static bool case_number(const char *text, int64_t *out)
     *out = strtoll(text, &end, 10);
     if (*text && !*end && !errno && *out >= 0)
         return true;
-    complain("--case needs the number of a case, not \"%s\"", text);
+    print_error("--case needs the number of a case, not \"%s\"", text);
     return false;
 }
 
@@ -135,12 +135,13 @@ static int read_options(int argc, char **argv, options *out)
             printf("core-conformance %s\n", core_version());
             return EXIT_SUCCESS;
         } else {
-            return complain("unknown flag %s; see --help", argv[i]);
+            return print_error("unknown flag %s; see --help", argv[i]);
         }
     }
     if (!out->golden && !out->list)
-        return complain("%s", "--plugin FILE.so (to test) or --golden PREFIX "
-                              "(to replay) is required; see --help");
+        return print_error("%s",
+                           "--plugin FILE.so (to test) or --golden PREFIX "
+                           "(to replay) is required; see --help");
     return -1;
 }
 
@@ -174,8 +175,8 @@ static int list_operators(const char *filter)
     return EXIT_SUCCESS;
 }
 
-static void tell(const options *chosen, const golden_case *the_case,
-                 replay_outcome outcome, const char *text)
+static void print_case(const options *chosen, const golden_case *the_case,
+                       replay_outcome outcome, const char *text)
 {
     static const char *const names[] = {"passed", "FAILED", "missing"};
 
@@ -202,7 +203,7 @@ static bool replay_all(const options *chosen, const replay_device *on,
         if (chosen->only >= 0 && the_case.id != chosen->only)
             continue;
         outcome = replay_case(on, &the_case, text, sizeof text);
-        tell(chosen, &the_case, outcome, text);
+        print_case(chosen, &the_case, outcome, text);
         all->agreed += outcome == REPLAY_PASSED && *text;
         if (!outcome_counts_add(all, the_case.name, outcome)) {
             snprintf(golden->problem, sizeof golden->problem, "no memory");
@@ -224,7 +225,7 @@ static int finish(const options *chosen, outcome_counts *all)
     good = outcome_counts_check_required(all);
     if (total[REPLAY_PASSED] + total[REPLAY_FAILED] + total[REPLAY_MISSING] ==
         0)
-        return complain("%s", "no case was selected");
+        return print_error("%s", "no case was selected");
     if (all->agreed)
         printf("of those passed, %zu sums in f16 or bf16 differ from the "
                "recording by more than the tolerance but agree with the same "
@@ -263,22 +264,22 @@ static int run(int argc, char **argv)
         return list_operators(chosen.filter);
     result = EXIT_USAGE;
     if (!golden_open(chosen.golden, &golden)) {
-        complain("%s", golden.problem);
+        print_error("%s", golden.problem);
         goto done;
     }
     if (chosen.required &&
         !outcome_counts_require(&all, chosen.required, chosen.filter, text,
                                 sizeof text)) {
-        complain("%s", text);
+        print_error("%s", text);
         goto done;
     }
     if (!open_device(chosen.device, &on)) {
-        complain("%s", core_error_message());
+        print_error("%s", core_error_message());
         goto done;
     }
     if (!replay_all(&chosen, &on, &golden, &all)) {
         fflush(stdout);
-        complain("%s", golden.problem);
+        print_error("%s", golden.problem);
         goto done;
     }
     result = finish(&chosen, &all);
@@ -295,5 +296,5 @@ int main(int argc, char **argv)
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return result;
-    return complain("%s", "writing standard output failed");
+    return print_error("%s", "writing standard output failed");
 }

@@ -48,8 +48,8 @@ static void open_once(void)
 
 /* Tests for a row-major matrix, or, transposed, a column-major one; returns its
  * pitch. */
-static bool lies(const opencl_matrix *m, int64_t rows, int64_t columns,
-                 int *out_transpose, size_t *out_ld)
+static bool is_readable(const opencl_matrix *m, int64_t rows, int64_t columns,
+                        int *out_transpose, size_t *out_ld)
 {
     if (m->column == 1 && m->row >= columns) {
         *out_transpose = PLAIN;
@@ -74,9 +74,9 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
         p->d.memory.handle != NULL ||
         (double)p->rows * (double)p->columns * (double)p->inner <
             (double)LARGE ||
-        !lies(&p->a, p->rows, p->inner, &a_t, &a_ld) ||
-        !lies(&p->b, p->inner, p->columns, &b_t, &b_ld) ||
-        !lies(&p->c, p->rows, p->columns, &c_t, &c_ld) || c_t != PLAIN)
+        !is_readable(&p->a, p->rows, p->inner, &a_t, &a_ld) ||
+        !is_readable(&p->b, p->inner, p->columns, &b_t, &b_ld) ||
+        !is_readable(&p->c, p->rows, p->columns, &c_t, &c_ld) || c_t != PLAIN)
         return CORE_ERROR_UNSUPPORTED;
     pthread_once(&once, open_once);
     if (p->dtype == CORE_F32 ? sgemm == NULL : dgemm == NULL)

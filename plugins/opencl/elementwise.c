@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.c: one launch for every row of the table that gen_operations.py
- * generates.  The kernels are written around the row's expression when it is
- * first used with a dtype. */
+/* elementwise.c: one launch function for every row of the table that
+ * gen_operations.py generates.  The kernels for a row's expression are composed
+ * when it is first used with a dtype. */
 
 #include "elementwise.h"
 #include "opencl_kernels.h"

@@ -63,7 +63,7 @@ static sim_block *fresh(sim_memory *of)
     return block;
 }
 
-static void free_what_is_left(sim_block *block)
+static void free_kept_data(sim_block *block)
 {
     if (block->kept)
         block->data = block->kept;
@@ -74,7 +74,7 @@ static void free_what_is_left(sim_block *block)
 static void drop(sim_memory *of)
 {
     for (uint32_t name = 1; name <= of->used; name++)
-        free_what_is_left(block_of(of, name));
+        free_kept_data(block_of(of, name));
     sim_pinned_free(of->pinned);
     for (uint32_t i = 0; of->chunks && i < SIM_BLOCKS / SIM_CHUNK; i++)
         free(of->chunks[i]);

@@ -109,7 +109,7 @@ static core_status hold(uint32_t index)
     return set_held(index, true);
 }
 
-static core_status let_go(uint32_t index)
+static core_status release_hold(uint32_t index)
 {
     return set_held(index, false);
 }
@@ -185,7 +185,7 @@ const sim_control sim_control_table = {
     .counters = counters,
     .delay = delay,
     .hold = hold,
-    .let_go = let_go,
+    .let_go = release_hold,
     .lose = lose,
     .limit = limit,
     .native_create = native_create,

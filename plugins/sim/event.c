@@ -131,7 +131,7 @@ static core_status record(void *device, void *handle, void *stream)
 }
 
 /* With the lock, which it releases. */
-static core_status answer(const sim_marker *marker)
+static core_status marker_status(const sim_marker *marker)
 {
     sim_failure failure = marker->failure;
 
@@ -149,7 +149,7 @@ static core_status query(void *device, void *handle)
     pthread_mutex_lock(&sim_lock);
     if (event->marker && sim_marker_done(event->marker)) {
         sim_clock_host_learns(event->marker->clock);
-        return answer(event->marker);
+        return marker_status(event->marker);
     }
     pthread_mutex_unlock(&sim_lock);
     return CORE_ERROR_BUSY;

@@ -162,8 +162,8 @@ static bool meet(const using *u, const sim_entry *entry,
     return true;
 }
 
-static void tell(const using *u, const sim_entry *entry,
-                 const sim_stretch *stretch)
+static void describe_conflict(const using *u, const sim_entry *entry,
+                              const sim_stretch *stretch)
 {
     if (u->conflict[0])
         return;
@@ -205,7 +205,7 @@ static void stretch_use(const using *u, sim_stretch *stretch)
         bool before = entry.use == u->use || is_before(entry.use, u->clock);
 
         if (!before && (u->writes || entry.writes) && meet(u, &entry, stretch))
-            tell(u, &entry, stretch);
+            describe_conflict(u, &entry, stretch);
         if (before && supersedes(u, &entry))
             sim_use_unref(entry.use);
         else

@@ -144,7 +144,7 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 
 /* ------------------------------------------------------ giving it back -- */
 
-static void complain(const char *text)
+static void report_error(const char *text)
 {
     sim_host->log(CORE_LOG_ERROR, core_sdk_string("sim"),
                   core_sdk_string(text));
@@ -164,7 +164,7 @@ static void check_canary(const sim_device *device, const sim_block *block)
                  "something wrote %llu bytes past the end of block %llu of %s",
                  (unsigned long long)(i - block->size),
                  (unsigned long long)block->serial, device->name);
-        complain(text);
+        report_error(text);
         return;
     }
 }
@@ -172,7 +172,7 @@ static void check_canary(const sim_device *device, const sim_block *block)
 void sim_fail_user(sim_device *device, uint64_t stream, const char *text)
 {
     sim_conflicted(text);
-    complain(text);
+    report_error(text);
     for (sim_stream *at = device->streams; at; at = at->next) {
         if (at->id != stream || at->failure.code != CORE_OK)
             continue;
@@ -213,8 +213,9 @@ static void release(void *handle, core_memory freed, uint64_t size)
     if (!block || !block->data || block->mapped || offset != 0 ||
         block->size != size) {
         sim_bad_frees++;
-        complain("freeing memory that is invalid, already freed, or of another "
-                 "size");
+        report_error(
+            "freeing memory that is invalid, already freed, or of another "
+            "size");
     } else {
         device->memory->taken -= size;
         sim_history_check(device, block, 0, size);

@@ -37,7 +37,7 @@ core_status sim_enqueue(sim_stream *stream, const sim_work *work)
 
 /* The status of a stream: its failure, or, unless the core reads stream errors
  * itself, its data error. */
-static core_status answer(sim_stream *stream)
+static core_status stream_status(sim_stream *stream)
 {
     sim_failure failure = stream->failure;
     uint32_t severity = CORE_SEVERITY_STREAM_POISONED;
@@ -64,13 +64,13 @@ static core_status query(void *device, void *handle)
         return CORE_ERROR_BUSY;
     }
     sim_clock_host_learns(stream->clock);
-    return answer(stream);
+    return stream_status(stream);
 }
 
 /* Work that was running when the device was lost may still access host memory,
  * so it must end before the wait returns. */
-static core_status wait_for_the_last(const sim_device *device,
-                                     sim_stream *stream)
+static core_status wait_for_running(const sim_device *device,
+                                    sim_stream *stream)
 {
     pthread_mutex_lock(&sim_lock);
     sim_stream_await_running(stream);
@@ -85,7 +85,7 @@ static core_status synchronize(void *device, void *handle)
     sim_clock *clock;
 
     if (status == CORE_ERROR_DEVICE_LOST)
-        return wait_for_the_last(device, stream);
+        return wait_for_running(device, stream);
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
@@ -100,7 +100,7 @@ static core_status synchronize(void *device, void *handle)
     sim_stream_await(stream, stream->given);
     sim_clock_host_learns(clock);
     free(clock);
-    return answer(stream);
+    return stream_status(stream);
 }
 
 static core_status run_nothing(sim_work *work)

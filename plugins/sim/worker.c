@@ -220,7 +220,7 @@ static void wait_failed(sim_stream *stream, const sim_marker *marker)
 }
 
 /* A stream of this device with precedence: its priority is a smaller number. */
-static sim_stream *that_goes_first(const sim_stream *stream)
+static sim_stream *preceding_stream(const sim_stream *stream)
 {
     sim_stream *at = stream->device->streams;
 
@@ -230,10 +230,10 @@ static sim_stream *that_goes_first(const sim_stream *stream)
 }
 
 /* Waits until no stream has precedence.  With the lock. */
-static void take_turns(sim_stream *stream)
+static void wait_for_precedence(sim_stream *stream)
 {
     while (stream->failure.code == CORE_OK) {
-        sim_stream *first = that_goes_first(stream);
+        sim_stream *first = preceding_stream(stream);
 
         if (stream->device->held) {
             pthread_cond_wait(&stream->device->let_go, &sim_lock);
@@ -272,7 +272,7 @@ static bool prepare(sim_stream *stream, sim_work *work)
             wait_failed(stream, marker);
     }
     if (stream->failure.code == CORE_OK)
-        take_turns(stream);
+        wait_for_precedence(stream);
     return stream->failure.code == CORE_OK;
 }
 

@@ -28,7 +28,7 @@ typedef struct start {
 /* ------------------------------------------------------------- the child -- */
 
 /* The mapped and the resident bytes of libcore.so and core_cpu.so. */
-static void look_at_maps(start *out)
+static void read_maps(start *out)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");
     char line[4096];
@@ -67,7 +67,7 @@ int bench_first_result(double main_began)
     core_tensor_release(sum);
     core_tensor_release(b);
     core_tensor_release(a);
-    look_at_maps(&self);
+    read_maps(&self);
     return value == 3 && printf("%.9f %.9f %.0f %.0f %.0f\n", self.main_began,
                                 self.result, self.mapped, self.resident,
                                 self.process) > 0

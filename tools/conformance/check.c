@@ -66,7 +66,7 @@ const char check_usage[] =
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
     "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
 
-static int complain(const char *what, const char *more)
+static int print_error(const char *what, const char *more)
 {
     fprintf(stderr, "core-conformance: %s%s\n", what, more);
     return EXIT_USAGE;
@@ -112,13 +112,13 @@ static int read_options(int argc, char **argv, options *out)
                strcmp(argv[i], flags[k].flag) != 0)
             k++;
         if (k == sizeof flags / sizeof *flags)
-            return complain("unknown flag with --plugin: ", argv[i]);
+            return print_error("unknown flag with --plugin: ", argv[i]);
         if (flags[k].given)
             *flags[k].given = true;
         else if (i + 1 < argc)
             *flags[k].text = argv[++i];
         else
-            return complain(argv[i], " needs a value");
+            return print_error(argv[i], " needs a value");
     }
     return -1;
 }
@@ -130,7 +130,7 @@ static bool read_level(const char *text, level *out)
             *out = (level)i;
             return true;
         }
-    complain("unknown level: ", text);
+    print_error("unknown level: ", text);
     return false;
 }
 
@@ -142,7 +142,7 @@ static bool read_number(const char *text, uint64_t *out)
     *out = strtoull(text, &end, 10);
     if (*text >= '0' && *text <= '9' && !*end && !errno)
         return true;
-    complain("not a number: ", text);
+    print_error("not a number: ", text);
     return false;
 }
 
@@ -159,7 +159,7 @@ static bool read_shard(const char *text, report *out)
         out->shards = (uint32_t)of;
         return true;
     }
-    complain("--shard accepts I/N with 1 <= I <= N, not ", text);
+    print_error("--shard accepts I/N with 1 <= I <= N, not ", text);
     return false;
 }
 
@@ -175,7 +175,7 @@ static bool settle(const options *chosen, report *out, double *timeout)
     out->plugin = chosen->plugin;
     out->only = chosen->only != NULL;
     if (chosen->only && chosen->level) {
-        complain("--only and --level exclude each other", "");
+        print_error("--only and --level exclude each other", "");
         return false;
     }
     if ((chosen->level && !read_level(chosen->level, &out->up_to)) ||
@@ -186,8 +186,8 @@ static bool settle(const options *chosen, report *out, double *timeout)
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
     if (seconds > LONGEST) {
-        complain("--timeout accepts at most a week, 604800 seconds, not ",
-                 chosen->timeout);
+        print_error("--timeout accepts at most a week, 604800 seconds, not ",
+                    chosen->timeout);
         return false;
     }
     *timeout = (double)(seconds ? seconds : 1);
@@ -195,7 +195,7 @@ static bool settle(const options *chosen, report *out, double *timeout)
     strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
     if (core__sha256_file(chosen->plugin, out->sha256))
         return true;
-    complain("cannot be read: ", chosen->plugin);
+    print_error("cannot be read: ", chosen->plugin);
     return false;
 }
 
@@ -262,7 +262,7 @@ static bool write_one(const report *self, const char *path,
     if (file && fclose(file) != 0)
         good = false;
     if (!good)
-        complain("cannot be written: ", path);
+        print_error("cannot be written: ", path);
     return good;
 }
 
@@ -283,7 +283,7 @@ static bool write_all(const options *chosen, const report *self)
     good &= write_one(self, chosen->html, report_html);
     if (chosen->submit &&
         !submit_write(self, chosen->submit, text, sizeof text)) {
-        complain(text, "");
+        print_error(text, "");
         good = false;
     }
     return good;
@@ -324,7 +324,7 @@ static bool can_finish(const options *chosen)
             return false;
     if (!chosen->waivers || waivers_check(chosen->waivers, text, sizeof text))
         return true;
-    complain(text, "");
+    print_error(text, "");
     return false;
 }
 
@@ -341,7 +341,7 @@ static int run(const options *chosen, runner *run, report *found)
     char text[500];
 
     if (!runner_list(run, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     about_machine(found);
     if (!choose(found))
         return EXIT_USAGE;
@@ -349,12 +349,12 @@ static int run(const options *chosen, runner *run, report *found)
         return list_tests(found);
     if (chosen->resume &&
         !report_resume(found, chosen->resume, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (!runner_run(run, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (chosen->waivers &&
         !waivers_apply(found, chosen->waivers, found->date, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (!write_all(chosen, found))
         return EXIT_USAGE;
     return report_passed(found) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -49,9 +49,9 @@ static bool section(const bytes *file, const Elf64_Ehdr *head, uint32_t index,
     return true;
 }
 
-static void tell_symbols(const bytes *file, const Elf64_Shdr *table,
-                         const Elf64_Shdr *names, elf_symbol each,
-                         void *context)
+static void visit_symbols(const bytes *file, const Elf64_Shdr *table,
+                          const Elf64_Shdr *names, elf_symbol each,
+                          void *context)
 {
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size;
          at += sizeof(Elf64_Sym)) {
@@ -91,7 +91,7 @@ const char *elf_symbols(const char *path, elf_symbol each, void *context)
             !inside(&file, names.sh_offset, names.sh_size))
             wrong = "its dynamic symbol table is truncated";
         else {
-            tell_symbols(&file, &table, &names, each, context);
+            visit_symbols(&file, &table, &names, each, context);
             wrong = NULL;
         }
         break;

@@ -103,7 +103,7 @@ static core_status take(suite *self, tail *one, bool poison)
     return status;
 }
 
-static void give_back(tail *tails, uint32_t count)
+static void release_contents(tail *tails, uint32_t count)
 {
     for (uint32_t r = count; r-- > 0;) {
         core_tensor_release(tails[r].tensor);
@@ -240,11 +240,11 @@ bool operators_check_tails(suite *self, const sample_call *call,
     core_memory_empty_cache(self->device);
     for (uint32_t r = 0; good && r < count; r++)
         good = expect_ok(out, take(self, &tails[r], true), "allocating memory");
-    give_back(tails, count);
+    release_contents(tails, count);
     good = good && expect_ok(out, sample_call_run(call, &on), "the call") &&
            on.nflat >= count && keep_results(&on, tails, count, out) &&
            check_tails(self, tails, count, out);
-    give_back(tails, count);
+    release_contents(tails, count);
     for (uint32_t r = 0; r < count; r++)
         free(tails[r].data);
     sample_call_done(&on);

@@ -249,7 +249,7 @@ core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out)
 }
 
 /* Checks the slots that every test calls and no device may lack. */
-static bool has_what_is_called(const plugin_tables *plugin, outcome *out)
+static bool has_required_slots(const plugin_tables *plugin, outcome *out)
 {
     const core_backend *b = &plugin->backend;
     const core_memory_table *m = &plugin->memory;
@@ -304,7 +304,7 @@ static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
     opening = NULL;
     return expect_plugin_ok(out, status, "init") &&
            expect(out, plugin->backends > 0, "init registers no backend") &&
-           has_what_is_called(plugin, out);
+           has_required_slots(plugin, out);
 }
 
 static bool open_device(plugin_tables *plugin, outcome *out)

@@ -42,7 +42,7 @@ static void set_control_word(uint32_t word)
 #endif
 }
 
-static uint32_t x87_word(void)
+static uint32_t x87_control(void)
 {
     uint16_t word = 0;
 
@@ -52,7 +52,7 @@ static uint32_t x87_word(void)
     return word;
 }
 
-static void set_x87_word(uint32_t word)
+static void set_x87_control(uint32_t word)
 {
 #if defined __x86_64__ || defined __i386__
     uint16_t value = (uint16_t)word;
@@ -99,7 +99,7 @@ void process_state_save(process_state *out)
         if (fcntl(i, F_GETFD) >= 0)
             out->standard |= 1u << i;
     getitimer(ITIMER_REAL, &timer);
-    out->x87 = x87_word();
+    out->x87 = x87_control();
     out->variables = variables();
     for (int i = 0; i < RLIM_NLIMITS; i++)
         getrlimit((__rlimit_resource_t)i, &out->limits[i]);
@@ -156,7 +156,7 @@ static void check_process(const process_state *before,
                 "the floating-point environment was changed: x87 control word "
                 "from %#x to %#x",
                 before->x87, after->x87))
-        set_x87_word(before->x87);
+        set_x87_control(before->x87);
 }
 
 static void check_scheduling(const process_state *before,

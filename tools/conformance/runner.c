@@ -25,7 +25,7 @@ enum { LINE = 2048, ARGUMENTS = 24, LISTING = 10 };
 /* One child process and its state. */
 typedef struct child {
     pid_t pid;
-    int answers; /* the read end of CHILD_RESULTS */
+    int results; /* the read end of CHILD_RESULTS */
     char line[LINE];
     size_t used;
     double started; /* the test that is running */
@@ -147,7 +147,7 @@ static bool start(const runner *self, const char *flag, const char *group,
         }
         close(ends[1]);
     }
-    out->answers = ends[0];
+    out->results = ends[0];
     if (names)
         fclose(names);
     if (out->pid < 0 && ends[0] >= 0)
@@ -186,7 +186,7 @@ static void end_test(child *from, char *rest)
     snprintf(one->detail, sizeof one->detail, "%s", detail);
 }
 
-static void tell(const runner *self, const record *one)
+static void print_result(const runner *self, const record *one)
 {
     if (self->verbose && one)
         fprintf(stderr, "%-13s %s%s%s\n", verdict_names[one->verdict],
@@ -204,7 +204,7 @@ static void take_line(runner *self, child *from)
         from->started = now();
     } else if (strcmp(word, "end") == 0) {
         end_test(from, rest);
-        tell(self, one);
+        print_result(self, one);
     } else if (strcmp(word, "done") == 0) {
         from->done = true;
     } else if (strcmp(word, "about") == 0) {
@@ -227,7 +227,7 @@ static void take_line(runner *self, child *from)
 static bool take(runner *self, child *from)
 {
     char part[4096];
-    ssize_t size = read(from->answers, part, sizeof part);
+    ssize_t size = read(from->results, part, sizeof part);
 
     if (size < 0)
         return errno == EINTR;
@@ -249,7 +249,7 @@ static int watch(runner *self, child *from)
     int status = 0;
 
     for (;;) {
-        struct pollfd one = {.fd = from->answers, .events = POLLIN};
+        struct pollfd one = {.fd = from->results, .events = POLLIN};
         double left = from->started + self->timeout - now();
         int ready;
 
@@ -276,12 +276,13 @@ static int watch(runner *self, child *from)
     while (waitpid(from->pid, &status, 0) < 0 && errno == EINTR)
         ;
 done:
-    close(from->answers);
+    close(from->results);
     return status;
 }
 
 /* Turns the way the child ended into the verdict of the running test. */
-static void blame(const runner *self, const child *from, int status)
+static void set_verdict_of_exit(const runner *self, const child *from,
+                                int status)
 {
     record *one = from->current;
 
@@ -302,7 +303,7 @@ static void blame(const runner *self, const child *from, int status)
         snprintf(one->detail, sizeof one->detail,
                  "the process ended with status %d", WEXITSTATUS(status));
     }
-    tell(self, one);
+    print_result(self, one);
 }
 
 /* ----------------------------------------------------------------- runs -- */
@@ -317,7 +318,7 @@ static void report_unlisted_matrix(runner *self, const child *of, int status)
     if (!none.current)
         return;
     none.current->level = LEVEL_OPS;
-    blame(self, &none, status);
+    set_verdict_of_exit(self, &none, status);
 }
 
 /* A plugin that crashes or hangs when it is loaded does so in its tests, too;
@@ -403,7 +404,7 @@ static bool run_group(runner *self, const char *group, char *text,
             return false;
         }
         status = watch(self, &one);
-        blame(self, &one, status);
+        set_verdict_of_exit(self, &one, status);
         if (left(self) == before) {
             snprintf(text, capacity, "the process of %s ran no test", group);
             return false;

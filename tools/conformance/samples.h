@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* samples.h: calls of each operator that has kernels, in words, with the
- * interval of the values:
+/* samples.h: calls of each operator that has kernels, and the interval of
+ * their values.  The words of a call:
  *
- *     t:2,3   a tensor of these sizes, of the dtype that is tested
+ *     t:2,3   a tensor of these sizes, of the tested dtype
  *     u:2,3   the same with distinct values      p:2,3  the same as t
  *     h:3,3   the same, positive definite        v:5    the same, ascending
  *     x:2,3/4 i64 in [0, 4)     q:5  a permutation of 0 … 4     m:2,3  bool
- *     y:3     i32 1, 2, 3: pivots of nothing exchanged
+ *     y:3     i32 1, 2, 3: pivots without exchanges
  *     [ … ]   a list of tensors
  *     i:2 f:.5 b:1 s:text l:1,2 k:1,0,1 n   values
- *     %       the dtype that is tested            @  the device
+ *     %       the tested dtype                    @  the device
  *     d:f64   the dtype of the call */
 
 #ifndef CONFORMANCE_SAMPLES_H
@@ -29,7 +29,7 @@ typedef struct sample {
 extern const sample sample_table[];
 extern const size_t sample_count;
 
-/* NULL behind the last. */
+/* Returns NULL after the last. */
 const sample *sample_at(size_t index);
 
 #endif

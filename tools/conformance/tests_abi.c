@@ -24,7 +24,7 @@ typedef struct symbols {
     char imported[64];
 } symbols;
 
-static void see_symbol(void *context, const char *name, bool defined)
+static void count_symbol(void *context, const char *name, bool defined)
 {
     symbols *seen = context;
 
@@ -43,7 +43,7 @@ static void see_symbol(void *context, const char *name, bool defined)
 static void exports_one_symbol(suite *self, outcome *out, const test *one)
 {
     symbols seen = {0};
-    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+    const char *wrong = elf_symbols(self->plugin, count_symbol, &seen);
 
     (void)one;
     expect(out, !wrong, "%s", wrong);
@@ -56,7 +56,7 @@ static void imports_no_libcore_symbol(suite *self, outcome *out,
                                       const test *one)
 {
     symbols seen = {0};
-    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+    const char *wrong = elf_symbols(self->plugin, count_symbol, &seen);
 
     (void)one;
     expect(out, !wrong, "%s", wrong);
@@ -148,7 +148,7 @@ static void respects_answer_size(suite *self, outcome *out, const test *one)
 
 /* ------------------------------------------------------------ tables -- */
 
-static void type_is_a_word(outcome *out, core_string type)
+static void type_name_is_valid(outcome *out, core_string type)
 {
     bool good = type.size > 0 && type.size < 64 && type.data &&
                 islower((unsigned char)type.data[0]);
@@ -167,7 +167,7 @@ static void tables_are_complete(suite *self, outcome *out, const test *one)
     (void)one;
     if (!plugin)
         return;
-    type_is_a_word(out, plugin->backend.device_type);
+    type_name_is_valid(out, plugin->backend.device_type);
     expect(out,
            plugin->memory.reserved == 0 && plugin->streams.reserved == 0 &&
                plugin->events.reserved == 0,
@@ -318,7 +318,7 @@ static unsigned long long blocked_by(const char *thread)
 }
 
 /* Checks every thread but the suite's own. */
-static void look_at_threads(outcome *out)
+static void check_threads(outcome *out)
 {
     DIR *folder = opendir("/proc/self/task");
     struct dirent *entry;
@@ -345,7 +345,7 @@ static void threads_block_signals(suite *self, outcome *out, const test *one)
         return;
     /* A starting thread blocks all signals for a moment. */
     for (int i = 0; i < 20 && out->verdict == VERDICT_PASS; i++) {
-        look_at_threads(out);
+        check_threads(out);
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
 }

@@ -23,10 +23,11 @@ static bool allowed(core_status status)
 }
 
 /* Runs it repeatedly, each time with the next allocation failing. */
-static void each_point(suite *self, outcome *out, const char *what,
-                       core_status (*run)(suite *self, const void *with,
-                                          const char **out_where),
-                       const void *with)
+static void fail_each_allocation(suite *self, outcome *out, const char *what,
+                                 core_status (*run)(suite *self,
+                                                    const void *with,
+                                                    const char **out_where),
+                                 const void *with)
 {
     for (uint64_t n = 1; n <= POINTS; n++) {
         const char *where = "";
@@ -123,20 +124,20 @@ static void tables_without_memory(suite *self, outcome *out, const test *one)
     if (plugin &&
         (plugin->synchronous || plugin_reserve_streams(plugin, 1, out)) &&
         alloc_failure_install(self->plugin, out))
-        each_point(self, out, "the tables", use_tables, NULL);
+        fail_each_allocation(self, out, "the tables", use_tables, NULL);
     if (plugin)
         plugin_restore_stream(plugin, out);
 }
 
 /* --------------------------------------------------------------- kernels -- */
 
-typedef struct hungry {
+typedef struct failing_call {
     const sample_call *call;
     const reference *wanted;
     const bounds *allowed;
-} hungry;
+} failing_call;
 
-static core_status read_and_compare(const hungry *of, core_tensor *tensor,
+static core_status read_and_compare(const failing_call *of, core_tensor *tensor,
                                     const char **where)
 {
     core_dtype dtype = of->wanted->dtypes[0];
@@ -159,7 +160,7 @@ static core_status read_and_compare(const hungry *of, core_tensor *tensor,
 
 static core_status use_kernel(suite *self, const void *with, const char **where)
 {
-    const hungry *of = with;
+    const failing_call *of = with;
     core_stream *stream = NULL;
     core_stream_guard guard;
     bool entered = false;
@@ -207,7 +208,7 @@ static void kernels_without_memory(suite *self, outcome *out, const test *one)
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
         reference wanted;
         bounds allowed;
-        hungry with = {&call, &wanted, &allowed};
+        failing_call with = {&call, &wanted, &allowed};
 
         memset(&wanted, 0, sizeof wanted);
         if (sample_call_parse(&call, self, &samples[i], CORE_F32) &&
@@ -216,7 +217,7 @@ static void kernels_without_memory(suite *self, outcome *out, const test *one)
             reference_values(&call, self, &wanted) == CORE_OK) {
             ran++;
             allowed = bounds_of(self, call.op);
-            each_point(self, out, samples[i].op, use_kernel, &with);
+            fail_each_allocation(self, out, samples[i].op, use_kernel, &with);
         }
         reference_free(&wanted);
     }

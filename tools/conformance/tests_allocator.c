@@ -101,7 +101,7 @@ static void order_is_kept(bench *b)
     plugin_free(plugin, &copy);
 }
 
-static void much_is_refused(bench *b)
+static void oversized_is_refused(bench *b)
 {
     core_memory memory = {0};
     uint64_t size = UINT64_C(1) << 55;
@@ -112,7 +112,7 @@ static void much_is_refused(bench *b)
         CORE_ERROR_OUT_OF_MEMORY, "allocating 2^55 bytes");
 }
 
-static bool come_and_go(bench *b)
+static bool allocate_and_free(bench *b)
 {
     plugin_tables *plugin = b->plugin;
 
@@ -128,7 +128,7 @@ static bool come_and_go(bench *b)
 }
 
 /* Together these blocks exceed the device's memory. */
-static void freed_comes_back(bench *b)
+static void freed_is_reused(bench *b)
 {
     leak_check device = {0};
 
@@ -138,7 +138,7 @@ static void freed_comes_back(bench *b)
                               "trim"))
             return;
         leak_check_begin(&device, b->plugin);
-        if (!come_and_go(b))
+        if (!allocate_and_free(b))
             return;
         leak_check_end(&device, b->plugin, BLOCKS / 10 * b->size);
     }
@@ -176,9 +176,9 @@ void features_allocator(suite *self, outcome *out, const test *one)
     if (out->verdict == VERDICT_PASS && !alone)
         order_is_kept(&b);
     if (out->verdict == VERDICT_PASS)
-        much_is_refused(&b);
+        oversized_is_refused(&b);
     if (out->verdict == VERDICT_PASS)
-        freed_comes_back(&b);
+        freed_is_reused(&b);
     if (!alone)
         b.plugin->streams.destroy(b.plugin->device, b.other);
 }

@@ -58,7 +58,7 @@ static void check(plugin_tables *plugin, const batch *of, const char *what,
     }
 }
 
-static void give_back(plugin_tables *plugin, batch *of)
+static void free_batch(plugin_tables *plugin, batch *of)
 {
     for (int i = 0; i < BATCH; i++)
         plugin_free(plugin, &of->blocks[i]);
@@ -86,14 +86,14 @@ static void *empty(void *context)
             batch *of = &self->batches[(round - 1) % 2];
 
             check(self->plugin, of, "memory of another thread", &self->outs[1]);
-            give_back(self->plugin, of);
+            free_batch(self->plugin, of);
         }
         pthread_barrier_wait(&self->turn);
     }
     return NULL;
 }
 
-static bool hand_over(plugin_tables *plugin, outcome *out)
+static bool run_handover(plugin_tables *plugin, outcome *out)
 {
     handover self = {
         .plugin = plugin,
@@ -139,7 +139,7 @@ static void freed_by_another(suite *self, outcome *out, const test *one)
         uint64_t heap = process_heap();
 
         leak_check_begin(&device, plugin);
-        if (!hand_over(plugin, out))
+        if (!run_handover(plugin, out))
             return;
         heap_grows =
             heap_grows && !process_heap_below(heap + ROUNDS * BATCH * 8);
@@ -192,7 +192,7 @@ static void outlives_its_thread(suite *self, outcome *out, const test *one)
         if (out->verdict == VERDICT_PASS)
             check(plugin, &visitors[i].made, "memory of a thread that ended",
                   out);
-        give_back(plugin, &visitors[i].made);
+        free_batch(plugin, &visitors[i].made);
     }
 }
 

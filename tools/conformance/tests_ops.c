@@ -61,7 +61,7 @@ done:
     return good;
 }
 
-static void put_before(outcome *out, const char *what)
+static void prepend_detail(outcome *out, const char *what)
 {
     char text[TEST_DETAIL];
 
@@ -99,7 +99,7 @@ static bool run_arranged(suite *self, const sample_call *call,
         else
             good = was_refused(all, out);
         if (!good && out->verdict == VERDICT_FAIL)
-            put_before(out, arrangement_prefixes[how]);
+            prepend_detail(out, arrangement_prefixes[how]);
     }
     return good;
 }
@@ -139,8 +139,8 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
 done:
     reference_free(&wanted);
     if (!good && out->verdict == VERDICT_FAIL) {
-        put_before(out, ": ");
-        put_before(out, from->words);
+        prepend_detail(out, ": ");
+        prepend_detail(out, from->words);
     }
     return good;
 }
@@ -269,7 +269,7 @@ static void listed_all(suite *self, outcome *out, const test *one)
     suite_device(self, out);
 }
 
-static void no_sample(suite *self, outcome *out, const test *one)
+static void unlisted_operator(suite *self, outcome *out, const test *one)
 {
     (void)self;
     (void)one;
@@ -328,7 +328,7 @@ static bool add_operator(suite *self, const char *op)
     if (reached)
         return true;
     chosen(self, op, first ? "unreached" : "unknown", one.name);
-    one.run = first ? unreached : no_sample;
+    one.run = first ? unreached : unlisted_operator;
     one.optional = !first;
     return suite_add(self, &one);
 }

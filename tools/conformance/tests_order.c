@@ -232,7 +232,7 @@ static bool ask(plugin_tables *p, outcome *out)
                              "device_status"));
 }
 
-static bool open_anew(plugin_tables *p, outcome *out)
+static bool reopen(plugin_tables *p, outcome *out)
 {
     p->backend.device_close(p->backend.user, p->device);
     p->device = NULL;
@@ -267,44 +267,44 @@ static void leaks_nothing(plugin_tables *p, outcome *out, uint32_t rounds,
 }
 
 /* A device's description of itself. */
-typedef struct answers {
+typedef struct description {
     core_device_properties properties;
     char texts[6][256];
-} answers;
+} description;
 
-static void keep(char *to, size_t capacity, core_string text)
+static void copy_text(char *to, size_t capacity, core_string text)
 {
     memset(to, 0, capacity);
     if (text.data)
         memcpy(to, text.data, text.size < capacity ? text.size : capacity - 1);
 }
 
-static bool hear(plugin_tables *p, answers *said, outcome *out)
+static bool query_description(plugin_tables *p, description *got, outcome *out)
 {
     core_device_information about = {.struct_size = sizeof about};
 
-    memset(said, 0, sizeof *said);
-    said->properties.struct_size = sizeof said->properties;
-    said->properties.granularity = 1;
+    memset(got, 0, sizeof *got);
+    got->properties.struct_size = sizeof got->properties;
+    got->properties.granularity = 1;
     if (!expect_plugin_ok(
-            out, p->backend.device_properties(p->device, &said->properties),
+            out, p->backend.device_properties(p->device, &got->properties),
             "device_properties"))
         return false;
     if (p->backend.device_information &&
         !expect_plugin_ok(out, p->backend.device_information(p->device, &about),
                           "device_information"))
         return false;
-    keep(said->texts[0], sizeof *said->texts, about.name);
-    keep(said->texts[1], sizeof *said->texts, about.stable_id);
-    keep(said->texts[2], sizeof *said->texts, about.driver);
-    keep(said->texts[3], sizeof *said->texts, about.runtime);
-    keep(said->texts[4], sizeof *said->texts, about.firmware);
-    keep(said->texts[5], sizeof *said->texts, about.features);
+    copy_text(got->texts[0], sizeof *got->texts, about.name);
+    copy_text(got->texts[1], sizeof *got->texts, about.stable_id);
+    copy_text(got->texts[2], sizeof *got->texts, about.driver);
+    copy_text(got->texts[3], sizeof *got->texts, about.runtime);
+    copy_text(got->texts[4], sizeof *got->texts, about.firmware);
+    copy_text(got->texts[5], sizeof *got->texts, about.features);
     return true;
 }
 
-static bool same(const answers *first, const answers *again, const char *when,
-                 outcome *out)
+static bool same(const description *first, const description *again,
+                 const char *when, outcome *out)
 {
     static const char *const names[] = {"name",    "stable id", "driver",
                                         "runtime", "firmware",  "features"};
@@ -323,21 +323,21 @@ static bool same(const answers *first, const answers *again, const char *when,
 /* Callers may query once and keep the result, whatever happens meanwhile. */
 static void information_is_stable(suite *self, outcome *out, const test *one)
 {
-    static answers first, again;
+    static description first, again;
     plugin_tables *p = plugin_tables_open(self, out);
     unsigned char bytes[BYTES] = {0};
     plugin_block block = {{0}, 0};
 
     (void)one;
-    if (!p || !hear(p, &first, out))
+    if (!p || !query_description(p, &first, out))
         return;
     for (int i = 0; i < 20; i++)
-        if (!hear(p, &again, out) ||
+        if (!query_description(p, &again, out) ||
             !same(&first, &again, "when it is queried again", out))
             return;
     if (plugin_alloc(p, out, 1 << 20, &block) &&
         plugin_write(p, out, block.memory, bytes, BYTES) &&
-        hear(p, &again, out))
+        query_description(p, &again, out))
         same(&first, &again, "after some work", out);
     plugin_free(p, &block);
 }
@@ -345,17 +345,17 @@ static void information_is_stable(suite *self, outcome *out, const test *one)
 /* A reopened device must be the same. */
 static void information_is_the_same(suite *self, outcome *out, const test *one)
 {
-    static answers first, again;
+    static description first, again;
     plugin_tables *p = plugin_tables_open(self, out);
 
     (void)one;
-    if (!p || !hear(p, &first, out))
+    if (!p || !query_description(p, &first, out))
         return;
     if (p->stream)
         p->streams.destroy(p->device, p->stream);
     p->stream = NULL;
     for (int i = 0; i < 5; i++)
-        if (!open_anew(p, out) || !hear(p, &again, out) ||
+        if (!reopen(p, out) || !query_description(p, &again, out) ||
             !same(&first, &again, "when it is reopened", out))
             return;
 }
@@ -379,7 +379,7 @@ static void opening_does_not_leak(suite *self, outcome *out, const test *one)
     if (p->stream)
         p->streams.destroy(p->device, p->stream);
     p->stream = NULL;
-    leaks_nothing(p, out, 30, open_anew, "opening and closing the device");
+    leaks_nothing(p, out, 30, reopen, "opening and closing the device");
 }
 
 bool suite_add_order(suite *self)

@@ -213,7 +213,7 @@ static void work_is_recorded(bench *b, void *other)
                "copies on two streams are recorded on one");
 }
 
-static void ends_are_ends(bench *b)
+static void stops_recording(bench *b)
 {
     if (!copies(b, b->plugin->stream, AFTER) ||
         !plugin_wait(b->plugin, b->out) || !takes(b))
@@ -240,7 +240,7 @@ static void capacity_is_bounded(bench *b)
            (unsigned long long)b->count, (unsigned long long)b->dropped);
 }
 
-static void clock_goes_on(bench *b)
+static void clock_advances(bench *b)
 {
     int64_t before = INT64_MIN, now = 0;
 
@@ -282,11 +282,11 @@ void features_profiler(suite *self, outcome *out, const test *one)
                          "creating a stream");
     work_is_recorded(&b, other);
     if (out->verdict == VERDICT_PASS)
-        ends_are_ends(&b);
+        stops_recording(&b);
     if (out->verdict == VERDICT_PASS)
         capacity_is_bounded(&b);
     if (out->verdict == VERDICT_PASS)
-        clock_goes_on(&b);
+        clock_advances(&b);
     if (other)
         b.plugin->streams.destroy(b.plugin->device, other);
     plugin_free(b.plugin, &b.from);

@@ -133,8 +133,8 @@ static void operands_are_unchanged(suite *self, outcome *out, const test *one)
 
 /* -------------------------------------------------------------- manners -- */
 
-static bool leaves_things(suite *self, const sample_call *call,
-                          const reference *wanted, outcome *out)
+static bool leaves_resources(suite *self, const sample_call *call,
+                             const reference *wanted, outcome *out)
 {
     process_state before;
     prepared on;
@@ -158,7 +158,7 @@ static void process_state_is_unchanged(suite *self, outcome *out,
                                        const test *one)
 {
     (void)one;
-    each_call(self, out, leaves_things);
+    each_call(self, out, leaves_resources);
 }
 
 /* ---------------------------------------------------------------- leaks -- */

@@ -27,7 +27,7 @@ static const struct {
                   {"add.Tensor", 2}, {"sub.Tensor", 2}, {"mul.Tensor", 2},
                   {"maximum", 2},    {"div.Tensor", 2}};
 
-static float answer(size_t which, float a, float b)
+static float expected_value(size_t which, float a, float b)
 {
     switch (which) {
     case 0:
@@ -130,7 +130,7 @@ static void holds_many(shaped *test, size_t which, core_tensor *got,
         return;
     test->ran++;
     for (int64_t i = 0; i < MANY; i++) {
-        float want = answer(which, first_value(i), second_value(i));
+        float want = expected_value(which, first_value(i), second_value(i));
 
         if (!expect(test->out, data[i] == want,
                     "%s of %d elements: element %lld is %g, expected %g",
@@ -226,7 +226,7 @@ static void holds_window(shaped *test, size_t which, core_tensor *got)
         return;
     test->ran++;
     for (int64_t i = 0; i < NUMEL; i++) {
-        float want = answer(which, first_value(i), second_value(i));
+        float want = expected_value(which, first_value(i), second_value(i));
 
         if (!expect(test->out, data[i] == want,
                     "%s of %d dimensions that cannot be merged: element %lld "
@@ -305,8 +305,8 @@ static void number_at(shaped *test, size_t which, bool first)
         goto done;
     test->ran++;
     for (int64_t i = 0; i < SOME; i++) {
-        float want = first ? answer(which, number, second_value(i))
-                           : answer(which, first_value(i), number);
+        float want = first ? expected_value(which, number, second_value(i))
+                           : expected_value(which, first_value(i), number);
 
         if (!expect(test->out, data[i] == want,
                     "%s with a scalar as operand %d: element %lld is %g, "
@@ -386,7 +386,8 @@ static void call_twice(shaped *test, size_t which, core_tensor *const *pair)
         goto done;
     test->ran++;
     for (int64_t i = 0; i < SQUARE; i++) {
-        float want = product ? product_at(a, b, i) : answer(which, a[i], b[i]);
+        float want =
+            product ? product_at(a, b, i) : expected_value(which, a[i], b[i]);
 
         if (!expect(test->out, data[i] == want,
                     "%s of operands that changed since the previous call: "

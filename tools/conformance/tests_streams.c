@@ -447,7 +447,7 @@ done:
         plugin_restore_stream(bench.plugin, out);
 }
 
-static bool come_and_go(plugin_tables *plugin, int rounds, outcome *out)
+static bool create_and_destroy(plugin_tables *plugin, int rounds, outcome *out)
 {
     for (int i = 0; i < rounds; i++) {
         void *stream = NULL, *event = NULL;
@@ -483,7 +483,7 @@ static void create_and_destroy_many(suite *self, outcome *out, const test *one)
     for (int i = 0; plugin && grows && i < TIMES; i++) {
         uint64_t heap = process_heap();
 
-        if (!come_and_go(plugin, ROUNDS, out))
+        if (!create_and_destroy(plugin, ROUNDS, out))
             break;
         grows = !process_heap_below(heap + ROUNDS * 16);
     }

@@ -165,7 +165,7 @@ static void oversized_tensor_fails(suite *self, outcome *out, const test *one)
     status = core_op_call(op, args, 4, &result, 1);
     core_value_release(&result);
     expect(out, status == CORE_ERROR_OUT_OF_MEMORY,
-           "a tensor of 2^60 bytes: got %s, want CORE_ERROR_OUT_OF_MEMORY",
+           "a tensor of 2^60 bytes: got %s, expected CORE_ERROR_OUT_OF_MEMORY",
            status == CORE_OK ? "success" : core_status_name(status));
     expect(out,
            strstr(core_error_message(), "bytes") || core_error_message()[0],

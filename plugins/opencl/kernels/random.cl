@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* random.cl: random numbers per element, with the same bits as the CPU's:
- * Philox4x32-10 (J.  Salmon and others, "Parallel random numbers: as easy as 1,
+ * Philox4x32-10 (J. Salmon and others, "Parallel random numbers: as easy as 1,
  * 2, 3", 2011) of the block's number, keyed by the seed.  32 bits of element i:
  * word i mod 4 of block offset + i / 4; 64 bits: a half of block offset + i /
  * 2. */
