@@ -177,7 +177,7 @@ static core_status register_kernel(core_registry *registry, const char *name,
     memset(&kernel, 0xff, sizeof(kernel));
     memset(&kernel.known, 0, sizeof(kernel.known));
     kernel.known.struct_size = sizeof(kernel);
-    kernel.known.demands = CORE_REQUIRE_CONTIGUOUS | demands;
+    kernel.known.demands = CORE_DEMAND_CONTIGUOUS | demands;
     kernel.known.name = core_sdk_string(name);
     kernel.known.signature[0] = CORE_DTYPE_MASK(CORE_F32);
     kernel.known.signature[1] = CORE_DTYPE_MASK(CORE_F32);
