@@ -39,12 +39,12 @@
 
 /* ---------------------------------------------------------------- base -- */
 
-static const core__thread_end thread_finish[] = {
+static const core__thread_end_hook thread_finish[] = {
     core__autocast_thread_end, /* releases tensors */
     NULL,
 };
 
-static const core__thread_end thread_release[] = {
+static const core__thread_end_hook thread_release[] = {
     core__memory_pools_end,
     core__memory_thread_end,
     core__stream_thread_end,
@@ -53,29 +53,29 @@ static const core__thread_end thread_release[] = {
 };
 
 /* A lock that may be taken while another is held comes after it. */
-static void (*const fork_locks[])(core__fork at) = {
-    core__workers_fork,
+static void (*const fork_locks[])(core__fork_phase at) = {
+    core__executors_fork,
     core__plans_fork,
     core__reclaim_fork,
     core__generators_fork,
     core__settings_fork,
-    core__alloc_options_fork,
+    core__alloc_settings_fork,
     core__threads_fork,
     core__captures_fork,
     core__profile_fork,
     core__profile_clocks_fork,
     core__profile_session_fork,
-    core__fork_renewing,
+    core__fork_renew_lock_fork,
     NULL,
 };
 
 static void (*const fork_child[])(void) = {
-    core__log_forked,
-    core__registry_forked,
-    core__devices_forked,
-    core__state_forked,
-    core__cache_forked,
-    core__accumulate_forked,
+    core__log_after_fork,
+    core__registry_after_fork,
+    core__devices_after_fork,
+    core__device_health_after_fork,
+    core__block_cache_after_fork,
+    core__accumulate_after_fork,
     NULL,
 };
 
@@ -86,13 +86,13 @@ static core_status (*const setting_checks[CORE__SETTINGS])(const char *text) = {
     [CORE__SETTING_FAULT] = core__faults_check,
     [CORE__SETTING_QUARANTINE] = core__quarantine_check,
     [CORE__SETTING_FALLBACK] = core__fallback_check,
-    [CORE__SETTING_ALLOC] = core__alloc_check,
-    [CORE__SETTING_CACHE] = core__cache_check,
+    [CORE__SETTING_ALLOC] = core__alloc_settings_check,
+    [CORE__SETTING_CACHE] = core__cache_folder_check,
 };
 
 static void free_cached_blocks(void)
 {
-    core__memory_forget(NULL);
+    core__memory_free_cached(NULL);
 }
 
 const struct core__base_upcalls core__base_upcalls = {
@@ -113,35 +113,35 @@ static uint32_t plugin_minor(const core_plugin *plugin)
 }
 
 const struct core__device_upcalls core__device_upcalls = {
-    .load_type = core__loader_load_for,
+    .load_type = core__loader_load_type,
     .plugin_minor = plugin_minor,
     .operator_name = core__operator_name,
-    .capture_spoil = core__capture_spoil,
+    .capture_spoil = core__capture_invalidate,
     .allocator_create = core__allocator_create,
     .allocator_destroy = core__allocator_destroy,
     .allocator_reset = core__allocator_reset,
-    .allocator_forked = core__allocator_forked,
+    .allocator_forked = core__allocator_after_fork,
     .allocator_stream_end = core__allocator_stream_end,
     .host_memory_end = core__host_memory_end,
     .host_memory_reset = core__host_memory_reset,
-    .host_memory_forked = core__host_memory_forked,
-    .memory_forget = core__memory_forget,
-    .cache_empty = core__cache_empty,
+    .host_memory_forked = core__host_memory_after_fork,
+    .memory_forget = core__memory_free_cached,
+    .cache_empty = core__block_cache_empty,
 };
 
 /* -------------------------------------------------------------- memory -- */
 
 const struct core__memory_upcalls core__memory_upcalls = {
-    .tensor_cache_collect = core__kept_collect,
-    .tensor_cache_drop = core__kept_drop,
+    .tensor_cache_collect = core__tensor_cache_collect,
+    .tensor_cache_drop = core__tensor_cache_free,
 };
 
 /* -------------------------------------------------------------- tensor -- */
 
 const struct core__tensor_upcalls core__tensor_upcalls = {
     .destroy_recorded = core__autograd_destroy,
-    .autograd_relayout = core__autograd_relayout,
-    .history_drop = core__history_drop,
+    .autograd_relayout = core__autograd_sizes_changed,
+    .history_drop = core__history_clear,
 };
 
 /* ------------------------------------------------------------ dispatch -- */
@@ -157,11 +157,11 @@ static const core_host *plugin_host(const core_plugin *plugin)
 }
 
 const struct core__dispatch_upcalls core__dispatch_upcalls = {
-    .function_of = core__function_quick,
+    .function_of = core__function_fast_path,
     .tensor_copy = core__tensor_copy_flags,
-    .float8_fallback = core__float8_missing,
-    .gradient_is_plain = core__plain_gradient,
-    .record_plain = core__autograd_plain,
+    .float8_fallback = core__float8_fallback,
+    .gradient_is_plain = core__gradient_has_fast_path,
+    .record_plain = core__autograd_layer_fast_path,
     .plugin_name = plugin_name,
     .plugin_host = plugin_host,
 };

@@ -58,10 +58,10 @@ ok 'a rule that nothing uses is found' \
     finds layers 'core/io/.rules: nothing includes core/memory'
 
 fresh
-echo 'void core__memory_forget(const core_device *device);' \
+echo 'void core__memory_free_cached(const core_device *device);' \
     >>"$work/tree/core/base/memory.c"
 ok 'a function that is declared outside its folder is found' \
-    finds layers 'core/base/memory.c declares core__memory_forget'
+    finds layers 'core/base/memory.c declares core__memory_free_cached'
 
 fresh
 echo '#include "gpu/host/host.h"' >>"$work/tree/backends/cpu/plugin.c"

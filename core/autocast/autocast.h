@@ -26,7 +26,7 @@ core_status core__autocast_layer(core_call *call, const core_value *args,
  * autocast key excluded. */
 core_status core__autocast_cast(core__thread *self, core_tensor *source,
                                 core_dtype dtype, core_tensor **out_tensor);
-void core__autocast_forget(core__thread *self);
+void core__autocast_cache_clear(core__thread *self);
 
 /* core__autocast_mark returns the number of the innermost region;
  * core__autocast_unwind ends all regions begun since, which a callee left open

@@ -143,7 +143,7 @@ core_status core__autocast_cast(core__thread *self, core_tensor *source,
     return CORE_OK;
 }
 
-void core__autocast_forget(core__thread *self)
+void core__autocast_cache_clear(core__thread *self)
 {
     casts *casts = self->autocast_casts;
 

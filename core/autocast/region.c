@@ -111,7 +111,7 @@ core_status core_autocast_end(uint64_t number)
     }
     update_key(self);
     if (!self->autocast_regions)
-        core__autocast_forget(self);
+        core__autocast_cache_clear(self);
     return CORE_OK;
 }
 
@@ -128,7 +128,7 @@ void core__autocast_unwind(core__thread *self, uint64_t mark)
         pop(self);
     update_key(self);
     if (!self->autocast_regions)
-        core__autocast_forget(self);
+        core__autocast_cache_clear(self);
 }
 
 core_dtype core_autocast_dtype(const core_device *device)
@@ -142,12 +142,12 @@ core_dtype core_autocast_dtype(const core_device *device)
 
 void core_autocast_clear_cache(void)
 {
-    core__autocast_forget(core__thread_self());
+    core__autocast_cache_clear(core__thread_self());
 }
 
 void core__autocast_thread_end(core__thread *self)
 {
-    core__autocast_forget(self);
+    core__autocast_cache_clear(self);
     while (self->autocast_regions)
         pop(self);
 }

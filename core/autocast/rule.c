@@ -29,7 +29,7 @@ core_status core_autocast_register(const char *operator_name,
                            "CORE_AUTOCAST_NONE, _LOWER, _FP32 or _PROMOTE",
                            (unsigned)rule);
     CORE_TRY(core_op_find(operator_name, &op));
-    if (core__operator_changes(op, op->nargs))
+    if (core__operator_changed_arguments(op, op->nargs))
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "core_autocast_register: %s changes an argument in place, which "

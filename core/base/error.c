@@ -121,8 +121,8 @@ core_status core__error_null(const char *function, const char *argument)
                        "%s: the argument %s is NULL", function, argument);
 }
 
-core_status core__error_room(const char *function, const char *type,
-                             uint32_t size, size_t full)
+core_status core__error_struct_size(const char *function, const char *type,
+                                    uint32_t size, size_t full)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: struct_size is %u; it must be sizeof(%s), %zu",
@@ -184,7 +184,7 @@ core_status core_error_raise(core_error *error)
     return code;
 }
 
-void core__error_keep(core__error_record *out_record)
+void core__error_save(core__error_record *out_record)
 {
     core__error_record *record = &core__thread_self()->error;
 

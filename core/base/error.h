@@ -27,8 +27,9 @@ core_status core__error_null(const char *function, const char *argument)
     __attribute__((cold));
 
 /* For a struct_size too small for any field. */
-core_status core__error_room(const char *function, const char *type,
-                             uint32_t size, size_t full) __attribute__((cold));
+core_status core__error_struct_size(const char *function, const char *type,
+                                    uint32_t size, size_t full)
+    __attribute__((cold));
 
 #define core__likely(x) __builtin_expect(!!(x), 1)
 #define core__unlikely(x) __builtin_expect(!!(x), 0)
@@ -43,11 +44,11 @@ core_status core__error_room(const char *function, const char *type,
 /* At the start of a public function that fills as much of *out as its caller's
  * header declares: struct_size must cover at least one field after the first
  * two. */
-#define CORE__HAS_ROOM(out, type)                                        \
-    do {                                                                 \
-        if (core__unlikely((out)->struct_size <= 2 * sizeof(uint32_t)))  \
-            return core__error_room(__func__, #type, (out)->struct_size, \
-                                    sizeof(type));                       \
+#define CORE__CHECK_STRUCT_SIZE(out, type)                                    \
+    do {                                                                      \
+        if (core__unlikely((out)->struct_size <= 2 * sizeof(uint32_t)))       \
+            return core__error_struct_size(__func__, #type,                   \
+                                           (out)->struct_size, sizeof(type)); \
     } while (0)
 
 #endif

@@ -11,12 +11,12 @@ uint8_t core__fork_mark = 1;
 
 static pthread_mutex_t renew_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void core__fork_renewing(core__fork at)
+void core__fork_renew_lock_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &renew_lock);
 }
 
-void core__fork_mutex(core__fork at, pthread_mutex_t *lock)
+void core__fork_mutex(core__fork_phase at, pthread_mutex_t *lock)
 {
     if (at == CORE__FORK_PREPARE)
         pthread_mutex_lock(lock);
@@ -25,7 +25,7 @@ void core__fork_mutex(core__fork at, pthread_mutex_t *lock)
 }
 
 /* In a child, where several threads may already be running. */
-void core__fork_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark)
+void core__fork_lock_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark)
 {
     pthread_mutex_lock(&renew_lock);
     if (atomic_load(mark) != core__fork_mark) {
@@ -42,7 +42,7 @@ static void before_fork(void)
 }
 
 /* Releases the locks in reverse order. */
-static void release(core__fork at)
+static void release(core__fork_phase at)
 {
     size_t count = 0;
 

@@ -33,7 +33,7 @@
  * child, while it has one thread. */
 extern uint8_t core__fork_mark;
 
-void core__fork_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark);
+void core__fork_lock_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark);
 
 /* mark: core__fork_mark at the time when the lock was initialised. */
 static inline void core__fork_lock(pthread_mutex_t *lock, _Atomic uint8_t *mark)
@@ -41,21 +41,21 @@ static inline void core__fork_lock(pthread_mutex_t *lock, _Atomic uint8_t *mark)
     if (__builtin_expect(atomic_load_explicit(mark, memory_order_acquire) !=
                              core__fork_mark,
                          0))
-        core__fork_renew(lock, mark);
+        core__fork_lock_renew(lock, mark);
     pthread_mutex_lock(lock);
 }
 
-typedef enum core__fork {
+typedef enum core__fork_phase {
     CORE__FORK_PREPARE,
     CORE__FORK_PARENT,
     CORE__FORK_CHILD
-} core__fork;
+} core__fork_phase;
 
 /* For a fork handler: takes the lock, or releases it on both sides. */
-void core__fork_mutex(core__fork at, pthread_mutex_t *lock);
+void core__fork_mutex(core__fork_phase at, pthread_mutex_t *lock);
 
-/* Fork handler of the lock of core__fork_renew.  Must be the last in the
+/* Fork handler of the lock of core__fork_lock_renew.  Must be the last in the
  * list. */
-void core__fork_renewing(core__fork at);
+void core__fork_renew_lock_fork(core__fork_phase at);
 
 #endif

@@ -55,7 +55,7 @@ static void write_line(uint32_t level, const char *component, const char *text)
 
 /* The thread that was writing does not exist in the child.  A sink that forks
  * still unlocks the mutex, which it then does not own. */
-void core__log_forked(void)
+void core__log_after_fork(void)
 {
     static const pthread_mutex_t unlocked =
         PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -72,7 +72,7 @@ static void read_level(uint32_t generation)
     int last = NO_LEVEL;
     core__error_record earlier;
 
-    core__error_keep(&earlier);
+    core__error_save(&earlier);
     if (core__setting_choice(CORE__SETTING_LOG, &choice) != CORE_OK) {
         write_line(CORE_LOG_WARNING, "log", core_error_message());
         last = CORE_LOG_WARNING;
@@ -85,7 +85,7 @@ static void read_level(uint32_t generation)
     atomic_store(&level_generation, generation);
 }
 
-bool core__log_wanted(uint32_t level)
+bool core__log_is_enabled(uint32_t level)
 {
     uint32_t generation = core__settings_generation();
 
@@ -100,7 +100,7 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
     char text[LOG_TEXT];
     va_list arguments;
 
-    if (!core__log_wanted(level))
+    if (!core__log_is_enabled(level))
         return;
     va_start(arguments, format);
     core__format_list(text, sizeof text, format, arguments);
@@ -129,7 +129,7 @@ void core_log_set_sink(core_log_function function, void *context,
     pthread_mutex_unlock(&lock);
 }
 
-void core__log_asked(const char *component, const char *format, ...)
+void core__log_always(const char *component, const char *format, ...)
 {
     char text[LOG_TEXT];
     va_list arguments;

@@ -13,17 +13,17 @@
 
 /* True if messages of the level (CORE_LOG_…) are written anywhere.  Check it
  * before composing an expensive message. */
-bool core__log_wanted(uint32_t level);
+bool core__log_is_enabled(uint32_t level);
 /* component: "loader", "dispatch", or a plugin's name.  Messages are cut at
  * 1023 bytes. */
 void core__log(uint32_t level, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
 /* Writes at any level: for output that a setting of its own requests. */
-void core__log_asked(const char *component, const char *format, ...)
+void core__log_always(const char *component, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
 /* For the child of a fork. */
-void core__log_forked(void);
+void core__log_after_fork(void);
 
 #endif

@@ -78,12 +78,12 @@ void core__free(void *memory)
     free(memory);
 }
 
-void *core__small_refill(size_t rounded)
+void *core__small_alloc_slow(size_t rounded)
 {
     return core__alloc(rounded);
 }
 
-void core__small_spill(core__thread *self, void *memory, size_t cls)
+void core__small_free_slow(core__thread *self, void *memory, size_t cls)
 {
     (void)self;
     (void)cls;
@@ -134,14 +134,14 @@ static void set_free_list_limit(core__thread *thread, void *context)
     }
 }
 
-uint32_t core__small_kept(void)
+uint32_t core__small_cache_limit(void)
 {
-    return atomic_load(&fault_armed) ? 0 : CORE__SMALL_KEPT;
+    return atomic_load(&fault_armed) ? 0 : CORE__SMALL_CACHE_LIMIT;
 }
 
 void core__alloc_fault_set(int64_t allowed, bool sticky)
 {
-    uint32_t kept = allowed < 0 ? CORE__SMALL_KEPT : 0;
+    uint32_t kept = allowed < 0 ? CORE__SMALL_CACHE_LIMIT : 0;
 
     atomic_store(&fault_armed, false);
     core__thread_self();

@@ -27,10 +27,10 @@ char *core__strndup(const char *text, size_t size);
 void core__free(void *memory);
 
 /* The slow paths of the functions below. */
-void *core__small_refill(size_t rounded);
-void core__small_spill(core__thread *self, void *memory, size_t cls);
+void *core__small_alloc_slow(size_t rounded);
+void core__small_free_slow(core__thread *self, void *memory, size_t cls);
 
-enum { CORE__SMALL_UNIT = 64, CORE__SMALL_KEPT = 256 };
+enum { CORE__SMALL_UNIT = 64, CORE__SMALL_CACHE_LIMIT = 256 };
 
 static inline size_t core__small_class(size_t size)
 {
@@ -58,7 +58,8 @@ static inline void *core__small_alloc_of(core__thread *self, size_t size)
     void *block = core__small_take(self, size);
 
     if (__builtin_expect(!block, 0))
-        return core__small_refill(core__small_class(size) * CORE__SMALL_UNIT);
+        return core__small_alloc_slow(core__small_class(size) *
+                                      CORE__SMALL_UNIT);
     return block;
 }
 
@@ -69,8 +70,8 @@ static inline void *core__small_alloc(size_t size)
 
 /* Returns a block to the thread's free list; false if the list is full.  Does
  * not call any function, like core__small_take. */
-static inline bool core__small_give(core__thread *self, void *memory,
-                                    size_t size)
+static inline bool core__small_put(core__thread *self, void *memory,
+                                   size_t size)
 {
     size_t cls = core__small_class(size);
     core__free_block *block = memory;
@@ -87,8 +88,8 @@ static inline bool core__small_give(core__thread *self, void *memory,
 static inline void core__small_free_of(core__thread *self, void *memory,
                                        size_t size)
 {
-    if (__builtin_expect(!core__small_give(self, memory, size), 0))
-        core__small_spill(self, memory, core__small_class(size));
+    if (__builtin_expect(!core__small_put(self, memory, size), 0))
+        core__small_free_slow(self, memory, core__small_class(size));
 }
 
 static inline void core__small_free(void *memory, size_t size)
@@ -108,6 +109,6 @@ bool core__alloc_fault(void);
 /* Blocks allocated and not freed, without those in free lists. */
 int64_t core__alloc_live(void);
 /* How many blocks of a class a thread may keep; 0 during fault injection. */
-uint32_t core__small_kept(void);
+uint32_t core__small_cache_limit(void);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include "base/observe.h"
 
-const core__observer *_Atomic core__observing;
-const core__observer *_Atomic core__observed_last;
+const core__observer *_Atomic core__observer_current;
+const core__observer *_Atomic core__observer_latest;
 
 /* Ends what began while an observer was set; none may be set any more.  The
  * end is reported in any case, because plugins were notified of the beginning.
@@ -12,7 +12,7 @@ const core__observer *_Atomic core__observed_last;
  * observer. */
 void core__observe_end_slow(uint64_t token)
 {
-    const core__observer *last = atomic_load(&core__observed_last);
+    const core__observer *last = atomic_load(&core__observer_latest);
 
     if (last)
         last->end(token);
@@ -20,5 +20,5 @@ void core__observe_end_slow(uint64_t token)
 
 void core__observe_work_end_slow(void *work, struct core_stream *stream)
 {
-    atomic_load(&core__observed_last)->work_end(work, stream);
+    atomic_load(&core__observer_latest)->work_end(work, stream);
 }

@@ -15,11 +15,11 @@
 
 #include <stdatomic.h>
 
-typedef enum core__observed {
+typedef enum core__observed_kind {
     CORE__OBSERVED_NODE,
     CORE__OBSERVED_WAIT,
     CORE__OBSERVED_RANGE
-} core__observed;
+} core__observed_kind;
 
 /* The kinds of work submitted to a stream. */
 typedef enum core__work_kind {
@@ -31,8 +31,8 @@ typedef enum core__work_kind {
 typedef struct core__observer {
     /* Begins a span of this thread's time and returns the token that ends it,
      * or 0.  sequence: of a node.  device: may be NULL. */
-    uint64_t (*begin)(core__observed what, const char *name, uint64_t sequence,
-                      core_device *device);
+    uint64_t (*begin)(core__observed_kind what, const char *name,
+                      uint64_t sequence, core_device *device);
     void (*end)(uint64_t token);
     /* Bytes were allocated (> 0) or freed. */
     void (*memory)(core_device *device, int64_t bytes);
@@ -47,16 +47,16 @@ typedef struct core__observer {
 
 /* NULL: no observer.  Tables are static, because one that was read may be
  * called later. */
-extern const core__observer *_Atomic core__observing;
+extern const core__observer *_Atomic core__observer_current;
 /* The most recent observer, also after it was removed. */
-extern const core__observer *_Atomic core__observed_last;
+extern const core__observer *_Atomic core__observer_latest;
 
 static inline const core__observer *core__observer_now(void)
 {
-    return atomic_load_explicit(&core__observing, memory_order_acquire);
+    return atomic_load_explicit(&core__observer_current, memory_order_acquire);
 }
 
-static inline uint64_t core__observe_begin(core__observed what,
+static inline uint64_t core__observe_begin(core__observed_kind what,
                                            const char *name, uint64_t sequence,
                                            core_device *device)
 {

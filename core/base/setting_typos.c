@@ -89,6 +89,7 @@ void core__settings_check_environment(void)
 {
     static _Atomic bool looked;
 
-    if (core__log_wanted(CORE_LOG_WARNING) && !atomic_exchange(&looked, true))
+    if (core__log_is_enabled(CORE_LOG_WARNING) &&
+        !atomic_exchange(&looked, true))
         check_environment();
 }

@@ -177,7 +177,7 @@ static plugin_setting *plugin_settings;
 static kept_text *kept_texts;
 _Atomic uint32_t core__settings_changes = 1;
 
-void core__settings_fork(core__fork at)
+void core__settings_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }
@@ -223,7 +223,7 @@ bool core__list_next(const char **list, const char **word, size_t *size)
     return true;
 }
 
-bool core__list_holds(const char *text, const char *word, size_t size)
+bool core__list_contains(const char *text, const char *word, size_t size)
 {
     const char *found;
     size_t length;
@@ -494,7 +494,7 @@ core_status core_setting_describe(uint32_t index,
     uint32_t size;
 
     CORE__NOT_NULL(out_information);
-    CORE__HAS_ROOM(out_information, core_setting_information);
+    CORE__CHECK_STRUCT_SIZE(out_information, core_setting_information);
     size = out_information->struct_size;
     if (index >= CORE__SETTINGS)
         return core__error(
@@ -539,7 +539,7 @@ core_status core_setting_get(const char *name, const char **out_value)
  * value. */
 static bool trace_taken, trace;
 
-core_status core__setting_take_trace(bool *out)
+core_status core__setting_freeze_trace(bool *out)
 {
     setting_value value;
     core_status status;

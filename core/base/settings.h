@@ -40,7 +40,7 @@ typedef enum core__setting_id {
 } core__setting_id;
 
 /* Reads LIBCORE_TRACE_DISPATCH, which cannot be changed afterwards. */
-core_status core__setting_take_trace(bool *out);
+core_status core__setting_freeze_trace(bool *out);
 
 /* The text of a setting, by any LIBCORE_ name; NULL if it is not set or not
  * accepted.  Lives as long as the process. */
@@ -58,7 +58,7 @@ core_status core__setting_choice(core__setting_id setting, uint32_t *out);
  * at the end. */
 bool core__list_next(const char **list, const char **word, size_t *size);
 /* True if the comma-separated list contains the word. */
-bool core__list_holds(const char *text, const char *word, size_t size);
+bool core__list_contains(const char *text, const char *word, size_t size);
 
 /* core__setting for a text with a size, as core_host.setting needs it. */
 const char *core__setting_by_name(const char *name, size_t size);
@@ -83,6 +83,6 @@ static inline uint32_t core__settings_generation(void)
 }
 
 /* Fork handler of the lock of the settings. */
-void core__settings_fork(core__fork at);
+void core__settings_fork(core__fork_phase at);
 
 #endif

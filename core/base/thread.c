@@ -61,7 +61,7 @@ static void add_to_totals(const core__thread *thread)
         ended_launches[i] += thread->launches[i];
 }
 
-static void call_each(const core__thread_end *ends, core__thread *self)
+static void call_each(const core__thread_end_hook *ends, core__thread *self)
 {
     for (; *ends; ends++)
         (*ends)(self);
@@ -90,7 +90,7 @@ static void thread_end(void *argument)
 
 /* Only the forking thread exists in the child.  The counters of the others are
  * added to the totals; their records and the lists in them are leaked. */
-void core__threads_fork(core__fork at)
+void core__threads_fork(core__fork_phase at)
 {
     core__thread *self = core__self_pointer;
 
@@ -119,7 +119,7 @@ core__thread *core__thread_create(void)
     if (!self)
         return &emergency;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        self->small[i].room = CORE__SMALL_KEPT;
+        self->small[i].room = CORE__SMALL_CACHE_LIMIT;
     self->included = atomic_load(&initial_included);
     self->call_flags = atomic_load(&initial_call_flags);
     pthread_mutex_lock(&lock);

@@ -19,7 +19,7 @@
 
 enum {
     CORE__SMALL_CLASSES = 17,
-    CORE__WHOLE_MOST = 64, /* cached tensors of one size class */
+    CORE__TENSOR_CACHE_LIMIT = 64, /* cached tensors of one size class */
     CORE__ERROR_TEXT = 2048
 };
 
@@ -32,19 +32,19 @@ typedef struct core__free_block {
     struct core__free_block *next;
 } core__free_block;
 
-typedef struct core__whole {
+typedef struct core__tensor_cache_list {
     struct core_tensor *head;
     uint32_t count;
-} core__whole;
+} core__tensor_cache_list;
 
 /* The dispatch steps recorded for the call in progress
  * (dispatch/dispatch.c). */
-typedef struct core__steps {
+typedef struct core__trace_steps {
     const core_operator *op; /* NULL: none */
     uint32_t last;
     size_t size;
     char text[160];
-} core__steps;
+} core__trace_steps;
 
 typedef struct core__error_record {
     core_status code;
@@ -57,11 +57,11 @@ typedef struct core__error_record {
 
 /* Saves the thread's record while something else may fail, and restores it.
  * Unlike core_error_detach it allocates nothing. */
-void core__error_keep(core__error_record *out_record);
+void core__error_save(core__error_record *out_record);
 void core__error_restore(const core__error_record *kept);
 
 /* Open devices beyond this number share one launch counter. */
-enum { CORE__LAUNCH_SLOTS = 32, CORE__ROWS_SIZE = 9 * 1024 };
+enum { CORE__LAUNCH_SLOTS = 32, CORE__CALL_CACHE_SIZE = 9 * 1024 };
 
 typedef struct core__thread core__thread;
 struct core__thread {
@@ -98,10 +98,11 @@ struct core__thread {
     struct core_node **destroying; /* list of the nodes being freed */
     void *profile_log;             /* of the profiler's session */
     bool profile_apart; /* its work is not recorded (profiler/clock.c) */
-    struct core__quantized_run *quantized_run; /* quant/checkpoint_scales.h */
-    void *engine;   /* state of a backward in this thread */
-    void *executor; /* source of its nodes (autograd/engine/worker.h) */
-    uint32_t level; /* number of nested backwards on this stack */
+    struct core__checkpoint_scales_run
+        *quantized_run; /* quant/checkpoint_scales.h */
+    void *engine;       /* state of a backward in this thread */
+    void *executor;     /* source of its nodes (autograd/engine/worker.h) */
+    uint32_t level;     /* number of nested backwards on this stack */
     /* For autograd: see autograd/graph/saved_hooks.h and anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* active, innermost first */
     struct core__destinations *destinations; /* of the backward that starts */
@@ -137,7 +138,7 @@ struct core__thread {
     /* Tensors with storage and memory, by size class of the memory, at most
      * whole_limit per class; none while blocks_of is NULL
      * (tensor/tensor_cache.h). */
-    core__whole whole[CORE__SMALL_CLASSES];
+    core__tensor_cache_list whole[CORE__SMALL_CLASSES];
     uint32_t whole_limit;
     /* Storages created minus storages freed by this thread, by backend slot.
      * The sum over all threads is the number alive, without a shared
@@ -147,9 +148,9 @@ struct core__thread {
      * the same way. */
     uint64_t launches[CORE__LAUNCH_SLOTS];
     /* Cached calls (dispatch/elementwise_fast_path.c). */
-    _Alignas(16) unsigned char rows[CORE__ROWS_SIZE];
+    _Alignas(16) unsigned char rows[CORE__CALL_CACHE_SIZE];
     core__error_record error;
-    core__steps steps;
+    core__trace_steps steps;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
@@ -196,7 +197,7 @@ static inline void core__thread_leave(core__thread *self)
 }
 
 /* The same for other counters of the thread that other threads read. */
-static inline void core__thread_count(uint64_t *counter)
+static inline void core__thread_increment(uint64_t *counter)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     __asm__ volatile("addq $1, %0" : "+m"(*counter));
@@ -205,7 +206,7 @@ static inline void core__thread_count(uint64_t *counter)
 #endif
 }
 
-static inline void core__thread_more(int64_t *counter, int32_t by)
+static inline void core__thread_add64(int64_t *counter, int32_t by)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     __asm__("addq %1, %0" : "+m"(*counter) : "er"((int64_t)by));
@@ -214,7 +215,7 @@ static inline void core__thread_more(int64_t *counter, int32_t by)
 #endif
 }
 
-static inline void core__thread_more32(uint32_t *counter, int32_t by)
+static inline void core__thread_add32(uint32_t *counter, int32_t by)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     __asm__("addl %1, %0" : "+m"(*counter) : "ir"(by));
@@ -233,7 +234,7 @@ int64_t core__thread_storages(uint32_t slot);
 uint64_t core__thread_launches(uint32_t slot);
 
 /* Fork handler of the list of threads. */
-void core__threads_fork(core__fork at);
+void core__threads_fork(core__fork_phase at);
 
 /* Calls visit for every thread's record, with the list locked. */
 void core__thread_each(void (*visit)(core__thread *, void *), void *context);

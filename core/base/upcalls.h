@@ -14,19 +14,19 @@
 #include "base/settings.h"
 #include "base/thread.h"
 
-typedef void (*core__thread_end)(core__thread *self);
+typedef void (*core__thread_end_hook)(core__thread *self);
 
 /* Lists end with NULL. */
 struct core__base_upcalls {
     /* Called when a thread ends.  Functions in the first list may call
      * operators; those in the second run after the thread has left the list of
      * threads. */
-    const core__thread_end *thread_finish;
-    const core__thread_end *thread_release;
+    const core__thread_end_hook *thread_finish;
+    const core__thread_end_hook *thread_release;
     /* Handlers of the locks that are held across a fork, in the order in which
      * they are taken.  No plugin and no user function runs while one is
      * held. */
-    void (*const *fork_locks)(core__fork at);
+    void (*const *fork_locks)(core__fork_phase at);
     /* Called in the child. */
     void (*const *fork_child)(void);
     /* Checks of settings' texts, NULL where there is none.  Called without

@@ -183,7 +183,7 @@ static void take_current(core__thread *thread, void *context)
     thread->streams[ordinal] = NULL;
 }
 
-void core__stream_forget(core_device *device)
+void core__stream_reset_current(core_device *device)
 {
     current_entry found;
 

@@ -19,7 +19,7 @@
 #include <string.h>
 
 core_device *_Atomic core__default_device;
-_Atomic uint32_t core__default_device_of;
+_Atomic uint32_t core__default_device_generation;
 static core_device *_Atomic host_device;
 static char *preference; /* guarded by the lock of devices */
 
@@ -179,7 +179,7 @@ core_status core__device_current(core_device **out_device)
     if (core__likely(*out_device != NULL))
         return CORE_OK;
     CORE_TRY(choose(out_device));
-    atomic_store(&core__default_device_of, generation);
+    atomic_store(&core__default_device_generation, generation);
     atomic_store(&core__default_device, *out_device);
     return CORE_OK;
 }
@@ -228,7 +228,7 @@ static void forget(core__thread *thread, void *context)
         thread->device = NULL;
 }
 
-void core__device_forget(core_device *device)
+void core__device_remove_from_threads(core_device *device)
 {
     core_device *expected = device;
 
@@ -237,10 +237,10 @@ void core__device_forget(core_device *device)
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
     core__device_upcalls.memory_forget(device);
-    core__stream_forget(device);
+    core__stream_reset_current(device);
     core__device_upcalls.host_memory_end(device);
     core__device_upcalls.allocator_destroy(device);
-    core__stream_default_drop(device);
+    core__stream_default_destroy(device);
     core__device_upcalls.cache_empty(device);
 }
 
@@ -313,8 +313,8 @@ core_status core_device_get_properties(core_device *device,
 {
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_device_properties);
-    core__device_give(out, &device->properties, sizeof *out);
+    CORE__CHECK_STRUCT_SIZE(out, core_device_properties);
+    core__device_copy_struct(out, &device->properties, sizeof *out);
     return CORE_OK;
 }
 
@@ -323,8 +323,8 @@ core_status core_device_get_information(core_device *device,
 {
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_device_information);
-    core__device_give(out, &device->information, sizeof *out);
+    CORE__CHECK_STRUCT_SIZE(out, core_device_information);
+    core__device_copy_struct(out, &device->information, sizeof *out);
     return CORE_OK;
 }
 
@@ -336,13 +336,13 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
     *out_free = 0;
     *out_total = 0;
     CORE__NOT_NULL(device);
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (!device->memory.info)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "core_device_memory: the plugin of \"%s\" does not "
                            "report how much memory it has",
                            device->name);
-    return core__device_result(
+    return core__device_check_status(
         device, device->memory.info(device->impl, out_free, out_total));
 }
 
@@ -361,10 +361,10 @@ core_status core_device_synchronize(core_device *device)
     if (device->synchronous)
         return CORE_OK;
     if (atomic_load(&device->lost))
-        return core__device_stale(device);
+        return core__device_stale_error(device);
     mine = core__stream_current(device);
     if (mine->capture)
-        return core__capture_refuses(mine, "core_device_synchronize");
+        return core__capture_refuse(mine, "core_device_synchronize");
     return core__queues_wait(device, "core_device_synchronize");
 }
 

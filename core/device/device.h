@@ -120,7 +120,7 @@ extern void (*_Atomic core__device_closing)(core_device *device);
 core__backend *core__backend_by_type(const char *type, size_t size);
 core__backend *core__backend_by_slot(uint32_t slot);
 /* Removes the device from all threads and caches, before it is closed. */
-void core__device_forget(core_device *device);
+void core__device_remove_from_threads(core_device *device);
 void core__device_lock(void);
 void core__device_unlock(void);
 core_status core__backend_enumerate(core__backend *backend);
@@ -133,7 +133,7 @@ core_status core__device_current(core_device **out_device);
 /* The same if it is known without a search, else NULL. */
 extern core_device *_Atomic core__default_device;
 /* generation of the settings at that time */
-extern _Atomic uint32_t core__default_device_of;
+extern _Atomic uint32_t core__default_device_generation;
 static inline core_device *core__device_current_known(const core__thread *self)
 {
     core_device *device = self->device;
@@ -141,7 +141,7 @@ static inline core_device *core__device_current_known(const core__thread *self)
     if (device)
         return device;
     device = atomic_load_explicit(&core__default_device, memory_order_acquire);
-    return device && atomic_load_explicit(&core__default_device_of,
+    return device && atomic_load_explicit(&core__default_device_generation,
                                           memory_order_acquire) ==
                          core__settings_generation()
                ? device
@@ -157,22 +157,22 @@ static inline bool core__device_host_access(const core_device *device)
 
 /* Handles the status of a plugin's call for this device: a loss is recorded.
  * Returns the status. */
-core_status core__device_result(core_device *device, core_status status);
+core_status core__device_check_status(core_device *device, core_status status);
 /* Fails with DEVICE_LOST and the reason, for objects of an older generation. */
-core_status core__device_stale(core_device *device);
+core_status core__device_stale_error(core_device *device);
 /* For functions that would take a lock or call the plugin before any other
  * check: fails if the device belongs to the process before a fork. */
-static inline core_status core__device_here(core_device *device)
+static inline core_status core__device_check_process(core_device *device)
 {
-    return core__unlikely(device->forked) ? core__device_stale(device)
+    return core__unlikely(device->forked) ? core__device_stale_error(device)
                                           : CORE_OK;
 }
 /* For a child of fork (base/fork.h describes these functions). */
-void core__device_forked(core_device *device);
+void core__device_after_fork(core_device *device);
 /* True if the plugin still has objects of that generation, so that they must
  * be destroyed. */
-static inline bool core__device_knows(const core_device *device,
-                                      uint32_t generation)
+static inline bool core__device_has_generation(const core_device *device,
+                                               uint32_t generation)
 {
     uint32_t now = atomic_load(&device->generation);
 
@@ -187,12 +187,12 @@ core_status core__host_wait(core_device *device, const char *reason);
 
 /* Copies as much of a struct as fits the caller's struct_size; both begin with
  * that field. */
-void core__device_give(void *out, const void *from, size_t size);
+void core__device_copy_struct(void *out, const void *from, size_t size);
 
 /* For the child of a fork: renews the locks of the devices and of their
  * state. */
-void core__devices_forked(void);
-void core__state_forked(void);
+void core__devices_after_fork(void);
+void core__device_health_after_fork(void);
 
 /* Checks the form of LIBCORE_DEVICE.  Whether the device exists is found out
  * when it is used. */

@@ -14,7 +14,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Another thread may have held the lock. */
-void core__state_forked(void)
+void core__device_health_after_fork(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
@@ -31,13 +31,13 @@ static void mark_lost(core_device *device)
     atomic_fetch_add(&device->generation, 1);
 }
 
-core_status core__device_result(core_device *device, core_status status)
+core_status core__device_check_status(core_device *device, core_status status)
 {
     const core__error_record *record = &core__thread_self()->error;
 
     if (core__likely(status == CORE_OK || status == CORE_ERROR_BUSY))
         return status;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (record->code != status)
         core__error(status, "the plugin of \"%s\" gave no reason",
                     device->name);
@@ -47,10 +47,10 @@ core_status core__device_result(core_device *device, core_status status)
     pthread_mutex_lock(&lock);
     mark_lost(device);
     pthread_mutex_unlock(&lock);
-    return core__device_stale(device);
+    return core__device_stale_error(device);
 }
 
-core_status core__device_stale(core_device *device)
+core_status core__device_stale_error(core_device *device)
 {
     core_status status;
 
@@ -82,9 +82,10 @@ core_status core_device_status(core_device *device)
 
     CORE__NOT_NULL(device);
     if (atomic_load(&device->lost))
-        return core__device_stale(device);
+        return core__device_stale_error(device);
     query = device->backend->table.device_status;
-    return query ? core__device_result(device, query(device->impl)) : CORE_OK;
+    return query ? core__device_check_status(device, query(device->impl))
+                 : CORE_OK;
 }
 
 core_status core_device_interface(core_device *device, const char *name,
@@ -139,9 +140,9 @@ core_status core_device_reset(core_device *device)
                            "core_device_reset: \"%s\" cannot be reset: its "
                            "plugin does not offer core.device_reset",
                            device->name);
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     /* Streams that threads had made current are invalid now. */
-    core__stream_forget(device);
+    core__stream_reset_current(device);
     pthread_mutex_lock(&lock);
     if (!atomic_load(&device->lost))
         atomic_fetch_add(&device->generation, 1);

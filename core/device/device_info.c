@@ -12,7 +12,7 @@
 
 enum { DEFAULT_ULP = 4 };
 
-void core__device_give(void *out, const void *from, size_t size)
+void core__device_copy_struct(void *out, const void *from, size_t size)
 {
     uint32_t room;
 
@@ -29,12 +29,12 @@ core_status core_device_get_counts(core_device *device, core_device_counts *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_device_counts);
+    CORE__CHECK_STRUCT_SIZE(out, core_device_counts);
     counts.launches =
         core__thread_launches(device->launch_slot) - device->launches_before;
     counts.fallbacks = atomic_load(&device->fallbacks);
     counts.graphs = atomic_load(&device->graphs);
-    core__device_give(out, &counts, sizeof counts);
+    core__device_copy_struct(out, &counts, sizeof counts);
     return CORE_OK;
 }
 
@@ -45,13 +45,13 @@ core_status core_device_get_numerics(core_device *device, core_numerics *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_numerics);
-    CORE_TRY(core__device_here(device));
+    CORE__CHECK_STRUCT_SIZE(out, core_numerics);
+    CORE_TRY(core__device_check_process(device));
     if (device->interfaces.numerics.get)
-        status = core__device_result(
+        status = core__device_check_status(
             device, device->interfaces.numerics.get(device->impl, &numerics));
     if (status == CORE_OK)
-        core__device_give(out, &numerics, sizeof numerics);
+        core__device_copy_struct(out, &numerics, sizeof numerics);
     return status;
 }
 
@@ -109,12 +109,12 @@ core_status core_device_measure(core_device *device, uint32_t index,
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_measurement);
-    CORE_TRY(core__device_here(device));
+    CORE__CHECK_STRUCT_SIZE(out, core_measurement);
+    CORE_TRY(core__device_check_process(device));
     status = measure(device, index, &one);
     if (status == CORE_ERROR_NOT_FOUND)
         return no_measurement(device, index);
-    CORE_TRY(core__device_result(device, status));
-    core__device_give(out, &one, sizeof one);
+    CORE_TRY(core__device_check_status(device, status));
+    core__device_copy_struct(out, &one, sizeof one);
     return CORE_OK;
 }

@@ -21,7 +21,7 @@
 
 #include <stdio.h>
 
-struct core__words {
+struct core__error_source {
     _Atomic uint32_t references;
     pthread_mutex_t lock;
     /* NULL once the queue has ended; the error that it ended with is below. */
@@ -31,22 +31,22 @@ struct core__words {
     _Atomic bool over; /* ended, and there is no error to report */
 };
 
-struct core__heard {
-    core__words *words; /* referenced */
-    uint64_t at;        /* position of the newest wait for it:
+struct core__error_source_link {
+    core__error_source *words; /* referenced */
+    uint64_t at;               /* position of the newest wait for it:
                          * core__queue_mark.waited */
 };
 
 /* ------------------------------------------------------------- the object
  * -- */
 
-static core__words *retain(core__words *words)
+static core__error_source *retain(core__error_source *words)
 {
     atomic_fetch_add_explicit(&words->references, 1, memory_order_relaxed);
     return words;
 }
 
-static void release(core__words *words)
+static void release(core__error_source *words)
 {
     if (!words || atomic_fetch_sub_explicit(&words->references, 1,
                                             memory_order_acq_rel) != 1)
@@ -57,9 +57,10 @@ static void release(core__words *words)
 }
 
 /* With the queue's lock held. */
-static core_status error_source_of(core__queue *queue, core__words **out_words)
+static core_status error_source_of(core__queue *queue,
+                                   core__error_source **out_words)
 {
-    core__words *words = queue->words;
+    core__error_source *words = queue->words;
 
     if (!words) {
         words = core__alloc_zero(sizeof *words);
@@ -93,18 +94,18 @@ static void prune(core__queue *queue)
 
 /* References to the other queue's source and to all sources that it waited
  * for. */
-static core_status list_of(core__queue *queue, core__words ***out_list,
+static core_status list_of(core__queue *queue, core__error_source ***out_list,
                            uint32_t *out_count)
 {
-    core__words **list;
+    core__error_source **list;
     core_status status;
 
     pthread_mutex_lock(&queue->lock);
     *out_count = 0;
     prune(queue);
-    list = core__alloc((queue->heard_count + 1) * sizeof(core__words *));
+    list = core__alloc((queue->heard_count + 1) * sizeof(core__error_source *));
     status = list ? error_source_of(queue, &list[0])
-                  : core__error_memory(sizeof(core__words *));
+                  : core__error_memory(sizeof(core__error_source *));
     for (uint32_t i = 0; status == CORE_OK && i <= queue->heard_count; i++) {
         if (i > 0)
             list[i] = retain(queue->heard[i - 1].words);
@@ -118,7 +119,7 @@ static core_status list_of(core__queue *queue, core__words ***out_list,
 static core_status grow_links(core__queue *queue, uint32_t count)
 {
     uint64_t room = queue->heard_room;
-    core__heard *heard;
+    core__error_source_link *heard;
 
     if (queue->heard_count + count > room)
         prune(queue);
@@ -134,7 +135,7 @@ static core_status grow_links(core__queue *queue, uint32_t count)
 }
 
 /* With the lock held, and with space for it; takes the reference. */
-static void add_link(core__queue *queue, core__words *words)
+static void add_link(core__queue *queue, core__error_source *words)
 {
     uint64_t at = atomic_load(&queue->waited);
     uint32_t i = 0;
@@ -147,18 +148,19 @@ static void add_link(core__queue *queue, core__words *words)
     } else if (words == queue->words) {
         release(words);
     } else {
-        queue->heard[queue->heard_count++] = (core__heard){words, at};
+        queue->heard[queue->heard_count++] =
+            (core__error_source_link){words, at};
     }
 }
 
-core_status core__queue_hears(core__queue *queue, core__queue *other)
+core_status core__queue_add_awaited(core__queue *queue, core__queue *other)
 {
-    core__words **list;
+    core__error_source **list;
     core_status status;
     uint32_t count;
 
-    if (!other || other == queue || other == &core__queue_idle ||
-        queue == &core__queue_idle ||
+    if (!other || other == queue || other == &core__queue_synchronous ||
+        queue == &core__queue_synchronous ||
         !other->device->interfaces.stream_error.take)
         return CORE_OK;
     status = list_of(other, &list, &count);
@@ -180,7 +182,7 @@ core_status core__queue_hears(core__queue *queue, core__queue *other)
 /* -------------------------------------------------------------------- taking
  * -- */
 
-static core_status take(core__words *words, const char *reason)
+static core_status take(core__error_source *words, const char *reason)
 {
     core_status status = CORE_OK;
 
@@ -188,7 +190,7 @@ static core_status take(core__words *words, const char *reason)
         return CORE_OK;
     pthread_mutex_lock(&words->lock);
     if (words->queue) {
-        status = core__queue_word(words->queue, reason);
+        status = core__queue_take_error(words->queue, reason);
     } else if (!atomic_load(&words->over)) {
         status =
             core__error(words->code, "%s (found by %s)",
@@ -203,9 +205,9 @@ static core_status take(core__words *words, const char *reason)
 }
 
 /* The oldest source waited for up to that position; NULL: no more. */
-static core__words *next(core__queue *queue, uint64_t waited)
+static core__error_source *next(core__queue *queue, uint64_t waited)
 {
-    core__words *words = NULL;
+    core__error_source *words = NULL;
     uint32_t i = 0;
 
     pthread_mutex_lock(&queue->lock);
@@ -221,11 +223,11 @@ static core__words *next(core__queue *queue, uint64_t waited)
     return words;
 }
 
-core_status core__queue_hear(core__queue *queue, uint64_t waited,
-                             const char *reason)
+core_status core__queue_take_awaited_errors(core__queue *queue, uint64_t waited,
+                                            const char *reason)
 {
     core_status status = CORE_OK;
-    core__words *words;
+    core__error_source *words;
 
     while (status == CORE_OK && atomic_load(&queue->heard_count) > 0 &&
            (words = next(queue, waited)) != NULL) {
@@ -237,32 +239,33 @@ core_status core__queue_hear(core__queue *queue, uint64_t waited,
 
 /* -------------------------------------------------------------- ending -- */
 
-core_status core__queue_last_word(core__queue *queue, const char *reason)
+core_status core__queue_take_unshared_error(core__queue *queue,
+                                            const char *reason)
 {
     bool shared;
 
     pthread_mutex_lock(&queue->lock);
     shared = queue->words && atomic_load(&queue->words->references) > 1;
     pthread_mutex_unlock(&queue->lock);
-    return shared ? CORE_OK : core__queue_word(queue, reason);
+    return shared ? CORE_OK : core__queue_take_error(queue, reason);
 }
 
 /* Takes the last error of a queue that ends.  Errors that its work finds
  * afterwards are lost, because this does not wait. */
-static void keep_last_error(core__words *words)
+static void keep_last_error(core__error_source *words)
 {
     core__error_record said;
 
-    core__error_keep(&said);
-    words->code = core__queue_word(words->queue, "the stream's end");
+    core__error_save(&said);
+    words->code = core__queue_take_error(words->queue, "the stream's end");
     if (words->code != CORE_OK)
         words->text = core__strdup(core_error_message());
     core__error_restore(&said);
 }
 
-void core__queue_own_words_end(core__queue *queue)
+void core__queue_own_errors_end(core__queue *queue)
 {
-    core__words *words;
+    core__error_source *words;
 
     pthread_mutex_lock(&queue->lock);
     words = queue->words;
@@ -279,10 +282,10 @@ void core__queue_own_words_end(core__queue *queue)
     release(words);
 }
 
-void core__queue_words_end(core__queue *queue)
+void core__queue_errors_end(core__queue *queue)
 {
     for (uint32_t i = 0; i < queue->heard_count; i++)
         release(queue->heard[i].words);
     core__free(queue->heard);
-    core__queue_own_words_end(queue);
+    core__queue_own_errors_end(queue);
 }

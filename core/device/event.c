@@ -45,7 +45,7 @@ static core_status event_new(core_device *device, uint32_t flags,
             device->backend->events.create(device->impl, flags, &event->impl);
         if (status != CORE_OK) {
             core__free(event);
-            return core__device_result(device, status);
+            return core__device_check_status(device, status);
         }
         atomic_fetch_add_explicit(&device->events_made, 1,
                                   memory_order_relaxed);
@@ -60,7 +60,8 @@ static void event_free(core_event *event)
 {
     core_device *device = event->device;
 
-    if (!device->synchronous && core__device_knows(device, event->generation))
+    if (!device->synchronous &&
+        core__device_has_generation(device, event->generation))
         device->backend->events.destroy(device->impl, event->impl);
     core__queue_release(event->queue);
     pthread_mutex_destroy(&event->lock);
@@ -79,7 +80,7 @@ core_status core_event_create(core_device *device, uint32_t flags,
                            "or CORE_EVENT_TIMING",
                            flags);
     if (atomic_load(&device->lost))
-        return core__device_stale(device);
+        return core__device_stale_error(device);
     CORE_TRY(event_new(device, flags, out_event));
     core_device_retain(device);
     return CORE_OK;
@@ -116,7 +117,7 @@ uint64_t core_device_events_made(const core_device *device)
 
 /* --------------------------------------------------------------- stock -- */
 
-core_status core__event_stock_make(core_device *device)
+core_status core__event_stock_create(core_device *device)
 {
     event_stock *stock = core__alloc_zero(sizeof *stock);
 
@@ -146,7 +147,7 @@ void core__event_stock_empty(core_device *device)
     }
 }
 
-void core__event_stock_drop(core_device *device)
+void core__event_stock_destroy(core_device *device)
 {
     event_stock *stock = device->event_stock;
 
@@ -164,7 +165,7 @@ core_status core__event_take(core_device *device, core_event **out_event)
     event_stock *stock = device->event_stock;
 
     *out_event = NULL;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (stock) {
         pthread_mutex_lock(&stock->lock);
         *out_event = stock->first;
@@ -179,7 +180,7 @@ core_status core__event_take(core_device *device, core_event **out_event)
     return CORE_OK;
 }
 
-void core__event_give(core_event *event)
+void core__event_return(core_event *event)
 {
     event_stock *stock;
 
@@ -206,7 +207,7 @@ static core_status check_event(const core_event *event)
 {
     if (core__unlikely(event->generation !=
                        atomic_load(&event->device->generation)))
-        return core__device_stale(event->device);
+        return core__device_stale_error(event->device);
     return CORE_OK;
 }
 
@@ -227,7 +228,7 @@ static core_status record_impl(core_event *event, core_stream *stream,
     status =
         device->backend->events.record(device->impl, event->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
-    return core__stream_given(stream, status);
+    return core__stream_check_submitted(stream, status);
 }
 
 core_status core_event_record(core_event *event, core_stream *stream)
@@ -247,7 +248,7 @@ core_status core_event_record(core_event *event, core_stream *stream)
     CORE_TRY(core__stream_check(stream));
     CORE_TRY(check_event(event));
     core__fork_lock(&event->lock, &event->lock_mark);
-    mark = core__queue_now(stream->queue);
+    mark = core__queue_position(stream->queue);
     capture_id = atomic_load(&stream->capture_id);
     status = record_impl(event, stream, capture_id);
     if (status == CORE_OK) {
@@ -264,10 +265,10 @@ core_status core_event_record(core_event *event, core_stream *stream)
     return status;
 }
 
-core_status core__event_record_word(core_event *event, void *word)
+core_status core__event_record_handle(core_event *event, void *word)
 {
     core_device *device = event->device;
-    core__queue *queue = core__queue_of_word(device, word);
+    core__queue *queue = core__queue_by_handle(device, word);
     core_status status = check_event(event);
 
     if (status == CORE_OK) {
@@ -281,7 +282,7 @@ core_status core__event_record_word(core_event *event, void *word)
         event->recorded = event->recorded || status == CORE_OK;
         event->capture_id = 0;
         pthread_mutex_unlock(&event->lock);
-        status = core__device_result(device, status);
+        status = core__device_check_status(device, status);
     }
     core__queue_release(queue);
     return status;
@@ -292,7 +293,7 @@ core_status core__event_record_word(core_event *event, void *word)
 /* CORE_OK if the event's lock can be taken in this process. */
 static core_status check_process(const core_event *event)
 {
-    return core__device_here(event->device);
+    return core__device_check_process(event->device);
 }
 
 /* With the event's lock held.  stream: the stream that will wait; NULL: the
@@ -314,11 +315,11 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
                            "and is valid only inside it",
                            what, event->device->name);
     if (event->capture_id)
-        return core__capture_refuses(stream && atomic_load(&mine->capture_id) !=
-                                                   event->capture_id
-                                         ? stream
-                                         : mine,
-                                     what);
+        return core__capture_refuse(stream && atomic_load(&mine->capture_id) !=
+                                                  event->capture_id
+                                        ? stream
+                                        : mine,
+                                    what);
     return CORE_OK;
 }
 
@@ -341,9 +342,9 @@ static core_status query(core_event *event, const char *what)
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
     if (status != CORE_OK)
-        status = core__queue_result(queue, status, what);
+        status = core__queue_check_status(queue, status, what);
     else
-        status = core__queue_passed(queue, mark, what);
+        status = core__queue_mark_succeeded(queue, mark, what);
     core__queue_release(queue);
     return status;
 }
@@ -377,9 +378,9 @@ static core_status synchronize(core_event *event, const char *reason)
     status = device->backend->events.synchronize(device->impl, event->impl);
     core__observe_end(token);
     if (status != CORE_OK)
-        status = core__queue_result(queue, status, reason);
+        status = core__queue_check_status(queue, status, reason);
     else
-        status = core__queue_passed(queue, mark, reason);
+        status = core__queue_mark_succeeded(queue, mark, reason);
     core__queue_release(queue);
     return status;
 }
@@ -399,7 +400,7 @@ static core_status wait_impl(core_stream *stream, core_event *event)
     status = stream->device->backend->streams.wait_event(
         stream->device->impl, queue->impl, event->impl);
     pthread_mutex_unlock(&queue->lock);
-    return core__stream_given(stream, status);
+    return core__stream_check_submitted(stream, status);
 }
 
 /* data: the work after the wait uses results of the work before the event. */
@@ -410,8 +411,8 @@ static core_status wait_event(core_stream *stream, core_event *event, bool data)
     CORE_TRY(core__stream_check(stream));
     if (stream->device->backend != event->device->backend && stream->capture &&
         !event->device->synchronous)
-        return core__capture_refuses(stream,
-                                     "a wait for work of another stream");
+        return core__capture_refuse(stream,
+                                    "a wait for work of another stream");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
     CORE_TRY(check_process(event));
@@ -426,11 +427,11 @@ static core_status wait_event(core_stream *stream, core_event *event, bool data)
         status = check_recorded(event, stream, "core_stream_wait_event");
     if (status == CORE_OK && stream->capture)
         status =
-            core__capture_refuses(stream, "a wait for work of another stream");
+            core__capture_refuse(stream, "a wait for work of another stream");
     if (status == CORE_OK && !stream->device->synchronous)
         status = wait_impl(stream, event);
     if (status == CORE_OK && data)
-        status = core__queue_hears(stream->queue, event->queue);
+        status = core__queue_add_awaited(stream->queue, event->queue);
     pthread_mutex_unlock(&event->lock);
     return status;
 }
@@ -442,7 +443,8 @@ core_status core_stream_wait_event(core_stream *stream, core_event *event)
     return wait_event(stream, event, true);
 }
 
-core_status core__stream_wait_memory(core_stream *stream, core_event *event)
+core_status core__stream_wait_event_reuse(core_stream *stream,
+                                          core_event *event)
 {
     return wait_event(stream, event, false);
 }
@@ -455,8 +457,7 @@ static core_status order(core_stream *later, core_stream *earlier, bool data)
     if (later->queue == earlier->queue || earlier->device->synchronous)
         return CORE_OK;
     if (later->device->backend != earlier->device->backend && later->capture)
-        return core__capture_refuses(later,
-                                     "a wait for work of another stream");
+        return core__capture_refuse(later, "a wait for work of another stream");
     if (later->device->backend != earlier->device->backend)
         return core__stream_wait(earlier,
                                  "a wait for a device of another plugin");
@@ -466,7 +467,7 @@ static core_status order(core_stream *later, core_stream *earlier, bool data)
     status = core_event_record(event, earlier);
     if (status == CORE_OK)
         status = wait_event(later, event, data);
-    core__event_give(event);
+    core__event_return(event);
     return status;
 }
 
@@ -475,7 +476,7 @@ core_status core__stream_order(core_stream *later, core_stream *earlier)
     return order(later, earlier, true);
 }
 
-core_status core__stream_order_memory(core_stream *later, core_stream *earlier)
+core_status core__stream_order_reuse(core_stream *later, core_stream *earlier)
 {
     return order(later, earlier, false);
 }
@@ -539,7 +540,7 @@ core_status core_event_elapsed(core_event *start, core_event *end,
         status = device->interfaces.timing.elapsed(device->impl, start->impl,
                                                    end->impl, &nanoseconds);
         if (status != CORE_OK)
-            return core__device_result(device, status);
+            return core__device_check_status(device, status);
     }
     *out_milliseconds = (double)nanoseconds / 1e6;
     return CORE_OK;

@@ -90,7 +90,7 @@ static const core_memory_table refusing = {
  * here, and other threads may have held the locks of its streams and memory.
  * The same applies to a device whose plugin does not offer core.fork_safe.  In
  * the child it is lost for good, and the plugin has none of its objects. */
-void core__device_forked(core_device *device)
+void core__device_after_fork(core_device *device)
 {
     if (device->synchronous && device->interfaces.fork_safe.struct_size) {
         core__device_upcalls.host_memory_forked(device);

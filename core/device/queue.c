@@ -28,7 +28,7 @@ typedef struct core__queues {
     core__error_record error;
 } core__queues;
 
-core__queue core__queue_idle = {
+core__queue core__queue_synchronous = {
     .references = 1,
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
@@ -49,8 +49,8 @@ static void destroy(core__queue *queue)
 {
     core_device *device = queue->device;
 
-    core__queue_words_end(queue);
-    if (!queue->ended && core__device_knows(device, queue->generation))
+    core__queue_errors_end(queue);
+    if (!queue->ended && core__device_has_generation(device, queue->generation))
         device->backend->streams.destroy(device->impl, queue->impl);
     pthread_mutex_destroy(&queue->lock);
     core__free(queue->failure);
@@ -74,7 +74,7 @@ void core__queues_destroy(core_device *device)
 
 core__queue *core__queue_retain(core__queue *queue)
 {
-    if (queue && queue != &core__queue_idle && !queue->device->forked) {
+    if (queue && queue != &core__queue_synchronous && !queue->device->forked) {
         pthread_mutex_lock(&queue->device->queues->lock);
         queue->references++;
         pthread_mutex_unlock(&queue->device->queues->lock);
@@ -82,7 +82,7 @@ core__queue *core__queue_retain(core__queue *queue)
     return queue;
 }
 
-core__queue *core__queue_of_word(core_device *device, const void *word)
+core__queue *core__queue_by_handle(core_device *device, const void *word)
 {
     core__queues *queues = device->queues;
     core__queue *queue = NULL;
@@ -92,7 +92,7 @@ core__queue *core__queue_of_word(core_device *device, const void *word)
     pthread_mutex_lock(&queues->lock);
     for (uint32_t i = 0; i < queues->count && !queue; i++)
         if (queues->list[i]->impl == word && !queues->list[i]->ended &&
-            core__device_knows(device, queues->list[i]->generation))
+            core__device_has_generation(device, queues->list[i]->generation))
             queue = queues->list[i];
     if (queue)
         queue->references++;
@@ -104,7 +104,7 @@ core__queue *core__queue_of_word(core_device *device, const void *word)
 static bool is_own(const core__queue *queue)
 {
     return !queue->adopted &&
-           core__device_knows(queue->device, queue->generation);
+           core__device_has_generation(queue->device, queue->generation);
 }
 
 void core__queue_release(core__queue *queue)
@@ -112,7 +112,7 @@ void core__queue_release(core__queue *queue)
     core__queues *queues;
     bool last, own;
 
-    if (!queue || queue == &core__queue_idle || queue->device->forked)
+    if (!queue || queue == &core__queue_synchronous || queue->device->forked)
         return;
     queues = queue->device->queues;
     pthread_mutex_lock(&queues->lock);
@@ -152,7 +152,7 @@ static void keep_unreported(core__queues *queues, const core__queue *queue,
         (queues->unreported != CORE_OK &&
          queues->unreported_generation == queue->generation))
         return;
-    core__error_keep(&queues->error);
+    core__error_save(&queues->error);
     queues->unreported = status;
     queues->unreported_generation = queue->generation;
 }
@@ -188,14 +188,16 @@ static bool is_over(core__queue *queue, core_status *out_error)
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
     if (status == CORE_OK) {
-        *out_error = core__queue_last_word(queue, "core_device_synchronize");
+        *out_error =
+            core__queue_take_unshared_error(queue, "core_device_synchronize");
         return true;
     }
     if (status != CORE_ERROR_STREAM &&
         (record->code != status ||
          record->severity != CORE_SEVERITY_STREAM_POISONED))
         return false;
-    *out_error = core__queue_result(queue, status, "core_device_synchronize");
+    *out_error =
+        core__queue_check_status(queue, status, "core_device_synchronize");
     return true;
 }
 
@@ -217,7 +219,7 @@ static void reap(core__queues *queues, core__queue *queue)
     core_status error;
     bool goes;
 
-    core__error_keep(&mine);
+    core__error_save(&mine);
     goes = is_over(queue, &error);
     pthread_mutex_lock(&queues->lock);
     goes = goes && queue->served == served && end_linger(queues, queue);
@@ -237,7 +239,7 @@ static void end_inspection(core__queues *queues)
     pthread_mutex_unlock(&queues->lock);
 }
 
-void core__queues_settle(core_device *device)
+void core__queues_reap(core_device *device)
 {
     core__queues *queues = device->queues;
     core__queue **list = NULL;
@@ -274,17 +276,17 @@ static void end_adopted(core__queue *queue)
     core__error_record mine;
     core_status said;
 
-    core__error_keep(&mine);
-    said = core__queue_last_word(queue, "the stream's end");
+    core__error_save(&mine);
+    said = core__queue_take_unshared_error(queue, "the stream's end");
     pthread_mutex_lock(&device->queues->lock);
     keep_unreported(device->queues, queue, said);
     pthread_mutex_unlock(&device->queues->lock);
     core__error_restore(&mine);
-    core__queue_own_words_end(queue);
+    core__queue_own_errors_end(queue);
     pthread_mutex_lock(&queue->lock);
     queue->ended = true;
     pthread_mutex_unlock(&queue->lock);
-    if (core__device_knows(device, queue->generation))
+    if (core__device_has_generation(device, queue->generation))
         device->backend->streams.destroy(device->impl, queue->impl);
 }
 
@@ -296,12 +298,12 @@ static bool adopted_ends(const core__queue *queue)
 }
 
 /* May run in a callback of the stream itself, so this does not wait. */
-void core__queue_leave(core__queue *queue)
+void core__queue_stream_end(core__queue *queue)
 {
     core__queues *queues;
     bool lingers, ends;
 
-    if (!queue || queue == &core__queue_idle || queue->device->forked)
+    if (!queue || queue == &core__queue_synchronous || queue->device->forked)
         return;
     queues = queue->device->queues;
     pthread_mutex_lock(&queues->lock);
@@ -330,7 +332,7 @@ core_status core__queue_capture(core__queue *queue, bool on)
     core_device *device = queue->device;
     bool alone;
 
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     pthread_mutex_lock(&device->queues->lock);
     alone = queue->streams == 1;
     queue->capturing = on && alone;
@@ -395,7 +397,7 @@ static core_status queue_new(core_device *device, int32_t priority,
     status = open_impl(device, priority, native, &queue->impl);
     if (status != CORE_OK) {
         core__free(queue);
-        return core__device_result(device, status);
+        return core__device_check_status(device, status);
     }
     pthread_mutex_init(&queue->lock, NULL);
     queues->list[queues->count++] = queue;
@@ -458,8 +460,8 @@ core_status core__queue_take(core_device *device, int32_t priority,
     bool full = false;
 
     *out_queue = NULL;
-    CORE_TRY(core__device_here(device));
-    core__queues_settle(device);
+    CORE_TRY(core__device_check_process(device));
+    core__queues_reap(device);
     pthread_mutex_lock(&queues->lock);
     while (limit && count_own(queues) >= limit) {
         full = true;
@@ -486,7 +488,7 @@ core_status core__queue_adopt(core_device *device, void *native,
     core_status status;
 
     *out_queue = NULL;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     pthread_mutex_lock(&device->queues->lock);
     status = queue_new(device, 0, native, out_queue);
     pthread_mutex_unlock(&device->queues->lock);
@@ -594,14 +596,14 @@ core_status core__queues_wait(core_device *device, const char *reason)
     core__queue **list;
     uint32_t count;
 
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     CORE_TRY(list_waited(queues, &list, &count));
     for (uint32_t i = 0; i < count; i++) {
         core_status one = wait_one(queues, list[i], reason);
 
         if (one != CORE_OK && status == CORE_OK) {
             status = one;
-            core__error_keep(&first);
+            core__error_save(&first);
         }
         wait_done(queues, list[i]);
     }
@@ -612,15 +614,16 @@ core_status core__queues_wait(core_device *device, const char *reason)
     return status;
 }
 
-void core__queues_quiet(core_device *device)
+void core__queues_drain(core_device *device)
 {
     core__queues *queues = device->queues;
     core__error_record earlier;
     core__queue **list;
     uint32_t count;
 
-    core__error_keep(&earlier);
-    if (core__device_here(device) == CORE_OK && !atomic_load(&device->lost) &&
+    core__error_save(&earlier);
+    if (core__device_check_process(device) == CORE_OK &&
+        !atomic_load(&device->lost) &&
         list_waited(queues, &list, &count) == CORE_OK) {
         for (uint32_t i = 0; i < count; i++) {
             if (list[i]->generation == atomic_load(&device->generation))

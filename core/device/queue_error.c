@@ -56,8 +56,8 @@ static core_status blocking(bool *out)
     return CORE_OK;
 }
 
-core_status core__stream_launched(core_stream *stream, core_operator *op,
-                                  uint64_t id)
+core_status core__stream_record_launch(core_stream *stream, core_operator *op,
+                                       uint64_t id)
 {
     core__queue *queue = stream->queue;
     uint64_t n =
@@ -126,10 +126,10 @@ static void describe(core__queue *queue, char *text, size_t size)
 /* Fails for a stale queue, and for one that failed before. */
 core_status core__queue_check(core__queue *queue)
 {
-    if (queue == &core__queue_idle)
+    if (queue == &core__queue_synchronous)
         return CORE_OK;
     if (queue->generation != atomic_load(&queue->device->generation))
-        return core__device_stale(queue->device);
+        return core__device_stale_error(queue->device);
     if (atomic_load(&queue->failed) != CORE_OK)
         return core__error(CORE_ERROR_STREAM, "%s", queue->failure);
     return CORE_OK;
@@ -138,7 +138,7 @@ core_status core__queue_check(core__queue *queue)
 core_status core__stream_check_slow(core_stream *stream)
 {
     if (stream->generation != atomic_load(&stream->device->generation))
-        return core__device_stale(stream->device);
+        return core__device_stale_error(stream->device);
     return core__queue_check(stream->queue);
 }
 
@@ -175,8 +175,8 @@ static core_status poison(core__queue *queue)
     return CORE_ERROR_STREAM;
 }
 
-core_status core__queue_result(core__queue *queue, core_status status,
-                               const char *reason)
+core_status core__queue_check_status(core__queue *queue, core_status status,
+                                     const char *reason)
 {
     core_device *device = queue->device;
     core__error_record *record;
@@ -190,8 +190,8 @@ core_status core__queue_result(core__queue *queue, core_status status,
            record->severity == CORE_SEVERITY_DEVICE_LOST;
     describe(queue, range, sizeof range);
     if (lost) {
-        core__device_result(device, status);
-        core__device_stale(device);
+        core__device_check_status(device, status);
+        core__device_stale_error(device);
         core__error_prefix("%s (found by %s)", range, reason);
         return CORE_ERROR_DEVICE_LOST;
     }
@@ -204,13 +204,14 @@ core_status core__queue_result(core__queue *queue, core_status status,
     return status;
 }
 
-core_status core__stream_result(core_stream *stream, core_status status,
-                                const char *reason)
+core_status core__stream_check_status(core_stream *stream, core_status status,
+                                      const char *reason)
 {
-    return core__queue_result(stream->queue, status, reason);
+    return core__queue_check_status(stream->queue, status, reason);
 }
 
-core_status core__stream_given(core_stream *stream, core_status status)
+core_status core__stream_check_submitted(core_stream *stream,
+                                         core_status status)
 {
     core__error_record *record;
 
@@ -219,14 +220,14 @@ core_status core__stream_given(core_stream *stream, core_status status)
     record = record_of(stream->device, status);
     if (status == CORE_ERROR_DEVICE_LOST ||
         record->severity == CORE_SEVERITY_DEVICE_LOST)
-        return core__device_result(stream->device, status);
+        return core__device_check_status(stream->device, status);
     if (status == CORE_ERROR_STREAM ||
         record->severity == CORE_SEVERITY_STREAM_POISONED)
         return poison(stream->queue);
     return status;
 }
 
-core_status core__queue_word(core__queue *queue, const char *reason)
+core_status core__queue_take_error(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
     core_stream_error taken = {.struct_size = sizeof taken, .index = INT64_MIN};
@@ -234,7 +235,7 @@ core_status core__queue_word(core__queue *queue, const char *reason)
     core_status status;
 
     if (!device->interfaces.stream_error.take ||
-        !core__device_knows(device, queue->generation))
+        !core__device_has_generation(device, queue->generation))
         return CORE_OK;
     pthread_mutex_lock(&queue->lock);
     status = queue->ended ? CORE_OK
@@ -262,11 +263,12 @@ core_status core__queue_word(core__queue *queue, const char *reason)
         return status;
     }
     pthread_mutex_unlock(&queue->lock);
-    return core__queue_result(queue, status, reason);
+    return core__queue_check_status(queue, status, reason);
 }
 
-core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
-                               const char *reason)
+core_status core__queue_mark_succeeded(core__queue *queue,
+                                       core__queue_mark mark,
+                                       const char *reason)
 {
     uint64_t before = atomic_load(&queue->succeeded);
     uint64_t launched = mark.launched;
@@ -283,8 +285,8 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
         atomic_store(&queue->first_call, atomic_load(&queue->ring[slot].call));
         atomic_store(&queue->first_op, atomic_load(&queue->ring[slot].op));
     }
-    CORE_TRY(core__queue_word(queue, reason));
-    return core__queue_hear(queue, mark.waited, reason);
+    CORE_TRY(core__queue_take_error(queue, reason));
+    return core__queue_take_awaited_errors(queue, mark.waited, reason);
 }
 
 /* ------------------------------------------------------------- waiting -- */
@@ -292,7 +294,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
 core_status core__queue_wait(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
-    core__queue_mark mark = core__queue_now(queue);
+    core__queue_mark mark = core__queue_position(queue);
     uint64_t token;
     core_status status;
 
@@ -304,11 +306,11 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     status = device->backend->streams.synchronize(device->impl, queue->impl);
     core__observe_end(token);
     if (core__unlikely(status != CORE_OK))
-        return core__queue_result(queue, status, reason);
-    return core__queue_passed(queue, mark, reason);
+        return core__queue_check_status(queue, status, reason);
+    return core__queue_mark_succeeded(queue, mark, reason);
 }
 
-core_status core__capture_refuses(core_stream *stream, const char *what)
+core_status core__capture_refuse(core_stream *stream, const char *what)
 {
     core__device_upcalls.capture_spoil(stream, what);
     return core__error(
@@ -322,6 +324,6 @@ core_status core__stream_wait(core_stream *stream, const char *reason)
     if (stream->device->synchronous)
         return CORE_OK;
     if (core__unlikely(stream->capture))
-        return core__capture_refuses(stream, reason);
+        return core__capture_refuse(stream, reason);
     return core__queue_wait(stream->queue, reason);
 }

@@ -14,7 +14,7 @@ core_status core_generator_default(core_device *device,
     CORE__NOT_NULL(out_generator);
     *out_generator = NULL;
     CORE__NOT_NULL(device);
-    *out_generator = core__generator_make(device->name);
+    *out_generator = core__generator_default_create(device->name);
     if (*out_generator)
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,

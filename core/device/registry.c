@@ -70,7 +70,7 @@ static void renew_lock(void)
         lock = anew;
 }
 
-void core__devices_forked(void)
+void core__devices_after_fork(void)
 {
     renew_lock();
     for (uint32_t slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {
@@ -81,7 +81,7 @@ void core__devices_forked(void)
             continue;
         for (uint32_t i = 0; i < backend->device_count; i++)
             if (backend->devices[i])
-                core__device_forked(backend->devices[i]);
+                core__device_after_fork(backend->devices[i]);
     }
 }
 
@@ -254,7 +254,7 @@ static void device_destroy(core_device *device)
 {
     core__backend *backend = device->backend;
 
-    core__device_forget(device);
+    core__device_remove_from_threads(device);
     if (!device->forked)
         backend->table.device_close(backend->table.user, device->impl);
     ordinal_release(device->ordinal);
@@ -456,7 +456,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->small_blocks =
         device->synchronous && device->flags & CORE_DEVICE_HOST_ACCESS;
     if (status == CORE_OK)
-        status = core__stream_default_make(device);
+        status = core__stream_default_create(device);
     if (status == CORE_OK && !device->synchronous)
         status = core__device_upcalls.allocator_create(device);
     if (status != CORE_OK) {

@@ -16,7 +16,7 @@ static _Atomic uint64_t newest_id;
 core_stream core__meta_stream = {
     .references = 1,
     .device = &core__meta_device,
-    .queue = &core__queue_idle,
+    .queue = &core__queue_synchronous,
 };
 
 static core_stream *stream_new(core_device *device)
@@ -30,17 +30,17 @@ static core_stream *stream_new(core_device *device)
     atomic_init(&stream->references, 1);
     stream->device = device;
     stream->generation = atomic_load(&device->generation);
-    stream->queue = &core__queue_idle;
+    stream->queue = &core__queue_synchronous;
     return stream;
 }
 
 static void stream_free(core_stream *stream)
 {
-    core__queue_leave(stream->queue);
+    core__queue_stream_end(stream->queue);
     core__free(stream);
 }
 
-core_status core__stream_default_make(core_device *device)
+core_status core__stream_default_create(core_device *device)
 {
     core_stream *stream = stream_new(device);
     core_status status = CORE_OK;
@@ -50,7 +50,7 @@ core_status core__stream_default_make(core_device *device)
     if (!device->synchronous) {
         status = core__queues_create(device);
         if (status == CORE_OK)
-            status = core__event_stock_make(device);
+            status = core__event_stock_create(device);
         if (status == CORE_OK)
             status = core__queue_take(device, 0, &stream->queue);
         if (status != CORE_OK) {
@@ -67,22 +67,22 @@ core_status core__stream_default_make(core_device *device)
 core_status core__stream_default_renew(core_device *device)
 {
     core_stream *stream = device->stream;
-    core__queue *queue = &core__queue_idle;
+    core__queue *queue = &core__queue_synchronous;
 
     if (!device->synchronous)
         CORE_TRY(core__queue_take(device, 0, &queue));
-    core__queue_leave(stream->queue);
+    core__queue_stream_end(stream->queue);
     stream->queue = queue;
     stream->impl = queue->impl;
     stream->generation = queue->generation;
     return CORE_OK;
 }
 
-void core__stream_default_drop(core_device *device)
+void core__stream_default_destroy(core_device *device)
 {
     core_stream *stream = device->stream;
 
-    core__event_stock_drop(device);
+    core__event_stock_destroy(device);
     device->stream = NULL;
     if (stream)
         stream_free(stream);
@@ -98,7 +98,7 @@ static core_status wrap(core_device *device, core__queue *queue,
     core_stream *stream = stream_new(device);
 
     if (!stream) {
-        core__queue_leave(queue);
+        core__queue_stream_end(queue);
         return CORE_ERROR_OUT_OF_MEMORY;
     }
     stream->queue = queue;
@@ -111,13 +111,14 @@ static core_status wrap(core_device *device, core__queue *queue,
 
 static core_status check_alive(core_device *device)
 {
-    return atomic_load(&device->lost) ? core__device_stale(device) : CORE_OK;
+    return atomic_load(&device->lost) ? core__device_stale_error(device)
+                                      : CORE_OK;
 }
 
 static core_status create(core_device *device, int32_t priority,
                           core_stream **out_stream)
 {
-    core__queue *queue = &core__queue_idle;
+    core__queue *queue = &core__queue_synchronous;
 
     CORE_TRY(check_alive(device));
     if (!device->synchronous)
@@ -142,12 +143,12 @@ core_status core_device_priorities(core_device *device, int32_t *out_least,
     CORE__NOT_NULL(out_greatest);
     *out_least = *out_greatest = 0;
     CORE__NOT_NULL(device);
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     range = device->interfaces.stream_priority.range;
     if (!range || !device->interfaces.stream_priority.create)
         return CORE_OK;
-    return core__device_result(device,
-                               range(device->impl, out_least, out_greatest));
+    return core__device_check_status(
+        device, range(device->impl, out_least, out_greatest));
 }
 
 core_status core_stream_create_priority(core_device *device, int32_t priority,
@@ -209,7 +210,7 @@ core_status core_stream_native(core_stream *stream, void **out_native)
     status = device->interfaces.stream_adopt.native(device->impl, stream->impl,
                                                     out_native);
     pthread_mutex_unlock(&stream->queue->lock);
-    return core__device_result(device, status);
+    return core__device_check_status(device, status);
 }
 
 /* ---------------------------------------------------------- references -- */
@@ -225,7 +226,7 @@ core_stream *core_stream_retain(core_stream *stream)
     return stream;
 }
 
-void core__stream_gone(core_stream *stream)
+void core__stream_destroy(core_stream *stream)
 {
     core_device *device = stream->device;
 
@@ -270,14 +271,14 @@ core_status core_stream_query(core_stream *stream)
         return CORE_OK;
     CORE_TRY(core__stream_check(stream));
     if (stream->capture)
-        return core__capture_refuses(stream, "core_stream_query");
-    mark = core__queue_now(queue);
+        return core__capture_refuse(stream, "core_stream_query");
+    mark = core__queue_position(queue);
     pthread_mutex_lock(&queue->lock);
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
     if (status != CORE_OK)
-        return core__queue_result(queue, status, "core_stream_query");
-    return core__queue_passed(queue, mark, "core_stream_query");
+        return core__queue_check_status(queue, status, "core_stream_query");
+    return core__queue_mark_succeeded(queue, mark, "core_stream_query");
 }
 
 core_status core_stream_synchronize(core_stream *stream)
@@ -315,10 +316,10 @@ core_status core_stream_callback(core_stream *stream,
                              "call host functions",
                              device->name);
     } else if (stream->capture) {
-        status = core__capture_refuses(stream, "a host callback");
+        status = core__capture_refuse(stream, "a host callback");
     } else if ((status = core__stream_check(stream)) == CORE_OK) {
         /* From here on the plugin drops it. */
-        return core__stream_given(
+        return core__stream_check_submitted(
             stream, device->interfaces.host_callback.enqueue(
                         device->impl, stream->impl, function, context, drop));
     }

@@ -15,8 +15,8 @@
 
 enum { CORE__QUEUE_RING = 64 };
 
-typedef struct core__words core__words; /* error_propagation.c */
-typedef struct core__heard core__heard;
+typedef struct core__error_source core__error_source; /* error_propagation.c */
+typedef struct core__error_source_link core__error_source_link;
 
 /* A position in a queue: the calls submitted to it, and its waits for
  * others. */
@@ -65,9 +65,10 @@ typedef struct core__queue {
     } ring[CORE__QUEUE_RING];
     /* Queues whose errors are taken with its own (error_propagation.c).
      * Guarded by the lock; the counts are also read without it. */
-    core__words *words; /* its own source, for others; NULL: no queue waited
+    core__error_source
+        *words; /* its own source, for others; NULL: no queue waited
                          * for it */
-    core__heard *heard;
+    core__error_source_link *heard;
     uint32_t heard_room;
     _Atomic uint32_t heard_count;
     _Atomic uint64_t waited;
@@ -133,8 +134,8 @@ void core__stream_restore(core_stream *before);
 
 /* Records that a kernel call was submitted, for the messages of later errors.
  * Under LIBCORE_BLOCKING it waits, and an error names this operator. */
-core_status core__stream_launched(core_stream *stream, core_operator *op,
-                                  uint64_t id);
+core_status core__stream_record_launch(core_stream *stream, core_operator *op,
+                                       uint64_t id);
 /* Before work is submitted: fails if the stream is poisoned, or if the device
  * was lost or reset since the stream was created. */
 core_status core__stream_check_slow(core_stream *stream);
@@ -154,11 +155,12 @@ core_status core__stream_wait(core_stream *stream, const char *reason);
 /* Turns the status of a plugin's call that waits for or queries this stream
  * into the user's error: range of operators, poisoning, loss.  BUSY is passed
  * on. */
-core_status core__stream_result(core_stream *stream, core_status status,
-                                const char *reason);
+core_status core__stream_check_status(core_stream *stream, core_status status,
+                                      const char *reason);
 /* Handles the status of a plugin's call that submits work to this stream: the
  * message is left unchanged; poisoning and loss are recorded. */
-core_status core__stream_given(core_stream *stream, core_status status);
+core_status core__stream_check_submitted(core_stream *stream,
+                                         core_status status);
 
 /* Makes `later` wait for all work submitted to `earlier`.  Does nothing, and
  * creates no event, if they are equal. */
@@ -166,16 +168,17 @@ core_status core__stream_order(core_stream *later, core_stream *earlier);
 /* The same if `later` uses no results of `earlier` but only memory that it has
  * finished with: data errors found on `earlier` are then not reported to
  * callers that wait for `later`. */
-core_status core__stream_order_memory(core_stream *later, core_stream *earlier);
-core_status core__stream_wait_memory(core_stream *stream, core_event *event);
+core_status core__stream_order_reuse(core_stream *later, core_stream *earlier);
+core_status core__stream_wait_event_reuse(core_stream *stream,
+                                          core_event *event);
 
 /* Events for the core's own use, from a stock per device. */
 core_status core__event_take(core_device *device, core_event **out_event);
-void core__event_give(core_event *event);
+void core__event_return(core_event *event);
 
 /* Records an event of the core on a stream that a plugin names by its handle:
  * one of the core's, or one that only the plugin knows. */
-core_status core__event_record_word(core_event *event, void *word);
+core_status core__event_record_handle(core_event *event, void *word);
 
 /* Numbers kernel calls over the whole process. */
 uint64_t core__call_number(void);
@@ -183,23 +186,23 @@ uint64_t core__call_number(void);
 void core__host_wait_count(void);
 
 /* Creates and drops the default stream of a device. */
-core_status core__stream_default_make(core_device *device);
-void core__stream_default_drop(core_device *device);
+core_status core__stream_default_create(core_device *device);
+void core__stream_default_destroy(core_device *device);
 /* Puts the stream on a new queue, after a reset. */
 core_status core__stream_default_renew(core_device *device);
 /* Destroys a stream without references and memory. */
-void core__stream_gone(core_stream *stream);
+void core__stream_destroy(core_stream *stream);
 /* Called when a thread ends. */
 void core__stream_thread_end(core__thread *thread);
 /* Makes the default stream current in all threads, when a device closes or is
  * reset. */
-void core__stream_forget(core_device *device);
+void core__stream_reset_current(core_device *device);
 
 /* ---------------------------------------------------------- queues (queue.c,
  * queue_error.c) -- */
 
 /* The queue of synchronous devices; it never changes. */
-extern core__queue core__queue_idle;
+extern core__queue core__queue_synchronous;
 
 core_status core__queues_create(core_device *device);
 /* All queues but the default stream's have ended, or are destroyed here. */
@@ -210,66 +213,68 @@ core_status core__queue_take(core_device *device, int32_t priority,
 core_status core__queue_adopt(core_device *device, void *native,
                               core__queue **out_queue);
 /* Releases the queue of a stream that ends, which it took or adopted. */
-void core__queue_leave(core__queue *queue);
+void core__queue_stream_end(core__queue *queue);
 /* Sets whether its stream is capturing.  UNSUPPORTED if it serves several: the
  * work of the others would be captured too. */
 core_status core__queue_capture(core__queue *queue, bool on);
 /* The queue that the plugin knows by this handle, with a reference; NULL: it
  * is not one of the core's. */
-core__queue *core__queue_of_word(core_device *device, const void *word);
+core__queue *core__queue_by_handle(core_device *device, const void *word);
 core__queue *core__queue_retain(core__queue *queue);
 void core__queue_release(core__queue *queue);
 /* Releases queues of ended streams whose work is done, and keeps their first
  * error for core__queues_wait.  Does not wait. */
-void core__queues_settle(core_device *device);
+void core__queues_reap(core_device *device);
 /* Waits for all work of a device, including that of streams that have ended;
  * returns the first error. */
 core_status core__queues_wait(core_device *device, const char *reason);
 /* Waits, as far as possible, until nothing runs on the device, without taking
  * errors.  For observers such as the profiler. */
-void core__queues_quiet(core_device *device);
+void core__queues_drain(core_device *device);
 
 core_status core__queue_check(core__queue *queue);
 core_status core__queue_wait(core__queue *queue, const char *reason);
-core_status core__queue_result(core__queue *queue, core_status status,
-                               const char *reason);
+core_status core__queue_check_status(core__queue *queue, core_status status,
+                                     const char *reason);
 /* Taken before the plugin is queried. */
-static inline core__queue_mark core__queue_now(core__queue *queue)
+static inline core__queue_mark core__queue_position(core__queue *queue)
 {
     return (core__queue_mark){atomic_load(&queue->launched),
                               atomic_load(&queue->waited)};
 }
 /* Records that everything up to the position has succeeded; takes the queue's
  * data error, and those of the queues that it waited for. */
-core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
-                               const char *reason);
+core_status core__queue_mark_succeeded(core__queue *queue,
+                                       core__queue_mark mark,
+                                       const char *reason);
 /* Takes the queue's own data error, which a kernel found; reported once. */
-core_status core__queue_word(core__queue *queue, const char *reason);
+core_status core__queue_take_error(core__queue *queue, const char *reason);
 
 /* ------------------------------------------------- error_propagation.c -- */
 
 /* Records that a wait for `other` was submitted: its errors, and those of all
  * queues that it waited for, are also reported to callers that wait for this
  * queue. */
-core_status core__queue_hears(core__queue *queue, core__queue *other);
+core_status core__queue_add_awaited(core__queue *queue, core__queue *other);
 /* Takes the errors of queues that were waited for up to that position; returns
  * the first. */
-core_status core__queue_hear(core__queue *queue, uint64_t waited,
-                             const char *reason);
+core_status core__queue_take_awaited_errors(core__queue *queue, uint64_t waited,
+                                            const char *reason);
 /* For a queue whose streams have ended: takes its own error, but only if no
  * queue that waited for it can report it. */
-core_status core__queue_last_word(core__queue *queue, const char *reason);
+core_status core__queue_take_unshared_error(core__queue *queue,
+                                            const char *reason);
 /* Before the plugin's stream is destroyed. */
-void core__queue_words_end(core__queue *queue);
+void core__queue_errors_end(core__queue *queue);
 /* The same for its own errors only. */
-void core__queue_own_words_end(core__queue *queue);
+void core__queue_own_errors_end(core__queue *queue);
 
 /* Fails with UNSUPPORTED: what the host requests of this stream cannot be part
  * of a capture.  Its capture, if any, is invalidated. */
-core_status core__capture_refuses(core_stream *stream, const char *what);
+core_status core__capture_refuse(core_stream *stream, const char *what);
 
-core_status core__event_stock_make(core_device *device);
+core_status core__event_stock_create(core_device *device);
 void core__event_stock_empty(core_device *device);
-void core__event_stock_drop(core_device *device);
+void core__event_stock_destroy(core_device *device);
 
 #endif

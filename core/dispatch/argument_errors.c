@@ -99,8 +99,8 @@ static void visit_arguments(description *d, const core_operator *op,
     }
 }
 
-void core__op_arguments(const core_operator *op, core_status status,
-                        const core_value *args, uint32_t nargs)
+void core__op_describe_arguments(const core_operator *op, core_status status,
+                                 const core_value *args, uint32_t nargs)
 {
     description d = {.used = 0};
 
@@ -123,8 +123,8 @@ core_status core__function_run(core_call *call, const core_value *args,
 
     if (core__unlikely(status != CORE_OK) &&
         status != CORE_ERROR_OUT_OF_MEMORY) {
-        core__op_named(op);
-        core__op_arguments(op, status, args, nargs);
+        core__op_prefix_name(op);
+        core__op_describe_arguments(op, status, args, nargs);
     }
     return status;
 }

@@ -131,8 +131,8 @@ wrong_type(const completion *call, uint32_t i)
                          call->args[i].tag);
 }
 
-core_status core__numbers_refuse(const core_operator *op,
-                                 const core_value *args, uint32_t position)
+core_status core__numbers_type_error(const core_operator *op,
+                                     const core_value *args, uint32_t position)
 {
     const core__schema *schema;
 

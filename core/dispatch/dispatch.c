@@ -33,10 +33,10 @@ _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
                "CORE__THREAD_INCLUDED must be this key");
 
 /* Writes the steps that this thread has recorded of a call. */
-static void write_steps(core__steps *steps)
+static void write_steps(core__trace_steps *steps)
 {
     if (steps->op)
-        core__log_asked("dispatch", "%s", steps->text);
+        core__log_always("dispatch", "%s", steps->text);
     steps->op = NULL;
 }
 
@@ -49,7 +49,7 @@ log_step(const core_operator *op, uint64_t keys)
                                         "autocast", "profiler"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
-    core__steps *steps = &core__thread_self()->steps;
+    core__trace_steps *steps = &core__thread_self()->steps;
     const char *between = " -> ";
     int size;
 
@@ -197,7 +197,7 @@ call_general(core_operator *op, const core_value *args, uint32_t nargs,
     if (status == CORE_OK && keys < CORE__KEY_BACKEND)
         status = no_keys(op);
     if (status == CORE_OK)
-        status = core__numbers_are(op, args, nargs);
+        status = core__numbers_check_tags(op, args, nargs);
     if (status == CORE_OK) {
         core__thread_enter(self);
         status = serve(op, keys, args, nargs, results, nresults);
@@ -228,7 +228,7 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     } else {
         status = serve(op, keys, args, nargs, results, nresults);
         if (status == CORE_OK)
-            core__shortcut_learn(op, state);
+            core__shortcut_add(op, state);
     }
     core__thread_leave(self);
     return status;
@@ -311,7 +311,7 @@ static core_status call_any(core_operator *op, const core_value *args,
 
     if (core__unlikely(missing != CORE__OP_NOWHERE))
         return missing_tensor(op, missing);
-    CORE_TRY(core__numbers_are(op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(op, args, nargs));
     core__thread_enter(self);
     return call_in_state(op, args, nargs, results, nresults, state);
 }
@@ -329,7 +329,7 @@ call_factory_general(core_operator *op, const core_value *args, uint32_t nargs,
         device = place->u.device;
     if (!device)
         CORE_TRY(core__device_current(&device));
-    CORE_TRY(core__numbers_are(op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(op, args, nargs));
     return call_with(op, args, nargs, results, nresults, self,
                      self->state | device->keys | CORE__KEY_BACKEND);
 }
@@ -357,9 +357,9 @@ static core_status call_factory(core_operator *op, const core_value *args,
 static core_status (*const calls[])(core_operator *op, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults) = {
-    [CORE__HOT_NOT] = call_general, [CORE__HOT_ONE] = call_one,
-    [CORE__HOT_TWO] = call_two,     [CORE__HOT_OUT] = call_out,
-    [CORE__HOT_ANY] = call_any,     [CORE__HOT_FACTORY] = call_factory,
+    [CORE__HOT_NONE] = call_general, [CORE__HOT_ONE] = call_one,
+    [CORE__HOT_TWO] = call_two,      [CORE__HOT_OUT] = call_out,
+    [CORE__HOT_ANY] = call_any,      [CORE__HOT_FACTORY] = call_factory,
 };
 
 core_status core__call(core_operator *op, const core_value *args,
@@ -387,11 +387,11 @@ core_status core__trace_layer(core_call *call, const core_value *args,
                               uint32_t nresults)
 {
     uint64_t keys = core__keys_below(call->keys, CORE__FUNCTIONALITY_TRACE);
-    core__steps *steps = &core__thread_self()->steps;
+    core__trace_steps *steps = &core__thread_self()->steps;
     core_status status;
 
     /* The steps of a call that is not traced. */
-    if (call->op->hot && !(keys & CORE__KEYS_LOUD))
+    if (call->op->hot && !(keys & CORE__KEYS_OBSERVED))
         keys &= call->op->quiet;
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);
     if (steps->op == call->op)

@@ -41,11 +41,11 @@ core_status core__trace_layer(core_call *call, const core_value *args,
  * which does not check them, is not used. */
 extern _Atomic uint64_t core__keys_everywhere;
 /* Adds or removes an observer of every call in the profiler's layer. */
-void core__dispatch_watch(bool on);
+void core__dispatch_observe(bool on);
 
 /* Makes the way of a call in this state a shortcut of its operator (table.c),
  * unless the operator has enough of them. */
-void core__shortcut_learn(core_operator *op, uint64_t state);
+void core__shortcut_add(core_operator *op, uint64_t state);
 
 core_operator *core__operator_find(const char *name, size_t size);
 

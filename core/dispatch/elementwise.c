@@ -160,7 +160,7 @@ static core_status find_dtypes(elementwise *e)
                                       core__dtype_name(e->inputs[k]->dtype));
         }
         e->compute = e->result = first;
-        return core__storage_refused(e->op, first);
+        return core__dtype_check_computable(e->op, first);
     case CORE__PROMOTE_OWN:
         for (uint32_t k = e->ninputs; k-- > 0;)
             if (e->inputs[k] && !(e->op->data->kept >> k & 1))
@@ -170,7 +170,7 @@ static core_status find_dtypes(elementwise *e)
         return CORE_OK;
     default:
         e->compute = common_dtype(e);
-        CORE_TRY(core__storage_refused(e->op, e->compute));
+        CORE_TRY(core__dtype_check_computable(e->op, e->compute));
         if (e->op->data->promotion == CORE__PROMOTE_FLOAT &&
             !core__dtype_is_floating(e->compute))
             e->compute = core__dtype_default();
@@ -267,19 +267,20 @@ static core_status fit_loop(elementwise *e, const core_tensor *target)
     return CORE_OK;
 }
 
-/* The equivalent of core__written_check for in-place and out variants. */
+/* The equivalent of core__overlap_check for in-place and out variants. */
 static core_status check_memory(const elementwise *e, const core_tensor *target)
 {
     uint32_t written = target_at(e->op);
 
     if (core__layout_overlaps_itself(target))
-        return core__overlaps_itself_refuse(e->op, written);
+        return core__overlap_self_error(e->op, written);
     if (core__unlikely(target->numel == 0))
-        return core__written_check(e->op, e->args, e->nargs);
+        return core__overlap_check(e->op, e->args, e->nargs);
     for (uint32_t k = 0; k < e->ninputs; k++)
         if (e->inputs[k] &&
             core__layout_overlap(target, e->inputs[k]) == CORE__OVERLAP_PARTIAL)
-            return core__shared_refuse(e->op, written, e->op->data->operand[k]);
+            return core__overlap_shared_error(e->op, written,
+                                              e->op->data->operand[k]);
     return CORE_OK;
 }
 
@@ -288,8 +289,8 @@ static core_status check_target(elementwise *e, core_tensor *target)
     CORE_TRY(check_target_dtype(e, target));
     CORE_TRY(check_memory(e, target));
     if (e->op->variant == CORE__VARIANT_OUT)
-        return core__out_check(e->op, target_at(e->op), target, e->result,
-                               e->ndim, e->sizes);
+        return core__out_resize(e->op, target_at(e->op), target, e->result,
+                                e->ndim, e->sizes);
     return fit_loop(e, target);
 }
 
@@ -418,16 +419,17 @@ static __attribute__((noinline)) core_status compute_constrained(
     const core_kernel *kernel;
     core_dtype common;
 
-    kernel = core__constraint_equal(e->set, dtypes, count, loop->ndim, &common);
+    kernel =
+        core__constraint_pick_equal(e->set, dtypes, count, loop->ndim, &common);
     if (common && copies)
         return compute_contiguous(e, output, kernel, common);
     if (common)
         kernel = core__kernel_pick(e->set, dtypes, count, loop->ndim);
     for (; kernel;
          kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
-        CORE_TRY(core__kernel_ask(e->call->op, e->set, e->device, dtypes, count,
-                                  loop->ndim, loop, e->args, e->nargs,
-                                  &kernel));
+        CORE_TRY(core__kernel_query_supports(e->call->op, e->set, e->device,
+                                             dtypes, count, loop->ndim, loop,
+                                             e->args, e->nargs, &kernel));
         if (!kernel)
             break;
         if (!loop_suits(kernel, e->device, loop, common)) {
@@ -436,7 +438,7 @@ static __attribute__((noinline)) core_status compute_constrained(
         } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
             return core__kernel_launch(run, kernel, loop, e->args, e->nargs,
                                        NULL, 0);
-        } else if (core__constraint_splits(loop)) {
+        } else if (core__constraint_can_split(loop)) {
             return core__constraint_split(run, kernel, loop, e->args, e->nargs);
         }
     }
@@ -444,7 +446,7 @@ static __attribute__((noinline)) core_status compute_constrained(
     if (copies && !(loop->flags & CORE_LOOP_CONTIGUOUS) &&
         core__kernel_pick(e->set, dtypes, count, 1))
         return compute_contiguous(e, output, NULL, CORE_DTYPE_NONE);
-    return core__kernel_refused(e->call->op, e->set, dtypes, count);
+    return core__kernel_none_error(e->call->op, e->set, dtypes, count);
 }
 
 /* The input that an in-place operator changes is also its target. */
@@ -480,7 +482,7 @@ static core_status compute(elementwise *e, core_tensor *output)
     run.device = e->device;
     run.op = e->call->op;
     if (core__unlikely(!kernel || kernel->supports ||
-                       kernel->demands & CORE__DEMANDS_CALL))
+                       kernel->demands & CORE__CONSTRAINTS_OPERANDS))
         return compute_constrained(e, output, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, e->args, e->nargs,
                                NULL, 0);
@@ -553,13 +555,14 @@ core_status core__elementwise_general(core_call *call, const core_value *args,
     core_tensor *output = NULL;
     core_status status;
 
-    CORE_TRY(core__numbers_are(call->op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(call->op, args, nargs));
     if (core__unlikely(is_copy_across(call, args))) {
         status = copy_across(call, args, results, nresults);
         if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
-            core__op_named(call->op);
-        core__op_arguments(call->op, status, args, nargs);
-        return core__op_allocated(call->op, args[0].u.tensor->device, status);
+            core__op_prefix_name(call->op);
+        core__op_describe_arguments(call->op, status, args, nargs);
+        return core__op_check_allocation(call->op, args[0].u.tensor->device,
+                                         status);
     }
     e.call = call;
     e.op = call->op;
@@ -601,7 +604,7 @@ done:
             core__tensor_release(e.inputs[k]);
     core__tensor_release(output);
     if (core__unlikely(status != CORE_OK))
-        status = core__structured_failed(call, e.device, status, args, nargs,
-                                         results, nresults);
+        status = core__structured_fail(call, e.device, status, args, nargs,
+                                       results, nresults);
     return status;
 }

@@ -138,7 +138,7 @@ enum {
 /* The arguments as read, once. */
 typedef struct inputs {
     core_tensor *tensor[2];
-    core__like like; /* the first input's, and so that of all */
+    core__tensor_like like; /* the first input's, and so that of all */
     core_dtype dtype;
     core_dtype result;
 } inputs;
@@ -152,7 +152,7 @@ static inline __attribute__((always_inline)) bool match(
 
     in->tensor[0] = first;
     in->tensor[1] = NULL;
-    in->like = core__like_of(first);
+    in->like = core__tensor_like_of(first);
     in->dtype = first->dtype;
     in->result = form.compares ? CORE_BOOL : in->dtype;
     if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || in->like.numel == 0 ||
@@ -176,8 +176,9 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
                                      core_dtype dtype)
 {
     const core__kernel_set *set = call->user;
-    const core__kernel *kernel = atomic_load_explicit(
-        &set->quick[dtype & (CORE__QUICK_DTYPES - 1)], memory_order_acquire);
+    const core__kernel *kernel =
+        atomic_load_explicit(&set->quick[dtype & (CORE__FAST_PATH_DTYPES - 1)],
+                             memory_order_acquire);
     uint32_t dtypes;
 
     if (!kernel)
@@ -261,7 +262,7 @@ typedef struct row {
     core_function launch; /* the kernel's */
     core_dtype dtype;
     uint32_t item;       /* bytes per element */
-    uint32_t registered; /* core__registered at the time of filling */
+    uint32_t registered; /* core__registry_generation at the time of filling */
     bool filled;
     fast_call fast;
 } row;
@@ -285,7 +286,7 @@ static inline __attribute__((always_inline)) row *row_of(core__thread *self,
     return core__likely(row->op == call->op && row->dtype == in->dtype &&
                         row->device == in->like.device &&
                         row->registered ==
-                            atomic_load_explicit(&core__registered,
+                            atomic_load_explicit(&core__registry_generation,
                                                  memory_order_relaxed))
                ? row
                : NULL;
@@ -329,8 +330,8 @@ static inline __attribute__((always_inline)) core_status launch(
     status = row->launch(&run->call, args, nargs, NULL, 0);
     row->op = run->op;
     if (core__unlikely(((uint64_t)status | (uintptr_t)run->scratch) != 0))
-        return core__kernel_launched(run, self, status, run->errors);
-    core__thread_count(&self->launches[run->device->launch_slot]);
+        return core__kernel_launch_finish(run, self, status, run->errors);
+    core__thread_increment(&self->launches[run->device->launch_slot]);
     return CORE_OK;
 }
 
@@ -354,7 +355,7 @@ static inline core_status return_output(core_status status, core_tensor *output,
         return status;
     }
     if (form.written) /* it has a storage, because a kernel was called */
-        core__storage_bump(output->storage);
+        core__storage_bump_version(output->storage);
     if (form.destination != NEW) {
         if (nresults == 0)
             return CORE_OK;
@@ -382,7 +383,7 @@ run_apart(core_call *call, const core_value *args, uint32_t nargs,
           core_value *results, uint32_t nresults, const form form)
 {
     /* read before the kernel, so that a change meanwhile makes the row stale */
-    uint32_t registered = atomic_load(&core__registered);
+    uint32_t registered = atomic_load(&core__registry_generation);
     core__thread *self = core__thread_self();
     core_tensor *output = target_of(args, form);
     const core__kernel *kernel = NULL;
@@ -398,7 +399,7 @@ run_apart(core_call *call, const core_value *args, uint32_t nargs,
     if (form.destination == NEW) {
         status = core__tensor_new_like(in.tensor[0], in.result, &output);
         if (core__unlikely(status != CORE_OK))
-            return core__op_allocated(call->op, in.like.device, status);
+            return core__op_check_allocation(call->op, in.like.device, status);
     }
     row = row_fill(self, call, kernel, registered, &in, form);
     if (row) {
@@ -446,7 +447,8 @@ static inline __attribute__((always_inline)) core_status run(
     if (form.destination == NEW) {
         if (form.compares)
             in.like.kind = core__tensor_kind((uint8_t)in.like.ndim, CORE_BOOL);
-        output = core__kept_like(self, in.like, form.compares ? 1 : row->item);
+        output = core__tensor_cache_take_like(self, in.like,
+                                              form.compares ? 1 : row->item);
         if (core__unlikely(!output))
             return otherwise(call, args, nargs, results, nresults);
     }
@@ -500,23 +502,23 @@ static core_status run_any(core_call *call, const core_value *args,
 {
     const core_operator *op = call->op;
     uint8_t fast = op->quick;
-    form form = {.count = fast & CORE__QUICK_INPUTS,
-                 .alpha = fast & CORE__QUICK_ALPHA,
-                 .compares = fast & CORE__QUICK_COMPARES,
-                 .floats = fast & CORE__QUICK_FLOATS,
+    form form = {.count = fast & CORE__FAST_PATH_INPUTS,
+                 .alpha = fast & CORE__FAST_PATH_ALPHA,
+                 .compares = fast & CORE__FAST_PATH_COMPARES,
+                 .floats = fast & CORE__FAST_PATH_FLOATS,
                  .destination = op->variant == CORE__VARIANT_FUNCTIONAL ? NEW
                                 : op->variant == CORE__VARIANT_INPLACE
                                     ? IN_PLACE
                                     : OUT,
                  .last = op->nargs - 1u};
 
-    CORE_TRY(core__numbers_are(op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(op, args, nargs));
     return run_apart(call, args, nargs, results, nresults, form);
 }
 
 core_function core__elementwise_run(const core_operator *op)
 {
-    uint8_t fast = core__elementwise_quick(op);
+    uint8_t fast = core__elementwise_fast_path(op);
 
     if (!fast)
         return core__elementwise_general;
@@ -525,13 +527,13 @@ core_function core__elementwise_run(const core_operator *op)
     switch (fast) {
     case 1:
         return run_one;
-    case 1 | CORE__QUICK_FLOATS:
+    case 1 | CORE__FAST_PATH_FLOATS:
         return run_one_float;
     case 2:
         return run_two;
-    case 2 | CORE__QUICK_FLOATS:
+    case 2 | CORE__FAST_PATH_FLOATS:
         return run_two_float;
-    case 2 | CORE__QUICK_ALPHA:
+    case 2 | CORE__FAST_PATH_ALPHA:
         return run_two_alpha;
     default:
         return run_any;
@@ -541,9 +543,9 @@ core_function core__elementwise_run(const core_operator *op)
 core_function core__elementwise_write(const core_operator *op)
 {
     bool in_place = op->variant == CORE__VARIANT_INPLACE;
-    uint8_t fast = core__elementwise_quick(op);
-    uint32_t inputs =
-        (fast & CORE__QUICK_INPUTS) + (fast & CORE__QUICK_ALPHA ? 1u : 0u);
+    uint8_t fast = core__elementwise_fast_path(op);
+    uint32_t inputs = (fast & CORE__FAST_PATH_INPUTS) +
+                      (fast & CORE__FAST_PATH_ALPHA ? 1u : 0u);
 
     if (op->variant == CORE__VARIANT_FUNCTIONAL ||
         (!in_place && op->nargs != inputs + 1))
@@ -553,7 +555,7 @@ core_function core__elementwise_write(const core_operator *op)
         return in_place ? write_one : write_one_out;
     case 2:
         return in_place ? write_two : write_two_out;
-    case 2 | CORE__QUICK_ALPHA:
+    case 2 | CORE__FAST_PATH_ALPHA:
         return in_place ? write_two_alpha : write_two_alpha_out;
     default:
         return NULL;
@@ -562,7 +564,7 @@ core_function core__elementwise_write(const core_operator *op)
 
 /* Inputs are the first arguments and must be tensors, and only their dtype
  * decides the result's; alpha, if any, follows them. */
-uint8_t core__elementwise_quick(const core_operator *op)
+uint8_t core__elementwise_fast_path(const core_operator *op)
 {
     const core__operator_data *data = op->data;
     uint32_t inputs, fast;
@@ -580,12 +582,12 @@ uint8_t core__elementwise_quick(const core_operator *op)
         return 0;
     fast = data->operands;
     if (data->whole)
-        fast |= CORE__QUICK_ALPHA;
+        fast |= CORE__FAST_PATH_ALPHA;
     if (data->promotion == CORE__PROMOTE_BOOL)
-        fast |= CORE__QUICK_COMPARES;
+        fast |= CORE__FAST_PATH_COMPARES;
     if (data->promotion == CORE__PROMOTE_FLOAT)
-        fast |= CORE__QUICK_FLOATS;
+        fast |= CORE__FAST_PATH_FLOATS;
     if (op->numbers & ~(data->whole ? 1u << data->whole : 0))
-        fast |= CORE__QUICK_NUMBERS;
+        fast |= CORE__FAST_PATH_NUMBERS;
     return (uint8_t)fast;
 }

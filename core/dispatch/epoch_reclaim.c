@@ -25,7 +25,7 @@ static core__retired *waiting;
 static bool registered; /* guarded by the lock */
 static bool has_barrier;
 
-void core__reclaim_fork(core__fork at)
+void core__reclaim_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }

@@ -44,7 +44,7 @@ static bool allowed(const core_operator *op)
         strcmp(text, "error") == 0)
         return false;
     return strcmp(text, "count") == 0 ||
-           core__list_holds(text, name, strlen(name));
+           core__list_contains(text, name, strlen(name));
 }
 
 typedef struct fallback {
@@ -67,7 +67,7 @@ static core_status check_capture(const fallback *f, core_device *device)
 
     if (device->synchronous || !stream->capture)
         return CORE_OK;
-    core__capture_spoil(stream, "a fallback to the CPU");
+    core__capture_invalidate(stream, "a fallback to the CPU");
     return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
                           "\"%s\" has no kernel, and a fallback to the CPU "
                           "cannot be part of a capture",
@@ -94,10 +94,10 @@ static core_status copy_to_host(fallback *f, core_tensor *tensor,
                               "CPU fallback accepts",
                               TENSORS_MAX);
     f->origin = tensor->device;
-    CORE_TRY(core__op_allocated(f->op, f->host,
-                                core__tensor_new(f->host, tensor->dtype,
-                                                 tensor->ndim, tensor->sizes,
-                                                 NULL, &copy)));
+    CORE_TRY(core__op_check_allocation(
+        f->op, f->host,
+        core__tensor_new(f->host, tensor->dtype, tensor->ndim, tensor->sizes,
+                         NULL, &copy)));
     f->originals[f->ncopies] = tensor;
     f->copies[f->ncopies++] = copy;
     *out_copy = copy;
@@ -148,7 +148,7 @@ static core_status return_result(fallback *f, core_value *result)
             result->u.tensor = f->originals[i];
             return CORE_OK;
         }
-    CORE_TRY(core__op_allocated(
+    CORE_TRY(core__op_check_allocation(
         f->op, f->origin,
         core__tensor_new(f->origin, result->u.tensor->dtype,
                          result->u.tensor->ndim, result->u.tensor->sizes, NULL,
@@ -177,7 +177,7 @@ static bool contains(const core_value *value, const core_tensor *tensor)
  * arguments, and others such as running statistics. */
 static core_status return_changed(fallback *f, uint32_t nargs)
 {
-    uint32_t changed = core__operator_writes(f->op, nargs);
+    uint32_t changed = core__operator_written_arguments(f->op, nargs);
 
     for (uint32_t i = 0; i < nargs; i++)
         if (changed >> i & 1)

@@ -145,9 +145,9 @@ core_status core__op_error(core_status code, const core_operator *op,
     return core__error(code, "%s: %s", core__operator_name(op), text);
 }
 
-core_status core__op_shapes(const core_operator *op, const char *name_a,
-                            const core_tensor *a, const char *name_b,
-                            const core_tensor *b, const char *format, ...)
+core_status core__op_shapes_error(const core_operator *op, const char *name_a,
+                                  const core_tensor *a, const char *name_b,
+                                  const core_tensor *b, const char *format, ...)
 {
     char text[256];
     char text_a[256];
@@ -173,7 +173,7 @@ static bool message_names(const core_operator *op)
            (text[length] == ':' || text[length] == ' ');
 }
 
-void core__op_named(const core_operator *op)
+void core__op_prefix_name(const core_operator *op)
 {
     if (!message_names(op))
         core__error_prefix("%s", core__operator_name(op));
@@ -184,7 +184,7 @@ core_status core__op_dtype_check(const core_operator *op, core_dtype dtype)
     core_status status = core__dtype_check(dtype);
 
     if (status != CORE_OK)
-        core__op_named(op);
+        core__op_prefix_name(op);
     return status;
 }
 
@@ -193,11 +193,11 @@ core_status core__op_format_check(const core_operator *op, int64_t format)
     core_status status = core__layout_format_check(format);
 
     if (status != CORE_OK)
-        core__op_named(op);
+        core__op_prefix_name(op);
     return status;
 }
 
-void core__op_no_memory(const core_operator *op, const core_device *device)
+void core__op_prefix_memory(const core_operator *op, const core_device *device)
 {
     if (!message_names(op))
         core__error_prefix("%s on \"%s\"", core__operator_name(op),

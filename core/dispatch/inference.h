@@ -85,32 +85,32 @@ core_status core__sizes_broadcast(const core_operator *op, uint32_t ndim_a,
 const char *core__sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
                              size_t size);
 /* "operator: a has sizes [2, 3], b [4, 5]: reason" */
-core_status core__op_shapes(const core_operator *op, const char *name_a,
-                            const core_tensor *a, const char *name_b,
-                            const core_tensor *b, const char *format, ...)
+core_status core__op_shapes_error(const core_operator *op, const char *name_a,
+                                  const core_tensor *a, const char *name_b,
+                                  const core_tensor *b, const char *format, ...)
     __attribute__((format(printf, 6, 7), cold));
 /* After a failure inside a composite: puts "operator: " before the message
  * unless it begins with the operator. */
-void core__op_named(const core_operator *op) __attribute__((cold));
+void core__op_prefix_name(const core_operator *op) __attribute__((cold));
 /* After a failure whose message does not name a tensor: appends dtype and sizes
  * of each tensor argument. */
-void core__op_arguments(const core_operator *op, core_status status,
-                        const core_value *args, uint32_t nargs)
+void core__op_describe_arguments(const core_operator *op, core_status status,
+                                 const core_value *args, uint32_t nargs)
     __attribute__((cold));
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype);
 core_status core__op_format_check(const core_operator *op, int64_t format);
 /* After OUT_OF_MEMORY: puts operator and device before the message unless it
  * begins with the operator. */
-void core__op_no_memory(const core_operator *op, const core_device *device)
+void core__op_prefix_memory(const core_operator *op, const core_device *device)
     __attribute__((cold));
 
 /* After an allocation: returns status. */
-static inline core_status core__op_allocated(const core_operator *op,
-                                             const core_device *device,
-                                             core_status status)
+static inline core_status core__op_check_allocation(const core_operator *op,
+                                                    const core_device *device,
+                                                    core_status status)
 {
     if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY))
-        core__op_no_memory(op, device);
+        core__op_prefix_memory(op, device);
     return status;
 }
 /* "operator: message", the form of every message here. */
@@ -121,13 +121,15 @@ core_status core__op_error(core_status code, const core_operator *op,
 /* Returns INVALID_ARGUMENT if an integer dtype cannot hold a number.  Fractions
  * are truncated, and negative integers wrap in u8 down to -255, since -1 is a
  * way to write all bits. */
-core_status core__number_fits(const core_operator *op, const char *name,
-                              const core_scalar *number, core_dtype dtype);
+core_status core__number_check_range(const core_operator *op, const char *name,
+                                     const core_scalar *number,
+                                     core_dtype dtype);
 
 /* Returns INVALID_ARGUMENT for a fraction by which integers are multiplied, and
  * for any floating number if the result is bool. */
-core_status core__number_whole(const core_operator *op, const char *name,
-                               const core_scalar *number, core_dtype dtype);
+core_status core__number_check_whole(const core_operator *op, const char *name,
+                                     const core_scalar *number,
+                                     core_dtype dtype);
 
 /* The checks that an element-wise operator's entry in ops.yaml requests for its
  * numbers, before anything is changed. */

@@ -73,7 +73,7 @@ static core_status find_device(kernel_run *k)
 
             if (!tensor)
                 continue;
-            CORE_TRY(core__storage_refused(k->op, tensor->dtype));
+            CORE_TRY(core__dtype_check_computable(k->op, tensor->dtype));
             if (count == VIEWS_MAX) {
                 core_device *same;
 
@@ -110,7 +110,7 @@ static core_status find_targets(kernel_run *k)
         if (k->targets[i])
             CORE_TRY(core__target_check(k->op, target_at(k, i), k->targets[i],
                                         k->inference.device));
-    return k->targets[0] ? core__written_check(k->op, k->args, k->nargs)
+    return k->targets[0] ? core__overlap_check(k->op, k->args, k->nargs)
                          : CORE_OK;
 }
 
@@ -156,7 +156,7 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
             "tensor to be changed",
             core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
             core__sizes_text(target->ndim, target->sizes, have, sizeof have));
-    CORE_TRY(core__storage_refused(k->op, target->dtype));
+    CORE_TRY(core__dtype_check_computable(k->op, target->dtype));
     if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
         return core__op_error(CORE_ERROR_DTYPE, k->op,
                               "the result is %s and cannot be stored in a %s "
@@ -174,8 +174,9 @@ static core_status check_targets(const kernel_run *k)
         if (spec->dtype == CORE_DTYPE_NONE)
             continue; /* not requested */
         if (k->op->variant == CORE__VARIANT_OUT)
-            CORE_TRY(core__out_fits(k->op, target_at(k, i), k->targets[i],
-                                    spec->dtype, spec->ndim, spec->sizes));
+            CORE_TRY(core__out_check_shape(k->op, target_at(k, i),
+                                           k->targets[i], spec->dtype,
+                                           spec->ndim, spec->sizes));
         else
             CORE_TRY(check_inplace(k, k->targets[i], spec));
     }
@@ -193,8 +194,8 @@ static core_status make_outputs(kernel_run *k)
         if (spec->dtype == CORE_DTYPE_NONE)
             continue; /* not requested */
         if (target && k->op->variant == CORE__VARIANT_OUT)
-            CORE_TRY(core__out_check(k->op, target_at(k, i), target,
-                                     spec->dtype, spec->ndim, spec->sizes));
+            CORE_TRY(core__out_resize(k->op, target_at(k, i), target,
+                                      spec->dtype, spec->ndim, spec->sizes));
         if (target && writes_target(k, target, spec)) {
             core__tensor_retain(target);
             k->outputs[i] = target;
@@ -330,7 +331,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
         if (k->args[i].tag == CORE_VALUE_GENERATOR)
             generator = k->args[i].u.generator;
     if (!generator)
-        generator = core__generator_of(k->inference.device->name);
+        generator = core__generator_default_find(k->inference.device->name);
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->outputs[i] && (uint64_t)k->outputs[i]->numel > numel)
             numel = (uint64_t)k->outputs[i]->numel;
@@ -345,7 +346,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
         CORE_TRY(core__capture_random(stream, generator, numel, &seed, &offset,
                                       &counter));
     else
-        core__generator_take(generator, numel, &seed, &offset);
+        core__generator_advance_for(generator, numel, &seed, &offset);
     k->values[k->nvalues++] =
         (core_value){CORE_VALUE_INT, 0, {.i = (int64_t)seed}};
     k->values[k->nvalues++] =
@@ -469,8 +470,8 @@ static __attribute__((noinline)) core_status find_constrained(
     const core_kernel *kernel;
     core_dtype common;
 
-    kernel =
-        core__constraint_equal(k->set, k->dtypes, k->ndtypes, largest, &common);
+    kernel = core__constraint_pick_equal(k->set, k->dtypes, k->ndtypes, largest,
+                                         &common);
     if (common)
         CORE_TRY(make_suitable(k, kernel, common));
     for (uint32_t i = 0; i < k->ndtypes; i++)
@@ -480,9 +481,9 @@ static __attribute__((noinline)) core_status find_constrained(
         const core_kernel *first = kernel;
 
         CORE_TRY(make_suitable(k, kernel, CORE_DTYPE_NONE));
-        CORE_TRY(core__kernel_ask(k->op, k->set, k->inference.device, k->dtypes,
-                                  k->ndtypes, largest, NULL, k->values,
-                                  k->nvalues, &kernel));
+        CORE_TRY(core__kernel_query_supports(
+            k->op, k->set, k->inference.device, k->dtypes, k->ndtypes, largest,
+            NULL, k->values, k->nvalues, &kernel));
         if (!kernel)
             break;
         if (kernel != first)
@@ -497,10 +498,11 @@ static __attribute__((noinline)) core_status find_constrained(
 /* Copies back arguments of which the kernel wrote copies. */
 static core_status copy_back_written(kernel_run *k)
 {
-    uint32_t written = core__operator_writes(k->op, k->nargs);
+    uint32_t written = core__operator_written_arguments(k->op, k->nargs);
 
     if (k->op->variant != CORE__VARIANT_FUNCTIONAL)
-        written &= ~core__operator_changes(k->op, k->nargs); /* results */
+        written &=
+            ~core__operator_changed_arguments(k->op, k->nargs); /* results */
     for (uint32_t i = 0; written >> i && i < k->nvalues; i++) {
         const core_value *value = &k->values[i];
         uint32_t at = (uint32_t)(value->u.view - k->views);
@@ -549,10 +551,10 @@ static core_status launch(kernel_run *k)
             largest = k->views[i].ndim;
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
     if (core__unlikely(!kernel || kernel->supports ||
-                       kernel->demands & CORE__DEMANDS_CALL))
+                       kernel->demands & CORE__CONSTRAINTS_OPERANDS))
         CORE_TRY(find_constrained(k, largest, &kernel));
     if (!kernel)
-        return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
+        return core__kernel_none_error(k->op, k->set, k->dtypes, k->ndtypes);
     if (k->op->flags & CORE__OP_RANDOM)
         CORE_TRY(add_random(k, kernel));
     k->run.device = k->inference.device;
@@ -587,18 +589,18 @@ static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
     for (uint32_t i = 0; k->op->flags & CORE__OP_DYNAMIC_OUTPUT &&
                          i < k->nresults && k->targets[i];
          i++)
-        CORE_TRY(core__out_fits(k->op, target_at(k, i), k->targets[i],
-                                k->outputs[i]->dtype, k->outputs[i]->ndim,
-                                k->outputs[i]->sizes));
+        CORE_TRY(core__out_check_shape(
+            k->op, target_at(k, i), k->targets[i], k->outputs[i]->dtype,
+            k->outputs[i]->ndim, k->outputs[i]->sizes));
     for (uint32_t i = 0; i < k->nresults; i++) {
         core_tensor *target = k->targets[i];
 
         if (!target || !k->outputs[i] || target == k->outputs[i])
             continue;
         if (k->op->flags & CORE__OP_DYNAMIC_OUTPUT)
-            CORE_TRY(core__out_check(k->op, target_at(k, i), target,
-                                     k->outputs[i]->dtype, k->outputs[i]->ndim,
-                                     k->outputs[i]->sizes));
+            CORE_TRY(core__out_resize(k->op, target_at(k, i), target,
+                                      k->outputs[i]->dtype, k->outputs[i]->ndim,
+                                      k->outputs[i]->sizes));
         core__conversion_count(k->op, CORE_CONVERSION_RESULT);
         CORE_TRY(core__dispatch_copy(target, k->outputs[i]));
     }
@@ -626,8 +628,8 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
                               "the shape of the result depends on data, which "
                               "a tensor on \"meta\" does not have");
     if (dynamic && core__stream_current(k->inference.device)->capture) {
-        core__capture_spoil(core__stream_current(k->inference.device),
-                            core__operator_name(k->op));
+        core__capture_invalidate(core__stream_current(k->inference.device),
+                                 core__operator_name(k->op));
         return core__op_error(CORE_ERROR_UNSUPPORTED, k->op,
                               "the shape of the result depends on data, which "
                               "a capture does not have");
@@ -657,7 +659,7 @@ core_status core__kernel_run(core_call *call, const core_value *args,
     kernel_run k;
     core_status status;
 
-    CORE_TRY(core__numbers_are(call->op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(call->op, args, nargs));
     memset(k.run.allocated, 0, sizeof k.run.allocated);
     k.inference.op = call->op;
     k.inference.args = args;
@@ -684,7 +686,7 @@ core_status core__kernel_run(core_call *call, const core_value *args,
         core__tensor_release(k.run.allocated[i]);
     }
     if (core__unlikely(status != CORE_OK))
-        status = core__structured_failed(call, k.inference.device, status, args,
-                                         nargs, results, nresults);
+        status = core__structured_fail(call, k.inference.device, status, args,
+                                       nargs, results, nresults);
     return status;
 }

@@ -39,17 +39,16 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
     if (count > CORE_SIGNATURE_MAX)
         count = CORE_SIGNATURE_MAX;
     for (; at; at = at->next)
-        if (core__kernel_takes(&at->kernel, dtypes, count, ndim))
+        if (core__kernel_accepts(&at->kernel, dtypes, count, ndim))
             return &at->kernel;
     return NULL;
 }
 
-core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
-                             const core_device *device,
-                             const core_dtype *dtypes, uint32_t count,
-                             uint32_t ndim, const core_loop *loop,
-                             const core_value *args, uint32_t nargs,
-                             const core_kernel **inout_kernel)
+core_status core__kernel_query_supports(
+    const core_operator *op, core__kernel_set *set, const core_device *device,
+    const core_dtype *dtypes, uint32_t count, uint32_t ndim,
+    const core_loop *loop, const core_value *args, uint32_t nargs,
+    const core_kernel **inout_kernel)
 {
     const core_kernel *kernel = *inout_kernel;
     const core__kernel *at;
@@ -79,11 +78,11 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
                                         "arguments, and allows no other kernel",
                                         set->backend->type);
         at = ((const core__kernel *)(const void *)kernel)->next;
-        while (at && !core__kernel_takes(&at->kernel, dtypes,
-                                         count < CORE_SIGNATURE_MAX
-                                             ? count
-                                             : CORE_SIGNATURE_MAX,
-                                         ndim))
+        while (at && !core__kernel_accepts(&at->kernel, dtypes,
+                                           count < CORE_SIGNATURE_MAX
+                                               ? count
+                                               : CORE_SIGNATURE_MAX,
+                                           ndim))
             at = at->next;
         kernel = at ? &at->kernel : NULL;
     }
@@ -91,9 +90,9 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
     return CORE_OK;
 }
 
-bool core__kernel_would(core_operator *op, const core_value *args,
-                        uint32_t nargs, const core_dtype *results,
-                        uint32_t nresults)
+bool core__kernel_exists(core_operator *op, const core_value *args,
+                         uint32_t nargs, const core_dtype *results,
+                         uint32_t nresults)
 {
     enum { MOST = 16 };
     core_value values[MOST];
@@ -134,8 +133,9 @@ bool core__kernel_would(core_operator *op, const core_value *args,
     core__registry_unlock();
     kernel = core__kernel_pick(set, dtypes, count, ndim);
     return kernel &&
-           core__kernel_ask(op, set, device, dtypes, count, ndim, NULL, values,
-                            nargs, &kernel) == CORE_OK &&
+           core__kernel_query_supports(op, set, device, dtypes, count, ndim,
+                                       NULL, values, nargs,
+                                       &kernel) == CORE_OK &&
            kernel;
 }
 
@@ -153,8 +153,9 @@ static size_t write_dtypes(char *text, size_t room, uint32_t mask)
     return length;
 }
 
-core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
-                                 const core_dtype *dtypes, uint32_t count)
+core_status core__kernel_none_error(const core_operator *op,
+                                    core__kernel_set *set,
+                                    const core_dtype *dtypes, uint32_t count)
 {
     const char *device = set && set->backend ? set->backend->type : "?";
     core__kernel *at = set ? atomic_load(&set->first) : NULL;
@@ -218,11 +219,12 @@ kernel_failed(const core__kernel_call *run, core_status status, bool silent)
                            ? "the kernel of \"%s\" ran out of memory"
                            : "the kernel of \"%s\" failed and gave no reason",
                        run->device->name);
-    core__op_allocated(run->op, run->device, status);
+    core__op_check_allocation(run->op, run->device, status);
 }
 
-core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
-                                  core_status status, uint32_t errors)
+core_status core__kernel_launch_finish(core__kernel_call *run,
+                                       core__thread *self, core_status status,
+                                       uint32_t errors)
 {
     while (core__unlikely(run->scratch != NULL)) {
         scratch *item = (scratch *)run->scratch;
@@ -235,7 +237,7 @@ core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
     if (core__unlikely(status != CORE_OK))
         kernel_failed(run, status, self->error.sequence == errors);
     else
-        core__thread_count(&self->launches[run->device->launch_slot]);
+        core__thread_increment(&self->launches[run->device->launch_slot]);
     return status;
 }
 
@@ -273,7 +275,7 @@ core_status core__kernel_launch(core__kernel_call *run,
         call->kernel_op = core__operator_kernel(run->op);
     if (core__unlikely(stream->capture != NULL)) {
         call->flags |= CORE_CALL_CAPTURING;
-        core__capture_count(stream);
+        core__capture_count_work(stream);
     }
     if (core__unlikely(!device->synchronous)) {
         /* Only asynchronous devices need to distinguish calls. */
@@ -284,7 +286,7 @@ core_status core__kernel_launch(core__kernel_call *run,
     if (core__unlikely(kernel->prepare != NULL)) {
         CORE_TRY(core__plan_find(run, kernel, args, nargs, results, nresults,
                                  &plan));
-        call->plan = core__plan_word(plan);
+        call->plan = core__plan_handle(plan);
     }
     if (core__unlikely(!device->synchronous && core__observer_now()))
         status = launch_observed(stream, run, kernel, args, nargs, results,
@@ -292,14 +294,14 @@ core_status core__kernel_launch(core__kernel_call *run,
     else
         status = kernel->launch(call, args, nargs, results, nresults);
     if (core__unlikely(plan != NULL))
-        core__plan_done(plan);
-    status = core__kernel_launched(run, self, status, errors);
+        core__plan_release(plan);
+    status = core__kernel_launch_finish(run, self, status, errors);
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))
-        return core__stream_given(stream, status);
-    return core__op_allocated(run->op, device,
-                              core__stream_launched(stream, run->op, call->id));
+        return core__stream_check_submitted(stream, status);
+    return core__op_check_allocation(
+        run->op, device, core__stream_record_launch(stream, run->op, call->id));
 }
 
 core_status core__call_scratch(core_call *call, uint64_t size,
@@ -336,13 +338,13 @@ core_status core__call_record_stream(core_call *call, void *stream)
                            "running kernel with tensors");
     tensors = run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
     for (uint32_t i = 0; i < run->ntensors; i++)
-        CORE_TRY(core__tensor_record_word(tensors[i], stream));
+        CORE_TRY(core__tensor_record_handle(tensors[i], stream));
     for (uint32_t i = 0; i < sizeof run->allocated / sizeof *run->allocated;
          i++)
         if (run->op->flags & CORE__OP_DYNAMIC_OUTPUT && run->allocated[i])
-            CORE_TRY(core__tensor_record_word(run->allocated[i], stream));
+            CORE_TRY(core__tensor_record_handle(run->allocated[i], stream));
     for (scratch *s = (scratch *)run->scratch; s; s = s->next)
-        CORE_TRY(core__memory_record_word(run->device, s->block, stream));
+        CORE_TRY(core__memory_record_handle(run->device, s->block, stream));
     return CORE_OK;
 }
 
@@ -351,7 +353,7 @@ core_status core__host_record_stream(core_tensor *tensor, void *stream)
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "tensor_record_stream: the tensor is NULL");
-    return core__tensor_record_word(tensor, stream);
+    return core__tensor_record_handle(tensor, stream);
 }
 
 core_status core__call_allocate_result(core_call *call, uint32_t index,

@@ -16,15 +16,15 @@ const core_kernel *core__kernel_next(const core_kernel *kernel,
 
     if (count > CORE_SIGNATURE_MAX)
         count = CORE_SIGNATURE_MAX;
-    while (at && !core__kernel_takes(&at->kernel, dtypes, count, ndim))
+    while (at && !core__kernel_accepts(&at->kernel, dtypes, count, ndim))
         at = at->next;
     return at ? &at->kernel : NULL;
 }
 
-const core_kernel *core__constraint_equal(core__kernel_set *set,
-                                          const core_dtype *dtypes,
-                                          uint32_t count, uint32_t ndim,
-                                          core_dtype *out_common)
+const core_kernel *core__constraint_pick_equal(core__kernel_set *set,
+                                               const core_dtype *dtypes,
+                                               uint32_t count, uint32_t ndim,
+                                               core_dtype *out_common)
 {
     const core__kernel *at = set ? atomic_load(&set->first) : NULL;
     core_dtype equal[CORE_SIGNATURE_MAX];
@@ -45,8 +45,8 @@ const core_kernel *core__constraint_equal(core__kernel_set *set,
     for (; at; at = at->next) {
         bool casts = differ && at->kernel.demands & CORE_REQUIRE_EQUAL_DTYPES;
 
-        if (!core__kernel_takes(&at->kernel, casts ? equal : dtypes, count,
-                                ndim))
+        if (!core__kernel_accepts(&at->kernel, casts ? equal : dtypes, count,
+                                  ndim))
             continue;
         if (casts)
             *out_common = common;
@@ -116,7 +116,7 @@ static uint32_t split_dim_of(const core_loop *loop)
     return loop->ndim;
 }
 
-bool core__constraint_splits(const core_loop *loop)
+bool core__constraint_can_split(const core_loop *loop)
 {
     int64_t sizes[CORE_MAX_NDIM];
     core_loop least = *loop;

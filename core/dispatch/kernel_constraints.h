@@ -13,13 +13,15 @@
 
 enum {
     /* Not applicable to calls of elementwise_fast_path.c. */
-    CORE__DEMANDS_SLOW = CORE_REQUIRE_ALIGNMENT | CORE_REQUIRE_INDEX32,
+    CORE__CONSTRAINTS_SLOW = CORE_REQUIRE_ALIGNMENT | CORE_REQUIRE_INDEX32,
     /* Constraints on the operands. */
-    CORE__DEMANDS_CALL = CORE__DEMANDS_SLOW | CORE_REQUIRE_CONTIGUOUS |
-                         CORE_REQUIRE_EQUAL_DTYPES,
+    CORE__CONSTRAINTS_OPERANDS = CORE__CONSTRAINTS_SLOW |
+                                 CORE_REQUIRE_CONTIGUOUS |
+                                 CORE_REQUIRE_EQUAL_DTYPES,
     /* Satisfied by copying operands on the device. */
-    CORE__DEMANDS_COPY = CORE_REQUIRE_CONTIGUOUS | CORE_REQUIRE_EQUAL_DTYPES |
-                         CORE_REQUIRE_ALIGNMENT
+    CORE__CONSTRAINTS_BY_COPY = CORE_REQUIRE_CONTIGUOUS |
+                                CORE_REQUIRE_EQUAL_DTYPES |
+                                CORE_REQUIRE_ALIGNMENT
 };
 
 /* The next kernel after this one that accepts these dtypes, or NULL. */
@@ -29,10 +31,10 @@ const core_kernel *core__kernel_next(const core_kernel *kernel,
 /* Picks again if equal dtypes may be required: the newest kernel that accepts
  * the dtypes as they are or, if it requires that, made equal; *out_common is
  * then the dtype of all floating operands, else NONE. */
-const core_kernel *core__constraint_equal(core__kernel_set *set,
-                                          const core_dtype *dtypes,
-                                          uint32_t count, uint32_t ndim,
-                                          core_dtype *out_common);
+const core_kernel *core__constraint_pick_equal(core__kernel_set *set,
+                                               const core_dtype *dtypes,
+                                               uint32_t count, uint32_t ndim,
+                                               core_dtype *out_common);
 /* The dtype to use instead of `dtype`, if one is required (common not NONE). */
 static inline core_dtype core__constraint_dtype(core_dtype dtype,
                                                 core_dtype common)
@@ -53,7 +55,7 @@ core_status core__constraint_split(core__kernel_call *run,
                                    const core_loop *loop,
                                    const core_value *args, uint32_t nargs);
 /* True if that is possible, or not needed. */
-bool core__constraint_splits(const core_loop *loop);
+bool core__constraint_can_split(const core_loop *loop);
 
 /* A new row-major tensor of the same sizes and of a dtype. */
 core_status core__constraint_copy(const core_operator *op, core_tensor *tensor,

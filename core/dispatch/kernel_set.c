@@ -56,7 +56,7 @@ static core__kernel_set *allocate_set(void)
     return set;
 }
 
-bool core__kernel_set_promise(void)
+bool core__kernel_set_reserve(void)
 {
     if (available <= promised && !add_block())
         return false;
@@ -64,7 +64,7 @@ bool core__kernel_set_promise(void)
     return true;
 }
 
-void core__kernel_set_keep_promise(void)
+void core__kernel_set_release_reserved(void)
 {
     promised--;
 }
@@ -83,12 +83,13 @@ core__kernel_set *core__registry_set(const core_operator *op,
                                      const core__backend *backend)
 {
     if (!(op->flags & CORE__OP_CUSTOM))
-        core__pending_make((uint32_t)(op - core__operators));
+        core__pending_kernels_create((uint32_t)(op - core__operators));
     return set_of(op, backend);
 }
 
-core_status core__kernel_set_make(core_operator *op, core__backend *backend,
-                                  core__kernel_set **out_set)
+core_status core__kernel_set_find_or_create(core_operator *op,
+                                            core__backend *backend,
+                                            core__kernel_set **out_set)
 {
     core__kernel_set *set = set_of(op, backend);
 
@@ -115,13 +116,13 @@ core_status core__kernel_set_make(core_operator *op, core__backend *backend,
 /* On a device without streams elementwise_fast_path.c does not query plans. */
 static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
 {
-    return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&
+    return !kernel->supports && !(kernel->demands & CORE__CONSTRAINTS_SLOW) &&
            !(kernel->prepare && set->backend->synchronous);
 }
 
 static void refresh_quick(core__kernel_set *set)
 {
-    for (uint32_t dtype = 0; dtype < CORE__QUICK_DTYPES; dtype++) {
+    for (uint32_t dtype = 0; dtype < CORE__FAST_PATH_DTYPES; dtype++) {
         core__kernel *at = atomic_load(&set->first);
 
         while (at && !(at->kernel.signature[1] >> dtype & 1))
@@ -138,7 +139,7 @@ void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel)
 
     kernel->next = atomic_load(&set->first);
     atomic_store_explicit(&set->first, kernel, memory_order_release);
-    for (mask &= (1u << CORE__QUICK_DTYPES) - 1; mask; mask &= mask - 1)
+    for (mask &= (1u << CORE__FAST_PATH_DTYPES) - 1; mask; mask &= mask - 1)
         atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
                               is_quick(set, &kernel->kernel) ? kernel : NULL,
                               memory_order_release);

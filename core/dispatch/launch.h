@@ -43,7 +43,8 @@ static inline void core__kernel_call_fill(core__kernel_call *run,
 
 /* After a launch on a synchronous device: frees scratch memory, counts, and
  * completes an error.  errors: self->error.sequence before the launch. */
-core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
-                                  core_status status, uint32_t errors);
+core_status core__kernel_launch_finish(core__kernel_call *run,
+                                       core__thread *self, core_status status,
+                                       uint32_t errors);
 
 #endif

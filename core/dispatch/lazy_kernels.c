@@ -20,8 +20,8 @@
 /* Of a plain kernel; further operands accept any dtype. */
 enum { OPERANDS = 5 };
 
-struct core__pending {
-    core__pending *next; /* of the same operator, newer; after the newest
+struct core__pending_kernel {
+    core__pending_kernel *next; /* of the same operator, newer; after the newest
                           * follows the oldest */
     core_function launch;
     void *user;
@@ -31,18 +31,18 @@ struct core__pending {
     uint32_t signature[OPERANDS];
 };
 
-struct core__pending_rows {
+struct core__pending_kernels {
     core__kernel_slab *slab;
-    core__pending rows[];
+    core__pending_kernel rows[];
 };
 
 /* By operator; NULL: nothing was ever pending. */
-static core__pending **newest;
+static core__pending_kernel **newest;
 
-core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
-                                           uint32_t count)
+core__pending_kernels *core__pending_kernels_new(core__kernel_slab *slab,
+                                                 uint32_t count)
 {
-    core__pending_rows *rows =
+    core__pending_kernels *rows =
         core__alloc(sizeof *rows + count * sizeof rows->rows[0]);
 
     if (rows)
@@ -50,16 +50,17 @@ core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
     return rows;
 }
 
-static core__kernel_slab *slab_of(const core__pending *pending)
+static core__kernel_slab *slab_of(const core__pending_kernel *pending)
 {
     const char *first = (const char *)(pending - pending->index);
 
-    return ((const core__pending_rows *)(first -
-                                         offsetof(core__pending_rows, rows)))
+    return ((const core__pending_kernels *)(first -
+                                            offsetof(core__pending_kernels,
+                                                     rows)))
         ->slab;
 }
 
-/* True if a core__pending can represent the kernel completely. */
+/* True if a core__pending_kernel can represent the kernel completely. */
 static bool is_plain(const core_kernel *kernel)
 {
     if (kernel->struct_size < sizeof *kernel || kernel->max_ndim ||
@@ -72,18 +73,18 @@ static bool is_plain(const core_kernel *kernel)
     return true;
 }
 
-bool core__pending_add(core__kernel_slab *slab, uint32_t index,
-                       const core_kernel *kernel, uint32_t op,
-                       uint64_t sequence)
+bool core__pending_kernel_add(core__kernel_slab *slab, uint32_t index,
+                              const core_kernel *kernel, uint32_t op,
+                              uint64_t sequence)
 {
-    core__pending *pending;
+    core__pending_kernel *pending;
 
     if (!slab->pending || !is_plain(kernel) ||
         sequence - slab->sequence > UINT32_MAX)
         return false;
     if (!newest)
         newest = core__alloc_zero(core__operator_count * sizeof *newest);
-    if (!newest || !core__kernel_set_promise())
+    if (!newest || !core__kernel_set_reserve())
         return false;
     pending = &slab->pending->rows[index];
     pending->launch = kernel->launch;
@@ -99,7 +100,7 @@ bool core__pending_add(core__kernel_slab *slab, uint32_t index,
     return true;
 }
 
-static void make(const core__pending *pending, core_operator *op)
+static void make(const core__pending_kernel *pending, core_operator *op)
 {
     core__kernel_slab *slab = slab_of(pending);
     core_kernel kernel = {
@@ -113,14 +114,14 @@ static void make(const core__pending *pending, core_operator *op)
     kernel.name.size = strlen(kernel.name.data);
     memcpy(kernel.signature, pending->signature, sizeof pending->signature);
     /* A set was reserved for it, and it needs nothing else. */
-    core__kernel_set_keep_promise();
-    core__registry_place(slab, pending->index, &kernel, op,
-                         slab->sequence + pending->later);
+    core__kernel_set_release_reserved();
+    core__registry_create_kernel(slab, pending->index, &kernel, op,
+                                 slab->sequence + pending->later);
 }
 
-void core__pending_make(uint32_t op)
+void core__pending_kernels_create(uint32_t op)
 {
-    core__pending *last = newest ? newest[op] : NULL, *oldest;
+    core__pending_kernel *last = newest ? newest[op] : NULL, *oldest;
 
     while (last) {
         oldest = last->next;
@@ -132,9 +133,9 @@ void core__pending_make(uint32_t op)
     }
 }
 
-static void drop_in(core__pending **end, const core_registry *registry)
+static void drop_in(core__pending_kernel **end, const core_registry *registry)
 {
-    core__pending *before = *end, *at;
+    core__pending_kernel *before = *end, *at;
     bool more = before != NULL;
 
     while (more) {
@@ -144,14 +145,14 @@ static void drop_in(core__pending **end, const core_registry *registry)
             before = at;
             continue;
         }
-        core__kernel_set_keep_promise();
+        core__kernel_set_release_reserved();
         before->next = at->next;
         if (!more)
             *end = at == before ? NULL : before;
     }
 }
 
-void core__pending_drop(const core_registry *registry)
+void core__pending_kernels_drop(const core_registry *registry)
 {
     for (uint32_t op = 0; newest && op < core__operator_count; op++)
         drop_in(&newest[op], registry);

@@ -72,13 +72,13 @@ enum {
     CORE__OP_NO_IDENTITY = 1u << 6,    /* reduction refuses zero elements */
     CORE__OP_IDENTITY_VIEW = 1u << 7,  /* may return its argument itself */
     CORE__OP_CUSTOM = 1u << 8,         /* registered at run time */
-    CORE__OP_EIGHT_BITS = 1u << 9      /* computes with f8e4m3 and f8e5m2 */
+    CORE__OP_FLOAT8 = 1u << 9          /* computes with f8e4m3 and f8e5m2 */
 };
 
 enum { CORE__OP_NOWHERE = 255 };
 /* core_operator.hot: how the keys of a call are gathered. */
 enum {
-    CORE__HOT_NOT, /* there are other arguments with keys */
+    CORE__HOT_NONE, /* there are other arguments with keys */
     /* The tensors are the first arguments, all of them required. */
     CORE__HOT_ONE,
     CORE__HOT_TWO,
@@ -89,11 +89,11 @@ enum {
 
 /* Bits of core_operator.quick, above the number of inputs. */
 enum {
-    CORE__QUICK_INPUTS = 3,
-    CORE__QUICK_NUMBERS = 1u << 2,  /* numbers besides inputs and alpha */
-    CORE__QUICK_ALPHA = 1u << 3,    /* argument 2 is an alpha */
-    CORE__QUICK_COMPARES = 1u << 4, /* the result is bool */
-    CORE__QUICK_FLOATS = 1u << 5    /* integers are computed as floats */
+    CORE__FAST_PATH_INPUTS = 3,
+    CORE__FAST_PATH_NUMBERS = 1u << 2,  /* numbers besides inputs and alpha */
+    CORE__FAST_PATH_ALPHA = 1u << 3,    /* argument 2 is an alpha */
+    CORE__FAST_PATH_COMPARES = 1u << 4, /* the result is bool */
+    CORE__FAST_PATH_FLOATS = 1u << 5    /* integers are computed as floats */
 };
 
 /* Constant.  Positions are of arguments in the schema. */
@@ -119,7 +119,7 @@ struct core__operator_data {
     uint8_t whole; /* element-wise: position of an alpha that must be a whole
                     * number if integers are computed; 0: there is none */
     uint32_t writes; /* arguments that are written although the schema does not
-                      * say so; see core__operator_writes */
+                      * say so; see core__operator_written_arguments */
     /* FAMILY_KERNEL: infers dtypes and shapes of results (ops/infer.h).
      * FAMILY_ELEMENTWISE: checks numbers, or NULL. */
     core_status (*infer)(core__inference *inference);
@@ -170,14 +170,14 @@ struct core_operator {
 
 /* A call with one of these goes through the autograd layer: there is something
  * to record, or calls are traced. */
-#define CORE__KEYS_LOUD \
+#define CORE__KEYS_OBSERVED \
     (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
 /* The keys with which a call in the state of a shortcut is served. */
 static inline uint64_t core__keys_of_state(const core_operator *op,
                                            uint64_t state)
 {
-    uint64_t mask = state & CORE__KEYS_LOUD
+    uint64_t mask = state & CORE__KEYS_OBSERVED
                         ? op->mask
                         : __atomic_load_n(&op->quiet, __ATOMIC_RELAXED);
 
@@ -185,22 +185,22 @@ static inline uint64_t core__keys_of_state(const core_operator *op,
 }
 
 /* Fails with a message that names the argument that is not a number. */
-core_status core__numbers_refuse(const core_operator *op,
-                                 const core_value *args, uint32_t position)
+core_status core__numbers_type_error(const core_operator *op,
+                                     const core_value *args, uint32_t position)
     __attribute__((cold));
 
 /* Checks that each Scalar is a number, in a call by id, whose arguments were
  * not checked. */
-static inline core_status core__numbers_are(const core_operator *op,
-                                            const core_value *args,
-                                            uint32_t nargs)
+static inline core_status core__numbers_check_tags(const core_operator *op,
+                                                   const core_value *args,
+                                                   uint32_t nargs)
 {
     for (uint32_t left = op->numbers; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
         if (i < nargs && args[i].tag - CORE_VALUE_INT > 2u &&
             (args[i].tag != CORE_VALUE_NONE || !(op->absent_numbers >> i & 1)))
-            return core__numbers_refuse(op, args, i);
+            return core__numbers_type_error(op, args, i);
     }
     return CORE_OK;
 }

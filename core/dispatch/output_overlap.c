@@ -26,8 +26,7 @@ const char *core__argument_name(const core_operator *op, uint32_t position)
     return schema->arguments[position].name;
 }
 
-core_status core__overlaps_itself_refuse(const core_operator *op,
-                                         uint32_t position)
+core_status core__overlap_self_error(const core_operator *op, uint32_t position)
 {
     return core__op_error(
         CORE_ERROR_SHAPE, op,
@@ -36,8 +35,8 @@ core_status core__overlaps_itself_refuse(const core_operator *op,
         core__argument_name(op, position));
 }
 
-core_status core__shared_refuse(const core_operator *op, uint32_t written,
-                                uint32_t other)
+core_status core__overlap_shared_error(const core_operator *op,
+                                       uint32_t written, uint32_t other)
 {
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                           "the argument %s, which is written, shares memory "
@@ -64,14 +63,14 @@ static core_status check_against(const core_operator *op, uint32_t written,
     overlap = core__layout_overlap(target, other);
     if (overlap == CORE__OVERLAP_PARTIAL ||
         (both && overlap == CORE__OVERLAP_SAME) || grows_over(target, other))
-        return core__shared_refuse(op, written, position);
+        return core__overlap_shared_error(op, written, position);
     return CORE_OK;
 }
 
-core_status core__written_check(const core_operator *op, const core_value *args,
+core_status core__overlap_check(const core_operator *op, const core_value *args,
                                 uint32_t nargs)
 {
-    uint32_t written = core__operator_changes(op, nargs);
+    uint32_t written = core__operator_changed_arguments(op, nargs);
 
     for (uint32_t left = written; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
@@ -80,7 +79,7 @@ core_status core__written_check(const core_operator *op, const core_value *args,
         if (args[i].tag != CORE_VALUE_TENSOR)
             continue;
         if (core__layout_overlaps_itself(target))
-            return core__overlaps_itself_refuse(op, i);
+            return core__overlap_self_error(op, i);
         if (op->variant != CORE__VARIANT_OUT)
             continue;
         for (uint32_t k = 0; k < nargs; k++) {

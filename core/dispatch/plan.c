@@ -56,7 +56,7 @@ static core__plan *newest;
 static core__plan *oldest;
 static core_plan_counts counts;
 
-void core__plans_fork(core__fork at)
+void core__plans_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }
@@ -290,8 +290,8 @@ static core_status make(core__kernel_call *run, const core_kernel *kernel,
 
     *out_plan = NULL;
     if (run->call.flags & CORE_CALL_CAPTURING) {
-        core__capture_spoil(core__stream_current(run->device),
-                            "a plan that was not prepared");
+        core__capture_invalidate(core__stream_current(run->device),
+                                 "a plan that was not prepared");
         return core__op_error(
             CORE_ERROR_UNSUPPORTED, run->op,
             "\"%s\" has no plan for the structure of this call, and a capture "
@@ -347,12 +347,12 @@ done:
     return status;
 }
 
-void *core__plan_word(const core__plan *plan)
+void *core__plan_handle(const core__plan *plan)
 {
     return plan->word;
 }
 
-void core__plan_done(core__plan *plan)
+void core__plan_release(core__plan *plan)
 {
     bool last;
 

@@ -12,19 +12,19 @@
 typedef struct core__plan core__plan;
 
 /* Returns the plan of this call, and prepares it if there is none for its
- * structure; it is not destroyed before core__plan_done.  call is complete
+ * structure; it is not destroyed before core__plan_release.  call is complete
  * except for `plan`. */
 core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
                             const core_value *args, uint32_t nargs,
                             const core_value *results, uint32_t nresults,
                             core__plan **out_plan);
-void *core__plan_word(const core__plan *plan);
-void core__plan_done(core__plan *plan);
+void *core__plan_handle(const core__plan *plan);
+void core__plan_release(core__plan *plan);
 
 /* Called before a kernel or a device is removed.  NULL: any. */
 void core__plans_drop(const core_kernel *kernel, const core_device *device);
 
 /* Fork handler of the lock of the plans. */
-void core__plans_fork(core__fork at);
+void core__plans_fork(core__fork_phase at);
 
 #endif

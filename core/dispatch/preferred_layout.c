@@ -41,8 +41,9 @@ static uint32_t query(core_device *device, const core_operator *op,
 /* Results are cached as operator, dtype, dimensions and format in one 64-bit
  * value, so that no thread reads half of one; two that share an entry replace
  * each other. */
-uint32_t core__device_format(core_device *device, const core_operator *op,
-                             core_dtype dtype, uint32_t ndim)
+uint32_t core__device_preferred_format(core_device *device,
+                                       const core_operator *op,
+                                       core_dtype dtype, uint32_t ndim)
 {
     uint32_t key = 1u << 31 | (uint32_t)op->id << 11 | dtype << 6 | ndim;
     _Atomic uint64_t *place =
@@ -63,7 +64,7 @@ uint32_t core__device_format(core_device *device, const core_operator *op,
     return format;
 }
 
-bool core__layout_by_device(void)
+bool core__layout_is_by_device(void)
 {
     static _Atomic uint64_t known; /* generation of the settings, and the
                                     * result in the lowest bit */
@@ -90,9 +91,9 @@ core_status core_device_preferred_format(core_device *device,
     *out_format = CORE_FORMAT_CONTIGUOUS;
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(operator_name);
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     CORE_TRY(core_op_find(operator_name, &op));
-    *out_format = core__device_format(device, op, dtype, ndim);
+    *out_format = core__device_preferred_format(device, op, dtype, ndim);
     return CORE_OK;
 }
 
@@ -108,7 +109,7 @@ core_status core_device_memory_kinds(core_device *device, uint32_t *out_kinds)
     CORE__NOT_NULL(device);
     if (device->meta)
         return CORE_OK;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     has = &device->interfaces;
     kinds = device->flags & CORE_DEVICE_UNIFIED ? CORE_MEMORY_UNIFIED
                                                 : CORE_MEMORY_DEVICE;

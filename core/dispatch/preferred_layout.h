@@ -10,10 +10,11 @@
 #include "dispatch/operator.h"
 
 /* Returns CORE_FORMAT_…, one that fits the number of dimensions. */
-uint32_t core__device_format(core_device *device, const core_operator *op,
-                             core_dtype dtype, uint32_t ndim);
+uint32_t core__device_preferred_format(core_device *device,
+                                       const core_operator *op,
+                                       core_dtype dtype, uint32_t ndim);
 /* True with LIBCORE_LAYOUT=device: the device's format is used for results
  * whose format nothing else determines. */
-bool core__layout_by_device(void);
+bool core__layout_is_by_device(void);
 
 #endif

@@ -91,7 +91,7 @@ static core_status find_dtypes(reduction *r)
         r->input = cast;
         input = asked;
     }
-    CORE_TRY(core__storage_refused(r->op, input));
+    CORE_TRY(core__dtype_check_computable(r->op, input));
     r->dtypes[0] = input;
     if (data->promotion == CORE__REDUCE_SUM && !asked &&
         !core__dtype_is_floating(input))
@@ -141,10 +141,10 @@ static core_status check_targets(const reduction *r)
     for (uint32_t k = 0; k < r->nresults; k++)
         CORE_TRY(core__target_check(r->op, first + k, r->targets[k],
                                     r->input->device));
-    CORE_TRY(core__written_check(r->op, r->args, r->nargs));
+    CORE_TRY(core__overlap_check(r->op, r->args, r->nargs));
     for (uint32_t k = 0; k < r->nresults; k++)
-        CORE_TRY(core__out_fits(r->op, first + k, r->targets[k], r->dtypes[k],
-                                r->ndim, r->sizes));
+        CORE_TRY(core__out_check_shape(r->op, first + k, r->targets[k],
+                                       r->dtypes[k], r->ndim, r->sizes));
     return CORE_OK;
 }
 
@@ -156,8 +156,8 @@ static core_status make_outputs(reduction *r)
         core_tensor *target = r->targets[k];
 
         if (target)
-            CORE_TRY(core__out_check(r->op, r->nargs - r->nresults + k, target,
-                                     r->dtypes[k], r->ndim, r->sizes));
+            CORE_TRY(core__out_resize(r->op, r->nargs - r->nresults + k, target,
+                                      r->dtypes[k], r->ndim, r->sizes));
         if (target && target->dtype == r->dtypes[k] &&
             core__layout_overlap(target, r->input) == CORE__OVERLAP_NONE) {
             core__tensor_retain(target);
@@ -255,14 +255,15 @@ static __attribute__((noinline)) core_status compute_constrained(
     const core_kernel *kernel;
     core_dtype common;
 
-    kernel = core__constraint_equal(r->set, dtypes, count, loop->ndim, &common);
+    kernel =
+        core__constraint_pick_equal(r->set, dtypes, count, loop->ndim, &common);
     if (common && !r->copied)
         return compute_copies(r, kernel, common);
     for (; kernel;
          kernel = core__kernel_next(kernel, dtypes, count, loop->ndim)) {
-        CORE_TRY(core__kernel_ask(r->call->op, r->set, r->input->device, dtypes,
-                                  count, loop->ndim, loop, r->args, r->nargs,
-                                  &kernel));
+        CORE_TRY(core__kernel_query_supports(
+            r->call->op, r->set, r->input->device, dtypes, count, loop->ndim,
+            loop, r->args, r->nargs, &kernel));
         if (!kernel)
             break;
         if (!all_suit(r, kernel, CORE_DTYPE_NONE)) {
@@ -271,11 +272,11 @@ static __attribute__((noinline)) core_status compute_constrained(
         } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
             return core__kernel_launch(run, kernel, loop, r->args, r->nargs,
                                        NULL, 0);
-        } else if (core__constraint_splits(loop)) {
+        } else if (core__constraint_can_split(loop)) {
             return core__constraint_split(run, kernel, loop, r->args, r->nargs);
         }
     }
-    return core__kernel_refused(r->call->op, r->set, dtypes, count);
+    return core__kernel_none_error(r->call->op, r->set, dtypes, count);
 }
 
 static core_status compute(reduction *r)
@@ -316,7 +317,7 @@ static core_status compute(reduction *r)
     run.device = r->input->device;
     run.op = r->call->op;
     if (core__unlikely(!kernel || kernel->supports ||
-                       kernel->demands & CORE__DEMANDS_CALL))
+                       kernel->demands & CORE__CONSTRAINTS_OPERANDS))
         return compute_constrained(r, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, r->args, r->nargs,
                                NULL, 0);
@@ -347,7 +348,7 @@ core_status core__reduction_run(core_call *call, const core_value *args,
     core_status status;
     uint32_t fixed;
 
-    CORE_TRY(core__numbers_are(call->op, args, nargs));
+    CORE_TRY(core__numbers_check_tags(call->op, args, nargs));
     memset(&r, 0, offsetof(reduction, sizes));
     memset(r.targets, 0, sizeof r.targets);
     memset(r.outputs, 0, sizeof r.outputs);
@@ -379,8 +380,8 @@ core_status core__reduction_run(core_call *call, const core_value *args,
     for (uint32_t k = 0; k < r.nresults; k++)
         core__tensor_release(r.outputs[k]);
     if (core__unlikely(status != CORE_OK))
-        status = core__structured_failed(call, r.input->device, status, args,
-                                         nargs, results, nresults);
+        status = core__structured_fail(call, r.input->device, status, args,
+                                       nargs, results, nresults);
     core__tensor_release(r.input);
     return status;
 }

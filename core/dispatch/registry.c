@@ -39,7 +39,7 @@ static custom_operator *customs;
 
 /* If another thread was registering, its change is either visible or not:
  * lists are changed by one final store. */
-void core__registry_forked(void)
+void core__registry_after_fork(void)
 {
     static const pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
@@ -403,7 +403,7 @@ static core_status slab_with_space(core_registry *registry,
                                 .backend = backend,
                                 .sequence = sequence,
                                 .room = room};
-    slab->pending = core__pending_rows_new(slab, room);
+    slab->pending = core__pending_kernels_new(slab, room);
     registry->slabs = slab;
     return CORE_OK;
 }
@@ -415,15 +415,16 @@ static bool is_named(const core_operator *op, core_string name)
     return strncmp(known, name.data, name.size) == 0 && !known[name.size];
 }
 
-core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
-                                 const core_kernel *from, core_operator *op,
-                                 uint64_t when)
+core_status core__registry_create_kernel(core__kernel_slab *slab,
+                                         uint32_t index,
+                                         const core_kernel *from,
+                                         core_operator *op, uint64_t when)
 {
     core_registry *registry = slab->registry;
     core__kernel *kernel = &slab->kernels[index];
     core__kernel_set *set;
 
-    CORE_TRY(core__kernel_set_make(op, slab->backend, &set));
+    CORE_TRY(core__kernel_set_find_or_create(op, slab->backend, &set));
     if (atomic_load(&set->first) == kernel)
         goto add_owned; /* already created in the parent process */
     memset(kernel, 0, sizeof *kernel);
@@ -454,7 +455,8 @@ static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
     CORE_TRY(check_kernel(from));
     if (!op || !is_named(op, from->name)) {
         op = core__operator_find(from->name.data, from->name.size);
-        if (core__registry_unasked(slab->registry, slab->backend, from, op))
+        if (core__registry_check_unmatched(slab->registry, slab->backend, from,
+                                           op))
             return CORE_OK;
     }
     if (op->flags & CORE__OP_CUSTOM)
@@ -466,12 +468,12 @@ static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
     *before = op;
     slab->used++;
     sequence++;
-    if (core__pending_add(slab, index, from, (uint32_t)(op - core__operators),
-                          sequence))
+    if (core__pending_kernel_add(slab, index, from,
+                                 (uint32_t)(op - core__operators), sequence))
         return CORE_OK;
     /* Earlier ones precede it in the set. */
-    core__pending_make((uint32_t)(op - core__operators));
-    return core__registry_place(slab, index, from, op, sequence);
+    core__pending_kernels_create((uint32_t)(op - core__operators));
+    return core__registry_create_kernel(slab, index, from, op, sequence);
 }
 
 core_status core__registry_add_kernels(core_registry *registry,
@@ -601,7 +603,7 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
             s->backend = NULL;
     for (core__registration *r = op->registrations; r; r = r->next)
         if (r->slot == backend->slot)
-            r->slot = CORE__SLOT_GONE;
+            r->slot = CORE__SLOT_UNLOADED;
 }
 
 /* Returns the backend's fallback set, which no table refers to after they are
@@ -625,7 +627,7 @@ void core__registry_undo(core_registry *registry)
 
     core__registry_lock();
     if (registry->slabs)
-        core__pending_drop(registry);
+        core__pending_kernels_drop(registry);
     while (registry->first) {
         core__registration *registration = registry->first;
 

@@ -52,23 +52,23 @@ typedef struct core__kernel {
 /* Memory for kernels of one registration and backend, in one piece, because a
  * plugin registers a thousand.  It is not touched before a kernel is created
  * in it, usually when it is first looked up: lazy_kernels.c. */
-typedef struct core__pending core__pending;
-typedef struct core__pending_rows core__pending_rows;
+typedef struct core__pending_kernel core__pending_kernel;
+typedef struct core__pending_kernels core__pending_kernels;
 typedef struct core__kernel_slab {
     core__retired retired;
     struct core__kernel_slab *next; /* of the same registration */
     core_registry *registry;
     core__backend *backend;
-    uint64_t sequence;           /* of registrations, at its creation */
-    uint32_t used, room;         /* kernels */
-    core__pending_rows *pending; /* same number; NULL: there was no memory */
+    uint64_t sequence;              /* of registrations, at its creation */
+    uint32_t used, room;            /* kernels */
+    core__pending_kernels *pending; /* same number; NULL: there was no memory */
     core__kernel kernels[];
 } core__kernel_slab;
 
 enum {
     /* A power of two: a larger dtype maps to another one's kernel, which
      * elementwise_fast_path.c finds not to accept it. */
-    CORE__QUICK_DTYPES = 16,
+    CORE__FAST_PATH_DTYPES = 16,
     CORE__DTYPES_OF_0_1 = 0xffff
 };
 
@@ -82,7 +82,7 @@ struct core__kernel_set {
     core__kernel *_Atomic first;
     /* The newest kernel that accepts a dtype for the first input of a loop:
      * the right one if it accepts the other operands as well. */
-    core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
+    core__kernel *_Atomic quick[CORE__FAST_PATH_DTYPES];
     core__kernel_set *next;
     core__retired retired; /* for a backend's fallback, when the backend is
                             * removed */
@@ -110,13 +110,16 @@ core_status core__registry_add_kernels(core_registry *registry,
  * operator's, or that of a variant with another kernel: it is logged, and
  * listed with the backend.  op: the operator of its name, or NULL.  The
  * registry's lock is held. */
-bool core__registry_unasked(core_registry *registry, core__backend *backend,
-                            const core_kernel *kernel, core_operator *op);
+bool core__registry_check_unmatched(core_registry *registry,
+                                    core__backend *backend,
+                                    const core_kernel *kernel,
+                                    core_operator *op);
 /* Writes these names, separated by commas, and names of functional operators
  * whose calls use another operator's kernels (sum's, for sum.dim_IntList)
  * which the backend lacks. */
-enum { CORE__UNASKED_NAMES = 4100 };
-void core__unasked_names(core__backend *backend, char *text, size_t room);
+enum { CORE__UNMATCHED_NAMES_SIZE = 4100 };
+void core__unmatched_kernel_names(core__backend *backend, char *text,
+                                  size_t room);
 /* The set of a backend's fallback, if it has a kernel. */
 static inline core__kernel_set *core__registry_fallback(
     const core__backend *backend)
@@ -153,30 +156,32 @@ void core__kernel_list_reset(const core__backend *backend);
 /* Creates a kernel at its place in a slab and adds it to the set of its
  * operator.  from is complete, and sequence its registration's.  The
  * registry's lock is held for all of these. */
-core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
-                                 const core_kernel *from, core_operator *op,
-                                 uint64_t sequence);
+core_status core__registry_create_kernel(core__kernel_slab *slab,
+                                         uint32_t index,
+                                         const core_kernel *from,
+                                         core_operator *op, uint64_t sequence);
 /* lazy_kernels.c: storage for pending kernels; NULL: no memory, so kernels
  * must be created at once. */
-core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
-                                           uint32_t count);
+core__pending_kernels *core__pending_kernels_new(core__kernel_slab *slab,
+                                                 uint32_t count);
 /* False: the kernel must be created at once. */
-bool core__pending_add(core__kernel_slab *slab, uint32_t index,
-                       const core_kernel *kernel, uint32_t op,
-                       uint64_t sequence);
+bool core__pending_kernel_add(core__kernel_slab *slab, uint32_t index,
+                              const core_kernel *kernel, uint32_t op,
+                              uint64_t sequence);
 /* Creates the pending kernels of an operator. */
-void core__pending_make(uint32_t op);
+void core__pending_kernels_create(uint32_t op);
 /* Drops the pending kernels of a registration. */
-void core__pending_drop(const core_registry *registry);
+void core__pending_kernels_drop(const core_registry *registry);
 /* kernel_set.c: reserves memory for one more set, until the set is created or
  * the reservation given up; false: there is no memory. */
-bool core__kernel_set_promise(void);
-void core__kernel_set_keep_promise(void);
+bool core__kernel_set_reserve(void);
+void core__kernel_set_release_reserved(void);
 /* kernel_set.c, with the registry's lock held: finds or creates the set of an
  * operator's kernels on a backend; adds a kernel as the newest of a set;
  * removes it. */
-core_status core__kernel_set_make(core_operator *op, core__backend *backend,
-                                  core__kernel_set **out_set);
+core_status core__kernel_set_find_or_create(core_operator *op,
+                                            core__backend *backend,
+                                            core__kernel_set **out_set);
 void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel);
 void core__kernel_set_remove(core__kernel *kernel);
 /* The set of an operator's kernels on a backend; NULL if there is none.
@@ -186,7 +191,7 @@ core__kernel_set *core__registry_set(const core_operator *op,
 
 /* Incremented with every change of registrations, before anything is freed:
  * lookups made under the same number are still valid. */
-extern _Atomic uint32_t core__registered;
+extern _Atomic uint32_t core__registry_generation;
 
 /* The table of operators that were never called: every entry resolves. */
 extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
@@ -196,8 +201,8 @@ extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
 void core__reclaim(core__retired *link, void *memory);
 
 /* For the child of a fork. */
-void core__registry_forked(void);
+void core__registry_after_fork(void);
 /* Fork handler of the lock of memory to be reclaimed. */
-void core__reclaim_fork(core__fork at);
+void core__reclaim_fork(core__fork_phase at);
 
 #endif

@@ -8,8 +8,9 @@
 
 #include <math.h>
 
-core_status core__number_fits(const core_operator *op, const char *name,
-                              const core_scalar *number, core_dtype dtype)
+core_status core__number_check_range(const core_operator *op, const char *name,
+                                     const core_scalar *number,
+                                     core_dtype dtype)
 {
     bool is_signed = dtype != CORE_U8;
     uint32_t bits = core__dtype_size(dtype) * 8;
@@ -41,13 +42,14 @@ core_status core__number_fits(const core_operator *op, const char *name,
         (long long)most);
 }
 
-core_status core__number_whole(const core_operator *op, const char *name,
-                               const core_scalar *number, core_dtype dtype)
+core_status core__number_check_whole(const core_operator *op, const char *name,
+                                     const core_scalar *number,
+                                     core_dtype dtype)
 {
     if (number->tag != CORE_VALUE_FLOAT || core__dtype_is_floating(dtype))
         return CORE_OK;
     if (dtype != CORE_BOOL && number->u.f == trunc(number->u.f))
-        return core__number_fits(op, name, number, dtype);
+        return core__number_check_range(op, name, number, dtype);
     return core__op_error(
         CORE_ERROR_INVALID_ARGUMENT, op,
         "%s is %g; it must be a whole number, as the result is %s", name,
@@ -64,8 +66,8 @@ core_status core__numbers_check(const core_operator *op, const core_value *args,
                                  .device = device};
 
     if (op->data->whole)
-        CORE_TRY(
-            core__number_whole(op, "alpha", &args[op->data->whole], compute));
+        CORE_TRY(core__number_check_whole(op, "alpha", &args[op->data->whole],
+                                          compute));
     if (!op->data->infer)
         return CORE_OK;
     inference.results[0].dtype = result;

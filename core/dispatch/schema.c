@@ -612,7 +612,8 @@ static uint32_t marked(const core__schema *schema)
     return changed;
 }
 
-uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
+uint32_t core__operator_changed_arguments(const core_operator *op,
+                                          uint32_t nargs)
 {
     uint32_t results = core__operator_base(op)->nresults;
 
@@ -623,8 +624,9 @@ uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
     return op->variant == CORE__VARIANT_INPLACE;
 }
 
-uint32_t core__operator_writes(const core_operator *op, uint32_t nargs)
+uint32_t core__operator_written_arguments(const core_operator *op,
+                                          uint32_t nargs)
 {
-    return core__operator_changes(op, nargs) |
+    return core__operator_changed_arguments(op, nargs) |
            core__operator_base(op)->data->writes;
 }

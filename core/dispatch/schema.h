@@ -68,9 +68,11 @@ core_status core__schema_of(core_operator *op, const core__schema **out_schema);
 
 /* Mask of the arguments that the operator changes: those marked in the schema
  * of a custom operator, else those of its variant. */
-uint32_t core__operator_changes(const core_operator *op, uint32_t nargs);
+uint32_t core__operator_changed_arguments(const core_operator *op,
+                                          uint32_t nargs);
 /* The same plus arguments that are written although the schema does not say
  * so: running statistics, which have no versions and no gradient. */
-uint32_t core__operator_writes(const core_operator *op, uint32_t nargs);
+uint32_t core__operator_written_arguments(const core_operator *op,
+                                          uint32_t nargs);
 
 #endif

@@ -23,17 +23,17 @@ core_function core__structured_run(const core_operator *op,
     return core__kernel_run;
 }
 
-core_status core__structured_failed(core_call *call, const core_device *device,
-                                    core_status status, const core_value *args,
-                                    uint32_t nargs, core_value *results,
-                                    uint32_t nresults)
+core_status core__structured_fail(core_call *call, const core_device *device,
+                                  core_status status, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
 {
     if (status == CORE_ERROR_NO_KERNEL)
         status = core__fallback(call, args, nargs, results, nresults);
     if (status != CORE_OK && status != CORE_ERROR_OUT_OF_MEMORY)
-        core__op_named(call->op);
-    core__op_arguments(call->op, status, args, nargs);
-    return core__op_allocated(call->op, device, status);
+        core__op_prefix_name(call->op);
+    core__op_describe_arguments(call->op, status, args, nargs);
+    return core__op_check_allocation(call->op, device, status);
 }
 
 core_status core__device_of(const core_operator *op,
@@ -64,7 +64,7 @@ core_status core__device_of(const core_operator *op,
     return CORE_OK;
 }
 
-core_status core__storage_error(const core_operator *op, core_dtype dtype)
+core_status core__dtype_storage_error(const core_operator *op, core_dtype dtype)
 {
     return core__op_error(CORE_ERROR_DTYPE, op,
                           "%s is a storage dtype, in which nothing computes; "
@@ -139,9 +139,9 @@ static bool sizes_are(const core_tensor *tensor, uint32_t ndim,
     return same;
 }
 
-core_status core__out_fits(const core_operator *op, uint32_t position,
-                           const core_tensor *out, core_dtype dtype,
-                           uint32_t ndim, const int64_t *sizes)
+core_status core__out_check_shape(const core_operator *op, uint32_t position,
+                                  const core_tensor *out, core_dtype dtype,
+                                  uint32_t ndim, const int64_t *sizes)
 {
     char want[160];
     char have[160];
@@ -165,11 +165,11 @@ core_status core__out_fits(const core_operator *op, uint32_t position,
         core__sizes_text(out->ndim, out->sizes, have, sizeof have));
 }
 
-core_status core__out_check(const core_operator *op, uint32_t position,
-                            core_tensor *out, core_dtype dtype, uint32_t ndim,
-                            const int64_t *sizes)
+core_status core__out_resize(const core_operator *op, uint32_t position,
+                             core_tensor *out, core_dtype dtype, uint32_t ndim,
+                             const int64_t *sizes)
 {
-    CORE_TRY(core__out_fits(op, position, out, dtype, ndim, sizes));
+    CORE_TRY(core__out_check_shape(op, position, out, dtype, ndim, sizes));
     return sizes_are(out, ndim, sizes) ? CORE_OK
                                        : core__tensor_resize(out, ndim, sizes);
 }

@@ -26,7 +26,7 @@ core_function core__elementwise_run(const core_operator *op);
 /* The same for in-place and out variants, instead of the in-place-or-view
  * layer, which it calls if necessary; NULL: only the layer. */
 core_function core__elementwise_write(const core_operator *op);
-uint8_t core__elementwise_quick(const core_operator *op);
+uint8_t core__elementwise_fast_path(const core_operator *op);
 core_status core__elementwise_general(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults);
@@ -68,9 +68,9 @@ typedef struct core__kernel_call {
     struct core__scratch *scratch;
 } core__kernel_call;
 
-static inline bool core__kernel_takes(const core_kernel *kernel,
-                                      const core_dtype *dtypes, uint32_t count,
-                                      uint32_t ndim)
+static inline bool core__kernel_accepts(const core_kernel *kernel,
+                                        const core_dtype *dtypes,
+                                        uint32_t count, uint32_t ndim)
 {
     for (uint32_t i = 0; i < count; i++)
         if (dtypes[i] != 0 && !(kernel->signature[i] >> dtypes[i] & 1))
@@ -86,20 +86,18 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
 /* For a picked kernel with `supports`: queries it and, if it refuses, the next
  * ones that fit; NULL if none is left.  UNSUPPORTED: one that refused allows
  * no other. */
-core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
-                             const core_device *device,
-                             const core_dtype *dtypes, uint32_t count,
-                             uint32_t ndim, const core_loop *loop,
-                             const core_value *args, uint32_t nargs,
-                             const core_kernel **inout_kernel)
-    __attribute__((cold));
+core_status core__kernel_query_supports(
+    const core_operator *op, core__kernel_set *set, const core_device *device,
+    const core_dtype *dtypes, uint32_t count, uint32_t ndim,
+    const core_loop *loop, const core_value *args, uint32_t nargs,
+    const core_kernel **inout_kernel) __attribute__((cold));
 /* True if the device of the first tensor has a kernel for a call of a
  * structured operator (family kernel) with these arguments, whose results have
  * these dtypes.  The first tensor of a list represents all; `supports`
  * receives no lists, and constraints on layouts are not checked. */
-bool core__kernel_would(core_operator *op, const core_value *args,
-                        uint32_t nargs, const core_dtype *results,
-                        uint32_t nresults);
+bool core__kernel_exists(core_operator *op, const core_value *args,
+                         uint32_t nargs, const core_dtype *results,
+                         uint32_t nresults);
 core_status core__kernel_launch(core__kernel_call *kernel_call,
                                 const core_kernel *kernel,
                                 const core_loop *loop, const core_value *args,
@@ -107,8 +105,9 @@ core_status core__kernel_launch(core__kernel_call *kernel_call,
                                 uint32_t nresults);
 /* Fails with NO_KERNEL: no kernel of the set accepts these dtypes; lists those
  * that are accepted. */
-core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
-                                 const core_dtype *dtypes, uint32_t count);
+core_status core__kernel_none_error(const core_operator *op,
+                                    core__kernel_set *set,
+                                    const core_dtype *dtypes, uint32_t count);
 /* After NO_KERNEL: computes on the CPU and counts it, if LIBCORE_FALLBACK
  * allows it for this operator; else passes the error on. */
 core_status core__fallback(core_call *call, const core_value *args,
@@ -117,21 +116,21 @@ core_status core__fallback(core_call *call, const core_value *args,
 
 /* The end of a failed call: NO_KERNEL is passed to core__fallback, and
  * OUT_OF_MEMORY is reported with the operator and the device. */
-core_status core__structured_failed(core_call *call, const core_device *device,
-                                    core_status status, const core_value *args,
-                                    uint32_t nargs, core_value *results,
-                                    uint32_t nresults) __attribute__((cold));
+core_status core__structured_fail(core_call *call, const core_device *device,
+                                  core_status status, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults) __attribute__((cold));
 
-core_status core__storage_error(const core_operator *op, core_dtype dtype)
+core_status core__dtype_storage_error(const core_operator *op, core_dtype dtype)
     __attribute__((cold));
 /* DTYPE error for a storage dtype. */
-static inline core_status core__storage_refused(const core_operator *op,
-                                                core_dtype dtype)
+static inline core_status core__dtype_check_computable(const core_operator *op,
+                                                       core_dtype dtype)
 {
     return core__likely(!core__dtype_is_storage(dtype)) ||
-                   op->flags & CORE__OP_EIGHT_BITS
+                   op->flags & CORE__OP_FLOAT8
                ? CORE_OK
-               : core__storage_error(op, dtype);
+               : core__dtype_storage_error(op, dtype);
 }
 
 uint64_t core__fallback_count(void);
@@ -181,13 +180,13 @@ core_status core__target_check(const core_operator *op, uint32_t position,
 /* A written tensor must not overlap itself (expanded), and a given result must
  * not share memory with an operand or another result, unless it has exactly
  * the operand's elements. */
-core_status core__written_check(const core_operator *op, const core_value *args,
+core_status core__overlap_check(const core_operator *op, const core_value *args,
                                 uint32_t nargs);
-core_status core__overlaps_itself_refuse(const core_operator *op,
-                                         uint32_t position)
+core_status core__overlap_self_error(const core_operator *op, uint32_t position)
     __attribute__((cold));
-core_status core__shared_refuse(const core_operator *op, uint32_t written,
-                                uint32_t other) __attribute__((cold));
+core_status core__overlap_shared_error(const core_operator *op,
+                                       uint32_t written, uint32_t other)
+    __attribute__((cold));
 /* The name in the schema, for messages. */
 const char *core__argument_name(const core_operator *op, uint32_t position)
     __attribute__((cold));
@@ -195,12 +194,12 @@ const char *core__argument_name(const core_operator *op, uint32_t position)
 /* Checks that `out` can take a result: it is empty, or its shape fits.  dtype
  * must be castable.  With several results, all are checked before one is
  * changed. */
-core_status core__out_fits(const core_operator *op, uint32_t position,
-                           const core_tensor *out, core_dtype dtype,
-                           uint32_t ndim, const int64_t *sizes);
+core_status core__out_check_shape(const core_operator *op, uint32_t position,
+                                  const core_tensor *out, core_dtype dtype,
+                                  uint32_t ndim, const int64_t *sizes);
 /* The same, and resizes an empty one. */
-core_status core__out_check(const core_operator *op, uint32_t position,
-                            core_tensor *out, core_dtype dtype, uint32_t ndim,
-                            const int64_t *sizes);
+core_status core__out_resize(const core_operator *op, uint32_t position,
+                             core_tensor *out, core_dtype dtype, uint32_t ndim,
+                             const int64_t *sizes);
 
 #endif

@@ -237,7 +237,7 @@ static void learn_below(core__shortcut *made)
     made->call.user = made;
 }
 
-void core__shortcut_learn(core_operator *op, uint64_t state)
+void core__shortcut_add(core_operator *op, uint64_t state)
 {
     operator_table *table = table_of(op);
     core__shortcut *made;
@@ -336,7 +336,7 @@ static void read_settings(void)
     if (done)
         return;
     done = true;
-    if (core__setting_take_trace(&on) == CORE_OK && on)
+    if (core__setting_freeze_trace(&on) == CORE_OK && on)
         core__dispatch_trace_set(true);
 }
 
@@ -359,10 +359,10 @@ static void set_hot(core_operator *op)
         hot = CORE__HOT_FACTORY;
         simple = simple && !op->tensors && op->place != CORE__OP_NOWHERE;
     }
-    __atomic_store_n(&op->hot, simple ? hot : CORE__HOT_NOT, __ATOMIC_RELEASE);
+    __atomic_store_n(&op->hot, simple ? hot : CORE__HOT_NONE, __ATOMIC_RELEASE);
 }
 
-void core__dispatch_watch(bool on)
+void core__dispatch_observe(bool on)
 {
     static uint32_t watchers;
 
@@ -394,7 +394,7 @@ static core_status resolve(core_call *call, const core_value *args,
         table->function =
             (core__entry){core__dispatch_upcalls.function_of(op), NULL};
         table->meta = (core__entry){core__structured_run(op, NULL), NULL};
-        op->quick = core__elementwise_quick(op);
+        op->quick = core__elementwise_fast_path(op);
         op->kernel_op = core__operator_kernel(op);
         fill(op, table);
         atomic_store(&op->shortcut, &no_shortcut);
@@ -407,18 +407,18 @@ static core_status resolve(core_call *call, const core_value *args,
     return core__redispatch(op, call->keys, args, nargs, results, nresults);
 }
 
-_Atomic uint32_t core__registered;
+_Atomic uint32_t core__registry_generation;
 
 void core__table_refresh(core_operator *op)
 {
-    atomic_fetch_add(&core__registered, 1);
+    atomic_fetch_add(&core__registry_generation, 1);
     if (op->data && op->table != core__table_unresolved)
         fill(op, (operator_table *)(void *)op->table);
 }
 
 void core__table_refresh_all(void)
 {
-    atomic_fetch_add(&core__registered, 1);
+    atomic_fetch_add(&core__registry_generation, 1);
     for (uint32_t i = 0; i < nresolved; i++)
         core__table_refresh(&core__operators[resolved[i]]);
     core__registry_each_custom(core__table_refresh);

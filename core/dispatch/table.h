@@ -9,7 +9,7 @@
 #include "dispatch/registry.h"
 
 /* The slot of a registration whose backend was unloaded. */
-enum { CORE__SLOT_GONE = 255 };
+enum { CORE__SLOT_UNLOADED = 255 };
 
 /* A function under a key, or a custom operator. */
 struct core__registration {

@@ -15,7 +15,9 @@
 
 #include <string.h>
 
-enum { NAMES = CORE__UNASKED_NAMES - 4 }; /* further names are only logged */
+enum {
+    NAMES = CORE__UNMATCHED_NAMES_SIZE - 4
+}; /* further names are only logged */
 
 static bool is_listed(const char *names, core_string name)
 {
@@ -50,8 +52,10 @@ static void list_name(core__backend *backend, core_string name)
     }
 }
 
-bool core__registry_unasked(core_registry *registry, core__backend *backend,
-                            const core_kernel *kernel, core_operator *op)
+bool core__registry_check_unmatched(core_registry *registry,
+                                    core__backend *backend,
+                                    const core_kernel *kernel,
+                                    core_operator *op)
 {
     const char *plugin =
         registry->plugin ? core__dispatch_upcalls.plugin_name(registry->plugin)
@@ -59,7 +63,7 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
 
     /* A kernel of another functional operator, such as sum.dim_IntList, whose
      * calls use the kernel named sum, is accepted: it declares that the kernel
-     * can do it.  If there is no kernel named sum, core__unasked_names lists
+     * can do it.  If there is no kernel named sum, core__unmatched_kernel_names lists
      * it. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))
@@ -88,7 +92,8 @@ static bool has_kernels(core_operator *op, core__backend *backend)
     return set && atomic_load(&set->first);
 }
 
-void core__unasked_names(core__backend *backend, char *text, size_t room)
+void core__unmatched_kernel_names(core__backend *backend, char *text,
+                                  size_t room)
 {
     const char *kept = backend->unasked ? backend->unasked : "";
     size_t size = strlen(kept);

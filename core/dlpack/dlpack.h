@@ -20,9 +20,10 @@ core_dlpack_device core__dlpack_from_device(const core_device *device);
 
 /* Orders the foreign stream after the work given to this thread's stream of the
  * device so far. */
-core_status core__dlpack_hand_over(core_device *device, int64_t stream);
+core_status core__dlpack_order_consumer(core_device *device, int64_t stream);
 /* Orders this thread's stream after the work given to `stream`; NULL: `stream`
  * is this thread's. */
-core_status core__dlpack_take_over(core_device *device, core_stream *stream);
+core_status core__dlpack_wait_for_producer(core_device *device,
+                                           core_stream *stream);
 
 #endif

@@ -119,7 +119,7 @@ static core_status begin(core_tensor *tensor, uint64_t flags, int64_t stream,
     else
         self->tensor = core_tensor_retain(tensor);
     if (status == CORE_OK)
-        status = core__dlpack_hand_over(tensor->device, stream);
+        status = core__dlpack_order_consumer(tensor->device, stream);
     if (status == CORE_OK) {
         *out_self = self;
         return CORE_OK;

@@ -172,7 +172,8 @@ static core_status make_tensor(const core_dlpack_tensor *from,
     CORE_TRY(core__storage_adopt(self->device, from->data, shape->bytes, NULL,
                                  self, &storage));
     storage->memory.offset = from->byte_offset;
-    status = core__tensor_on(storage, shape->dtype, 1, &none, &flat);
+    status =
+        core__tensor_new_on_storage(storage, shape->dtype, 1, &none, &flat);
     if (status == CORE_OK)
         status =
             core__tensor_alias(flat, shape->dtype, shape->ndim, shape->sizes,
@@ -206,7 +207,7 @@ static core_status import(const core_dlpack_tensor *from, void *managed,
     if (status == CORE_OK)
         status = check_memory(from, device, &shape);
     if (status == CORE_OK)
-        status = core__dlpack_take_over(device, stream);
+        status = core__dlpack_wait_for_producer(device, stream);
     if (status == CORE_OK) {
         self = core__alloc(sizeof *self);
         status = self ? CORE_OK : core__error_memory(sizeof *self);

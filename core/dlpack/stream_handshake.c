@@ -46,7 +46,7 @@ static core_status stream_of(core_device *device, int64_t number,
     return core_stream_adopt(device, (void *)(intptr_t)number, out_stream);
 }
 
-core_status core__dlpack_hand_over(core_device *device, int64_t stream)
+core_status core__dlpack_order_consumer(core_device *device, int64_t stream)
 {
     core_stream *current, *consumer = NULL;
     core_status status;
@@ -66,7 +66,8 @@ core_status core__dlpack_hand_over(core_device *device, int64_t stream)
     return status;
 }
 
-core_status core__dlpack_take_over(core_device *device, core_stream *stream)
+core_status core__dlpack_wait_for_producer(core_device *device,
+                                           core_stream *stream)
 {
     core_stream *current;
 

@@ -41,7 +41,7 @@ typedef struct capture {
  * capture it invalidates and which is about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void core__captures_fork(core__fork at)
+void core__captures_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }
@@ -76,7 +76,7 @@ static void sources_free(source *at)
 
 /* --------------------------------------------------------- in progress -- */
 
-void core__capture_spoil(core_stream *stream, const char *what)
+void core__capture_invalidate(core_stream *stream, const char *what)
 {
     capture *under_way;
 
@@ -91,7 +91,7 @@ void core__capture_spoil(core_stream *stream, const char *what)
     pthread_mutex_unlock(&lock);
 }
 
-void core__capture_count(core_stream *stream)
+void core__capture_count_work(core_stream *stream)
 {
     capture *under_way = stream->capture;
 
@@ -196,7 +196,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    status = core__stream_given(stream, status);
+    status = core__stream_check_submitted(stream, status);
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
@@ -244,13 +244,13 @@ static core_status end_impl(core_stream *stream, void **out_impl)
     core_device *device = stream->device;
     core_status status;
 
-    if (!core__device_knows(device, stream->generation))
-        return core__device_stale(device);
+    if (!core__device_has_generation(device, stream->generation))
+        return core__device_stale_error(device);
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.end(device->impl, stream->impl,
                                                   out_impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    return core__stream_given(stream, status);
+    return core__stream_check_submitted(stream, status);
 }
 
 core_status core_capture_end(core_stream *stream, core_graph **out_graph)
@@ -270,7 +270,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
                            "%s: this stream is not capturing",
                            stream->device->name);
     device = stream->device;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     core_stream_retain(stream); /* the guard may have the last reference */
     pthread_mutex_lock(&lock);
     wanted = out_graph && !ended->invalid;
@@ -321,8 +321,8 @@ static core_status draw(const core_graph *graph, uint64_t (**out_counters)[2])
         return core__error_memory(count * sizeof *counters);
     *out_counters = counters;
     for (const source *at = graph->sources; at; at = at->next, counters++)
-        core__generator_skip(at->generator, at->used, &(*counters)[1],
-                             &(*counters)[0]);
+        core__generator_advance(at->generator, at->used, &(*counters)[1],
+                                &(*counters)[0]);
     return CORE_OK;
 }
 
@@ -369,7 +369,8 @@ static core_status take_error_now(core_graph *graph, core_stream *stream)
 {
     core_error_clear();
     CORE_TRY(core__stream_wait(stream, "a graph, because memory ran out"));
-    return core__queue_word(graph->stream->queue, "the launch of its graph");
+    return core__queue_take_error(graph->stream->queue,
+                                  "the launch of its graph");
 }
 
 /* Later work on its own stream runs after its launches on others. */
@@ -379,13 +380,13 @@ static void order_after_launches(core_graph *graph)
 
     if (graph->elsewhere &&
         graph->generation == atomic_load(&graph->device->generation)) {
-        core__error_keep(&earlier);
+        core__error_save(&earlier);
         if (graph->stream->capture ||
             core_stream_wait_event(graph->stream, graph->elsewhere) != CORE_OK)
             (void)core_event_synchronize(graph->elsewhere);
         core__error_restore(&earlier);
     }
-    core__event_give(graph->elsewhere);
+    core__event_return(graph->elsewhere);
 }
 
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
@@ -405,12 +406,12 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
                            "stream of \"%s\"; both must be of one device",
                            device->name, stream->device->name);
     if (graph->generation != atomic_load(&device->generation)) {
-        status = core__device_stale(device);
+        status = core__device_stale_error(device);
         core__error_prefix("core_graph_launch");
         return status;
     }
     if (stream->capture)
-        return core__capture_refuses(stream, "the launch of a graph");
+        return core__capture_refuse(stream, "the launch of a graph");
     CORE_TRY(core__stream_check(stream));
     /* Before the lock, because generators have their own. */
     CORE_TRY(draw(graph, &counters));
@@ -424,11 +425,11 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__observe_work_end(work, stream);
     core__free(counters);
-    CORE_TRY(core__stream_given(stream, status));
+    CORE_TRY(core__stream_check_submitted(stream, status));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
     /* Before anything waits: blocking launches wait at once. */
-    inherited = core__queue_hears(stream->queue, graph->stream->queue);
-    status = core__stream_launched(stream, NULL, id);
+    inherited = core__queue_add_awaited(stream->queue, graph->stream->queue);
+    status = core__stream_record_launch(stream, NULL, id);
     if (status == CORE_OK)
         status = record_launch(graph, stream);
     return status == CORE_OK && inherited != CORE_OK
@@ -461,7 +462,7 @@ void core_graph_release(core_graph *graph)
         return;
     device = graph->device;
     order_after_launches(graph);
-    if (core__device_knows(device, graph->generation))
+    if (core__device_has_generation(device, graph->generation))
         device->interfaces.graph_capture.destroy(device->impl, graph->impl);
     sources_free(graph->sources);
     core_memory_pool_release(graph->pool);

@@ -13,9 +13,9 @@
 
 /* Invalidates the stream's capture, if one is in progress, because something
  * that cannot be captured was attempted. */
-void core__capture_spoil(core_stream *stream, const char *what);
+void core__capture_invalidate(core_stream *stream, const char *what);
 /* Counts another piece of work submitted to a capturing stream. */
-void core__capture_count(core_stream *stream);
+void core__capture_count_work(core_stream *stream);
 
 /* The seed and offset of a random operator with numel elements inside a
  * capture: an offset relative to the launch, and the counter on the device
@@ -26,6 +26,6 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
                                  core_tensor **out_counter);
 
 /* Fork handler of the lock of captures. */
-void core__captures_fork(core__fork at);
+void core__captures_fork(core__fork_phase at);
 
 #endif

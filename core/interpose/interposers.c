@@ -240,7 +240,7 @@ void interposer_violation(interposer_call *call, const char *format, ...)
     if (interposers->violations++ == 0)
         memcpy(interposers->first, line, sizeof line);
     pthread_mutex_unlock(&interposers->lock);
-    core__log_asked("validate", "%s", line);
+    core__log_always("validate", "%s", line);
 }
 
 static bool fails(core__interposers *interposers, interposer_kind kind,
@@ -297,9 +297,9 @@ core_status interposer_enter(interposer_call *call,
             "%s: call %llu of kind \"%s\" fails because of LIBCORE_FAULT",
             interposers->plugin, (unsigned long long)nth, kind_names[kind]);
         if (interposers->on & INTERPOSER_TRACE)
-            core__log_asked("trace", "%s %s%s%s fails because of LIBCORE_FAULT",
-                            interposers->plugin, device, *device ? "." : "",
-                            slot);
+            core__log_always(
+                "trace", "%s %s%s%s fails because of LIBCORE_FAULT",
+                interposers->plugin, device, *device ? "." : "", slot);
     }
     return status;
 }
@@ -312,10 +312,10 @@ static void trace(const interposer_call *call, const char *answer,
     if (!(call->interposers->on & INTERPOSER_TRACE))
         return;
     vsnprintf(text, sizeof text, format, arguments);
-    core__log_asked("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
-                    call->outwards ? "->" : "<-", call->device,
-                    *call->device ? "." : "", call->slot, text,
-                    *answer ? " = " : "", answer);
+    core__log_always("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
+                     call->outwards ? "->" : "<-", call->device,
+                     *call->device ? "." : "", call->slot, text,
+                     *answer ? " = " : "", answer);
 }
 
 /* Checks the state that every call must preserve, and that a failing call

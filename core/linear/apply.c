@@ -57,7 +57,7 @@ static bool use_destination(const core_node *node,
 
     if (!args->weight_requires_grad || args->main_grad || args->store)
         return false;
-    buffer = core__destination_offered(node, 1, &accumulate);
+    buffer = core__destination_buffer(node, 1, &accumulate);
     /* The dtype of the product; a buffer that is narrower needs a copy. */
     wide = args->input ? args->dtype : CORE_F32;
     if (!buffer || !input || core_float8_max(buffer->dtype) ||
@@ -95,7 +95,7 @@ static core_status run_backward(core_node *node,
             core_linear_backward(args, &gradients[0], &gradients[1], &bias);
     }
     if (status == CORE_OK && taken)
-        core__destination_taken(node, 1);
+        core__destination_written(node, 1);
     if (ngradients > 2)
         gradients[2] = bias;
     for (int i = 0; i < saved; i++)

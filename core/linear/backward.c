@@ -26,7 +26,8 @@ static core_status cast(core_tensor *tensor, core_dtype dtype,
     return CORE_OK;
 }
 
-static core_status put(const core__linear_dw *dw, core_tensor *product)
+static core_status put(const core__linear_weight_gradient *dw,
+                       core_tensor *product)
 {
     bool before = core_grad_mode_set(false);
     core_status status = dw->flags & CORE_LINEAR_ACCUMULATE
@@ -39,8 +40,8 @@ static core_status put(const core__linear_dw *dw, core_tensor *product)
 
 /* If the main gradient is narrower than the factors, the product is computed
  * first and then added to it. */
-static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
-                               core_tensor *b)
+static core_status into_narrow(const core__linear_weight_gradient *dw,
+                               core_tensor *a, core_tensor *b)
 {
     core_tensor *product = NULL;
     core_status status = core_mm(a, b, &product);
@@ -52,8 +53,8 @@ static core_status into_narrow(const core__linear_dw *dw, core_tensor *a,
 }
 
 /* In the main gradient's dtype, so that no precision is lost on the way. */
-static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
-                             core_tensor *rows)
+static core_status into_main(const core__linear_weight_gradient *dw,
+                             core_tensor *turned, core_tensor *rows)
 {
     core_dtype dtype = core_tensor_dtype(dw->main_grad);
     core_dtype wide = core_dtype_promote(dtype, core_tensor_dtype(turned));
@@ -78,18 +79,19 @@ static core_status into_main(const core__linear_dw *dw, core_tensor *turned,
 
 /* The factors of a float8 product; owned. */
 static core_status dw_factors(core_tensor *grad, core_tensor *input,
-                              core__linear_factor *a, core__linear_factor *b)
+                              core__linear_quantized_factor *a,
+                              core__linear_quantized_factor *b)
 {
     core_status status = core_t(grad, &a->data);
 
-    return status == CORE_OK ? core__linear_flat(input, &b->data) : status;
+    return status == CORE_OK ? core__linear_as_matrix(input, &b->data) : status;
 }
 
-static core_status dw_quantized(const core__linear_dw *dw,
+static core_status dw_quantized(const core__linear_weight_gradient *dw,
                                 core_tensor **out_gradient)
 {
-    core__linear_factor a = {NULL, dw->grad_scales};
-    core__linear_factor b = {NULL, dw->input_scales};
+    core__linear_quantized_factor a = {NULL, dw->grad_scales};
+    core__linear_quantized_factor b = {NULL, dw->input_scales};
     core_dtype dtype = dw->main_grad ? CORE_F32 : dw->dtype;
     core_tensor *product = NULL;
     core_status status = dw_factors(dw->grad, dw->input_data, &a, &b);
@@ -107,7 +109,7 @@ static core_status dw_quantized(const core__linear_dw *dw,
     return status;
 }
 
-static core_status dw_wide(const core__linear_dw *dw,
+static core_status dw_wide(const core__linear_weight_gradient *dw,
                            core_tensor **out_gradient)
 {
     core_tensor *input = NULL, *rows = NULL, *turned = NULL, *product = NULL;
@@ -120,7 +122,7 @@ static core_status dw_wide(const core__linear_dw *dw,
         status =
             core_dequantize(dw->input_data, dw->input_scales, CORE_F32, &input);
     if (status == CORE_OK)
-        status = core__linear_flat(input, &rows);
+        status = core__linear_as_matrix(input, &rows);
     if (status == CORE_OK)
         status = core_t(dw->grad, &turned);
     if (status == CORE_OK && dw->main_grad)
@@ -136,19 +138,19 @@ static core_status dw_wide(const core__linear_dw *dw,
     return status;
 }
 
-core_status core__linear_dw_compute(const core__linear_dw *dw,
-                                    core_tensor **out_gradient)
+core_status core__linear_weight_gradient_compute(
+    const core__linear_weight_gradient *dw, core_tensor **out_gradient)
 {
     *out_gradient = NULL;
     /* The gradient goes no further, so the end of backward does not wait for
      * it. */
     if (dw->main_grad)
-        CORE_TRY(core__task_wrote(core_tensor_device(dw->main_grad)));
+        CORE_TRY(core__task_note_write(core_tensor_device(dw->main_grad)));
     return dw->grad_scales ? dw_quantized(dw, out_gradient)
                            : dw_wide(dw, out_gradient);
 }
 
-void core__linear_dw_release(core__linear_dw *dw)
+void core__linear_weight_gradient_release(core__linear_weight_gradient *dw)
 {
     core_tensor_release(dw->grad);
     core_tensor_release(dw->grad_scales);
@@ -176,8 +178,8 @@ static core_status widen(prepared *grad)
 static core_status accepts_quantized(const core_linear_backward_args *args,
                                      const prepared *grad, bool *out_takes)
 {
-    core__linear_factor a = {NULL, grad->scales};
-    core__linear_factor b = {NULL, args->input_scales};
+    core__linear_quantized_factor a = {NULL, grad->scales};
+    core__linear_quantized_factor b = {NULL, args->input_scales};
     core_tensor *to = args->main_grad;
     core_status status;
 
@@ -187,8 +189,8 @@ static core_status accepts_quantized(const core_linear_backward_args *args,
         return CORE_OK;
     status = dw_factors(grad->data, args->input_data, &a, &b);
     if (status == CORE_OK)
-        *out_takes =
-            core__linear_has_eight(&a, &b, NULL, to ? CORE_F32 : args->dtype);
+        *out_takes = core__linear_quantized_supported(
+            &a, &b, NULL, to ? CORE_F32 : args->dtype);
     core_tensor_release(a.data);
     core_tensor_release(b.data);
     return status;
@@ -197,13 +199,13 @@ static core_status accepts_quantized(const core_linear_backward_args *args,
 static core_status weight_gradient(const core_linear_backward_args *args,
                                    prepared *grad, core_tensor **out_gradient)
 {
-    core__linear_dw dw = {.input = args->input,
-                          .input_data = args->input_data,
-                          .input_scales = args->input_scales,
-                          .main_grad = args->main_grad,
-                          .leaf = args->leaf,
-                          .dtype = args->dtype,
-                          .flags = args->flags};
+    core__linear_weight_gradient dw = {.input = args->input,
+                                       .input_data = args->input_data,
+                                       .input_scales = args->input_scales,
+                                       .main_grad = args->main_grad,
+                                       .leaf = args->leaf,
+                                       .dtype = args->dtype,
+                                       .flags = args->flags};
     bool eight;
 
     CORE_TRY(accepts_quantized(args, grad, &eight));
@@ -212,16 +214,16 @@ static core_status weight_gradient(const core_linear_backward_args *args,
     dw.grad = eight ? grad->data : grad->wide;
     dw.grad_scales = eight ? grad->scales : NULL;
     if (!args->store)
-        return core__linear_dw_compute(&dw, out_gradient);
+        return core__linear_weight_gradient_compute(&dw, out_gradient);
     dw.grad_version = core_tensor_version(dw.grad);
     dw.input_version = args->input ? core_tensor_version(args->input) : 0;
-    core__linear_hold(dw.grad);
-    core__linear_hold(dw.grad_scales);
-    core__linear_hold(dw.input);
-    core__linear_hold(dw.input_data);
-    core__linear_hold(dw.input_scales);
-    core__linear_hold(dw.main_grad);
-    core__linear_hold(dw.leaf);
+    core__linear_retain(dw.grad);
+    core__linear_retain(dw.grad_scales);
+    core__linear_retain(dw.input);
+    core__linear_retain(dw.input_data);
+    core__linear_retain(dw.input_scales);
+    core__linear_retain(dw.main_grad);
+    core__linear_retain(dw.leaf);
     return core__linear_store_push(args->store, &dw);
 }
 
@@ -277,13 +279,14 @@ static core_status input_wide(const core_linear_backward_args *args,
 static core_status input_quantized(const core_linear_backward_args *args,
                                    const prepared *grad, core_tensor **out_rows)
 {
-    const core__linear_factor a = {grad->data, grad->scales};
-    const core__linear_factor b = {args->weight_data, args->weight_scales};
+    const core__linear_quantized_factor a = {grad->data, grad->scales};
+    const core__linear_quantized_factor b = {args->weight_data,
+                                             args->weight_scales};
 
     *out_rows = NULL;
     if (!a.data || !b.data)
         return CORE_OK;
-    return core__linear_eight(&a, &b, NULL, args->dtype, out_rows);
+    return core__linear_quantized_matmul(&a, &b, NULL, args->dtype, out_rows);
 }
 
 static core_status input_gradient(const core_linear_backward_args *args,
@@ -316,7 +319,7 @@ static core_status gradients(const core_linear_backward_args *args,
     const int64_t first = 0;
     prepared ready = {NULL, NULL, NULL};
     core_tensor *rows = NULL;
-    core_status status = core__linear_flat(grad, &rows);
+    core_status status = core__linear_as_matrix(grad, &rows);
 
     if (status == CORE_OK && args->bias_requires_grad)
         status = core_sum_dim(rows, &first, 1, false, CORE_DTYPE_NONE,
@@ -387,7 +390,7 @@ core_status core_linear_backward(const core_linear_backward_args *args,
     *out_grad_bias = NULL;
     CORE__NOT_NULL(args);
     CORE_TRY(check(args));
-    CORE_TRY(core__linear_quiet(args->grad_output, &region));
+    CORE_TRY(core__linear_autocast_disable(args->grad_output, &region));
     if (args->grad_quantizer)
         core__quantizer_mark_set(args->grad_quantizer, &mark);
     status = before_activation(args, &grad);
@@ -396,10 +399,10 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                            out_grad_bias);
     core_tensor_release(grad);
     if (status != CORE_OK && args->grad_quantizer)
-        core__quantizer_undo(args->grad_quantizer, &mark);
+        core__quantizer_mark_restore(args->grad_quantizer, &mark);
     if (args->grad_quantizer)
         core__quantizer_mark_drop(&mark);
-    core__linear_quiet_end(region);
+    core__linear_autocast_restore(region);
     if (status == CORE_OK)
         return CORE_OK;
     core_tensor_release(*out_grad_input);

@@ -55,9 +55,9 @@ static void workspace_clear(core_linear_workspace *workspace)
 static core_linear_workspace workspace_retain(
     const core_linear_workspace *workspace)
 {
-    core__linear_hold(workspace->data);
-    core__linear_hold(workspace->scales);
-    core__linear_hold(workspace->weight);
+    core__linear_retain(workspace->data);
+    core__linear_retain(workspace->scales);
+    core__linear_retain(workspace->weight);
     core_stream_retain(workspace->stream);
     return *workspace;
 }
@@ -93,9 +93,9 @@ static core_status load_workspace(const core_linear_forward_args *args,
     return CORE_OK;
 }
 
-core_status core__linear_weight(const core_linear_forward_args *args,
-                                core_tensor **out_data,
-                                core_tensor **out_scales)
+core_status core__linear_quantized_weight(const core_linear_forward_args *args,
+                                          core_tensor **out_data,
+                                          core_tensor **out_scales)
 {
     if (args->microbatch == CORE_LINEAR_LATER_MICROBATCH)
         return load_workspace(args, out_data, out_scales);
@@ -103,8 +103,8 @@ core_status core__linear_weight(const core_linear_forward_args *args,
                                    out_data, out_scales);
 }
 
-void core__linear_keep(const core_linear_forward_args *args,
-                       const core_linear_made *made)
+void core__linear_workspace_fill(const core_linear_forward_args *args,
+                                 const core_linear_made *made)
 {
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
@@ -134,8 +134,8 @@ void core__linear_mark_end(const core_linear_forward_args *args,
                            core__linear_mark *mark, bool done)
 {
     if (!done) {
-        core__quantizer_undo(args->input_quantizer, &mark->input);
-        core__quantizer_undo(args->weight_quantizer, &mark->weight);
+        core__quantizer_mark_restore(args->input_quantizer, &mark->input);
+        core__quantizer_mark_restore(args->weight_quantizer, &mark->weight);
         if (args->microbatch == CORE_LINEAR_FIRST_MICROBATCH) {
             workspace_clear(args->workspace);
             *args->workspace = workspace_retain(&mark->workspace);
@@ -151,7 +151,7 @@ void core__linear_mark_end(const core_linear_forward_args *args,
 typedef struct pending {
     struct pending *next;
     core_stream *stream; /* the stream that backward ran on; owned */
-    core__linear_dw dw;
+    core__linear_weight_gradient dw;
 } pending;
 
 /* The nodes of one backward run in a thread for each device. */
@@ -217,7 +217,7 @@ static void push_oldest(core_linear_store *store, pending *first)
 
 static void pending_release(pending *taken)
 {
-    core__linear_dw_release(&taken->dw);
+    core__linear_weight_gradient_release(&taken->dw);
     core_stream_release(taken->stream);
     core__free(taken);
 }
@@ -248,7 +248,7 @@ size_t core_linear_store_count(const core_linear_store *store)
 }
 
 core_status core__linear_store_push(core_linear_store *store,
-                                    core__linear_dw *dw)
+                                    core__linear_weight_gradient *dw)
 {
     pending *last = core__alloc_zero(sizeof *last);
     core_status status = last ? CORE_OK : core__error_memory(sizeof *last);
@@ -257,7 +257,7 @@ core_status core__linear_store_push(core_linear_store *store,
     if (status == CORE_OK)
         status = core_stream_current(core_tensor_device(dw->grad), &stream);
     if (status != CORE_OK) {
-        core__linear_dw_release(dw);
+        core__linear_weight_gradient_release(dw);
         core__free(last);
         return status;
     }
@@ -301,7 +301,7 @@ static core_status check_version(const char *name, core_tensor *tensor,
 
 static core_status compute(const pending *first, core_tensor **out)
 {
-    const core__linear_dw *dw = &first->dw;
+    const core__linear_weight_gradient *dw = &first->dw;
     core_status status;
     uint64_t region;
 
@@ -312,9 +312,9 @@ static core_status compute(const pending *first, core_tensor **out)
                                                      dw->input, dw->input_data,
                                                      dw->input_scales},
                                    5));
-    CORE_TRY(core__linear_quiet(dw->grad, &region));
-    status = core__linear_dw_compute(dw, out);
-    core__linear_quiet_end(region);
+    CORE_TRY(core__linear_autocast_disable(dw->grad, &region));
+    status = core__linear_weight_gradient_compute(dw, out);
+    core__linear_autocast_restore(region);
     return status;
 }
 

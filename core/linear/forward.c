@@ -155,7 +155,8 @@ core_status core__linear_check(const core_linear_forward_args *args)
 static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
                             core_tensor **out_product)
 {
-    const int64_t input[2] = {core__linear_rows(x), core_tensor_size(w, 1)};
+    const int64_t input[2] = {core__linear_row_count(x),
+                              core_tensor_size(w, 1)};
     const int64_t output[2] = {input[0], core_tensor_size(w, 0)};
     core_tensor *rows = NULL, *turned = NULL, *view = NULL;
     uint32_t ndim = core_tensor_ndim(x);
@@ -220,9 +221,9 @@ static core_status multiply_quantized(const core_linear_forward_args *args,
 {
     CORE_TRY(core_quantizer_quantize(args->input_quantizer, args->input,
                                      &made->input_data, &made->input_scales));
-    CORE_TRY(
-        core__linear_weight(args, &made->weight_data, &made->weight_scales));
-    CORE_TRY(core__linear_forward_eight(args, made, out_product));
+    CORE_TRY(core__linear_quantized_weight(args, &made->weight_data,
+                                           &made->weight_scales));
+    CORE_TRY(core__linear_quantized_forward(args, made, out_product));
     return *out_product ? CORE_OK : multiply_wide(args, made, out_product);
 }
 
@@ -285,7 +286,8 @@ static core_status compute(const core_linear_forward_args *args,
     return status;
 }
 
-core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region)
+core_status core__linear_autocast_disable(core_tensor *tensor,
+                                          uint64_t *out_region)
 {
     core_device *device = core_tensor_device(tensor);
 
@@ -296,7 +298,7 @@ core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region)
                                out_region);
 }
 
-void core__linear_quiet_end(uint64_t region)
+void core__linear_autocast_restore(uint64_t region)
 {
     if (region)
         core_autocast_end(region);
@@ -311,13 +313,13 @@ core_status core__linear_compute(const core_linear_forward_args *args,
     bool before;
 
     *out_made = (core_linear_made){.struct_size = sizeof *out_made};
-    CORE_TRY(core__linear_quiet(args->input, &region));
+    CORE_TRY(core__linear_autocast_disable(args->input, &region));
     before = core_grad_mode_set(false);
     status = compute(args, out_made, out_output);
     core_grad_mode_set(before);
-    core__linear_quiet_end(region);
+    core__linear_autocast_restore(region);
     if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
-        core__linear_keep(args, out_made);
+        core__linear_workspace_fill(args, out_made);
     if (status == CORE_OK)
         drop_unneeded(args, out_made);
     else
@@ -389,14 +391,14 @@ void core__linear_setup(const core_linear_forward_args *forward,
         b->input = core_tensor_retain(forward->input);
     if (b->input_requires_grad && !forward->input_quantizer)
         b->weight = core_tensor_retain(forward->weight);
-    b->input_data = core__linear_hold(made->input_data);
-    b->input_scales = core__linear_hold(made->input_scales);
-    b->weight_data = core__linear_hold(made->weight_data);
-    b->weight_scales = core__linear_hold(made->weight_scales);
-    b->activated = core__linear_hold(made->activated);
+    b->input_data = core__linear_retain(made->input_data);
+    b->input_scales = core__linear_retain(made->input_scales);
+    b->weight_data = core__linear_retain(made->weight_data);
+    b->weight_scales = core__linear_retain(made->weight_scales);
+    b->activated = core__linear_retain(made->activated);
     b->grad_quantizer = core_quantizer_retain(forward->grad_quantizer);
     if (b->weight_requires_grad) {
-        b->main_grad = core__linear_hold(forward->main_grad);
+        b->main_grad = core__linear_retain(forward->main_grad);
         b->store = core__linear_store_retain(forward->store);
         if (b->store)
             b->leaf = core_tensor_retain(forward->weight);

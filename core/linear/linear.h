@@ -11,13 +11,13 @@
 #include <libcore/linear.h>
 
 /* Retains; takes NULL. */
-static inline core_tensor *core__linear_hold(core_tensor *tensor)
+static inline core_tensor *core__linear_retain(core_tensor *tensor)
 {
     return tensor ? core_tensor_retain(tensor) : NULL;
 }
 
 /* The number of rows of the tensor's last dimension, which may have size 0. */
-static inline int64_t core__linear_rows(core_tensor *tensor)
+static inline int64_t core__linear_row_count(core_tensor *tensor)
 {
     int64_t rows = 1;
 
@@ -28,8 +28,9 @@ static inline int64_t core__linear_rows(core_tensor *tensor)
 
 /* Disable and re-enable autocast around a computation whose dtypes are already
  * chosen.  *out_region is passed to the second; 0 if there was no region. */
-core_status core__linear_quiet(core_tensor *tensor, uint64_t *out_region);
-void core__linear_quiet_end(uint64_t region);
+core_status core__linear_autocast_disable(core_tensor *tensor,
+                                          uint64_t *out_region);
+void core__linear_autocast_restore(uint64_t region);
 
 /* Returns the error for invalid arguments, the same from every entry point. */
 core_status core__linear_check(const core_linear_forward_args *args);
@@ -46,31 +47,33 @@ void core__linear_setup(const core_linear_forward_args *forward,
 
 /* Reshapes to a matrix: the last dimension are the columns, the others the
  * rows. */
-core_status core__linear_flat(core_tensor *tensor, core_tensor **out_matrix);
+core_status core__linear_as_matrix(core_tensor *tensor,
+                                   core_tensor **out_matrix);
 
 /* A float8 factor, borrowed. */
-typedef struct core__linear_factor {
+typedef struct core__linear_quantized_factor {
     core_tensor *data, *scales;
-} core__linear_factor;
+} core__linear_quantized_factor;
 
 /* Whether the device has a kernel for their product. */
-bool core__linear_has_eight(const core__linear_factor *a,
-                            const core__linear_factor *b, core_tensor *bias,
-                            core_dtype dtype);
+bool core__linear_quantized_supported(const core__linear_quantized_factor *a,
+                                      const core__linear_quantized_factor *b,
+                                      core_tensor *bias, core_dtype dtype);
 /* Multiplies with the device's kernel; leaves *out_product NULL and returns
  * CORE_OK if the device has none for these operands. */
-core_status core__linear_eight(const core__linear_factor *a,
-                               const core__linear_factor *b, core_tensor *bias,
-                               core_dtype dtype, core_tensor **out_product);
+core_status core__linear_quantized_matmul(
+    const core__linear_quantized_factor *a,
+    const core__linear_quantized_factor *b, core_tensor *bias, core_dtype dtype,
+    core_tensor **out_product);
 /* The same for the product of the forward; the result is not a view. */
-core_status core__linear_forward_eight(const core_linear_forward_args *args,
-                                       const core_linear_made *made,
-                                       core_tensor **out_product);
+core_status core__linear_quantized_forward(const core_linear_forward_args *args,
+                                           const core_linear_made *made,
+                                           core_tensor **out_product);
 
 /* The quantized weight: from the workspace, or quantized now.  Owned. */
-core_status core__linear_weight(const core_linear_forward_args *args,
-                                core_tensor **out_data,
-                                core_tensor **out_scales);
+core_status core__linear_quantized_weight(const core_linear_forward_args *args,
+                                          core_tensor **out_data,
+                                          core_tensor **out_scales);
 struct core_linear_workspace {
     core_tensor *data;
     core_tensor *scales;
@@ -92,13 +95,13 @@ void core__linear_mark_end(const core_linear_forward_args *args,
                            core__linear_mark *mark, bool done);
 
 /* After a first microbatch: keeps the quantized weight in the workspace. */
-void core__linear_keep(const core_linear_forward_args *args,
-                       const core_linear_made *made);
+void core__linear_workspace_fill(const core_linear_forward_args *args,
+                                 const core_linear_made *made);
 core_linear_store *core__linear_store_retain(core_linear_store *store);
 
 /* A weight gradient grad^T * input, with what backward has of both.  Owns
  * references. */
-typedef struct core__linear_dw {
+typedef struct core__linear_weight_gradient {
     core_tensor *grad;        /* [rows, out], in the dtype that backward
                                * computes in */
     core_tensor *grad_scales; /* NULL unless grad is float8 */
@@ -111,14 +114,14 @@ typedef struct core__linear_dw {
     uint32_t flags;
     /* The versions of grad and input during backward, for a store. */
     uint32_t grad_version, input_version;
-} core__linear_dw;
+} core__linear_weight_gradient;
 
 /* Adds to main_grad and leaves *out_gradient NULL, or returns the gradient. */
-core_status core__linear_dw_compute(const core__linear_dw *dw,
-                                    core_tensor **out_gradient);
-void core__linear_dw_release(core__linear_dw *dw);
+core_status core__linear_weight_gradient_compute(
+    const core__linear_weight_gradient *dw, core_tensor **out_gradient);
+void core__linear_weight_gradient_release(core__linear_weight_gradient *dw);
 /* Takes ownership of dw, also on failure. */
 core_status core__linear_store_push(core_linear_store *store,
-                                    core__linear_dw *dw);
+                                    core__linear_weight_gradient *dw);
 
 #endif

@@ -14,9 +14,10 @@
 
 #include <string.h>
 
-core_status core__linear_flat(core_tensor *tensor, core_tensor **out_matrix)
+core_status core__linear_as_matrix(core_tensor *tensor,
+                                   core_tensor **out_matrix)
 {
-    const int64_t sizes[2] = {core__linear_rows(tensor),
+    const int64_t sizes[2] = {core__linear_row_count(tensor),
                               core_tensor_size(tensor, -1)};
 
     if (core_tensor_ndim(tensor) == 2) {
@@ -32,9 +33,9 @@ static bool is_one(core_tensor *scales)
            core_tensor_ndim(scales) == 0;
 }
 
-bool core__linear_has_eight(const core__linear_factor *a,
-                            const core__linear_factor *b, core_tensor *bias,
-                            core_dtype dtype)
+bool core__linear_quantized_supported(const core__linear_quantized_factor *a,
+                                      const core__linear_quantized_factor *b,
+                                      core_tensor *bias, core_dtype dtype)
 {
     const core_value args[8] = {core_pack_tensor(a->data),
                                 core_pack_tensor(b->data),
@@ -47,16 +48,17 @@ bool core__linear_has_eight(const core__linear_factor *a,
                                 core_pack_bool(false)};
 
     return is_one(a->scales) && is_one(b->scales) &&
-           core__kernel_would(core_op_at(CORE_OP_SCALED_MM), args, 8, &dtype,
-                              1);
+           core__kernel_exists(core_op_at(CORE_OP_SCALED_MM), args, 8, &dtype,
+                               1);
 }
 
-core_status core__linear_eight(const core__linear_factor *a,
-                               const core__linear_factor *b, core_tensor *bias,
-                               core_dtype dtype, core_tensor **out_product)
+core_status core__linear_quantized_matmul(
+    const core__linear_quantized_factor *a,
+    const core__linear_quantized_factor *b, core_tensor *bias, core_dtype dtype,
+    core_tensor **out_product)
 {
     *out_product = NULL;
-    if (!core__linear_has_eight(a, b, bias, dtype))
+    if (!core__linear_quantized_supported(a, b, bias, dtype))
         return CORE_OK;
     return core_scaled_mm(a->data, b->data, a->scales, b->scales, bias, NULL,
                           dtype, false, out_product);
@@ -78,22 +80,22 @@ static core_status as_rows_of(core_tensor *input, core_tensor *matrix,
                               strides, matrix->offset, out_tensor);
 }
 
-core_status core__linear_forward_eight(const core_linear_forward_args *args,
-                                       const core_linear_made *made,
-                                       core_tensor **out_product)
+core_status core__linear_quantized_forward(const core_linear_forward_args *args,
+                                           const core_linear_made *made,
+                                           core_tensor **out_product)
 {
-    core__linear_factor x = {NULL, made->input_scales};
-    core__linear_factor w = {NULL, made->weight_scales};
+    core__linear_quantized_factor x = {NULL, made->input_scales};
+    core__linear_quantized_factor w = {NULL, made->weight_scales};
     core_tensor *matrix = NULL;
     core_status status;
 
     *out_product = NULL;
-    status = core__linear_flat(made->input_data, &x.data);
+    status = core__linear_as_matrix(made->input_data, &x.data);
     if (status == CORE_OK)
         status = core_t(made->weight_data, &w.data);
     if (status == CORE_OK)
-        status = core__linear_eight(&x, &w, args->bias,
-                                    core_tensor_dtype(args->input), &matrix);
+        status = core__linear_quantized_matmul(
+            &x, &w, args->bias, core_tensor_dtype(args->input), &matrix);
     if (status == CORE_OK && matrix)
         status = as_rows_of(args->input, matrix, out_product);
     core_tensor_release(x.data);

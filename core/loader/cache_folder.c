@@ -27,7 +27,7 @@ static bool name_good(core_string name)
     return name.data && name.size > 0 && name.size < 64;
 }
 
-core_status core__cache_check(const char *text)
+core_status core__cache_folder_check(const char *text)
 {
     if (*text != '/' && strcmp(text, "0") != 0)
         return core__error(
@@ -49,7 +49,7 @@ static core_status base_folder(char *to, size_t room)
             CORE_ERROR_UNSUPPORTED,
             "LIBCORE_CACHE is 0, which disables the cache folder");
     if (set) {
-        CORE_TRY(core__cache_check(set));
+        CORE_TRY(core__cache_folder_check(set));
         from = set;
         below = "";
     } else if (!(from = secure_getenv("XDG_CACHE_HOME")) || *from != '/') {
@@ -121,7 +121,7 @@ core_status core__cache_folder(core_string name, core_string *out_path)
     sprintf(path + size, "/%.*s", (int)name.size, name.data);
     CORE_TRY(make_folder(path));
     core__loader_lock();
-    kept = core__loader_keep(path);
+    kept = core__loader_keep_text(path);
     core__loader_unlock();
     if (!*kept)
         return core__error_memory(strlen(path) + 1);

@@ -31,24 +31,25 @@ enum {
 };
 
 /* False if the range is not inside the file, or the file cannot be read. */
-bool core__image_read(const core__image *image, uint64_t offset, void *to,
-                      uint64_t size);
+bool core__plugin_image_read(const core__plugin_image *image, uint64_t offset,
+                             void *to, uint64_t size);
 /* Checks the file's identification and that the segment table is inside it. */
-core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header);
+core_status core__elf_header(const core__plugin_image *image,
+                             Elf64_Ehdr *out_header);
 /* Checks that the segment's bytes are inside the file. */
-core_status core__elf_segment(const core__image *image,
+core_status core__elf_segment(const core__plugin_image *image,
                               const Elf64_Ehdr *header, uint32_t index,
                               Elf64_Phdr *out_segment);
 /* Checks the dynamic section and relocations (elf_dynamic.c); the segments
  * have been checked. */
-core_status core__dynamic_check(const core__image *image);
+core_status core__elf_dynamic_check(const core__plugin_image *image);
 
 /* ------------------------------------------- the dynamic section: elf_dynamic.c */
 
 enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are indexed by number */
 
-typedef struct core__dynamic {
-    const core__image *image;
+typedef struct core__elf_dynamic {
+    const core__plugin_image *image;
     Elf64_Phdr loads[CORE__ELF_SEGMENTS];
     uint32_t nloads;
     Elf64_Dyn *entries; /* up to DT_NULL */
@@ -59,22 +60,24 @@ typedef struct core__dynamic {
                         * 0: unknown */
     uint64_t end;      /* end of the loaded segments */
     uint64_t init_set; /* slots of the init array that a relocation fills */
-} core__dynamic;
+} core__elf_dynamic;
 
-/* Freed with core__dynamic_end; NULL on failure. */
-core_status core__dynamic_read(const core__image *image, core__dynamic **out);
-void core__dynamic_end(core__dynamic *d);
+/* Freed with core__elf_dynamic_free; NULL on failure. */
+core_status core__elf_dynamic_read(const core__plugin_image *image,
+                                   core__elf_dynamic **out);
+void core__elf_dynamic_free(core__elf_dynamic *d);
 /* The value of any tag; the last one counts. */
-bool core__dynamic_value(const core__dynamic *d, int64_t tag,
-                         uint64_t *out_value);
+bool core__elf_dynamic_value(const core__elf_dynamic *d, int64_t tag,
+                             uint64_t *out_value);
 /* The segment that contains all of these bytes and has these flags; NULL:
  * none. */
-const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
-                                     uint64_t size, uint32_t flags,
-                                     bool in_file);
+const Elf64_Phdr *core__elf_dynamic_segment(const core__elf_dynamic *d,
+                                            uint64_t address, uint64_t size,
+                                            uint32_t flags, bool in_file);
 /* A copy of loaded bytes, as they are in the file, followed by a 0. */
-core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
-                                uint64_t size, const char *what, void **out);
-core_status core__dynamic_damaged(const char *what);
+core_status core__elf_dynamic_copy_bytes(const core__elf_dynamic *d,
+                                         uint64_t address, uint64_t size,
+                                         const char *what, void **out);
+core_status core__elf_dynamic_error(const char *what);
 
 #endif

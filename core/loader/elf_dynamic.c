@@ -24,18 +24,18 @@ enum { RELATIVE = 3, INDIRECT = 58 };
 enum { RELATIVE = -1, INDIRECT = -1 }; /* offsets and symbols only */
 #endif
 
-#define damaged core__dynamic_damaged
-#define load_of core__dynamic_load
-#define read_loaded core__dynamic_bytes
+#define damaged core__elf_dynamic_error
+#define load_of core__elf_dynamic_segment
+#define read_loaded core__elf_dynamic_copy_bytes
 
-core_status core__dynamic_damaged(const char *what)
+core_status core__elf_dynamic_error(const char *what)
 {
     return core__error(CORE_ERROR_CORRUPT, "is damaged: %s", what);
 }
 
-const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
-                                     uint64_t size, uint32_t flags,
-                                     bool in_file)
+const Elf64_Phdr *core__elf_dynamic_segment(const core__elf_dynamic *d,
+                                            uint64_t address, uint64_t size,
+                                            uint32_t flags, bool in_file)
 {
     for (uint32_t i = 0; i < d->nloads; i++) {
         const Elf64_Phdr *load = &d->loads[i];
@@ -49,8 +49,9 @@ const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
     return NULL;
 }
 
-core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
-                                uint64_t size, const char *what, void **out)
+core_status core__elf_dynamic_copy_bytes(const core__elf_dynamic *d,
+                                         uint64_t address, uint64_t size,
+                                         const char *what, void **out)
 {
     const Elf64_Phdr *load = load_of(d, address, size, 0, true);
 
@@ -61,8 +62,8 @@ core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
     if (!*out)
         return core__error_memory(size + 1);
     ((char *)*out)[size] = 0;
-    if (core__image_read(d->image, load->p_offset + address - load->p_vaddr,
-                         *out, size))
+    if (core__plugin_image_read(
+            d->image, load->p_offset + address - load->p_vaddr, *out, size))
         return CORE_OK;
     core__free(*out);
     *out = NULL;
@@ -71,7 +72,7 @@ core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
 
 /* ------------------------------------------------------------- section -- */
 
-static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
+static core_status read_section(core__elf_dynamic *d, const Elf64_Phdr *segment)
 {
     uint64_t count = segment->p_filesz / sizeof(Elf64_Dyn);
     void *block;
@@ -95,8 +96,8 @@ static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
     return damaged("its dynamic section is not terminated");
 }
 
-bool core__dynamic_value(const core__dynamic *d, int64_t tag,
-                         uint64_t *out_value)
+bool core__elf_dynamic_value(const core__elf_dynamic *d, int64_t tag,
+                             uint64_t *out_value)
 {
     bool found = false;
 
@@ -109,7 +110,7 @@ bool core__dynamic_value(const core__dynamic *d, int64_t tag,
     return found;
 }
 
-static core_status read_all(core__dynamic *d)
+static core_status read_all(core__elf_dynamic *d)
 {
     Elf64_Phdr segment, section = {0};
     Elf64_Ehdr header;
@@ -127,9 +128,10 @@ static core_status read_all(core__dynamic *d)
     return read_section(d, &section);
 }
 
-core_status core__dynamic_read(const core__image *image, core__dynamic **out)
+core_status core__elf_dynamic_read(const core__plugin_image *image,
+                                   core__elf_dynamic **out)
 {
-    core__dynamic *d = core__alloc_zero(sizeof *d);
+    core__elf_dynamic *d = core__alloc_zero(sizeof *d);
     core_status status;
 
     *out = NULL;
@@ -140,18 +142,18 @@ core_status core__dynamic_read(const core__image *image, core__dynamic **out)
     if (status == CORE_OK)
         *out = d;
     else
-        core__dynamic_end(d);
+        core__elf_dynamic_free(d);
     return status;
 }
 
-void core__dynamic_end(core__dynamic *d)
+void core__elf_dynamic_free(core__elf_dynamic *d)
 {
     core__free(d->entries);
     core__free(d);
 }
 
 /* The dynamic linker uses the second without a check where the first exists. */
-static bool has_pairs(const core__dynamic *d)
+static bool has_pairs(const core__elf_dynamic *d)
 {
     static const uint32_t pairs[][2] = {
         {DT_STRTAB, DT_STRSZ},
@@ -170,7 +172,7 @@ static bool has_pairs(const core__dynamic *d)
 }
 
 /* Checks the addresses of tags, with a size where another tag has it. */
-static core_status check_places(const core__dynamic *d)
+static core_status check_places(const core__elf_dynamic *d)
 {
     static const struct {
         uint32_t tag, size_tag, flags;
@@ -210,14 +212,14 @@ static core_status check_places(const core__dynamic *d)
 
 /* --------------------------------------------------------- relocations -- */
 
-static bool in_array(const core__dynamic *d, uint32_t tag, uint32_t size_tag,
-                     uint64_t at)
+static bool in_array(const core__elf_dynamic *d, uint32_t tag,
+                     uint32_t size_tag, uint64_t at)
 {
     return d->has[tag] && at >= d->values[tag] &&
            at - d->values[tag] < d->values[size_tag];
 }
 
-static core_status check_relocation(core__dynamic *d, const Elf64_Rela *one)
+static core_status check_relocation(core__elf_dynamic *d, const Elf64_Rela *one)
 {
     uint64_t type = ELF64_R_TYPE(one->r_info);
     uint64_t symbol = ELF64_R_SYM(one->r_info);
@@ -242,19 +244,19 @@ static core_status check_relocation(core__dynamic *d, const Elf64_Rela *one)
 }
 
 /* The first `count` must be RELATIVE, as the linker has declared. */
-static core_status check_relative(const core__dynamic *d,
+static core_status check_relative(const core__elf_dynamic *d,
                                   const Elf64_Rela *table, uint64_t count)
 {
     uint64_t relative;
 
-    core__dynamic_value(d, DT_RELACOUNT, &relative);
+    core__elf_dynamic_value(d, DT_RELACOUNT, &relative);
     for (uint64_t i = 0; RELATIVE >= 0 && i < relative && i < count; i++)
         if ((int64_t)ELF64_R_TYPE(table[i].r_info) != RELATIVE)
             return damaged("its relocations are not in the declared order");
     return CORE_OK;
 }
 
-static core_status check_table(core__dynamic *d, uint32_t tag,
+static core_status check_table(core__elf_dynamic *d, uint32_t tag,
                                uint32_t size_tag)
 {
     uint64_t count = d->values[size_tag] / sizeof(Elf64_Rela);
@@ -273,7 +275,7 @@ static core_status check_table(core__dynamic *d, uint32_t tag,
     return status;
 }
 
-static core_status check_dynamic(core__dynamic *d)
+static core_status check_dynamic(core__elf_dynamic *d)
 {
     enum { RELR = 36 }; /* packed relocations, which older elf.h lack */
 
@@ -290,13 +292,13 @@ static core_status check_dynamic(core__dynamic *d)
     return CORE_OK;
 }
 
-core_status core__dynamic_check(const core__image *image)
+core_status core__elf_dynamic_check(const core__plugin_image *image)
 {
-    core__dynamic *d;
+    core__elf_dynamic *d;
     core_status status;
 
-    CORE_TRY(core__dynamic_read(image, &d));
+    CORE_TRY(core__elf_dynamic_read(image, &d));
     status = check_dynamic(d);
-    core__dynamic_end(d);
+    core__elf_dynamic_free(d);
     return status;
 }

@@ -38,7 +38,7 @@ static core_status check_load(const Elf64_Phdr *segment, uint32_t index,
     return CORE_OK;
 }
 
-core_status core__segments_check(const core__image *image)
+core_status core__elf_segments_check(const core__plugin_image *image)
 {
     uint64_t end = 0;
     uint32_t loads = 0, dynamic = 0;
@@ -60,5 +60,5 @@ core_status core__segments_check(const core__image *image)
             CORE_ERROR_CORRUPT,
             "is damaged: it has %u loadable and %u dynamic segments", loads,
             dynamic);
-    return core__dynamic_check(image);
+    return core__elf_dynamic_check(image);
 }

@@ -20,33 +20,33 @@
 enum { SYMBOLS_LIMIT = 1 << 21, VERSIONS_LIMIT = 1024 };
 
 typedef struct symbol_tables {
-    const core__dynamic *d;
+    const core__elf_dynamic *d;
     Elf64_Sym *symbols;
     uint64_t count;
     char *names; /* ends with a NUL that is appended */
     uint64_t names_size;
 } symbol_tables;
 
-#define damaged core__dynamic_damaged
+#define damaged core__elf_dynamic_error
 
 /* --------------------------------------------------- number of symbols -- */
 
-static core_status read_words(const core__dynamic *d, uint64_t address,
+static core_status read_words(const core__elf_dynamic *d, uint64_t address,
                               uint64_t count, uint32_t **out)
 {
     void *block;
 
     if (count > SYMBOLS_LIMIT)
         count = SYMBOLS_LIMIT + 1; /* no file has that */
-    CORE_TRY(core__dynamic_bytes(d, address, count * sizeof **out,
-                                 "its symbol hash table is not loaded",
-                                 &block));
+    CORE_TRY(core__elf_dynamic_copy_bytes(d, address, count * sizeof **out,
+                                          "its symbol hash table is not loaded",
+                                          &block));
     *out = block;
     return CORE_OK;
 }
 
 /* A chain ends with an odd word. */
-static core_status chain_end(const core__dynamic *d, uint64_t chains,
+static core_status chain_end(const core__elf_dynamic *d, uint64_t chains,
                              uint64_t first, uint64_t index, uint64_t *out)
 {
     core_status status = CORE_OK;
@@ -67,7 +67,7 @@ static core_status chain_end(const core__dynamic *d, uint64_t chains,
     return status;
 }
 
-static core_status count_gnu(const core__dynamic *d, uint64_t table,
+static core_status count_gnu(const core__elf_dynamic *d, uint64_t table,
                              uint64_t *out)
 {
     uint32_t *head = NULL, *buckets = NULL;
@@ -98,15 +98,15 @@ static core_status count_gnu(const core__dynamic *d, uint64_t table,
     return status;
 }
 
-static core_status count_symbols(const core__dynamic *d, uint64_t *out)
+static core_status count_symbols(const core__elf_dynamic *d, uint64_t *out)
 {
     uint64_t table;
     uint32_t *head;
 
     *out = 0;
-    if (core__dynamic_value(d, DT_GNU_HASH, &table))
+    if (core__elf_dynamic_value(d, DT_GNU_HASH, &table))
         return count_gnu(d, table, out);
-    if (!core__dynamic_value(d, DT_HASH, &table))
+    if (!core__elf_dynamic_value(d, DT_HASH, &table))
         return damaged("it has no symbol hash table");
     CORE_TRY(read_words(d, table, 2, &head));
     *out = head[1];
@@ -114,7 +114,8 @@ static core_status count_symbols(const core__dynamic *d, uint64_t *out)
     return CORE_OK;
 }
 
-static core_status read_tables(const core__dynamic *d, symbol_tables *tables)
+static core_status read_tables(const core__elf_dynamic *d,
+                               symbol_tables *tables)
 {
     void *block;
 
@@ -123,14 +124,14 @@ static core_status read_tables(const core__dynamic *d, symbol_tables *tables)
     CORE_TRY(count_symbols(d, &tables->count));
     if (tables->count > SYMBOLS_LIMIT)
         return damaged("it has too many symbols");
-    CORE_TRY(core__dynamic_bytes(d, d->values[DT_SYMTAB],
-                                 tables->count * sizeof(Elf64_Sym),
-                                 "its symbols are not loaded", &block));
+    CORE_TRY(core__elf_dynamic_copy_bytes(
+        d, d->values[DT_SYMTAB], tables->count * sizeof(Elf64_Sym),
+        "its symbols are not loaded", &block));
     tables->symbols = block;
     tables->names_size = d->values[DT_STRSZ];
-    CORE_TRY(core__dynamic_bytes(d, d->values[DT_STRTAB], tables->names_size,
-                                 "the names of its symbols are not loaded",
-                                 &block));
+    CORE_TRY(core__elf_dynamic_copy_bytes(
+        d, d->values[DT_STRTAB], tables->names_size,
+        "the names of its symbols are not loaded", &block));
     tables->names = block;
     return CORE_OK;
 }
@@ -172,8 +173,8 @@ static core_status check_versions(const symbol_tables *tables)
     static const char what[] = "its required versions are invalid";
     uint64_t at, count, looked = 0;
 
-    if (!core__dynamic_value(tables->d, DT_VERNEED, &at) ||
-        !core__dynamic_value(tables->d, DT_VERNEEDNUM, &count))
+    if (!core__elf_dynamic_value(tables->d, DT_VERNEED, &at) ||
+        !core__elf_dynamic_value(tables->d, DT_VERNEEDNUM, &count))
         return CORE_OK;
     for (bool more = true; more;) {
         Elf64_Verneed one;
@@ -181,7 +182,8 @@ static core_status check_versions(const symbol_tables *tables)
         const char *name;
         void *block;
 
-        CORE_TRY(core__dynamic_bytes(tables->d, at, sizeof one, what, &block));
+        CORE_TRY(core__elf_dynamic_copy_bytes(tables->d, at, sizeof one, what,
+                                              &block));
         memcpy(&one, block, sizeof one);
         core__free(block);
         name = name_at(tables, one.vn_file);
@@ -192,8 +194,8 @@ static core_status check_versions(const symbol_tables *tables)
         for (bool inner = one.vn_cnt > 0; inner;) {
             Elf64_Vernaux wanted;
 
-            CORE_TRY(core__dynamic_bytes(tables->d, version, sizeof wanted,
-                                         what, &block));
+            CORE_TRY(core__elf_dynamic_copy_bytes(tables->d, version,
+                                                  sizeof wanted, what, &block));
             memcpy(&wanted, block, sizeof wanted);
             core__free(block);
             if (!name_at(tables, wanted.vna_name) || ++looked > VERSIONS_LIMIT)
@@ -218,7 +220,8 @@ static bool is_entry(const symbol_tables *tables, const Elf64_Sym *symbol,
 
     return strcmp(name, CORE_PLUGIN_ENTRY) == 0 &&
            (type == STT_FUNC || type == STT_NOTYPE) &&
-           core__dynamic_load(tables->d, symbol->st_value, 1, PF_X, true);
+           core__elf_dynamic_segment(tables->d, symbol->st_value, 1, PF_X,
+                                     true);
 }
 
 static core_status check(const symbol_tables *tables)
@@ -247,19 +250,19 @@ static core_status check(const symbol_tables *tables)
     return check_versions(tables);
 }
 
-core_status core__symbols_check(const core__image *image)
+core_status core__elf_symbols_check(const core__plugin_image *image)
 {
     symbol_tables tables = {0};
-    core__dynamic *d;
+    core__elf_dynamic *d;
     core_status status;
 
-    CORE_TRY(core__dynamic_read(image, &d));
+    CORE_TRY(core__elf_dynamic_read(image, &d));
     tables.d = d;
     status = read_tables(d, &tables);
     if (status == CORE_OK)
         status = check(&tables);
     core__free(tables.symbols);
     core__free(tables.names);
-    core__dynamic_end(d);
+    core__elf_dynamic_free(d);
     return status;
 }

@@ -74,7 +74,7 @@ static void host_log(uint32_t level, core_string component, core_string text)
     char name[64];
     size_t size = component.size;
 
-    if (!core__log_wanted(level))
+    if (!core__log_is_enabled(level))
         return;
     if (!component.data)
         component.size = 0;
@@ -116,8 +116,8 @@ static core_status register_backend(core_registry *registry,
     CORE_TRY(check_pointer(backend, "a backend"));
     type = backend->device_type;
     CORE_TRY(check_text(type, "a device type"));
-    if (!type.data || !core__list_holds(registry->plugin->note.device_types,
-                                        type.data, type.size))
+    if (!type.data || !core__list_contains(registry->plugin->note.device_types,
+                                           type.data, type.size))
         return core__error(
             CORE_ERROR_REFUSED,
             "registers the device type \"%.*s\" of %llu bytes, "
@@ -324,7 +324,7 @@ static core_status host_backend_kernel(core_string type, uint32_t index,
     core__loader_lock();
     backend = core__backend_by_type(type.data, type.size);
     if (!backend) {
-        status = core__loader_load_for(type.data, type.size);
+        status = core__loader_load_type(type.data, type.size);
         backend = core__backend_by_type(type.data, type.size);
     }
     if (backend && backend->plugin && backend->plugin != core__loader_opening)

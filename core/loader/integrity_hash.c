@@ -23,7 +23,7 @@ static core_status unreadable(void)
 
 /* Clears those of the `size` bytes read at an offset of the file that belong
  * to the seal, which is checked separately. */
-static void blank(const core__seal *seal, uint8_t *bytes, uint64_t at,
+static void blank(const core__integrity_seal *seal, uint8_t *bytes, uint64_t at,
                   uint64_t size)
 {
     uint64_t from = seal->at, to = from + sizeof seal->content;
@@ -34,14 +34,14 @@ static void blank(const core__seal *seal, uint8_t *bytes, uint64_t at,
         memset(bytes + (from - at), 0, to - from);
 }
 
-static core_status add_range(const core__image *image, const core__seal *seal,
-                             uint64_t at, uint64_t end, uint8_t *buffer,
-                             core__checksum *sum)
+static core_status add_range(const core__plugin_image *image,
+                             const core__integrity_seal *seal, uint64_t at,
+                             uint64_t end, uint8_t *buffer, core__checksum *sum)
 {
     while (at < end) {
         uint64_t size = end - at < CHUNK ? end - at : CHUNK;
 
-        if (!core__image_read(image, at, buffer, size))
+        if (!core__plugin_image_read(image, at, buffer, size))
             return unreadable();
         blank(seal, buffer, at, size);
         core__checksum_add(sum, buffer, size);
@@ -51,8 +51,8 @@ static core_status add_range(const core__image *image, const core__seal *seal,
 }
 
 /* The position of the section table is left out, because no loader reads it. */
-static core_status add_header(const core__image *image, Elf64_Ehdr *header,
-                              core__checksum *sum)
+static core_status add_header(const core__plugin_image *image,
+                              Elf64_Ehdr *header, core__checksum *sum)
 {
     Elf64_Ehdr loaded;
 
@@ -64,8 +64,9 @@ static core_status add_header(const core__image *image, Elf64_Ehdr *header,
     return CORE_OK;
 }
 
-static core_status add_file(const core__image *image, const core__seal *seal,
-                            uint8_t *buffer, core__checksum *sum)
+static core_status add_file(const core__plugin_image *image,
+                            const core__integrity_seal *seal, uint8_t *buffer,
+                            core__checksum *sum)
 {
     Elf64_Ehdr header;
 
@@ -89,8 +90,9 @@ static core_status add_file(const core__image *image, const core__seal *seal,
     return CORE_OK;
 }
 
-core_status core__seal_compute(const core__image *image, const core__seal *seal,
-                               core_plugin_seal *out_content)
+core_status core__integrity_seal_compute(const core__plugin_image *image,
+                                         const core__integrity_seal *seal,
+                                         core_plugin_seal *out_content)
 {
     uint8_t *buffer = core__alloc(CHUNK);
     core_status status;
@@ -108,20 +110,21 @@ core_status core__seal_compute(const core__image *image, const core__seal *seal,
     return status;
 }
 
-uint32_t core__seal_kind(const core__seal *seal)
+uint32_t core__integrity_seal_state(const core__integrity_seal *seal)
 {
-    if (core__seal_closed(seal))
+    if (core__integrity_seal_is_set(seal))
         return CORE_PLUGIN_SEALED;
     return seal->at > 0 ? CORE_PLUGIN_UNSEALED : CORE_PLUGIN_WITHOUT_SEAL;
 }
 
-core_status core__seal_check(const core__image *image, const core__seal *seal)
+core_status core__integrity_seal_check(const core__plugin_image *image,
+                                       const core__integrity_seal *seal)
 {
     core_plugin_seal is;
 
-    if (!core__seal_closed(seal))
+    if (!core__integrity_seal_is_set(seal))
         return CORE_OK;
-    CORE_TRY(core__seal_compute(image, seal, &is));
+    CORE_TRY(core__integrity_seal_compute(image, seal, &is));
     if (memcmp(&is, &seal->content, sizeof is) != 0)
         return core__error(CORE_ERROR_CORRUPT,
                            "does not match its seal: it is damaged, or was "

@@ -44,7 +44,7 @@ static core_status write_whole(int file, const void *bytes, size_t size,
     return CORE_OK;
 }
 
-static core_status copy(const core__image *image, int file)
+static core_status copy(const core__plugin_image *image, int file)
 {
     char *buffer = core__alloc(CHUNK);
     core_status status = CORE_OK;
@@ -79,8 +79,8 @@ static core_status finish(int file, const struct stat *before)
     return CORE_OK;
 }
 
-static core_status replace(const core__image *image, const char *path,
-                           const core__seal *seal,
+static core_status replace(const core__plugin_image *image, const char *path,
+                           const core__integrity_seal *seal,
                            const core_plugin_seal *content)
 {
     core_status status;
@@ -115,20 +115,20 @@ done:
     return status;
 }
 
-static core_status seal_image(const core__image *image, const char *path)
+static core_status seal_image(const core__plugin_image *image, const char *path)
 {
     core_plugin_seal content;
     core_plugin_note note;
-    core__seal seal;
+    core__integrity_seal seal;
 
-    CORE_TRY(core__note_read_sealed(image, &note, &seal));
-    CORE_TRY(core__segments_check(image));
-    CORE_TRY(core__symbols_check(image));
+    CORE_TRY(core__plugin_note_read_sealed(image, &note, &seal));
+    CORE_TRY(core__elf_segments_check(image));
+    CORE_TRY(core__elf_symbols_check(image));
     if (seal.at == 0)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "has no space for a seal in its note: it was built "
                            "with headers of libcore without seals");
-    CORE_TRY(core__seal_compute(image, &seal, &content));
+    CORE_TRY(core__integrity_seal_compute(image, &seal, &content));
     if (memcmp(&content, &seal.content, sizeof content) == 0)
         return CORE_OK;
     return replace(image, path, &seal, &content);
@@ -138,7 +138,7 @@ core_status core_plugin_seal_file(const char *path)
 {
     char *real = NULL;
     core_status status;
-    core__image image;
+    core__plugin_image image;
     int file = -1;
 
     CORE__NOT_NULL(path);
@@ -151,7 +151,7 @@ core_status core_plugin_seal_file(const char *path)
             core__error(CORE_ERROR_IO, "cannot be opened: %s", strerror(errno));
         goto done;
     }
-    status = core__image_file(file, &image);
+    status = core__plugin_image_of_file(file, &image);
     if (status == CORE_OK)
         status = seal_image(&image, real);
 done:

@@ -49,14 +49,14 @@ static void count_kernels(core__backend *backend, uint32_t *out_kernels,
 static void describe(core__backend *backend,
                      core_backend_information *information)
 {
-    char unasked[CORE__UNASKED_NAMES];
+    char unasked[CORE__UNMATCHED_NAMES_SIZE];
     core__error_record earlier;
 
-    core__error_keep(&earlier);
+    core__error_save(&earlier);
     if (core__backend_enumerate(backend) == CORE_OK)
         information->reason = backend->reason ? backend->reason : "";
     else
-        information->reason = core__loader_keep(core_error_message());
+        information->reason = core__loader_keep_text(core_error_message());
     if (backend->device_count != UINT32_MAX)
         information->device_count = backend->device_count;
     count_kernels(backend, &information->kernel_count,
@@ -64,8 +64,8 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
-    core__unasked_names(backend, unasked, sizeof unasked);
-    information->unmatched_kernels = core__loader_keep(unasked);
+    core__unmatched_kernel_names(backend, unasked, sizeof unasked);
+    information->unmatched_kernels = core__loader_keep_text(unasked);
     core__error_restore(&earlier);
 }
 
@@ -77,7 +77,7 @@ core_status core_backend_describe(uint32_t index,
     uint32_t slot, size, seen = 0;
 
     CORE__NOT_NULL(out_information);
-    CORE__HAS_ROOM(out_information, core_backend_information);
+    CORE__CHECK_STRUCT_SIZE(out_information, core_backend_information);
     size = out_information->struct_size;
     core__loader_lock();
     for (slot = CORE__SLOT_HOST; slot < CORE__SLOTS; slot++) {

@@ -52,7 +52,7 @@ struct core_plugin {
 /* Opens the plugin that serves a device type, after a scan if that was not
  * done.  NOT_FOUND: no plugin serves it; another error: the reason why its
  * plugin could not be opened. */
-core_status core__loader_load_for(const char *device_type, size_t size);
+core_status core__loader_load_type(const char *device_type, size_t size);
 /* Opens all plugins that were found: for lookups without a type (the default
  * device). */
 core_status core__loader_load_all(void);
@@ -72,7 +72,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns);
 core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
                                    core_status status);
 /* Copies text until the process ends; "" if there is no memory. */
-const char *core__loader_keep(const char *text);
+const char *core__loader_keep_text(const char *text);
 
 /* The minor of a backend's plugin; that of this libcore for built-in
  * backends. */
@@ -94,6 +94,6 @@ core_status core__cache_folder(core_string name, core_string *out_path);
  * LIBCORE_CACHE. */
 core_status core__plugin_path_check(const char *text);
 core_status core__quarantine_check(const char *text);
-core_status core__cache_check(const char *text);
+core_status core__cache_folder_check(const char *text);
 
 #endif

@@ -94,20 +94,21 @@ static void process_state_restore(process_state *saved)
 
 /* All checks that only read the file, the seal first: damage is then reported
  * as such, whatever it would cause in other checks. */
-static core_status check_image(core_plugin *plugin, const core__image *image)
+static core_status check_image(core_plugin *plugin,
+                               const core__plugin_image *image)
 {
     core_plugin_note note;
-    core__seal seal;
+    core__integrity_seal seal;
 
-    CORE_TRY(core__note_read_sealed(image, &note, &seal));
+    CORE_TRY(core__plugin_note_read_sealed(image, &note, &seal));
     CORE_TRY(core__plugin_check_hash(plugin, image->file));
     if (memcmp(&note, &plugin->note, sizeof note) != 0)
         return core__error(CORE_ERROR_REFUSED,
                            "has changed since it was found");
-    plugin->information.seal = core__seal_kind(&seal);
-    CORE_TRY(core__seal_check(image, &seal));
-    CORE_TRY(core__segments_check(image));
-    return core__symbols_check(image);
+    plugin->information.seal = core__integrity_seal_state(&seal);
+    CORE_TRY(core__integrity_seal_check(image, &seal));
+    CORE_TRY(core__elf_segments_check(image));
+    return core__elf_symbols_check(image);
 }
 
 static bool same_time(struct timespec a, struct timespec b)
@@ -132,7 +133,7 @@ static core_status check_file(core_plugin *plugin)
 {
     struct stat before;
     core_status status;
-    core__image image;
+    core__plugin_image image;
     /* NONBLOCK: a file replaced by a named pipe must not block. */
     int file =
         open(plugin->information.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -140,7 +141,7 @@ static core_status check_file(core_plugin *plugin)
     if (file < 0)
         return core__error(CORE_ERROR_IO, "cannot be opened: %s",
                            strerror(errno));
-    status = core__image_file(file, &image);
+    status = core__plugin_image_of_file(file, &image);
     if (status == CORE_OK && fstat(file, &before) != 0)
         status =
             core__error(CORE_ERROR_IO, "cannot be read: %s", strerror(errno));
@@ -286,7 +287,7 @@ static void interposers_end(core_plugin *plugin)
 
     plugin->violations += count;
     if (count > 0 && !plugin->first_violation)
-        plugin->first_violation = core__loader_keep(first_violation);
+        plugin->first_violation = core__loader_keep_text(first_violation);
     core__interposers_end(plugin->interposers);
     plugin->interposers = NULL;
 }
@@ -296,7 +297,7 @@ static void undo(core_plugin *plugin, bool init_ran)
 {
     core__error_record said;
 
-    core__error_keep(&said);
+    core__error_save(&said);
     core__registry_undo(&plugin->registry);
     interposers_end(plugin);
     /* A failed init may have started threads, and code that may still run must

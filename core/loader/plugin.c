@@ -35,7 +35,7 @@ void core__loader_unlock(void)
 
 /* --------------------------------------------------------------- texts -- */
 
-const char *core__loader_keep(const char *text)
+const char *core__loader_keep_text(const char *text)
 {
     size_t size = strlen(text) + 1;
     core__kept_text *entry;
@@ -62,7 +62,7 @@ core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
     information->state = state;
     information->status = status;
     information->reason =
-        status == CORE_OK ? "" : core__loader_keep(core_error_message());
+        status == CORE_OK ? "" : core__loader_keep_text(core_error_message());
     core__log(status == CORE_OK ? CORE_LOG_DEBUG : CORE_LOG_WARNING, "loader",
               "%s: %s%s%s", information->path,
               state == CORE_PLUGIN_FOUND     ? "found"
@@ -121,7 +121,7 @@ static core_plugin *plugin_add(const char *path, uint32_t from)
     information->struct_size = sizeof *information;
     information->state = CORE_PLUGIN_REFUSED;
     information->from = from;
-    information->path = core__loader_keep(path);
+    information->path = core__loader_keep_text(path);
     if (!*information->path) {
         core__error_memory(strlen(path));
         core__free(plugin);
@@ -153,7 +153,7 @@ static void name_from_path(core_plugin_information *information)
         size = sizeof text - 1;
     memcpy(text, name, size);
     text[size] = '\0';
-    information->name = core__loader_keep(text);
+    information->name = core__loader_keep_text(text);
 }
 
 static void describe_note(core_plugin *plugin)
@@ -164,12 +164,12 @@ static void describe_note(core_plugin *plugin)
     information->abi_major = note->abi_major;
     information->abi_minor_min = note->abi_minor_min;
     information->abi_minor_max = note->abi_minor_max;
-    information->name = core__loader_keep(note->name);
-    information->vendor = core__loader_keep(note->vendor);
-    information->version = core__loader_keep(note->version);
-    information->license = core__loader_keep(note->license);
-    information->device_types = core__loader_keep(note->device_types);
-    information->minimum_driver = core__loader_keep(note->minimum_driver);
+    information->name = core__loader_keep_text(note->name);
+    information->vendor = core__loader_keep_text(note->vendor);
+    information->version = core__loader_keep_text(note->version);
+    information->license = core__loader_keep_text(note->license);
+    information->device_types = core__loader_keep_text(note->device_types);
+    information->minimum_driver = core__loader_keep_text(note->minimum_driver);
 }
 
 static core_status check_policy(const char *name)
@@ -179,11 +179,11 @@ static core_status check_policy(const char *name)
 
     CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_ALLOW, &allow));
     CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_DENY, &deny));
-    if (allow && !core__list_holds(allow, name, size))
+    if (allow && !core__list_contains(allow, name, size))
         return core__error(CORE_ERROR_REFUSED,
                            "%s is not in LIBCORE_PLUGIN_ALLOW (%s)", name,
                            allow);
-    if (core__list_holds(deny, name, size))
+    if (core__list_contains(deny, name, size))
         return core__error(CORE_ERROR_REFUSED,
                            "%s is in LIBCORE_PLUGIN_DENY (%s)", name, deny);
     return CORE_OK;
@@ -231,15 +231,15 @@ core_status core__plugin_check_hash(const core_plugin *plugin, int file)
 /* Reads the note and decides whether the plugin may be opened. */
 static core_status check_candidate(core_plugin *plugin, int file)
 {
-    core__image image;
-    core__seal seal;
+    core__plugin_image image;
+    core__integrity_seal seal;
 
-    CORE_TRY(core__image_file(file, &image));
+    CORE_TRY(core__plugin_image_of_file(file, &image));
     CORE_TRY(core__plugin_check_hash(plugin, file));
-    CORE_TRY(core__note_read_sealed(&image, &plugin->note, &seal));
+    CORE_TRY(core__plugin_note_read_sealed(&image, &plugin->note, &seal));
     describe_note(plugin);
-    plugin->information.seal = core__seal_kind(&seal);
-    CORE_TRY(core__note_check_abi(&plugin->note));
+    plugin->information.seal = core__integrity_seal_state(&seal);
+    CORE_TRY(core__plugin_note_check_abi(&plugin->note));
     CORE_TRY(check_policy(plugin->note.name));
     return check_name(plugin);
 }
@@ -273,7 +273,7 @@ static core_status add_candidate(const char *path, uint32_t from,
         (!*sha256 || plugin->information.state == CORE_PLUGIN_LOADED))
         goto done;
     if (*sha256)
-        plugin->sha256 = core__loader_keep(sha256);
+        plugin->sha256 = core__loader_keep_text(sha256);
     if (plugin->information.state == CORE_PLUGIN_LOADED) {
         status = CORE_OK; /* its file was removed, but its code is loaded */
         goto done;
@@ -366,7 +366,7 @@ static core_status report_missing(const char *type, size_t size)
 
     for (p = first; p; p = p->next)
         if (p->information.status != CORE_OK &&
-            core__list_holds(p->note.device_types, type, size))
+            core__list_contains(p->note.device_types, type, size))
             return core__error(p->information.status,
                                "no device \"%.*s\": plugin %s (%s): %s",
                                (int)size, type, p->information.name,
@@ -385,7 +385,7 @@ static core_status load_type(const char *type, size_t size)
 
     CORE_TRY(scan_once());
     for (core_plugin *p = first; p && !loaded; p = p->next) {
-        if (!core__list_holds(p->note.device_types, type, size))
+        if (!core__list_contains(p->note.device_types, type, size))
             continue;
         if (p->opening)
             return core__error(
@@ -399,7 +399,7 @@ static core_status load_type(const char *type, size_t size)
     return loaded ? CORE_OK : report_missing(type, size);
 }
 
-core_status core__loader_load_for(const char *device_type, size_t size)
+core_status core__loader_load_type(const char *device_type, size_t size)
 {
     core_status status;
 
@@ -484,7 +484,7 @@ core_status core_plugin_describe(core_plugin *plugin,
 
     CORE__NOT_NULL(plugin);
     CORE__NOT_NULL(out_information);
-    CORE__HAS_ROOM(out_information, core_plugin_information);
+    CORE__CHECK_STRUCT_SIZE(out_information, core_plugin_information);
     size = out_information->struct_size;
     if (size > sizeof *out_information)
         size = sizeof *out_information;
@@ -509,7 +509,7 @@ uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
     core__loader_lock();
     count = core__interposers_violations(plugin->interposers, &first);
     first = plugin->first_violation ? plugin->first_violation
-                                    : core__loader_keep(first);
+                                    : core__loader_keep_text(first);
     count += plugin->violations;
     core__loader_unlock();
     if (out_first)

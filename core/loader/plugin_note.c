@@ -20,15 +20,15 @@ uint32_t core__abi_minor_offered = CORE_ABI_MINOR;
 
 /* -------------------------------------------------------------- images -- */
 
-static bool read_bytes(const core__image *image, uint64_t offset, void *to,
-                       uint64_t size)
+static bool read_bytes(const core__plugin_image *image, uint64_t offset,
+                       void *to, uint64_t size)
 {
     memcpy(to, image->bytes + offset, size);
     return true;
 }
 
-static bool read_file(const core__image *image, uint64_t offset, void *to,
-                      uint64_t size)
+static bool read_file(const core__plugin_image *image, uint64_t offset,
+                      void *to, uint64_t size)
 {
     uint64_t done = 0;
 
@@ -49,12 +49,13 @@ static bool read_file(const core__image *image, uint64_t offset, void *to,
     return true;
 }
 
-core__image core__image_bytes(const void *bytes, uint64_t size)
+core__plugin_image core__plugin_image_of_bytes(const void *bytes, uint64_t size)
 {
-    return (core__image){.size = size, .read = read_bytes, .bytes = bytes};
+    return (core__plugin_image){
+        .size = size, .read = read_bytes, .bytes = bytes};
 }
 
-core_status core__image_file(int file, core__image *out_image)
+core_status core__plugin_image_of_file(int file, core__plugin_image *out_image)
 {
     struct stat status;
     ssize_t got;
@@ -77,8 +78,8 @@ core_status core__image_file(int file, core__image *out_image)
     return CORE_OK;
 }
 
-bool core__image_read(const core__image *image, uint64_t offset, void *to,
-                      uint64_t size)
+bool core__plugin_image_read(const core__plugin_image *image, uint64_t offset,
+                             void *to, uint64_t size)
 {
     if (offset > image->size || size > image->size - offset)
         return false;
@@ -87,11 +88,12 @@ bool core__image_read(const core__image *image, uint64_t offset, void *to,
 
 /* ----------------------------------------------------------------- ELF -- */
 
-core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header)
+core_status core__elf_header(const core__plugin_image *image,
+                             Elf64_Ehdr *out_header)
 {
     Elf64_Ehdr *header = out_header;
 
-    if (!core__image_read(image, 0, header, sizeof *header) ||
+    if (!core__plugin_image_read(image, 0, header, sizeof *header) ||
         memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
         return core__error(CORE_ERROR_CORRUPT, "is not an ELF file");
     if (header->e_ident[EI_CLASS] != ELFCLASS64 ||
@@ -112,12 +114,13 @@ core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header)
     return CORE_OK;
 }
 
-core_status core__elf_segment(const core__image *image,
+core_status core__elf_segment(const core__plugin_image *image,
                               const Elf64_Ehdr *header, uint32_t index,
                               Elf64_Phdr *out_segment)
 {
-    if (!core__image_read(image, header->e_phoff + index * sizeof *out_segment,
-                          out_segment, sizeof *out_segment))
+    if (!core__plugin_image_read(image,
+                                 header->e_phoff + index * sizeof *out_segment,
+                                 out_segment, sizeof *out_segment))
         return core__error(CORE_ERROR_IO, "cannot be read");
     if (out_segment->p_type != PT_NULL &&
         (out_segment->p_offset > image->size ||
@@ -217,7 +220,7 @@ static core_status check_note(const core_plugin_note *note)
     return CORE_OK;
 }
 
-core_status core__note_check_abi(const core_plugin_note *note)
+core_status core__plugin_note_check_abi(const core_plugin_note *note)
 {
     if (note->abi_major != CORE_ABI_MAJOR ||
         note->abi_minor_min > core__abi_minor_offered ||
@@ -236,7 +239,7 @@ core_status core__note_check_abi(const core_plugin_note *note)
 
 typedef struct finding {
     core_plugin_note *note;
-    core__seal *seal;
+    core__integrity_seal *seal;
     uint32_t count; /* number of libcore notes */
 } finding;
 
@@ -245,7 +248,7 @@ static core_status take_note(finding *found, const uint8_t *content,
                              uint32_t size, uint64_t at)
 {
     core_plugin_note *note = found->note;
-    core__seal *seal = found->seal;
+    core__integrity_seal *seal = found->seal;
 
     if (size < sizeof *note ||
         (size > sizeof *note && size < sizeof *note + sizeof seal->content))
@@ -293,7 +296,7 @@ static core_status scan_notes(const uint8_t *bytes, const Elf64_Phdr *segment,
     return CORE_OK;
 }
 
-static core_status read_segment(const core__image *image,
+static core_status read_segment(const core__plugin_image *image,
                                 const Elf64_Phdr *segment, finding *found)
 {
     uint64_t size = segment->p_filesz;
@@ -308,7 +311,7 @@ static core_status read_segment(const core__image *image,
     bytes = core__alloc(size);
     if (!bytes)
         return core__error_memory(size);
-    if (core__image_read(image, segment->p_offset, bytes, size))
+    if (core__plugin_image_read(image, segment->p_offset, bytes, size))
         status = scan_notes(bytes, segment, found);
     else
         status = core__error(CORE_ERROR_IO, "cannot be read");
@@ -318,21 +321,21 @@ static core_status read_segment(const core__image *image,
 
 /* Damage must not turn a seal into an empty one: an empty seal has exactly the
  * state word EMPTY, and zeros after it. */
-static core_status check_seal(const core__seal *seal)
+static core_status check_seal(const core__integrity_seal *seal)
 {
     static const core_plugin_seal empty = {
         .mark = {'U', 'N', 'S', 'E', 'A', 'L', 'E', 'D'}};
 
-    if (seal->at > 0 && !core__seal_closed(seal) &&
+    if (seal->at > 0 && !core__integrity_seal_is_set(seal) &&
         memcmp(&seal->content, &empty, sizeof empty) != 0)
         return core__error(CORE_ERROR_CORRUPT,
                            "is damaged: its seal is invalid");
     return CORE_OK;
 }
 
-core_status core__note_read_sealed(const core__image *image,
-                                   core_plugin_note *out_note,
-                                   core__seal *out_seal)
+core_status core__plugin_note_read_sealed(const core__plugin_image *image,
+                                          core_plugin_note *out_note,
+                                          core__integrity_seal *out_seal)
 {
     finding found = {.note = out_note, .seal = out_seal};
     Elf64_Ehdr header;
@@ -358,10 +361,10 @@ core_status core__note_read_sealed(const core__image *image,
     return check_seal(out_seal);
 }
 
-core_status core__note_read(const core__image *image,
-                            core_plugin_note *out_note)
+core_status core__plugin_note_read(const core__plugin_image *image,
+                                   core_plugin_note *out_note)
 {
-    core__seal seal;
+    core__integrity_seal seal;
 
-    return core__note_read_sealed(image, out_note, &seal);
+    return core__plugin_note_read_sealed(image, out_note, &seal);
 }

@@ -40,7 +40,7 @@ static inline uint64_t round_size(const core__allocator *allocator,
 static __attribute__((cold)) core_status round_to_unit(
     const core__allocator *allocator, uint64_t requested, uint64_t *size)
 {
-    CORE_TRY(core__device_here(allocator->device));
+    CORE_TRY(core__device_check_process(allocator->device));
     *size = core__round_up(requested + allocator->padding, allocator->unit);
     if (*size <= allocator->largest)
         return CORE_OK;
@@ -56,24 +56,25 @@ static __attribute__((cold)) core_status round_to_unit(
 
 /* With the lock held: releases what nothing can use any more.  Does not
  * wait. */
-static core__use *tidy(core__allocator *allocator, core__use *done)
+static core__stream_use *tidy(core__allocator *allocator,
+                              core__stream_use *done)
 {
     bool abandoned = atomic_load(&allocator->abandoned);
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         if (heap->abandoned)
-            done = core__heap_settle(heap, false, done);
+            done = core__heap_settle_uses(heap, false, done);
         if (heap->abandoned || atomic_load(&allocator->direct))
-            core__heap_leave(heap, !heap->abandoned);
+            core__heap_begin_release(heap, !heap->abandoned);
     }
     if (abandoned)
-        core__heaps_sweep(allocator);
+        core__heaps_destroy_empty(allocator);
     return done;
 }
 
-void core__allocator_tidy(core__allocator *allocator)
+void core__allocator_release_unused(core__allocator *allocator)
 {
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
 
     if (allocator->device->forked)
         return;
@@ -81,25 +82,25 @@ void core__allocator_tidy(core__allocator *allocator)
         return; /* the next allocation that needs the lock does it */
     done = tidy(allocator, done);
     core__allocator_unlock(allocator);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
 }
 
-void core__allocator_settle(core__allocator *allocator)
+void core__allocator_settle_uses(core__allocator *allocator)
 {
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
 
     if (allocator->device->forked)
         return;
     pthread_mutex_lock(&allocator->lock);
-    done = core__heaps_settle(allocator, false, done);
+    done = core__heaps_settle_uses(allocator, false, done);
     done = tidy(allocator, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         core__spin_lock(&heap->lock);
-        core__heap_join(heap);
+        core__heap_join_deferred(heap);
         core__spin_unlock(&heap->lock);
     }
     core__allocator_unlock(allocator);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
 }
 
 /* Releases cached segments above the threshold of the setting, the longest
@@ -113,8 +114,8 @@ static void collect_garbage(core__allocator *allocator)
     uint64_t reserved = atomic_load(&allocator->reserved);
 
     if (threshold > 0 && limit && reserved > most)
-        core__allocator_release(allocator,
-                                &(core__release){.enough = reserved - most});
+        core__allocator_release(
+            allocator, &(core__segment_release){.enough = reserved - most});
 }
 
 typedef struct request {
@@ -137,64 +138,64 @@ static bool take(const request *r, core_status *status, core__block **out_block)
 }
 
 /* Tries one source after the other until the device has enough memory. */
-static core_status grow_again(const request *r, core__use **done,
+static core_status grow_again(const request *r, core__stream_use **done,
                               core__block **out_block)
 {
     core__allocator *allocator = r->heap->allocator;
     uint64_t max_split = allocator->settings.max_split;
     core_status status;
 
-    *done = core__heaps_settle(allocator, false, *done);
+    *done = core__heaps_settle_uses(allocator, false, *done);
     if (take(r, &status, out_block))
         return status;
     status = CORE_ERROR_OUT_OF_MEMORY;
     if (core__allocator_release(allocator,
-                                &(core__release){.leaving_only = true}))
-        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
-                                    out_block);
+                                &(core__segment_release){.leaving_only = true}))
+        status = core__segment_allocate(r->heap, r->kind, r->size, r->requested,
+                                        out_block);
     if (status == CORE_ERROR_OUT_OF_MEMORY &&
         core__allocator_release(allocator,
-                                &(core__release){.ended_only = true}))
-        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
-                                    out_block);
+                                &(core__segment_release){.ended_only = true}))
+        status = core__segment_allocate(r->heap, r->kind, r->size, r->requested,
+                                        out_block);
     if (status == CORE_ERROR_OUT_OF_MEMORY && max_split != UINT64_MAX &&
-        core__allocator_release(allocator,
-                                &(core__release){.heap = r->heap,
-                                                 .enough = r->size,
-                                                 .at_least = r->size,
-                                                 .larger = max_split + 1}))
-        status = core__segment_grow(r->heap, r->kind, r->size, r->requested,
-                                    out_block);
+        core__allocator_release(
+            allocator, &(core__segment_release){.heap = r->heap,
+                                                .enough = r->size,
+                                                .at_least = r->size,
+                                                .larger = max_split + 1}))
+        status = core__segment_allocate(r->heap, r->kind, r->size, r->requested,
+                                        out_block);
     if (status != CORE_ERROR_OUT_OF_MEMORY)
         return status;
     atomic_fetch_add(&allocator->retries, 1);
-    *done = core__heaps_settle(allocator, true, *done);
+    *done = core__heaps_settle_uses(allocator, true, *done);
     if (take(r, &status, out_block))
         return status;
-    core__allocator_release(allocator, &(core__release){0});
-    return core__segment_grow(r->heap, r->kind, r->size, r->requested,
-                              out_block);
+    core__allocator_release(allocator, &(core__segment_release){0});
+    return core__segment_allocate(r->heap, r->kind, r->size, r->requested,
+                                  out_block);
 }
 
 static core_status grow(const request *r, core__block **out_block)
 {
     core__heap *heap = r->heap;
     core__allocator *allocator = heap->allocator;
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
     core_status status;
 
     *out_block = NULL;
     pthread_mutex_lock(&allocator->lock);
     allocator->starved = false;
     atomic_fetch_add_explicit(&allocator->clock, 1, memory_order_relaxed);
-    done = core__heap_settle(heap, false, done);
+    done = core__heap_settle_uses(heap, false, done);
     if (atomic_load(&allocator->abandoned) || atomic_load(&allocator->direct))
         done = tidy(allocator, done);
     if (take(r, &status, out_block))
         goto done;
     collect_garbage(allocator);
     status =
-        core__segment_grow(heap, r->kind, r->size, r->requested, out_block);
+        core__segment_allocate(heap, r->kind, r->size, r->requested, out_block);
     if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY &&
                        !allocator->starved)) {
         status = grow_again(r, &done, out_block);
@@ -202,12 +203,12 @@ static core_status grow(const request *r, core__block **out_block)
             atomic_fetch_add(&allocator->out_of_memories, 1);
             core__history_add(heap, CORE__ACTION_OOM, (core_memory){0},
                               r->size);
-            status = core__oom_error(heap, r->requested, r->size);
+            status = core__out_of_memory_error(heap, r->requested, r->size);
         }
     }
 done:
     core__allocator_unlock(allocator);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
     return status;
 }
 
@@ -272,7 +273,7 @@ static void find_unit(core__allocator *allocator)
 
 /* Makes every allocation reach round_to_unit, without another check on the
  * fast path. */
-void core__allocator_forked(core_device *device)
+void core__allocator_after_fork(core_device *device)
 {
     core__allocator *allocator = device->allocator;
 
@@ -295,13 +296,13 @@ core_status core__allocator_create(core_device *device)
     pthread_mutex_init(&allocator->lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
     find_unit(allocator);
-    status = core__alloc_settings_first(&settings);
+    status = core__alloc_settings_initial(&settings);
     if (settings.expandable && !allocator->vm_step)
         settings.expandable = false; /* meant for other devices */
     if (allocator->own)
         settings.caching = false;
     if (status == CORE_OK)
-        status = core__alloc_settings_use(allocator, &settings);
+        status = core__alloc_settings_apply(allocator, &settings);
     if (status == CORE_OK) {
         device->allocator = allocator;
     } else {
@@ -312,7 +313,8 @@ core_status core__allocator_create(core_device *device)
 }
 
 /* Detaches every block: free ones are freed, those in use belong to no heap. */
-static core__use *forget_blocks(core__segment *segment, core__use *done)
+static core__stream_use *forget_blocks(core__segment *segment,
+                                       core__stream_use *done)
 {
     core__block *next;
 
@@ -324,7 +326,7 @@ static core__use *forget_blocks(core__segment *segment, core__use *done)
             continue;
         }
         while (block->uses) {
-            core__use *use = block->uses;
+            core__stream_use *use = block->uses;
 
             block->uses = use->next;
             use->next = done;
@@ -346,7 +348,7 @@ static void forget_counts(core__heap *heap)
         }
 }
 
-static core__use *forget_heap(core__heap *heap, core__use *done)
+static core__stream_use *forget_heap(core__heap *heap, core__stream_use *done)
 {
     core__segment *list;
 
@@ -364,14 +366,14 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
     while (list) {
         core__segment *next = list->next;
 
-        core__event_later(heap->allocator, list->behind);
+        core__event_return_later(heap->allocator, list->behind);
         done = forget_blocks(list, done);
         core__small_free(list, sizeof *list);
         list = next;
     }
-    core__event_later(heap->allocator, heap->ended);
+    core__event_return_later(heap->allocator, heap->ended);
     heap->ended = NULL;
-    core__queue_later(heap->allocator, heap->unmarked);
+    core__queue_release_later(heap->allocator, heap->unmarked);
     heap->unmarked = NULL;
     return done;
 }
@@ -379,7 +381,7 @@ static core__use *forget_heap(core__heap *heap, core__use *done)
 void core__allocator_reset(core_device *device)
 {
     core__allocator *allocator = device->allocator;
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
 
     if (!allocator)
         return;
@@ -387,17 +389,17 @@ void core__allocator_reset(core_device *device)
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         done = forget_heap(heap, done);
     atomic_store(&allocator->reserved, 0);
-    core__heaps_sweep(allocator);
+    core__heaps_destroy_empty(allocator);
     core__allocator_unlock(allocator);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
 }
 
 /* Blocks in use no longer belong to the plugin, whose device closes. */
-static core__use *end_heap(core__heap *heap, core__use *done)
+static core__stream_use *end_heap(core__heap *heap, core__stream_use *done)
 {
     core_device *device = heap->allocator->device;
 
-    core__heap_drain(heap);
+    core__heap_wait(heap);
     for (core__segment *s = heap->segments; s; s = s->next) {
         for (core__block *b = s->expandable ? s->first : NULL; b; b = b->after)
             if (b->state != CORE__BLOCK_UNMAPPED)
@@ -408,7 +410,7 @@ static core__use *end_heap(core__heap *heap, core__use *done)
             device->interfaces.virtual_memory.release(device->impl, s->memory,
                                                       s->size);
         else
-            core__segment_give(heap->allocator, s);
+            core__segment_free_memory(heap->allocator, s);
     }
     return forget_heap(heap, done);
 }
@@ -416,14 +418,14 @@ static core__use *end_heap(core__heap *heap, core__use *done)
 void core__allocator_destroy(core_device *device)
 {
     core__allocator *allocator = device->allocator;
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
 
     if (!allocator || device->forked)
         return;
-    done = core__heaps_settle(allocator, true, done);
+    done = core__heaps_settle_uses(allocator, true, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         done = end_heap(heap, done);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
     while (allocator->heaps) {
         core__heap *heap = allocator->heaps;
 
@@ -431,8 +433,8 @@ void core__allocator_destroy(core_device *device)
             __atomic_store_n(&heap->stream->pool, NULL, __ATOMIC_RELEASE);
         core__heap_destroy(heap);
     }
-    core__events_give(allocator->events_gone);
-    core__uses_drop(allocator->uses_gone);
+    core__events_return(allocator->events_gone);
+    core__stream_uses_free(allocator->uses_gone);
     device->allocator = NULL;
     core__free(atomic_load(&allocator->history));
     pthread_mutex_destroy(&allocator->lock);
@@ -441,10 +443,10 @@ void core__allocator_destroy(core_device *device)
 
 /* -------------------------------------------------------------- public -- */
 
-core_status core__allocator_need(core_device *device, const char *what)
+core_status core__allocator_require(core_device *device, const char *what)
 {
     if (device->allocator)
-        return core__device_here(device);
+        return core__device_check_process(device);
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s: \"%s\" has no streams, so it has no caching "
                        "allocator with settings, pools or snapshots",
@@ -455,14 +457,14 @@ core_status core__allocator_need(core_device *device, const char *what)
  * behind. */
 static void empty(core__allocator *allocator, bool wait)
 {
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
 
     pthread_mutex_lock(&allocator->lock);
-    done = core__heaps_settle(allocator, wait, done);
-    core__allocator_release(allocator, &(core__release){0});
-    core__heaps_sweep(allocator);
+    done = core__heaps_settle_uses(allocator, wait, done);
+    core__allocator_release(allocator, &(core__segment_release){0});
+    core__heaps_destroy_empty(allocator);
     core__allocator_unlock(allocator);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
 }
 
 core_status core_memory_empty_cache(core_device *device)
@@ -470,7 +472,7 @@ core_status core_memory_empty_cache(core_device *device)
     core__allocator *allocator;
 
     CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_empty_cache"));
+    CORE_TRY(core__allocator_require(device, "core_memory_empty_cache"));
     allocator = device->allocator;
     empty(allocator, true);
     empty(allocator, false); /* streams ended with blocks that were waiting for
@@ -478,8 +480,8 @@ core_status core_memory_empty_cache(core_device *device)
     if (allocator->own && device->interfaces.allocator.trim)
         CORE_TRY(device->interfaces.allocator.trim(device->impl));
     core__host_memory_empty(device);
-    if (core__allocator_marks(allocator))
+    if (core__allocator_can_record_events(allocator))
         core__event_stock_empty(device);
-    core__queues_settle(device);
+    core__queues_reap(device);
     return CORE_OK;
 }

@@ -23,7 +23,7 @@ core_status core__allocator_create(core_device *device);
 /* All blocks have been freed or are stale.  Returns segments to the device. */
 void core__allocator_destroy(core_device *device);
 /* For a child of fork: the allocator's locks are never taken again. */
-void core__allocator_forked(core_device *device);
+void core__allocator_after_fork(core_device *device);
 /* After a loss and reset: drops everything without calling the device.  Blocks
  * from before the reset are freed without effect. */
 void core__allocator_reset(core_device *device);
@@ -37,7 +37,7 @@ void core__allocator_free(core_device *device, core__block *block);
 core_status core__allocator_record(core_device *device, core__block *block,
                                    core_stream *stream);
 /* The stream ends: its free blocks become available to any other stream that
- * can wait for it.  Calls core__stream_gone, perhaps later and in another
+ * can wait for it.  Calls core__stream_destroy, perhaps later and in another
  * thread. */
 void core__allocator_stream_end(core_stream *stream);
 

@@ -6,7 +6,7 @@
  * The minimal cost of a warm allocation and its release: taking a lock twice
  * (one locked instruction each, about 20 cycles), the head of a list, and six
  * counters in the first-level cache.  Nothing here is shared between streams.
- * Joining a small block with its neighbours is deferred (core__kept), because
+ * Joining a small block with its neighbours is deferred (core__unjoined_blocks), because
  * the next request is often for the same size and would split it again. */
 
 #include "base/memory.h"
@@ -130,7 +130,7 @@ void core__block_free(core__block *block)
     core__small_free(block, sizeof *block);
 }
 
-core__block *core__block_cut(core__block *block, uint64_t size)
+core__block *core__block_split(core__block *block, uint64_t size)
 {
     core__block *rest = core__block_new(block->segment, block->offset + size,
                                         block->size - size);
@@ -215,20 +215,20 @@ core__block *core__block_insert(core__heap *heap, core__block *block)
 
 static inline uint32_t deferred_list(uint64_t size)
 {
-    return (size >> CORE__UNIT_LOG2) % CORE__KEPT_LISTS;
+    return (size >> CORE__UNIT_LOG2) % CORE__UNJOINED_LISTS;
 }
 
 /* False if the block must be joined now. */
 static inline bool defer_join(core__heap *heap, core__block *block)
 {
-    core__kept *kept = &heap->kept;
+    core__unjoined_blocks *kept = &heap->kept;
     uint32_t list = deferred_list(block->size);
     core__block *head = kept->heads[list];
 
     if (core__unlikely(head && head->size != block->size) ||
-        kept->count >= CORE__KEPT_MOST)
+        kept->count >= CORE__UNJOINED_MAX)
         return false;
-    block->state = CORE__BLOCK_KEPT;
+    block->state = CORE__BLOCK_UNJOINED;
     block->newer = head;
     kept->heads[list] = block;
     kept->lists |= UINT64_C(1) << list;
@@ -238,7 +238,7 @@ static inline bool defer_join(core__heap *heap, core__block *block)
 
 static inline core__block *take_deferred(core__heap *heap, uint64_t size)
 {
-    core__kept *kept = &heap->kept;
+    core__unjoined_blocks *kept = &heap->kept;
     uint32_t list = deferred_list(size);
     core__block *block = kept->heads[list];
 
@@ -251,9 +251,9 @@ static inline core__block *take_deferred(core__heap *heap, uint64_t size)
     return block;
 }
 
-void core__heap_join(core__heap *heap)
+void core__heap_join_deferred(core__heap *heap)
 {
-    core__kept *kept = &heap->kept;
+    core__unjoined_blocks *kept = &heap->kept;
 
     while (kept->lists) {
         uint32_t list = (uint32_t)__builtin_ctzll(kept->lists);
@@ -303,13 +303,13 @@ static inline void set_active(core__heap *heap, core__block *block,
                       (core_memory){block->handle, block->offset}, block->size);
 }
 
-core_status core__block_activate(core__heap *heap, core__block *block,
-                                 uint64_t size, uint64_t requested)
+core_status core__block_take(core__heap *heap, core__block *block,
+                             uint64_t size, uint64_t requested)
 {
     bool passed = false;
 
     if (block->size > size && is_cut(heap->allocator, block, size)) {
-        core__block *rest = core__block_cut(block, size);
+        core__block *rest = core__block_split(block, size);
 
         if (core__unlikely(!rest)) {
             core__block_insert(heap, block);
@@ -329,7 +329,7 @@ static core_status take(core__heap *heap, uint32_t kind, uint64_t size,
     core__block *block;
 
     if (kind == CORE_MEMORY_SMALL)
-        core__heap_join(heap);
+        core__heap_join_deferred(heap);
     block = bin_find(core__heap_bins(heap, kind), size);
     if (!block)
         return CORE_OK;
@@ -339,7 +339,7 @@ static core_status take(core__heap *heap, uint32_t kind, uint64_t size,
             (size <= max_split || block->size >= size + CORE__MIDDLE_SEGMENT)))
         return CORE_OK;
     core__block_remove(heap, block);
-    CORE_TRY(core__block_activate(heap, block, size, requested));
+    CORE_TRY(core__block_take(heap, block, size, requested));
     *out_block = block;
     return CORE_OK;
 }
@@ -381,7 +381,7 @@ static inline void set_inactive(core__heap *heap, core__block *block)
 static inline bool may_defer(const core__heap *heap, const core__block *block)
 {
     return block->kind == CORE_MEMORY_SMALL && !heap->abandoned &&
-           !block->direct && core__small_kept() != 0;
+           !block->direct && core__small_cache_limit() != 0;
 }
 
 void core__block_return(core__heap *heap, core__block *block)
@@ -402,7 +402,7 @@ void core__allocator_free(core_device *device, core__block *block)
     if (core__unlikely(device->forked))
         return; /* the block and its neighbours are the parent's */
     if (core__unlikely(!heap)) {
-        core__uses_drop(block->uses); /* from before a reset */
+        core__stream_uses_free(block->uses); /* from before a reset */
         core__block_free(block);
         return;
     }
@@ -416,5 +416,5 @@ void core__allocator_free(core_device *device, core__block *block)
         core__spin_unlock(&heap->lock);
     }
     if (core__unlikely(give_back))
-        core__allocator_tidy(device->allocator);
+        core__allocator_release_unused(device->allocator);
 }

@@ -33,7 +33,7 @@ static cache caches[DEVICES];
 
 /* Another thread may have been changing a list, so all of them are emptied;
  * the blocks that they had are leaked in this process. */
-void core__cache_forked(void)
+void core__block_cache_after_fork(void)
 {
     if (pthread_mutex_trylock(&lock) == 0) {
         pthread_mutex_unlock(&lock);
@@ -54,7 +54,7 @@ static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
     return (uint32_t)((power - LEAST_LOG2) * STEPS + above - 1);
 }
 
-uint64_t core__cache_capacity(uint64_t size)
+uint64_t core__block_cache_capacity(uint64_t size)
 {
     uint64_t capacity;
 
@@ -79,8 +79,8 @@ static cache *find(core_device *device)
     return unused;
 }
 
-bool core__cache_take(core_device *device, uint64_t capacity,
-                      core_memory *out_memory)
+bool core__block_cache_take(core_device *device, uint64_t capacity,
+                            core_memory *out_memory)
 {
     kept_block *block = NULL;
     uint64_t same;
@@ -110,8 +110,8 @@ static bool has_space(const cache *to, uint64_t capacity)
     return to->kept + capacity <= total / 8;
 }
 
-bool core__cache_keep(core_device *device, core_memory memory,
-                      uint64_t capacity)
+bool core__block_cache_put(core_device *device, core_memory memory,
+                           uint64_t capacity)
 {
     kept_block *block = (kept_block *)((char *)memory.handle + memory.offset);
     uint64_t same;
@@ -119,7 +119,7 @@ bool core__cache_keep(core_device *device, core_memory memory,
     bool keep;
     cache *to;
 
-    if (core__small_kept() == 0)
+    if (core__small_cache_limit() == 0)
         return false; /* during fault injection every use is an allocation */
     pthread_mutex_lock(&lock);
     to = find(device);
@@ -133,7 +133,7 @@ bool core__cache_keep(core_device *device, core_memory memory,
     return keep;
 }
 
-void core__cache_empty(core_device *device)
+void core__block_cache_empty(core_device *device)
 {
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < DEVICES; i++) {

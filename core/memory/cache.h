@@ -17,17 +17,17 @@
 
 /* The capacity allocated for `size` bytes; 0 if blocks of that size are not
  * cached. */
-uint64_t core__cache_capacity(uint64_t size);
+uint64_t core__block_cache_capacity(uint64_t size);
 /* Takes a cached block of exactly this capacity; false if there is none. */
-bool core__cache_take(core_device *device, uint64_t capacity,
-                      core_memory *out_memory);
+bool core__block_cache_take(core_device *device, uint64_t capacity,
+                            core_memory *out_memory);
 /* Caches a block; false if the caller must free it. */
-bool core__cache_keep(core_device *device, core_memory memory,
-                      uint64_t capacity);
+bool core__block_cache_put(core_device *device, core_memory memory,
+                           uint64_t capacity);
 /* Frees all cached blocks: when memory is short, and before a device closes. */
-void core__cache_empty(core_device *device);
+void core__block_cache_empty(core_device *device);
 
 /* For the child of a fork. */
-void core__cache_forked(void);
+void core__block_cache_after_fork(void);
 
 #endif

@@ -111,7 +111,7 @@ static core_status take_place(core__heap *heap, core__block *place,
         core__block_join(block);
     }
     *out_block = block;
-    return core__block_activate(heap, block, size, requested);
+    return core__block_take(heap, block, size, requested);
 }
 
 static void count_mapped(core__heap *heap, core__block *block, uint64_t size)
@@ -153,7 +153,7 @@ static core_status cut_unmapped(core__allocator *allocator, core__block *place,
 
     if (mapped >= place->size)
         return CORE_OK;
-    rest = core__block_cut(place, mapped);
+    rest = core__block_split(place, mapped);
     allocator->starved = !rest;
     if (!rest)
         return core__error_memory(sizeof *rest);
@@ -184,8 +184,8 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
         status = reserve(heap, kind, size, &segment);
         /* Address space has run out, which says nothing about memory. */
         if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved)
-            return core__segment_grow_fixed(heap, kind, size, requested,
-                                            out_block);
+            return core__segment_allocate_fixed(heap, kind, size, requested,
+                                                out_block);
         if (status != CORE_OK)
             return status;
         place = segment->first;
@@ -229,7 +229,7 @@ static core__block *cut_steps(core__heap *heap, core__block *block,
         return NULL;
     core__block_remove(heap, block);
     if (begin > block->offset) {
-        middle = core__block_cut(block, begin - block->offset);
+        middle = core__block_split(block, begin - block->offset);
         if (!middle) {
             core__block_insert(heap, block);
             return NULL;
@@ -237,7 +237,7 @@ static core__block *cut_steps(core__heap *heap, core__block *block,
     }
     middle->state = CORE__BLOCK_AWAITING;
     if (end < middle->offset + middle->size) {
-        rest = core__block_cut(middle, end - middle->offset);
+        rest = core__block_split(middle, end - middle->offset);
         if (!rest) {
             if (middle != block) {
                 core__block_join(block);
@@ -308,7 +308,7 @@ uint64_t core__expandable_shrink(core__heap *heap)
     uint64_t bytes = 0;
 
     core__spin_lock(&heap->lock);
-    core__heap_join(heap);
+    core__heap_join_deferred(heap);
     for (core__segment *s = heap->segments; s; s = s->next)
         for (core__block *b = s->expandable ? s->first : NULL; b;
              b = b->after) {
@@ -324,7 +324,7 @@ uint64_t core__expandable_shrink(core__heap *heap)
         }
     core__spin_unlock(&heap->lock);
     if (list)
-        core__heap_drain(heap);
+        core__heap_wait(heap);
     while (list) {
         core__block *next = list->newer;
         core__segment *segment = list->segment;

@@ -59,7 +59,7 @@ static bool is_available(const core__heap *heap, const core_memory_pool *pool)
 
 static core__heap *take_over(core__heap *heap)
 {
-    core__event_later(heap->allocator, heap->ended);
+    core__event_return_later(heap->allocator, heap->ended);
     heap->ended = NULL;
     return heap;
 }
@@ -86,13 +86,14 @@ static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
         return NULL;
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         if (is_available(heap, pool) && heap->ended &&
-            core__stream_wait_memory(stream, heap->ended) == CORE_OK)
+            core__stream_wait_event_reuse(stream, heap->ended) == CORE_OK)
             return take_over(heap);
     return NULL;
 }
 
-core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
-                          core_stream *stream, core__heap **out_heap)
+core_status core__heap_of_pool(core__allocator *allocator,
+                               core_memory_pool *pool, core_stream *stream,
+                               core__heap **out_heap)
 {
     core__heap *heap = find(allocator, pool, stream);
 
@@ -101,7 +102,7 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
         return CORE_OK;
     /* Streams come and go: blocks that they shared are returned here. */
     allocator->uses_gone =
-        core__heaps_settle(allocator, false, allocator->uses_gone);
+        core__heaps_settle_uses(allocator, false, allocator->uses_gone);
     heap = adopt(allocator, pool, stream);
     if (!heap)
         heap = heap_new(allocator, pool);
@@ -111,7 +112,7 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
     heap->stream = stream;
     heap->stream_id = stream->id;
     core__spin_unlock(&heap->lock);
-    core__queue_later(allocator, heap->unmarked);
+    core__queue_release_later(allocator, heap->unmarked);
     heap->unmarked = NULL;
     *out_heap = heap;
     return CORE_OK;
@@ -124,12 +125,12 @@ core_status core__heap_of(core__allocator *allocator, core_stream *stream,
         core__pool_current(core__thread_self(), allocator->device);
     core_status status = CORE_OK;
 
-    CORE_TRY(core__device_here(allocator->device));
+    CORE_TRY(core__device_check_process(allocator->device));
     *out_heap = heap_get(stream);
     if (*out_heap && (!pool || (*out_heap)->capturing))
         return CORE_OK;
     pthread_mutex_lock(&allocator->lock);
-    status = core__heap_in(allocator, pool, stream, out_heap);
+    status = core__heap_of_pool(allocator, pool, stream, out_heap);
     if (status == CORE_OK && !pool && !heap_get(stream))
         heap_set(stream, *out_heap);
     core__allocator_unlock(allocator);
@@ -149,8 +150,8 @@ void core__heap_destroy(core__heap *heap)
     *link = heap->next;
     core__counts_end(heap);
     core__spin_unlock(&allocator->counts.lock);
-    core__event_later(allocator, heap->ended);
-    core__queue_later(allocator, heap->unmarked);
+    core__event_return_later(allocator, heap->ended);
+    core__queue_release_later(allocator, heap->unmarked);
     core__free(heap);
 }
 
@@ -167,7 +168,7 @@ static bool is_over(core__heap *heap)
     return over;
 }
 
-void core__heaps_sweep(core__allocator *allocator)
+void core__heaps_destroy_empty(core__allocator *allocator)
 {
     core__heap *next;
 
@@ -192,14 +193,14 @@ static void mark_end(core__heap *heap, core_stream *stream)
     if (!idle && status == CORE_OK) {
         status = core_event_record(event, stream);
         if (status != CORE_OK) {
-            core__event_give(event);
+            core__event_return(event);
             event = NULL;
         }
     }
     /* A failed stream has dropped its work. */
     if (status != CORE_OK && core__stream_check(stream) == CORE_OK)
         heap->unmarked = core__queue_retain(stream->queue);
-    core__event_later(heap->allocator, heap->ended);
+    core__event_return_later(heap->allocator, heap->ended);
     heap->ended = event;
 }
 
@@ -216,7 +217,7 @@ static void end_stream(core__allocator *allocator, core_stream *stream)
     heap_set(stream, NULL);
 }
 
-void core__event_later(core__allocator *allocator, core_event *event)
+void core__event_return_later(core__allocator *allocator, core_event *event)
 {
     if (!event)
         return;
@@ -225,24 +226,24 @@ void core__event_later(core__allocator *allocator, core_event *event)
 }
 
 /* If there is no host memory to defer it, the queue is released at once. */
-void core__queue_later(core__allocator *allocator, core__queue *queue)
+void core__queue_release_later(core__allocator *allocator, core__queue *queue)
 {
-    core__use *use = queue ? core__small_alloc(sizeof *use) : NULL;
+    core__stream_use *use = queue ? core__small_alloc(sizeof *use) : NULL;
 
     if (use) {
-        *use = (core__use){.next = allocator->uses_gone, .queue = queue};
+        *use = (core__stream_use){.next = allocator->uses_gone, .queue = queue};
         allocator->uses_gone = use;
     } else {
         core__queue_release(queue);
     }
 }
 
-void core__events_give(core_event *events)
+void core__events_return(core_event *events)
 {
     while (events) {
         core_event *next = events->next;
 
-        core__event_give(events);
+        core__event_return(events);
         events = next;
     }
 }
@@ -250,13 +251,13 @@ void core__events_give(core_event *events)
 static void unlock(core__allocator *allocator)
 {
     core_event *events = allocator->events_gone;
-    core__use *uses = allocator->uses_gone;
+    core__stream_use *uses = allocator->uses_gone;
 
     allocator->events_gone = NULL;
     allocator->uses_gone = NULL;
     pthread_mutex_unlock(&allocator->lock);
-    core__events_give(events);
-    core__uses_drop(uses);
+    core__events_return(events);
+    core__stream_uses_free(uses);
 }
 
 static void end_all(core__allocator *allocator)
@@ -272,20 +273,20 @@ static void end_all(core__allocator *allocator)
     while (streams) {
         core_stream *next = streams->leaving;
 
-        core__stream_gone(streams);
+        core__stream_destroy(streams);
         streams = next;
     }
     while (pools) {
         core_memory_pool *next = pools->leaving;
 
-        core__pool_gone(pools);
+        core__pool_end(pools);
         pools = next;
     }
 }
 
 /* A thread that cannot take the mutex leaves the work to its holder, which
  * checks again after unlocking. */
-void core__allocator_retire(core__allocator *allocator)
+void core__allocator_end_pending(core__allocator *allocator)
 {
     if (allocator->device->forked)
         return; /* a thread of the parent process may hold it */
@@ -300,7 +301,7 @@ void core__allocator_retire(core__allocator *allocator)
 void core__allocator_unlock(core__allocator *allocator)
 {
     unlock(allocator);
-    core__allocator_retire(allocator);
+    core__allocator_end_pending(allocator);
 }
 
 void core__allocator_stream_end(core_stream *stream)
@@ -310,7 +311,7 @@ void core__allocator_stream_end(core_stream *stream)
     core_stream *first;
 
     if (!allocator) {
-        core__stream_gone(stream);
+        core__stream_destroy(stream);
         return;
     }
     core_device_retain(device); /* the stream's reference is released with it */
@@ -319,7 +320,7 @@ void core__allocator_stream_end(core_stream *stream)
         stream->leaving = first;
     while (!atomic_compare_exchange_weak(&allocator->streams_gone, &first,
                                          stream));
-    core__allocator_retire(allocator);
+    core__allocator_end_pending(allocator);
     core_device_release(device);
 }
 
@@ -353,9 +354,9 @@ core_status core__allocator_capture_begin(core_stream *stream,
 
     if (!allocator)
         return CORE_OK;
-    CORE_TRY(core__device_here(allocator->device));
+    CORE_TRY(core__device_check_process(allocator->device));
     pthread_mutex_lock(&allocator->lock);
-    status = core__heap_in(allocator, pool, stream, &heap);
+    status = core__heap_of_pool(allocator, pool, stream, &heap);
     if (status == CORE_OK) {
         set_capturing(allocator, stream, true);
         heap_set(stream, heap);
@@ -376,5 +377,5 @@ void core__allocator_capture_end(core_stream *stream)
     heap_set(stream, find(allocator, NULL, stream));
     atomic_fetch_sub(&allocator->captures, 1);
     core__allocator_unlock(allocator);
-    core__allocator_settle(allocator);
+    core__allocator_settle_uses(allocator);
 }

@@ -49,12 +49,12 @@ enum {
     CORE__BLOCK_ACTIVE,   /* owned by a storage */
     CORE__BLOCK_AWAITING, /* freed, but streams may still use it */
     CORE__BLOCK_UNMAPPED, /* address space without memory */
-    CORE__BLOCK_KEPT      /* free, and not yet joined with its neighbours */
+    CORE__BLOCK_UNJOINED  /* free, and not yet joined with its neighbours */
 };
 
 /* The use of a block by a stream other than its own. */
-typedef struct core__use {
-    struct core__use *next;
+typedef struct core__stream_use {
+    struct core__stream_use *next;
     /* With a reference until there is an event; NULL: named by the plugin's
      * handle. */
     core_stream *stream;
@@ -62,8 +62,8 @@ typedef struct core__use {
                          * handle */
     const void *word;   /* the plugin's handle of the stream on which the event
                          * was recorded */
-    core__queue *queue; /* only to be released: core__queue_later */
-} core__use;
+    core__queue *queue; /* only to be released: core__queue_release_later */
+} core__stream_use;
 
 struct core__block {
     void *handle;
@@ -72,7 +72,7 @@ struct core__block {
     core__heap *heap;              /* NULL: the device was reset since */
     core__block *newer, *previous; /* in a list: of its size, or of awaiting
                                     * blocks */
-    core__use *uses;
+    core__stream_use *uses;
     uint8_t state;
     uint8_t kind; /* CORE_MEMORY_SMALL or _LARGE */
     bool counted; /* counted as a free part of a segment */
@@ -115,13 +115,13 @@ typedef struct core__bins {
  * request finds none of its size, or when the heap is inspected or its
  * segments are needed.  The number is limited, so that the lock is not held
  * for long. */
-enum { CORE__KEPT_LISTS = 64, CORE__KEPT_MOST = 256 };
+enum { CORE__UNJOINED_LISTS = 64, CORE__UNJOINED_MAX = 256 };
 
-typedef struct core__kept {
+typedef struct core__unjoined_blocks {
     uint64_t lists; /* bit i: list i is not empty */
     uint32_t count;
-    core__block *heads[CORE__KEPT_LISTS];
-} core__kept;
+    core__block *heads[CORE__UNJOINED_LISTS];
+} core__unjoined_blocks;
 
 struct core__heap {
     core__spin lock;
@@ -141,7 +141,7 @@ struct core__heap {
     _Atomic bool capturing;                /* its stream is capturing */
     core__block *awaiting, **awaiting_end; /* oldest first */
     core__counts counts;
-    core__kept kept;
+    core__unjoined_blocks kept;
     core__bins bins[2]; /* small, large */
 };
 
@@ -165,9 +165,9 @@ struct core__allocator {
     pthread_mutex_t lock; /* recursive: streams may end while it is held */
     core_stream *_Atomic streams_gone; /* ended by the holder of the lock */
     core_memory_pool *_Atomic pools_gone;
-    core_event *events_gone; /* returned when the lock is released */
-    core__use *uses_gone;    /* dropped when the lock is released */
-    bool starved;            /* host memory ran out during the current call */
+    core_event *events_gone;     /* returned when the lock is released */
+    core__stream_use *uses_gone; /* dropped when the lock is released */
+    bool starved; /* host memory ran out during the current call */
     core__heap *heaps;
     core__alloc_settings settings;
     /* Copies that allocations read without the lock. */
@@ -202,7 +202,7 @@ struct core_memory_pool {
 };
 
 /* Fails with UNSUPPORTED if the device has no caching allocator. */
-core_status core__allocator_need(core_device *device, const char *what);
+core_status core__allocator_require(core_device *device, const char *what);
 
 static inline uint64_t core__round_up(uint64_t size, uint64_t step)
 {
@@ -222,18 +222,18 @@ core_status core__heap_take(core__heap *heap, uint32_t kind, uint64_t size,
                             uint64_t requested, core__block **out_block);
 /* For these, the lock is held.  Cuts and takes a block that is in no list; on
  * failure (host memory) the block is in the bins. */
-core_status core__block_activate(core__heap *heap, core__block *block,
-                                 uint64_t size, uint64_t requested);
+core_status core__block_take(core__heap *heap, core__block *block,
+                             uint64_t size, uint64_t requested);
 /* Puts the block, joined with its free neighbours, into the bins, and returns
  * the result. */
 core__block *core__block_insert(core__heap *heap, core__block *block);
 /* Joins the blocks whose joining was deferred. */
-void core__heap_join(core__heap *heap);
+void core__heap_join_deferred(core__heap *heap);
 /* Removes the block from the bins, without statistics except of split
  * blocks. */
 void core__block_remove(core__heap *heap, core__block *block);
 /* A new block for the part after `size`; NULL: no host memory. */
-core__block *core__block_cut(core__block *block, uint64_t size);
+core__block *core__block_split(core__block *block, uint64_t size);
 /* Merges the block with the one after it, which is freed. */
 void core__block_join(core__block *block);
 /* Returns a freed block that no stream uses: its joining is deferred, or it
@@ -251,12 +251,13 @@ static inline bool core__block_is_split(const core__block *block)
 
 /* Allocates a segment with an active block of this size.  The allocator's lock
  * is held for these. */
-core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
-                               uint64_t requested, core__block **out_block);
+core_status core__segment_allocate(core__heap *heap, uint32_t kind,
+                                   uint64_t size, uint64_t requested,
+                                   core__block **out_block);
 /* The same, but never expandable. */
-core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
-                                     uint64_t size, uint64_t requested,
-                                     core__block **out_block);
+core_status core__segment_allocate_fixed(core__heap *heap, uint32_t kind,
+                                         uint64_t size, uint64_t requested,
+                                         core__block **out_block);
 /* Adds a segment to the heap, whose lock is held too. */
 void core__segment_attach(core__heap *heap, core__segment *segment);
 /* Removes a segment without blocks in use from its heap, whose lock is held
@@ -266,7 +267,7 @@ void core__segment_detach(core__heap *heap, core__segment *segment);
 void core__segment_destroy(core__allocator *allocator, core__segment *segment);
 
 /* Which whole segments to release. */
-typedef struct core__release {
+typedef struct core__segment_release {
     core__heap *heap;  /* NULL: all heaps */
     uint64_t enough;   /* stop after this many bytes; 0: all */
     uint64_t at_least; /* the best fit first, else the largest; 0: the longest
@@ -274,47 +275,47 @@ typedef struct core__release {
     uint64_t larger;   /* only segments of at least this size */
     bool ended_only;   /* only of ended streams and released pools */
     bool leaving_only; /* only segments already being released */
-} core__release;
+} core__segment_release;
 /* Returns the number of bytes released.  Waits for the streams of released
  * segments, so it is never called on the path of freeing. */
 uint64_t core__allocator_release(core__allocator *allocator,
-                                 const core__release *what);
+                                 const core__segment_release *what);
 /* Waits for all work of the heap's stream, whether it succeeds or fails. */
-void core__heap_drain(core__heap *heap);
+void core__heap_wait(core__heap *heap);
 /* Releases what need not be cached (blocks without caching, pools without
  * references), unless another thread is doing so.  Does not wait.  No lock is
  * held. */
-void core__allocator_tidy(core__allocator *allocator);
+void core__allocator_release_unused(core__allocator *allocator);
 /* Moves blocks whose streams are done to the bins, in all heaps.  No lock is
  * held. */
-void core__allocator_settle(core__allocator *allocator);
+void core__allocator_settle_uses(core__allocator *allocator);
 /* The plugin's handle of the stream that orders the heap's memory; NULL: there
  * is no such stream, or it is capturing. */
-void *core__heap_word(const core__heap *heap);
+void *core__heap_stream_handle(const core__heap *heap);
 /* Returns the memory to the device, in the order of segment->last. */
-void core__segment_give(const core__allocator *allocator,
-                        const core__segment *segment);
+void core__segment_free_memory(const core__allocator *allocator,
+                               const core__segment *segment);
 /* True if nothing of the heap may be released: its pool is in use, it is being
  * captured, or the end of its work cannot be determined. */
-bool core__heap_pinned(const core__heap *heap);
+bool core__heap_is_pinned(const core__heap *heap);
 
 /* ------------------------------------------ leaving: segment_release.c -- */
 
 /* Starts releasing what need not be kept of a heap: now, or when the stream
  * has passed its current work.  Does not wait; the allocator's lock is held
  * for these. */
-void core__heap_leave(core__heap *heap, bool direct_only);
+void core__heap_begin_release(core__heap *heap, bool direct_only);
 /* Releases segments being released that are no longer used; with `wait`, all.
  * Returns the number of bytes. */
-uint64_t core__heap_reap(core__heap *heap, bool wait);
+uint64_t core__heap_finish_release(core__heap *heap, bool wait);
 /* True if all work that used the heap's memory is done, as far as can be known
  * without waiting. */
 bool core__heap_is_idle(core__heap *heap);
 /* Returns the event when the lock is released. */
-void core__event_later(core__allocator *allocator, core_event *event);
-void core__events_give(core_event *events);
+void core__event_return_later(core__allocator *allocator, core_event *event);
+void core__events_return(core_event *events);
 /* Releases the queue when the lock is released. */
-void core__queue_later(core__allocator *allocator, core__queue *queue);
+void core__queue_release_later(core__allocator *allocator, core__queue *queue);
 
 /* -------------------------------------------- expandable: expandable.c -- */
 
@@ -332,22 +333,25 @@ uint64_t core__expandable_shrink(core__heap *heap);
 void core__block_free_used(core__heap *heap, core__block *block);
 /* Moves blocks whose streams are done to the bins; with `wait`, all blocks.
  * Returns the uses to be dropped when no lock is held. */
-core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done);
+core__stream_use *core__heap_settle_uses(core__heap *heap, bool wait,
+                                         core__stream_use *done);
 /* The same for all heaps. */
-core__use *core__heaps_settle(core__allocator *allocator, bool wait,
-                              core__use *done);
+core__stream_use *core__heaps_settle_uses(core__allocator *allocator, bool wait,
+                                          core__stream_use *done);
 /* True if events may be recorded: nothing is being captured. */
-bool core__allocator_marks(const core__allocator *allocator);
+bool core__allocator_can_record_events(const core__allocator *allocator);
 /* Waits until the work before the event is over, whatever its errors. */
 void core__event_wait(core_device *device, core_event *event);
 /* Adds the stream, unless it is in the list. */
-core_status core__use_add(core__use **uses, core_stream *stream);
+core_status core__stream_uses_add(core__stream_use **uses, core_stream *stream);
 /* Moves finished uses from the list to `done`.  mark_now: events are recorded
  * where there are none yet, and counted. */
-core__use *core__uses_settle(core_device *device, core__use **uses,
-                             bool mark_now, bool wait, uint64_t *events,
-                             core__use *done);
-void core__uses_drop(core__use *uses);
+core__stream_use *core__stream_uses_settle(core_device *device,
+                                           core__stream_use **uses,
+                                           bool mark_now, bool wait,
+                                           uint64_t *events,
+                                           core__stream_use *done);
+void core__stream_uses_free(core__stream_use *uses);
 
 /* ----------------------------------------------- heaps: heap.c, pool.c -- */
 
@@ -355,21 +359,22 @@ void core__uses_drop(core__use *uses);
 core_status core__heap_of(core__allocator *allocator, core_stream *stream,
                           core__heap **out_heap);
 /* The same in a pool (NULL: the common one), with the allocator's lock held. */
-core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
-                          core_stream *stream, core__heap **out_heap);
+core_status core__heap_of_pool(core__allocator *allocator,
+                               core_memory_pool *pool, core_stream *stream,
+                               core__heap **out_heap);
 /* Destroys empty heaps without a pool or stream; the lock is held. */
-void core__heaps_sweep(core__allocator *allocator);
+void core__heaps_destroy_empty(core__allocator *allocator);
 void core__heap_destroy(core__heap *heap);
 /* Unlocks the allocator's mutex, and ends streams and pools that were waiting
  * for it. */
 void core__allocator_unlock(core__allocator *allocator);
 /* Ends waiting streams and pools now, or when another thread unlocks the
  * mutex. */
-void core__allocator_retire(core__allocator *allocator);
+void core__allocator_end_pending(core__allocator *allocator);
 /* Abandons the heaps of the pool; the lock is held. */
 void core__pool_abandon(core__allocator *allocator,
                         const core_memory_pool *pool);
-void core__pool_gone(core_memory_pool *pool);
+void core__pool_end(core_memory_pool *pool);
 /* This thread's innermost pool of the device, or NULL. */
 core_memory_pool *core__pool_current(const core__thread *self,
                                      const core_device *device);
@@ -380,16 +385,16 @@ void core__pools_thread_end(core__thread *thread);
 core_status core__alloc_settings_parse(core__alloc_settings *settings,
                                        const char *text);
 /* The settings of a device that is being opened. */
-core_status core__alloc_settings_first(core__alloc_settings *settings);
-core_status core__alloc_settings_use(core__allocator *allocator,
-                                     const core__alloc_settings *settings);
+core_status core__alloc_settings_initial(core__alloc_settings *settings);
+core_status core__alloc_settings_apply(core__allocator *allocator,
+                                       const core__alloc_settings *settings);
 core_status core__alloc_settings_text(const core__alloc_settings *settings,
                                       char **out_text);
 
 /* "1.50 MiB"; at least 24 bytes. */
-const char *core__bytes_text(uint64_t bytes, char text[24]);
-core_status core__oom_error(core__heap *heap, uint64_t requested,
-                            uint64_t size);
+const char *core__bytes_format(uint64_t bytes, char text[24]);
+core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
+                                      uint64_t size);
 
 /* ------------------------------------------------------------- history -- */
 

@@ -83,7 +83,7 @@ core_status core_memory_record_history(core_device *device, uint64_t entries)
     core__allocator *allocator;
 
     CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_record_history"));
+    CORE_TRY(core__allocator_require(device, "core_memory_record_history"));
     allocator = device->allocator;
     if (entries > UINT64_C(1) << 32)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,

@@ -30,7 +30,7 @@ typedef struct host_block {
     uint32_t class;
     uint32_t generation; /* the device's at allocation */
     bool tensor;         /* belongs to a tensor, which alone frees it */
-    core__use *uses;
+    core__stream_use *uses;
 } host_block;
 
 typedef struct host_pool {
@@ -61,7 +61,8 @@ static core_status raw_alloc(core_device *device, uint64_t size, void **out)
                            "not offer core.host_memory",
                            device->name);
     status = device->interfaces.host_memory.alloc(device->impl, size, out);
-    return status == CORE_OK ? CORE_OK : core__device_result(device, status);
+    return status == CORE_OK ? CORE_OK
+                             : core__device_check_status(device, status);
 }
 
 static void raw_free(core_device *device, void *data, uint64_t size)
@@ -90,7 +91,7 @@ static core_status pool_make(core_device *device, host_pool **out_pool)
     *out_pool = pool;
     if (pool)
         return CORE_OK;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     pool = core__alloc_zero(sizeof *pool);
     if (!pool)
         return core__error_memory(sizeof *pool);
@@ -108,7 +109,7 @@ static core_status pool_make(core_device *device, host_pool **out_pool)
 
 /* Another thread may have been changing the pool, so it is abandoned; a new
  * one is created when needed. */
-void core__host_memory_forked(core_device *device)
+void core__host_memory_after_fork(core_device *device)
 {
     host_pool *pool = pool_of(device);
 
@@ -202,16 +203,16 @@ static void add_free(host_pool *pool, host_block *block)
 }
 
 /* Frees blocks whose streams are done.  The lock is held. */
-static core__use *settle(host_pool *pool, core__use *done)
+static core__stream_use *settle(host_pool *pool, core__stream_use *done)
 {
     host_block **link = &pool->awaiting;
-    bool mark = core__allocator_marks(pool->device->allocator);
+    bool mark = core__allocator_can_record_events(pool->device->allocator);
 
     while (*link) {
         host_block *block = *link;
 
-        done = core__uses_settle(pool->device, &block->uses, mark, false,
-                                 &pool->events, done);
+        done = core__stream_uses_settle(pool->device, &block->uses, mark, false,
+                                        &pool->events, done);
         if (block->uses) {
             link = &block->next;
             continue;
@@ -224,10 +225,10 @@ static core__use *settle(host_pool *pool, core__use *done)
 
 /* Waits for the streams without the lock, because they may be waiting for a
  * host callback that frees such memory. */
-static core__use *wait_for_all(host_pool *pool)
+static core__stream_use *wait_for_all(host_pool *pool)
 {
-    bool mark = core__allocator_marks(pool->device->allocator);
-    core__use *done = NULL;
+    bool mark = core__allocator_can_record_events(pool->device->allocator);
+    core__stream_use *done = NULL;
     uint64_t events = 0;
     host_block *list;
 
@@ -236,8 +237,8 @@ static core__use *wait_for_all(host_pool *pool)
     pool->awaiting = NULL;
     pthread_mutex_unlock(&pool->lock);
     for (host_block *block = list; block; block = block->next)
-        done = core__uses_settle(pool->device, &block->uses, mark, true,
-                                 &events, done);
+        done = core__stream_uses_settle(pool->device, &block->uses, mark, true,
+                                        &events, done);
     pthread_mutex_lock(&pool->lock);
     pool->events += events;
     while (list) {
@@ -285,7 +286,7 @@ static void destroy(core_device *device, host_block *list)
 void core__host_memory_empty(core_device *device)
 {
     host_pool *pool = pool_of(device);
-    core__use *done;
+    core__stream_use *done;
     host_block *list;
 
     if (!pool)
@@ -294,7 +295,7 @@ void core__host_memory_empty(core_device *device)
     pthread_mutex_lock(&pool->lock);
     list = take_free(pool);
     pthread_mutex_unlock(&pool->lock);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
     destroy(device, list);
 }
 
@@ -311,7 +312,7 @@ void core__host_memory_reset(core_device *device)
     pool->awaiting = NULL;
     pthread_mutex_unlock(&pool->lock);
     for (host_block *block = awaiting; block; block = block->next)
-        core__uses_drop(block->uses);
+        core__stream_uses_free(block->uses);
     destroy(device, list);
     destroy(device, awaiting);
 }
@@ -326,7 +327,7 @@ void core__host_memory_end(core_device *device)
     while (pool->count) {
         host_block *block = pool->used[--pool->count];
 
-        core__uses_drop(block->uses);
+        core__stream_uses_free(block->uses);
         block->next = NULL;
         destroy(device, block);
     }
@@ -349,13 +350,14 @@ bool core__host_memory_is_pinned(core_device *device, const void *data,
         return false;
     pthread_mutex_lock(&pool->lock);
     block = find(pool, data, size);
-    pinned = block && core__device_knows(device, block->generation);
+    pinned = block && core__device_has_generation(device, block->generation);
     pthread_mutex_unlock(&pool->lock);
     return pinned;
 }
 
-core_status core__host_memory_record(core_device *device, const void *data,
-                                     core_stream *stream)
+core_status core__host_memory_record_stream(core_device *device,
+                                            const void *data,
+                                            core_stream *stream)
 {
     host_pool *pool = pool_of(device);
     core_status status = CORE_OK;
@@ -366,7 +368,7 @@ core_status core__host_memory_record(core_device *device, const void *data,
     pthread_mutex_lock(&pool->lock);
     block = find(pool, data, 1);
     if (block)
-        status = core__use_add(&block->uses, stream);
+        status = core__stream_uses_add(&block->uses, stream);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
@@ -406,7 +408,7 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
     uint64_t capacity;
     uint32_t class = class_of(size, &capacity);
     core_status status = CORE_OK;
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
     host_block *block;
 
     pthread_mutex_lock(&pool->lock);
@@ -416,7 +418,7 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
     if (block)
         pool->free[class] = block->next;
     pthread_mutex_unlock(&pool->lock);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
     if (!block)
         CORE_TRY(new_block(pool, class, capacity, &block));
     block->size = size;
@@ -434,8 +436,8 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
     return status;
 }
 
-core_status core__host_memory_take(core_device *device, size_t size,
-                                   bool tensor, void **out_data)
+core_status core__host_memory_alloc(core_device *device, size_t size,
+                                    bool tensor, void **out_data)
 {
     host_pool *pool;
 
@@ -454,7 +456,7 @@ core_status core_host_memory_alloc(core_device *device, size_t size,
     CORE__NOT_NULL(out_data);
     *out_data = NULL;
     CORE__NOT_NULL(device);
-    return core__host_memory_take(device, size, false, out_data);
+    return core__host_memory_alloc(device, size, false, out_data);
 }
 
 /* Why the memory cannot be freed by this caller; NULL: it can. */
@@ -467,15 +469,15 @@ static const char *reason_not_to_free(const host_block *block, const void *data,
                                    : "it belongs to a tensor, which frees it";
 }
 
-core_status core__host_memory_give(core_device *device, void *data, bool tensor)
+core_status core__host_memory_free(core_device *device, void *data, bool tensor)
 {
-    core__use *done = NULL;
+    core__stream_use *done = NULL;
     host_block **link;
     host_block *block;
     const char *reason;
     host_pool *pool;
 
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     pool = pool_of(device);
     if (pool)
         pthread_mutex_lock(&pool->lock);
@@ -490,9 +492,9 @@ core_status core__host_memory_give(core_device *device, void *data, bool tensor)
     }
     remove_used(pool, block);
     block->next = NULL;
-    if (!core__device_knows(device, block->generation)) {
+    if (!core__device_has_generation(device, block->generation)) {
         pthread_mutex_unlock(&pool->lock);
-        core__uses_drop(block->uses);
+        core__stream_uses_free(block->uses);
         destroy(device, block);
         return CORE_OK;
     }
@@ -502,12 +504,12 @@ core_status core__host_memory_give(core_device *device, void *data, bool tensor)
     /* Records events now, because later ones would include more work. */
     done = settle(pool, NULL);
     pthread_mutex_unlock(&pool->lock);
-    core__uses_drop(done);
+    core__stream_uses_free(done);
     return CORE_OK;
 }
 
 core_status core_host_memory_free(core_device *device, void *data)
 {
     CORE__NOT_NULL(device);
-    return data ? core__host_memory_give(device, data, false) : CORE_OK;
+    return data ? core__host_memory_free(device, data, false) : CORE_OK;
 }

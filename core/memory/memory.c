@@ -29,16 +29,16 @@ static core__free_block *block_of(core_memory memory)
 static core_status alloc_cached(core_device *device, uint64_t size,
                                 core_memory *out_memory, uint64_t *out_capacity)
 {
-    uint64_t capacity = core__cache_capacity(size);
+    uint64_t capacity = core__block_cache_capacity(size);
     core_status status;
 
     *out_capacity = capacity ? capacity : size;
-    if (capacity && core__cache_take(device, capacity, out_memory))
+    if (capacity && core__block_cache_take(device, capacity, out_memory))
         return CORE_OK;
     status = device->memory.alloc(device->impl, *out_capacity, out_memory);
     if (core__likely(status != CORE_ERROR_OUT_OF_MEMORY))
         return status;
-    core__cache_empty(device);
+    core__block_cache_empty(device);
     return device->memory.alloc(device->impl, *out_capacity, out_memory);
 }
 
@@ -67,7 +67,8 @@ static core_status alloc_large(core_device *device, uint64_t size,
     uint64_t granularity = device->properties.granularity;
 
     if (device->allocator) {
-        if (core__unlikely(core__small_kept() == 0) && core__alloc_fault())
+        if (core__unlikely(core__small_cache_limit() == 0) &&
+            core__alloc_fault())
             return core__error_memory(size);
         if (core__unlikely(is_too_large(device, size)))
             return too_large(device, size);
@@ -139,9 +140,10 @@ void core__memory_free(core_device *device, core_memory memory,
         if (!self->blocks_of) {
             self->blocks_slot = core__keys_slot(device->keys);
             __atomic_store_n(&self->blocks_of, device, __ATOMIC_RELEASE);
-            self->whole_limit = core__small_kept() ? CORE__WHOLE_MOST : 0;
+            self->whole_limit =
+                core__small_cache_limit() ? CORE__TENSOR_CACHE_LIMIT : 0;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-                self->blocks[i].room = core__small_kept();
+                self->blocks[i].room = core__small_cache_limit();
         }
         if (core__likely(self->blocks_of == device &&
                          self->blocks[cls].room != 0)) {
@@ -153,8 +155,9 @@ void core__memory_free(core_device *device, core_memory memory,
             return;
         }
     }
-    if (device->small_blocks && core__cache_capacity(capacity) == capacity &&
-        core__cache_keep(device, memory, capacity))
+    if (device->small_blocks &&
+        core__block_cache_capacity(capacity) == capacity &&
+        core__block_cache_put(device, memory, capacity))
         return;
     device->memory.free(device->impl, memory, capacity);
 }
@@ -205,7 +208,7 @@ void core__memory_thread_end(core__thread *thread)
 
 /* One thread at a time: the plugin must not meet the lock of the list of
  * threads. */
-void core__memory_forget(const core_device *device)
+void core__memory_free_cached(const core_device *device)
 {
     thread_cache kept;
 

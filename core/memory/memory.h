@@ -26,19 +26,19 @@ void core__memory_free(core_device *device, core_memory memory,
  * submitted up to now to a stream, named by its plugin's handle, uses a block
  * (NULL: nothing to do) or a tensor's memory.  UNSUPPORTED while the device
  * captures. */
-core_status core__memory_record_word(core_device *device,
-                                     struct core__block *block, void *word);
+core_status core__memory_record_handle(core_device *device,
+                                       struct core__block *block, void *word);
 /* Returns the blocks cached by an ending thread to their device. */
 void core__memory_thread_end(core__thread *thread);
 /* The same for all threads, for a device that closes, or NULL: all devices.
  * The threads must not be computing on it. */
-void core__memory_forget(const core_device *device);
+void core__memory_free_cached(const core_device *device);
 /* Ends the pools that the thread has begun. */
 void core__memory_pools_end(core__thread *thread);
 
 /* Fork handler of the lock of the allocator's settings. */
-void core__alloc_options_fork(core__fork at);
+void core__alloc_settings_fork(core__fork_phase at);
 /* Checks the text of LIBCORE_ALLOC. */
-core_status core__alloc_check(const char *text);
+core_status core__alloc_settings_check(const char *text);
 
 #endif

@@ -24,7 +24,7 @@ static const core__alloc_settings defaults = {.max_split = UINT64_MAX,
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char *later_settings; /* settings from core_memory_configure(NULL, …) */
 
-void core__alloc_options_fork(core__fork at)
+void core__alloc_settings_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }
@@ -157,7 +157,7 @@ core_status core__alloc_settings_parse(core__alloc_settings *settings,
     return CORE_OK;
 }
 
-core_status core__alloc_check(const char *text)
+core_status core__alloc_settings_check(const char *text)
 {
     core__alloc_settings settings = defaults;
     core_status status = core__alloc_settings_parse(&settings, text);
@@ -167,7 +167,7 @@ core_status core__alloc_check(const char *text)
     return status;
 }
 
-core_status core__alloc_settings_first(core__alloc_settings *settings)
+core_status core__alloc_settings_initial(core__alloc_settings *settings)
 {
     const char *text;
     core_status status;
@@ -186,8 +186,8 @@ core_status core__alloc_settings_first(core__alloc_settings *settings)
     return status;
 }
 
-core_status core__alloc_settings_use(core__allocator *allocator,
-                                     const core__alloc_settings *settings)
+core_status core__alloc_settings_apply(core__allocator *allocator,
+                                       const core__alloc_settings *settings)
 {
     core_device *device = allocator->device;
 
@@ -281,12 +281,12 @@ core_status core_memory_configure(core_device *device, const char *settings)
     CORE__NOT_NULL(settings);
     if (!device)
         return configure_later(settings);
-    CORE_TRY(core__allocator_need(device, "core_memory_configure"));
+    CORE_TRY(core__allocator_require(device, "core_memory_configure"));
     pthread_mutex_lock(&((core__allocator *)device->allocator)->lock);
     changed = ((core__allocator *)device->allocator)->settings;
     core__allocator_unlock(device->allocator);
     CORE_TRY(core__alloc_settings_parse(&changed, settings));
-    return core__alloc_settings_use(device->allocator, &changed);
+    return core__alloc_settings_apply(device->allocator, &changed);
 }
 
 core_status core_memory_set_fraction(core_device *device, double fraction)
@@ -295,7 +295,7 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     core__allocator *allocator;
 
     CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_set_fraction"));
+    CORE_TRY(core__allocator_require(device, "core_memory_set_fraction"));
     if (!(fraction > 0 && fraction <= 1))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_memory_set_fraction: the fraction is %g; "
@@ -306,5 +306,5 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     changed = allocator->settings;
     core__allocator_unlock(allocator);
     changed.fraction = fraction;
-    return core__alloc_settings_use(allocator, &changed);
+    return core__alloc_settings_apply(allocator, &changed);
 }

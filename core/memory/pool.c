@@ -41,7 +41,7 @@ core_status core_memory_pool_create(core_device *device,
     CORE__NOT_NULL(out_pool);
     *out_pool = NULL;
     CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_pool_create"));
+    CORE_TRY(core__allocator_require(device, "core_memory_pool_create"));
     pool = core__alloc(sizeof *pool);
     if (!pool)
         return core__error_memory(sizeof *pool);
@@ -72,12 +72,12 @@ void core__pool_abandon(core__allocator *allocator,
     }
 }
 
-void core__pool_gone(core_memory_pool *pool)
+void core__pool_end(core_memory_pool *pool)
 {
     core_device *device = pool->device;
 
     core__free(pool);
-    core__allocator_tidy(device->allocator);
+    core__allocator_release_unused(device->allocator);
     core_device_release(device);
 }
 
@@ -97,7 +97,7 @@ void core_memory_pool_release(core_memory_pool *pool)
     do
         pool->leaving = first;
     while (!atomic_compare_exchange_weak(&allocator->pools_gone, &first, pool));
-    core__allocator_retire(allocator);
+    core__allocator_end_pending(allocator);
     core_device_release(device);
 }
 

@@ -44,12 +44,13 @@ static core__segment *segment_new(core__heap *heap, uint32_t kind,
     return NULL;
 }
 
-void *core__heap_word(const core__heap *heap)
+void *core__heap_stream_handle(const core__heap *heap)
 {
     const core_stream *stream = heap->stream;
 
     if (!stream || heap->capturing || heap->pool ||
-        !core__device_knows(heap->allocator->device, stream->queue->generation))
+        !core__device_has_generation(heap->allocator->device,
+                                     stream->queue->generation))
         return NULL;
     return stream->queue->impl;
 }
@@ -60,12 +61,12 @@ static core_status allocate(core__heap *heap, uint64_t size, core_memory *out)
 
     if (heap->allocator->own)
         return device->interfaces.allocator.alloc(
-            device->impl, core__heap_word(heap), size, out);
+            device->impl, core__heap_stream_handle(heap), size, out);
     return device->memory.alloc(device->impl, size, out);
 }
 
-void core__segment_give(const core__allocator *allocator,
-                        const core__segment *segment)
+void core__segment_free_memory(const core__allocator *allocator,
+                               const core__segment *segment)
 {
     core_device *device = allocator->device;
 
@@ -91,12 +92,12 @@ static core_status allocate_segment(core__heap *heap, uint32_t kind,
                            "the device's memory limit is exceeded");
     status = allocate(heap, size, &memory);
     if (status != CORE_OK)
-        return core__device_result(device, status);
+        return core__device_check_status(device, status);
     *out_segment = segment_new(heap, kind, memory, size);
     if (*out_segment)
         return CORE_OK;
-    core__segment_give(allocator,
-                       &(core__segment){.memory = memory, .size = size});
+    core__segment_free_memory(allocator,
+                              &(core__segment){.memory = memory, .size = size});
     allocator->starved = true;
     return core__error_memory(sizeof **out_segment);
 }
@@ -118,20 +119,21 @@ void core__segment_attach(core__heap *heap, core__segment *segment)
         core__counts_settle(heap);
 }
 
-core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
-                               uint64_t requested, core__block **out_block)
+core_status core__segment_allocate(core__heap *heap, uint32_t kind,
+                                   uint64_t size, uint64_t requested,
+                                   core__block **out_block)
 {
     core__allocator *allocator = heap->allocator;
 
     if (allocator->settings.expandable && allocator->vm_step &&
         allocator->settings.caching)
         return core__expandable_grow(heap, kind, size, requested, out_block);
-    return core__segment_grow_fixed(heap, kind, size, requested, out_block);
+    return core__segment_allocate_fixed(heap, kind, size, requested, out_block);
 }
 
-core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
-                                     uint64_t size, uint64_t requested,
-                                     core__block **out_block)
+core_status core__segment_allocate_fixed(core__heap *heap, uint32_t kind,
+                                         uint64_t size, uint64_t requested,
+                                         core__block **out_block)
 {
     core__allocator *allocator = heap->allocator;
     bool direct = !allocator->settings.caching;
@@ -153,8 +155,8 @@ core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
     core__history_add(heap, CORE__ACTION_SEGMENT_ALLOC, segment->memory,
                       segment->size);
     *out_block = segment->first;
-    status = core__block_activate(heap, segment->first,
-                                  direct ? segment->size : size, requested);
+    status = core__block_take(heap, segment->first,
+                              direct ? segment->size : size, requested);
     core__spin_unlock(&heap->lock);
     allocator->starved = status != CORE_OK;
     return status;
@@ -196,7 +198,7 @@ void core__segment_destroy(core__allocator *allocator, core__segment *segment)
         device->interfaces.virtual_memory.release(device->impl, segment->memory,
                                                   segment->size);
     else
-        core__segment_give(allocator, segment);
+        core__segment_free_memory(allocator, segment);
     core__small_free(segment, sizeof *segment);
 }
 
@@ -204,11 +206,11 @@ void core__segment_destroy(core__allocator *allocator, core__segment *segment)
  * work is over as well. */
 static void wait_queue(core_device *device, core__queue *queue)
 {
-    if (core__device_knows(device, queue->generation))
+    if (core__device_has_generation(device, queue->generation))
         device->backend->streams.synchronize(device->impl, queue->impl);
 }
 
-void core__heap_drain(core__heap *heap)
+void core__heap_wait(core__heap *heap)
 {
     core_device *device = heap->allocator->device;
 
@@ -219,13 +221,13 @@ void core__heap_drain(core__heap *heap)
 
         heap->ended = NULL;
         core__event_wait(device, event);
-        core__event_later(heap->allocator, event);
+        core__event_return_later(heap->allocator, event);
     } else if (heap->unmarked && !heap->unmarked->adopted) {
         wait_queue(device, heap->unmarked);
     }
 }
 
-bool core__heap_pinned(const core__heap *heap)
+bool core__heap_is_pinned(const core__heap *heap)
 {
     /* An adopted stream may already have been destroyed by its owner. */
     bool unknown = !heap->stream && heap->unmarked && heap->unmarked->adopted;
@@ -239,13 +241,13 @@ static bool is_whole(const core__segment *segment)
            !segment->first->after;
 }
 
-static bool is_wanted(const core__heap *heap, const core__release *what)
+static bool is_wanted(const core__heap *heap, const core__segment_release *what)
 {
     if (what->heap && heap != what->heap)
         return false;
     if (what->ended_only && heap->stream && !heap->abandoned)
         return false;
-    return !core__heap_pinned(heap);
+    return !core__heap_is_pinned(heap);
 }
 
 static uint64_t destroy_list(core__allocator *allocator, core__segment *list)
@@ -264,12 +266,12 @@ static uint64_t destroy_list(core__allocator *allocator, core__segment *list)
 
 static uint64_t release_heap(core__heap *heap)
 {
-    uint64_t bytes = core__heap_reap(heap, true);
+    uint64_t bytes = core__heap_finish_release(heap, true);
     core__segment *list = NULL;
     core__segment *next;
 
     core__spin_lock(&heap->lock);
-    core__heap_join(heap);
+    core__heap_join_deferred(heap);
     for (core__segment *segment = heap->segments; segment; segment = next) {
         next = segment->next;
         if (!is_whole(segment))
@@ -281,7 +283,7 @@ static uint64_t release_heap(core__heap *heap)
     }
     core__spin_unlock(&heap->lock);
     if (list)
-        core__heap_drain(heap);
+        core__heap_wait(heap);
     bytes += destroy_list(heap->allocator, list);
     return bytes + core__expandable_shrink(heap);
 }
@@ -302,7 +304,7 @@ static bool is_better(const core__segment *one, const core__segment *than,
 
 /* The next segment to release, removed from its heap. */
 static core__segment *pick(core__allocator *allocator,
-                           const core__release *what)
+                           const core__segment_release *what)
 {
     core__segment *best = NULL;
 
@@ -310,7 +312,7 @@ static core__segment *pick(core__allocator *allocator,
         if (!is_wanted(heap, what))
             continue;
         core__spin_lock(&heap->lock);
-        core__heap_join(heap);
+        core__heap_join_deferred(heap);
         for (core__segment *s = heap->segments; s; s = s->next)
             if (is_whole(s) && s->size >= what->larger &&
                 is_better(s, best, what->at_least))
@@ -332,15 +334,16 @@ static core__segment *pick(core__allocator *allocator,
 }
 
 uint64_t core__allocator_release(core__allocator *allocator,
-                                 const core__release *what)
+                                 const core__segment_release *what)
 {
     uint64_t bytes = 0;
 
     if (!what->enough) {
         for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
             if (is_wanted(heap, what))
-                bytes += what->leaving_only ? core__heap_reap(heap, true)
-                                            : release_heap(heap);
+                bytes += what->leaving_only
+                             ? core__heap_finish_release(heap, true)
+                             : release_heap(heap);
         return bytes;
     }
     while (bytes < what->enough) {
@@ -348,7 +351,7 @@ uint64_t core__allocator_release(core__allocator *allocator,
 
         if (!segment)
             break;
-        core__heap_drain(segment->heap);
+        core__heap_wait(segment->heap);
         bytes += segment->size;
         core__segment_destroy(allocator, segment);
     }

@@ -28,7 +28,7 @@ static bool queue_is_idle(core__queue *queue)
     core_device *device = queue->device;
     core_status status;
 
-    if (!core__device_knows(device, queue->generation) ||
+    if (!core__device_has_generation(device, queue->generation) ||
         atomic_load(&queue->failed) != CORE_OK)
         return true;
     pthread_mutex_lock(&queue->lock);
@@ -41,7 +41,7 @@ static bool event_is_passed(core_device *device, core_event *event)
 {
     core_status status;
 
-    if (!core__device_knows(device, event->generation))
+    if (!core__device_has_generation(device, event->generation))
         return true;
     pthread_mutex_lock(&event->lock);
     status = device->backend->events.query(device->impl, event->impl);
@@ -51,7 +51,7 @@ static bool event_is_passed(core_device *device, core_event *event)
 
 bool core__heap_is_idle(core__heap *heap)
 {
-    if (!core__allocator_marks(heap->allocator))
+    if (!core__allocator_can_record_events(heap->allocator))
         return false;
     if (heap->stream)
         return queue_is_idle(heap->stream->queue);
@@ -102,7 +102,7 @@ static core__segment *choose(core__heap *heap, bool direct_only,
     core__segment *list = NULL;
 
     core__spin_lock(&heap->lock);
-    core__heap_join(heap);
+    core__heap_join_deferred(heap);
     for (core__segment *s = heap->segments; s; s = s->next) {
         if (!is_leaving(s, direct_only) || s->held)
             continue;
@@ -143,14 +143,14 @@ static uint64_t release_list(core__heap *heap, core__segment *list,
         core__segment_detach(heap, list);
         core__spin_unlock(&heap->lock);
         bytes += list->reserved;
-        core__event_later(heap->allocator, list->behind);
+        core__event_return_later(heap->allocator, list->behind);
         core__segment_destroy(heap->allocator, list);
         list = next;
     }
     return bytes;
 }
 
-uint64_t core__heap_reap(core__heap *heap, bool wait)
+uint64_t core__heap_finish_release(core__heap *heap, bool wait)
 {
     core_device *device = heap->allocator->device;
     uint64_t bytes = 0;
@@ -184,28 +184,28 @@ static core_event *mark(core__heap *heap)
         return NULL;
     if (core_event_record(event, heap->stream) == CORE_OK && !event->capture_id)
         return event;
-    core__event_later(heap->allocator, event);
+    core__event_return_later(heap->allocator, event);
     return NULL;
 }
 
-void core__heap_leave(core__heap *heap, bool direct_only)
+void core__heap_begin_release(core__heap *heap, bool direct_only)
 {
     core__segment *last = NULL;
     core__segment *list;
     void *word;
 
     /* During a capture the plugin's streams and events are not called. */
-    if (!core__allocator_marks(heap->allocator))
+    if (!core__allocator_can_record_events(heap->allocator))
         return;
-    core__heap_reap(heap, false);
-    if (core__heap_pinned(heap))
+    core__heap_finish_release(heap, false);
+    if (core__heap_is_pinned(heap))
         return;
     list = choose(heap, direct_only, &last);
     if (!list)
         return;
     /* A device with core.allocator orders memory by streams, as the core
      * does. */
-    word = heap->allocator->own ? core__heap_word(heap) : NULL;
+    word = heap->allocator->own ? core__heap_stream_handle(heap) : NULL;
     for (core__segment *s = list; word && s; s = s->leaving)
         s->last = word;
     if (word || core__heap_is_idle(heap)) {

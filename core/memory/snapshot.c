@@ -93,7 +93,7 @@ static core_status copy_rows(core__heap *heap, row **out_rows,
         if (!rows)
             return core__error_memory(room * sizeof *rows);
         core__spin_lock(&heap->lock);
-        core__heap_join(heap);
+        core__heap_join_deferred(heap);
         count = count_rows(heap);
         if (count <= room)
             fill_rows(heap, rows);
@@ -208,7 +208,7 @@ core_status core_memory_snapshot(core_device *device, char **out_json)
     CORE__NOT_NULL(out_json);
     *out_json = NULL;
     CORE__NOT_NULL(device);
-    CORE_TRY(core__allocator_need(device, "core_memory_snapshot"));
+    CORE_TRY(core__allocator_require(device, "core_memory_snapshot"));
     allocator = device->allocator;
     core__json_begin(&json, append, &to);
     pthread_mutex_lock(&allocator->lock);

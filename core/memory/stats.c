@@ -215,11 +215,11 @@ core_status core_memory_get_stats(core_device *device, core_memory_stats *out)
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
-    CORE__HAS_ROOM(out, core_memory_stats);
+    CORE__CHECK_STRUCT_SIZE(out, core_memory_stats);
     size = out->struct_size < sizeof stats ? out->struct_size : sizeof stats;
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (device->allocator) {
-        core__allocator_settle(device->allocator);
+        core__allocator_settle_uses(device->allocator);
         collect(device->allocator, &stats);
     } else {
         core__host_stats_get(device, &stats);
@@ -234,7 +234,7 @@ core_status core_memory_reset_peaks(core_device *device)
     core__allocator *allocator;
 
     CORE__NOT_NULL(device);
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     allocator = device->allocator;
     if (!allocator) {
         core__host_stats_reset_peaks(device);

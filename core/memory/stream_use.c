@@ -20,9 +20,9 @@
 
 /* ---------------------------------------------------------------- uses -- */
 
-core_status core__use_add(core__use **uses, core_stream *stream)
+core_status core__stream_uses_add(core__stream_use **uses, core_stream *stream)
 {
-    core__use *use;
+    core__stream_use *use;
 
     for (use = *uses; use; use = use->next)
         if (use->stream == stream)
@@ -39,12 +39,12 @@ core_status core__use_add(core__use **uses, core_stream *stream)
     return CORE_OK;
 }
 
-void core__uses_drop(core__use *uses)
+void core__stream_uses_free(core__stream_use *uses)
 {
     while (uses) {
-        core__use *next = uses->next;
+        core__stream_use *next = uses->next;
 
-        core__event_give(uses->event);
+        core__event_return(uses->event);
         core_stream_release(uses->stream);
         core__queue_release(uses->queue);
         core__small_free(uses, sizeof *uses);
@@ -56,21 +56,21 @@ void core__uses_drop(core__use *uses)
  * otherwise two streams that use each other's memory would keep each other
  * alive.  It is not released here, where locks are held; if there is no host
  * memory to defer it, it is released with the use. */
-static void release_stream(core__use *use, core__use **done)
+static void release_stream(core__stream_use *use, core__stream_use **done)
 {
-    core__use *husk = core__small_alloc(sizeof *husk);
+    core__stream_use *husk = core__small_alloc(sizeof *husk);
 
     if (!husk)
         return;
-    *husk = (core__use){.next = *done, .stream = use->stream};
+    *husk = (core__stream_use){.next = *done, .stream = use->stream};
     *done = husk;
     use->stream = NULL;
 }
 
 /* True if the use has its event, or is over because its stream failed and
  * dropped all its work.  False: try again later. */
-static bool mark(core_device *device, core__use *use, bool *out_over,
-                 core__use **done)
+static bool mark(core_device *device, core__stream_use *use, bool *out_over,
+                 core__stream_use **done)
 {
     core_event *event;
     core_status status;
@@ -87,7 +87,7 @@ static bool mark(core_device *device, core__use *use, bool *out_over,
             release_stream(use, done);
             return true;
         }
-        core__event_give(event);
+        core__event_return(event);
     }
     /* After any other error the work may still be running. */
     *out_over = core__stream_check(use->stream) != CORE_OK;
@@ -96,7 +96,7 @@ static bool mark(core_device *device, core__use *use, bool *out_over,
 
 void core__event_wait(core_device *device, core_event *event)
 {
-    if (core__device_knows(device, event->generation))
+    if (core__device_has_generation(device, event->generation))
         device->backend->events.synchronize(device->impl, event->impl);
 }
 
@@ -106,7 +106,7 @@ static bool is_done(core_device *device, core_event *event, bool wait)
 {
     core_status status;
 
-    if (!core__device_knows(device, event->generation))
+    if (!core__device_has_generation(device, event->generation))
         return true;
     if (wait) {
         core__event_wait(device, event);
@@ -118,14 +118,16 @@ static bool is_done(core_device *device, core_event *event, bool wait)
     return status != CORE_ERROR_BUSY;
 }
 
-core__use *core__uses_settle(core_device *device, core__use **uses,
-                             bool mark_now, bool wait, uint64_t *events,
-                             core__use *done)
+core__stream_use *core__stream_uses_settle(core_device *device,
+                                           core__stream_use **uses,
+                                           bool mark_now, bool wait,
+                                           uint64_t *events,
+                                           core__stream_use *done)
 {
-    core__use **link = uses;
+    core__stream_use **link = uses;
 
     while (*link) {
-        core__use *use = *link;
+        core__stream_use *use = *link;
         bool had = use->event != NULL;
         bool over = false;
 
@@ -153,25 +155,25 @@ core_status core__allocator_record(core_device *device, core__block *block,
     core__heap *heap = block->heap;
     core_status status = CORE_OK;
 
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (!heap)
         return CORE_OK;
     core__spin_lock(&heap->lock);
     if (heap->stream != stream)
-        status = core__use_add(&block->uses, stream);
+        status = core__stream_uses_add(&block->uses, stream);
     core__spin_unlock(&heap->lock);
     return status;
 }
 
-core_status core__memory_record_word(core_device *device, core__block *block,
-                                     void *word)
+core_status core__memory_record_handle(core_device *device, core__block *block,
+                                       void *word)
 {
     core__heap *heap = block ? block->heap : NULL;
     core_event *event = NULL;
-    core__use *use;
+    core__stream_use *use;
     core_status status;
 
-    CORE_TRY(core__device_here(device));
+    CORE_TRY(core__device_check_process(device));
     if (device->synchronous)
         return CORE_OK;
     if (!word)
@@ -181,7 +183,7 @@ core_status core__memory_record_word(core_device *device, core__block *block,
                            device->name);
     if (!heap || (heap->stream && heap->stream->impl == word))
         return CORE_OK;
-    if (!core__allocator_marks(heap->allocator))
+    if (!core__allocator_can_record_events(heap->allocator))
         return core__error(
             CORE_ERROR_UNSUPPORTED,
             "the plugin of \"%s\" cannot name another stream that uses memory "
@@ -197,21 +199,22 @@ core_status core__memory_record_word(core_device *device, core__block *block,
      * uses only grow.  An event that is recorded again also covers the earlier
      * work. */
     if (event)
-        return core__event_record_word(event, word);
+        return core__event_record_handle(event, word);
     use = core__small_alloc(sizeof *use);
     if (!use)
         return core__error_memory(sizeof *use);
     status = core__event_take(device, &event);
     if (status == CORE_OK)
-        status = core__event_record_word(event, word);
+        status = core__event_record_handle(event, word);
     if (status != CORE_OK) {
-        core__event_give(event);
+        core__event_return(event);
         core__small_free(use, sizeof *use);
         return status;
     }
     atomic_fetch_add(&heap->allocator->events, 1);
     core__spin_lock(&heap->lock);
-    *use = (core__use){.next = block->uses, .event = event, .word = word};
+    *use =
+        (core__stream_use){.next = block->uses, .event = event, .word = word};
     block->uses = use;
     core__spin_unlock(&heap->lock);
     return CORE_OK;
@@ -247,7 +250,7 @@ static void end_wait(core__heap *heap, core__block *block)
     core__block_return(heap, block);
 }
 
-bool core__allocator_marks(const core__allocator *allocator)
+bool core__allocator_can_record_events(const core__allocator *allocator)
 {
     return !allocator || atomic_load(&allocator->captures) == 0;
 }
@@ -256,14 +259,14 @@ void core__block_free_used(core__heap *heap, core__block *block)
 {
     core__allocator *allocator = heap->allocator;
     core_device *device = allocator->device;
-    core__use *over_ones = NULL;
-    core__use **link = &block->uses;
+    core__stream_use *over_ones = NULL;
+    core__stream_use **link = &block->uses;
 
     count_awaiting(heap, block);
     core__spin_unlock(&heap->lock);
     /* It is in no list yet, so no other thread accesses it. */
-    while (*link && core__allocator_marks(allocator)) {
-        core__use *use = *link;
+    while (*link && core__allocator_can_record_events(allocator)) {
+        core__stream_use *use = *link;
         bool over;
 
         if (mark(device, use, &over, &over_ones) && !over)
@@ -282,7 +285,7 @@ void core__block_free_used(core__heap *heap, core__block *block)
     else
         end_wait(heap, block);
     core__spin_unlock(&heap->lock);
-    core__uses_drop(over_ones);
+    core__stream_uses_free(over_ones);
 }
 
 /* Queues found busy: work recorded on them later is not done either. */
@@ -292,14 +295,14 @@ typedef struct busy_queues {
 } busy_queues;
 
 /* NULL: the stream was named by a handle of the plugin. */
-static const core__queue *queue_of(const core__use *use)
+static const core__queue *queue_of(const core__stream_use *use)
 {
     if (use->event)
         return use->event->queue;
     return use->stream ? use->stream->queue : NULL;
 }
 
-static bool is_busy(const busy_queues *busy, const core__use *uses)
+static bool is_busy(const busy_queues *busy, const core__stream_use *uses)
 {
     for (; uses; uses = uses->next)
         for (uint32_t i = 0; i < busy->count; i++)
@@ -308,14 +311,15 @@ static bool is_busy(const busy_queues *busy, const core__use *uses)
     return false;
 }
 
-static void note_busy(busy_queues *busy, const core__use *uses)
+static void note_busy(busy_queues *busy, const core__stream_use *uses)
 {
     for (; uses; uses = uses->next)
         if (uses->event && uses->event->queue && busy->count < 8)
             busy->queues[busy->count++] = uses->event->queue;
 }
 
-core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
+core__stream_use *core__heap_settle_uses(core__heap *heap, bool wait,
+                                         core__stream_use *done)
 {
     core__allocator *allocator = heap->allocator;
     core__block *left = NULL;
@@ -334,9 +338,10 @@ core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
 
         list = list->newer;
         if (!is_busy(&busy, block->uses))
-            done = core__uses_settle(allocator->device, &block->uses,
-                                     core__allocator_marks(allocator), wait,
-                                     &events, done);
+            done = core__stream_uses_settle(
+                allocator->device, &block->uses,
+                core__allocator_can_record_events(allocator), wait, &events,
+                done);
         if (block->uses) {
             note_busy(&busy, block->uses);
             block->newer = NULL;
@@ -360,10 +365,10 @@ core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done)
     return done;
 }
 
-core__use *core__heaps_settle(core__allocator *allocator, bool wait,
-                              core__use *done)
+core__stream_use *core__heaps_settle_uses(core__allocator *allocator, bool wait,
+                                          core__stream_use *done)
 {
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        done = core__heap_settle(heap, wait, done);
+        done = core__heap_settle_uses(heap, wait, done);
     return done;
 }

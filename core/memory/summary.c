@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *core__bytes_text(uint64_t bytes, char text[24])
+const char *core__bytes_format(uint64_t bytes, char text[24])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
@@ -36,7 +36,7 @@ typedef struct heap_state {
 static void look_at_heap(core__heap *heap, heap_state *state)
 {
     core__spin_lock(&heap->lock);
-    core__heap_join(heap);
+    core__heap_join_deferred(heap);
     for (core__segment *s = heap->segments; s; s = s->next)
         for (core__block *b = s->first; b; b = b->after) {
             if (b->state == CORE__BLOCK_ACTIVE)
@@ -51,7 +51,8 @@ static void look_at_heap(core__heap *heap, heap_state *state)
     core__spin_unlock(&heap->lock);
 }
 
-core_status core__oom_error(core__heap *heap, uint64_t requested, uint64_t size)
+core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
+                                      uint64_t size)
 {
     core__allocator *allocator = heap->allocator;
     core_device *device = allocator->device;
@@ -67,22 +68,22 @@ core_status core__oom_error(core__heap *heap, uint64_t requested, uint64_t size)
         device->memory.info(device->impl, &device_free, &device_total);
     if (allocator->limit != UINT64_MAX)
         snprintf(limit, sizeof limit, " of at most %s",
-                 core__bytes_text(allocator->limit, t[0]));
+                 core__bytes_format(allocator->limit, t[0]));
     return core__error(
         CORE_ERROR_OUT_OF_MEMORY,
         "%s is out of memory: %s requested (%llu bytes with rounding). Tensors "
         "use %s, and %s more is waiting for other streams; %s is reserved%s, "
         "and %s of %s is free on the device. Lost to fragmentation: %s, %.1f "
         "%% of the reserved memory, in pieces of at most %s",
-        device->name, core__bytes_text(requested, t[0]),
-        (unsigned long long)size, core__bytes_text(state.allocated, t[1]),
-        core__bytes_text(state.awaiting, t[2]),
-        core__bytes_text(reserved, t[3]), limit,
-        core__bytes_text(device_free, t[4]),
-        core__bytes_text(device_total, t[5]),
-        core__bytes_text(state.free, t[6]),
+        device->name, core__bytes_format(requested, t[0]),
+        (unsigned long long)size, core__bytes_format(state.allocated, t[1]),
+        core__bytes_format(state.awaiting, t[2]),
+        core__bytes_format(reserved, t[3]), limit,
+        core__bytes_format(device_free, t[4]),
+        core__bytes_format(device_total, t[5]),
+        core__bytes_format(state.free, t[6]),
         reserved ? 100.0 * (double)state.free / (double)reserved : 0.0,
-        core__bytes_text(state.largest, t[7]));
+        core__bytes_format(state.largest, t[7]));
 }
 
 /* ------------------------------------------------------------- summary -- */
@@ -106,9 +107,9 @@ static void add_line(page *p, const char *name, const core_memory_stat *stat,
 
         if (!bytes)
             snprintf(text, sizeof text, "%llu", (unsigned long long)values[i]);
-        p->at +=
-            (size_t)snprintf(p->data + p->at, p->size - p->at, " %13s",
-                             bytes ? core__bytes_text(values[i], text) : text);
+        p->at += (size_t)snprintf(p->data + p->at, p->size - p->at, " %13s",
+                                  bytes ? core__bytes_format(values[i], text)
+                                        : text);
     }
     p->at += (size_t)snprintf(p->data + p->at, p->size - p->at, "\n");
 }

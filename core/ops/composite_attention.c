@@ -35,8 +35,8 @@ static core_tensor *composed(core__scope *scope, const core_value *args,
     core_scalar least = core_float(-INFINITY);
     core_tensor *x;
 
-    x = core__x_times(scope, query,
-                      1 / sqrt((double)query->sizes[query->ndim - 1]));
+    x = core__x_mul_scalar(scope, query,
+                           1 / sqrt((double)query->sizes[query->ndim - 1]));
     x = CORE__DO(scope, core_matmul, x,
                  core__x_transpose(scope, args[1].u.tensor, -2, -1));
     if (causal)
@@ -113,7 +113,7 @@ static bool fused(const core_value *args, core_tensor *mask, double dropout,
     values[5] = (core_value){CORE_VALUE_FLOAT, 0, {.f = dropout}};
     values[6] = (core_value){CORE_VALUE_BOOL, 0, {.i = causal}};
     values[7] = (core_value){0};
-    return core__kernel_would(
+    return core__kernel_exists(
         &core__operators[CORE_OP_SCALED_DOT_PRODUCT_EFFICIENT_ATTENTION],
         values, 8, results, 4);
 }
@@ -133,7 +133,7 @@ static core_tensor *run_fused(core__scope *scope, const heads *h,
 
     if (scope->status != CORE_OK)
         return NULL;
-    out = core__scope_take(
+    out = core__scope_add(
         scope,
         core_efficient_attention(h->tensors[0], h->tensors[1], h->tensors[2],
                                  h->tensors[3], h->compute, dropout, causal,
@@ -177,8 +177,8 @@ CORE__COMPOSITE(scaled_dot_product_attention)
     bool causal = core__arg_bool(args, 5, false);
 
     if (query->ndim < 2 || key->ndim < 2)
-        return core__op_shapes(call->op, "query", query, "key", key,
-                               "both must have at least 2 dimensions");
+        return core__op_shapes_error(call->op, "query", query, "key", key,
+                                     "both must have at least 2 dimensions");
     if (mask && causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "is_causal is true and attn_mask is given; only "

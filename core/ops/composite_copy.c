@@ -22,8 +22,8 @@ static core_status variant_write(core_operator *op, uint32_t position,
                                  core_tensor *target, core_tensor *value)
 {
     if (op->variant == CORE__VARIANT_OUT)
-        CORE_TRY(core__out_check(op, position, target, value->dtype,
-                                 value->ndim, value->sizes));
+        CORE_TRY(core__out_resize(op, position, target, value->dtype,
+                                  value->ndim, value->sizes));
     else if (core__dtype_category(target->dtype) <
              core__dtype_category(value->dtype))
         return core__op_error(
@@ -69,18 +69,18 @@ core_status core__op_variant(core_call *call, const core_value *args,
     core_tensor *copy = NULL;
     core_status status;
 
-    CORE_TRY(core__written_check(op, args, nargs));
+    CORE_TRY(core__overlap_check(op, args, nargs));
     if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
         CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
     status = variant_call(base, args, copy, values);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults &&
                          op->variant == CORE__VARIANT_OUT;
          i++)
-        status =
-            core__out_fits(op, nargs - base->nresults + i,
-                           args[nargs - base->nresults + i].u.tensor,
-                           values[i].u.tensor->dtype, values[i].u.tensor->ndim,
-                           values[i].u.tensor->sizes);
+        status = core__out_check_shape(
+            op, nargs - base->nresults + i,
+            args[nargs - base->nresults + i].u.tensor,
+            values[i].u.tensor->dtype, values[i].u.tensor->ndim,
+            values[i].u.tensor->sizes);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
         uint32_t position = op->variant == CORE__VARIANT_INPLACE
                                 ? i
@@ -126,13 +126,13 @@ CORE__OP(given_variant)
     core_value made = {0};
     core_status status;
 
-    CORE_TRY(core__written_check(op, args, nargs));
+    CORE_TRY(core__overlap_check(op, args, nargs));
     given_args(op, args, out, own);
     CORE_TRY(core_op_invoke_on(base, own, base->nargs, &made, 1));
     /* empty…: the content is undefined, so only the sizes matter. */
     if (strstr(base->data->name, "empty"))
-        status = core__out_check(op, nargs - 1, out, out->dtype,
-                                 made.u.tensor->ndim, made.u.tensor->sizes);
+        status = core__out_resize(op, nargs - 1, out, out->dtype,
+                                  made.u.tensor->ndim, made.u.tensor->sizes);
     else
         status = variant_write(op, nargs - 1, out, made.u.tensor);
     core_value_release(&made);
@@ -183,10 +183,11 @@ static core_status copy_of(const core_operator *op, core_tensor *self,
 
     CORE_TRY(core__op_dtype_check(op, dtype));
     CORE_TRY(format_strides(op, self, format, strides));
-    CORE_TRY(core__op_allocated(op, device,
-                                core__tensor_new(device, dtype, self->ndim,
-                                                 self->sizes, strides, &copy)));
-    status = core__op_allocated(
+    CORE_TRY(core__op_check_allocation(op, device,
+                                       core__tensor_new(device, dtype,
+                                                        self->ndim, self->sizes,
+                                                        strides, &copy)));
+    status = core__op_check_allocation(
         op, device, core__tensor_copy_flags(copy, self, non_blocking));
     if (status != CORE_OK) {
         core__tensor_release(copy);
@@ -299,7 +300,7 @@ CORE__OP(item)
             CORE_ERROR_SHAPE, call->op,
             "self has %lld elements; it must have exactly one",
             (long long)self->numel);
-    return core__tensor_load(self, &results[0]);
+    return core__tensor_read_scalar(self, &results[0]);
 }
 
 /* --------------------------------------------------------------- public -- */

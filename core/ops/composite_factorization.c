@@ -126,7 +126,7 @@ static core_status check_factors(const core_operator *op, const core_tensor *lu,
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "pivots must be i32, not %s",
                               core__dtype_name(pivots->dtype));
-    return core__sizes_want(op, "pivots", pivots, lu->ndim - 1, wanted);
+    return core__sizes_check_equal(op, "pivots", pivots, lu->ndim - 1, wanted);
 }
 
 /* lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots) -> (P, L, U) */

@@ -42,10 +42,10 @@ static core_status empty_of(const core_operator *op, const core_value *size,
 
     *out = NULL;
     CORE_TRY(core__sizes_check(op, count, sizes));
-    return core__op_allocated(op, o->device,
-                              core__tensor_new(o->device, o->dtype,
-                                               (uint32_t)count, sizes, NULL,
-                                               out));
+    return core__op_check_allocation(op, o->device,
+                                     core__tensor_new(o->device, o->dtype,
+                                                      (uint32_t)count, sizes,
+                                                      NULL, out));
 }
 
 static core_status empty_like(const core_operator *op, core_tensor *self,
@@ -67,9 +67,10 @@ static core_status empty_like(const core_operator *op, core_tensor *self,
         core__layout_channels_last(self->ndim, self->sizes, strides);
     else
         core__layout_contiguous(self->ndim, self->sizes, strides);
-    return core__op_allocated(op, o->device,
-                              core__tensor_new(o->device, o->dtype, self->ndim,
-                                               self->sizes, strides, out));
+    return core__op_check_allocation(op, o->device,
+                                     core__tensor_new(o->device, o->dtype,
+                                                      self->ndim, self->sizes,
+                                                      strides, out));
 }
 
 /* Fills a new tensor, to which there is no other reference, below all layers.
@@ -86,14 +87,15 @@ static core_status filled(const core_operator *op, core_status status,
         return status;
     if (value) {
         args[1] = *value;
-        status = core__number_fits(op, "the value", value, tensor->dtype);
+        status =
+            core__number_check_range(op, "the value", value, tensor->dtype);
     }
     if (status == CORE_OK)
         status = core__redispatch(&core__operators[id],
                                   tensor->device->keys | CORE__KEY_BACKEND,
                                   args, value ? 2 : 1, NULL, 0);
     if (status != CORE_OK) {
-        core__op_named(op);
+        core__op_prefix_name(op);
         core__tensor_release(tensor);
         return status;
     }
@@ -132,10 +134,10 @@ CORE__OP(empty)
                 count);
         CORE_TRY(core__sizes_check(call->op, count, sizes));
         core__layout_channels_last((uint32_t)count, sizes, strides);
-        CORE_TRY(core__op_allocated(call->op, o.device,
-                                    core__tensor_new(o.device, o.dtype,
-                                                     (uint32_t)count, sizes,
-                                                     strides, &out)));
+        CORE_TRY(core__op_check_allocation(
+            call->op, o.device,
+            core__tensor_new(o.device, o.dtype, (uint32_t)count, sizes, strides,
+                             &out)));
     }
     core__result_tensor(&results[0], out);
     return CORE_OK;
@@ -166,7 +168,7 @@ static core_status strided(const core_operator *op, const core_value *size,
     status = core__tensor_new(o->device, o->dtype, (uint32_t)count, sizes,
                               strides, &out);
     if (status == CORE_ERROR_OUT_OF_MEMORY) {
-        core__op_no_memory(op, o->device);
+        core__op_prefix_memory(op, o->device);
     } else if (status != CORE_OK) {
         core__error_prefix("%s", core__operator_name(op));
     } else {
@@ -223,7 +225,7 @@ CORE__OP(scalar_tensor)
     core_tensor *out = NULL;
 
     CORE_TRY(options_of(call->op, args, 1, core__dtype_default(), NULL, &o));
-    CORE_TRY(core__op_allocated(
+    CORE_TRY(core__op_check_allocation(
         call->op, o.device,
         core__tensor_new(o.device, o.dtype, 0, NULL, NULL, &out)));
     return filled(call->op, CORE_OK, &out, &args[0], &results[0]);
@@ -352,7 +354,7 @@ static core_status drawn(const core_operator *op, core_status status,
                          core_tensor *tensor, core_value *result)
 {
     if (status != CORE_OK) {
-        core__op_named(op);
+        core__op_prefix_name(op);
         core__tensor_release(tensor);
         tensor = NULL;
     }

@@ -70,8 +70,8 @@ CORE__COMPOSITE(smooth_l1_loss)
         return reduced(scope, call->op, size, &args[2], &results[0]);
     far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
     d = core__x_zero_where(scope, d, far);
-    inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5 / beta);
-    d = core__x_where(scope, far, core__x_plus(scope, size, -0.5 * beta),
+    inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5 / beta);
+    d = core__x_where(scope, far, core__x_add_scalar(scope, size, -0.5 * beta),
                       inner);
     return reduced(scope, call->op, d, &args[2], &results[0]);
 }
@@ -89,11 +89,11 @@ CORE__COMPOSITE(huber_loss)
     if (!(delta > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "delta is %g; it must be above 0", delta);
-    outer =
-        core__x_times(scope, core__x_plus(scope, size, -0.5 * delta), delta);
+    outer = core__x_mul_scalar(
+        scope, core__x_add_scalar(scope, size, -0.5 * delta), delta);
     far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
     d = core__x_zero_where(scope, d, far);
-    inner = core__x_times(scope, core__x_mul(scope, d, d), 0.5);
+    inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5);
     return reduced(scope, call->op, core__x_where(scope, far, outer, inner),
                    &args[2], &results[0]);
 }
@@ -138,9 +138,9 @@ CORE__COMPOSITE(binary_cross_entropy_each)
     yes = CORE__DO(scope, core_clamp_min, core__x_log(scope, self), least);
     no = core__x_log1p(scope, core__x_neg(scope, self));
     no = CORE__DO(scope, core_clamp_min, no, least);
-    x = core__x_sub(scope,
-                    core__x_mul(scope, core__x_plus(scope, target, -1), no),
-                    core__x_mul(scope, target, yes));
+    x = core__x_sub(
+        scope, core__x_mul(scope, core__x_add_scalar(scope, target, -1), no),
+        core__x_mul(scope, target, yes));
     return core__scope_result(scope, x, &results[0]);
 }
 
@@ -195,13 +195,14 @@ CORE__COMPOSITE(binary_cross_entropy_with_logits)
     core_tensor *x;
 
     soft = CORE__DO(scope, core_log_sigmoid, self);
-    x = core__x_mul(scope, core__x_minus_from(scope, 1, target), self);
+    x = core__x_mul(scope, core__x_rsub_scalar(scope, 1, target), self);
     if (positive)
         soft = core__x_mul(
             scope, soft,
-            core__x_plus(
+            core__x_add_scalar(
                 scope,
-                core__x_mul(scope, core__x_plus(scope, positive, -1), target),
+                core__x_mul(scope, core__x_add_scalar(scope, positive, -1),
+                            target),
                 1));
     x = core__x_sub(scope, x, soft);
     if (weight)
@@ -225,7 +226,7 @@ static core_tensor *likelihood(core__scope *scope, core_tensor *self,
         status = core_nll_loss_forward(self, target, weight, reduction, ignore,
                                        &scope->pending, &total);
     core__tensor_release(total);
-    return core__scope_take(scope, status);
+    return core__scope_add(scope, status);
 }
 
 /* Reshapes [N, C, d1, …] to [N, C, 1, d1 …], which the two-dimensional kernel
@@ -288,8 +289,9 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
     core_tensor *x;
 
     if (smooth > 0)
-        target = core__x_plus(scope, core__x_times(scope, target, 1 - smooth),
-                              smooth / (double)classes);
+        target = core__x_add_scalar(
+            scope, core__x_mul_scalar(scope, target, 1 - smooth),
+            smooth / (double)classes);
     x = core__x_mul(scope, logs, target);
     if (weight) {
         int64_t sizes[CORE_MAX_NDIM];
@@ -303,8 +305,8 @@ static core_status soft_targets(core__scope *scope, const core_operator *op,
     x = core__x_neg(scope, core__x_sum_dim(scope, x, &dim, 1, false));
     if (args[3].u.i == CORE_REDUCTION_MEAN) {
         x = core__x_sum(scope, x);
-        x = core__x_over(scope, x,
-                         classes ? (double)numel / (double)classes : 1);
+        x = core__x_div_scalar(scope, x,
+                               classes ? (double)numel / (double)classes : 1);
         return core__scope_result(scope, x, result);
     }
     return reduced(scope, op, x, &args[3], result);
@@ -350,8 +352,8 @@ static core_tensor *smoothed(core__scope *scope, const core_value *args,
         }
         x = core__x_div(scope, x, core__x_sum(scope, count));
     }
-    x = core__x_times(scope, x, smooth / (double)classes);
-    return core__x_add(scope, core__x_times(scope, hard, 1 - smooth), x);
+    x = core__x_mul_scalar(scope, x, smooth / (double)classes);
+    return core__x_add(scope, core__x_mul_scalar(scope, hard, 1 - smooth), x);
 }
 
 /* cross_entropy_loss(self, target, weight, reduction, ignore_index,

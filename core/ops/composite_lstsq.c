@@ -30,8 +30,8 @@ static core_tensor *relative(core__scope *s, core_tensor *self,
         return CORE__DO(s, core_full, NULL, 0, core_float(default_rtol(self)),
                         self->dtype, self->device);
     atol = CORE__DO(s, core_le_scalar, atol, core_int(0));
-    return core__x_times(s, core__x_cast(s, atol, self->dtype),
-                         default_rtol(self));
+    return core__x_mul_scalar(s, core__x_cast(s, atol, self->dtype),
+                              default_rtol(self));
 }
 
 /* The threshold, per matrix, from which a singular value counts. */
@@ -72,7 +72,7 @@ static void decompose(core__scope *s, core_tensor *self, bool symmetric,
     }
     for (int i = 0; i < 3; i++) {
         s->pending = parts[i];
-        parts[i] = core__scope_take(s, s->status);
+        parts[i] = core__scope_add(s, s->status);
     }
     *u = parts[0];
     *values = parts[1];
@@ -200,7 +200,7 @@ static core_tensor *rank(core__scope *s, const least *l, core_tensor **values)
     if (s->status != CORE_OK || (*values)->sizes[(*values)->ndim - 1] == 0)
         return CORE__DO(s, core_new_zeros, a, a->sizes, a->ndim - 2, CORE_I64,
                         NULL);
-    x = core__x_times(s, core__x_slice(s, *values, -1, 0, 1), l->rcond);
+    x = core__x_mul_scalar(s, core__x_slice(s, *values, -1, 0, 1), l->rcond);
     x = core__x_gt(s, *values, x);
     return core__x_sum_dim(s, x, (const int64_t[]){-1}, 1, false);
 }
@@ -216,7 +216,7 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
 
     if (m <= n || !l->want_residuals)
         return nothing(s, l->a, l->a->dtype);
-    ranks = CORE__DO(s, core_all, core__x_equals(s, ranks, (double)n));
+    ranks = CORE__DO(s, core_all, core__x_eq_scalar(s, ranks, (double)n));
     if (s->status == CORE_OK)
         CORE__RUN(s, core_item(ranks, &full));
     if (full.u.i == 0)
@@ -236,7 +236,7 @@ static core_status want_full_rank(core__scope *s, const core_operator *op,
 
     if (l->ranks || !ranks || ranks->device->meta)
         return s->status;
-    ranks = core__x_equals(s, ranks, (double)(m < n ? m : n));
+    ranks = core__x_eq_scalar(s, ranks, (double)(m < n ? m : n));
     ranks = CORE__DO(s, core_all, ranks);
     if (s->status == CORE_OK)
         CORE__RUN(s, core_item(ranks, &full));

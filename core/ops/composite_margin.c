@@ -26,11 +26,11 @@ static core_tensor *shrinking(core__scope *scope, core_tensor *norm,
                               double most)
 {
     core_tensor *x =
-        CORE__DO(scope, core_reciprocal, core__x_plus(scope, norm, 1e-7));
+        CORE__DO(scope, core_reciprocal, core__x_add_scalar(scope, norm, 1e-7));
     core_tensor *above =
         CORE__DO(scope, core_gt_scalar, norm, core_float(most));
 
-    x = core__x_times(scope, x, most);
+    x = core__x_mul_scalar(scope, x, most);
     return CORE__DO(scope, core_masked_fill, x,
                     core__x_logical_not(scope, above), core_int(1));
 }
@@ -133,19 +133,19 @@ CORE__COMPOSITE(multi_margin_loss)
     if (p != 1 && p != 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "p must be 1 or 2, not %g", p);
-    CORE_TRY(core__sizes_want(call->op, "weight", weight, 1, &classes));
+    CORE_TRY(core__sizes_check_equal(call->op, "weight", weight, 1, &classes));
     x = core__x_reshape(scope, self, (const int64_t[]){rows, classes}, 2);
     target = core__x_reshape(scope, target, (const int64_t[]){rows, 1}, 2);
     x = core__x_sub(scope, x,
                     CORE__DO(scope, core_gather, x, 1, target, false));
-    x = core__x_relu(scope, core__x_plus(scope, x, margin));
+    x = core__x_relu(scope, core__x_add_scalar(scope, x, margin));
     if (p == 2)
         x = core__x_mul(scope, x, x);
     if (weight)
         x = core__x_mul(scope, x, CORE__DO(scope, core_take, weight, target));
     x = without(scope, x, target);
     x = core__x_sum_dim(scope, x, (const int64_t[]){1}, 1, false);
-    x = core__x_over(scope, x, (double)classes);
+    x = core__x_div_scalar(scope, x, (double)classes);
     if (self->ndim < 2)
         x = core__x_reshape(scope, x, NULL, 0);
     return reduced(scope, x, reduction, &results[0]);
@@ -162,7 +162,7 @@ static core_tensor *pairs(core__scope *scope, core_tensor *x,
 
     z = core__x_sub(scope, core__x_unsqueeze(scope, x, 1),
                     core__x_unsqueeze(scope, z, 2));
-    z = core__x_relu(scope, core__x_plus(scope, z, 1));
+    z = core__x_relu(scope, core__x_add_scalar(scope, z, 1));
     mask = core__x_logical_or(
         scope, core__x_unsqueeze(scope, core__x_logical_not(scope, there), 2),
         core__x_unsqueeze(scope, is_target, 1));
@@ -182,8 +182,8 @@ CORE__COMPOSITE(multilabel_margin_loss_forward)
 
     CORE_TRY(core__reduction_check(call->op, args[2].u.i));
     CORE_TRY(check_rows(call->op, self, target));
-    CORE_TRY(
-        core__sizes_want(call->op, "target", target, self->ndim, self->sizes));
+    CORE_TRY(core__sizes_check_equal(call->op, "target", target, self->ndim,
+                                     self->sizes));
     memcpy(shape + 2 - self->ndim, self->sizes, self->ndim * sizeof *shape);
     x = core__x_reshape(scope, self, shape, 2);
     target = core__x_reshape(scope, target, shape, 2);
@@ -196,7 +196,7 @@ CORE__COMPOSITE(multilabel_margin_loss_forward)
     is_target = CORE__DO(scope, core_gt_scalar, is_target, core_int(0));
     x = pairs(scope, x, target, there, is_target);
     x = core__x_sum_dim(scope, x, (const int64_t[]){1, 2}, 2, false);
-    x = core__x_over(scope, x, (double)shape[1]);
+    x = core__x_div_scalar(scope, x, (double)shape[1]);
     if (self->ndim < 2)
         x = core__x_reshape(scope, x, NULL, 0);
     is_target = core__x_cast(scope, is_target, self->dtype);

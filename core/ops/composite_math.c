@@ -384,12 +384,12 @@ CORE__COMPOSITE(mvlgamma)
                               "p must be 1 or more, not %lld", (long long)p);
     x = core__x_cast(scope, x, dtype);
     steps = core__x_arange(scope, x, p);
-    steps = core__x_times(scope, steps, -0.5);
+    steps = core__x_mul_scalar(scope, steps, -0.5);
     x = core__x_add(scope, core__x_unsqueeze(scope, x, -1),
                     core__x_cast(scope, steps, dtype));
     x = CORE__DO(scope, core_lgamma, x);
     x = core__x_sum_dim(scope, x, &last, 1, false);
-    x = core__x_plus(scope, x,
-                     (double)p * (double)(p - 1) / 4 * 1.1447298858494002);
+    x = core__x_add_scalar(
+        scope, x, (double)p * (double)(p - 1) / 4 * 1.1447298858494002);
     return core__scope_result(scope, x, &results[0]);
 }

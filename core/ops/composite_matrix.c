@@ -61,8 +61,8 @@ static core_status __attribute__((cold))
 batches_differ(const core_operator *op, const core_tensor *a,
                const core_tensor *b)
 {
-    return core__op_shapes(op, "the left operand", a, "the right operand", b,
-                           "the batch dimensions do not broadcast");
+    return core__op_shapes_error(op, "the left operand", a, "the right operand",
+                                 b, "the batch dimensions do not broadcast");
 }
 
 static core_status batches(core__scope *scope, const core_operator *op,
@@ -109,8 +109,9 @@ static core_status product(core__scope *scope, const core_operator *op,
     if (scope->status != CORE_OK)
         return scope->status;
     if (a->ndim == 0 || b->ndim == 0)
-        return core__op_shapes(op, "the left operand", a, "the right operand",
-                               b, "both must have at least 1 dimension");
+        return core__op_shapes_error(op, "the left operand", a,
+                                     "the right operand", b,
+                                     "both must have at least 1 dimension");
     inner_a = a->sizes[a->ndim - 1];
     inner_b = b->sizes[b->ndim - (b->ndim > 1 ? 2 : 1)];
     if (inner_a != inner_b)
@@ -150,17 +151,18 @@ static core_status check_linear(const core_operator *op,
                                 const core_tensor *bias)
 {
     if (weight->ndim > 2 || weight->ndim == 0 || input->ndim == 0)
-        return core__op_shapes(
+        return core__op_shapes_error(
             op, "input", input, "weight", weight,
             "input must have at least 1 dimension, weight 2 ([out, in]) or 1");
     if (input->sizes[input->ndim - 1] != weight->sizes[weight->ndim - 1])
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "the last dimensions must have the same size");
+        return core__op_shapes_error(
+            op, "input", input, "weight", weight,
+            "the last dimensions must have the same size");
     if (bias && bias->ndim == 1 && weight->ndim == 2 && bias->sizes[0] != 1 &&
         bias->sizes[0] != weight->sizes[0])
-        return core__op_shapes(op, "weight", weight, "bias", bias,
-                               "bias must have %lld elements",
-                               (long long)weight->sizes[0]);
+        return core__op_shapes_error(op, "weight", weight, "bias", bias,
+                                     "bias must have %lld elements",
+                                     (long long)weight->sizes[0]);
     return CORE_OK;
 }
 
@@ -190,8 +192,8 @@ CORE__COMPOSITE(outer)
     core_tensor *b = args[1].u.tensor;
 
     if (a->ndim != 1 || b->ndim != 1)
-        return core__op_shapes(call->op, "self", a, "vec2", b,
-                               "both must have 1 dimension");
+        return core__op_shapes_error(call->op, "self", a, "vec2", b,
+                                     "both must have 1 dimension");
     return core__scope_result(
         scope, core__x_mul(scope, core__x_unsqueeze(scope, a, 1), b),
         &results[0]);
@@ -213,9 +215,10 @@ CORE__COMPOSITE(cdist_forward)
                               "p is %g; it must be 0 or more", p);
     if (a->ndim < 2 || b->ndim < 2 ||
         a->sizes[a->ndim - 1] != b->sizes[b->ndim - 1])
-        return core__op_shapes(call->op, "x1", a, "x2", b,
-                               "both must have at least 2 dimensions, the last "
-                               "ones of the same size");
+        return core__op_shapes_error(
+            call->op, "x1", a, "x2", b,
+            "both must have at least 2 dimensions, the last "
+            "ones of the same size");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
     d = CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
@@ -264,9 +267,9 @@ CORE__COMPOSITE(linalg_cross)
     CORE_TRY(core__dim_wrap(call->op, args[2].u.i, ndim, &wrapped));
     dim = (int64_t)wrapped - ndim;
     if (core_tensor_size(a, dim) != 3 || core_tensor_size(b, dim) != 3)
-        return core__op_shapes(call->op, "self", a, "other", b,
-                               "dimension %lld must have size 3",
-                               (long long)args[2].u.i);
+        return core__op_shapes_error(call->op, "self", a, "other", b,
+                                     "dimension %lld must have size 3",
+                                     (long long)args[2].u.i);
     /* c[i] = a[i+1] b[i+2] - a[i+2] b[i+1] */
     left = core__x_mul(scope, CORE__DO(scope, core_roll, a, &other, 1, &dim, 1),
                        CORE__DO(scope, core_roll, b, &shift, 1, &dim, 1));

@@ -61,7 +61,7 @@ static core_status rows_into(core_call *call, const core_value *args,
 
     if (!can_write_rows(args))
         return core__op_variant(call, args, 4, results, nresults);
-    CORE_TRY(core__written_check(call->op, args, 4));
+    CORE_TRY(core__overlap_check(call->op, args, 4));
     CORE_TRY(forward(args[0].u.tensor, args[1].u.i, false, out));
     if (nresults > 0) {
         core__tensor_retain(out);
@@ -164,7 +164,7 @@ CORE__COMPOSITE(conv)
     core_tensor *out;
 
     if (weight->ndim != spatial + 2 || (!batched && input->ndim != spatial + 1))
-        return core__op_shapes(
+        return core__op_shapes_error(
             call->op, "input", input, "weight", weight,
             "input must have %u dimensions (%u without a batch) and weight %u",
             spatial + 2, spatial + 1, spatial + 2);
@@ -254,7 +254,8 @@ CORE__COMPOSITE(native_dropout_backward)
     core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
 
     return core__scope_result(
-        scope, core__x_times(scope, x, core__double_of(&args[2])), &results[0]);
+        scope, core__x_mul_scalar(scope, x, core__double_of(&args[2])),
+        &results[0]);
 }
 
 CORE__OP(dropout)

@@ -119,8 +119,7 @@ static core_tensor *sorted_values(core__scope *scope, core_tensor *x)
 
     if (scope->status != CORE_OK)
         return NULL;
-    x = core__scope_take(scope,
-                         core_sort(x, 0, false, &scope->pending, &order));
+    x = core__scope_add(scope, core_sort(x, 0, false, &scope->pending, &order));
     core_tensor_release(order);
     return x;
 }
@@ -221,7 +220,7 @@ static core_status check_index(const core_operator *op, const core_tensor *self,
         return CORE_OK;
     memcpy(wanted, self->sizes, self->ndim * sizeof *wanted);
     wanted[dim] = index->numel;
-    return core__sizes_want(op, "source", source, self->ndim, wanted);
+    return core__sizes_check_equal(op, "source", source, self->ndim, wanted);
 }
 
 /* index_reduce(self, dim, index, source, reduce, *, include_self) */
@@ -278,7 +277,8 @@ static core_status unpool(core__scope *scope, const core_operator *op,
         return core__op_error(CORE_ERROR_DTYPE, op,
                               "indices must be i64, not %s",
                               core__dtype_name(indices->dtype));
-    CORE_TRY(core__sizes_want(op, "indices", indices, self->ndim, self->sizes));
+    CORE_TRY(core__sizes_check_equal(op, "indices", indices, self->ndim,
+                                     self->sizes));
     memcpy(sizes, self->sizes, before * sizeof *sizes);
     CORE_TRY(
         core__ints_fill(op, "output_size", &args[2], n, 1, sizes + before));
@@ -325,7 +325,7 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
                    CORE__DO(&s, core_ge_scalar, lengths, core_int(0)));
     if (n >= 0) {
         sum = core__x_sum_dim(&s, lengths, (const int64_t[]){-1}, 1, false);
-        sum = CORE__DO(&s, core_all, core__x_equals(&s, sum, (double)n));
+        sum = CORE__DO(&s, core_all, core__x_eq_scalar(&s, sum, (double)n));
         all = core__x_logical_and(&s, all, sum);
     }
     if (s.status == CORE_OK)
@@ -458,8 +458,8 @@ static core_tensor *segment_mean(core__scope *scope, core_tensor *x,
                      x ? x->dtype : CORE_F32));
     if (initial->tag != CORE_VALUE_NONE)
         return x;
-    return CORE__DO(scope, core_masked_fill, x, core__x_equals(scope, count, 0),
-                    core_float(NAN));
+    return CORE__DO(scope, core_masked_fill, x,
+                    core__x_eq_scalar(scope, count, 0), core_float(NAN));
 }
 
 /* segment_reduce(data, reduce, *, lengths, indices, offsets, axis, unsafe,

@@ -47,7 +47,7 @@ CORE__OP(cat)
         cat_many(args[0].u.tensors, args[0].count, args[1].u.i, &out);
 
     if (status != CORE_OK)
-        core__op_named(call->op);
+        core__op_prefix_name(call->op);
     else
         core__result_tensor(&results[0], out);
     return status;
@@ -98,7 +98,7 @@ CORE__OP(stack)
     if (status == CORE_OK)
         core__result_tensor(&results[0], out);
     else
-        core__op_named(call->op);
+        core__op_prefix_name(call->op);
     return status;
 }
 
@@ -283,7 +283,7 @@ CORE__COMPOSITE(diag_embed)
             "self has %u dimensions, dim1 is %u and dim2 %u; self must have at "
             "least 1 and the two must differ",
             self->ndim, a, b);
-    CORE_TRY(core__step_check(call->op, "offset", offset));
+    CORE_TRY(core__size_operand_check(call->op, "offset", offset));
     side = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
     for (uint32_t i = 0, from = 0; i <= self->ndim; i++)
         sizes[i] = i == a || i == b ? side : self->sizes[from++];

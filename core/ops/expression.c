@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 
-core_tensor *core__scope_take(core__scope *scope, core_status status)
+core_tensor *core__scope_add(core__scope *scope, core_status status)
 {
     core_tensor *tensor = scope->pending;
 
@@ -66,7 +66,7 @@ core_status core__scope_close(core__scope *scope, const core_operator *op,
     if (status == CORE_OK)
         status = first;
     if (core__unlikely(status != CORE_OK))
-        core__op_named(op);
+        core__op_prefix_name(op);
     for (uint32_t i = 0; status != CORE_OK && i < nresults; i++)
         core_value_release(&results[i]);
     return status;

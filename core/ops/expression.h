@@ -35,7 +35,7 @@ static inline void core__scope_begin(core__scope *scope)
 }
 
 /* Takes ownership of the result of an operator that returned `status`. */
-core_tensor *core__scope_take(core__scope *scope, core_status status);
+core_tensor *core__scope_add(core__scope *scope, core_status status);
 /* Drops every tensor; returns the first error. */
 core_status core__scope_end(core__scope *scope);
 /* The same, and returns a reference to `result` on success. */
@@ -44,14 +44,14 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
 
 /* tensor = CORE__DO(scope, core_cumsum, x, dim, CORE_DTYPE_NONE): any typed
  * call with one result. */
-#define CORE__DO(scope, function, ...)                                     \
-    core__scope_take(scope, (scope)->status == CORE_OK                     \
-                                ? function(__VA_ARGS__, &(scope)->pending) \
-                                : (scope)->status)
+#define CORE__DO(scope, function, ...)                                    \
+    core__scope_add(scope, (scope)->status == CORE_OK                     \
+                               ? function(__VA_ARGS__, &(scope)->pending) \
+                               : (scope)->status)
 
 /* A call without a result. */
 #define CORE__RUN(scope, call) \
-    ((void)core__scope_take(   \
+    ((void)core__scope_add(    \
         scope, (scope)->status == CORE_OK ? (call) : (scope)->status))
 
 #define CORE__X_ONE(name)                                                     \
@@ -111,44 +111,44 @@ static inline core_tensor *core__x_sub(core__scope *s, core_tensor *a,
 }
 
 /* a + x, a * x, a / x, x - a, a ** x, and comparisons with a number */
-static inline core_tensor *core__x_plus(core__scope *s, core_tensor *a,
-                                        double x)
+static inline core_tensor *core__x_add_scalar(core__scope *s, core_tensor *a,
+                                              double x)
 {
     return CORE__DO(s, core_add_scalar, a, core_float(x), core_int(1));
 }
 
-static inline core_tensor *core__x_times(core__scope *s, core_tensor *a,
-                                         double x)
+static inline core_tensor *core__x_mul_scalar(core__scope *s, core_tensor *a,
+                                              double x)
 {
     return CORE__DO(s, core_mul_scalar, a, core_float(x));
 }
 
-static inline core_tensor *core__x_over(core__scope *s, core_tensor *a,
-                                        double x)
+static inline core_tensor *core__x_div_scalar(core__scope *s, core_tensor *a,
+                                              double x)
 {
     return CORE__DO(s, core_div_scalar, a, core_float(x));
 }
 
-static inline core_tensor *core__x_minus_from(core__scope *s, double x,
-                                              core_tensor *a)
+static inline core_tensor *core__x_rsub_scalar(core__scope *s, double x,
+                                               core_tensor *a)
 {
     return CORE__DO(s, core_rsub_scalar, a, core_float(x), core_int(1));
 }
 
-static inline core_tensor *core__x_power(core__scope *s, core_tensor *a,
-                                         double x)
+static inline core_tensor *core__x_pow_scalar(core__scope *s, core_tensor *a,
+                                              double x)
 {
     return CORE__DO(s, core_pow_scalar, a, core_float(x));
 }
 
-static inline core_tensor *core__x_equals(core__scope *s, core_tensor *a,
-                                          double x)
+static inline core_tensor *core__x_eq_scalar(core__scope *s, core_tensor *a,
+                                             double x)
 {
     return CORE__DO(s, core_eq_scalar, a, core_float(x));
 }
 
-static inline core_tensor *core__x_below(core__scope *s, core_tensor *a,
-                                         double x)
+static inline core_tensor *core__x_lt_scalar(core__scope *s, core_tensor *a,
+                                             double x)
 {
     return CORE__DO(s, core_lt_scalar, a, core_float(x));
 }

@@ -70,6 +70,6 @@ core_status core__ints_fill(const core_operator *op, const char *name,
 
 /* view_fast_path.c: a fast path before core__function_run for an operator that
  * has one, or that. */
-core_function core__function_quick(const core_operator *op);
+core_function core__function_fast_path(const core_operator *op);
 
 #endif

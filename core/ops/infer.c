@@ -27,16 +27,16 @@ core_status core__ints_fill(const core_operator *op, const char *name,
             "%s has %zu entries; it must have %zu, or one for all", name, given,
             count);
     for (size_t i = 0; i < given; i++)
-        CORE_TRY(core__step_check(op, name, values[i]));
+        CORE_TRY(core__size_operand_check(op, name, values[i]));
     for (size_t i = 0; i < count; i++)
         out_values[i] = given == 0 ? absent : values[given == 1 ? 0 : i];
     return CORE_OK;
 }
 
-core_status core__step_check(const core_operator *op, const char *name,
-                             int64_t value)
+core_status core__size_operand_check(const core_operator *op, const char *name,
+                                     int64_t value)
 {
-    if (value > -CORE__STEP_MOST && value < CORE__STEP_MOST)
+    if (value > -CORE__SIZE_OPERAND_MAX && value < CORE__SIZE_OPERAND_MAX)
         return CORE_OK;
     return core__op_error(CORE_ERROR_SHAPE, op,
                           "%s is %lld, which is too large for a size", name,
@@ -73,7 +73,7 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
                 (long long)sizes[i]);
         if (__builtin_mul_overflow(numel, sizes[i] > 1 ? sizes[i] : 1,
                                    &numel) ||
-            numel >= CORE__NUMEL_MOST)
+            numel >= CORE__NUMEL_MAX)
             return core__op_error(
                 CORE_ERROR_SHAPE, op,
                 "a tensor of sizes %s has more elements than can be addressed",
@@ -82,9 +82,9 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
     return CORE_OK;
 }
 
-core_status core__sizes_want(const core_operator *op, const char *name,
-                             const core_tensor *tensor, uint32_t ndim,
-                             const int64_t *sizes)
+core_status core__sizes_check_equal(const core_operator *op, const char *name,
+                                    const core_tensor *tensor, uint32_t ndim,
+                                    const int64_t *sizes)
 {
     char have[256];
     char want[256];

@@ -69,13 +69,13 @@ static core_status shape_of(const core__inference *infer, uint32_t first,
     s->inner = s->query->sizes[3];
     s->keys = s->key->sizes[2];
     s->outer = s->value->sizes[3];
-    CORE_TRY(core__sizes_want(
+    CORE_TRY(core__sizes_check_equal(
         infer->op, "key", s->key, 4,
         (const int64_t[]){s->batch, s->heads, s->keys, s->inner}));
-    CORE_TRY(core__sizes_want(
+    CORE_TRY(core__sizes_check_equal(
         infer->op, "value", s->value, 4,
         (const int64_t[]){s->batch, s->heads, s->keys, s->outer}));
-    return core__sizes_want(
+    return core__sizes_check_equal(
         infer->op, "attn_bias", s->bias, 4,
         (const int64_t[]){s->batch, s->heads, s->queries, s->keys});
 }
@@ -142,8 +142,8 @@ static core_status check_saved(const core__inference *infer, const shape *s)
     for (uint32_t i = 0; i < 6; i += 5) {
         const core_tensor *tensor = core__arg_tensor(infer->args, i);
 
-        CORE_TRY(core__sizes_want(infer->op, i == 0 ? "grad_out_" : "out",
-                                  tensor, 4, output));
+        CORE_TRY(core__sizes_check_equal(
+            infer->op, i == 0 ? "grad_out_" : "out", tensor, 4, output));
         if (tensor->dtype != s->query->dtype)
             return core__op_error(CORE_ERROR_DTYPE, infer->op,
                                   "%s is %s; it must be %s like query",
@@ -151,12 +151,12 @@ static core_status check_saved(const core__inference *infer, const shape *s)
                                   core__dtype_name(tensor->dtype),
                                   core__dtype_name(s->query->dtype));
     }
-    CORE_TRY(core__sizes_want(infer->op, "logsumexp",
-                              core__arg_tensor(infer->args, 6), 3, output));
+    CORE_TRY(core__sizes_check_equal(
+        infer->op, "logsumexp", core__arg_tensor(infer->args, 6), 3, output));
     for (uint32_t i = 0; i < 2; i++)
-        CORE_TRY(core__sizes_want(infer->op, names[i],
-                                  core__arg_tensor(infer->args, 7 + i), 0,
-                                  NULL));
+        CORE_TRY(core__sizes_check_equal(infer->op, names[i],
+                                         core__arg_tensor(infer->args, 7 + i),
+                                         0, NULL));
     return CORE_OK;
 }
 

@@ -20,8 +20,8 @@ static core_status like_forward(core__inference *infer,
     inner.args++;
     inner.nargs--;
     CORE_TRY(forward(&inner));
-    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, wanted->ndim,
-                              wanted->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad,
+                                     wanted->ndim, wanted->sizes));
     core__result_like(&infer->results[0], core__arg_tensor(infer->args, 1));
     infer->results[0].dtype = grad->dtype;
     return CORE_OK;

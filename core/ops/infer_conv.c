@@ -30,9 +30,9 @@ static void follow_device_preference(core__result_spec *result,
                                      const core_operator *op,
                                      const core_tensor *input)
 {
-    if (result->has_strides || !core__layout_by_device() ||
-        core__device_format(input->device, op, input->dtype, input->ndim) ==
-            CORE_FORMAT_CONTIGUOUS)
+    if (result->has_strides || !core__layout_is_by_device() ||
+        core__device_preferred_format(input->device, op, input->dtype,
+                                      input->ndim) == CORE_FORMAT_CONTIGUOUS)
         return;
     result->has_strides = true;
     core__layout_channels_last(result->ndim, result->sizes, result->strides);
@@ -86,7 +86,7 @@ static core_status read_geometry(const core_operator *op,
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "groups is %lld; it must be above 0",
                               (long long)g->groups);
-    return core__step_check(op, "groups", g->groups);
+    return core__size_operand_check(op, "groups", g->groups);
 }
 
 static core_status check_channels(const core_operator *op,
@@ -99,11 +99,11 @@ static core_status check_channels(const core_operator *op,
     int64_t out;
 
     if (__builtin_mul_overflow(weight->sizes[1], g->groups, &all))
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "groups is %lld and weight has %lld channels in "
-                               "each, which is too many",
-                               (long long)g->groups,
-                               (long long)weight->sizes[1]);
+        return core__op_shapes_error(
+            op, "input", input, "weight", weight,
+            "groups is %lld and weight has %lld channels in "
+            "each, which is too many",
+            (long long)g->groups, (long long)weight->sizes[1]);
     in = g->transposed ? weight->sizes[0] : all;
     out = g->transposed ? all : weight->sizes[0];
 
@@ -114,13 +114,14 @@ static core_status check_channels(const core_operator *op,
             core__dtype_name(input->dtype), core__dtype_name(weight->dtype),
             bias ? core__dtype_name(bias->dtype) : "absent");
     if (input->sizes[1] != in || weight->sizes[0] % g->groups != 0)
-        return core__op_shapes(
+        return core__op_shapes_error(
             op, "input", input, "weight", weight,
             "input has %lld channels; weight in %lld groups needs %lld",
             (long long)input->sizes[1], (long long)g->groups, (long long)in);
     if (bias && (bias->ndim != 1 || bias->sizes[0] != out))
-        return core__op_shapes(op, "weight", weight, "bias", bias,
-                               "bias must have sizes [%lld]", (long long)out);
+        return core__op_shapes_error(op, "weight", weight, "bias", bias,
+                                     "bias must have sizes [%lld]",
+                                     (long long)out);
     return CORE_OK;
 }
 
@@ -136,13 +137,13 @@ static core_status output_size(const core_operator *op, const geometry *g,
 
     if (__builtin_mul_overflow(g->dilation[i], kernel - 1, &reach) ||
         __builtin_mul_overflow(g->stride[i], size - 1, &span) ||
-        reach >= CORE__NUMEL_MOST || span >= CORE__NUMEL_MOST)
-        return core__op_shapes(op, "input", input, "weight", weight,
-                               "stride %lld and dilation %lld are too large "
-                               "for a size of %lld and a kernel of %lld",
-                               (long long)g->stride[i],
-                               (long long)g->dilation[i], (long long)size,
-                               (long long)kernel);
+        reach >= CORE__NUMEL_MAX || span >= CORE__NUMEL_MAX)
+        return core__op_shapes_error(
+            op, "input", input, "weight", weight,
+            "stride %lld and dilation %lld are too large "
+            "for a size of %lld and a kernel of %lld",
+            (long long)g->stride[i], (long long)g->dilation[i], (long long)size,
+            (long long)kernel);
     reach++;
     if (g->transposed)
         *out = span - 2 * g->padding[i] + reach + g->output_padding[i];
@@ -152,11 +153,12 @@ static core_status output_size(const core_operator *op, const geometry *g,
         *out = 0;
     if (*out > 0)
         return CORE_OK;
-    return core__op_shapes(op, "input", input, "weight", weight,
-                           "a kernel of %lld (dilated: %lld) does not fit a "
-                           "size of %lld padded by %lld",
-                           (long long)kernel, (long long)reach, (long long)size,
-                           (long long)g->padding[i]);
+    return core__op_shapes_error(
+        op, "input", input, "weight", weight,
+        "a kernel of %lld (dilated: %lld) does not fit a "
+        "size of %lld padded by %lld",
+        (long long)kernel, (long long)reach, (long long)size,
+        (long long)g->padding[i]);
 }
 
 /* args: as read_geometry's */
@@ -167,7 +169,7 @@ static core_status convolved(const core_operator *op, const core_tensor *input,
     geometry g;
 
     if (input->ndim < 3 || input->ndim > 5 || weight->ndim != input->ndim)
-        return core__op_shapes(
+        return core__op_shapes_error(
             op, "input", input, "weight", weight,
             "both must have the same number of dimensions, 3, 4 or 5");
     g.spatial = input->ndim - 2;
@@ -209,7 +211,7 @@ CORE__INFER(convolution_backward)
     char want[256];
 
     if (grad->ndim != input->ndim || grad->ndim < 3)
-        return core__op_shapes(
+        return core__op_shapes_error(
             infer->op, "grad_output", grad, "input", input,
             "both must have the same number of dimensions, 3, 4 or 5");
     CORE_TRY(
@@ -255,7 +257,7 @@ static uint32_t spatial_of(const core_operator *op)
     return digit ? (uint32_t)(*digit - '0') : 2;
 }
 
-/* All numbers are below CORE__STEP_MOST and the size below CORE__NUMEL_MOST;
+/* All numbers are below CORE__SIZE_OPERAND_MAX and the size below CORE__NUMEL_MAX;
  * only the product of dilation and kernel may be larger and is clamped, since
  * no size is as large. */
 static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
@@ -266,7 +268,7 @@ static int64_t windows(int64_t size, int64_t kernel, int64_t stride,
     int64_t reach;
 
     if (__builtin_mul_overflow(dilation, kernel - 1, &reach) ||
-        reach > 2 * CORE__NUMEL_MOST)
+        reach > 2 * CORE__NUMEL_MAX)
         return 0;
     room = size + 2 * padding - reach - 1;
 
@@ -404,10 +406,10 @@ static core_status pooled_backward(core__inference *infer,
     inner.args++;
     inner.nargs--;
     CORE_TRY(forward(&inner));
-    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, wanted->ndim,
-                              wanted->sizes));
-    CORE_TRY(core__sizes_want(infer->op, "indices", indices, wanted->ndim,
-                              wanted->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad,
+                                     wanted->ndim, wanted->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "indices", indices,
+                                     wanted->ndim, wanted->sizes));
     if (indices && indices->dtype != CORE_I64)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "indices must be i64, not %s",
@@ -528,7 +530,8 @@ CORE__INFER(upsample_backward)
             return core__op_error(
                 CORE_ERROR_SHAPE, infer->op,
                 "dimension %u of input_size is 0; it must be above 0", i);
-    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, n + 2, enlarged));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad, n + 2,
+                                     enlarged));
     CORE_TRY(check_scales(infer, 3));
     core__result_set(result, grad->dtype, grad->ndim, sizes);
     follow_channels_last(result, grad, NULL);
@@ -545,8 +548,9 @@ CORE__INFER(grid_sampler)
 
     if (input->ndim != 4 || grid->ndim != 4 ||
         input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
-        return core__op_shapes(infer->op, "input", input, "grid", grid,
-                               "they must be [N, C, H, W] and [N, h, w, 2]");
+        return core__op_shapes_error(
+            infer->op, "input", input, "grid", grid,
+            "they must be [N, C, H, W] and [N, h, w, 2]");
     if (input->dtype != grid->dtype)
         return core__op_error(
             CORE_ERROR_DTYPE, infer->op,
@@ -575,9 +579,9 @@ CORE__INFER(grid_sampler_backward)
 
     inner.args++;
     CORE_TRY(core__infer_grid_sampler(&inner));
-    CORE_TRY(core__sizes_want(infer->op, "grad_output",
-                              core__arg_tensor(infer->args, 0),
-                              inner.results[0].ndim, inner.results[0].sizes));
+    CORE_TRY(core__sizes_check_equal(
+        infer->op, "grad_output", core__arg_tensor(infer->args, 0),
+        inner.results[0].ndim, inner.results[0].sizes));
     core__result_like(&infer->results[0], core__arg_tensor(infer->args, 1));
     core__result_like(&infer->results[1], core__arg_tensor(infer->args, 2));
     return core__results_mask(infer, &infer->args[6], 2);

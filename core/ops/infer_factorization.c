@@ -150,11 +150,12 @@ CORE__INFER(ldl_solve)
             "LD has %lld columns and B %lld rows; they must be equal",
             (long long)ld->sizes[ld->ndim - 1],
             (long long)b->sizes[b->ndim - 2]);
-    CORE_TRY(
-        core__sizes_want(infer->op, "pivots", pivots, ld->ndim - 1, ld->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "pivots", pivots, ld->ndim - 1,
+                                     ld->sizes));
     batches.ndim = (uint8_t)(ld->ndim - 2);
-    CORE_TRY(core__sizes_want(infer->op, "LD, without its last two dimensions,",
-                              &batches, b->ndim - 2, b->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op,
+                                     "LD, without its last two dimensions,",
+                                     &batches, b->ndim - 2, b->sizes));
     whole(&infer->results[0], b);
     return CORE_OK;
 }

@@ -194,8 +194,8 @@ CORE__INFER(index_write)
             (long long)index->numel, dim,
             core__sizes_text(self->ndim, self->sizes, want, sizeof want));
     if (infer->nargs > 4) /* alpha of index_add; index_copy has none */
-        CORE_TRY(core__number_whole(infer->op, "alpha", &infer->args[4],
-                                    self->dtype));
+        CORE_TRY(core__number_check_whole(infer->op, "alpha", &infer->args[4],
+                                          self->dtype));
     core__result_like(&infer->results[0], self);
     return check_not_empty(infer->op, index, self, dim);
 }
@@ -217,8 +217,8 @@ CORE__INFER(index_fill)
     if (value)
         CORE_TRY(same_dtype(infer->op, "value", value, self));
     else
-        CORE_TRY(core__number_fits(infer->op, "value", &infer->args[3],
-                                   self->dtype));
+        CORE_TRY(core__number_check_range(infer->op, "value", &infer->args[3],
+                                          self->dtype));
     core__result_like(&infer->results[0], self);
     return CORE_OK;
 }
@@ -249,8 +249,9 @@ static core_status indexed(core__inference *infer, uint32_t *out_ndim,
         if (!index)
             first = i;
         else
-            CORE_TRY(core__sizes_want(infer->op, "an index", list->u.tensors[i],
-                                      index->ndim, index->sizes));
+            CORE_TRY(core__sizes_check_equal(infer->op, "an index",
+                                             list->u.tensors[i], index->ndim,
+                                             index->sizes));
         if (i == 0 || !list->u.tensors[i - 1])
             runs++;
         index = list->u.tensors[i];
@@ -328,8 +329,8 @@ CORE__INFER(masked_scatter)
     CORE_TRY(same_dtype(infer->op, "source", source, self));
     CORE_TRY(core__sizes_broadcast(infer->op, self->ndim, self->sizes,
                                    mask->ndim, mask->sizes, &ndim, sizes));
-    CORE_TRY(core__sizes_want(infer->op, "self, which mask must broadcast to,",
-                              self, ndim, sizes));
+    CORE_TRY(core__sizes_check_equal(
+        infer->op, "self, which mask must broadcast to,", self, ndim, sizes));
     core__result_like(&infer->results[0], self);
     return CORE_OK;
 }
@@ -400,8 +401,8 @@ CORE__INFER(embedding_backward)
     CORE_TRY(core__ndim_check(infer->op, indices->ndim + 1));
     memcpy(forward, indices->sizes, indices->ndim * sizeof *forward);
     forward[indices->ndim] = grad->sizes[grad->ndim - 1];
-    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad, indices->ndim + 1,
-                              forward));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad,
+                                     indices->ndim + 1, forward));
     sizes[1] = grad->sizes[grad->ndim - 1];
     CORE_TRY(core__sizes_check(infer->op, 2, sizes));
     core__result_set(&infer->results[0], grad->dtype, 2, sizes);

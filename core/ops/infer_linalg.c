@@ -95,9 +95,9 @@ CORE__INFER(solve_triangular)
             "self is %s and B %s; they must have the same dtype",
             core__dtype_name(self->dtype), core__dtype_name(b->dtype));
     batches.ndim = (uint8_t)(self->ndim - 2);
-    CORE_TRY(core__sizes_want(infer->op,
-                              "self, without its last two dimensions,",
-                              &batches, b->ndim - 2, b->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op,
+                                     "self, without its last two dimensions,",
+                                     &batches, b->ndim - 2, b->sizes));
     core__result_like(&infer->results[0], b);
     return CORE_OK;
 }

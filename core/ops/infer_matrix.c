@@ -32,7 +32,7 @@ static core_status rank_error(const pair *p, uint32_t ndim_a, uint32_t ndim_b)
     bool first = p->a->ndim != ndim_a;
     uint32_t wanted = first ? ndim_a : ndim_b;
 
-    return core__op_shapes(
+    return core__op_shapes_error(
         p->op, p->name_a, p->a, p->name_b, p->b,
         "%s must have %u dimension%s, not %u", first ? p->name_a : p->name_b,
         wanted, wanted == 1 ? "" : "s", first ? p->a->ndim : p->b->ndim);
@@ -56,12 +56,12 @@ static core_status inner(core__inference *infer, uint32_t first)
     if (p.a->sizes[last] == p.b->sizes[at])
         return CORE_OK;
     named(&p, infer, first);
-    return core__op_shapes(p.op, p.name_a, p.a, p.name_b, p.b,
-                           "dimension %u of %s must have the size of dimension "
-                           "%u of %s: %lld is not %lld",
-                           last, p.name_a, at, p.name_b,
-                           (long long)p.a->sizes[last],
-                           (long long)p.b->sizes[at]);
+    return core__op_shapes_error(
+        p.op, p.name_a, p.a, p.name_b, p.b,
+        "dimension %u of %s must have the size of dimension "
+        "%u of %s: %lld is not %lld",
+        last, p.name_a, at, p.name_b, (long long)p.a->sizes[last],
+        (long long)p.b->sizes[at]);
 }
 
 /* Checks ranks, the common dtype, and the summed dimension. */
@@ -87,7 +87,7 @@ static core_status matrices(core__inference *infer, uint32_t first,
     CORE_TRY(product(infer, first, ndim, ndim));
     if (ndim == 3 && p.a->sizes[0] != p.b->sizes[0]) {
         named(&p, infer, first);
-        return core__op_shapes(
+        return core__op_shapes_error(
             p.op, p.name_a, p.a, p.name_b, p.b,
             "the batches have %lld and %lld matrices; they must be equal",
             (long long)p.a->sizes[0], (long long)p.b->sizes[0]);

@@ -89,8 +89,8 @@ CORE__INFER(softmax_backward)
     CORE_TRY(core__dim_wrap(infer->op, infer->args[2].u.i, grad->ndim, &dim));
     if (grad->ndim != output->ndim ||
         memcmp(grad->sizes, output->sizes, grad->ndim * sizeof(int64_t)) != 0)
-        return core__op_shapes(infer->op, "grad_output", grad, "output", output,
-                               "they must be equal");
+        return core__op_shapes_error(infer->op, "grad_output", grad, "output",
+                                     output, "they must be equal");
     core__result_like(&infer->results[0], grad);
     infer->results[0].dtype = core__arg_dtype(infer->args, 3, grad->dtype);
     return CORE_OK;
@@ -317,9 +317,9 @@ CORE__INFER(cat)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                                   "tensor %u of the list is missing", i);
         if (tensor->ndim == 0)
-            return core__op_shapes(infer->op, "tensor 0", list->u.tensors[0],
-                                   "another one", tensor,
-                                   "tensor %u has no dimensions", i);
+            return core__op_shapes_error(
+                infer->op, "tensor 0", list->u.tensors[0], "another one",
+                tensor, "tensor %u has no dimensions", i);
         dtype =
             dtype ? core__dtype_promote(dtype, tensor->dtype) : tensor->dtype;
         if (is_skipped(tensor))
@@ -362,7 +362,7 @@ static core_status padded(core__inference *infer, const int64_t *pad,
             "number of entries, at most two for each dimension",
             count, self->ndim);
     for (size_t k = 0; k < count; k++)
-        CORE_TRY(core__step_check(infer->op, "padding", pad[k]));
+        CORE_TRY(core__size_operand_check(infer->op, "padding", pad[k]));
     core__result_like(result, self);
     for (size_t k = 0; k < count / 2; k++) {
         uint32_t dim = self->ndim - 1 - (uint32_t)k;

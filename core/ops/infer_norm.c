@@ -58,11 +58,11 @@ CORE__INFER(layer_norm)
             core__sizes_text(input->ndim, input->sizes, have, sizeof have),
             core__sizes_text((uint32_t)count, shape, want, sizeof want));
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(
-        core__sizes_want(infer->op, "weight", weight, (uint32_t)count, shape));
-    CORE_TRY(core__sizes_want(infer->op, "bias",
-                              core__arg_tensor(infer->args, 3), (uint32_t)count,
-                              shape));
+    CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight,
+                                     (uint32_t)count, shape));
+    CORE_TRY(core__sizes_check_equal(infer->op, "bias",
+                                     core__arg_tensor(infer->args, 3),
+                                     (uint32_t)count, shape));
     core__result_like(&infer->results[0], input);
     core__result_set(&infer->results[1], statistics_dtype(input, weight),
                      input->ndim, input->sizes);
@@ -92,17 +92,17 @@ CORE__INFER(layer_norm_backward)
     memcpy(rows, input->sizes, input->ndim * sizeof *rows);
     for (size_t i = input->ndim - count; i < input->ndim; i++)
         rows[i] = 1;
-    CORE_TRY(core__sizes_want(infer->op, "grad_out",
-                              core__arg_tensor(infer->args, 0), input->ndim,
-                              input->sizes));
-    CORE_TRY(core__sizes_want(infer->op, "mean",
-                              core__arg_tensor(infer->args, 3), input->ndim,
-                              rows));
-    CORE_TRY(core__sizes_want(infer->op, "rstd",
-                              core__arg_tensor(infer->args, 4), input->ndim,
-                              rows));
-    CORE_TRY(
-        core__sizes_want(infer->op, "weight", weight, (uint32_t)count, shape));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_out",
+                                     core__arg_tensor(infer->args, 0),
+                                     input->ndim, input->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "mean",
+                                     core__arg_tensor(infer->args, 3),
+                                     input->ndim, rows));
+    CORE_TRY(core__sizes_check_equal(infer->op, "rstd",
+                                     core__arg_tensor(infer->args, 4),
+                                     input->ndim, rows));
+    CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight,
+                                     (uint32_t)count, shape));
     CORE_TRY(floating(infer->op, input));
     core__result_like(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, (uint32_t)count, shape);
@@ -130,9 +130,9 @@ CORE__INFER(group_norm)
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(core__sizes_want(infer->op, "weight", weight, 1, &c));
-    CORE_TRY(core__sizes_want(infer->op, "bias",
-                              core__arg_tensor(infer->args, 2), 1, &c));
+    CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight, 1, &c));
+    CORE_TRY(core__sizes_check_equal(infer->op, "bias",
+                                     core__arg_tensor(infer->args, 2), 1, &c));
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], statistics_dtype(input, weight), 2,
@@ -160,14 +160,14 @@ CORE__INFER(group_norm_backward)
                               (long long)n, (long long)c, (long long)inner,
                               (long long)groups, (long long)input->numel);
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(core__sizes_want(infer->op, "grad_out",
-                              core__arg_tensor(infer->args, 0), input->ndim,
-                              input->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_out",
+                                     core__arg_tensor(infer->args, 0),
+                                     input->ndim, input->sizes));
     for (uint32_t i = 2; i < 4; i++)
-        CORE_TRY(core__sizes_want(infer->op, i == 2 ? "mean" : "rstd",
-                                  core__arg_tensor(infer->args, i), 2,
-                                  (const int64_t[]){n, groups}));
-    CORE_TRY(core__sizes_want(infer->op, "weight", weight, 1, &c));
+        CORE_TRY(core__sizes_check_equal(infer->op, i == 2 ? "mean" : "rstd",
+                                         core__arg_tensor(infer->args, i), 2,
+                                         (const int64_t[]){n, groups}));
+    CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight, 1, &c));
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
     core__result_set(&infer->results[1], dtype, 1, &c);
@@ -194,9 +194,9 @@ CORE__INFER(batch_norm)
                               input->ndim);
     CORE_TRY(floating(infer->op, input));
     for (uint32_t i = 0; i < 4; i++)
-        CORE_TRY(core__sizes_want(infer->op, names[i],
-                                  core__arg_tensor(infer->args, 1 + i), 1,
-                                  &input->sizes[1]));
+        CORE_TRY(core__sizes_check_equal(infer->op, names[i],
+                                         core__arg_tensor(infer->args, 1 + i),
+                                         1, &input->sizes[1]));
     if (!training && (!core__arg_tensor(infer->args, 3) ||
                       !core__arg_tensor(infer->args, 4)))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
@@ -227,11 +227,11 @@ CORE__INFER(batch_norm_backward)
                               "input must have at least 2 dimensions, not %u",
                               input->ndim);
     CORE_TRY(floating(infer->op, input));
-    CORE_TRY(core__sizes_want(infer->op, "grad_out",
-                              core__arg_tensor(infer->args, 0), input->ndim,
-                              input->sizes));
-    CORE_TRY(
-        core__sizes_want(infer->op, "weight", weight, 1, &input->sizes[1]));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_out",
+                                     core__arg_tensor(infer->args, 0),
+                                     input->ndim, input->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "weight", weight, 1,
+                                     &input->sizes[1]));
     /* The statistics that the forward normalized with: those of the batch, or
      * the running ones. */
     for (uint32_t i = statistics; i < statistics + 2; i++) {
@@ -241,8 +241,8 @@ CORE__INFER(batch_norm_backward)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                                   "%s must be given when train is %s",
                                   names[i - 3], i < 5 ? "false" : "true");
-        CORE_TRY(core__sizes_want(infer->op, names[i - 3], tensor, 1,
-                                  &input->sizes[1]));
+        CORE_TRY(core__sizes_check_equal(infer->op, names[i - 3], tensor, 1,
+                                         &input->sizes[1]));
     }
     core__result_like(&infer->results[0], input);
     keep_layout(&infer->results[0], input);
@@ -278,8 +278,8 @@ static core_status check_target(const core__inference *infer,
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "target must be i64 or i32, not %s",
                               core__dtype_name(target->dtype));
-    return core__sizes_want(infer->op, "weight", weight, 1,
-                            &self->sizes[classes]);
+    return core__sizes_check_equal(infer->op, "weight", weight, 1,
+                                   &self->sizes[classes]);
 }
 
 /* (self, target, weight, reduction, ignore_index) */
@@ -334,8 +334,9 @@ static core_status likelihood_backward(
 
     inner.args++;
     CORE_TRY(forward(&inner));
-    CORE_TRY(core__sizes_want(infer->op, "grad_output", grad,
-                              inner.results[0].ndim, inner.results[0].sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad,
+                                     inner.results[0].ndim,
+                                     inner.results[0].sizes));
     if (total->numel != 1)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "total_weight must have one element, not %lld",

@@ -32,7 +32,8 @@ static core_status check_one(const core__inference *infer, uint32_t list,
     if (!core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "%s[%u] is not contiguous", name, k);
-    return core__sizes_want(infer->op, name, tensor, self->ndim, self->sizes);
+    return core__sizes_check_equal(infer->op, name, tensor, self->ndim,
+                                   self->sizes);
 }
 
 static core_status check_number(const core__inference *infer, uint32_t position)

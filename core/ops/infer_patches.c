@@ -16,7 +16,7 @@ static core_status fill(const core_operator *op, const char *name,
 {
     CORE_TRY(core__ints_fill(op, name, value, 2, 1, out));
     for (int i = 0; i < 2; i++) {
-        CORE_TRY(core__step_check(op, name, out[i]));
+        CORE_TRY(core__size_operand_check(op, name, out[i]));
         if (out[i] < least)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                                   "%s is %lld; it must be at least %lld", name,
@@ -37,7 +37,7 @@ static core_status windows_of(const core_operator *op, const core_value *args,
     for (int i = 0; i < 2; i++) {
         int64_t room;
 
-        CORE_TRY(core__step_check(op, "the image's size", sizes[i]));
+        CORE_TRY(core__size_operand_check(op, "the image's size", sizes[i]));
         if (__builtin_mul_overflow(out->dilation[i], out->kernel[i] - 1, &room))
             room = INT64_MAX / 2;
         room = sizes[i] + 2 * out->padding[i] -
@@ -165,7 +165,8 @@ CORE__INFER(fractional_pool)
     wanted[0] = self->ndim == n + 2 ? self->sizes[0] : 1;
     wanted[1] = self->sizes[self->ndim - n - 1];
     wanted[2] = n;
-    CORE_TRY(core__sizes_want(infer->op, "random_samples", samples, 3, wanted));
+    CORE_TRY(core__sizes_check_equal(infer->op, "random_samples", samples, 3,
+                                     wanted));
     result->has_strides = false;
     infer->results[1] = *result;
     infer->results[1].dtype = CORE_I64;

@@ -11,8 +11,8 @@
 /* fill_(self, value) */
 CORE__INFER(fill_number)
 {
-    return core__number_fits(infer->op, "value", &infer->args[1],
-                             infer->results[0].dtype);
+    return core__number_check_range(infer->op, "value", &infer->args[1],
+                                    infer->results[0].dtype);
 }
 
 /* masked_fill(self, mask, value) */
@@ -24,8 +24,8 @@ CORE__INFER(masked_fill_number)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "mask must be bool, not %s",
                               core__dtype_name(mask->dtype));
-    return core__number_fits(infer->op, "value", &infer->args[2],
-                             infer->results[0].dtype);
+    return core__number_check_range(infer->op, "value", &infer->args[2],
+                                    infer->results[0].dtype);
 }
 
 /* where(condition, self, other) */

@@ -76,8 +76,8 @@ CORE__INFER(searchsorted)
 
     CORE_TRY(check_side(infer));
     CORE_TRY(want_dtype(infer->op, "sorter", sorter, CORE_I64));
-    CORE_TRY(
-        core__sizes_want(infer->op, "sorter", sorter, rows->ndim, rows->sizes));
+    CORE_TRY(core__sizes_check_equal(infer->op, "sorter", sorter, rows->ndim,
+                                     rows->sizes));
     if (rows->ndim == 0)
         return core__op_error(
             CORE_ERROR_SHAPE, infer->op,
@@ -88,7 +88,7 @@ CORE__INFER(searchsorted)
                                   "self must have the %u dimensions of "
                                   "sorted_sequence, not %u",
                                   rows->ndim, self->ndim);
-        CORE_TRY(core__sizes_want(
+        CORE_TRY(core__sizes_check_equal(
             infer->op, "sorted_sequence, without its last dimension,", &around,
             rows->ndim - 1, self->sizes));
     }
@@ -109,7 +109,7 @@ static core_status counted(core__inference *infer, const core_tensor *self,
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "bins is %lld; there must be at least one",
                               (long long)bins);
-    CORE_TRY(core__step_check(infer->op, "bins", bins));
+    CORE_TRY(core__size_operand_check(infer->op, "bins", bins));
     core__result_set(&infer->results[0], self->dtype, 1, &bins);
     return CORE_OK;
 }
@@ -136,7 +136,8 @@ static core_status weighted(const core_operator *op, const core_tensor *self,
                             const core_tensor *weight)
 {
     CORE_TRY(want_dtype(op, "weight", weight, self->dtype));
-    return core__sizes_want(op, "weight", weight, self->ndim, self->sizes);
+    return core__sizes_check_equal(op, "weight", weight, self->ndim,
+                                   self->sizes);
 }
 
 /* histogram.bin_ct(self, bins, *, range, weight, density) */
@@ -195,8 +196,10 @@ CORE__INFER(bincount)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "minlength is %lld; it must be 0 or more",
                               (long long)infer->args[2].u.i);
-    CORE_TRY(core__step_check(infer->op, "minlength", infer->args[2].u.i));
-    return core__sizes_want(infer->op, "weights", weights, 1, self->sizes);
+    CORE_TRY(
+        core__size_operand_check(infer->op, "minlength", infer->args[2].u.i));
+    return core__sizes_check_equal(infer->op, "weights", weights, 1,
+                                   self->sizes);
 }
 
 /* ------------------------------------------------------- equal elements -- */

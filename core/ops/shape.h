@@ -21,13 +21,13 @@ static inline core_status core__ndim_check(const core_operator *op,
 
 /* Numbers that are added to or multiplied by sizes (paddings, strides,
  * dilations, offsets) are below this, and numbers of elements below
- * CORE__NUMEL_MOST, so that sums of a few of both do not overflow. */
-#define CORE__STEP_MOST ((int64_t)1 << 40)
-#define CORE__NUMEL_MOST (INT64_MAX / 8)
+ * CORE__NUMEL_MAX, so that sums of a few of both do not overflow. */
+#define CORE__SIZE_OPERAND_MAX ((int64_t)1 << 40)
+#define CORE__NUMEL_MAX (INT64_MAX / 8)
 
-/* Returns SHAPE for a magnitude of CORE__STEP_MOST or more. */
-core_status core__step_check(const core_operator *op, const char *name,
-                             int64_t value);
+/* Returns SHAPE for a magnitude of CORE__SIZE_OPERAND_MAX or more. */
+core_status core__size_operand_check(const core_operator *op, const char *name,
+                                     int64_t value);
 
 /* Returns SHAPE for a negative size, or more elements than can be addressed;
  * sizes of 0 count as 1, as in strides. */
@@ -35,9 +35,9 @@ core_status core__sizes_check(const core_operator *op, size_t ndim,
                               const int64_t *sizes);
 
 /* Returns SHAPE, naming the tensor, if it has other sizes.  Takes NULL. */
-core_status core__sizes_want(const core_operator *op, const char *name,
-                             const core_tensor *tensor, uint32_t ndim,
-                             const int64_t *sizes);
+core_status core__sizes_check_equal(const core_operator *op, const char *name,
+                                    const core_tensor *tensor, uint32_t ndim,
+                                    const int64_t *sizes);
 
 /* Clears those of the first count results that output_mask does not request;
  * NONE requests all. */

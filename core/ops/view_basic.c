@@ -376,7 +376,7 @@ CORE__OP(detach)
 {
     core_tensor *out;
 
-    CORE_TRY(core__tensor_shallow(args[0].u.tensor, &out));
+    CORE_TRY(core__tensor_shallow_copy(args[0].u.tensor, &out));
     out->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     core__result_tensor(&results[0], out);
     return CORE_OK;

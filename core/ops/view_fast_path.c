@@ -227,8 +227,8 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
     core_tensor *out = NULL;
 
     if (core__likely(device && has_default_options(args, dtype)))
-        out =
-            core__kept_new(self, device, dtype, args[0].count, args[0].u.ints);
+        out = core__tensor_cache_take_new(self, device, dtype, args[0].count,
+                                          args[0].u.ints);
     return core__likely(out != NULL)
                ? answer(results, out)
                : core__function_run(call, args, nargs, results, nresults);
@@ -247,14 +247,15 @@ static core_status empty(core_call *call, const core_value *args,
                      args[0].count == 1)) {
         device = place_of(self, &args[3]);
         if (core__likely(device != NULL))
-            out = core__kept_new(self, device, dtype, 1, args[0].u.ints);
+            out = core__tensor_cache_take_new(self, device, dtype, 1,
+                                              args[0].u.ints);
     }
     return core__likely(out != NULL)
                ? answer(results, out)
                : empty_of_any(call, args, nargs, results, nresults);
 }
 
-core_function core__function_quick(const core_operator *op)
+core_function core__function_fast_path(const core_operator *op)
 {
     switch (op->id) {
     case CORE_OP_TRANSPOSE_INT:

@@ -25,7 +25,7 @@ CORE__OP(view_variant)
     core_value view = {0};
 
     CORE_TRY(base->data->function(call, args, nargs, &view, 1));
-    core__tensor_relayout(self, view.u.tensor);
+    core__tensor_take_layout(self, view.u.tensor);
     core_value_release(&view);
     return_self(self, results, nresults);
     return CORE_OK;

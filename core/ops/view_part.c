@@ -261,7 +261,7 @@ CORE__OP(as_strided)
                               count, stride_count);
     CORE_TRY(core__sizes_check(call->op, count, sizes));
     CORE_TRY(core__sizes_numel((uint32_t)count, sizes, &numel));
-    if (offset < 0 || offset >= CORE__NUMEL_MOST)
+    if (offset < 0 || offset >= CORE__NUMEL_MAX)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "storage_offset %lld is negative or too large",
                               (long long)offset);
@@ -276,7 +276,7 @@ CORE__OP(as_strided)
                                   "stride %lld is negative or too large",
                                   (long long)strides[i]);
     }
-    if (last >= CORE__NUMEL_MOST ||
+    if (last >= CORE__NUMEL_MAX ||
         (numel > 0 && self->storage &&
          (uint64_t)(last + 1) * core__dtype_size(self->dtype) >
              self->storage->size))

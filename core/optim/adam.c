@@ -24,7 +24,7 @@ static core_status prepare(const core_adam_options *options,
                            const core__parameter *parameter, core_tensor *grad,
                            temporaries *temporary)
 {
-    CORE_TRY(core__optimizer_not_captured(parameter, "a step of Adam"));
+    CORE_TRY(core__optimizer_check_capture(parameter, "a step of Adam"));
     if (options->weight_decay != 0 && !options->decoupled)
         CORE_TRY(core_add(grad, parameter->tensor,
                           core_float(options->weight_decay),
@@ -100,7 +100,7 @@ static core_status fused(const core_optimizer *optimizer,
     const core_adam_options *options = &optimizer->options.adam;
     size_t n = lists->count;
 
-    CORE_TRY(core__optimizer_not_captured(first, "a step of Adam"));
+    CORE_TRY(core__optimizer_check_capture(first, "a step of Adam"));
     return core_fused_adam_step(
         lists->parameters, n, lists->grads, n, lists->state[EXP_AVG], n,
         lists->state[EXP_AVG_SQ], n, (int64_t)first->steps + 1,
@@ -126,10 +126,11 @@ core_status core_adam_create(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error_room(__func__, "core_adam_options",
-                                options->struct_size, sizeof *options);
-    CORE_TRY(core__optimizer_check(options->epsilon, "epsilon"));
-    CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
+        return core__error_struct_size(__func__, "core_adam_options",
+                                       options->struct_size, sizeof *options);
+    CORE_TRY(core__optimizer_check_option(options->epsilon, "epsilon"));
+    CORE_TRY(
+        core__optimizer_check_option(options->weight_decay, "weight decay"));
     if (options->decoupled > 1)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,

@@ -63,7 +63,7 @@ static bool has_kernel(const core_optimizer *optimizer,
     for (uint32_t i = 0; i < 4; i++)
         if (!(op->lists >> i & 1))
             args[i] = (core_value){0};
-    return core__kernel_would(op, args, op->nargs, NULL, 0);
+    return core__kernel_exists(op, args, op->nargs, NULL, 0);
 }
 
 /* The least number of elements for which an extra pass pays, and the number
@@ -153,9 +153,9 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
         if (status != CORE_OK)
             continue;
         parameter->steps++;
-        core__tensor_bump(parameter->tensor);
+        core__tensor_bump_version(parameter->tensor);
         for (size_t k = 0; optimizer->table->slots[k]; k++)
-            core__tensor_bump(parameter->state[k]);
+            core__tensor_bump_version(parameter->state[k]);
     }
     return status;
 }

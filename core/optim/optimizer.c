@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-core_status core__optimizer_check(double value, const char *option)
+core_status core__optimizer_check_option(double value, const char *option)
 {
     if (!(value >= 0) || isinf(value))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -57,7 +57,7 @@ core_status core__optimizer_create(const core__optimizer_table *table,
 {
     core_optimizer *optimizer;
 
-    CORE_TRY(core__optimizer_check(learning_rate, "learning rate"));
+    CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
     CORE_TRY(check_parameters(parameters, count));
     optimizer = core__alloc_zero(sizeof *optimizer);
     if (!optimizer)
@@ -133,7 +133,7 @@ core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
                                              double learning_rate)
 {
     CORE__NOT_NULL(optimizer);
-    CORE_TRY(core__optimizer_check(learning_rate, "learning rate"));
+    CORE_TRY(core__optimizer_check_option(learning_rate, "learning rate"));
     optimizer->learning_rate = learning_rate;
     return CORE_OK;
 }
@@ -276,8 +276,8 @@ core_status core_optimizer_set_state(core_optimizer *optimizer,
     return CORE_OK;
 }
 
-core_status core__optimizer_not_captured(const core__parameter *parameter,
-                                         const char *step)
+core_status core__optimizer_check_capture(const core__parameter *parameter,
+                                          const char *step)
 {
     core_stream *stream;
 

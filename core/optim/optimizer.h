@@ -67,8 +67,8 @@ core_status core__optimizer_create(const core__optimizer_table *table,
 
 /* Returns UNSUPPORTED inside a capture, whose launches would not repeat what
  * `step` does on the host. */
-core_status core__optimizer_not_captured(const core__parameter *parameter,
-                                         const char *step);
+core_status core__optimizer_check_capture(const core__parameter *parameter,
+                                          const char *step);
 
 enum {
     CORE__STEP_DUE = 0,
@@ -82,6 +82,6 @@ core_status core__optimizer_fused(core_optimizer *optimizer, uint8_t *done);
 
 /* Returns an error that names the option unless value is finite and 0 or
  * more. */
-core_status core__optimizer_check(double value, const char *option);
+core_status core__optimizer_check_option(double value, const char *option);
 
 #endif

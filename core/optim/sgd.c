@@ -29,9 +29,9 @@ static core_status prepare(const core_sgd_options *options,
         grad = temporary->decayed;
     }
     if (options->momentum != 0 && !parameter->state[MOMENTUM_BUFFER])
-        CORE_TRY(core__optimizer_not_captured(parameter,
-                                              "the first step of SGD with "
-                                              "momentum"));
+        CORE_TRY(core__optimizer_check_capture(parameter,
+                                               "the first step of SGD with "
+                                               "momentum"));
     if (options->momentum != 0 && !parameter->state[MOMENTUM_BUFFER])
         CORE_TRY(core_clone(grad, -1, &temporary->first));
     if (options->nesterov && !temporary->decayed)
@@ -95,8 +95,8 @@ static core_status fused(const core_optimizer *optimizer,
     size_t buffers = options->momentum != 0 ? lists->count : 0;
 
     if (buffers && lists->begins)
-        CORE_TRY(core__optimizer_not_captured(first, "the first step of SGD "
-                                                     "with momentum"));
+        CORE_TRY(core__optimizer_check_capture(first, "the first step of SGD "
+                                                      "with momentum"));
     return core_fused_sgd_step(
         lists->parameters, lists->count, lists->grads, lists->count,
         lists->state[MOMENTUM_BUFFER], buffers, optimizer->learning_rate,
@@ -136,11 +136,12 @@ core_status core_sgd_create(core_tensor *const *parameters, size_t count,
     if (count > 0)
         CORE__NOT_NULL(parameters);
     if (options->struct_size < sizeof *options)
-        return core__error_room(__func__, "core_sgd_options",
-                                options->struct_size, sizeof *options);
-    CORE_TRY(core__optimizer_check(options->momentum, "momentum"));
-    CORE_TRY(core__optimizer_check(options->weight_decay, "weight decay"));
-    CORE_TRY(core__optimizer_check(options->dampening, "dampening"));
+        return core__error_struct_size(__func__, "core_sgd_options",
+                                       options->struct_size, sizeof *options);
+    CORE_TRY(core__optimizer_check_option(options->momentum, "momentum"));
+    CORE_TRY(
+        core__optimizer_check_option(options->weight_decay, "weight decay"));
+    CORE_TRY(core__optimizer_check_option(options->dampening, "dampening"));
     if (options->nesterov > 1 ||
         (options->nesterov &&
          (options->momentum == 0 || options->dampening != 0)))

@@ -31,17 +31,17 @@ static bool taken = true;            /* by the round that ended; protected by
 static _Thread_local uint64_t given; /* the id of the work this thread is
                                       * launching */
 
-void core__profile_apart_begin(core__profile_apart *apart)
+void core__profile_error_guard_begin(core__profile_error_guard *apart)
 {
     core__thread *self = core__thread_self();
 
     apart->had = self->error.code != CORE_OK;
     if (apart->had)
-        core__error_keep(&apart->record);
+        core__error_save(&apart->record);
     self->profile_apart = true;
 }
 
-void core__profile_apart_end(const core__profile_apart *apart)
+void core__profile_error_guard_end(const core__profile_error_guard *apart)
 {
     core__thread *self = core__thread_self();
 
@@ -52,7 +52,7 @@ void core__profile_apart_end(const core__profile_apart *apart)
         core_error_clear();
 }
 
-bool core__profile_aside(void)
+bool core__profile_is_internal(void)
 {
     return core__thread_self()->profile_apart;
 }
@@ -145,15 +145,15 @@ static uintptr_t add_work(core_stream *stream, const char *name, uint64_t id,
                           core__work_kind kind, core_event **first)
 {
     core__profile_part *part;
-    core__profile_event *event = core__profile_hold_open(&part);
+    core__profile_event *event = core__profile_lock_open_event(&part);
     core__profile_work *work;
     uintptr_t number = 0;
 
     if (!event)
-        core__profile_hold_log(&part);
+        core__profile_lock_log(&part);
     if (!part)
         return 0;
-    work = core__profile_work_new(part);
+    work = core__profile_work_add(part);
     if (work) {
         work->first = *first;
         *first = NULL;
@@ -168,7 +168,7 @@ static uintptr_t add_work(core_stream *stream, const char *name, uint64_t id,
             event->kernels++;
         number = part->nworks;
     }
-    core__profile_let_go();
+    core__profile_unlock();
     return number;
 }
 
@@ -177,22 +177,22 @@ static void correlate(core_stream *stream, uint64_t id)
     core_device *device = stream->device;
 
     given = id;
-    if (core__device_knows(device, stream->generation))
+    if (core__device_has_generation(device, stream->generation))
         device->interfaces.profiler.correlate(device->impl, id);
 }
 
 void *core__profile_work_begin(core_stream *stream, const char *name,
                                uint64_t id, core__work_kind kind)
 {
-    core__profile_apart apart;
+    core__profile_error_guard apart;
     core_event *first = NULL;
     uintptr_t token = 0;
     clock_kind clock;
 
     if (!(core__profile_flags() & CORE_PROFILE_DEVICE) || stream->capture ||
-        core__profile_aside())
+        core__profile_is_internal())
         return NULL;
-    core__profile_apart_begin(&apart);
+    core__profile_error_guard_begin(&apart);
     clock = clock_of(stream);
     if (clock == BY_EVENTS && kind != CORE__WORK_COPY &&
         mark(stream, &first) == CORE_OK)
@@ -204,7 +204,7 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
         token |= RECORDED;
     }
     core_event_release(first);
-    core__profile_apart_end(&apart);
+    core__profile_error_guard_end(&apart);
     return (void *)token;
 }
 
@@ -213,7 +213,7 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
 static core__profile_work *lock_work(uintptr_t number,
                                      core__profile_part **out_part)
 {
-    core__profile_hold_log(out_part);
+    core__profile_lock_log(out_part);
     if (!*out_part)
         return NULL;
     return number <= (*out_part)->nworks ? &(*out_part)->works[number - 1]
@@ -224,13 +224,13 @@ void core__profile_work_end(void *token, core_stream *stream)
 {
     uintptr_t number = (uintptr_t)token & ~RECORDED;
     bool recorded = (uintptr_t)token & RECORDED;
-    core__profile_apart apart;
+    core__profile_error_guard apart;
     core__profile_work *work;
     core__profile_part *part;
     core_event *last = NULL;
     uint64_t outer = 0;
 
-    core__profile_apart_begin(&apart);
+    core__profile_error_guard_begin(&apart);
     if (!recorded)
         mark(stream, &last);
     work = lock_work(number, &part);
@@ -241,11 +241,11 @@ void core__profile_work_end(void *token, core_stream *stream)
         last = NULL;
     }
     if (part)
-        core__profile_let_go();
+        core__profile_unlock();
     if (recorded)
         correlate(stream, outer);
     core_event_release(last);
-    core__profile_apart_end(&apart);
+    core__profile_error_guard_end(&apart);
 }
 
 /* ------------------------------------------------------------- afterwards -- */
@@ -258,7 +258,7 @@ void core__profile_clocks_begin(void)
     pthread_mutex_unlock(&lock);
 }
 
-size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS])
+size_t core__profile_clocks_take(core__profile_clock out[CORE__PROFILE_CLOCKS])
 {
     size_t count;
 
@@ -271,7 +271,7 @@ size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS])
     return count;
 }
 
-void core__profile_clocks_fork(core__fork at)
+void core__profile_clocks_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }

@@ -25,11 +25,11 @@ typedef struct lanes {
     size_t count;
 } lanes;
 
-static core__profile_slice *slice_new(core_profiler *profiler)
+static core__device_activity *slice_new(core_profiler *profiler)
 {
     if (profiler->nslices == profiler->slices_room) {
         size_t room = profiler->slices_room ? profiler->slices_room * 2 : 256;
-        core__profile_slice *grown =
+        core__device_activity *grown =
             core__realloc(profiler->slices, room * sizeof *grown);
 
         if (!grown)
@@ -37,31 +37,31 @@ static core__profile_slice *slice_new(core_profiler *profiler)
         profiler->slices = grown;
         profiler->slices_room = room;
     }
-    profiler->slices[profiler->nslices] = (core__profile_slice){
+    profiler->slices[profiler->nslices] = (core__device_activity){
         .part = CORE__PROFILE_NONE, .work = CORE__PROFILE_NONE};
     return &profiler->slices[profiler->nslices++];
 }
 
-void core__profile_slices_drop(core_profiler *profiler)
+void core__device_activity_free(core_profiler *profiler)
 {
     core__free(profiler->slices);
     if (profiler->names)
-        core__profile_drop(profiler->names, 1);
+        core__profile_parts_free(profiler->names, 1);
     profiler->slices = NULL;
     profiler->names = NULL;
     profiler->nslices = profiler->slices_room = 0;
 }
 
-const core__profile_work *core__profile_slice_work(
-    const core_profiler *profiler, const core__profile_slice *slice)
+const core__profile_work *core__device_activity_work(
+    const core_profiler *profiler, const core__device_activity *slice)
 {
     return slice->part == CORE__PROFILE_NONE
                ? NULL
                : &profiler->parts[slice->part].works[slice->work];
 }
 
-void core__profile_lane_name(const core__profile_slice *slice, char *text,
-                             size_t size)
+void core__device_activity_lane_name(const core__device_activity *slice,
+                                     char *text, size_t size)
 {
     if (slice->lane < CORE__PROFILE_LANE)
         snprintf(text, size, "stream %llu", (unsigned long long)slice->lane);
@@ -74,7 +74,7 @@ void core__profile_lane_name(const core__profile_slice *slice, char *text,
 
 /* Ids grow within a part. */
 static bool find_work(const core_profiler *profiler, uint64_t id,
-                      core__profile_slice *slice)
+                      core__device_activity *slice)
 {
     for (size_t p = 0; id && p < profiler->nparts; p++) {
         const core__profile_part *part = &profiler->parts[p];
@@ -153,20 +153,20 @@ static const char *copy_text(core_profiler *profiler, core_string text)
     name[size] = 0;
     if (!profiler->names)
         profiler->names = core__alloc_zero(sizeof *profiler->names);
-    return profiler->names ? core__profile_keep_name(profiler->names, name)
+    return profiler->names ? core__profile_copy_name(profiler->names, name)
                            : "(no memory for the name)";
 }
 
 static bool add_record(core_profiler *profiler, core__profile_clock *clock,
                        lanes *lanes, const core_activity *activity)
 {
-    core__profile_slice *slice = slice_new(profiler);
+    core__device_activity *slice = slice_new(profiler);
     const core__profile_work *work;
 
     if (!slice)
         return false;
     find_work(profiler, activity->correlation, slice);
-    work = core__profile_slice_work(profiler, slice);
+    work = core__device_activity_work(profiler, slice);
     slice->device = clock->device;
     slice->kind = activity->kind;
     slice->bytes = activity->bytes;
@@ -251,7 +251,7 @@ static void add_timed(core_profiler *profiler, const core__profile_clock *clock,
 {
     const core__profile_part *part = &profiler->parts[p];
     const core__profile_work *work = &part->works[w];
-    core__profile_slice *slice;
+    core__device_activity *slice;
     int64_t start, length;
 
     if (!work->first || !work->last || !work->device ||
@@ -299,9 +299,9 @@ static void add_totals(core__profile_part *part)
 static void add_times(core_profiler *profiler)
 {
     for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
+        const core__device_activity *slice = &profiler->slices[i];
         const core__profile_work *work =
-            core__profile_slice_work(profiler, slice);
+            core__device_activity_work(profiler, slice);
 
         if (work && work->parent != CORE__PROFILE_NONE)
             profiler->parts[slice->part].events[work->parent].device_self +=
@@ -311,12 +311,12 @@ static void add_times(core_profiler *profiler)
         add_totals(&profiler->parts[p]);
 }
 
-void core__profile_resolve(core_profiler *profiler)
+void core__device_activity_collect(core_profiler *profiler)
 {
-    core__profile_apart apart;
+    core__profile_error_guard apart;
     lanes *lanes;
 
-    core__profile_apart_begin(&apart);
+    core__profile_error_guard_begin(&apart);
     lanes = core__alloc_zero(sizeof *lanes);
     for (size_t i = 0; i < profiler->nclocks; i++) {
         core__profile_clock *clock = &profiler->clocks[i];
@@ -324,26 +324,26 @@ void core__profile_resolve(core_profiler *profiler)
         core__profile_records_stop(clock);
         if (clock->records && lanes)
             take_records(profiler, clock, lanes);
-        else if (clock->base &&
-                 core__device_knows(clock->device, clock->generation)) {
-            core__queues_quiet(clock->device);
+        else if (clock->base && core__device_has_generation(
+                                    clock->device, clock->generation)) {
+            core__queues_drain(clock->device);
             add_events(profiler, clock);
         }
     }
     core__free(lanes);
     add_times(profiler);
-    core__profile_apart_end(&apart);
+    core__profile_error_guard_end(&apart);
 }
 
 void core__profile_clocks_end(core__profile_clock *clocks, size_t count)
 {
-    core__profile_apart apart;
+    core__profile_error_guard apart;
 
-    core__profile_apart_begin(&apart);
+    core__profile_error_guard_begin(&apart);
     for (size_t i = 0; i < count; i++) {
         core__profile_records_stop(&clocks[i]);
         core_event_release(clocks[i].base);
         core_device_release(clocks[i].device);
     }
-    core__profile_apart_end(&apart);
+    core__profile_error_guard_end(&apart);
 }

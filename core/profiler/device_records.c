@@ -67,8 +67,8 @@ void core__profile_records_stop(core__profile_clock *clock)
     if (!clock->records)
         return;
     core_error_clear();
-    core__queues_quiet(device);
-    if (core__device_knows(device, clock->generation)) {
+    core__queues_drain(device);
+    if (core__device_has_generation(device, clock->generation)) {
         read = read_clocks(device, &clock->host_end, &clock->there_end);
         status = device->interfaces.profiler.stop(device->impl);
         status = status == CORE_OK ? read : status;

@@ -104,7 +104,7 @@ static void leave_events(table *table, const core__profile_part *part,
 static void add(core_profile_row *row, const core__profile_event *event,
                 uint64_t inside, bool recursive)
 {
-    uint64_t length = core__profile_length(event);
+    uint64_t length = core__profile_event_duration(event);
 
     row->calls++;
     row->cpu_self += length > inside ? length - inside : 0;
@@ -133,7 +133,7 @@ static core_status add_part(table *table, const core__profile_part *part)
     for (uint32_t i = 0; i < part->nevents; i++)
         if (part->events[i].parent != CORE__PROFILE_NONE)
             inside[part->events[i].parent] +=
-                core__profile_length(&part->events[i]);
+                core__profile_event_duration(&part->events[i]);
     for (uint32_t i = 0; i < part->nevents && status == CORE_OK; i++) {
         const core__profile_event *event = &part->events[i];
 
@@ -189,7 +189,7 @@ static int by_memory(const void *first, const void *second)
                                    : by_name(first, second);
 }
 
-static void sort(core__profile_rows *rows, core_profile_order order)
+static void sort(core__event_summary *rows, core_profile_order order)
 {
     static int (*const orders[])(const void *, const void *) = {
         [CORE_PROFILE_BY_SELF] = by_self,
@@ -208,7 +208,7 @@ static void sort(core__profile_rows *rows, core_profile_order order)
 
 /* ----------------------------------------------------------------- public -- */
 
-void core__profile_rows_drop(core_profiler *profiler)
+void core__event_summary_free(core_profiler *profiler)
 {
     if (profiler->rows)
         core__free(profiler->rows->rows);
@@ -218,7 +218,7 @@ void core__profile_rows_drop(core_profiler *profiler)
 
 static core_status make(core_profiler *profiler)
 {
-    core__profile_rows *rows = core__alloc_zero(sizeof *rows);
+    core__event_summary *rows = core__alloc_zero(sizeof *rows);
     core_status status = CORE_OK;
     table table = {0};
 
@@ -242,8 +242,8 @@ static core_status make(core_profiler *profiler)
     return CORE_OK;
 }
 
-core_status core__profile_rows_sorted(core_profiler *profiler,
-                                      core_profile_order order)
+core_status core__event_summary_sorted(core_profiler *profiler,
+                                       core_profile_order order)
 {
     if ((unsigned)order > CORE_PROFILE_BY_NAME)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -266,7 +266,7 @@ core_status core_profiler_count_rows(core_profiler *profiler, size_t *out_count)
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(out_count);
     *out_count = 0;
-    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    CORE_TRY(core__event_summary_sorted(profiler, CORE_PROFILE_BY_SELF));
     *out_count = profiler->rows->count;
     return CORE_OK;
 }
@@ -285,7 +285,7 @@ core_status core_profiler_get_row(core_profiler *profiler,
                            "core_profiler_get_row: struct_size is %u; it must "
                            "be sizeof(core_profile_row), %zu",
                            size, sizeof *out_row);
-    CORE_TRY(core__profile_rows_sorted(profiler, order));
+    CORE_TRY(core__event_summary_sorted(profiler, order));
     if (index >= profiler->rows->count)
         return core__error(
             CORE_ERROR_INDEX,

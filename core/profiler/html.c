@@ -53,8 +53,8 @@ static size_t count_from(const core_profiler *profiler, uint64_t shortest)
 
     for (size_t p = 0; p < profiler->nparts; p++)
         for (uint32_t i = 0; i < profiler->parts[p].nevents; i++)
-            count +=
-                core__profile_length(&profiler->parts[p].events[i]) >= shortest;
+            count += core__profile_event_duration(
+                         &profiler->parts[p].events[i]) >= shortest;
     for (size_t i = 0; i < profiler->nslices; i++)
         count +=
             profiler->slices[i].end - profiler->slices[i].begin >= shortest;
@@ -118,7 +118,7 @@ static core_status write_threads(writer *writer)
 
             if (depths[i] >= DEEPEST)
                 writer->deeper++;
-            else if (core__profile_length(event) >= writer->shortest)
+            else if (core__profile_event_duration(event) >= writer->shortest)
                 write_box(writer, event->name, event->begin, event->end,
                           depths[i], event->kind);
         }
@@ -134,27 +134,27 @@ static void write_streams(writer *writer)
 {
     enum { KERNEL = 4, SEEN = 64 };
     const core_profiler *profiler = writer->profiler;
-    const core__profile_slice *seen[SEEN];
+    const core__device_activity *seen[SEEN];
     size_t nseen = 0;
     char lane[64], name[112];
 
     for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
+        const core__device_activity *slice = &profiler->slices[i];
         size_t at = 0;
 
-        while (at < nseen && !core__profile_same_lane(seen[at], slice))
+        while (at < nseen && !core__device_activity_same_lane(seen[at], slice))
             at++;
         if (at < nseen || nseen == SEEN)
             continue;
         seen[nseen++] = slice;
-        core__profile_lane_name(slice, lane, sizeof lane);
+        core__device_activity_lane_name(slice, lane, sizeof lane);
         snprintf(name, sizeof name, "%s %s", core_device_name(slice->device),
                  lane);
         write_lane(writer, name);
         for (size_t k = i; k < profiler->nslices; k++) {
-            const core__profile_slice *other = &profiler->slices[k];
+            const core__device_activity *other = &profiler->slices[k];
 
-            if (core__profile_same_lane(slice, other) &&
+            if (core__device_activity_same_lane(slice, other) &&
                 other->end - other->begin >= writer->shortest)
                 write_box(writer, other->name, other->begin, other->end, 0,
                           KERNEL);
@@ -164,7 +164,8 @@ static void write_streams(writer *writer)
     }
 }
 
-static void write_point(writer *writer, const core__profile_point *point)
+static void write_point(writer *writer,
+                        const core__memory_timeline_point *point)
 {
     core__json *json = &writer->json;
 
@@ -179,17 +180,18 @@ static void write_point(writer *writer, const core__profile_point *point)
 
 /* Writes the points of one device in time order: the peak and the last value of
  * each interval. */
-static void write_memory_peaks(writer *writer, const core__profile_curve *curve,
+static void write_memory_peaks(writer *writer,
+                               const core__memory_timeline *curve,
                                const core_device *device)
 {
     const core_profiler *profiler = writer->profiler;
-    const core__profile_point *highest = NULL, *last = NULL;
+    const core__memory_timeline_point *highest = NULL, *last = NULL;
     uint64_t width =
         (profiler->round_ended - profiler->round_began) / INTERVALS + 1;
     uint64_t stretch = 0;
 
     for (size_t i = 0; i <= curve->count; i++) {
-        const core__profile_point *point =
+        const core__memory_timeline_point *point =
             i < curve->count ? &curve->points[i] : NULL;
         uint64_t at = point ? (point->time - profiler->round_began) / width : 0;
 
@@ -211,10 +213,10 @@ static void write_memory_peaks(writer *writer, const core__profile_curve *curve,
 static core_status write_memory(writer *writer)
 {
     const core_device *seen[CORE__PROFILE_DEVICES];
-    core__profile_curve curve;
+    core__memory_timeline curve;
     size_t nseen = 0;
 
-    CORE_TRY(core__profile_curve_make(writer->profiler, &curve));
+    CORE_TRY(core__memory_timeline_make(writer->profiler, &curve));
     for (size_t i = 0; i < curve.count; i++) {
         const core_device *device = curve.points[i].device;
         size_t at = 0;
@@ -237,7 +239,7 @@ static core_status write_memory(writer *writer)
 static void write_rows(writer *writer)
 {
     core__json *json = &writer->json;
-    const core__profile_rows *rows = writer->profiler->rows;
+    const core__event_summary *rows = writer->profiler->rows;
 
     for (size_t i = 0; i < rows->count; i++) {
         const core_profile_row *row = &rows->rows[i];
@@ -317,7 +319,7 @@ core_status core_profiler_save_html(core_profiler *profiler, const char *path)
 
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(path);
-    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    CORE_TRY(core__event_summary_sorted(profiler, CORE_PROFILE_BY_SELF));
     writer = core__alloc_zero(sizeof *writer);
     if (!writer)
         return core__error_memory(sizeof *writer);

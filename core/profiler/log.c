@@ -116,7 +116,7 @@ static core__profile_log *log_enter(void)
     return log;
 }
 
-void core__profile_let_go(void)
+void core__profile_unlock(void)
 {
     log_unlock(core__thread_self()->profile_log);
 }
@@ -167,7 +167,7 @@ static bool grow_buckets(core__profile_part *part)
     return true;
 }
 
-const char *core__profile_keep_name(core__profile_part *part, const char *name)
+const char *core__profile_copy_name(core__profile_part *part, const char *name)
 {
     uint32_t hash = 2166136261u, *bucket;
     core__profile_name *kept;
@@ -204,8 +204,8 @@ static bool has_room(core__profile_part *part, uint32_t count)
 
 /* ---------------------------------------------------------------- events -- */
 
-uint64_t core__profile_begin(core_profile_kind kind, const char *name,
-                             bool lasting)
+uint64_t core__profile_event_begin(core_profile_kind kind, const char *name,
+                                   bool lasting)
 {
     core__profile_log *log = log_enter();
     core__profile_event *event;
@@ -222,7 +222,7 @@ uint64_t core__profile_begin(core_profile_kind kind, const char *name,
         event = &part->events[part->nevents];
         *event = (core__profile_event){0};
         event->kind = (uint8_t)kind;
-        event->name = lasting ? name : core__profile_keep_name(part, name);
+        event->name = lasting ? name : core__profile_copy_name(part, name);
         event->parent = log->open;
         log->open = part->nevents++;
         token = (uint64_t)log->stamp << 32 | part->nevents;
@@ -248,8 +248,8 @@ static core__profile_log *log_of(uint64_t token)
     return NULL;
 }
 
-core__profile_event *core__profile_hold(uint64_t token,
-                                        core__profile_part **out_part)
+core__profile_event *core__profile_lock_event(uint64_t token,
+                                              core__profile_part **out_part)
 {
     core__profile_log *log = log_of(token);
 
@@ -259,7 +259,8 @@ core__profile_event *core__profile_hold(uint64_t token,
     return &log->part.events[(uint32_t)token - 1];
 }
 
-core__profile_event *core__profile_hold_open(core__profile_part **out_part)
+core__profile_event *core__profile_lock_open_event(
+    core__profile_part **out_part)
 {
     core__profile_log *log = log_enter();
 
@@ -273,7 +274,7 @@ core__profile_event *core__profile_hold_open(core__profile_part **out_part)
     return NULL;
 }
 
-void core__profile_hold_log(core__profile_part **out_part)
+void core__profile_lock_log(core__profile_part **out_part)
 {
     core__profile_log *log = log_enter();
 
@@ -282,7 +283,7 @@ void core__profile_hold_log(core__profile_part **out_part)
 
 /* Events inside it that are still open end with it.  An event that has already
  * ended is not searched for. */
-void core__profile_end(uint64_t token)
+void core__profile_event_end(uint64_t token)
 {
     uint64_t now = core__profile_now();
     core__profile_log *log = log_of(token);
@@ -351,8 +352,8 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
     return true;
 }
 
-bool core__profile_changed(core__profile_part *part, core_device *device,
-                           int64_t bytes)
+bool core__profile_memory_change_add(core__profile_part *part,
+                                     core_device *device, int64_t bytes)
 {
     if (!has_room(part, part->nchanges))
         return false;
@@ -360,12 +361,12 @@ bool core__profile_changed(core__profile_part *part, core_device *device,
         part->lost++;
         return false;
     }
-    part->changes[part->nchanges++] = (core__profile_change){
+    part->changes[part->nchanges++] = (core__profile_memory_change){
         core__profile_now(), bytes, core__profile_device(part, device)};
     return true;
 }
 
-core__profile_work *core__profile_work_new(core__profile_part *part)
+core__profile_work *core__profile_work_add(core__profile_part *part)
 {
     if (!has_room(part, part->nworks))
         return NULL;
@@ -391,7 +392,8 @@ uint64_t core__profile_limit(void)
     return atomic_load_explicit(&limit, memory_order_relaxed);
 }
 
-void core__profile_open(uint32_t round, const core__profile_rule *rule)
+void core__profile_round_begin(uint32_t round,
+                               const core__profile_round_settings *rule)
 {
     if (round) {
         atomic_store(&flags, rule->flags);
@@ -444,9 +446,9 @@ static void free_logs(core__profile_log *log)
     }
 }
 
-core_status core__profile_take(uint32_t round, uint64_t now,
-                               core__profile_part **out_parts,
-                               size_t *out_count)
+core_status core__profile_round_take(uint32_t round, uint64_t now,
+                                     core__profile_part **out_parts,
+                                     size_t *out_count)
 {
     core__profile_log *orphans;
     core__profile_part *parts;
@@ -478,7 +480,7 @@ core_status core__profile_take(uint32_t round, uint64_t now,
     return CORE_OK;
 }
 
-void core__profile_drop(core__profile_part *parts, size_t count)
+void core__profile_parts_free(core__profile_part *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         part_drop(&parts[i]);
@@ -502,7 +504,7 @@ void core__profiler_thread_end(core__thread *thread)
 
 /* The child process is not profiled.  Logs of the parent's other threads may be
  * inconsistent, so they are leaked. */
-void core__profile_fork(core__fork at)
+void core__profile_fork(core__fork_phase at)
 {
     const core__thread *self = core__self_pointer;
 

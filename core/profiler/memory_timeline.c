@@ -11,19 +11,19 @@
 
 static int by_time(const void *left, const void *right)
 {
-    const core__profile_point *a = left, *b = right;
+    const core__memory_timeline_point *a = left, *b = right;
 
     return a->time < b->time ? -1 : a->time > b->time;
 }
 
-core_status core__profile_curve_make(const core_profiler *profiler,
-                                     core__profile_curve *curve)
+core_status core__memory_timeline_make(const core_profiler *profiler,
+                                       core__memory_timeline *curve)
 {
     core_device *devices[CORE__PROFILE_DEVICES];
     int64_t sums[CORE__PROFILE_DEVICES];
     size_t room = 0, count = 0, ndevices = 0;
 
-    *curve = (core__profile_curve){0};
+    *curve = (core__memory_timeline){0};
     for (size_t p = 0; p < profiler->nparts; p++)
         room += profiler->parts[p].nchanges;
     curve->points = core__alloc((room + 1) * sizeof *curve->points);
@@ -33,12 +33,12 @@ core_status core__profile_curve_make(const core_profiler *profiler,
         const core__profile_part *part = &profiler->parts[p];
 
         for (uint32_t i = 0; i < part->nchanges; i++) {
-            const core__profile_change *change = &part->changes[i];
+            const core__profile_memory_change *change = &part->changes[i];
 
             if (change->device)
-                curve->points[count++] =
-                    (core__profile_point){change->time, change->bytes,
-                                          part->devices[change->device - 1]};
+                curve->points[count++] = (core__memory_timeline_point){
+                    change->time, change->bytes,
+                    part->devices[change->device - 1]};
         }
     }
     if (count)

@@ -23,7 +23,7 @@
 
 static _Atomic bool checked;
 
-bool core__nan_checked(void)
+bool core__nan_check_enabled(void)
 {
     return atomic_load_explicit(&checked, memory_order_relaxed);
 }
@@ -31,7 +31,7 @@ bool core__nan_checked(void)
 void core__nan_check_set(bool on)
 {
     if (atomic_exchange(&checked, on) != on)
-        core__dispatch_watch(on);
+        core__dispatch_observe(on);
 }
 
 static bool leaves_unwritten(const core_operator *op)
@@ -130,8 +130,9 @@ static core_status report_nan(const core_operator *op,
                        shape, tensor->device->name);
 }
 
-core_status core__nan_before(const core_operator *op, const core_value *args,
-                             uint32_t nargs, bool *out_spoilt)
+core_status core__nan_check_before(const core_operator *op,
+                                   const core_value *args, uint32_t nargs,
+                                   bool *out_spoilt)
 {
     core_tensor *which = NULL;
 
@@ -164,11 +165,11 @@ static core_status check_result(const core_operator *op,
     return came ? CORE_OK : report_nan(op, which);
 }
 
-core_status core__nan_after(const core_operator *op, const core_value *args,
-                            uint32_t nargs, core_value *results,
-                            uint32_t nresults)
+core_status core__nan_check_after(const core_operator *op,
+                                  const core_value *args, uint32_t nargs,
+                                  core_value *results, uint32_t nresults)
 {
-    uint32_t changed = core__operator_changes(op, nargs);
+    uint32_t changed = core__operator_changed_arguments(op, nargs);
     core_status status = CORE_OK;
 
     for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)

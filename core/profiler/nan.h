@@ -16,15 +16,16 @@
 #include <stdbool.h>
 
 /* Whether calls are checked. */
-bool core__nan_checked(void);
+bool core__nan_check_enabled(void);
 /* Before the call: sets *out_spoilt if an operand contains NaN already, so that
  * nothing can be concluded afterwards. */
-core_status core__nan_before(const core_operator *op, const core_value *args,
-                             uint32_t nargs, bool *out_spoilt);
+core_status core__nan_check_before(const core_operator *op,
+                                   const core_value *args, uint32_t nargs,
+                                   bool *out_spoilt);
 /* After the call.  On failure its results are released. */
-core_status core__nan_after(const core_operator *op, const core_value *args,
-                            uint32_t nargs, core_value *results,
-                            uint32_t nresults);
+core_status core__nan_check_after(const core_operator *op,
+                                  const core_value *args, uint32_t nargs,
+                                  core_value *results, uint32_t nresults);
 
 /* LIBCORE_NAN_CHECK: called before the first device, and whenever it is
  * set. */

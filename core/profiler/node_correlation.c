@@ -148,11 +148,11 @@ static const recorder *recorder_of(const core_profiler *profiler,
                : NULL;
 }
 
-core_status core__profile_links(const core_profiler *profiler,
-                                core__profile_link **out_links,
-                                size_t *out_count)
+core_status core__node_correlations_make(const core_profiler *profiler,
+                                         core__node_correlation **out_links,
+                                         size_t *out_count)
 {
-    core__profile_link *links;
+    core__node_correlation *links;
     size_t nrecorders = count_events(profiler, records_nodes);
     size_t nnodes = count_events(profiler, is_node), count = 0;
     recorder *recorders = core__alloc((nrecorders + 1) * sizeof *recorders);
@@ -178,7 +178,7 @@ core_status core__profile_links(const core_profiler *profiler,
             from = recorder_of(profiler, recorders, nrecorders, p, node);
             if (from)
                 links[count++] =
-                    (core__profile_link){from->part, from->event, p, i};
+                    (core__node_correlation){from->part, from->event, p, i};
         }
     core__free(recorders);
     *out_links = links;

@@ -62,7 +62,7 @@ typedef struct core__profile_work {
 
 /* An interval of device activity: one or several per work, or of no known
  * work. */
-typedef struct core__profile_slice {
+typedef struct core__device_activity {
     uint64_t begin; /* in host time */
     uint64_t end;
     uint64_t lane; /* core_stream_id, or CORE__PROFILE_LANE plus a number */
@@ -71,13 +71,13 @@ typedef struct core__profile_slice {
     core_device *device; /* that of a clock */
     uint32_t kind;       /* CORE_ACTIVITY_… */
     uint32_t part, work; /* CORE__PROFILE_NONE: unknown */
-} core__profile_slice;
+} core__device_activity;
 
-typedef struct core__profile_change {
+typedef struct core__profile_memory_change {
     uint64_t time;
     int64_t bytes;
     uint8_t device;
-} core__profile_change;
+} core__profile_memory_change;
 
 typedef struct core__profile_name {
     char *text;
@@ -90,7 +90,7 @@ typedef struct core__profile_part {
     uint32_t thread; /* from 1, in the order of their first events */
     core__profile_event *events;
     core__profile_work *works;
-    core__profile_change *changes;
+    core__profile_memory_change *changes;
     /* Shapes: the number of tensors, then dtype, dimensions and sizes of
      * each. */
     int64_t *numbers;
@@ -109,47 +109,49 @@ typedef struct core__profile_part {
 } core__profile_part;
 
 /* Settings that the threads of a round share. */
-typedef struct core__profile_rule {
+typedef struct core__profile_round_settings {
     uint32_t flags; /* CORE_PROFILE_… */
     uint64_t limit;
-} core__profile_rule;
+} core__profile_round_settings;
 
 /* ------------------------------------------------ log.c: per-thread logs -- */
 
 /* Starts a new round with this number, to which threads write from now on; 0:
  * stops recording. */
-void core__profile_open(uint32_t round, const core__profile_rule *rule);
+void core__profile_round_begin(uint32_t round,
+                               const core__profile_round_settings *rule);
 /* Takes what all threads recorded in the round; owned by the caller.  On
  * failure the data is lost, and an error is returned. */
-core_status core__profile_take(uint32_t round, uint64_t now,
-                               core__profile_part **out_parts,
-                               size_t *out_count);
-void core__profile_drop(core__profile_part *parts, size_t count);
+core_status core__profile_round_take(uint32_t round, uint64_t now,
+                                     core__profile_part **out_parts,
+                                     size_t *out_count);
+void core__profile_parts_free(core__profile_part *parts, size_t count);
 uint64_t core__profile_now(void);
 
 /* Tokens consist of a thread's stamp in a round and an event; in other threads
  * they have no effect.  0: nothing was recorded. */
-uint64_t core__profile_begin(core_profile_kind kind, const char *name,
-                             bool lasting);
-/* Returns the event with the log locked until core__profile_let_go, or NULL. */
-core__profile_event *core__profile_hold(uint64_t token,
-                                        core__profile_part **out_part);
+uint64_t core__profile_event_begin(core_profile_kind kind, const char *name,
+                                   bool lasting);
+/* Returns the event with the log locked until core__profile_unlock, or NULL. */
+core__profile_event *core__profile_lock_event(uint64_t token,
+                                              core__profile_part **out_part);
 /* The same for the innermost open event of this thread. */
-core__profile_event *core__profile_hold_open(core__profile_part **out_part);
+core__profile_event *core__profile_lock_open_event(
+    core__profile_part **out_part);
 /* The same without an event: locks the log; *out_part NULL: no round is
  * open. */
-void core__profile_hold_log(core__profile_part **out_part);
-void core__profile_let_go(void);
-void core__profile_end(uint64_t token);
+void core__profile_lock_log(core__profile_part **out_part);
+void core__profile_unlock(void);
+void core__profile_event_end(uint64_t token);
 /* With the log locked.  Returns false if memory is short. */
 bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
                           const core_value *args, uint32_t nargs);
 uint8_t core__profile_device(core__profile_part *part, core_device *device);
-bool core__profile_changed(core__profile_part *part, core_device *device,
-                           int64_t bytes);
-core__profile_work *core__profile_work_new(core__profile_part *part);
+bool core__profile_memory_change_add(core__profile_part *part,
+                                     core_device *device, int64_t bytes);
+core__profile_work *core__profile_work_add(core__profile_part *part);
 /* A copy of the name that lives as long as the part. */
-const char *core__profile_keep_name(core__profile_part *part, const char *name);
+const char *core__profile_copy_name(core__profile_part *part, const char *name);
 /* Flags of the open round; 0: none is open. */
 uint32_t core__profile_flags(void);
 uint64_t core__profile_limit(void);
@@ -157,7 +159,7 @@ uint64_t core__profile_limit(void);
 /* ------------------------------------------------ ranges.c: vendor tools -- */
 
 /* Adds the plugins that implement core.ranges. */
-void core__profile_ranges_find(void);
+void core__profile_ranges_add_listeners(void);
 /* Enter and leave a range in this thread, identified by a token.  Leaving also
  * leaves the ranges inside it that are still open. */
 void core__profile_ranges_begin(uint64_t token, const char *name);
@@ -166,7 +168,7 @@ void core__profile_ranges_end(uint64_t token);
 /* ------------------------- profiler_hooks.c: dispatch layer and observer -- */
 
 /* Installs or removes the dispatch layer and the observer. */
-void core__profile_watch(bool on);
+void core__profiler_hooks_install(bool on);
 
 /* -------------------------------------------------------------- flop.c */
 
@@ -202,16 +204,16 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
                                uint64_t id, core__work_kind kind);
 void core__profile_work_end(void *work, core_stream *stream);
 /* Whether this thread is creating events for the profiler. */
-bool core__profile_aside(void);
+bool core__profile_is_internal(void);
 /* Failures of the profiler itself are hidden from the caller. */
-typedef struct core__profile_apart {
+typedef struct core__profile_error_guard {
     bool had;
     core__error_record record;
-} core__profile_apart;
-void core__profile_apart_begin(core__profile_apart *apart);
-void core__profile_apart_end(const core__profile_apart *apart);
+} core__profile_error_guard;
+void core__profile_error_guard_begin(core__profile_error_guard *apart);
+void core__profile_error_guard_end(const core__profile_error_guard *apart);
 /* The caller owns the clocks from now on. */
-size_t core__profile_clocks(core__profile_clock out[CORE__PROFILE_CLOCKS]);
+size_t core__profile_clocks_take(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 
 /* -------------------------------------- device_records.c: plugin records -- */
 
@@ -239,10 +241,10 @@ struct core_profiler {
     size_t nparts;
     core__profile_clock clocks[CORE__PROFILE_CLOCKS];
     size_t nclocks;
-    core__profile_slice *slices; /* activity of the devices */
+    core__device_activity *slices; /* activity of the devices */
     size_t nslices, slices_room;
-    core__profile_part *names;       /* names of slices; NULL: none */
-    struct core__profile_rows *rows; /* NULL until needed */
+    core__profile_part *names;        /* names of slices; NULL: none */
+    struct core__event_summary *rows; /* NULL until needed */
 };
 
 /* Microseconds since the round began. */
@@ -252,7 +254,8 @@ static inline double core__profile_microseconds(const core_profiler *profiler,
     return (double)(int64_t)(time - profiler->round_began) / 1e3;
 }
 
-static inline uint64_t core__profile_length(const core__profile_event *event)
+static inline uint64_t core__profile_event_duration(
+    const core__profile_event *event)
 {
     return event->end > event->begin ? event->end - event->begin : 0;
 }
@@ -261,37 +264,37 @@ static inline uint64_t core__profile_length(const core__profile_event *event)
 
 /* Waits for the devices, stops their records, converts everything recorded to
  * slices, and fills in the device times of events. */
-void core__profile_resolve(core_profiler *profiler);
+void core__device_activity_collect(core_profiler *profiler);
 /* For a round that is discarded. */
 void core__profile_clocks_end(core__profile_clock *clocks, size_t count);
-void core__profile_slices_drop(core_profiler *profiler);
+void core__device_activity_free(core_profiler *profiler);
 /* The work that the slice belongs to; NULL: none is known. */
-const core__profile_work *core__profile_slice_work(
-    const core_profiler *profiler, const core__profile_slice *slice);
-static inline bool core__profile_same_lane(const core__profile_slice *a,
-                                           const core__profile_slice *b)
+const core__profile_work *core__device_activity_work(
+    const core_profiler *profiler, const core__device_activity *slice);
+static inline bool core__device_activity_same_lane(
+    const core__device_activity *a, const core__device_activity *b)
 {
     return a->lane == b->lane && a->device == b->device;
 }
 /* A name as readable text: at most `room` bytes of whole characters and a NUL;
  * returns the length.  Line breaks and bytes that are not UTF-8 become '?'. */
-size_t core__profile_plain(char *out, size_t room, const char *name);
+size_t core__profile_printable_name(char *out, size_t room, const char *name);
 /* "stream 3" */
-void core__profile_lane_name(const core__profile_slice *slice, char *text,
-                             size_t size);
+void core__device_activity_lane_name(const core__device_activity *slice,
+                                     char *text, size_t size);
 
 /* --------------------------------------------------------------- event_summary.c */
 
-typedef struct core__profile_rows {
+typedef struct core__event_summary {
     size_t count;
     core_profile_row *rows;
     core_profile_order order; /* the current order */
-} core__profile_rows;
+} core__event_summary;
 
-void core__profile_rows_drop(core_profiler *profiler);
+void core__event_summary_free(core_profiler *profiler);
 /* Creates the rows if needed and sorts them; BUSY while events are recorded. */
-core_status core__profile_rows_sorted(core_profiler *profiler,
-                                      core_profile_order order);
+core_status core__event_summary_sorted(core_profiler *profiler,
+                                       core_profile_order order);
 
 /* -------------------------------------------------------------- table.c */
 
@@ -302,34 +305,34 @@ core_status core__profile_remarks(const core_profiler *profiler,
 
 /* ----------------------------------------------------- memory_timeline.c -- */
 
-typedef struct core__profile_point {
+typedef struct core__memory_timeline_point {
     uint64_t time;
     int64_t bytes; /* relative to the beginning of the round */
     core_device *device;
-} core__profile_point;
+} core__memory_timeline_point;
 
-typedef struct core__profile_curve {
-    core__profile_point *points; /* freed by the caller */
+typedef struct core__memory_timeline {
+    core__memory_timeline_point *points; /* freed by the caller */
     size_t count;
-} core__profile_curve;
+} core__memory_timeline;
 
-core_status core__profile_curve_make(const core_profiler *profiler,
-                                     core__profile_curve *curve);
+core_status core__memory_timeline_make(const core_profiler *profiler,
+                                       core__memory_timeline *curve);
 
 /* ---------------------------------------------------- node_correlation.c -- */
 
-typedef struct core__profile_link {
+typedef struct core__node_correlation {
     uint32_t from_part, from; /* an operator */
     uint32_t to_part, to;     /* a node */
-} core__profile_link;
+} core__node_correlation;
 
-core_status core__profile_links(const core_profiler *profiler,
-                                core__profile_link **out_links,
-                                size_t *out_count);
+core_status core__node_correlations_make(const core_profiler *profiler,
+                                         core__node_correlation **out_links,
+                                         size_t *out_count);
 
 /* Fork handlers of the logs, the clocks and the session. */
-void core__profile_fork(core__fork at);
-void core__profile_clocks_fork(core__fork at);
-void core__profile_session_fork(core__fork at);
+void core__profile_fork(core__fork_phase at);
+void core__profile_clocks_fork(core__fork_phase at);
+void core__profile_session_fork(core__fork_phase at);
 
 #endif

@@ -50,7 +50,7 @@ static void note_arguments(uint64_t token, const core_value *args,
                            uint32_t nargs)
 {
     core__profile_part *part;
-    core__profile_event *event = core__profile_hold(token, &part);
+    core__profile_event *event = core__profile_lock_event(token, &part);
 
     if (!event)
         return;
@@ -59,7 +59,7 @@ static void note_arguments(uint64_t token, const core_value *args,
     if (core__profile_flags() & CORE_PROFILE_SHAPES &&
         !core__profile_shapes(part, event, args, nargs))
         part->lost++;
-    core__profile_let_go();
+    core__profile_unlock();
 }
 
 static void note_results(uint64_t token, const core_operator *op,
@@ -68,7 +68,7 @@ static void note_results(uint64_t token, const core_operator *op,
                          uint64_t sequence, uint64_t nodes)
 {
     core__profile_part *part;
-    core__profile_event *event = core__profile_hold(token, &part);
+    core__profile_event *event = core__profile_lock_event(token, &part);
 
     if (!event)
         return;
@@ -83,12 +83,12 @@ static void note_results(uint64_t token, const core_operator *op,
     if (event->parent != CORE__PROFILE_NONE &&
         (event->flop || event->inner_flop))
         part->events[event->parent].inner_flop = true;
-    core__profile_let_go();
+    core__profile_unlock();
 }
 
 static void end(uint64_t token)
 {
-    core__profile_end(token);
+    core__profile_event_end(token);
     core__profile_ranges_end(token);
 }
 
@@ -107,10 +107,11 @@ static core_status redispatch_checked(core_call *call, const core_value *args,
 {
     bool spoilt;
 
-    CORE_TRY(core__nan_before(call->op, args, nargs, &spoilt));
+    CORE_TRY(core__nan_check_before(call->op, args, nargs, &spoilt));
     CORE_TRY(redispatch(call, args, nargs, results, nresults));
     return spoilt ? CORE_OK
-                  : core__nan_after(call->op, args, nargs, results, nresults);
+                  : core__nan_check_after(call->op, args, nargs, results,
+                                          nresults);
 }
 
 core_status core__profiler_layer(core_call *call, const core_value *args,
@@ -120,16 +121,16 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
     core_operator *op = call->op;
     core__thread *self = core__thread_self();
     uint64_t sequence = self->sequence;
-    uint64_t token =
-        core__profile_begin(CORE_PROFILE_OPERATOR, core__operator_name(op),
-                            !(op->flags & CORE__OP_CUSTOM));
+    uint64_t token = core__profile_event_begin(CORE_PROFILE_OPERATOR,
+                                               core__operator_name(op),
+                                               !(op->flags & CORE__OP_CUSTOM));
     core_status status;
 
     if (token) {
         core__profile_ranges_begin(token, core__operator_name(op));
         note_arguments(token, args, nargs);
     }
-    status = core__nan_checked()
+    status = core__nan_check_enabled()
                  ? redispatch_checked(call, args, nargs, results, nresults)
                  : redispatch(call, args, nargs, results, nresults);
     if (token) {
@@ -143,8 +144,8 @@ core_status core__profiler_layer(core_call *call, const core_value *args,
 
 /* ---------------------------------------------------------- other events -- */
 
-static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
-                      core_device *device)
+static uint64_t begin(core__observed_kind what, const char *name,
+                      uint64_t sequence, core_device *device)
 {
     static const core_profile_kind kinds[] = {
         [CORE__OBSERVED_NODE] = CORE_PROFILE_BACKWARD,
@@ -155,17 +156,17 @@ static uint64_t begin(core__observed what, const char *name, uint64_t sequence,
     core__profile_part *part;
     uint64_t token;
 
-    if (what == CORE__OBSERVED_WAIT && core__profile_aside())
+    if (what == CORE__OBSERVED_WAIT && core__profile_is_internal())
         return 0; /* the profiler's own */
-    token = core__profile_begin(kinds[what], name, false);
+    token = core__profile_event_begin(kinds[what], name, false);
     if (token)
         core__profile_ranges_begin(token, name);
-    event = core__profile_hold(token, &part);
+    event = core__profile_lock_event(token, &part);
     if (!event)
         return token;
     event->sequence = sequence;
     event->device = core__profile_device(part, device);
-    core__profile_let_go();
+    core__profile_unlock();
     return token;
 }
 
@@ -176,27 +177,27 @@ static void changed(core_device *device, int64_t bytes)
 
     if (!(core__profile_flags() & CORE_PROFILE_MEMORY))
         return;
-    event = core__profile_hold_open(&part);
+    event = core__profile_lock_open_event(&part);
     if (!event) /* outside of all events, for example a release */
-        core__profile_hold_log(&part);
+        core__profile_lock_log(&part);
     if (!part)
         return;
-    core__profile_changed(part, device, bytes);
+    core__profile_memory_change_add(part, device, bytes);
     if (event)
         event->memory += bytes;
-    core__profile_let_go();
+    core__profile_unlock();
 }
 
 static void fell_back(core_device *device)
 {
     core__profile_part *part;
-    core__profile_event *event = core__profile_hold_open(&part);
+    core__profile_event *event = core__profile_lock_open_event(&part);
 
     if (!event)
         return;
     event->fallbacks++;
     event->device = core__profile_device(part, device);
-    core__profile_let_go();
+    core__profile_unlock();
 }
 
 static const core__observer observer = {begin,
@@ -206,16 +207,16 @@ static const core__observer observer = {begin,
                                         core__profile_work_begin,
                                         core__profile_work_end};
 
-void core__profile_watch(bool on)
+void core__profiler_hooks_install(bool on)
 {
     if (on) {
         core__profile_flop_prepare();
-        atomic_store(&core__observed_last, &observer);
-        atomic_store(&core__observing, &observer);
+        atomic_store(&core__observer_latest, &observer);
+        atomic_store(&core__observer_current, &observer);
     }
-    core__dispatch_watch(on);
+    core__dispatch_observe(on);
     if (!on)
-        atomic_store(&core__observing, NULL);
+        atomic_store(&core__observer_current, NULL);
 }
 
 core_range core_range_begin(const char *name)

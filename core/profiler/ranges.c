@@ -34,7 +34,7 @@ static void add_listener(uint32_t slot, core_device *device)
 }
 
 /* A device opened later is found when the next round starts. */
-void core__profile_ranges_find(void)
+void core__profile_ranges_add_listeners(void)
 {
     core__device_lock();
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {

@@ -19,7 +19,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_profiler *running;
 static uint32_t rounds;
 
-void core__profile_session_fork(core__fork at)
+void core__profile_session_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
     if (at == CORE__FORK_CHILD)
@@ -52,9 +52,9 @@ static core_status check_options(const core_profiler_options *options)
 
 static void forget_round(core_profiler *profiler)
 {
-    core__profile_rows_drop(profiler);
-    core__profile_slices_drop(profiler);
-    core__profile_drop(profiler->parts, profiler->nparts);
+    core__event_summary_free(profiler);
+    core__device_activity_free(profiler);
+    core__profile_parts_free(profiler->parts, profiler->nparts);
     profiler->parts = NULL;
     profiler->nparts = 0;
     for (size_t i = 0; i < profiler->nclocks; i++) {
@@ -66,8 +66,8 @@ static void forget_round(core_profiler *profiler)
 
 static void round_begin(core_profiler *profiler, bool recorded)
 {
-    core__profile_rule rule = {profiler->options.flags,
-                               profiler->options.limit};
+    core__profile_round_settings rule = {profiler->options.flags,
+                                         profiler->options.limit};
 
     pthread_mutex_lock(&lock);
     /* Never 0, and not reused soon: logs identify rounds by it. */
@@ -78,10 +78,10 @@ static void round_begin(core_profiler *profiler, bool recorded)
     if (recorded)
         forget_round(profiler);
     core__profile_clocks_begin();
-    core__profile_ranges_find();
+    core__profile_ranges_add_listeners();
     profiler->round_began = core__profile_now();
-    core__profile_open(profiler->number, &rule);
-    core__profile_watch(true);
+    core__profile_round_begin(profiler->number, &rule);
+    core__profiler_hooks_install(true);
 }
 
 /* Ends recording; what was recorded is kept for reports, or discarded. */
@@ -95,10 +95,10 @@ static core_status round_end(core_profiler *profiler)
 
     if (profiler->number == 0)
         return CORE_OK;
-    core__profile_watch(false);
-    core__profile_open(0, NULL);
-    status = core__profile_take(profiler->number, now, &parts, &count);
-    nclocks = core__profile_clocks(clocks);
+    core__profiler_hooks_install(false);
+    core__profile_round_begin(0, NULL);
+    status = core__profile_round_take(profiler->number, now, &parts, &count);
+    nclocks = core__profile_clocks_take(clocks);
     profiler->number = 0;
     if (profiler->recorded) {
         profiler->round_ended = now;
@@ -106,10 +106,10 @@ static core_status round_end(core_profiler *profiler)
         profiler->nparts = count;
         memcpy(profiler->clocks, clocks, nclocks * sizeof *clocks);
         profiler->nclocks = nclocks;
-        core__profile_resolve(profiler);
+        core__device_activity_collect(profiler);
         return status;
     }
-    core__profile_drop(parts, count);
+    core__profile_parts_free(parts, count);
     core__profile_clocks_end(clocks, nclocks);
     return status;
 }
@@ -283,7 +283,7 @@ void core_profiler_release(core_profiler *profiler)
         core__error_record earlier;
 
         profiler->options.ready = NULL; /* no caller would receive its error */
-        core__error_keep(&earlier);
+        core__error_save(&earlier);
         (void)stop(profiler);
         core__error_restore(&earlier);
     }

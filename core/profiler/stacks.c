@@ -27,7 +27,7 @@ typedef struct stacks {
 /* Semicolons and line breaks have a meaning in the format. */
 static size_t put_name(char *line, size_t room, const char *name)
 {
-    size_t size = core__profile_plain(line, room, name);
+    size_t size = core__profile_printable_name(line, room, name);
 
     for (size_t i = 0; i < size; i++)
         if (line[i] == ';')
@@ -61,7 +61,7 @@ static core_status collect(stacks *stacks, const core__profile_part *part,
         return core__error_memory(part->nevents * sizeof *self);
     for (uint32_t i = 0; i < part->nevents; i++) {
         const core__profile_event *event = &part->events[i];
-        uint64_t length = core__profile_length(event);
+        uint64_t length = core__profile_event_duration(event);
 
         self[i] += length; /* children come later and subtract their own */
         if (event->parent != CORE__PROFILE_NONE)
@@ -133,7 +133,7 @@ core_status core_profiler_save_stacks(core_profiler *profiler, const char *path)
 
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(path);
-    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    CORE_TRY(core__event_summary_sorted(profiler, CORE_PROFILE_BY_SELF));
     line = core__alloc(LINE);
     if (!line)
         return core__error_memory(LINE);

@@ -82,7 +82,7 @@ static const char *kind_name(core_profile_kind kind)
                                        : "";
 }
 
-size_t core__profile_plain(char *out, size_t room, const char *name)
+size_t core__profile_printable_name(char *out, size_t room, const char *name)
 {
     size_t left = strlen(name), size = 0;
 
@@ -108,7 +108,7 @@ size_t core__profile_plain(char *out, size_t room, const char *name)
 static void name_text(char out[48], const core_profile_row *row)
 {
     enum { ROOM = 36 };
-    size_t size = core__profile_plain(out, ROOM, row->name);
+    size_t size = core__profile_printable_name(out, ROOM, row->name);
 
     core__format(out + size, 48 - size, "%s", kind_name(row->kind));
 }
@@ -140,8 +140,9 @@ static void add_clock(text *text, const core__profile_clock *clock)
     const char *colon = *clock->why ? ": " : "";
     char name[64], why[sizeof clock->why];
 
-    core__profile_plain(name, sizeof name - 1, core_device_name(clock->device));
-    core__profile_plain(why, sizeof why - 1, clock->why);
+    core__profile_printable_name(name, sizeof name - 1,
+                                 core_device_name(clock->device));
+    core__profile_printable_name(why, sizeof why - 1, clock->why);
     if (clock->records)
         add(text,
             "\n%s: device times are those of its plugin, %llu records%s%s\n",
@@ -163,14 +164,14 @@ static void add_count(text *text, const char *name, uint64_t count)
 {
     char plain[256];
 
-    core__profile_plain(plain, sizeof plain - 1, name);
+    core__profile_printable_name(plain, sizeof plain - 1, name);
     add(text, " %s (%llu)", plain, (unsigned long long)count);
 }
 
 /* Fallbacks to the CPU and waits of the host. */
 static void add_remarks(text *text, const core_profiler *profiler)
 {
-    const core__profile_rows *rows = profiler->rows;
+    const core__event_summary *rows = profiler->rows;
     uint64_t fallbacks = 0, waits = 0, waited = 0, lost = 0;
     char time[16];
 
@@ -237,7 +238,7 @@ core_status core_profiler_table(core_profiler *profiler,
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(out_text);
     *out_text = NULL;
-    CORE_TRY(core__profile_rows_sorted(profiler, order));
+    CORE_TRY(core__event_summary_sorted(profiler, order));
     count = profiler->rows->count;
     for (size_t i = 0; i < count; i++) {
         all += profiler->rows->rows[i].cpu_self;

@@ -156,7 +156,7 @@ static int64_t device_number(const writer *writer, const core_device *device)
     return number;
 }
 
-static const char *slice_category(const core__profile_slice *slice)
+static const char *slice_category(const core__device_activity *slice)
 {
     return slice->kind == CORE_ACTIVITY_KERNEL ? "kernel"
            : slice->kind == CORE_ACTIVITY_COPY ? "copy"
@@ -164,11 +164,11 @@ static const char *slice_category(const core__profile_slice *slice)
                                                : "device";
 }
 
-static void write_slice(writer *writer, const core__profile_slice *slice,
+static void write_slice(writer *writer, const core__device_activity *slice,
                         uint64_t *arrows)
 {
     const core__profile_work *work =
-        core__profile_slice_work(writer->profiler, slice);
+        core__device_activity_work(writer->profiler, slice);
     int64_t process = device_number(writer, slice->device);
     core__json *json = &writer->json;
     const core__profile_part *part;
@@ -195,19 +195,19 @@ static void write_slices(writer *writer, uint64_t *arrows)
 {
     enum { SEEN = 256 };
     const core_profiler *profiler = writer->profiler;
-    const core__profile_slice *seen[SEEN];
+    const core__device_activity *seen[SEEN];
     size_t nseen = 0, at;
     char name[64];
 
     for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
+        const core__device_activity *slice = &profiler->slices[i];
 
         for (at = 0; at < nseen; at++)
-            if (core__profile_same_lane(seen[at], slice))
+            if (core__device_activity_same_lane(seen[at], slice))
                 break;
         if (at == nseen && nseen < SEEN) {
             seen[nseen++] = slice;
-            core__profile_lane_name(slice, name, sizeof name);
+            core__device_activity_lane_name(slice, name, sizeof name);
             write_name(writer, "thread_name",
                        device_number(writer, slice->device), slice->lane, name);
         }
@@ -231,10 +231,10 @@ static void write_labels(writer *writer)
 
 static core_status write_memory(writer *writer)
 {
-    core__profile_curve curve;
+    core__memory_timeline curve;
     char name[80];
 
-    CORE_TRY(core__profile_curve_make(writer->profiler, &curve));
+    CORE_TRY(core__memory_timeline_make(writer->profiler, &curve));
     for (size_t i = 0; i < curve.count; i++) {
         snprintf(name, sizeof name, "memory %s",
                  core_device_name(curve.points[i].device));
@@ -251,12 +251,12 @@ static core_status write_memory(writer *writer)
 static core_status write_links(writer *writer, uint64_t *arrows)
 {
     const core__profile_part *parts = writer->profiler->parts;
-    core__profile_link *links;
+    core__node_correlation *links;
     size_t count;
 
-    CORE_TRY(core__profile_links(writer->profiler, &links, &count));
+    CORE_TRY(core__node_correlations_make(writer->profiler, &links, &count));
     for (size_t i = 0; i < count; i++) {
-        const core__profile_link *link = &links[i];
+        const core__node_correlation *link = &links[i];
 
         write_arrow(writer, ++*arrows, "backward", false,
                     parts[link->from_part].events[link->from].begin, HOST,
@@ -315,7 +315,7 @@ core_status core_profiler_save_trace(core_profiler *profiler, const char *path)
 
     CORE__NOT_NULL(profiler);
     CORE__NOT_NULL(path);
-    CORE_TRY(core__profile_rows_sorted(profiler, CORE_PROFILE_BY_SELF));
+    CORE_TRY(core__event_summary_sorted(profiler, CORE_PROFILE_BY_SELF));
     writer = core__alloc_zero(sizeof *writer);
     if (!writer)
         return core__error_memory(sizeof *writer);

@@ -15,7 +15,8 @@
 #include <float.h>
 #include <math.h>
 
-core__quantizer_late core__quantizer_late_hold(const core__quantizer_late *of)
+core__quantizer_device_state core__quantizer_device_state_retain(
+    const core__quantizer_device_state *of)
 {
     if (of->amax)
         core_tensor_retain(of->amax);
@@ -28,25 +29,26 @@ core__quantizer_late core__quantizer_late_hold(const core__quantizer_late *of)
     return *of;
 }
 
-void core__quantizer_late_drop(core__quantizer_late *late)
+void core__quantizer_device_state_release(core__quantizer_device_state *late)
 {
     core_tensor_release(late->amax);
     core_tensor_release(late->scale);
     core_tensor_release(late->kept);
     core_stream_release(late->stream);
-    *late = (core__quantizer_late){0};
+    *late = (core__quantizer_device_state){0};
 }
 
-core_status core__quantizer_relabel(core_tensor *tensor, core_dtype dtype,
-                                    core_tensor **out_tensor)
+core_status core__quantizer_reinterpret(core_tensor *tensor, core_dtype dtype,
+                                        core_tensor **out_tensor)
 {
     return core__tensor_alias(tensor, dtype, tensor->ndim, tensor->sizes,
                               tensor->strides, tensor->offset, out_tensor);
 }
 
-core_status core__quantizer_here(core_quantizer *quantizer, core_device *device)
+core_status core__quantizer_use_stream(core_quantizer *quantizer,
+                                       core_device *device)
 {
-    core__quantizer_late *late = &quantizer->late;
+    core__quantizer_device_state *late = &quantizer->late;
     core_stream *here;
 
     CORE_TRY(core_stream_current(device, &here));
@@ -71,20 +73,20 @@ static core_status power_of_two(core_tensor *scale, core_tensor **out_scale)
     core_tensor *bits = NULL, *exponents = NULL;
     core_status status;
 
-    status = core__quantizer_relabel(scale, CORE_I32, &bits);
+    status = core__quantizer_reinterpret(scale, CORE_I32, &bits);
     if (status == CORE_OK)
         status =
             core_bitwise_and_scalar(bits, core_int(0x7f800000), &exponents);
     if (status == CORE_OK)
-        status = core__quantizer_relabel(exponents, CORE_F32, out_scale);
+        status = core__quantizer_reinterpret(exponents, CORE_F32, out_scale);
     core_tensor_release(bits);
     core_tensor_release(exponents);
     return status;
 }
 
-core_status core__quantizer_scale(const core_quantizer_options *options,
-                                  core_tensor *amax, core_tensor *empty,
-                                  core_tensor **out_scale)
+core_status core__quantizer_scale_on_device(
+    const core_quantizer_options *options, core_tensor *amax,
+    core_tensor *empty, core_tensor **out_scale)
 {
     const core_scalar least = core_float(FLT_MIN), most = core_float(FLT_MAX);
     core_tensor *max = NULL, *quotient = NULL, *within = NULL, *none = NULL;
@@ -151,7 +153,8 @@ static core_status quantize_current(core_quantizer *quantizer,
 
     status = core_ones(NULL, 0, CORE_F32, core_tensor_device(tensor), &one);
     if (status == CORE_OK)
-        status = core__quantizer_scale(&quantizer->options, amax, one, &scale);
+        status = core__quantizer_scale_on_device(&quantizer->options, amax, one,
+                                                 &scale);
     if (status == CORE_OK)
         status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     core_tensor_release(one);
@@ -177,11 +180,11 @@ static core_status check_known(const core_tensor *of, const core_device *wanted)
  * there is none, from the host's. */
 static core_status state_to_device(core_quantizer *quantizer,
                                    core_device *device,
-                                   core__quantizer_late *out)
+                                   core__quantizer_device_state *out)
 {
     const int64_t length = quantizer->options.history_length;
     const core_quantizer_state *state = &quantizer->state;
-    const core__quantizer_late *late = &quantizer->late;
+    const core__quantizer_device_state *late = &quantizer->late;
 
     if (late->scale) {
         CORE_TRY(check_known(late->scale, device));
@@ -204,8 +207,8 @@ static core_status state_to_device(core_quantizer *quantizer,
  * since it says nothing about the next tensor. */
 static core_status history_push(const core_quantizer *quantizer,
                                 core_tensor *amax,
-                                const core__quantizer_late *was,
-                                core__quantizer_late *now)
+                                const core__quantizer_device_state *was,
+                                core__quantizer_device_state *now)
 {
     const int64_t one = 1, length = quantizer->options.history_length;
     core_tensor *finite = NULL, *zero = NULL, *clean = NULL, *first = NULL;
@@ -228,8 +231,8 @@ static core_status history_push(const core_quantizer *quantizer,
     else if (status == CORE_OK)
         status = core_amax(now->kept, NULL, 0, false, &largest);
     if (status == CORE_OK)
-        status = core__quantizer_scale(&quantizer->options, largest, was->scale,
-                                       &now->scale);
+        status = core__quantizer_scale_on_device(&quantizer->options, largest,
+                                                 was->scale, &now->scale);
     core_tensor_release(finite);
     core_tensor_release(zero);
     core_tensor_release(clean);
@@ -243,9 +246,9 @@ static core_status quantize_delayed(core_quantizer *quantizer,
                                     core_tensor *tensor, core_tensor *amax,
                                     core_tensor **out_data,
                                     core_tensor **out_scales,
-                                    core__quantizer_late *now)
+                                    core__quantizer_device_state *now)
 {
-    core__quantizer_late was = {0};
+    core__quantizer_device_state was = {0};
     core_tensor *told = NULL, *scale = NULL;
     core_status status =
         state_to_device(quantizer, core_tensor_device(tensor), &was);
@@ -262,22 +265,22 @@ static core_status quantize_delayed(core_quantizer *quantizer,
         status = history_push(quantizer, amax, &was, now);
     core_tensor_release(told);
     core_tensor_release(scale);
-    core__quantizer_late_drop(&was);
+    core__quantizer_device_state_release(&was);
     return status;
 }
 
 /* ------------------------------------------------------------------- use -- */
 
-core_status core__quantizer_without_wait(core_quantizer *quantizer,
-                                         core_tensor *tensor,
-                                         core_tensor **out_data,
-                                         core_tensor **out_scales)
+core_status core__quantizer_quantize_async(core_quantizer *quantizer,
+                                           core_tensor *tensor,
+                                           core_tensor **out_data,
+                                           core_tensor **out_scales)
 {
     const core_quantizer_options *options = &quantizer->options;
-    core__quantizer_late now = {0};
+    core__quantizer_device_state now = {0};
     core_status status;
 
-    CORE_TRY(core__quantizer_here(quantizer, core_tensor_device(tensor)));
+    CORE_TRY(core__quantizer_use_stream(quantizer, core_tensor_device(tensor)));
     if (options->scaling == CORE_SCALING_BLOCK)
         status = core__quantize_blocks(options, tensor, out_data, out_scales,
                                        &now.amax);
@@ -290,26 +293,27 @@ core_status core__quantizer_without_wait(core_quantizer *quantizer,
         status = quantize_delayed(quantizer, tensor, now.amax, out_data,
                                   out_scales, &now);
     if (status != CORE_OK) {
-        core__quantizer_late_drop(&now);
+        core__quantizer_device_state_release(&now);
         return status;
     }
     now.stream = core_stream_retain(quantizer->late.stream);
-    core__quantizer_late_drop(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->late);
     quantizer->late = now;
     if (quantizer->state.history_count < options->history_length)
         quantizer->state.history_count++;
     return CORE_OK;
 }
 
-core_status core__quantizer_settle(core_quantizer *quantizer)
+core_status core__quantizer_read_state(core_quantizer *quantizer)
 {
     const core_quantizer_options *options = &quantizer->options;
-    core__quantizer_late *late = &quantizer->late;
+    core__quantizer_device_state *late = &quantizer->late;
     core_quantizer_state *state = &quantizer->state;
     double amax, scale;
 
     CORE_TRY(check_known(late->amax, NULL));
-    CORE_TRY(core__quantizer_here(quantizer, core_tensor_device(late->amax)));
+    CORE_TRY(
+        core__quantizer_use_stream(quantizer, core_tensor_device(late->amax)));
     CORE_TRY(core_tensor_item_float(late->amax, &amax));
     if (options->scaling == CORE_SCALING_DELAYED) {
         CORE_TRY(core_tensor_item_float(late->scale, &scale));
@@ -318,7 +322,7 @@ core_status core__quantizer_settle(core_quantizer *quantizer)
                                       sizeof *quantizer->history));
         state->scale = (float)scale;
     } else if (options->scaling == CORE_SCALING_CURRENT) {
-        state->scale = core__quantizer_scale_for(quantizer, (float)amax, 1);
+        state->scale = core__quantizer_scale_on_host(quantizer, (float)amax, 1);
     }
     state->amax = (float)amax;
     /* Scale and history stay on the device for the next call. */

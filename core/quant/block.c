@@ -37,7 +37,7 @@ static core_status block_sizes(core_tensor *tensor, int64_t *sizes)
 /* Reinterprets bits as f32. */
 static core_status from_bits(core_tensor *bits, core_tensor **out_tensor)
 {
-    return core__quantizer_relabel(bits, CORE_F32, out_tensor);
+    return core__quantizer_reinterpret(bits, CORE_F32, out_tensor);
 }
 
 /* Shared exponents of non-negative amaxes: the exponent field of the f32 less
@@ -52,7 +52,7 @@ static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
     core_tensor *beyond = NULL;
     core_status status;
 
-    status = core__quantizer_relabel(amaxes, CORE_I32, &bits);
+    status = core__quantizer_reinterpret(amaxes, CORE_I32, &bits);
     if (status == CORE_OK)
         status = core_bitwise_right_shift_scalar(bits, core_int(23), &own);
     if (status == CORE_OK)
@@ -179,7 +179,7 @@ core_status core__quantize_blocks(const core_quantizer_options *options,
     return status;
 }
 
-core_status core__blocks_refused(core_tensor *tensor)
+core_status core__quantize_blocks_error(core_tensor *tensor)
 {
     blocks b = {NULL, NULL, NULL};
     core_status status = block_amaxes(tensor, &b);

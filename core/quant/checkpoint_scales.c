@@ -12,28 +12,28 @@
 #include <sched.h>
 #include <string.h>
 
-struct core__quantized {
+struct core__checkpoint_scale {
     core_quantizer *quantizer; /* owned */
     float scale;
-    core__quantizer_late late; /* owned */
+    core__quantizer_device_state late; /* owned */
 };
 
 /* A spinlock; its critical sections are short. */
-static void list_lock(core__quantized_list *list)
+static void list_lock(core__checkpoint_scales *list)
 {
     while (atomic_exchange_explicit(&list->lock, 1, memory_order_acquire))
         sched_yield();
 }
 
-static void list_unlock(core__quantized_list *list)
+static void list_unlock(core__checkpoint_scales *list)
 {
     atomic_store_explicit(&list->lock, 0, memory_order_release);
 }
 
-void core__quantized_clear(core__quantized_list *list)
+void core__checkpoint_scales_clear(core__checkpoint_scales *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        core__quantizer_late_drop(&list->calls[i].late);
+        core__quantizer_device_state_release(&list->calls[i].late);
         core_quantizer_release(list->calls[i].quantizer);
     }
     core__free(list->calls);
@@ -41,40 +41,41 @@ void core__quantized_clear(core__quantized_list *list)
     list->count = list->room = 0;
 }
 
-void core__quantized_begin(core__quantized_run *run, core__quantized_list *list,
-                           bool second)
+void core__checkpoint_scales_begin(core__checkpoint_scales_run *run,
+                                   core__checkpoint_scales *list, bool second)
 {
     core__thread *self = core__thread_self();
 
-    *run = (core__quantized_run){
+    *run = (core__checkpoint_scales_run){
         .outer = self->quantized_run, .list = list, .second = second};
     self->quantized_run = run;
 }
 
-void core__quantized_end(core__quantized_run *run)
+void core__checkpoint_scales_end(core__checkpoint_scales_run *run)
 {
     core__thread_self()->quantized_run = run->outer;
     core__free(run->made);
 }
 
-core__quantized_run *core__quantized_now(const core__thread *self)
+core__checkpoint_scales_run *core__checkpoint_scales_current(
+    const core__thread *self)
 {
     return self->quantized_run;
 }
 
-core__quantized_run *core__quantized_set(core__thread *self,
-                                         core__quantized_run *run)
+core__checkpoint_scales_run *core__checkpoint_scales_set(
+    core__thread *self, core__checkpoint_scales_run *run)
 {
-    core__quantized_run *before = self->quantized_run;
+    core__checkpoint_scales_run *before = self->quantized_run;
 
     self->quantized_run = run;
     return before;
 }
 
-static core_status grow(core__quantized_list *list)
+static core_status grow(core__checkpoint_scales *list)
 {
     size_t room = list->room ? 2 * list->room : 8;
-    core__quantized *calls = core__alloc_zero(room * sizeof *calls);
+    core__checkpoint_scale *calls = core__alloc_zero(room * sizeof *calls);
 
     if (!calls)
         return core__error_memory(room * sizeof *calls);
@@ -86,7 +87,7 @@ static core_status grow(core__quantized_list *list)
     return CORE_OK;
 }
 
-static core_status record_call(core__quantized_list *list,
+static core_status record_call(core__checkpoint_scales *list,
                                core_quantizer *quantizer)
 {
     core_status status = CORE_OK;
@@ -95,19 +96,19 @@ static core_status record_call(core__quantized_list *list,
     if (list->count == list->room)
         status = grow(list);
     if (status == CORE_OK)
-        list->calls[list->count++] = (core__quantized){
+        list->calls[list->count++] = (core__checkpoint_scale){
             core_quantizer_retain(quantizer), quantizer->state.scale,
-            core__quantizer_late_hold(&quantizer->late)};
+            core__quantizer_device_state_retain(&quantizer->late)};
     list_unlock(list);
     return status;
 }
 
 /* The quantizer's next recorded call, or NULL.  Several threads may quantize at
  * once, but each quantizer is used by one at a time. */
-static const core__quantized *next_call(core__quantized_run *run,
-                                        const core_quantizer *quantizer)
+static const core__checkpoint_scale *next_call(core__checkpoint_scales_run *run,
+                                               const core_quantizer *quantizer)
 {
-    const core__quantized *calls = run->list->calls;
+    const core__checkpoint_scale *calls = run->list->calls;
     size_t count = run->list->count;
 
     for (size_t i = run->at; i < count; i++) {
@@ -122,11 +123,11 @@ static const core__quantized *next_call(core__quantized_run *run,
 }
 
 /* Sets the quantizer's scale to the one recorded in the first run. */
-static core_status replay_call(core__quantized_run *run,
+static core_status replay_call(core__checkpoint_scales_run *run,
                                core_quantizer *quantizer)
 {
     size_t size = run->list->count + 1;
-    const core__quantized *call = NULL;
+    const core__checkpoint_scale *call = NULL;
 
     list_lock(run->list);
     if (!run->made)
@@ -142,15 +143,17 @@ static core_status replay_call(core__quantized_run *run,
             "core_checkpoint: the function quantizes differently in its "
             "recomputation; it must do the same each time");
     quantizer->state.scale = call->scale;
-    core__quantizer_late_drop(&quantizer->late);
-    quantizer->late = core__quantizer_late_hold(&call->late);
+    core__quantizer_device_state_release(&quantizer->late);
+    quantizer->late = core__quantizer_device_state_retain(&call->late);
     return CORE_OK;
 }
 
-core_status core__quantized_call(core_quantizer *quantizer,
-                                 core__quantizer_mark *mark, bool *out_second)
+core_status core__checkpoint_scales_call(core_quantizer *quantizer,
+                                         core__quantizer_mark *mark,
+                                         bool *out_second)
 {
-    core__quantized_run *inner = core__thread_self()->quantized_run, *run;
+    core__checkpoint_scales_run *inner = core__thread_self()->quantized_run,
+                                *run;
 
     core_status status = CORE_OK;
 
@@ -171,7 +174,7 @@ core_status core__quantized_call(core_quantizer *quantizer,
     for (; inner != run && status == CORE_OK; inner = inner->outer)
         status = record_call(inner->list, quantizer);
     if (status != CORE_OK && *out_second) {
-        core__quantizer_undo(quantizer, mark);
+        core__quantizer_mark_restore(quantizer, mark);
         core__quantizer_mark_drop(mark);
     }
     return status;

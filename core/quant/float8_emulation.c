@@ -256,7 +256,7 @@ static core_status scope_result(scope *s, core_tensor *y,
     return status;
 }
 
-core_status core__float8_emulate_narrow(core_tensor *tensor, core_dtype dtype,
+core_status core__float8_emulate_encode(core_tensor *tensor, core_dtype dtype,
                                         core_tensor **out_tensor)
 {
     scope s = {CORE_OK, 0, {NULL}};
@@ -295,10 +295,10 @@ static core_tensor *truncate_subnormals(scope *s, core_tensor *x, layout l,
     return cast(s, whole, CORE_I32);
 }
 
-core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
-                                        bool saturate,
-                                        core_generator *generator,
-                                        core_tensor **out_tensor)
+core_status core__float8_emulate_stochastic(core_tensor *tensor,
+                                            core_dtype dtype, bool saturate,
+                                            core_generator *generator,
+                                            core_tensor **out_tensor)
 {
     const int64_t range = INT64_C(1) << 32;
     const layout l = layout_of(dtype);
@@ -328,8 +328,8 @@ core_status core__float8_emulate_chance(core_tensor *tensor, core_dtype dtype,
 
 /* ----------------------------------------------------------- from float8 -- */
 
-core_status core__float8_emulate_widen(core_tensor *data,
-                                       core_tensor **out_tensor)
+core_status core__float8_emulate_decode(core_tensor *data,
+                                        core_tensor **out_tensor)
 {
     const core_dtype dtype = core_tensor_dtype(data);
     const layout l = layout_of(dtype);

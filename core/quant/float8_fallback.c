@@ -56,7 +56,8 @@ static core_status fill(core_call *call, const core_value *args, uint32_t nargs)
         double value =
             args[1].tag == CORE_VALUE_FLOAT ? args[1].u.f : (double)args[1].u.i;
 
-        given[1] = core_int(core__f64_to_f8((core_dtype)self->dtype, value));
+        given[1] =
+            core_int(core__float8_encode((core_dtype)self->dtype, value));
     }
     CORE_TRY(bytes_of(self, &bytes));
     status = again(call, given, nargs, bytes, NULL);
@@ -74,13 +75,13 @@ static core_status convert(core_tensor *self, core_tensor *src,
     if (eight(src) && src->dtype == self->dtype)
         return bytes_of(src, out_tensor);
     if (eight(src))
-        status = core__float8_emulate_widen(src, &wide);
+        status = core__float8_emulate_decode(src, &wide);
     if (status == CORE_OK && !eight(self)) {
         *out_tensor = wide;
         return CORE_OK;
     }
     if (status == CORE_OK)
-        status = core__float8_emulate_narrow(wide ? wide : src,
+        status = core__float8_emulate_encode(wide ? wide : src,
                                              (core_dtype)self->dtype, &low);
     if (status == CORE_OK)
         status = bytes_of(low, out_tensor);
@@ -110,9 +111,9 @@ static core_status chance(const core_value *args, core_value *result)
         args[3].tag == CORE_VALUE_GENERATOR ? args[3].u.generator : NULL;
     core_tensor *rounded;
 
-    CORE_TRY(
-        core__float8_emulate_chance(args[0].u.tensor, (core_dtype)args[1].u.i,
-                                    args[2].u.i != 0, generator, &rounded));
+    CORE_TRY(core__float8_emulate_stochastic(
+        args[0].u.tensor, (core_dtype)args[1].u.i, args[2].u.i != 0, generator,
+        &rounded));
     core__result_tensor(result, rounded);
     return CORE_OK;
 }
@@ -125,7 +126,7 @@ static core_status product(core_call *call, const core_value *args,
     core_tensor *made;
 
     CORE_TRY(call->op->data->infer(&infer));
-    CORE_TRY(core__float8_emulate_product(
+    CORE_TRY(core__float8_emulate_matmul(
         args[0].u.tensor, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
         core__arg_tensor(args, 4), infer.results[0].dtype, &made));
     core__result_tensor(result, made);
@@ -171,9 +172,9 @@ static bool serves(const core_call *call, const core_value *args)
     }
 }
 
-core_status core__float8_missing(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults)
+core_status core__float8_fallback(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
 {
     core_status status;
     bool before;

@@ -12,8 +12,8 @@
 /* Runs fills, copies, conversions and stochastic rounding with results that are
  * bit-identical to the kernels', and products rounded as f32.  Returns
  * NO_KERNEL without a message for all other calls. */
-core_status core__float8_missing(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults);
+core_status core__float8_fallback(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults);
 
 #endif

@@ -45,11 +45,11 @@ static core_status product(core_tensor *self, core_tensor *mat2,
     return status;
 }
 
-core_status core__float8_emulate_product(core_tensor *self, core_tensor *mat2,
-                                         core_tensor *scale_a,
-                                         core_tensor *scale_b,
-                                         core_tensor *bias, core_dtype dtype,
-                                         core_tensor **out_tensor)
+core_status core__float8_emulate_matmul(core_tensor *self, core_tensor *mat2,
+                                        core_tensor *scale_a,
+                                        core_tensor *scale_b, core_tensor *bias,
+                                        core_dtype dtype,
+                                        core_tensor **out_tensor)
 {
     core_device *device = core_tensor_device(self);
     core_status status;

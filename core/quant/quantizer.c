@@ -100,7 +100,7 @@ void core_quantizer_release(core_quantizer *quantizer)
 {
     if (!quantizer || atomic_fetch_sub(&quantizer->references, 1) != 1)
         return;
-    core__quantizer_late_drop(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->late);
     core__free(quantizer);
 }
 
@@ -115,7 +115,7 @@ const core_quantizer_options *core_quantizer_get_options(
 static core_status settle(const core_quantizer *quantizer)
 {
     return quantizer->late.amax
-               ? core__quantizer_settle((core_quantizer *)quantizer)
+               ? core__quantizer_read_state((core_quantizer *)quantizer)
                : CORE_OK;
 }
 
@@ -178,7 +178,7 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
                                "quantizer: amax %u of the history is %g; it "
                                "must be finite and 0 or more",
                                i, (double)history[i]);
-    core__quantizer_late_drop(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->late);
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
     if (state->history_count > 0)
@@ -194,13 +194,13 @@ void core__quantizer_mark_set(const core_quantizer *quantizer,
     uint32_t length = quantizer->options.history_length;
 
     mark->state = quantizer->state;
-    mark->late = core__quantizer_late_hold(&quantizer->late);
+    mark->late = core__quantizer_device_state_retain(&quantizer->late);
     for (uint32_t i = 0; i < 2; i++)
         mark->oldest[i] = i < length ? quantizer->history[length - 1 - i] : 0;
 }
 
-void core__quantizer_undo(core_quantizer *quantizer,
-                          const core__quantizer_mark *mark)
+void core__quantizer_mark_restore(core_quantizer *quantizer,
+                                  const core__quantizer_mark *mark)
 {
     uint32_t length = quantizer->options.history_length;
     uint64_t calls = quantizer->state.calls - mark->state.calls;
@@ -212,20 +212,20 @@ void core__quantizer_undo(core_quantizer *quantizer,
     memmove(history, history + count, (length - count) * sizeof *history);
     for (uint32_t i = 0; i < count && i < 2; i++)
         history[length - 1 - i] = mark->oldest[i];
-    core__quantizer_late_drop(&quantizer->late);
-    quantizer->late = core__quantizer_late_hold(&mark->late);
+    core__quantizer_device_state_release(&quantizer->late);
+    quantizer->late = core__quantizer_device_state_retain(&mark->late);
     quantizer->state = mark->state;
 }
 
 void core__quantizer_mark_drop(core__quantizer_mark *mark)
 {
-    core__quantizer_late_drop(&mark->late);
+    core__quantizer_device_state_release(&mark->late);
 }
 
 /* -------------------------------------------------------------- one scale -- */
 
-float core__quantizer_scale_for(const core_quantizer *quantizer, float amax,
-                                float now)
+float core__quantizer_scale_on_host(const core_quantizer *quantizer, float amax,
+                                    float now)
 {
     const core_quantizer_options *options = &quantizer->options;
     double scale = core_float8_max(options->dtype) / (double)amax;
@@ -256,7 +256,8 @@ static void remember(core_quantizer *quantizer, float amax)
         largest = fmaxf(largest, history[i]);
     if (quantizer->options.flags & CORE_QUANTIZER_MOST_RECENT)
         largest = amax;
-    state->scale = core__quantizer_scale_for(quantizer, largest, state->scale);
+    state->scale =
+        core__quantizer_scale_on_host(quantizer, largest, state->scale);
 }
 
 static core_status find_amax(core_tensor *tensor, float *out_amax)
@@ -292,8 +293,9 @@ static core_status quantize_whole(core_quantizer *quantizer,
     core_status status;
 
     CORE_TRY(find_amax(tensor, &amax));
-    scale = delayed ? state->scale
-                    : core__quantizer_scale_for(quantizer, amax, state->scale);
+    scale = delayed
+                ? state->scale
+                : core__quantizer_scale_on_host(quantizer, amax, state->scale);
     inverse = 1 / scale;
     status = core_mul_scalar(tensor, core_float(scale), &scaled);
     if (status == CORE_OK)
@@ -324,7 +326,7 @@ static core_status quantize_blocks(core_quantizer *quantizer,
     if (status == CORE_OK)
         status = core_tensor_item_float(amax, &number);
     if (status == CORE_OK && !isfinite(number))
-        status = core__blocks_refused(tensor);
+        status = core__quantize_blocks_error(tensor);
     if (status == CORE_OK)
         quantizer->state.amax = (float)number;
     core_tensor_release(amax);
@@ -349,8 +351,8 @@ static core_status quantize(core_quantizer *quantizer, core_tensor *tensor,
 
     CORE_TRY(core_to(tensor, CORE_F32, NULL, false, false, -1, &single));
     if (quantizer->options.flags & CORE_QUANTIZER_NO_WAIT)
-        status = core__quantizer_without_wait(quantizer, single, out_data,
-                                              out_scales);
+        status = core__quantizer_quantize_async(quantizer, single, out_data,
+                                                out_scales);
     else if (quantizer->options.scaling == CORE_SCALING_BLOCK)
         status = quantize_blocks(quantizer, single, out_data, out_scales);
     else
@@ -399,14 +401,14 @@ core_status core_quantizer_quantize(core_quantizer *quantizer,
             "quantizer: the tensor is %s; it must be f32, bf16 or f16",
             core_dtype_name(dtype));
     CORE_TRY(check_numbers(quantizer, tensor));
-    CORE_TRY(core__quantized_call(quantizer, &mark, &second));
+    CORE_TRY(core__checkpoint_scales_call(quantizer, &mark, &second));
     before = core_grad_mode_set(false);
     status = quantize(quantizer, tensor, out_data, out_scales);
     core_grad_mode_set(before);
     if (status == CORE_OK)
         quantizer->state.calls++;
     if (second) {
-        core__quantizer_undo(quantizer, &mark);
+        core__quantizer_mark_restore(quantizer, &mark);
         core__quantizer_mark_drop(&mark);
     }
     if (status == CORE_OK)

@@ -33,13 +33,13 @@ static struct {
 static uint32_t known;          /* entries of `own` */
 static _Atomic uint32_t active; /* entries in use */
 
-void core__generators_fork(core__fork at)
+void core__generators_fork(core__fork_phase at)
 {
     core__fork_mutex(at, &lock);
 }
 
-void core__generator_skip(core_generator *generator, uint64_t blocks,
-                          uint64_t *out_seed, uint64_t *out_offset)
+void core__generator_advance(core_generator *generator, uint64_t blocks,
+                             uint64_t *out_seed, uint64_t *out_offset)
 {
     core_generator *from = generator ? generator : &process_default;
 
@@ -50,11 +50,11 @@ void core__generator_skip(core_generator *generator, uint64_t blocks,
     pthread_mutex_unlock(&lock);
 }
 
-void core__generator_take(core_generator *generator, uint64_t numel,
-                          uint64_t *out_seed, uint64_t *out_offset)
+void core__generator_advance_for(core_generator *generator, uint64_t numel,
+                                 uint64_t *out_seed, uint64_t *out_offset)
 {
-    core__generator_skip(generator, core__generator_blocks(numel), out_seed,
-                         out_offset);
+    core__generator_advance(generator, core__generator_blocks(numel), out_seed,
+                            out_offset);
 }
 
 void core_generator_set_state(core_generator *generator, uint64_t seed,
@@ -105,7 +105,7 @@ static uint32_t find(const char *name, uint32_t count)
     return i;
 }
 
-core_generator *core__generator_of(const char *device)
+core_generator *core__generator_default_find(const char *device)
 {
     core_generator *generator = NULL;
     uint32_t i;
@@ -120,7 +120,7 @@ core_generator *core__generator_of(const char *device)
     return generator;
 }
 
-core_generator *core__generator_make(const char *device)
+core_generator *core__generator_default_create(const char *device)
 {
     core_generator *generator = NULL;
     uint32_t i;

@@ -15,8 +15,8 @@
 /* Returns the seed and the first counter block for an operator with numel
  * elements, and advances the generator past its blocks.  NULL: the default
  * generator. */
-void core__generator_take(core_generator *generator, uint64_t numel,
-                          uint64_t *out_seed, uint64_t *out_offset);
+void core__generator_advance_for(core_generator *generator, uint64_t numel,
+                                 uint64_t *out_seed, uint64_t *out_offset);
 /* The counter blocks of a call with numel elements: one per element, enough
  * for doubles and pairs. */
 static inline uint64_t core__generator_blocks(uint64_t numel)
@@ -24,16 +24,16 @@ static inline uint64_t core__generator_blocks(uint64_t numel)
     return numel > 0 ? numel : 1;
 }
 /* Advances the generator by a number of blocks. */
-void core__generator_skip(core_generator *generator, uint64_t blocks,
-                          uint64_t *out_seed, uint64_t *out_offset);
+void core__generator_advance(core_generator *generator, uint64_t blocks,
+                             uint64_t *out_seed, uint64_t *out_offset);
 /* Adds a reference; accepts NULL. */
 void core__generator_retain(core_generator *generator);
 /* The generator of calls on the named device that are given none; NULL: the
  * default generator of the process. */
-core_generator *core__generator_of(const char *device);
+core_generator *core__generator_default_find(const char *device);
 /* Returns the device's default generator with a reference, and creates it if
  * needed.  NULL if there are too many. */
-core_generator *core__generator_make(const char *device);
+core_generator *core__generator_default_create(const char *device);
 
 /* The states of the default generators of the process and of devices.  To draw
  * the same numbers again, a past state is restored: a device that had no
@@ -49,6 +49,6 @@ void core__generators_save(core__generators *state);
 void core__generators_restore(const core__generators *state, bool past);
 
 /* Fork handler of the default generators. */
-void core__generators_fork(core__fork at);
+void core__generators_fork(core__fork_phase at);
 
 #endif

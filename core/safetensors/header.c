@@ -23,7 +23,7 @@ static const struct {
     {"BOOL", CORE_BOOL}, {"F8_E4M3", CORE_F8E4M3}, {"F8_E5M2", CORE_F8E5M2},
 };
 
-const char *core__header_dtype_name(core_dtype dtype)
+const char *core__safetensors_header_dtype_name(core_dtype dtype)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (dtypes[i].dtype == dtype)
@@ -31,7 +31,7 @@ const char *core__header_dtype_name(core_dtype dtype)
     return NULL;
 }
 
-core_dtype core__header_dtype(const char *name)
+core_dtype core__safetensors_header_dtype(const char *name)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(dtypes[i].name, name) == 0)
@@ -39,8 +39,8 @@ core_dtype core__header_dtype(const char *name)
     return CORE_DTYPE_NONE;
 }
 
-void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
-                        uint32_t ndim)
+void core__safetensors_header_shape(char *buffer, size_t size,
+                                    const int64_t *sizes, uint32_t ndim)
 {
     size_t used = (size_t)snprintf(buffer, size, "[");
 
@@ -52,133 +52,142 @@ void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
 
 /* -------------------------------------------------------------- reading -- */
 
-static core_status read_shape(core__reader *r, core__header *header,
-                              core__header_tensor *tensor)
+static core_status read_shape(core__json_reader *r,
+                              core__safetensors_header *header,
+                              core__safetensors_header_tensor *tensor)
 {
     uint64_t size;
 
     tensor->first_size = header->size_count;
-    if (!core__reader_take(r, '['))
-        return core__reader_fail(r, "expected an array");
-    if (core__reader_take(r, ']'))
+    if (!core__json_reader_accept(r, '['))
+        return core__json_reader_fail(r, "expected an array");
+    if (core__json_reader_accept(r, ']'))
         return CORE_OK;
     do {
-        CORE_TRY(core__reader_number(r, &size));
+        CORE_TRY(core__json_reader_number(r, &size));
         if (tensor->ndim == CORE_MAX_NDIM)
-            return core__reader_fail(r, "a tensor has more than 32 dimensions");
-        CORE_TRY(core__reader_grow((void **)&header->sizes, &header->size_room,
-                                   header->size_count, sizeof *header->sizes));
+            return core__json_reader_fail(
+                r, "a tensor has more than 32 dimensions");
+        CORE_TRY(core__json_reader_grow((void **)&header->sizes,
+                                        &header->size_room, header->size_count,
+                                        sizeof *header->sizes));
         header->sizes[header->size_count++] = (int64_t)size;
         tensor->ndim++;
-    } while (core__reader_take(r, ','));
-    if (!core__reader_take(r, ']'))
-        return core__reader_fail(r, "expected ] after the last element");
+    } while (core__json_reader_accept(r, ','));
+    if (!core__json_reader_accept(r, ']'))
+        return core__json_reader_fail(r, "expected ] after the last element");
     return CORE_OK;
 }
 
-static core_status read_offsets(core__reader *r, core__header_tensor *tensor)
+static core_status read_offsets(core__json_reader *r,
+                                core__safetensors_header_tensor *tensor)
 {
-    if (!core__reader_take(r, '['))
-        return core__reader_fail(r, "expected an array");
-    CORE_TRY(core__reader_number(r, &tensor->begin));
-    if (!core__reader_take(r, ','))
-        return core__reader_fail(r, "expected two offsets");
-    CORE_TRY(core__reader_number(r, &tensor->end));
-    if (!core__reader_take(r, ']'))
-        return core__reader_fail(r, "expected two offsets");
+    if (!core__json_reader_accept(r, '['))
+        return core__json_reader_fail(r, "expected an array");
+    CORE_TRY(core__json_reader_number(r, &tensor->begin));
+    if (!core__json_reader_accept(r, ','))
+        return core__json_reader_fail(r, "expected two offsets");
+    CORE_TRY(core__json_reader_number(r, &tensor->end));
+    if (!core__json_reader_accept(r, ']'))
+        return core__json_reader_fail(r, "expected two offsets");
     return CORE_OK;
 }
 
 /* {"dtype": …, "shape": …, "data_offsets": …} in any order. */
-static core_status read_tensor(core__reader *r, core__header *header,
-                               core__header_tensor *tensor)
+static core_status read_tensor(core__json_reader *r,
+                               core__safetensors_header *header,
+                               core__safetensors_header_tensor *tensor)
 {
     enum { DTYPE = 1, SHAPE = 2, PLACE = 4 };
     const char *key;
     unsigned seen = 0, field;
 
-    if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "expected an object");
+    if (!core__json_reader_accept(r, '{'))
+        return core__json_reader_fail(r, "expected an object");
     do {
-        CORE_TRY(core__reader_text(r, &key));
-        if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "expected a colon");
+        CORE_TRY(core__json_reader_string(r, &key));
+        if (!core__json_reader_accept(r, ':'))
+            return core__json_reader_fail(r, "expected a colon");
         field = strcmp(key, "dtype") == 0          ? DTYPE
                 : strcmp(key, "shape") == 0        ? SHAPE
                 : strcmp(key, "data_offsets") == 0 ? PLACE
                                                    : 0;
         if (!field || (seen & field))
-            return core__reader_fail(r,
-                                     "unknown or repeated field of a tensor");
+            return core__json_reader_fail(
+                r, "unknown or repeated field of a tensor");
         seen |= field;
         if (field == DTYPE)
-            CORE_TRY(core__reader_text(r, &tensor->dtype_name));
+            CORE_TRY(core__json_reader_string(r, &tensor->dtype_name));
         else if (field == SHAPE)
             CORE_TRY(read_shape(r, header, tensor));
         else
             CORE_TRY(read_offsets(r, tensor));
-    } while (core__reader_take(r, ','));
-    if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "expected } after the last member");
+    } while (core__json_reader_accept(r, ','));
+    if (!core__json_reader_accept(r, '}'))
+        return core__json_reader_fail(r, "expected } after the last member");
     if (seen != (DTYPE | SHAPE | PLACE))
-        return core__reader_fail(r, "expected dtype, shape and data_offsets");
-    tensor->dtype = core__header_dtype(tensor->dtype_name);
+        return core__json_reader_fail(r,
+                                      "expected dtype, shape and data_offsets");
+    tensor->dtype = core__safetensors_header_dtype(tensor->dtype_name);
     return CORE_OK;
 }
 
-static core_status read_texts(core__reader *r, core__header *header)
+static core_status read_texts(core__json_reader *r,
+                              core__safetensors_header *header)
 {
     core_named_text *named;
 
     if (header->texts)
-        return core__reader_fail(r, "duplicate __metadata__");
-    if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "expected an object");
-    if (core__reader_take(r, '}'))
+        return core__json_reader_fail(r, "duplicate __metadata__");
+    if (!core__json_reader_accept(r, '{'))
+        return core__json_reader_fail(r, "expected an object");
+    if (core__json_reader_accept(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(core__reader_grow((void **)&header->texts, &header->text_room,
-                                   header->text_count, sizeof *header->texts));
+        CORE_TRY(core__json_reader_grow((void **)&header->texts,
+                                        &header->text_room, header->text_count,
+                                        sizeof *header->texts));
         named = &header->texts[header->text_count];
-        CORE_TRY(core__reader_text(r, &named->name));
-        if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "expected a colon");
-        CORE_TRY(core__reader_text(r, &named->text));
+        CORE_TRY(core__json_reader_string(r, &named->name));
+        if (!core__json_reader_accept(r, ':'))
+            return core__json_reader_fail(r, "expected a colon");
+        CORE_TRY(core__json_reader_string(r, &named->text));
         header->text_count++;
-    } while (core__reader_take(r, ','));
-    if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "expected } after the last member");
+    } while (core__json_reader_accept(r, ','));
+    if (!core__json_reader_accept(r, '}'))
+        return core__json_reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
-static core_status read_members(core__reader *r, core__header *header)
+static core_status read_members(core__json_reader *r,
+                                core__safetensors_header *header)
 {
-    core__header_tensor *next;
+    core__safetensors_header_tensor *next;
     const char *name;
 
-    if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "expected {");
-    if (core__reader_take(r, '}'))
+    if (!core__json_reader_accept(r, '{'))
+        return core__json_reader_fail(r, "expected {");
+    if (core__json_reader_accept(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(core__reader_text(r, &name));
-        if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "expected a colon");
+        CORE_TRY(core__json_reader_string(r, &name));
+        if (!core__json_reader_accept(r, ':'))
+            return core__json_reader_fail(r, "expected a colon");
         if (strcmp(name, "__metadata__") == 0) {
             CORE_TRY(read_texts(r, header));
             continue;
         }
-        CORE_TRY(core__reader_grow((void **)&header->tensors,
-                                   &header->tensor_room, header->tensor_count,
-                                   sizeof *header->tensors));
+        CORE_TRY(core__json_reader_grow(
+            (void **)&header->tensors, &header->tensor_room,
+            header->tensor_count, sizeof *header->tensors));
         next = &header->tensors[header->tensor_count];
         memset(next, 0, sizeof *next);
         next->name = name;
         CORE_TRY(read_tensor(r, header, next));
         header->tensor_count++;
-    } while (core__reader_take(r, ','));
-    if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "expected } after the last member");
+    } while (core__json_reader_accept(r, ','));
+    if (!core__json_reader_accept(r, '}'))
+        return core__json_reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
@@ -186,7 +195,7 @@ static core_status read_members(core__reader *r, core__header *header)
 
 static int tensor_by_offset(const void *a, const void *b)
 {
-    const core__header_tensor *const *x = a, *const *y = b;
+    const core__safetensors_header_tensor *const *x = a, *const *y = b;
 
     if ((*x)->begin != (*y)->begin)
         return (*x)->begin < (*y)->begin ? -1 : 1;
@@ -195,15 +204,17 @@ static int tensor_by_offset(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static core_status check_names(core__header *header, const char *path)
+static core_status check_names(core__safetensors_header *header,
+                               const char *path)
 {
-    CORE_TRY(core__names_sort(header->tensors, header->tensor_count,
-                              sizeof *header->tensors, path, "tensors"));
-    return core__names_sort(header->texts, header->text_count,
-                            sizeof *header->texts, path, "metadata entries");
+    CORE_TRY(core__json_names_sort(header->tensors, header->tensor_count,
+                                   sizeof *header->tensors, path, "tensors"));
+    return core__json_names_sort(header->texts, header->text_count,
+                                 sizeof *header->texts, path,
+                                 "metadata entries");
 }
 
-static core_status check_size(const core__header_tensor *tensor,
+static core_status check_size(const core__safetensors_header_tensor *tensor,
                               const char *path)
 {
     uint64_t size = core_dtype_size(tensor->dtype);
@@ -228,8 +239,8 @@ static core_status check_size(const core__header_tensor *tensor,
 
 /* The data of all tensors must be contiguous, from the first byte to the
  * last. */
-static core_status check_offsets(core__header *header, const char *path,
-                                 uint64_t data_size)
+static core_status check_offsets(core__safetensors_header *header,
+                                 const char *path, uint64_t data_size)
 {
     size_t count = header->tensor_count;
     uint64_t reached = 0;
@@ -244,7 +255,7 @@ static core_status check_offsets(core__header *header, const char *path,
               tensor_by_offset);
     }
     for (size_t i = 0; i < count; i++) {
-        const core__header_tensor *tensor = header->by_place[i];
+        const core__safetensors_header_tensor *tensor = header->by_place[i];
 
         if (tensor->end < tensor->begin || tensor->end > data_size)
             return core__error(
@@ -270,16 +281,16 @@ static core_status check_offsets(core__header *header, const char *path,
     return CORE_OK;
 }
 
-core_status core__header_parse(core__header *header, const char *path,
-                               const char *json, size_t size,
-                               uint64_t data_size)
+core_status core__safetensors_header_parse(core__safetensors_header *header,
+                                           const char *path, const char *json,
+                                           size_t size, uint64_t data_size)
 {
-    core__reader r = {.path = path,
-                      .kind = "a safetensors file",
-                      .place = " of its header",
-                      .begin = json,
-                      .next = json,
-                      .end = json + size};
+    core__json_reader r = {.path = path,
+                           .kind = "a safetensors file",
+                           .place = " of its header",
+                           .begin = json,
+                           .next = json,
+                           .end = json + size};
 
     memset(header, 0, sizeof *header);
     header->strings = core__alloc(size + 1);
@@ -287,11 +298,11 @@ core_status core__header_parse(core__header *header, const char *path,
         return core__error_memory(size + 1);
     r.string = header->strings;
     if (size == 0 || *json != '{')
-        return core__reader_fail(&r, "expected {");
+        return core__json_reader_fail(&r, "expected {");
     CORE_TRY(read_members(&r, header));
-    core__reader_space(&r);
+    core__json_reader_skip_space(&r);
     if (r.next != r.end)
-        return core__reader_fail(&r, "expected nothing after the last }");
+        return core__json_reader_fail(&r, "expected nothing after the last }");
     for (size_t i = 0; i < header->tensor_count; i++)
         if (header->tensors[i].ndim)
             header->tensors[i].sizes =
@@ -300,7 +311,7 @@ core_status core__header_parse(core__header *header, const char *path,
     return check_offsets(header, path, data_size);
 }
 
-void core__header_free(core__header *header)
+void core__safetensors_header_free(core__safetensors_header *header)
 {
     core__free(header->tensors);
     core__free(header->texts);

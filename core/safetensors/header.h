@@ -11,7 +11,7 @@
 
 #include <libcore/safetensors.h>
 
-typedef struct core__header_tensor {
+typedef struct core__safetensors_header_tensor {
     const char *name;
     const char *dtype_name;
     const int64_t *sizes;
@@ -20,12 +20,13 @@ typedef struct core__header_tensor {
     uint64_t first_size; /* index in header->sizes */
     core_dtype dtype;    /* NONE: libcore has no such dtype */
     uint32_t ndim;
-} core__header_tensor;
+} core__safetensors_header_tensor;
 
-typedef struct core__header {
-    core__header_tensor *tensors;         /* sorted by name; names are unique */
-    core_named_text *texts;               /* likewise */
-    const core__header_tensor **by_place; /* sorted by begin */
+typedef struct core__safetensors_header {
+    core__safetensors_header_tensor
+        *tensors;           /* sorted by name; names are unique */
+    core_named_text *texts; /* likewise */
+    const core__safetensors_header_tensor **by_place; /* sorted by begin */
     int64_t *sizes;
     char *strings;
     size_t tensor_count;
@@ -34,21 +35,21 @@ typedef struct core__header {
     size_t tensor_room;
     size_t text_room;
     size_t size_room;
-} core__header;
+} core__safetensors_header;
 
 /* Reads and checks a header of `size` bytes, which is followed by `data_size`
  * bytes of data.  path is for messages.  The header's memory is freed with
- * core__header_free, also on failure. */
-core_status core__header_parse(core__header *header, const char *path,
-                               const char *json, size_t size,
-                               uint64_t data_size);
-void core__header_free(core__header *header);
+ * core__safetensors_header_free, also on failure. */
+core_status core__safetensors_header_parse(core__safetensors_header *header,
+                                           const char *path, const char *json,
+                                           size_t size, uint64_t data_size);
+void core__safetensors_header_free(core__safetensors_header *header);
 
 /* "F32"; NULL for a dtype that the format does not have. */
-const char *core__header_dtype_name(core_dtype dtype);
-core_dtype core__header_dtype(const char *name);
+const char *core__safetensors_header_dtype_name(core_dtype dtype);
+core_dtype core__safetensors_header_dtype(const char *name);
 /* "[2, 3]", shortened to fit. */
-void core__header_shape(char *buffer, size_t size, const int64_t *sizes,
-                        uint32_t ndim);
+void core__safetensors_header_shape(char *buffer, size_t size,
+                                    const int64_t *sizes, uint32_t ndim);
 
 #endif

@@ -30,16 +30,17 @@ static bool is_inside(const char *file)
     }
 }
 
-static core_status read_entry(core__reader *r, core__index *index,
+static core_status read_entry(core__json_reader *r, core__shard_index *index,
                               const char *name)
 {
-    core__index_entry *entry;
+    core__shard_index_entry *entry;
 
-    CORE_TRY(core__reader_grow((void **)&index->entries, &index->entry_room,
-                               index->entry_count, sizeof *index->entries));
+    CORE_TRY(core__json_reader_grow((void **)&index->entries,
+                                    &index->entry_room, index->entry_count,
+                                    sizeof *index->entries));
     entry = &index->entries[index->entry_count];
-    *entry = (core__index_entry){.name = name};
-    CORE_TRY(core__reader_text(r, &entry->file));
+    *entry = (core__shard_index_entry){.name = name};
+    CORE_TRY(core__json_reader_string(r, &entry->file));
     if (!is_inside(entry->file))
         return core__error(CORE_ERROR_CORRUPT,
                            "%s: tensor \"%.80s\" is in the shard \"%.80s\", "
@@ -50,60 +51,60 @@ static core_status read_entry(core__reader *r, core__index *index,
 }
 
 /* String values are kept, all others skipped. */
-static core_status read_datum(core__reader *r, core__index *index,
+static core_status read_datum(core__json_reader *r, core__shard_index *index,
                               const char *name)
 {
     core_named_text *text;
 
-    core__reader_space(r);
+    core__json_reader_skip_space(r);
     if (r->next == r->end || *r->next != '"')
-        return core__reader_skip(r);
-    CORE_TRY(core__reader_grow((void **)&index->texts, &index->text_room,
-                               index->text_count, sizeof *index->texts));
+        return core__json_reader_skip(r);
+    CORE_TRY(core__json_reader_grow((void **)&index->texts, &index->text_room,
+                                    index->text_count, sizeof *index->texts));
     text = &index->texts[index->text_count];
     text->name = name;
-    CORE_TRY(core__reader_text(r, &text->text));
+    CORE_TRY(core__json_reader_string(r, &text->text));
     index->text_count++;
     return CORE_OK;
 }
 
-typedef core_status (*read_member)(core__reader *r, core__index *index,
-                                   const char *name);
+typedef core_status (*read_member)(core__json_reader *r,
+                                   core__shard_index *index, const char *name);
 
-static core_status read_object(core__reader *r, core__index *index,
+static core_status read_object(core__json_reader *r, core__shard_index *index,
                                read_member member)
 {
     const char *name;
 
-    if (!core__reader_take(r, '{'))
-        return core__reader_fail(r, "expected an object");
-    if (core__reader_take(r, '}'))
+    if (!core__json_reader_accept(r, '{'))
+        return core__json_reader_fail(r, "expected an object");
+    if (core__json_reader_accept(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(core__reader_text(r, &name));
-        if (!core__reader_take(r, ':'))
-            return core__reader_fail(r, "expected a colon");
+        CORE_TRY(core__json_reader_string(r, &name));
+        if (!core__json_reader_accept(r, ':'))
+            return core__json_reader_fail(r, "expected a colon");
         CORE_TRY(member(r, index, name));
-    } while (core__reader_take(r, ','));
-    if (!core__reader_take(r, '}'))
-        return core__reader_fail(r, "expected } after the last member");
+    } while (core__json_reader_accept(r, ','));
+    if (!core__json_reader_accept(r, '}'))
+        return core__json_reader_fail(r, "expected } after the last member");
     return CORE_OK;
 }
 
-static core_status read_top(core__reader *r, core__index *index,
+static core_status read_top(core__json_reader *r, core__shard_index *index,
                             const char *name)
 {
     if (strcmp(name, "metadata") == 0) {
         if (index->texts)
-            return core__reader_fail(r, "duplicate metadata");
+            return core__json_reader_fail(r, "duplicate metadata");
         return read_object(r, index, read_datum);
     }
     if (strcmp(name, "weight_map") == 0) {
         if (index->entries)
-            return core__reader_fail(r, "duplicate weight_map");
+            return core__json_reader_fail(r, "duplicate weight_map");
         return read_object(r, index, read_entry);
     }
-    return core__reader_skip(r);
+    return core__json_reader_skip(r);
 }
 
 /* ------------------------------------------------------------- checking -- */
@@ -115,15 +116,16 @@ static int by_text(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-static core_status check_names(core__index *index, const char *path)
+static core_status check_names(core__shard_index *index, const char *path)
 {
-    CORE_TRY(core__names_sort(index->entries, index->entry_count,
-                              sizeof *index->entries, path, "tensors"));
-    return core__names_sort(index->texts, index->text_count,
-                            sizeof *index->texts, path, "metadata entries");
+    CORE_TRY(core__json_names_sort(index->entries, index->entry_count,
+                                   sizeof *index->entries, path, "tensors"));
+    return core__json_names_sort(index->texts, index->text_count,
+                                 sizeof *index->texts, path,
+                                 "metadata entries");
 }
 
-static core_status number_files(core__index *index)
+static core_status number_files(core__shard_index *index)
 {
     size_t count = index->entry_count;
 
@@ -147,15 +149,15 @@ static core_status number_files(core__index *index)
     return CORE_OK;
 }
 
-core_status core__index_parse(core__index *index, const char *path,
-                              const char *json, size_t size)
+core_status core__shard_index_parse(core__shard_index *index, const char *path,
+                                    const char *json, size_t size)
 {
-    core__reader r = {.path = path,
-                      .kind = "a shard index",
-                      .place = "",
-                      .begin = json,
-                      .next = json,
-                      .end = json + size};
+    core__json_reader r = {.path = path,
+                           .kind = "a shard index",
+                           .place = "",
+                           .begin = json,
+                           .next = json,
+                           .end = json + size};
 
     memset(index, 0, sizeof *index);
     index->strings = core__alloc(size + 1);
@@ -163,9 +165,9 @@ core_status core__index_parse(core__index *index, const char *path,
         return core__error_memory(size + 1);
     r.string = index->strings;
     CORE_TRY(read_object(&r, index, read_top));
-    core__reader_space(&r);
+    core__json_reader_skip_space(&r);
     if (r.next != r.end)
-        return core__reader_fail(&r, "expected nothing after the last }");
+        return core__json_reader_fail(&r, "expected nothing after the last }");
     if (!index->entry_count)
         return core__error(
             CORE_ERROR_CORRUPT,
@@ -174,7 +176,7 @@ core_status core__index_parse(core__index *index, const char *path,
     return number_files(index);
 }
 
-void core__index_free(core__index *index)
+void core__shard_index_free(core__shard_index *index)
 {
     core__free(index->entries);
     core__free(index->files);

@@ -14,27 +14,27 @@
 
 #include <libcore/safetensors.h>
 
-typedef struct core__index_entry {
+typedef struct core__shard_index_entry {
     const char *name;
     const char *file;
     size_t shard; /* index in files */
-} core__index_entry;
+} core__shard_index_entry;
 
-typedef struct core__index {
-    core__index_entry *entries; /* sorted by name; names are unique */
-    const char **files;         /* sorted, without duplicates */
-    core_named_text *texts;     /* the metadata, sorted by name */
+typedef struct core__shard_index {
+    core__shard_index_entry *entries; /* sorted by name; names are unique */
+    const char **files;               /* sorted, without duplicates */
+    core_named_text *texts;           /* the metadata, sorted by name */
     char *strings;
     size_t entry_count;
     size_t file_count;
     size_t text_count;
     size_t entry_room;
     size_t text_room;
-} core__index;
+} core__shard_index;
 
-/* The index's memory is freed with core__index_free, also on failure. */
-core_status core__index_parse(core__index *index, const char *path,
-                              const char *json, size_t size);
-void core__index_free(core__index *index);
+/* The index's memory is freed with core__shard_index_free, also on failure. */
+core_status core__shard_index_parse(core__shard_index *index, const char *path,
+                                    const char *json, size_t size);
+void core__shard_index_free(core__shard_index *index);
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t core__reader_character(const char *text, size_t size)
+size_t core__utf8_character_size(const char *text, size_t size)
 {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     static const unsigned char mask[] = {0x7f, 0x1f, 0x0f, 0x07};
@@ -32,30 +32,30 @@ size_t core__reader_character(const char *text, size_t size)
     return more + 1;
 }
 
-core_status core__reader_fail(const core__reader *r, const char *what)
+core_status core__json_reader_fail(const core__json_reader *r, const char *what)
 {
     return core__error(CORE_ERROR_CORRUPT, "%s: not %s: byte %zu%s: %s",
                        r->path, r->kind, (size_t)(r->next - r->begin), r->place,
                        what);
 }
 
-void core__reader_space(core__reader *r)
+void core__json_reader_skip_space(core__json_reader *r)
 {
     while (r->next < r->end && (*r->next == ' ' || *r->next == '\t' ||
                                 *r->next == '\n' || *r->next == '\r'))
         r->next++;
 }
 
-bool core__reader_take(core__reader *r, char c)
+bool core__json_reader_accept(core__json_reader *r, char c)
 {
-    core__reader_space(r);
+    core__json_reader_skip_space(r);
     if (r->next == r->end || *r->next != c)
         return false;
     r->next++;
     return true;
 }
 
-static core_status hexadecimal(core__reader *r, uint32_t *out_value)
+static core_status hexadecimal(core__json_reader *r, uint32_t *out_value)
 {
     *out_value = 0;
     for (int i = 0; i < 4; i++) {
@@ -67,7 +67,8 @@ static core_status hexadecimal(core__reader *r, uint32_t *out_value)
         else if ((c | 32) >= 'a' && (c | 32) <= 'f')
             digit = (uint32_t)((c | 32) - 'a') + 10;
         else
-            return core__reader_fail(r, "expected four hexadecimal digits");
+            return core__json_reader_fail(r,
+                                          "expected four hexadecimal digits");
         *out_value = *out_value * 16 + digit;
         r->next++;
     }
@@ -95,7 +96,7 @@ static char *encode(char *to, uint32_t c)
 }
 
 /* Decodes what follows a backslash. */
-static core_status escape_sequence(core__reader *r, char **to)
+static core_status escape_sequence(core__json_reader *r, char **to)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char into[] = "\"\\/\b\f\n\r\t";
@@ -109,19 +110,21 @@ static core_status escape_sequence(core__reader *r, char **to)
         return CORE_OK;
     }
     if (c != 'u')
-        return core__reader_fail(r, "unknown escape in a string");
+        return core__json_reader_fail(r, "unknown escape in a string");
     r->next++;
     CORE_TRY(hexadecimal(r, &code));
     if (code >= 0xd800 && code < 0xdc00) {
         if (r->end - r->next < 2 || r->next[0] != '\\' || r->next[1] != 'u')
-            return core__reader_fail(r, "half a surrogate pair in a string");
+            return core__json_reader_fail(r,
+                                          "half a surrogate pair in a string");
         r->next += 2;
         CORE_TRY(hexadecimal(r, &low));
         if (low < 0xdc00 || low > 0xdfff)
-            return core__reader_fail(r, "half a surrogate pair in a string");
+            return core__json_reader_fail(r,
+                                          "half a surrogate pair in a string");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     } else if (code == 0 || (code >= 0xdc00 && code < 0xe000)) {
-        return core__reader_fail(
+        return core__json_reader_fail(
             r, "a null character or a lone surrogate in a string");
     }
     *to = encode(*to, code);
@@ -129,30 +132,33 @@ static core_status escape_sequence(core__reader *r, char **to)
 }
 
 /* Copies one unescaped character. */
-static core_status plain_character(core__reader *r, char **to)
+static core_status plain_character(core__json_reader *r, char **to)
 {
-    size_t size = core__reader_character(r->next, (size_t)(r->end - r->next));
+    size_t size =
+        core__utf8_character_size(r->next, (size_t)(r->end - r->next));
 
     if ((unsigned char)*r->next < 0x20)
-        return core__reader_fail(r, "unescaped control character in a string");
+        return core__json_reader_fail(
+            r, "unescaped control character in a string");
     if (size == 0)
-        return core__reader_fail(r, "a string is not UTF-8");
+        return core__json_reader_fail(r, "a string is not UTF-8");
     memcpy(*to, r->next, size);
     *to += size;
     r->next += size;
     return CORE_OK;
 }
 
-core_status core__reader_text(core__reader *r, const char **out_text)
+core_status core__json_reader_string(core__json_reader *r,
+                                     const char **out_text)
 {
     char *to = r->string;
 
     *out_text = to;
-    if (!core__reader_take(r, '"'))
-        return core__reader_fail(r, "expected a string");
+    if (!core__json_reader_accept(r, '"'))
+        return core__json_reader_fail(r, "expected a string");
     for (;;) {
         if (r->next == r->end)
-            return core__reader_fail(r, "unterminated string");
+            return core__json_reader_fail(r, "unterminated string");
         if (*r->next == '"')
             break;
         if (*r->next == '\\') {
@@ -168,28 +174,28 @@ core_status core__reader_text(core__reader *r, const char **out_text)
     return CORE_OK;
 }
 
-core_status core__reader_number(core__reader *r, uint64_t *out_value)
+core_status core__json_reader_number(core__json_reader *r, uint64_t *out_value)
 {
     const char *first;
     uint64_t value = 0;
 
-    core__reader_space(r);
+    core__json_reader_skip_space(r);
     first = r->next;
     while (r->next < r->end && *r->next >= '0' && *r->next <= '9') {
         if (value > (INT64_MAX - 9) / 10)
-            return core__reader_fail(r, "number too large");
+            return core__json_reader_fail(r, "number too large");
         value = value * 10 + (uint64_t)(*r->next++ - '0');
     }
     if (r->next == first)
-        return core__reader_fail(r, "expected a whole number, 0 or more");
+        return core__json_reader_fail(r, "expected a whole number, 0 or more");
     if (*first == '0' && r->next - first > 1)
-        return core__reader_fail(r, "a number must not begin with 0");
+        return core__json_reader_fail(r, "a number must not begin with 0");
     *out_value = value;
     return CORE_OK;
 }
 
-core_status core__reader_grow(void **array, size_t *room, size_t count,
-                              size_t element)
+core_status core__json_reader_grow(void **array, size_t *room, size_t count,
+                                   size_t element)
 {
     size_t more = *room ? *room * 2 : 16;
     void *larger;
@@ -209,7 +215,7 @@ core_status core__reader_grow(void **array, size_t *room, size_t count,
 enum { DEPTH = 64 };
 
 /* Skips a number, true, false or null: everything up to a delimiter. */
-static core_status skip_word(core__reader *r)
+static core_status skip_word(core__json_reader *r)
 {
     const char *first = r->next;
 
@@ -218,30 +224,31 @@ static core_status skip_word(core__reader *r)
             (*r->next >= '0' && *r->next <= '9') ||
             ((*r->next | 32) >= 'a' && (*r->next | 32) <= 'z')))
         r->next++;
-    return r->next > first ? CORE_OK : core__reader_fail(r, "expected a value");
+    return r->next > first ? CORE_OK
+                           : core__json_reader_fail(r, "expected a value");
 }
 
 /* Skips a scalar value, or the opening bracket of an object or array, which is
  * pushed. */
-static core_status skip_begin(core__reader *r, char *closing, int *depth)
+static core_status skip_begin(core__json_reader *r, char *closing, int *depth)
 {
     const char *text;
     char c;
 
-    core__reader_space(r);
+    core__json_reader_skip_space(r);
     c = r->next < r->end ? *r->next : 0;
     if (c == '"')
-        return core__reader_text(r, &text);
+        return core__json_reader_string(r, &text);
     if (c != '{' && c != '[')
         return skip_word(r);
     if (*depth == DEPTH)
-        return core__reader_fail(r, "values are nested too deeply");
+        return core__json_reader_fail(r, "values are nested too deeply");
     closing[(*depth)++] = c == '{' ? '}' : ']';
     r->next++;
     return CORE_OK;
 }
 
-core_status core__reader_skip(core__reader *r)
+core_status core__json_reader_skip(core__json_reader *r)
 {
     char closing[DEPTH];
     const char *name;
@@ -251,18 +258,18 @@ core_status core__reader_skip(core__reader *r)
     CORE_TRY(skip_begin(r, closing, &depth));
     first = depth > 0;
     while (depth > 0) {
-        if (core__reader_take(r, closing[depth - 1])) {
+        if (core__json_reader_accept(r, closing[depth - 1])) {
             depth--;
             first = false;
             continue;
         }
-        if (!first && !core__reader_take(r, ','))
-            return core__reader_fail(r,
-                                     "expected a comma or a closing bracket");
+        if (!first && !core__json_reader_accept(r, ','))
+            return core__json_reader_fail(
+                r, "expected a comma or a closing bracket");
         if (closing[depth - 1] == '}') {
-            CORE_TRY(core__reader_text(r, &name));
-            if (!core__reader_take(r, ':'))
-                return core__reader_fail(r, "expected a colon");
+            CORE_TRY(core__json_reader_string(r, &name));
+            if (!core__json_reader_accept(r, ':'))
+                return core__json_reader_fail(r, "expected a colon");
         }
         before = depth;
         CORE_TRY(skip_begin(r, closing, &depth));
@@ -283,8 +290,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(name_of(a), name_of(b));
 }
 
-core_status core__names_sort(void *items, size_t count, size_t size,
-                             const char *path, const char *what)
+core_status core__json_names_sort(void *items, size_t count, size_t size,
+                                  const char *path, const char *what)
 {
     const char *at = items;
 

@@ -35,9 +35,9 @@ static core_status read_header(core__safetensors_part *part)
             "%s: the header has %llu bytes, more than the format allows",
             part->path, (unsigned long long)size);
     part->data = bytes + 8 + size;
-    return core__header_parse(&part->header, part->path,
-                              (const char *)bytes + 8, (size_t)size,
-                              rest - size);
+    return core__safetensors_header_parse(&part->header, part->path,
+                                          (const char *)bytes + 8, (size_t)size,
+                                          rest - size);
 }
 
 /* Takes ownership of path. */
@@ -70,7 +70,7 @@ static core_status make_room(core_safetensors *file, size_t parts,
 static core_status open_single(core_safetensors *file)
 {
     core__safetensors_part *part;
-    core__header *header;
+    core__safetensors_header *header;
     char *path;
 
     CORE_TRY(make_room(file, 1, 0));
@@ -108,8 +108,9 @@ static core_status read_index(core_safetensors *file)
             "%s: the index has %zu bytes, more than libcore accepts",
             file->path, mapping->size);
     else
-        status = core__index_parse(&file->index, file->path,
-                                   (const char *)mapping->bytes, mapping->size);
+        status = core__shard_index_parse(&file->index, file->path,
+                                         (const char *)mapping->bytes,
+                                         mapping->size);
     core__mapping_release(mapping);
     file->texts = file->index.texts;
     file->text_count = file->index.text_count;
@@ -150,16 +151,16 @@ static core_status open_shard(core_safetensors *file, size_t number)
 
 static int compare_name(const void *key, const void *element)
 {
-    const core__header_tensor *tensor = element;
+    const core__safetensors_header_tensor *tensor = element;
 
     return strcmp(key, tensor->name);
 }
 
 static core_status find_in_shard(core_safetensors *file, size_t number)
 {
-    const core__index_entry *wanted = &file->index.entries[number];
+    const core__shard_index_entry *wanted = &file->index.entries[number];
     const core__safetensors_part *part = &file->parts[wanted->shard];
-    const core__header_tensor *found = NULL;
+    const core__safetensors_header_tensor *found = NULL;
 
     if (part->header.tensor_count)
         found = bsearch(wanted->name, part->header.tensors,
@@ -256,14 +257,14 @@ void core_safetensors_close(core_safetensors *file)
     if (!file)
         return;
     for (size_t i = 0; i < file->part_count; i++) {
-        core__header_free(&file->parts[i].header);
+        core__safetensors_header_free(&file->parts[i].header);
         core__mapping_release(file->parts[i].mapping);
         core__free(file->parts[i].path);
     }
     core__free(file->parts);
     core__free(file->entries);
     core__free(file->by_place);
-    core__index_free(&file->index);
+    core__shard_index_free(&file->index);
     core__free(file->path);
     core__free(file);
 }

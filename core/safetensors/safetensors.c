@@ -21,12 +21,12 @@ core_status core_safetensors_describe(const core_safetensors *file,
 {
     core_safetensors_entry entry = {0};
     const core__safetensors_entry *found;
-    const core__header_tensor *tensor;
+    const core__safetensors_header_tensor *tensor;
     uint32_t size;
 
     CORE__NOT_NULL(file);
     CORE__NOT_NULL(out_entry);
-    CORE__HAS_ROOM(out_entry, core_safetensors_entry);
+    CORE__CHECK_STRUCT_SIZE(out_entry, core_safetensors_entry);
     size = out_entry->struct_size;
     if (index >= file->count)
         return core__error(CORE_ERROR_INDEX,
@@ -75,7 +75,7 @@ static core_status find_usable(const core_safetensors *file, const char *name,
                                const core__safetensors_entry **out_entry)
 {
     const core__safetensors_entry *entry = find(file, name);
-    const core__header_tensor *tensor;
+    const core__safetensors_header_tensor *tensor;
     const uint8_t *data;
 
     *out_entry = entry;
@@ -125,7 +125,7 @@ static void release_mapping(void *mapping, void *data)
 /* Checks the alignment that the tensor needs to be used in place. */
 static core_status check_place(const core__safetensors_entry *entry)
 {
-    const core__header_tensor *tensor = entry->tensor;
+    const core__safetensors_header_tensor *tensor = entry->tensor;
     uint64_t size = core_dtype_size(tensor->dtype);
     uint64_t place =
         (uint64_t)(core__safetensors_data(entry) - entry->part->mapping->bytes);
@@ -145,7 +145,7 @@ core_status core_safetensors_tensor(const core_safetensors *file,
                                     const char *name, core_tensor **out_tensor)
 {
     const core__safetensors_entry *entry;
-    const core__header_tensor *tensor;
+    const core__safetensors_header_tensor *tensor;
 
     CORE__NOT_NULL(out_tensor);
     *out_tensor = NULL;
@@ -174,7 +174,7 @@ core_status core_safetensors_load_into(const core_safetensors *file,
                                        const char *name, core_tensor *into)
 {
     const core__safetensors_entry *entry;
-    const core__header_tensor *tensor;
+    const core__safetensors_header_tensor *tensor;
     bool same;
 
     CORE__NOT_NULL(file);
@@ -194,9 +194,11 @@ core_status core_safetensors_load_into(const core_safetensors *file,
     if (!same) {
         char has[200], wants[200];
 
-        core__header_shape(has, sizeof has, tensor->sizes, tensor->ndim);
-        core__header_shape(wants, sizeof wants, core_tensor_sizes(into),
-                           core_tensor_ndim(into));
+        core__safetensors_header_shape(has, sizeof has, tensor->sizes,
+                                       tensor->ndim);
+        core__safetensors_header_shape(wants, sizeof wants,
+                                       core_tensor_sizes(into),
+                                       core_tensor_ndim(into));
         return core__error(
             CORE_ERROR_SHAPE,
             "%s: tensor \"%.80s\" is %s, but the destination is %s", file->path,

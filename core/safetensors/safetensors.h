@@ -12,14 +12,14 @@
 #include "io/mapping.h"
 
 typedef struct core__safetensors_part {
-    core__header header;
+    core__safetensors_header header;
     char *path;
     core__mapping *mapping;
     const uint8_t *data; /* follows the header */
 } core__safetensors_part;
 
 typedef struct core__safetensors_entry {
-    const core__header_tensor *tensor;
+    const core__safetensors_header_tensor *tensor;
     const core__safetensors_part *part;
 } core__safetensors_entry;
 
@@ -27,7 +27,7 @@ struct core_safetensors {
     char *path;
     bool mapped; /* opened for tensors that use its memory */
     core_device *host;
-    core__index index; /* empty for a single file */
+    core__shard_index index; /* empty for a single file */
     core__safetensors_part *parts;
     size_t part_count;
     core__safetensors_entry *entries; /* sorted by name */

@@ -66,7 +66,7 @@ static void append_quoted(buffer *text, const char *string)
 
     append(text, "\"", 1);
     for (; left; string += size, left -= size) {
-        size = core__reader_character(string, left);
+        size = core__utf8_character_size(string, left);
         if (size == 0 && text->status == CORE_OK)
             text->status = core__error(CORE_ERROR_INVALID_ARGUMENT,
                                        "core_safetensors_save: a name or a "
@@ -119,7 +119,7 @@ static core_status check_tensors(core_named_tensor *tensors, size_t count)
                                "core_safetensors_save: a tensor is named "
                                "\"__metadata__\", which the format reserves");
         dtype = core_tensor_dtype(tensors[i].tensor);
-        if (!core__header_dtype_name(dtype))
+        if (!core__safetensors_header_dtype_name(dtype))
             return core__error(CORE_ERROR_UNSUPPORTED,
                                "core_safetensors_save: tensor \"%.80s\" has "
                                "dtype %s, which the format does not support",
@@ -176,8 +176,9 @@ static void write_tensor(buffer *json, const core_named_tensor *named,
     const core_tensor *tensor = named->tensor;
 
     append_quoted(json, named->name);
-    append_format(json, ":{\"dtype\":\"%s\",\"shape\":[",
-                  core__header_dtype_name(core_tensor_dtype(tensor)));
+    append_format(
+        json, ":{\"dtype\":\"%s\",\"shape\":[",
+        core__safetensors_header_dtype_name(core_tensor_dtype(tensor)));
     for (uint32_t i = 0; i < core_tensor_ndim(tensor); i++)
         append_format(json, "%s%lld", i ? "," : "",
                       (long long)core_tensor_sizes(tensor)[i]);

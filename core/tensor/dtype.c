@@ -204,7 +204,7 @@ void core__element_store(core_dtype dtype, void *to, core_scalar value)
         break;
     case CORE_F8E4M3:
     case CORE_F8E5M2:
-        *(uint8_t *)to = core__f64_to_f8(dtype, wide);
+        *(uint8_t *)to = core__float8_encode(dtype, wide);
         break;
     case CORE_BOOL:
         *(uint8_t *)to =
@@ -250,7 +250,7 @@ core_scalar core__element_load(core_dtype dtype, const void *from)
         return from_double(core__bf16_to_f32(half));
     case CORE_F8E4M3:
     case CORE_F8E5M2:
-        return from_double(core__f8_to_f64(dtype, *(const uint8_t *)from));
+        return from_double(core__float8_decode(dtype, *(const uint8_t *)from));
     case CORE_I64:
         memcpy(&i64, from, 8);
         return from_integer(i64);

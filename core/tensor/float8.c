@@ -16,7 +16,7 @@ static layout layout_of(core_dtype dtype)
     return dtype == CORE_F8E4M3 ? (layout){3, 7, 0x7e} : (layout){2, 15, 0x7b};
 }
 
-double core__f8_to_f64(core_dtype dtype, uint8_t code)
+double core__float8_decode(core_dtype dtype, uint8_t code)
 {
     layout l = layout_of(dtype);
     int magnitude = code & 0x7f;
@@ -33,7 +33,7 @@ double core__f8_to_f64(core_dtype dtype, uint8_t code)
     return code & 0x80 ? -value : value;
 }
 
-uint8_t core__f64_to_f8(core_dtype dtype, double value)
+uint8_t core__float8_encode(core_dtype dtype, double value)
 {
     layout l = layout_of(dtype);
     int sign = signbit(value) ? 0x80 : 0;

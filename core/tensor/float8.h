@@ -16,7 +16,7 @@
 
 /* Rounds to nearest, ties to even; too large values become infinity or, where
  * there is none, NaN. */
-uint8_t core__f64_to_f8(core_dtype dtype, double value);
-double core__f8_to_f64(core_dtype dtype, uint8_t code);
+uint8_t core__float8_encode(core_dtype dtype, double value);
+double core__float8_decode(core_dtype dtype, uint8_t code);
 
 #endif

@@ -15,7 +15,7 @@ static void free_pinned(void *context, void *data)
 {
     core_device *device = context;
 
-    (void)core__host_memory_give(device, data, true);
+    (void)core__host_memory_free(device, data, true);
     core_device_release(device);
 }
 
@@ -43,14 +43,15 @@ core_status core_tensor_pinned(core_device *device, core_dtype dtype,
                               NULL, &shape));
     bytes = (uint64_t)shape->numel * core_dtype_size(dtype);
     core__tensor_release(shape);
-    CORE_TRY(core__host_memory_take(device, bytes ? bytes : 1, true, &data));
+    CORE_TRY(core__host_memory_alloc(device, bytes ? bytes : 1, true, &data));
     status = core__storage_adopt(host, data, bytes, free_pinned,
                                  core_device_retain(device), &storage);
     if (status != CORE_OK) {
         free_pinned(device, data);
         return status;
     }
-    status = core__tensor_on(storage, dtype, (uint32_t)ndim, sizes, out_tensor);
+    status = core__tensor_new_on_storage(storage, dtype, (uint32_t)ndim, sizes,
+                                         out_tensor);
     core__storage_release(storage);
     return status;
 }

@@ -22,8 +22,8 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
     if (device != stream->device) {
         if (storage && core__host_memory_is_pinned(stream->device,
                                                    storage->memory.handle, 1))
-            return core__host_memory_record(stream->device,
-                                            storage->memory.handle, stream);
+            return core__host_memory_record_stream(
+                stream->device, storage->memory.handle, stream);
         return core__error(
             CORE_ERROR_DEVICE,
             "core_tensor_record_stream: the tensor is on \"%s\", the stream is "
@@ -35,10 +35,10 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
     return core__allocator_record(device, storage->block, stream);
 }
 
-core_status core__tensor_record_word(core_tensor *tensor, void *word)
+core_status core__tensor_record_handle(core_tensor *tensor, void *word)
 {
     core_storage *storage = tensor->storage;
 
-    return core__memory_record_word(tensor->device,
-                                    storage ? storage->block : NULL, word);
+    return core__memory_record_handle(tensor->device,
+                                      storage ? storage->block : NULL, word);
 }

@@ -16,7 +16,7 @@ static inline core_status core__storage_check(const core_storage *storage)
                      atomic_load_explicit(&storage->device->generation,
                                           memory_order_relaxed)))
         return CORE_OK;
-    return core__device_stale(storage->device);
+    return core__device_stale_error(storage->device);
 }
 
 #endif

@@ -39,7 +39,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->whole = 0;
     storage->release = NULL;
     storage->context = NULL;
-    core__thread_more(
+    core__thread_add64(
         &core__thread_self()->storages[core__keys_slot(device->keys)], 1);
     return storage;
 }
@@ -59,7 +59,7 @@ static inline core_status storage_new(core_device *device, uint64_t size,
         return core__error_memory(sizeof **out_storage);
     }
     if (core__likely(device->small_blocks)) {
-        (*out_storage)->whole = core__kept_class(capacity);
+        (*out_storage)->whole = core__tensor_cache_class(capacity);
     } else if (!device->synchronous) {
         (*out_storage)->block = block;
         (*out_storage)->generation = atomic_load(&device->generation);
@@ -76,7 +76,7 @@ void core__storage_destroy(core_storage *storage)
     else if (storage->capacity)
         core__memory_free(device, storage->memory, storage->capacity,
                           storage->block);
-    core__thread_more(
+    core__thread_add64(
         &core__thread_self()->storages[core__keys_slot(device->keys)], -1);
     core__small_free(storage, sizeof *storage);
 }
@@ -160,7 +160,7 @@ static inline bool drop_view(core__thread *self, core_tensor *view)
 
     if (!base || view->autograd || !storage ||
         view->ndim > CORE__TENSOR_INLINE_NDIM ||
-        !core__small_give(self, view, sizeof *view))
+        !core__small_put(self, view, sizeof *view))
         return false;
     last_storage = core__storage_drop(storage);
     last_base = core__tensor_drop(base);
@@ -171,7 +171,7 @@ static inline bool drop_view(core__thread *self, core_tensor *view)
 
 static inline void destroy(core_tensor *tensor, core__thread *self)
 {
-    if (core__likely(core__kept_keep(self, tensor)) ||
+    if (core__likely(core__tensor_cache_put(self, tensor)) ||
         core__likely(drop_view(self, tensor)))
         return;
     /* Read here, not kept in a register from above. */
@@ -200,7 +200,7 @@ void core__tensor_destroy(core_tensor *tensor)
         destroy(tensor, self);
 }
 
-void core__tensor_refresh(core_tensor *tensor)
+void core__tensor_update_layout(core_tensor *tensor)
 {
     uint32_t flags = core__layout_flags(tensor->ndim, tensor->sizes,
                                         tensor->strides, &tensor->numel);
@@ -284,8 +284,8 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
     if (core__unlikely(status != CORE_OK))
         return status;
     if (core__likely(!strides)) {
-        *out_tensor =
-            core__kept_new(core__thread_self(), device, dtype, ndim, sizes);
+        *out_tensor = core__tensor_cache_take_new(core__thread_self(), device,
+                                                  dtype, ndim, sizes);
         if (core__likely(*out_tensor != NULL))
             return CORE_OK;
     }
@@ -297,7 +297,7 @@ core_status core__tensor_new(core_device *device, core_dtype dtype,
         tensor->sizes[i] = sizes[i];
     if (strides) {
         memcpy(tensor->strides, strides, ndim * sizeof *strides);
-        core__tensor_refresh(tensor);
+        core__tensor_update_layout(tensor);
     } else {
         int64_t numel = 1;
 
@@ -324,13 +324,13 @@ done:
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor)
 {
-    core__like kept = core__like_of(like);
+    core__tensor_like kept = core__tensor_like_of(like);
     core_tensor *tensor;
     core_status status;
 
     kept.kind = core__tensor_kind(like->ndim, dtype);
-    tensor =
-        core__kept_like(core__thread_self(), kept, core__dtype_size(dtype));
+    tensor = core__tensor_cache_take_like(core__thread_self(), kept,
+                                          core__dtype_size(dtype));
 
     if (core__likely(tensor != NULL)) {
         *out_tensor = tensor;
@@ -355,9 +355,9 @@ core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
     return status;
 }
 
-core_status core__tensor_on(core_storage *storage, core_dtype dtype,
-                            uint32_t ndim, const int64_t *sizes,
-                            core_tensor **out_tensor)
+core_status core__tensor_new_on_storage(core_storage *storage, core_dtype dtype,
+                                        uint32_t ndim, const int64_t *sizes,
+                                        core_tensor **out_tensor)
 {
     core_tensor *tensor = NULL;
     core_status status;
@@ -371,7 +371,7 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
     if (ndim)
         memcpy(tensor->sizes, sizes, ndim * sizeof *sizes);
     status = default_strides(tensor);
-    core__tensor_refresh(tensor);
+    core__tensor_update_layout(tensor);
     tensor->storage = storage;
     core__storage_retain(storage);
     if (status != CORE_OK) {
@@ -423,7 +423,7 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
         tensor->sizes[i] = sizes[i];
         tensor->strides[i] = strides[i];
     }
-    core__tensor_refresh(tensor);
+    core__tensor_update_layout(tensor);
     *out_tensor = tensor;
     return CORE_OK;
 }
@@ -552,7 +552,7 @@ core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
                          source->numel > 0))
             view->flags &= (uint16_t)~CORE__TENSOR_CONTIGUOUS;
         else
-            core__tensor_refresh(view);
+            core__tensor_update_layout(view);
     }
     make_view(self, view, source);
     return CORE_OK;
@@ -583,13 +583,14 @@ core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
          * ignored. */
         if (!__builtin_mul_overflow(stride, step, &stride))
             view->strides[dim] = stride;
-        core__tensor_refresh(view);
+        core__tensor_update_layout(view);
     }
     make_view(self, view, source);
     return CORE_OK;
 }
 
-core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor)
+core_status core__tensor_shallow_copy(core_tensor *source,
+                                      core_tensor **out_tensor)
 {
     *out_tensor = same(core__thread_self(), source);
     return core__likely(*out_tensor != NULL)
@@ -627,12 +628,12 @@ static void move_dims(core_tensor *tensor, core_tensor *from)
                sizeof from->inline_dims);
     }
     tensor->strides = tensor->sizes + tensor->ndim;
-    core__tensor_refresh(tensor);
+    core__tensor_update_layout(tensor);
     if (tensor->autograd)
         core__tensor_upcalls.autograd_relayout(tensor);
 }
 
-void core__tensor_relayout(core_tensor *tensor, core_tensor *view)
+void core__tensor_take_layout(core_tensor *tensor, core_tensor *view)
 {
     move_dims(tensor, view);
     tensor->offset = view->offset;

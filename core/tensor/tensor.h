@@ -124,7 +124,8 @@ core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
                                 int64_t first, int64_t count, int64_t step,
                                 core_tensor **out_tensor);
 /* Same storage and layout, without history. */
-core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
+core_status core__tensor_shallow_copy(core_tensor *source,
+                                      core_tensor **out_tensor);
 /* Creates a 0-dim tensor on the host for a number, marked TENSOR_NUMBER. */
 core_status core__tensor_number(core_scalar value, core_tensor **out_tensor);
 /* Gives a tensor other sizes and, if needed, a larger storage; only for
@@ -133,7 +134,7 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
                                 const int64_t *sizes);
 /* Gives a tensor the layout of `view`, an unshared tensor on the same storage,
  * which can only be released afterwards. */
-void core__tensor_relayout(core_tensor *tensor, core_tensor *view);
+void core__tensor_take_layout(core_tensor *tensor, core_tensor *view);
 /* Turns the tensor into a leaf that does not require grad. */
 void core__tensor_detach(core_tensor *tensor);
 void core__tensor_destroy(core_tensor *tensor);
@@ -143,12 +144,12 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
                                 void (*release)(void *, void *), void *context,
                                 core_storage **out_storage);
 /* Creates a row-major tensor at the start of a storage. */
-core_status core__tensor_on(core_storage *storage, core_dtype dtype,
-                            uint32_t ndim, const int64_t *sizes,
-                            core_tensor **out_tensor);
+core_status core__tensor_new_on_storage(core_storage *storage, core_dtype dtype,
+                                        uint32_t ndim, const int64_t *sizes,
+                                        core_tensor **out_tensor);
 
 /* Recomputes numel and the layout flags after sizes or strides changed. */
-void core__tensor_refresh(core_tensor *tensor);
+void core__tensor_update_layout(core_tensor *tensor);
 
 /* ------------------------------------------------------- small helpers -- */
 
@@ -205,15 +206,15 @@ static inline uint32_t core__tensor_version(const core_tensor *tensor)
                            : 0;
 }
 
-static inline void core__storage_bump(core_storage *storage)
+static inline void core__storage_bump_version(core_storage *storage)
 {
     atomic_fetch_add_explicit(&storage->version, 1, memory_order_relaxed);
 }
 
-static inline void core__tensor_bump(core_tensor *tensor)
+static inline void core__tensor_bump_version(core_tensor *tensor)
 {
     if (tensor->storage)
-        core__storage_bump(tensor->storage);
+        core__storage_bump_version(tensor->storage);
 }
 
 static inline bool core__tensor_is_meta(const core_tensor *tensor)
@@ -226,8 +227,8 @@ core_memory core__tensor_memory(const core_tensor *tensor);
 /* Valid as long as the tensor exists and keeps its layout. */
 void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
 
-/* core__memory_record_word for the tensor's memory. */
-core_status core__tensor_record_word(core_tensor *tensor, void *word);
+/* core__memory_record_handle for the tensor's memory. */
+core_status core__tensor_record_handle(core_tensor *tensor, void *word);
 
 /* Frees a tensor without an autograd record and drops its references. */
 typedef struct core__thread core__thread; /* base/thread.h */

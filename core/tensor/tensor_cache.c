@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 
-void core__kept_collect(core__thread *thread, core_tensor **list)
+void core__tensor_cache_collect(core__thread *thread, core_tensor **list)
 {
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         while (thread->whole[i].head) {
@@ -15,15 +15,15 @@ void core__kept_collect(core__thread *thread, core_tensor **list)
             uint32_t slot = core__keys_slot(tensor->storage->device->keys);
 
             thread->whole[i].head = tensor->base;
-            core__thread_more32(&thread->whole[i].count, -1);
-            core__thread_more(&thread->storages[slot], -1);
+            core__thread_add32(&thread->whole[i].count, -1);
+            core__thread_add64(&thread->storages[slot], -1);
             tensor->base = *list;
             *list = tensor;
         }
     thread->whole_limit = 0;
 }
 
-void core__kept_drop(core_tensor *list)
+void core__tensor_cache_free(core_tensor *list)
 {
     while (list) {
         core_tensor *next = list->base;

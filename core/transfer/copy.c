@@ -18,7 +18,7 @@ static core_status begin(core_stream *stream, const char *reason)
         return CORE_OK;
     CORE_TRY(core__stream_check(stream));
     if (core__unlikely(reason && stream->capture))
-        return core__capture_refuses(stream, reason);
+        return core__capture_refuse(stream, reason);
     return CORE_OK;
 }
 
@@ -45,15 +45,15 @@ static core_status submission_end(core_stream *stream,
                                   core_status status)
 {
     core__observe_work_end(submission->work, stream);
-    return core__stream_given(stream, status);
+    return core__stream_check_submitted(stream, status);
 }
 
 /* Records the copy, so that later errors name it. */
 static core_status launched(core_stream *stream, const submission *submission)
 {
     return submission->id
-               ? core__stream_launched(stream, &core__operators[CORE_OP_COPY_],
-                                       submission->id)
+               ? core__stream_record_launch(
+                     stream, &core__operators[CORE_OP_COPY_], submission->id)
                : CORE_OK;
 }
 
@@ -66,9 +66,10 @@ static core_status wait_after_failure(core_stream *stream, core_status status)
     core__error_record said;
 
     if (core__likely(status == CORE_OK) || device->synchronous ||
-        stream->capture || !core__device_knows(device, queue->generation))
+        stream->capture ||
+        !core__device_has_generation(device, queue->generation))
         return status;
-    core__error_keep(&said);
+    core__error_save(&said);
     device->backend->streams.synchronize(device->impl, queue->impl);
     core__error_restore(&said);
     return status;
@@ -90,7 +91,7 @@ core_status core__copy_to_host(core_device *device, void *to, core_memory from,
                                 device->impl, stream->impl, to, from, size)));
     status = launched(stream, &copy);
     if (status == CORE_OK)
-        status = pinned ? core__host_memory_record(device, to, stream)
+        status = pinned ? core__host_memory_record_stream(device, to, stream)
                         : core__stream_wait(stream, reason);
     return wait_after_failure(stream, status);
 }
@@ -114,7 +115,7 @@ core_status core__copy_from_host(core_device *device, core_memory to,
                                 device->impl, stream->impl, to, from, size)));
     status = launched(stream, &copy);
     if (status == CORE_OK && pinned)
-        status = core__host_memory_record(device, from, stream);
+        status = core__host_memory_record_stream(device, from, stream);
     else if (status == CORE_OK && waits)
         status = core__stream_wait(stream, reason);
     return wait_after_failure(stream, status);
@@ -130,7 +131,7 @@ static core_status reaches(core_device *device, core_device *other,
     if (device->backend != other->backend || !peer->copy)
         return CORE_OK;
     if (peer->can_access)
-        CORE_TRY(core__device_result(
+        CORE_TRY(core__device_check_status(
             device, peer->can_access(device->impl, other->impl, &yes)));
     *out_yes = yes != 0;
     return CORE_OK;
@@ -144,17 +145,17 @@ static core_status submission_result(core_stream *target, core_device *source,
     core__error_record said;
 
     if (core__likely(status != CORE_ERROR_DEVICE_LOST))
-        return core__stream_given(target, status);
-    core__error_keep(&said);
+        return core__stream_check_submitted(target, status);
+    core__error_save(&said);
     status = core_device_status(source);
     if (status == CORE_ERROR_DEVICE_LOST)
         return status;
     if (said.code == CORE_OK)
-        return core__stream_given(target, core__error(CORE_ERROR_DEVICE_LOST,
-                                                      "a copy between "
-                                                      "devices"));
+        return core__stream_check_submitted(
+            target, core__error(CORE_ERROR_DEVICE_LOST, "a copy between "
+                                                        "devices"));
     core__error_restore(&said);
-    return core__stream_given(target, said.code);
+    return core__stream_check_submitted(target, said.code);
 }
 
 core_status core__copy_peer(core_device *to_device, core_memory to,
@@ -180,5 +181,5 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     CORE_TRY(submission_result(target, from_device, status));
     CORE_TRY(launched(target, &copy));
     /* The source's stream may next change or free the memory being read. */
-    return core__stream_order_memory(source, target);
+    return core__stream_order_reuse(source, target);
 }

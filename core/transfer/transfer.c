@@ -153,7 +153,7 @@ static bool has_copy_kernel(const core_device *device)
         device->backend);
     core__registry_unlock();
     for (at = set ? atomic_load(&set->first) : NULL; at; at = at->next)
-        if (!(at->kernel.demands & CORE__DEMANDS_COPY))
+        if (!(at->kernel.demands & CORE__CONSTRAINTS_BY_COPY))
             return true;
     return device->backend->fallback != NULL;
 }
@@ -244,7 +244,8 @@ static core_status borrow(void *data, core_dtype dtype, uint32_t ndim,
     *out_tensor = NULL;
     CORE_TRY(core__device_host(&host));
     CORE_TRY(core__storage_adopt(host, data, UINT64_MAX, NULL, NULL, &storage));
-    status = core__tensor_on(storage, dtype, ndim, sizes, out_tensor);
+    status =
+        core__tensor_new_on_storage(storage, dtype, ndim, sizes, out_tensor);
     core__storage_release(storage);
     return status;
 }
@@ -412,7 +413,7 @@ core_status core_tensor_write(core_tensor *tensor, const void *data,
         return CORE_OK;
     CORE__NOT_NULL(data);
     CORE_TRY(fill(tensor, data));
-    core__tensor_bump(tensor);
+    core__tensor_bump_version(tensor);
     return CORE_OK;
 }
 
@@ -437,7 +438,8 @@ core_status core_tensor_data(core_tensor *tensor, void **out_data)
     return CORE_OK;
 }
 
-core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
+core_status core__tensor_read_scalar(core_tensor *tensor,
+                                     core_scalar *out_value)
 {
     uint64_t bytes = 0;
     core_memory memory = core__tensor_memory(tensor);
@@ -469,7 +471,7 @@ core_status core_tensor_item(core_tensor *tensor, core_scalar *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = (core_scalar){0};
     CORE__NOT_NULL(tensor);
-    return named(__func__, core__tensor_load(tensor, out_value));
+    return named(__func__, core__tensor_read_scalar(tensor, out_value));
 }
 
 core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
@@ -479,7 +481,7 @@ core_status core_tensor_item_float(core_tensor *tensor, double *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(named(__func__, core__tensor_load(tensor, &value)));
+    CORE_TRY(named(__func__, core__tensor_read_scalar(tensor, &value)));
     *out_value = value.tag == CORE_VALUE_FLOAT ? value.u.f : (double)value.u.i;
     return CORE_OK;
 }
@@ -491,7 +493,7 @@ core_status core_tensor_item_int(core_tensor *tensor, int64_t *out_value)
     CORE__NOT_NULL(out_value);
     *out_value = 0;
     CORE__NOT_NULL(tensor);
-    CORE_TRY(named(__func__, core__tensor_load(tensor, &value)));
+    CORE_TRY(named(__func__, core__tensor_read_scalar(tensor, &value)));
     if (value.tag == CORE_VALUE_FLOAT)
         return core__error(CORE_ERROR_DTYPE,
                            "%s: a %s tensor has no integer value", __func__,

@@ -18,6 +18,7 @@ core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
                                     bool non_blocking);
 
 /* Copies one element to the host; waits, and counts the wait. */
-core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value);
+core_status core__tensor_read_scalar(core_tensor *tensor,
+                                     core_scalar *out_value);
 
 #endif

@@ -45,7 +45,7 @@ core_operator *core_op_at(uint32_t index);
  * accepts them as they are.  The result is correct, but the call is slower.  A
  * call counts once for each tensor converted. */
 typedef enum core_conversion {
-    CORE_CONVERSION_CAST = 0,       /* an operand was converted to another dtype */
+    CORE_CONVERSION_CAST = 0, /* an operand was converted to another dtype */
     CORE_CONVERSION_CONTIGUOUS = 1, /* an operand was made row-major */
     CORE_CONVERSION_RESULT = 2,     /* a result was computed in a temporary and
                                    copied to its destination, such as an out
@@ -58,7 +58,8 @@ typedef enum core_conversion {
 /* Returns how often a conversion was made for an operator, in all threads since
  * the process started.  In-place and out variants have their own counts.  0 for
  * custom operators, a NULL op or an unknown conversion. */
-uint64_t core_op_conversions(const core_operator *op, core_conversion conversion);
+uint64_t core_op_conversions(const core_operator *op,
+                             core_conversion conversion);
 
 /* Calls an operator and checks the arguments.  args: in the schema's order,
  * borrowed.  Trailing arguments with a default may be omitted, and NONE selects

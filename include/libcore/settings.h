@@ -40,16 +40,16 @@ enum {
 
 /* A setting and its current value.  Texts live as long as the process. */
 typedef struct core_setting_information {
-    uint32_t struct_size;  /* in: sizeof of the caller's; out: filled */
-    uint32_t type;         /* CORE_SETTING_… */
-    uint32_t from;         /* CORE_SETTING_FROM_… */
-    core_status status;    /* CORE_OK, or the error of an invalid value */
-    const char *name;      /* "LIBCORE_DEVICE" */
-    const char *value;     /* as it was set; NULL if it is not set */
+    uint32_t struct_size;     /* in: sizeof of the caller's; out: filled */
+    uint32_t type;            /* CORE_SETTING_… */
+    uint32_t from;            /* CORE_SETTING_FROM_… */
+    core_status status;       /* CORE_OK, or the error of an invalid value */
+    const char *name;         /* "LIBCORE_DEVICE" */
+    const char *value;        /* as it was set; NULL if it is not set */
     const char *default_text; /* description of the default */
-    const char *allowed;   /* description of the valid values */
-    const char *help;      /* one sentence */
-    const char *used_by;   /* the part of libcore that uses it */
+    const char *allowed;      /* description of the valid values */
+    const char *help;         /* one sentence */
+    const char *used_by;      /* the part of libcore that uses it */
 } core_setting_information;
 CORE_STATIC_ASSERT(sizeof(core_setting_information) == 64,
                    "core_setting_information");

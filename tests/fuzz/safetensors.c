@@ -11,12 +11,13 @@
 #include <string.h>
 
 /* The tensors of an accepted header must cover the data without gaps. */
-static void check_header(const core__header *header, uint64_t data_size)
+static void check_header(const core__safetensors_header *header,
+                         uint64_t data_size)
 {
     uint64_t reached = 0;
 
     for (size_t i = 0; i < header->tensor_count; i++) {
-        const core__header_tensor *tensor = header->by_place[i];
+        const core__safetensors_header_tensor *tensor = header->by_place[i];
 
         if (tensor->begin != reached || tensor->end < tensor->begin ||
             tensor->end > data_size || !tensor->name || !tensor->dtype_name)
@@ -30,10 +31,10 @@ static void check_header(const core__header *header, uint64_t data_size)
         abort();
 }
 
-static void check_index(const core__index *index)
+static void check_index(const core__shard_index *index)
 {
     for (size_t i = 0; i < index->entry_count; i++) {
-        const core__index_entry *entry = &index->entries[i];
+        const core__shard_index_entry *entry = &index->entries[i];
 
         if (entry->shard >= index->file_count ||
             strcmp(index->files[entry->shard], entry->file) != 0 ||
@@ -47,22 +48,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const uint64_t data_sizes[] = {5, 0, 24, UINT64_C(1) << 62};
     const char *json = (const char *)data + 1;
-    core__header header;
-    core__index index;
+    core__safetensors_header header;
+    core__shard_index index;
 
     if (size == 0)
         return 0;
     if (*data == 'i') {
-        if (core__index_parse(&index, "fuzz", json, size - 1) == CORE_OK)
+        if (core__shard_index_parse(&index, "fuzz", json, size - 1) == CORE_OK)
             check_index(&index);
-        core__index_free(&index);
+        core__shard_index_free(&index);
         return 0;
     }
     for (size_t i = 0; i < sizeof data_sizes / sizeof *data_sizes; i++) {
-        if (core__header_parse(&header, "fuzz", json, size - 1,
-                               data_sizes[i]) == CORE_OK)
+        if (core__safetensors_header_parse(&header, "fuzz", json, size - 1,
+                                           data_sizes[i]) == CORE_OK)
             check_header(&header, data_sizes[i]);
-        core__header_free(&header);
+        core__safetensors_header_free(&header);
     }
     return 0;
 }

@@ -28,7 +28,7 @@ static inline void check_kernels(core_profiler *profiler,
     OK(core_device_synchronize(gpuemu()));
     OK(core_profiler_stop(profiler));
     for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
+        const core__device_activity *slice = &profiler->slices[i];
 
         if (slice->kind != CORE_ACTIVITY_KERNEL)
             continue;

@@ -243,7 +243,7 @@ def gradient(operator):
             lines.append("    {CORE__SAVE_%s, %d, %d, 0x%x}," % (
                 kind, position, bool(apart), mask))
         lines.append("};")
-    lines += ["", "static core_status backward_%d(core__backward *context)" %
+    lines += ["", "static core_status backward_%d(core__formula_context *context)" %
               o.id, "{"]
     if f.temporaries:
         lines += ["    core_tensor **t = context->temporaries + context->ntemporaries;", "",

@@ -366,7 +366,7 @@ class Formulas:
             return Value("bool", "%s %s NULL" % (
                 a.text, "==" if kind is ast.Is else "!="))
         if "str" in (a.kind, b.kind):
-            return Value("bool", "%score__same_text(%s, %s)" % (
+            return Value("bool", "%score__string_equal(%s, %s)" % (
                 "" if kind is ast.Eq else "!", a.text, b.text))
         return Value("bool", "%s %s %s" % (
             number(a), COMPARISON_SYMBOLS[kind], number(b)))

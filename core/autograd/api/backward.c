@@ -38,8 +38,8 @@ static core_status default_grad(const roots *roots, size_t index,
             "tensors of one element",
             roots->name, index,
             core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text));
-    return core__ag_full(tensor->device, tensor->dtype, tensor->ndim,
-                         tensor->sizes, 1, out_grad);
+    return core__autograd_op_full(tensor->device, tensor->dtype, tensor->ndim,
+                                  tensor->sizes, 1, out_grad);
 }
 
 static core_status root(roots *roots, size_t index, core_tensor *tensor,
@@ -51,7 +51,7 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: tensor %zu is NULL", roots->name, index);
-    if (!core__wants_grad(tensor))
+    if (!core__tensor_needs_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: tensor %zu does not require grad and is not "
                            "the result of a recorded operator",
@@ -64,8 +64,8 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     if (grad->ndim == tensor->ndim &&
         memcmp(grad->sizes, tensor->sizes, grad->ndim * sizeof *grad->sizes) ==
             0)
-        return core__validate(roots->name, (uint32_t)index,
-                              &edge->node->inputs[edge->input], out);
+        return core__gradient_validate(roots->name, (uint32_t)index,
+                                       &edge->node->inputs[edge->input], out);
     {
         char have[200], want[200];
 
@@ -185,23 +185,24 @@ core_status core_backward_into(core_tensor *const *tensors, size_t count,
 
 /* ------------------------------------------------------------- core_grad -- */
 
-static core_status capture_of(core__capture *capture, core_tensor *input,
-                              size_t index, core_tensor **out, uint32_t flags)
+static core_status capture_of(core__gradient_capture *capture,
+                              core_tensor *input, size_t index,
+                              core_tensor **out, uint32_t flags)
 {
     core__edge edge = {0};
 
-    *capture = (core__capture){
+    *capture = (core__gradient_capture){
         .out = out,
         .wanted_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad"};
     if (!input)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: input %zu is NULL", index);
-    if (!core__wants_grad(input))
+    if (!core__tensor_needs_grad(input))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_grad: input %zu does not require grad", index);
     /* A leaf that is not in any graph has no node; none is created for it. */
-    if (core__is_leaf(input)) {
-        edge.node = core__accumulator_if_any(input);
+    if (core__tensor_is_leaf(input)) {
+        edge.node = core__accumulator_find(input);
     } else {
         CORE_TRY(core__gradient_edge(input, &edge));
     }
@@ -214,7 +215,7 @@ static core_status check_unused(core_tensor *const *out_grads, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!out_grads[i])
-            return core__capture_missing("core_grad", i);
+            return core__gradient_capture_missing("core_grad", i);
     return CORE_OK;
 }
 
@@ -223,7 +224,7 @@ core_status core_grad(core_tensor *const *outputs, size_t noutputs,
                       core_tensor *const *inputs, size_t ninputs,
                       uint32_t flags, core_tensor **out_grads)
 {
-    core__capture *captures;
+    core__gradient_capture *captures;
     core_status status;
     size_t used = 0;
     roots roots;
@@ -275,9 +276,9 @@ static core_status put_captured(core__destinations *to, core_tensor **grads,
 {
     for (size_t i = 0; i < to->count; i++) {
         if (grads[i])
-            CORE_TRY(core__destination_put(&to->items[i], grads[i]));
+            CORE_TRY(core__destination_write_gradient(&to->items[i], grads[i]));
         else if (!to->items[i].touched && !allow_unused)
-            return core__capture_missing("core_grad_into", i);
+            return core__gradient_capture_missing("core_grad_into", i);
     }
     return CORE_OK;
 }
@@ -285,8 +286,9 @@ static core_status put_captured(core__destinations *to, core_tensor **grads,
 static core_status grad_into(core__destinations *to, const roots *roots,
                              uint32_t flags)
 {
-    size_t size = to->count * (sizeof(core__capture) + sizeof(core_tensor *));
-    core__capture *captures = core__alloc_zero(size);
+    size_t size =
+        to->count * (sizeof(core__gradient_capture) + sizeof(core_tensor *));
+    core__gradient_capture *captures = core__alloc_zero(size);
     core__thread *self = core__thread_self();
     bool no_grad = self->no_grad;
     core_tensor **grads;
@@ -296,7 +298,7 @@ static core_status grad_into(core__destinations *to, const roots *roots,
         return core__error_memory(size);
     grads = (core_tensor **)(void *)(captures + to->count);
     for (size_t i = 0; i < to->count; i++)
-        captures[i] = (core__capture){
+        captures[i] = (core__gradient_capture){
             to->items[i].node, to->items[i].input, &grads[i],
             flags & CORE_ALLOW_UNUSED ? NULL : "core_grad_into"};
     self->destinations = to;

@@ -31,7 +31,7 @@ typedef struct frame {
     uint32_t call_flags;
     size_t ninputs, noutputs;
     core__saved *inputs;
-    core__quantized_list quantized;
+    core__checkpoint_scales quantized;
     core_tensor **caught; /* count entries, owned; NULL: not available now */
 } frame;
 
@@ -53,7 +53,7 @@ static void frame_release(frame *frame)
         core__tensor_release(frame->caught[i]);
     if (frame->info.drop)
         frame->info.drop(frame->info.context);
-    core__quantized_clear(&frame->quantized);
+    core__checkpoint_scales_clear(&frame->quantized);
     core__free(frame->caught);
     core__free(frame->inputs);
     core__free(frame);
@@ -191,7 +191,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     size_t noutputs = frame->noutputs;
     modes was = modes_of(self), then = was;
     uint64_t region = core__autocast_mark(self);
-    core__quantized_run again;
+    core__checkpoint_scales_run again;
     core_status status;
 
     then.included = frame->included;
@@ -204,10 +204,10 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     then.random = frame->random;
     then.past = true;
     modes_set(self, &then);
-    core__quantized_begin(&again, &frame->quantized, true);
+    core__checkpoint_scales_begin(&again, &frame->quantized, true);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
-    core__quantized_end(&again);
+    core__checkpoint_scales_end(&again);
     /* Ends regions that the function, if it was stopped early, left open. */
     core__autocast_unwind(self, region);
     modes_set(self, &was);
@@ -347,9 +347,9 @@ static core_status save_input(core__saved *saved, core_tensor *input)
     core_tensor *twin;
     core_status status;
 
-    if (core__wants_grad(input))
+    if (core__tensor_needs_grad(input))
         return core__saved_tensor(saved, input, NULL);
-    CORE_TRY(core__tensor_shallow(input, &twin));
+    CORE_TRY(core__tensor_shallow_copy(input, &twin));
     status = core__saved_tensor(saved, input, twin);
     core__tensor_release(twin);
     return status;
@@ -414,17 +414,17 @@ static core_status call_first(frame *frame, core_tensor *const *inputs,
                                         .release = count_release,
                                         .context = frame,
                                         .drop = drop_frame};
-    core__quantized_run first;
+    core__checkpoint_scales_run first;
     core_status status;
 
     CORE_TRY(core__saved_hooks_new(&info, &hooks));
     atomic_fetch_add(&frame->references, 1); /* for the hooks */
     self->saved_hooks = hooks;
-    core__quantized_begin(&first, &frame->quantized, false);
+    core__checkpoint_scales_begin(&first, &frame->quantized, false);
     status = core__function_call("core_checkpoint", frame->info.function,
                                  frame->info.context, inputs, frame->ninputs,
                                  outputs, noutputs);
-    core__quantized_end(&first);
+    core__checkpoint_scales_end(&first);
     self->saved_hooks = outer;
     core__saved_hooks_release(hooks);
     return status;

@@ -79,7 +79,7 @@ static core_status stand_in(const work *work, core_tensor *input,
         *out_tensor = input;
         return CORE_OK;
     }
-    if (work->create && core__wants_grad(input))
+    if (work->create && core__tensor_needs_grad(input))
         return core_alias(input, out_tensor);
     CORE_TRY(core_detach(input, out_tensor));
     return core_tensor_set_requires_grad(*out_tensor, true);
@@ -135,7 +135,7 @@ static core_status begin(work *work, const char *name,
     memset(work, 0, sizeof *work);
     work->grad_mode = core_grad_mode_set(true);
     CORE_TRY(check(name, of));
-    CORE_TRY(core__function_room(name, noutputs));
+    CORE_TRY(core__function_check_capacity(name, noutputs));
     size = (3 * of->ninputs + noutputs) * sizeof *work->inputs +
            of->ninputs * sizeof *work->positions;
     work->name = name;
@@ -165,8 +165,8 @@ static core_status end(work *work, core_status status)
 
 static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
 {
-    return core__ag_full(like->device, like->dtype, like->ndim, like->sizes, 0,
-                         out_zeros);
+    return core__autograd_op_full(like->device, like->dtype, like->ndim,
+                                  like->sizes, 0, out_zeros);
 }
 
 /* Results are detached unless a graph is wanted. */
@@ -174,7 +174,7 @@ static core_status finish(const work *work, core_tensor **answer)
 {
     core_tensor *plain;
 
-    if (work->create || !core__wants_grad(*answer))
+    if (work->create || !core__tensor_needs_grad(*answer))
         return CORE_OK;
     CORE_TRY(core_detach(*answer, &plain));
     core__tensor_release(*answer);
@@ -218,7 +218,7 @@ static core_status gradients(work *work, core_tensor *const *vectors,
 
         if (vector)
             status = check_vector(work, i, vector, work->outputs[i]);
-        if (!core__wants_grad(work->outputs[i]))
+        if (!core__tensor_needs_grad(work->outputs[i]))
             continue;
         roots[count] = work->outputs[i];
         seeds[count++] = vector;
@@ -293,7 +293,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
 static core_status zero_seeds(const work *work, core_tensor **seeds)
 {
     for (size_t i = 0; i < work->noutputs; i++) {
-        if (!core__wants_grad(work->outputs[i]))
+        if (!core__tensor_needs_grad(work->outputs[i]))
             continue;
         CORE_TRY(zeros(work->outputs[i], &seeds[i]));
         CORE_TRY(core_tensor_set_requires_grad(seeds[i], true));
@@ -320,7 +320,8 @@ static core_status tangents(work *work, core_tensor *const *vectors,
         if (vector)
             status =
                 check_vector(work, work->positions[i], vector, work->wanted[i]);
-        if (!vector || !work->grads[i] || !core__wants_grad(work->grads[i]))
+        if (!vector || !work->grads[i] ||
+            !core__tensor_needs_grad(work->grads[i]))
             continue;
         roots[count] = work->grads[i];
         along[count++] = vector;
@@ -388,9 +389,10 @@ static core_status one_hot(const core_tensor *like, int64_t element,
     if (status == CORE_OK)
         status = core_select(flat, 0, element, &at);
     if (status == CORE_OK)
-        status = core__ag_full(like->device, like->dtype, 0, NULL, 1, &one);
+        status =
+            core__autograd_op_full(like->device, like->dtype, 0, NULL, 1, &one);
     if (status == CORE_OK)
-        status = core__ag_copy_to(at, one);
+        status = core__autograd_op_copy_in_place(at, one);
     core_grad_mode_set(mode);
     core__tensor_release(one);
     core__tensor_release(at);
@@ -413,7 +415,7 @@ static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
     for (size_t k = 0; k < numel && status == CORE_OK; k++) {
         core_tensor *seed = NULL;
 
-        if (core__wants_grad(of)) {
+        if (core__tensor_needs_grad(of)) {
             status = one_hot(of, (int64_t)k, &seed);
             if (status == CORE_OK)
                 status = core_grad(&of, 1, &seed, work->wanted, work->nwanted,
@@ -451,8 +453,9 @@ static core_status matrix(const work *work, const core_tensor *of,
     memcpy(sizes, of->sizes, of->ndim * sizeof *sizes);
     memcpy(sizes + of->ndim, by->sizes, by->ndim * sizeof *sizes);
     if (of->numel == 0)
-        return core__ag_full(by->device, by->dtype,
-                             of->ndim + (uint32_t)by->ndim, sizes, 0, out);
+        return core__autograd_op_full(by->device, by->dtype,
+                                      of->ndim + (uint32_t)by->ndim, sizes, 0,
+                                      out);
     CORE_TRY(core_stack(rows, (size_t)of->numel, 0, &stacked));
     status = core_reshape(stacked, sizes, of->ndim + (size_t)by->ndim, out);
     core__tensor_release(stacked);
@@ -569,7 +572,8 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
             if (vector)
                 status = check_vector(&work, work.positions[w], vector,
                                       work.wanted[w]);
-            if (!vector || !work.grads[w] || !core__wants_grad(work.grads[w]))
+            if (!vector || !work.grads[w] ||
+                !core__tensor_needs_grad(work.grads[w]))
                 continue;
             seconds[work.nwanted + count] = work.grads[w];
             seconds[2 * work.nwanted + count++] = vector;

@@ -72,10 +72,10 @@ static core_status check_inputs(const check *check)
     for (size_t i = 0; i < check->ninputs; i++) {
         const core_tensor *input = check->inputs[i];
 
-        if (!core__wants_grad(input))
+        if (!core__tensor_needs_grad(input))
             continue;
         any = true;
-        if (input->dtype != CORE_F64 || !core__is_leaf(input) ||
+        if (input->dtype != CORE_F64 || !core__tensor_is_leaf(input) ||
             !(input->flags & CORE__TENSOR_CONTIGUOUS))
             return core__error(
                 CORE_ERROR_INVALID_ARGUMENT,
@@ -176,7 +176,7 @@ static core_status analytic_row(core_tensor *output, int64_t element,
     core_status status;
 
     memset(row, 0, bytes(input));
-    if (!core__wants_grad(output))
+    if (!core__tensor_needs_grad(output))
         return CORE_OK;
     memset(seed, 0, bytes(output));
     seed[element] = 1;
@@ -319,7 +319,7 @@ static core_status run(const check *check)
     CORE_TRY(check_inputs(check));
     CORE_TRY(count_outputs(check, &total));
     for (size_t i = 0; i < check->ninputs; i++)
-        if (core__wants_grad(check->inputs[i]))
+        if (core__tensor_needs_grad(check->inputs[i]))
             CORE_TRY(check_input(check, i, total));
     return CORE_OK;
 }
@@ -365,11 +365,11 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
                                  first->context, inputs, first->ninputs,
                                  results, &count));
     for (size_t i = 0; i < count; i++)
-        if (core__wants_grad(results[i]))
+        if (core__tensor_needs_grad(results[i]))
             roots[nroots++] = results[i];
     for (size_t i = 0; i < first->ninputs && nwanted < CORE_GRADCHECK_OUTPUTS;
          i++)
-        if (core__wants_grad(inputs[i]))
+        if (core__tensor_needs_grad(inputs[i]))
             wanted[nwanted++] = inputs[i];
     (void)ninputs;
     status = core_grad(roots, nroots, inputs + first->ninputs, wanted, nwanted,
@@ -422,7 +422,7 @@ static core_status run_second(first *first, core_tensor *const *inputs,
     else
         count = 0;
     for (size_t i = 0; i < count && status == CORE_OK; i++)
-        if (core__wants_grad(results[i]))
+        if (core__tensor_needs_grad(results[i]))
             status = varied_grad(results[i], &all[total++]);
     check->inputs = all;
     check->ninputs = total;

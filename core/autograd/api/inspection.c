@@ -23,7 +23,7 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_tensor_set_requires_grad: the tensor is NULL");
-    if (!core__is_leaf(tensor)) {
+    if (!core__tensor_is_leaf(tensor)) {
         if (requires_grad)
             return CORE_OK;
         return core__error(
@@ -47,9 +47,9 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
                            "created in inference mode and cannot require grad; "
                            "clone it in normal mode first");
     /* Created now, since threads may share the leaf later. */
-    CORE_TRY(core__autograd_record(tensor, &record));
+    CORE_TRY(core__autograd_record_of(tensor, &record));
     if (record->retains_grad)
-        core__retained_forget(tensor); /* its grad is now that of a leaf */
+        core__retain_grad_stop(tensor); /* its grad is now that of a leaf */
     /* Views created before (they hold a reference) are now views of a leaf, and
      * notice it when they are used. */
     if (!tensor->base && !core__tensor_requires_grad(tensor) &&
@@ -61,12 +61,12 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
 
 bool core_tensor_requires_grad(const core_tensor *tensor)
 {
-    return tensor && core__wants_grad(tensor);
+    return tensor && core__tensor_needs_grad(tensor);
 }
 
 bool core_tensor_is_leaf(const core_tensor *tensor)
 {
-    return tensor && core__is_leaf(tensor);
+    return tensor && core__tensor_is_leaf(tensor);
 }
 
 core_tensor *core_tensor_grad(const core_tensor *tensor)
@@ -120,7 +120,7 @@ core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
                            "gradient");
     if (grad)
         CORE_TRY(check_grad(tensor, grad));
-    CORE_TRY(core__autograd_record(tensor, &record));
+    CORE_TRY(core__autograd_record_of(tensor, &record));
     old = record->grad;
     if (grad)
         core__tensor_retain(grad);
@@ -136,7 +136,7 @@ core_node *core_tensor_grad_fn(core_tensor *tensor)
 {
     core__edge edge;
 
-    if (!tensor || core__is_leaf(tensor) ||
+    if (!tensor || core__tensor_is_leaf(tensor) ||
         core__gradient_edge(tensor, &edge) != CORE_OK || !edge.node)
         return NULL;
     core__node_release(edge.node); /* the tensor holds it */

@@ -40,7 +40,7 @@ static bool has_own_memory(const core_tensor *grad)
 {
     uint32_t tensors;
 
-    if (!grad->storage || grad->flags & CORE__TENSOR_GIVEN)
+    if (!grad->storage || grad->flags & CORE__TENSOR_PROGRAM_MEMORY)
         return true;
     tensors =
         atomic_load_explicit(&grad->storage->references, memory_order_acquire);
@@ -60,12 +60,12 @@ static core_status set_first(core_tensor *leaf, core_tensor **grad,
         atomic_load_explicit(&(*grad)->references, memory_order_acquire) == 1 &&
         (*grad)->flags & CORE__TENSOR_DENSE && obeys_contract(*grad, leaf) &&
         core__likely(has_own_memory(*grad))) {
-        (*grad)->flags &= (uint16_t)~CORE__TENSOR_GIVEN;
+        (*grad)->flags &= (uint16_t)~CORE__TENSOR_PROGRAM_MEMORY;
         leaf->autograd->grad = *grad;
         *grad = NULL;
         return CORE_OK;
     }
-    CORE_TRY(core__ag_copy_as(
+    CORE_TRY(core__autograd_op_copy_strided(
         *grad, leaf->flags & CORE__TENSOR_DENSE ? leaf->strides : NULL, &copy));
     *out_old = leaf->autograd->grad; /* set by a nested call; otherwise NULL */
     leaf->autograd->grad = copy;
@@ -85,8 +85,8 @@ static core_status add(core__autograd *record, core_tensor *grad,
         CORE_TRY(
             core_tensor_record_stream(old, core__stream_current(old->device)));
     if (!recording)
-        return core__ag_add_to(old, grad);
-    CORE_TRY(core__ag_add(old, grad, &sum));
+        return core__autograd_op_add_in_place(old, grad);
+    CORE_TRY(core__autograd_op_add(old, grad, &sum));
     /* The leaf's own reference, unless a nested call changed it. */
     old = record->grad;
     record->grad = sum;
@@ -117,9 +117,9 @@ static core_status accumulate(core_tensor *leaf, core_tensor **grad)
     if (core__likely(leaf->device->synchronous))
         return add_in_place(leaf, grad);
     if (record->grad && record->written)
-        CORE_TRY(core__turn_after(record->written));
+        CORE_TRY(core__gradient_order_wait(record->written));
     status = add_in_place(leaf, grad);
-    core__turn_taken(&record->written, leaf->device);
+    core__gradient_order_written(&record->written, leaf->device);
     return status;
 }
 
@@ -130,13 +130,13 @@ static core_status accumulate(core_tensor *leaf, core_tensor **grad)
  * other threads wait.  But a thread that is itself inside an accumulation, into
  * this leaf or another, never waits: it leaves its gradient to the busy thread.
  * So a busy thread never waits for another one. */
-typedef struct core__late {
-    struct core__late *next;
+typedef struct core__queued_gradient {
+    struct core__queued_gradient *next;
     core_tensor *grad;   /* owned */
     core_stream *stream; /* the stream that made it; referenced, or NULL */
     uint64_t excluded;
     bool no_grad;
-} core__late;
+} core__queued_gradient;
 
 typedef enum claim {
     CLAIMED,
@@ -148,7 +148,7 @@ static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wait_change = PTHREAD_COND_INITIALIZER;
 static _Atomic uint32_t waiting;
 
-void core__accumulate_forked(void)
+void core__accumulate_after_fork(void)
 {
     pthread_mutex_init(&wait_lock, NULL);
     pthread_cond_init(&wait_change, NULL);
@@ -156,7 +156,7 @@ void core__accumulate_forked(void)
 }
 
 /* late: queued if the leaf is busy; may be NULL. */
-static claim try_claim(core__autograd *record, core__late *late)
+static claim try_claim(core__autograd *record, core__queued_gradient *late)
 {
     claim claim = TAKEN;
 
@@ -167,7 +167,7 @@ static claim try_claim(core__autograd *record, core__late *late)
         record->busy = core__fork_mark;
         claim = CLAIMED;
     } else if (late) {
-        core__late **end = &record->late;
+        core__queued_gradient **end = &record->late;
 
         while (*end)
             end = &(*end)->next;
@@ -190,9 +190,9 @@ static void wait_and_claim(core__autograd *record)
 
 /* Takes the next gradient that was left here; if there is none, clears busy and
  * returns NULL. */
-static core__late *next_queued(core__autograd *record)
+static core__queued_gradient *next_queued(core__autograd *record)
 {
-    core__late *late;
+    core__queued_gradient *late;
 
     core__spin_lock(&record->lock);
     late = record->late;
@@ -210,16 +210,17 @@ static core__late *next_queued(core__autograd *record)
 }
 
 /* Orders this thread's stream after the one that made the gradient. */
-static core_status order_after_producer(core__late *late)
+static core_status order_after_producer(core__queued_gradient *late)
 {
     if (!late->stream)
         return CORE_OK;
-    CORE_TRY(core__turn_after(late->stream));
+    CORE_TRY(core__gradient_order_wait(late->stream));
     return core_tensor_record_stream(late->grad,
                                      core__stream_current(late->grad->device));
 }
 
-static core_status accumulate_queued(core_tensor *leaf, core__late *late,
+static core_status accumulate_queued(core_tensor *leaf,
+                                     core__queued_gradient *late,
                                      core_status before)
 {
     core__thread *self = core__thread_self();
@@ -246,11 +247,12 @@ static core_status queue_or_claim(core_tensor *leaf, core_tensor **grad,
                                   claim *out_claim)
 {
     core__thread *self = core__thread_self();
-    core__late *late = core__alloc(sizeof *late);
+    core__queued_gradient *late = core__alloc(sizeof *late);
 
     if (!late)
         return core__error_memory(sizeof *late);
-    *late = (core__late){NULL, *grad, NULL, self->excluded, self->no_grad};
+    *late = (core__queued_gradient){NULL, *grad, NULL, self->excluded,
+                                    self->no_grad};
     if (!leaf->device->synchronous) {
         late->stream = core__stream_current(leaf->device);
         core_stream_retain(late->stream);
@@ -271,7 +273,7 @@ static core_status accumulate_serialized(core_tensor *leaf, core_tensor **grad,
     core__thread *self = core__thread_self();
     claim claim = TAKEN;
     core_status status;
-    core__late *late;
+    core__queued_gradient *late;
 
     *out_times = 0;
     if (core__unlikely(self->accumulating)) {
@@ -308,7 +310,8 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     if (core__likely(!destination))
         status = accumulate_serialized(leaf, grad, &times);
     else
-        status = *grad ? core__destination_put(destination, *grad) : CORE_OK;
+        status = *grad ? core__destination_write_gradient(destination, *grad)
+                       : CORE_OK;
     /* Once per gradient that was added, with nothing locked. */
     while (status == CORE_OK && times-- > 0 &&
            core__unlikely(leaf->autograd->hooks != NULL))
@@ -316,11 +319,11 @@ core_status core__accumulate_run(core__task *task, core_node *node,
     return status;
 }
 
-core_status core__accumulate_record(core_node *node, core_stream *stream)
+core_status core__accumulate_record_stream(core_node *node, core_stream *stream)
 {
     core_tensor *leaf = node->u.leaf;
     core_status status = CORE_OK;
-    core__late *late;
+    core__queued_gradient *late;
 
     if (try_claim(leaf->autograd, NULL) != CLAIMED) {
         if (core__thread_self()->accumulating)

@@ -15,9 +15,10 @@ core_status core__accumulate_run(core__task *task, core_node *node,
                                  core_tensor **grad);
 
 /* Records the stream for the leaf's gradient. */
-core_status core__accumulate_record(core_node *node, core_stream *stream);
+core_status core__accumulate_record_stream(core_node *node,
+                                           core_stream *stream);
 
 /* In the child of a fork. */
-void core__accumulate_forked(void);
+void core__accumulate_after_fork(void);
 
 #endif

@@ -21,8 +21,9 @@
 #include "tensor/dtype.h"
 
 /* Unpacks the slots that the program packed, without the lock. */
-static core_status unpack_packed(core_node *node, core__backward *context,
-                                 bool history, core_value *values)
+static core_status unpack_packed(core_node *node,
+                                 core__formula_context *context, bool history,
+                                 core_value *values)
 {
     for (uint32_t i = 0; i < node->nsaved; i++) {
         core__saved *saved = &node->saved[i];
@@ -43,7 +44,7 @@ static core_status unpack_packed(core_node *node, core__backward *context,
 }
 
 /* Makes the caller a user of the node, unless it was released. */
-static core_status unpack(core_node *node, core__backward *context,
+static core_status unpack(core_node *node, core__formula_context *context,
                           bool history, core_value *values)
 {
     core_status status = CORE_OK;
@@ -52,7 +53,7 @@ static core_status unpack(core_node *node, core__backward *context,
     core__spin_lock(&node->lock);
     if (core__unlikely(node->released)) {
         core__spin_unlock(&node->lock);
-        return core__node_was_released(node);
+        return core__node_released_error(node);
     }
     node->users++;
     for (uint32_t i = 0; i < node->nsaved && status == CORE_OK; i++) {
@@ -79,7 +80,7 @@ static core_status unpack(core_node *node, core__backward *context,
 }
 
 static core_status run_formula(core__task *task, core_node *node,
-                               core__backward *context)
+                               core__formula_context *context)
 {
     core_value values[CORE__SAVED_MAX];
     core_status status;
@@ -89,7 +90,7 @@ static core_status run_formula(core__task *task, core_node *node,
     context->values = values;
     status = CORE_OK;
     if (core__unlikely(task->destinations != NULL))
-        status = core__destination_straight(task->destinations, context);
+        status = core__destination_write_formula(task->destinations, context);
     if (core__likely(status == CORE_OK && context->needed))
         status = node->gradient->backward(context);
     if (core__unlikely(status != CORE_OK))
@@ -105,12 +106,12 @@ static core_status apply_operator(core__task *task, core_node *node,
                                   core_tensor **gradients)
 {
     const core__gradient *gradient = node->gradient;
-    core__backward context;
+    core__formula_context context;
     core_status status;
     uint32_t edge = 0;
 
     if (core__unlikely(node->ninputs > 1))
-        CORE_TRY(core__fill_undefined(node, grads));
+        CORE_TRY(core__gradients_fill_undefined(node, grads));
     context.node = node;
     context.gradient = gradient;
     context.grads = grads;
@@ -156,8 +157,8 @@ core_status core__node_compute(core__task *task, core_node *node,
         status = core__accumulate_run(task, node, &grads[0]);
         break;
     case CORE__NODE_SLICES:
-        if (!core__node_use(node))
-            return core__node_was_released(node);
+        if (!core__node_begin_use(node))
+            return core__node_released_error(node);
         status = core__slices_run(node, grads, gradients);
         core__node_end_use(node);
         break;
@@ -167,7 +168,7 @@ core_status core__node_compute(core__task *task, core_node *node,
         self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
         offered = self->offered;
         self->offered = task->destinations;
-        status = core__custom_run(node, grads, gradients);
+        status = core__custom_function_run(node, grads, gradients);
         self->offered = offered;
         self->excluded = task->running.excluded;
         break;

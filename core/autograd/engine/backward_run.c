@@ -33,7 +33,7 @@ static void keep_error(first_error *first, core_status status)
         return;
     core__error_prefix("gradients for the caller's stream: ");
     first->status = status;
-    core__error_keep(&first->record);
+    core__error_save(&first->record);
 }
 
 /* Records the caller's streams for the gradients that the caller gets. */
@@ -54,7 +54,7 @@ static void record_caller_streams(core__task *task, first_error *first)
             continue;
         current = core__stream_current(node->stream->device);
         if (current != node->stream)
-            keep_error(first, core__accumulate_record(node, current));
+            keep_error(first, core__accumulate_record_stream(node, current));
     }
 }
 
@@ -87,7 +87,7 @@ static core_status join(core__task *task, core_status status)
         return join_leaves(task);
     if (task->nleaves == 0)
         return status;
-    core__error_keep(&first);
+    core__error_save(&first);
     join_leaves(task);
     core__error_restore(&first);
     return status;
@@ -123,9 +123,9 @@ static core_status run_together(core__task *task, const core__edge *roots,
 
     if (status != CORE_OK)
         core__task_fail(task, status);
-    core__executor_finished(task);
-    core__executor_serve(owner, task);
-    if (owner->forks != core__executor_forks())
+    core__executor_node_done(task);
+    core__executor_run(owner, task);
+    if (owner->forks != core__executor_fork_count())
         return core__error(CORE_ERROR_AUTOGRAD,
                            "the process was forked during a backward, whose "
                            "worker threads do not exist in the child process");
@@ -145,7 +145,7 @@ static core_status run_with_workers(core__task *task, const core__edge *roots,
         self->executor = &own;
     }
     task->owner = self->executor;
-    task->quantized = core__quantized_now(self);
+    task->quantized = core__checkpoint_scales_current(self);
     pthread_mutex_init(&task->lock, NULL);
     atomic_init(&task->outstanding, 1);
     atomic_init(&task->failed, false);
@@ -225,7 +225,8 @@ static void *run_in_thread(void *argument)
     core__thread_state state = core__thread_state_of(call->from);
 
     core__thread_state_set(self, &state);
-    core__quantized_set(self, core__quantized_now(call->from));
+    core__checkpoint_scales_set(self,
+                                core__checkpoint_scales_current(call->from));
     self->executor = call->from->executor;
     call->status = set_streams(call->from);
     if (call->status == CORE_OK)
@@ -270,7 +271,7 @@ static core_status run_on_fresh_stack(core__task *task, const core__edge *roots,
 
 core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
                              size_t count, bool retain, bool create,
-                             core__capture *captures, size_t ncaptures)
+                             core__gradient_capture *captures, size_t ncaptures)
 {
     core__thread *self = core__thread_self();
     core__task task;

@@ -37,17 +37,17 @@ static bool is_buffer(const core_tensor *grad, const core_tensor *buffer)
                   grad->ndim * sizeof *grad->strides) == 0;
 }
 
-core_status core__destination_put(core__destination *destination,
-                                  core_tensor *grad)
+core_status core__destination_write_gradient(core__destination *destination,
+                                             core_tensor *grad)
 {
     core_status status = CORE_OK;
 
     if (!destination->touched && is_buffer(grad, destination->buffer))
         destination->straight = true; /* a program's function wrote it */
     else if (destination->accumulate)
-        status = core__ag_add_to(destination->buffer, grad);
+        status = core__autograd_op_add_in_place(destination->buffer, grad);
     else
-        status = core__ag_copy_to(destination->buffer, grad);
+        status = core__autograd_op_copy_in_place(destination->buffer, grad);
     destination->touched = true;
     destination->accumulate = true;
     return status;
@@ -73,7 +73,7 @@ static bool is_linear(const core__gradient *gradient)
 }
 
 /* The saved value of an argument; NULL: not saved. */
-static core_tensor *saved_argument(const core__backward *context,
+static core_tensor *saved_argument(const core__formula_context *context,
                                    uint32_t position)
 {
     const core__gradient *gradient = context->gradient;
@@ -148,8 +148,8 @@ static core__destination *destination_of_edge(
     return to && !has_hooks(edge->node) ? to : NULL;
 }
 
-core_tensor *core__destination_offered(const core_node *node, uint32_t input,
-                                       bool *out_accumulate)
+core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
+                                      bool *out_accumulate)
 {
     const core__destinations *offered = core__thread_self()->offered;
     core__destination *to =
@@ -161,7 +161,7 @@ core_tensor *core__destination_offered(const core_node *node, uint32_t input,
     return to ? to->buffer : NULL;
 }
 
-void core__destination_taken(const core_node *node, uint32_t input)
+void core__destination_written(const core_node *node, uint32_t input)
 {
     core__destination *to = destination_of_edge(core__thread_self()->offered,
                                                 node, &node->edges[input]);
@@ -169,8 +169,8 @@ void core__destination_taken(const core_node *node, uint32_t input)
     to->touched = to->straight = to->accumulate = true;
 }
 
-core_status core__destination_straight(core__destinations *destinations,
-                                       core__backward *context)
+core_status core__destination_write_formula(core__destinations *destinations,
+                                            core__formula_context *context)
 {
     enum { WEIGHT = 1 }; /* index of the argument and of its gradient */
     core__destination *to;
@@ -237,7 +237,7 @@ static core_status check_buffer(const char *name, size_t index,
             name, index,
             core__sizes_text(buffer->ndim, buffer->sizes, have, sizeof have),
             core__sizes_text(input->ndim, input->sizes, want, sizeof want));
-    if (core__wants_grad(buffer))
+    if (core__tensor_needs_grad(buffer))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: destination %zu requires grad; it must not, as "
                            "writes to it are not recorded",
@@ -289,8 +289,8 @@ static core_status check(const char *name, size_t index,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the %s of destination %zu is NULL", name,
                            given->input ? "buffer" : "input", index);
-    if (!core__wants_grad(given->input) ||
-        (leaf && !core__is_leaf(given->input)))
+    if (!core__tensor_needs_grad(given->input) ||
+        (leaf && !core__tensor_is_leaf(given->input)))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: the input of destination %zu %s", name, index,
                            leaf ? "is not a leaf that requires grad"
@@ -304,8 +304,8 @@ static core_status begin_one(core__destinations *destinations,
     core__destination *item = &destinations->items[destinations->count];
     core__edge edge = {0};
 
-    if (core__is_leaf(given->input))
-        edge.node = core__accumulator_if_any(given->input);
+    if (core__tensor_is_leaf(given->input))
+        edge.node = core__accumulator_find(given->input);
     else
         CORE_TRY(core__gradient_edge(given->input, &edge));
     *item = (core__destination){.node = edge.node,

@@ -38,20 +38,20 @@ static inline bool core__destination_touched(
 }
 
 /* The caller keeps its reference to grad. */
-core_status core__destination_put(core__destination *destination,
-                                  core_tensor *grad);
+core_status core__destination_write_gradient(core__destination *destination,
+                                             core_tensor *grad);
 
 /* Called before a formula: computes gradients that can be written straight into
  * their destination and removes them from context->needed. */
-core_status core__destination_straight(core__destinations *destinations,
-                                       core__backward *context);
+core_status core__destination_write_formula(core__destinations *destinations,
+                                            core__formula_context *context);
 
 /* For custom functions of the library, while they run: the buffer into which
  * the gradient of an input may be written; NULL: none.  After writing, call
- * core__destination_taken and leave the gradient NULL. */
-core_tensor *core__destination_offered(const core_node *node, uint32_t input,
-                                       bool *out_accumulate);
-void core__destination_taken(const core_node *node, uint32_t input);
+ * core__destination_written and leave the gradient NULL. */
+core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
+                                      bool *out_accumulate);
+void core__destination_written(const core_node *node, uint32_t input);
 
 /* Convert to and from the program's array; the destinations of a nested call
  * are separate. */

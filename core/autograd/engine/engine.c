@@ -43,7 +43,7 @@ static core_status run_hooks_before(core__task *task, core_node *node,
     if (status != CORE_OK) {
         core__error_prefix("a hook on a gradient of %s", node->name);
     } else if (node->hooks) {
-        status = core__retained_run(node, grads);
+        status = core__retain_grad_run(node, grads);
         if (status != CORE_OK)
             core__error_prefix("the retained gradient of %s", node->name);
     }
@@ -83,7 +83,7 @@ static void capture(core__task *task, const core_node *node,
                     core_tensor *const *grads)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
-        core__capture *capture = &task->captures[i];
+        core__gradient_capture *capture = &task->captures[i];
 
         if (capture->node != node || !grads[capture->input])
             continue;
@@ -103,8 +103,8 @@ static core_status validate_elsewhere(core_node *node, uint32_t index,
 
     CORE_TRY(core__stream_order(there, node->stream));
     CORE_TRY(core_tensor_record_stream(*grad, there));
-    CORE_TRY(core__validate(node->name, index, &edge->node->inputs[edge->input],
-                            grad));
+    CORE_TRY(core__gradient_validate(node->name, index,
+                                     &edge->node->inputs[edge->input], grad));
     return core__stream_order(node->stream, there);
 }
 
@@ -112,18 +112,19 @@ static core_status validate(core_node *node, core_tensor **gradients)
 {
     for (uint32_t i = 0; i < node->nedges; i++) {
         const core__edge *edge = &node->edges[i];
-        const core__meta *meta;
+        const core__tensor_meta *meta;
 
         if (!edge->node || !gradients[i])
             continue;
         meta = &edge->node->inputs[edge->input];
-        if (core__likely(core__validate_fits(meta, gradients[i])))
+        if (core__likely(core__gradient_fits(meta, gradients[i])))
             continue;
         if (node->stream && !gradients[i]->device->synchronous &&
             gradients[i]->device != node->stream->device)
             CORE_TRY(validate_elsewhere(node, i, &gradients[i]));
         else
-            CORE_TRY(core__validate_slow(node->name, i, meta, &gradients[i]));
+            CORE_TRY(core__gradient_validate_slow(node->name, i, meta,
+                                                  &gradients[i]));
     }
     return CORE_OK;
 }
@@ -142,7 +143,7 @@ static core_status deliver(core__task *task, core_node *node,
             continue;
         gradients[i] = NULL;
         if (core__unlikely(task->device != NULL)) {
-            CORE_TRY(core__deliver(task, edge, grad, node->stream));
+            CORE_TRY(core__gradient_deliver(task, edge, grad, node->stream));
             continue;
         }
         slot = core__task_find(task, edge->node);
@@ -306,7 +307,7 @@ static core_status evaluate_on_stream(core__task *task, core_node *node,
     CORE_TRY(evaluate(task, node, slot));
     if (node->nedges == 0 || slot->flags & CORE__SLOT_CAPTURE ||
         core__unlikely(task->destinations != NULL))
-        return core__task_leaf(task, node->stream);
+        return core__task_add_leaf_stream(task, node->stream);
     return CORE_OK;
 }
 

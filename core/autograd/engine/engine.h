@@ -47,15 +47,15 @@ typedef struct core__ready {
 } core__ready;
 
 /* A gradient that core_grad returns: what arrives for `input` of node. */
-typedef struct core__capture {
+typedef struct core__gradient_capture {
     core_node *node; /* referenced; NULL: the input is not in any graph */
     uint32_t input;
     core_tensor **out;
     /* The call, if the gradient must exist; NULL: it may be missing. */
     const char *wanted_by;
-} core__capture;
+} core__gradient_capture;
 /* Returns the error for a missing gradient. */
-core_status core__capture_missing(const char *wanted_by, size_t input);
+core_status core__gradient_capture_missing(const char *wanted_by, size_t input);
 
 /* The worker of a device for whose nodes the task needs it. */
 typedef struct core__task_worker {
@@ -79,7 +79,7 @@ struct core__task {
     /* The state of the calling thread, and the one in which nodes run. */
     core__thread_state caller;
     core__thread_state running;
-    core__capture *captures; /* NULL: every leaf accumulates */
+    core__gradient_capture *captures; /* NULL: every leaf accumulates */
     size_t ncaptures;
     /* The ready queue of a single thread: a heap by sequence number. */
     core__ready *ready;
@@ -95,8 +95,8 @@ struct core__task {
     size_t nleaves, leaves_capacity;
 
     /* The rest is for several threads. */
-    core__executor *owner;                 /* the caller's */
-    struct core__quantized_run *quantized; /* the caller's
+    core__executor *owner;                         /* the caller's */
+    struct core__checkpoint_scales_run *quantized; /* the caller's
                                             * (quant/checkpoint_scales.h) */
     core__task_worker *workers;
     size_t nworkers, workers_capacity;
@@ -127,7 +127,8 @@ enum {
  * caller replaces NULL entries with ones. */
 core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
                              size_t count, bool retain, bool create,
-                             core__capture *captures, size_t ncaptures);
+                             core__gradient_capture *captures,
+                             size_t ncaptures);
 
 /* prepare.c: counts dependencies and decides which threads run the task. */
 core_status core__task_prepare(core__task *task, const core__edge *roots,
@@ -144,8 +145,8 @@ core_status core__task_evaluate(core__task *task, core_node *node,
 /* gradient_delivery.c: delivers one gradient, NULL if undefined, along an edge.
  * Takes ownership of it, also on failure.  producer: the stream it is ready on;
  * NULL: the current one of its device. */
-core_status core__deliver(core__task *task, const core__edge *edge,
-                          core_tensor *grad, core_stream *producer);
+core_status core__gradient_deliver(core__task *task, const core__edge *edge,
+                                   core_tensor *grad, core_stream *producer);
 /* Queues a ready node for the thread that runs it. */
 core_status core__task_ready(core__task *task, core_node *node,
                              core__slot *slot);
@@ -154,11 +155,11 @@ void core__task_fail(core__task *task, core_status status);
 /* Drops postponed gradients. */
 void core__pending_clear(core__slot *slot);
 /* Notes that leaf gradients arrived on this stream. */
-core_status core__task_leaf(core__task *task, core_stream *stream);
+core_status core__task_add_leaf_stream(core__task *task, core_stream *stream);
 /* For a node that writes gradients elsewhere, on this thread's stream of the
  * device: orders the caller after the stream as if they had arrived at a leaf.
  * Outside a backward it does nothing. */
-core_status core__task_wrote(core_device *device);
+core_status core__task_note_write(core_device *device);
 
 /* task.c: a task's state of its nodes. */
 void core__task_begin(core__task *task);

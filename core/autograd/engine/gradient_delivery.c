@@ -11,8 +11,8 @@
 
 /* A gradient that arrived while another thread was adding one to the same slot.
  * That thread adds it next, so that no thread waits. */
-struct core__pending {
-    core__pending *next;
+struct core__pending_kernel {
+    core__pending_kernel *next;
     core_tensor *grad;     /* owned */
     core_stream *producer; /* referenced; NULL: a gradient of the host */
     uint32_t input;
@@ -33,20 +33,20 @@ static core_status add_gradient(const core__task *task, core_node *consumer,
 /* -------------------------------------------------------- several threads -- */
 
 /* The gradient as a pending entry, with a reference to its stream. */
-static core__pending pending_of(const core__edge *edge, core_tensor *grad,
-                                core_stream *producer)
+static core__pending_kernel pending_of(const core__edge *edge,
+                                       core_tensor *grad, core_stream *producer)
 {
     if (!producer && !grad->device->synchronous)
         producer = core__stream_current(grad->device);
     if (producer)
         core_stream_retain(producer);
-    return (core__pending){NULL, grad, producer, edge->input};
+    return (core__pending_kernel){NULL, grad, producer, edge->input};
 }
 
 /* With the task locked. */
-static core_status postpone(core__slot *slot, const core__pending *now)
+static core_status postpone(core__slot *slot, const core__pending_kernel *now)
 {
-    core__pending *pending = core__alloc(sizeof *pending);
+    core__pending_kernel *pending = core__alloc(sizeof *pending);
 
     if (!pending) {
         core__tensor_release(now->grad);
@@ -63,9 +63,9 @@ static core_status postpone(core__slot *slot, const core__pending *now)
  * as delivered here.  With the task locked; the lock is released while
  * adding. */
 static core_status add_with_pending(core__task *task, core_node *consumer,
-                                    core__slot *slot, core__pending now)
+                                    core__slot *slot, core__pending_kernel now)
 {
-    core__pending *next;
+    core__pending_kernel *next;
     core_status status;
 
     slot->busy = true;
@@ -94,7 +94,7 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
     core_status status = CORE_OK;
     bool ready = false;
 
-    if (core__unlikely(task->owner->forks != core__executor_forks())) {
+    if (core__unlikely(task->owner->forks != core__executor_fork_count())) {
         core__tensor_release(grad);
         return core__error(CORE_ERROR_AUTOGRAD,
                            "the process was forked during a backward, whose "
@@ -102,7 +102,7 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
     }
     pthread_mutex_lock(&task->lock);
     if (grad) {
-        core__pending now = pending_of(edge, grad, producer);
+        core__pending_kernel now = pending_of(edge, grad, producer);
 
         if (slot->busy) {
             status = postpone(slot, &now);
@@ -120,8 +120,8 @@ static core_status deliver_shared(core__task *task, const core__edge *edge,
 
 /* ------------------------------------------------------------------ tasks -- */
 
-core_status core__deliver(core__task *task, const core__edge *edge,
-                          core_tensor *grad, core_stream *producer)
+core_status core__gradient_deliver(core__task *task, const core__edge *edge,
+                                   core_tensor *grad, core_stream *producer)
 {
     core__slot *slot = core__task_find(task, edge->node);
 
@@ -175,9 +175,9 @@ void core__task_fail(core__task *task, core_status status)
 
 void core__pending_clear(core__slot *slot)
 {
-    core__pending *next;
+    core__pending_kernel *next;
 
-    for (core__pending *at = slot->pending; at; at = next) {
+    for (core__pending_kernel *at = slot->pending; at; at = next) {
         next = at->next;
         core__tensor_release(at->grad);
         core_stream_release(at->producer);
@@ -206,7 +206,7 @@ static core_status leaf_add(core__task *task, core_stream *stream)
     return CORE_OK;
 }
 
-core_status core__task_leaf(core__task *task, core_stream *stream)
+core_status core__task_add_leaf_stream(core__task *task, core_stream *stream)
 {
     core_status status;
 
@@ -218,11 +218,11 @@ core_status core__task_leaf(core__task *task, core_stream *stream)
     return status;
 }
 
-core_status core__task_wrote(core_device *device)
+core_status core__task_note_write(core_device *device)
 {
     core__task *task = core__thread_self()->engine;
 
     if (!task || device->synchronous)
         return CORE_OK;
-    return core__task_leaf(task, core__stream_current(device));
+    return core__task_add_leaf_stream(task, core__stream_current(device));
 }

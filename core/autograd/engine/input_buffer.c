@@ -28,9 +28,9 @@ core_status core__input_buffer_sum(core_tensor **buffer, core_tensor *grad,
     if (!recording && sole_owner(*buffer) &&
         (*buffer)->flags & CORE__TENSOR_DENSE &&
         !((*buffer)->flags & CORE__TENSOR_INFERENCE)) {
-        status = core__ag_add_to(*buffer, grad);
+        status = core__autograd_op_add_in_place(*buffer, grad);
     } else {
-        status = core__ag_add(*buffer, grad, &sum);
+        status = core__autograd_op_add(*buffer, grad, &sum);
         if (status == CORE_OK) {
             core__tensor_release(*buffer);
             *buffer = sum;
@@ -52,7 +52,7 @@ static core_status event_on(core_stream *stream, core_event **out_event)
     CORE_TRY(core__event_take(stream->device, &event));
     status = core_event_record(event, stream);
     if (status != CORE_OK) {
-        core__event_give(event);
+        core__event_return(event);
         return status;
     }
     *out_event = event;
@@ -78,7 +78,7 @@ static void set_stream(core_stream **slot, core_stream *stream)
 static void set_event(core__arrival *arrival, core_event *event)
 {
     if (arrival->event)
-        core__event_give(arrival->event);
+        core__event_return(arrival->event);
     arrival->event = event;
 }
 

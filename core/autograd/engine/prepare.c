@@ -120,12 +120,12 @@ static core_status mark_needed(core__task *task, const core__edge *roots,
 static core_status check_reached(core__task *task)
 {
     for (size_t i = 0; i < task->ncaptures; i++) {
-        const core__capture *capture = &task->captures[i];
+        const core__gradient_capture *capture = &task->captures[i];
 
         if (capture->wanted_by &&
             !(capture->node &&
               core__task_find(task, capture->node)->flags & CORE__SLOT_DONE))
-            return core__capture_missing(capture->wanted_by, i);
+            return core__gradient_capture_missing(capture->wanted_by, i);
     }
     return CORE_OK;
 }
@@ -192,7 +192,7 @@ static core_status add_worker(core__task *task, core_device *device)
         return core__error_memory(2 * task->workers_capacity *
                                   sizeof *task->workers);
     worker = &task->workers[task->nworkers];
-    CORE_TRY(core__executor_of(device, &worker->executor));
+    CORE_TRY(core__executor_of_device(device, &worker->executor));
     worker->device = device;
     task->nworkers++;
     return CORE_OK;
@@ -237,7 +237,7 @@ core_status core__task_start(core__task *task, const core__edge *roots,
     return CORE_OK;
 }
 
-core_status core__capture_missing(const char *name, size_t input)
+core_status core__gradient_capture_missing(const char *name, size_t input)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s: the outputs do not depend on input %zu; if that is "

@@ -20,9 +20,9 @@ static core_status pad_to_extent(const core__slices *slices, core_tensor *grad,
     core_status status;
 
     *out_grad = NULL;
-    CORE_TRY(core__ag_full(grad->device, grad->dtype, 1, &slices->extent, 0,
-                           &zeros));
-    status = core__ag_as_strided_scatter(
+    CORE_TRY(core__autograd_op_full(grad->device, grad->dtype, 1,
+                                    &slices->extent, 0, &zeros));
+    status = core__autograd_op_as_strided_scatter(
         zeros, grad, slices->base_ndim, slices->base_sizes,
         slices->base_strides, slices->base_offset, out_grad);
     core__tensor_release(zeros);
@@ -45,7 +45,8 @@ static core_status to_base_layout(const core__slices *slices, core_tensor *grad,
         fits = grad->flags & CORE__TENSOR_CONTIGUOUS;
     }
     if (!fits)
-        return core__ag_copy_as(grad, slices->base_strides, out_grad);
+        return core__autograd_op_copy_strided(grad, slices->base_strides,
+                                              out_grad);
     core__tensor_retain(grad);
     *out_grad = grad;
     return CORE_OK;
@@ -83,27 +84,27 @@ static core_status run_in(core__task *task, const core__slices *slices,
     core_tensor **inner = gradients + 1;
     core_status status;
 
-    CORE_TRY(core__ag_as_strided(grad, slices->ndim, slices->sizes,
-                                 slices->strides, offset, &part));
+    CORE_TRY(core__autograd_op_as_strided(grad, slices->ndim, slices->sizes,
+                                          slices->strides, offset, &part));
     status = run_inner(task, slices, part, inner);
     if (slices->self_edge != UINT32_MAX) {
         own = inner[slices->self_edge];
         inner[slices->self_edge] = NULL;
     }
     if (status == CORE_OK && own) {
-        core__meta meta;
+        core__tensor_meta meta;
 
-        core__meta_fill(&meta, part, part->sizes);
-        status =
-            core__validate(slices->inner->name, slices->self_edge, &meta, &own);
+        core__tensor_meta_fill(&meta, part, part->sizes);
+        status = core__gradient_validate(slices->inner->name, slices->self_edge,
+                                         &meta, &own);
     } else if (status == CORE_OK) {
-        status = core__ag_full(part->device, part->dtype, part->ndim,
-                               part->sizes, 0, &own);
+        status = core__autograd_op_full(part->device, part->dtype, part->ndim,
+                                        part->sizes, 0, &own);
     }
     if (status == CORE_OK)
-        status =
-            core__ag_as_strided_scatter(grad, own, slices->ndim, slices->sizes,
-                                        slices->strides, offset, &gradients[0]);
+        status = core__autograd_op_as_strided_scatter(
+            grad, own, slices->ndim, slices->sizes, slices->strides, offset,
+            &gradients[0]);
     core__tensor_release(own);
     core__tensor_release(part);
     return status;
@@ -123,9 +124,9 @@ core_status core__slices_run(core_node *node, core_tensor *const *grads,
     if (status == CORE_OK && slices->extent) {
         core_tensor *all = gradients[0];
 
-        status = core__ag_as_strided(all, slices->base_ndim, slices->base_sizes,
-                                     slices->base_strides, slices->base_offset,
-                                     &gradients[0]);
+        status = core__autograd_op_as_strided(
+            all, slices->base_ndim, slices->base_sizes, slices->base_strides,
+            slices->base_offset, &gradients[0]);
         core__tensor_release(all);
     }
     return status;

@@ -15,7 +15,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__executor *workers; /* protected by the lock */
 static _Atomic uint64_t forks;
 
-uint64_t core__executor_forks(void)
+uint64_t core__executor_fork_count(void)
 {
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
@@ -23,7 +23,7 @@ uint64_t core__executor_forks(void)
 /* ----------------------------------------------------------------- queue -- */
 
 /* Deeper first, then newer. */
-static bool before(const core__work *a, const core__work *b)
+static bool before(const core__executor_work *a, const core__executor_work *b)
 {
     if (a->task->depth != b->task->depth)
         return a->task->depth > b->task->depth;
@@ -33,7 +33,7 @@ static bool before(const core__work *a, const core__work *b)
 static bool grow(core__executor *executor)
 {
     size_t capacity = executor->capacity ? 2 * executor->capacity : 64;
-    core__work *queue =
+    core__executor_work *queue =
         core__realloc(executor->queue, capacity * sizeof *queue);
 
     if (!queue)
@@ -46,9 +46,9 @@ static bool grow(core__executor *executor)
 core_status core__executor_push(core__executor *executor, core__task *task,
                                 const core__ready *ready)
 {
-    core__work work = {*ready, task};
+    core__executor_work work = {*ready, task};
     core_status status = CORE_OK;
-    core__work *queue;
+    core__executor_work *queue;
     size_t i;
 
     pthread_mutex_lock(&executor->lock);
@@ -70,10 +70,10 @@ core_status core__executor_push(core__executor *executor, core__task *task,
 }
 
 /* With the lock held; the queue is not empty. */
-static core__work pop(core__executor *executor)
+static core__executor_work pop(core__executor *executor)
 {
-    core__work *queue = executor->queue;
-    core__work first = queue[0], last = queue[--executor->count];
+    core__executor_work *queue = executor->queue;
+    core__executor_work first = queue[0], last = queue[--executor->count];
     size_t count = executor->count, i = 0;
 
     for (;;) {
@@ -96,19 +96,19 @@ static core__work pop(core__executor *executor)
 /* --------------------------------------------------------------- serving -- */
 
 /* Switches the thread to the task's state for one node. */
-static void run(const core__work *work)
+static void run(const core__executor_work *work)
 {
     core__thread *self = core__thread_self();
     core__thread_state state = core__thread_state_of(self);
     core__task *task = work->task;
-    core__quantized_run *quantized;
+    core__checkpoint_scales_run *quantized;
     void *engine = self->engine;
     core_status status;
 
     if (atomic_load(&task->failed))
         return;
     core__thread_state_set(self, &task->running);
-    quantized = core__quantized_set(self, task->quantized);
+    quantized = core__checkpoint_scales_set(self, task->quantized);
     self->engine = task;
     status = core__task_evaluate(task, work->ready.node, work->ready.slot);
     if (status != CORE_OK)
@@ -118,11 +118,11 @@ static void run(const core__work *work)
     if (task->sequence < self->sequence)
         task->sequence = self->sequence;
     pthread_mutex_unlock(&task->lock);
-    core__quantized_set(self, quantized);
+    core__checkpoint_scales_set(self, quantized);
     core__thread_state_set(self, &state);
 }
 
-void core__executor_finished(core__task *task)
+void core__executor_node_done(core__task *task)
 {
     core__executor *owner = task->owner;
 
@@ -134,12 +134,12 @@ void core__executor_finished(core__task *task)
     pthread_mutex_unlock(&owner->lock);
 }
 
-void core__executor_serve(core__executor *executor, core__task *until)
+void core__executor_run(core__executor *executor, core__task *until)
 {
-    core__work work;
+    core__executor_work work;
 
     pthread_mutex_lock(&executor->lock);
-    while (executor->forks == core__executor_forks() &&
+    while (executor->forks == core__executor_fork_count() &&
            !(until ? until->done : executor->stop)) {
         if (executor->count == 0 ||
             (until && executor->queue[0].task->depth < until->depth)) {
@@ -150,8 +150,8 @@ void core__executor_serve(core__executor *executor, core__task *until)
         executor->busy = true;
         pthread_mutex_unlock(&executor->lock);
         run(&work);
-        if (executor->forks == core__executor_forks())
-            core__executor_finished(work.task);
+        if (executor->forks == core__executor_fork_count())
+            core__executor_node_done(work.task);
         pthread_mutex_lock(&executor->lock);
         executor->busy = until != NULL;
     }
@@ -163,7 +163,7 @@ static void *work_on(void *argument)
     core__executor *executor = argument;
 
     core__thread_self()->executor = executor;
-    core__executor_serve(executor, NULL);
+    core__executor_run(executor, NULL);
     return NULL;
 }
 
@@ -209,7 +209,7 @@ static void empty(core__executor *executor)
 
 /* The child process has only the forking thread.  The workers' queues are
  * reset; a backward that was running fails (backward_run.c). */
-void core__workers_fork(core__fork at)
+void core__executors_fork(core__fork_phase at)
 {
     core__thread *self = core__self_pointer;
 
@@ -232,7 +232,7 @@ void core__workers_fork(core__fork at)
 void core__executor_begin(core__executor *executor)
 {
     atomic_store(&core__device_closing, close_worker);
-    *executor = (core__executor){.forks = core__executor_forks()};
+    *executor = (core__executor){.forks = core__executor_fork_count()};
     pthread_mutex_init(&executor->lock, NULL);
     pthread_cond_init(&executor->wake, NULL);
 }
@@ -252,7 +252,7 @@ static bool thread_make(core__executor *executor)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    executor->forks = core__executor_forks();
+    executor->forks = core__executor_fork_count();
     failed = pthread_create(&executor->thread, NULL, work_on, executor);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     executor->alive = !failed;
@@ -274,8 +274,8 @@ static core_status worker_make(core_device *device, core__executor **out_worker)
     return CORE_OK;
 }
 
-core_status core__executor_of(core_device *device,
-                              core__executor **out_executor)
+core_status core__executor_of_device(core_device *device,
+                                     core__executor **out_executor)
 {
     core_status status = CORE_OK;
     core__executor *worker;

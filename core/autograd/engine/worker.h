@@ -19,15 +19,15 @@
 #include "base/fork.h"
 #include "autograd/engine/engine.h"
 
-typedef struct core__work {
+typedef struct core__executor_work {
     core__ready ready;
     core__task *task;
-} core__work;
+} core__executor_work;
 
 struct core__executor {
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    core__work *queue; /* a heap */
+    core__executor_work *queue; /* a heap */
     size_t count, capacity;
     uint64_t forks; /* the process's fork count when the thread was created */
     /* Workers only. */
@@ -44,21 +44,21 @@ void core__executor_begin(core__executor *executor);
 void core__executor_end(core__executor *executor);
 
 /* The worker of a device, created if there is none. */
-core_status core__executor_of(core_device *device,
-                              core__executor **out_executor);
+core_status core__executor_of_device(core_device *device,
+                                     core__executor **out_executor);
 core_status core__executor_push(core__executor *executor, core__task *task,
                                 const core__ready *ready);
 /* Runs queued nodes in the executor's thread until the task is done; NULL:
  * until the executor is stopped. */
-void core__executor_serve(core__executor *executor, core__task *until);
+void core__executor_run(core__executor *executor, core__task *until);
 /* Decrements the outstanding nodes; the task may be gone afterwards. */
-void core__executor_finished(core__task *task);
+void core__executor_node_done(core__task *task);
 
 /* How many times the process was forked (as the child): threads from before do
  * not exist. */
-uint64_t core__executor_forks(void);
+uint64_t core__executor_fork_count(void);
 
 /* Fork handler of the workers' list. */
-void core__workers_fork(core__fork at);
+void core__executors_fork(core__fork_phase at);
 
 #endif

@@ -71,15 +71,15 @@ static void recorded(core__scope *s, const attention *a, core_tensor **out)
 
     x = CORE__DO(s, core_matmul, a->query,
                  core__x_transpose(s, a->key, -2, -1));
-    x = core__x_times(s, x, a->scale);
+    x = core__x_mul_scalar(s, x, a->scale);
     if (a->bias && a->bias->dtype != CORE_BOOL)
         x = core__x_add(s, x, a->bias);
     if (mask)
         x = CORE__DO(s, core_masked_fill, x, mask, core_float(-INFINITY));
     p = CORE__DO(s, core_softmax, x, -1, CORE_DTYPE_NONE);
     if (a->dropout > 0)
-        z = core__x_times(s, drawn(s, a, p),
-                          a->dropout < 1 ? 1 / (1 - a->dropout) : 0);
+        z = core__x_mul_scalar(s, drawn(s, a, p),
+                               a->dropout < 1 ? 1 / (1 - a->dropout) : 0);
     if (a->mask[2]) {
         x = z ? core__x_mul(s, p, z) : p;
         out[2] =
@@ -95,7 +95,7 @@ static void recorded(core__scope *s, const attention *a, core_tensor **out)
     if (mask)
         x = CORE__DO(s, core_masked_fill, x, mask, core_int(0));
     out[3] = a->mask[3] ? x : NULL;
-    x = core__x_times(s, x, a->scale);
+    x = core__x_mul_scalar(s, x, a->scale);
     out[0] = a->mask[0] ? CORE__DO(s, core_matmul, x, a->key) : NULL;
     if (a->mask[1])
         out[1] =

@@ -31,7 +31,7 @@ static core_tensor *trace(core__scope *s, core_tensor *x)
 /* Replaces 0 with 1. */
 static core_tensor *or_one(core__scope *s, core_tensor *x)
 {
-    return CORE__DO(s, core_masked_fill, x, core__x_equals(s, x, 0),
+    return CORE__DO(s, core_masked_fill, x, core__x_eq_scalar(s, x, 0),
                     core_int(1));
 }
 
@@ -43,8 +43,9 @@ static core_tensor *parity(core__scope *s, core_tensor *pivots,
 {
     core_tensor *x = core__x_arange(s, pivots, pivots->sizes[pivots->ndim - 1]);
 
-    x = core__x_ne(s, core__x_plus(s, x, 1), pivots);
-    x = core__x_plus(s, core__x_times(s, core__x_cast(s, x, dtype), -2), 1);
+    x = core__x_ne(s, core__x_add_scalar(s, x, 1), pivots);
+    x = core__x_add_scalar(
+        s, core__x_mul_scalar(s, core__x_cast(s, x, dtype), -2), 1);
     return CORE__DO(s, core_prod_dim, x, -1, false, CORE_DTYPE_NONE);
 }
 
@@ -57,11 +58,11 @@ static core_tensor *cofactors(core__scope *s, core_tensor *lu,
     double eps = lu->dtype == CORE_F64 ? 0x1p-52 : 0x1p-23;
     int64_t n = lu->sizes[lu->ndim - 1], last[2] = {-2, -1};
     core_tensor *u = CORE__DO(s, core_triu, lu, 0);
-    core_tensor *small = core__x_times(
+    core_tensor *small = core__x_mul_scalar(
         s, CORE__DO(s, core_amax, core__x_abs(s, u), last, 2, true), eps);
     core_tensor *unit = CORE__DO(s, core_eye, n, lu->dtype, lu->device);
     core_tensor *zeros = core__x_cast(
-        s, core__x_equals(s, core__x_diagonal(s, lu), 0), lu->dtype);
+        s, core__x_eq_scalar(s, core__x_diagonal(s, lu), 0), lu->dtype);
     core_tensor *det, *x;
 
     u = core__x_add(
@@ -85,9 +86,9 @@ static core_tensor *cofactors_of(core__scope *s, core_tensor *A)
     if (A->numel == 0)
         return core__x_zeros_like(s, A);
     if (s->status == CORE_OK)
-        x = core__scope_take(s, core_linalg_lu_factor_ex(A, true, false,
-                                                         &s->pending, &pivots,
-                                                         &info));
+        x = core__scope_add(s, core_linalg_lu_factor_ex(A, true, false,
+                                                        &s->pending, &pivots,
+                                                        &info));
     if (s->status == CORE_OK)
         x = cofactors(s, x, pivots);
     core_tensor_release(pivots);
@@ -111,7 +112,7 @@ static core_tensor *products_but_two(core__scope *s, core_tensor *S)
     x = core__x_mul(s, core__x_unsqueeze(s, r, -1),
                     core__x_unsqueeze(s, r, -2));
     r = CORE__DO(s, core_prod_dim, r, -1, true, CORE_DTYPE_NONE);
-    r = core__x_mul(s, r, core__x_power(s, most, (double)(n - 2)));
+    r = core__x_mul(s, r, core__x_pow_scalar(s, most, (double)(n - 2)));
     x = core__x_div(s, core__x_unsqueeze(s, r, -1), x);
     return core__x_sub(s, x, core__x_diag_embed(s, core__x_diagonal(s, x)));
 }
@@ -122,7 +123,7 @@ static core_tensor *sign_of(core__scope *s, core_tensor *Q)
     core_tensor *LU = NULL, *pivots = NULL, *x = NULL;
 
     if (s->status == CORE_OK)
-        x = core__scope_take(
+        x = core__scope_add(
             s, core_linalg_det_parts(Q, &s->pending, &LU, &pivots));
     core_tensor_release(LU);
     core_tensor_release(pivots);
@@ -138,8 +139,8 @@ static core_tensor *second(core__scope *s, core_tensor *g, core_tensor *A)
     if (A->numel == 0 || A->sizes[A->ndim - 1] == 1)
         return core__x_zeros_like(s, g);
     if (s->status == CORE_OK)
-        U = core__scope_take(s, core_linalg_svd_parts(A, false, true, NULL,
-                                                      &s->pending, &S, &Vh));
+        U = core__scope_add(s, core_linalg_svd_parts(A, false, true, NULL,
+                                                     &s->pending, &S, &Vh));
     P = products_but_two(s, S);
     x = core__x_matmul(s, core__x_matmul(s, core__x_adjoint(s, U), g),
                        core__x_adjoint(s, Vh));
@@ -163,7 +164,7 @@ static core_tensor *inverse_of(core__scope *s, core_tensor *A)
 
     if (s->status != CORE_OK)
         return NULL;
-    x = core__scope_take(s, core_linalg_inv_ex(A, false, &s->pending, &info));
+    x = core__scope_add(s, core_linalg_inv_ex(A, false, &s->pending, &info));
     core_tensor_release(info);
     return x;
 }
@@ -176,7 +177,7 @@ static core_tensor *second_by_inverse(core__scope *s, core_tensor *g,
     core_tensor *LU = NULL, *pivots = NULL, *det = NULL, *x;
 
     if (s->status == CORE_OK)
-        det = core__scope_take(
+        det = core__scope_add(
             s, core_linalg_det_parts(A, &s->pending, &LU, &pivots));
     core_tensor_release(LU);
     core_tensor_release(pivots);
@@ -209,16 +210,16 @@ static bool is_regular(core__scope *s, core_tensor *A)
         return true;
     x = balanced(s, core__x_detach(s, A));
     if (s->status == CORE_OK)
-        x = core__scope_take(s, core_linalg_lu_factor_ex(x, true, false,
-                                                         &s->pending, &pivots,
-                                                         &info));
+        x = core__scope_add(s, core_linalg_lu_factor_ex(x, true, false,
+                                                        &s->pending, &pivots,
+                                                        &info));
     core_tensor_release(pivots);
     core_tensor_release(info);
     x = core__x_abs(s, core__x_diagonal(s, x));
     x = core__x_lt(
         s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
-        core__x_times(s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false),
-                      least));
+        core__x_mul_scalar(
+            s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false), least));
     x = CORE__DO(s, core_any, x);
     if (s->status == CORE_OK)
         s->status = core_tensor_item_int(x, &found);

@@ -45,7 +45,7 @@ core_status core__formula_over_or(core_tensor *value, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&s);
-    zero = core__x_equals(&s, self, 0);
+    zero = core__x_eq_scalar(&s, self, 0);
     x = CORE__DO(&s, core_masked_fill, self, zero, core_int(1));
     x = core__x_div(&s, value, x);
     x = CORE__DO(&s, core_masked_fill, x, zero, core_float(limit));
@@ -64,7 +64,7 @@ core_status core__formula_larger(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&scope);
     half = core__x_where(&scope, core__x_eq(&scope, self, other),
-                         core__x_over(&scope, grad, 2), grad);
+                         core__x_div_scalar(&scope, grad, 2), grad);
     return core__scope_finish(
         &scope,
         core__x_zero_where(&scope, half, core__x_lt(&scope, self, other)), out);
@@ -142,8 +142,8 @@ core_status core__formula_pow_scalar_grad(core_tensor *grad, core_tensor *self,
     if (e == 0)
         return core__scope_finish(&scope, core__x_zeros_like(&scope, grad),
                                   out);
-    x = e == 2 ? self : core__x_power(&scope, self, e - 1);
-    x = core__x_times(&scope, x, e);
+    x = e == 2 ? self : core__x_pow_scalar(&scope, self, e - 1);
+    x = core__x_mul_scalar(&scope, x, e);
     return core__scope_finish(&scope, core__x_mul(&scope, grad, x), out);
 }
 
@@ -154,9 +154,9 @@ core_status core__formula_pow_self(core_tensor *grad, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&scope);
-    x = core__x_pow(&scope, self, core__x_plus(&scope, exponent, -1));
+    x = core__x_pow(&scope, self, core__x_add_scalar(&scope, exponent, -1));
     x = core__x_mul(&scope, grad, core__x_mul(&scope, exponent, x));
-    x = core__x_zero_where(&scope, x, core__x_equals(&scope, exponent, 0));
+    x = core__x_zero_where(&scope, x, core__x_eq_scalar(&scope, exponent, 0));
     return core__scope_finish(&scope, x, out);
 }
 
@@ -172,7 +172,7 @@ core_status core__formula_pow_exponent(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&scope);
     flat = core__x_logical_and(
-        &scope, core__x_equals(&scope, self, 0),
+        &scope, core__x_eq_scalar(&scope, self, 0),
         CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
     x = core__x_mul(&scope, result, core__x_log(&scope, self));
     x = core__x_mul(&scope, grad, x);
@@ -190,7 +190,8 @@ core_status core__formula_pow_of_scalar_grad(core_tensor *grad,
     core_tensor *x;
 
     core__scope_begin(&scope);
-    x = core__x_mul(&scope, grad, core__x_times(&scope, result, log(base)));
+    x = core__x_mul(&scope, grad,
+                    core__x_mul_scalar(&scope, result, log(base)));
     if (base == 0)
         x = core__x_zero_where(
             &scope, x, CORE__DO(&scope, core_ge_scalar, exponent, core_int(0)));
@@ -216,7 +217,7 @@ core_status core__formula_bce_self(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&s);
     x = widened(&s, self);
-    d = core__x_mul(&s, core__x_minus_from(&s, 1, x), x);
+    d = core__x_mul(&s, core__x_rsub_scalar(&s, 1, x), x);
     d = CORE__DO(&s, core_clamp_min, d, core_float(1e-12));
     x = core__x_mul(&s, grad, core__x_sub(&s, x, target));
     return core__scope_finish(&s, core__x_div(&s, x, d), out);
@@ -234,17 +235,17 @@ core_status core__formula_sinc_grad(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&s);
     x = widened(&s, self);
-    small = core__x_below(&s, core__x_abs(&s, x), .08);
-    y = core__x_times(&s, core__x_mul(&s, x, x), M_PI * M_PI);
-    near = core__x_times(&s, y, terms[0]);
+    small = core__x_lt_scalar(&s, core__x_abs(&s, x), .08);
+    y = core__x_mul_scalar(&s, core__x_mul(&s, x, x), M_PI * M_PI);
+    near = core__x_mul_scalar(&s, y, terms[0]);
     for (int i = 1; i < 4; i++)
-        near = core__x_mul(&s, core__x_plus(&s, near, terms[i]), y);
-    near = core__x_mul(&s, core__x_plus(&s, near, terms[4]), x);
-    near = core__x_times(&s, near, M_PI * M_PI);
+        near = core__x_mul(&s, core__x_add_scalar(&s, near, terms[i]), y);
+    near = core__x_mul(&s, core__x_add_scalar(&s, near, terms[4]), x);
+    near = core__x_mul_scalar(&s, near, M_PI * M_PI);
     /* Moved away from 0, so that the branch not chosen has no infinite
      * derivative. */
     x = CORE__DO(&s, core_masked_fill, x, small, core_int(1));
-    y = core__x_times(&s, x, M_PI);
+    y = core__x_mul_scalar(&s, x, M_PI);
     far = core__x_mul(&s, y, core__x_cos(&s, y));
     far = core__x_sub(&s, far, CORE__DO(&s, core_sin, y));
     far = core__x_div(&s, far, core__x_mul(&s, x, y));
@@ -268,23 +269,24 @@ core_status core__formula_gelu_self(core_tensor *grad, core_tensor *grad_output,
 
     core__scope_begin(&s);
     square = core__x_mul(&s, self, self);
-    if (!core__same_text(approximate, "tanh")) {
-        x = core__x_exp(&s, core__x_times(&s, square, -0.5));
-        x = core__x_times(&s, x, 0.3989422804014327);
-        x = core__x_mul(&s, x, core__x_minus_from(&s, 2, square));
+    if (!core__string_equal(approximate, "tanh")) {
+        x = core__x_exp(&s, core__x_mul_scalar(&s, square, -0.5));
+        x = core__x_mul_scalar(&s, x, 0.3989422804014327);
+        x = core__x_mul(&s, x, core__x_rsub_scalar(&s, 2, square));
     } else {
-        core_tensor *u = core__x_plus(&s, core__x_times(&s, square, c), 1);
-        core_tensor *t = core__x_mul(&s, self, core__x_times(&s, u, k));
-        core_tensor *slope =
-            core__x_plus(&s, core__x_times(&s, square, 3 * k * c), k);
+        core_tensor *u =
+            core__x_add_scalar(&s, core__x_mul_scalar(&s, square, c), 1);
+        core_tensor *t = core__x_mul(&s, self, core__x_mul_scalar(&s, u, k));
+        core_tensor *slope = core__x_add_scalar(
+            &s, core__x_mul_scalar(&s, square, 3 * k * c), k);
         core_tensor *rest;
 
         t = core__x_tanh(&s, t);
-        rest = core__x_minus_from(&s, 1, core__x_mul(&s, t, t));
+        rest = core__x_rsub_scalar(&s, 1, core__x_mul(&s, t, t));
         x = core__x_mul(&s, core__x_mul(&s, slope, slope),
-                        core__x_times(&s, t, -2));
-        x = core__x_add(&s, x, core__x_times(&s, self, 6 * k * c));
-        x = core__x_times(&s, core__x_mul(&s, self, x), 0.5);
+                        core__x_mul_scalar(&s, t, -2));
+        x = core__x_add(&s, x, core__x_mul_scalar(&s, self, 6 * k * c));
+        x = core__x_mul_scalar(&s, core__x_mul(&s, self, x), 0.5);
         x = core__x_mul(&s, rest, core__x_add(&s, slope, x));
     }
     x = core__x_mul(&s, core__x_mul(&s, grad, grad_output), x);
@@ -301,9 +303,9 @@ core_status core__formula_silu_self(core_tensor *grad, core_tensor *grad_output,
 
     core__scope_begin(&s);
     y = core__x_sigmoid(&s, self);
-    x = core__x_minus_from(&s, 1, core__x_times(&s, y, 2));
-    x = core__x_plus(&s, core__x_mul(&s, self, x), 2);
-    y = core__x_mul(&s, y, core__x_minus_from(&s, 1, y));
+    x = core__x_rsub_scalar(&s, 1, core__x_mul_scalar(&s, y, 2));
+    x = core__x_add_scalar(&s, core__x_mul(&s, self, x), 2);
+    y = core__x_mul(&s, y, core__x_rsub_scalar(&s, 1, y));
     x = core__x_mul(&s, x, y);
     x = core__x_mul(&s, core__x_mul(&s, grad, grad_output), x);
     return core__scope_finish(&s, x, out);
@@ -324,11 +326,12 @@ core_status core__formula_mish_self(core_tensor *grad, core_tensor *grad_output,
     s = core__x_sigmoid(&k, self);
     t = core__x_tanh(
         &k, CORE__DO(&k, core_softplus, self, core_int(1), core_int(20)));
-    u = core__x_minus_from(&k, 1, core__x_mul(&k, t, t));
+    u = core__x_rsub_scalar(&k, 1, core__x_mul(&k, t, t));
     u = core__x_mul(&k, s, u);
-    x = core__x_mul(&k, s, core__x_plus(&k, core__x_times(&k, t, 2), 1));
-    x = core__x_mul(&k, self, core__x_minus_from(&k, 1, x));
-    x = core__x_mul(&k, u, core__x_plus(&k, x, 2));
+    x = core__x_mul(&k, s,
+                    core__x_add_scalar(&k, core__x_mul_scalar(&k, t, 2), 1));
+    x = core__x_mul(&k, self, core__x_rsub_scalar(&k, 1, x));
+    x = core__x_mul(&k, u, core__x_add_scalar(&k, x, 2));
     x = core__x_mul(&k, core__x_mul(&k, grad, grad_output), x);
     return core__scope_finish(&k, x, out);
 }

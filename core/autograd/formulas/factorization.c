@@ -141,7 +141,7 @@ core_status core__formula_eigh_grad(core_tensor *gL, core_tensor *gV,
     core__scope_begin(&s);
     if (gV) {
         x = skew(&s, core__x_matmul(&s, core__x_adjoint(&s, V), gV));
-        x = core__x_times(&s, core__x_div(&s, x, gaps(&s, L)), .5);
+        x = core__x_mul_scalar(&s, core__x_div(&s, x, gaps(&s, L)), .5);
     }
     if (gL)
         x = plus(&s, x, core__x_diag_embed(&s, gL));

@@ -89,7 +89,7 @@ static inline const bool *core__value_bool_optional(const core_value *value)
 }
 
 /* NULL equals no string. */
-static inline bool core__same_text(const char *a, const char *b)
+static inline bool core__string_equal(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }

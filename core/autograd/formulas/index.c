@@ -178,7 +178,7 @@ static core_tensor *counts(core__scope *s, const scattering *k,
         CORE__DO(s, core_ones_like, k->src, CORE_DTYPE_NONE, NULL, -1);
 
     n = added(s, k, n, ones);
-    return CORE__DO(s, core_masked_fill, n, core__x_equals(s, n, 0),
+    return CORE__DO(s, core_masked_fill, n, core__x_eq_scalar(s, n, 0),
                     core_int(1));
 }
 
@@ -219,7 +219,8 @@ core_status core__formula_scatter_reduce_self(
 
     core__scope_begin(&s);
     if (strcmp(k.reduce, "prod") == 0) {
-        core_tensor *safe = ones_where(&s, self, core__x_equals(&s, self, 0));
+        core_tensor *safe =
+            ones_where(&s, self, core__x_eq_scalar(&s, self, 0));
 
         x = core__x_mul(&s, grad, product(&s, &k, safe, src));
         x = core__x_div(&s, x, safe);
@@ -257,7 +258,7 @@ static core_tensor *product_src(core__scope *s, const scattering *k,
                                 core_tensor *grad, core_tensor *self,
                                 core_tensor *result)
 {
-    core_tensor *zero = core__x_equals(s, k->src, 0);
+    core_tensor *zero = core__x_eq_scalar(s, k->src, 0);
     core_tensor *count = added(s, k, core__x_zeros_like(s, self),
                                core__x_cast(s, zero, self->dtype));
     core_tensor *single;
@@ -268,7 +269,7 @@ static core_tensor *product_src(core__scope *s, const scattering *k,
     count = gathered(s, k, count);
     if (core_grad_mode())
         refuse_zeros(s, zero, count);
-    single = core__x_logical_and(s, zero, core__x_equals(s, count, 1));
+    single = core__x_logical_and(s, zero, core__x_eq_scalar(s, count, 1));
     without = product(s, k, self, ones_where(s, k->src, single));
     a = gathered(s, k, core__x_mul(s, grad, without));
     b = gathered(s, k, core__x_mul(s, grad, result));

@@ -26,7 +26,7 @@ core_status core__formula_cholesky_grad(core_tensor *grad, core_tensor *L,
     x = CORE__DO(&s, core_tril,
                  core__x_matmul(&s, core__x_adjoint(&s, L), grad), 0);
     x = core__x_add(&s, x, core__x_adjoint(&s, CORE__DO(&s, core_tril, x, -1)));
-    x = core__x_times(&s, x, 0.5);
+    x = core__x_mul_scalar(&s, x, 0.5);
     x = core__x_solve_triangular(&s, core__x_adjoint(&s, L), x, true, true,
                                  false);
     return core__scope_finish(

@@ -64,10 +64,10 @@ static void recompute_statistics(norm *k)
         k->mean = follow(k, k->mean, expected(k, k->x));
     x = core__x_sub(&k->s, k->x, k->mean);
     if (!k->fixed) {
-        core_tensor *inverse = core__x_power(&k->s, k->rstd, -2);
+        core_tensor *inverse = core__x_pow_scalar(&k->s, k->rstd, -2);
 
         inverse = follow(k, inverse, expected(k, product(k, x, x)));
-        k->rstd = core__x_power(&k->s, inverse, -0.5);
+        k->rstd = core__x_pow_scalar(&k->s, inverse, -0.5);
     }
     k->n = product(k, x, k->rstd);
 }
@@ -289,7 +289,7 @@ core_status core__formula_batch_norm_second(
     k.mean = train ? save_mean : running_mean;
     k.rstd = train ? save_invstd
                    : CORE__DO(&k.s, core_rsqrt,
-                              core__x_plus(&k.s, running_var, eps));
+                              core__x_add_scalar(&k.s, running_var, eps));
     shape(&k, 3, (int64_t[]){input->sizes[0], channels, each},
           (int64_t[]){1, channels, 1}, (int64_t[]){1, channels, 1});
     status = second(&k, grad_out, input, weight, output_mask, out);
@@ -330,11 +330,11 @@ core_status core__formula_group_norm_grad(
         return core__scope_end(&s);
     x = core__x_sub(&s, core__x_reshape(&s, input, flat, 3),
                     core__x_unsqueeze(&s, mean, -1));
-    grad_rstd = core__x_mul(&s, grad_rstd, core__x_power(&s, rstd, 3));
+    grad_rstd = core__x_mul(&s, grad_rstd, core__x_pow_scalar(&s, rstd, 3));
     x = core__x_mul(&s, x, core__x_unsqueeze(&s, grad_rstd, -1));
     x = core__x_sub(&s, core__x_unsqueeze(&s, grad_mean, -1), x);
-    x = core__x_reshape(&s, core__x_over(&s, x, (double)each), input->sizes,
-                        input->ndim);
+    x = core__x_reshape(&s, core__x_div_scalar(&s, x, (double)each),
+                        input->sizes, input->ndim);
     x = core__x_add(&s, direct, x);
     status = core__scope_finish(&s, x, out0);
     core__tensor_release(direct);

@@ -71,7 +71,7 @@ core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = core__x_over(&s, grad, numel);
+    x = core__x_div_scalar(&s, grad, numel);
     x = kept(&s, x, (uint32_t)sizes_count, mask, keepdim);
     x = CORE__DO(&s, core_expand, x, sizes, sizes_count, false);
     return core__scope_finish(&s, x, out);
@@ -90,7 +90,7 @@ static core_tensor *var_grad(core__scope *s, core_tensor *grad,
         CORE__DO(s, core_mean_dim, self, dim, dim_count, true, CORE_DTYPE_NONE);
     core_tensor *x = core__x_sub(s, self, mean);
 
-    x = core__x_times(s, x, 2 / (freedom > 0 ? freedom : 0));
+    x = core__x_mul_scalar(s, x, 2 / (freedom > 0 ? freedom : 0));
     return core__x_mul(s, kept(s, grad, self->ndim, mask, keepdim), x);
 }
 
@@ -116,8 +116,8 @@ core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = core__x_div(&s, grad, core__x_times(&s, result, 2));
-    x = core__x_zero_where(&s, x, core__x_equals(&s, result, 0));
+    x = core__x_div(&s, grad, core__x_mul_scalar(&s, result, 2));
+    x = core__x_zero_where(&s, x, core__x_eq_scalar(&s, result, 0));
     x = var_grad(&s, x, self, dim, dim_count, correction, keepdim);
     return core__scope_finish(&s, x, out);
 }
@@ -198,7 +198,7 @@ static core_tensor *norm_grad(core__scope *s, core_tensor *grad,
         return core__x_mul(s, core__x_sign(s, self), grad);
     if (p == 2) {
         x = core__x_mul(s, self, core__x_div(s, grad, result));
-        return core__x_zero_where(s, x, core__x_equals(s, result, 0));
+        return core__x_zero_where(s, x, core__x_eq_scalar(s, result, 0));
     }
     if (isinf(p)) {
         core_tensor *size = core__x_abs(s, self);
@@ -209,12 +209,12 @@ static core_tensor *norm_grad(core__scope *s, core_tensor *grad,
         return core__x_mul(s, x, core__x_div(s, grad, count));
     }
     /* sign(x) |x|^(p-1) / result^(p-1) */
-    x = core__x_power(s, core__x_abs(s, self), p - 1);
+    x = core__x_pow_scalar(s, core__x_abs(s, self), p - 1);
     x = core__x_mul(s, core__x_sign(s, self), x);
     if (p < 1)
-        x = core__x_zero_where(s, x, core__x_equals(s, self, 0));
-    grad = core__x_div(s, grad, core__x_power(s, result, p - 1));
-    grad = core__x_zero_where(s, grad, core__x_equals(s, result, 0));
+        x = core__x_zero_where(s, x, core__x_eq_scalar(s, self, 0));
+    grad = core__x_div(s, grad, core__x_pow_scalar(s, result, p - 1));
+    grad = core__x_zero_where(s, grad, core__x_eq_scalar(s, result, 0));
     return core__x_mul(s, x, grad);
 }
 
@@ -410,7 +410,7 @@ core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
     core__scope_begin(&s);
     if (self->ndim == 0 || self->numel == 0)
         return core__scope_finish(&s, grad, out);
-    x = CORE__DO(&s, core_any, core__x_equals(&s, self, 0));
+    x = CORE__DO(&s, core_any, core__x_eq_scalar(&s, self, 0));
     if (s.status == CORE_OK)
         s.status = core_item(x, &zeros);
     if (s.status == CORE_OK && zeros.u.i)

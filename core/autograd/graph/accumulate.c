@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "device/stream.h"
 
-core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
+core_status core__accumulator_new(core_tensor *leaf, core_node **out_node)
 {
     core_node *node = core__node_new(0, 0, 1, 0, NULL);
 
@@ -22,8 +22,8 @@ core_status core__accumulate_new(core_tensor *leaf, core_node **out_node)
     core__tensor_retain(leaf);
     node->u.leaf = leaf;
     /* The leaf outlives the node and updates this when its sizes change. */
-    core__meta_fill(node->inputs, leaf, leaf->sizes);
-    core__node_place(node);
+    core__tensor_meta_fill(node->inputs, leaf, leaf->sizes);
+    core__node_set_stream(node);
     return CORE_OK;
 }
 
@@ -35,7 +35,7 @@ static void __attribute__((noinline)) park_stripped(core_node *node)
         core__node_hooks_destroy(node);
     core_stream_release(node->stream);
     node->stream = NULL;
-    core__accumulate_park(node);
+    core__accumulator_park(node);
 }
 
 /* For a node that is not parked because the leaf has another one. */
@@ -72,7 +72,7 @@ park_after(core_node *node, uint8_t before)
 }
 
 /* The common case, in which the leaf lives on, calls no other function. */
-void core__accumulate_park(core_node *node)
+void core__accumulator_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
     core__autograd *record = leaf->autograd;
@@ -84,7 +84,7 @@ void core__accumulate_park(core_node *node)
         park_stripped(node);
         return;
     }
-    before = core__spin_try(&record->lock);
+    before = core__spin_trylock(&record->lock);
     if (core__unlikely(before != 0))
         park_after(node, before);
     else

@@ -12,10 +12,10 @@
  * released early. */
 #define CORE__SEQUENCE_ACCUMULATE UINT64_MAX
 
-core_status core__accumulate_new(core_tensor *leaf, core_node **out_node);
+core_status core__accumulator_new(core_tensor *leaf, core_node **out_node);
 
 /* Called when the last reference is gone: parks the node in the leaf's record,
  * or frees it if another one is there. */
-void core__accumulate_park(core_node *node);
+void core__accumulator_park(core_node *node);
 
 #endif

@@ -22,7 +22,7 @@
 
 enum { FRAMES = 48, SHOWN = 12 };
 
-struct core__place {
+struct core__anomaly_place_record {
     char *label;  /* the program's label, or NULL */
     char *within; /* the node that was running if a backward recorded this one;
                    * or NULL */
@@ -60,10 +60,10 @@ static char *copy(const char *text)
     return text ? core__strndup(text, strlen(text)) : NULL;
 }
 
-static core__place *place_new(const core__thread *self)
+static core__anomaly_place_record *place_new(const core__thread *self)
 {
     void *frames[FRAMES];
-    core__place *place;
+    core__anomaly_place_record *place;
     int count = 0;
 
 #if defined(__GLIBC__)
@@ -80,7 +80,7 @@ static core__place *place_new(const core__thread *self)
     return place;
 }
 
-void core__place_destroy(core__place *place)
+void core__anomaly_place_destroy(core__anomaly_place_record *place)
 {
     if (!place)
         return;
@@ -113,8 +113,8 @@ static bool is_program(const Dl_info *own)
 
 /* Prints the program's frames; those of this library are of no interest, unless
  * the two are linked into one file. */
-static size_t print_frames(const core__place *place, bool all, char *text,
-                           size_t size)
+static size_t print_frames(const core__anomaly_place_record *place, bool all,
+                           char *text, size_t size)
 {
     Dl_info own = {0}, info;
     size_t length = 0;
@@ -140,7 +140,7 @@ static size_t print_frames(const core__place *place, bool all, char *text,
 const char *core__anomaly_place(core_node *node, char *text, size_t size)
 {
     core__node_hooks *hooks = atomic_load(&node->hooks);
-    const core__place *place = hooks ? hooks->place : NULL;
+    const core__anomaly_place_record *place = hooks ? hooks->place : NULL;
     size_t length = 0;
 
     if (!place) {

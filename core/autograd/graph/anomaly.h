@@ -8,12 +8,12 @@
 
 #include "autograd/graph/node.h"
 
-typedef struct core__place core__place;
+typedef struct core__anomaly_place_record core__anomaly_place_record;
 
 /* Records where the program is now.  Best effort: without memory there is no
  * place. */
 void core__anomaly_note(core_node *node) __attribute__((cold));
-void core__place_destroy(core__place *place);
+void core__anomaly_place_destroy(core__anomaly_place_record *place);
 
 /* Writes the place into text, and returns text. */
 const char *core__anomaly_place(core_node *node, char *text, size_t size);

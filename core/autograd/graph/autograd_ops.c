@@ -98,37 +98,39 @@ static core_value of_ints(const int64_t *ints, uint32_t count)
     return (core_value){CORE_VALUE_INT_LIST, count, {.ints = ints}};
 }
 
-core_status core__ag_add(core_tensor *a, core_tensor *b,
-                         core_tensor **out_tensor)
+core_status core__autograd_op_add(core_tensor *a, core_tensor *b,
+                                  core_tensor **out_tensor)
 {
     core_value args[] = {of_tensor(a), of_tensor(b), of_int(1)};
 
     return call(ADD, args, 3, out_tensor);
 }
 
-core_status core__ag_add_to(core_tensor *a, core_tensor *b)
+core_status core__autograd_op_add_in_place(core_tensor *a, core_tensor *b)
 {
     core_value args[] = {of_tensor(a), of_tensor(b), of_int(1)};
 
     return call_in_place(ADD_TO, args, 3);
 }
 
-core_status core__ag_copy_to(core_tensor *a, core_tensor *b)
+core_status core__autograd_op_copy_in_place(core_tensor *a, core_tensor *b)
 {
     core_value args[] = {of_tensor(a), of_tensor(b), of_bool(false)};
 
     return call_in_place(COPY, args, 3);
 }
 
-core_status core__ag_clone(core_tensor *tensor, core_tensor **out_tensor)
+core_status core__autograd_op_clone(core_tensor *tensor,
+                                    core_tensor **out_tensor)
 {
     core_value args[] = {of_tensor(tensor), {0}};
 
     return call(CLONE, args, 2, out_tensor);
 }
 
-core_status core__ag_copy_as(core_tensor *tensor, const int64_t *strides,
-                             core_tensor **out_tensor)
+core_status core__autograd_op_copy_strided(core_tensor *tensor,
+                                           const int64_t *strides,
+                                           core_tensor **out_tensor)
 {
     core_tensor *copy;
     core_value args[] = {{0}, of_tensor(tensor), of_bool(false)};
@@ -147,8 +149,8 @@ core_status core__ag_copy_as(core_tensor *tensor, const int64_t *strides,
     return CORE_OK;
 }
 
-core_status core__ag_cast(core_tensor *tensor, core_dtype dtype,
-                          core_tensor **out_tensor)
+core_status core__autograd_op_cast(core_tensor *tensor, core_dtype dtype,
+                                   core_tensor **out_tensor)
 {
     core_value args[7] = {of_tensor(tensor),
                           {CORE_VALUE_DTYPE, 0, {.i = dtype}}};
@@ -157,8 +159,9 @@ core_status core__ag_cast(core_tensor *tensor, core_dtype dtype,
     return call(CAST, args, 7, out_tensor);
 }
 
-core_status core__ag_move(core_tensor *tensor, core_device *device,
-                          core_tensor **out_tensor)
+core_status core__autograd_op_to_device(core_tensor *tensor,
+                                        core_device *device,
+                                        core_tensor **out_tensor)
 {
     core_value args[7] = {of_tensor(tensor)};
 
@@ -175,8 +178,9 @@ static core_status view(core_tensor *tensor, uint32_t ndim,
     return call(VIEW, args, 2, out_tensor);
 }
 
-core_status core__ag_sum_to(core_tensor *tensor, uint32_t ndim,
-                            const int64_t *sizes, core_tensor **out_tensor)
+core_status core__autograd_op_sum_to_size(core_tensor *tensor, uint32_t ndim,
+                                          const int64_t *sizes,
+                                          core_tensor **out_tensor)
 {
     uint32_t lead = tensor->ndim - ndim;
     int64_t dims[CORE_MAX_NDIM];
@@ -207,9 +211,9 @@ core_status core__ag_sum_to(core_tensor *tensor, uint32_t ndim,
     return status;
 }
 
-core_status core__ag_full(core_device *device, core_dtype dtype, uint32_t ndim,
-                          const int64_t *sizes, double value,
-                          core_tensor **out_tensor)
+core_status core__autograd_op_full(core_device *device, core_dtype dtype,
+                                   uint32_t ndim, const int64_t *sizes,
+                                   double value, core_tensor **out_tensor)
 {
     core_tensor *tensor;
     core_value args[] = {{0}, {CORE_VALUE_FLOAT, 0, {.f = value}}};
@@ -227,9 +231,10 @@ core_status core__ag_full(core_device *device, core_dtype dtype, uint32_t ndim,
     return CORE_OK;
 }
 
-core_status core__ag_as_strided(core_tensor *tensor, uint32_t ndim,
-                                const int64_t *sizes, const int64_t *strides,
-                                int64_t offset, core_tensor **out_tensor)
+core_status core__autograd_op_as_strided(core_tensor *tensor, uint32_t ndim,
+                                         const int64_t *sizes,
+                                         const int64_t *strides, int64_t offset,
+                                         core_tensor **out_tensor)
 {
     core_value args[] = {of_tensor(tensor), of_ints(sizes, ndim),
                          of_ints(strides, ndim), of_int(offset)};
@@ -237,11 +242,10 @@ core_status core__ag_as_strided(core_tensor *tensor, uint32_t ndim,
     return call(AS_STRIDED, args, 4, out_tensor);
 }
 
-core_status core__ag_as_strided_scatter(core_tensor *tensor,
-                                        core_tensor *source, uint32_t ndim,
-                                        const int64_t *sizes,
-                                        const int64_t *strides, int64_t offset,
-                                        core_tensor **out_tensor)
+core_status core__autograd_op_as_strided_scatter(
+    core_tensor *tensor, core_tensor *source, uint32_t ndim,
+    const int64_t *sizes, const int64_t *strides, int64_t offset,
+    core_tensor **out_tensor)
 {
     core_value args[] = {of_tensor(tensor), of_tensor(source),
                          of_ints(sizes, ndim), of_ints(strides, ndim),

@@ -24,15 +24,15 @@
 
 /* Formulas of operators with several results are written for gradients that
  * are all there. */
-core_status core__fill_undefined(core_node *node, core_tensor **grads)
+core_status core__gradients_fill_undefined(core_node *node, core_tensor **grads)
 {
     for (uint32_t i = 0; i < node->ninputs; i++) {
-        const core__meta *meta = &node->inputs[i];
+        const core__tensor_meta *meta = &node->inputs[i];
 
         if (grads[i] || !core__dtype_is_floating(meta->dtype))
             continue;
-        CORE_TRY(core__ag_full(meta->device, meta->dtype, meta->ndim,
-                               meta->sizes, 0, &grads[i]));
+        CORE_TRY(core__autograd_op_full(meta->device, meta->dtype, meta->ndim,
+                                        meta->sizes, 0, &grads[i]));
         /* The node expects all to be ready on its own stream. */
         if (node->stream && !meta->device->synchronous &&
             meta->device != node->stream->device)
@@ -42,7 +42,7 @@ core_status core__fill_undefined(core_node *node, core_tensor **grads)
     return CORE_OK;
 }
 
-struct core__custom {
+struct core__custom_function {
     core_status (*backward)(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients);
@@ -54,7 +54,7 @@ struct core__custom {
     char name[];
 };
 
-static void release_context(core__custom *custom)
+static void release_context(core__custom_function *custom)
 {
     void (*release)(void *) = custom->release;
 
@@ -69,7 +69,7 @@ static void release_context(core__custom *custom)
 static core_status call(core_node *node, core_tensor *const *grads,
                         core_tensor **gradients)
 {
-    core__custom *custom = node->u.custom;
+    core__custom_function *custom = node->u.custom;
     uint32_t errors = core__thread_self()->error.sequence;
     core_status status = custom->backward(
         node, custom->context, grads, node->ninputs, gradients, node->nedges);
@@ -99,18 +99,18 @@ static core_status refusing_node(const core_node *of, core_tensor *const *grads,
     for (uint32_t i = 0; i < of->nedges; i++) {
         const core_tensor *tensor = gradients[i];
 
-        node->inputs[i] = (core__meta){0};
+        node->inputs[i] = (core__tensor_meta){0};
         if (!tensor)
             continue;
         memcpy(sizes, tensor->sizes, tensor->ndim * sizeof *sizes);
-        core__meta_fill(&node->inputs[i], tensor, sizes);
+        core__tensor_meta_fill(&node->inputs[i], tensor, sizes);
         sizes += tensor->ndim;
     }
     node->name = memcpy(sizes, of->name, length);
     if (core__thread_self()->anomaly)
         core__anomaly_note(node);
     for (uint32_t i = 0; i < of->ninputs && status == CORE_OK; i++)
-        if (grads[i] && core__wants_grad(grads[i]))
+        if (grads[i] && core__tensor_needs_grad(grads[i]))
             status = core__gradient_edge(grads[i], &node->edges[i]);
     /* The gradients may depend on the inputs as well, so these must be
      * reachable. */
@@ -148,23 +148,24 @@ static void mark_given(const core_node *node, core_tensor *const *grads,
         for (uint32_t k = 0; own && k < node->ninputs; k++)
             own = !grads[k] || grads[k]->storage != gradient->storage;
         if (own)
-            gradient->flags |= CORE__TENSOR_GIVEN;
+            gradient->flags |= CORE__TENSOR_PROGRAM_MEMORY;
     }
 }
 
-core_status core__custom_run(core_node *node, core_tensor **grads,
-                             core_tensor **gradients)
+core_status core__custom_function_run(core_node *node, core_tensor **grads,
+                                      core_tensor **gradients)
 {
     core__thread *self = core__thread_self();
     bool no_grad = self->no_grad;
     core_status status;
     uint32_t flags;
 
-    if (!core__node_use(node))
-        return core__node_was_released(node);
+    if (!core__node_begin_use(node))
+        return core__node_released_error(node);
     flags = node->u.custom->flags;
-    status = flags & CORE_FUNCTION_NO_ZEROS ? CORE_OK
-                                            : core__fill_undefined(node, grads);
+    status = flags & CORE_FUNCTION_NO_ZEROS
+                 ? CORE_OK
+                 : core__gradients_fill_undefined(node, grads);
     if (flags & CORE_FUNCTION_ONCE_DIFFERENTIABLE)
         self->no_grad = true;
     if (status == CORE_OK)
@@ -179,14 +180,14 @@ core_status core__custom_run(core_node *node, core_tensor **grads,
     return status;
 }
 
-void core__custom_released(core_node *node)
+void core__custom_function_release_context(core_node *node)
 {
     release_context(node->u.custom);
 }
 
-void core__custom_destroy(core_node *node)
+void core__custom_function_destroy(core_node *node)
 {
-    core__custom *custom = node->u.custom;
+    core__custom_function *custom = node->u.custom;
 
     if (!custom)
         return;
@@ -237,7 +238,8 @@ static core_status check_output(const core_function_info *info, size_t index,
     else if (is_among(output, inputs, ninputs))
         what = "is one of its inputs; return a view of it, or mark it as dirty "
                "if it was changed in place";
-    else if (core__wants_grad(output) || output->flags & CORE__TENSOR_INFERENCE)
+    else if (core__tensor_needs_grad(output) ||
+             output->flags & CORE__TENSOR_INFERENCE)
         what = "has a history or was created in inference mode; it must have "
                "neither";
     if (!what)
@@ -271,7 +273,7 @@ static core_status check_dirty(const core_function_info *info,
                                "core_function_record: dirty tensor %zu of %s "
                                "%s",
                                i, info->name, what);
-        CORE_TRY(core__check_in_place(info->name, tensor));
+        CORE_TRY(core__in_place_check(info->name, tensor));
         CORE_TRY(core__view_check(info->name, tensor));
     }
     return CORE_OK;
@@ -328,10 +330,10 @@ static core_status complete(const core_function_info *given,
 }
 
 static core_status make_custom(const core_function_info *info,
-                               core__custom **out_custom)
+                               core__custom_function **out_custom)
 {
     size_t length = strlen(info->name) + 1;
-    core__custom *custom = core__alloc(sizeof *custom + length);
+    core__custom_function *custom = core__alloc(sizeof *custom + length);
 
     *out_custom = custom;
     if (!custom)
@@ -371,7 +373,7 @@ static core_status make_node(const core_function_info *info,
                              core_tensor *const *outputs, size_t noutputs,
                              size_t nsaved, core_node **out_node)
 {
-    core__custom *custom;
+    core__custom_function *custom;
     core_node *node;
     int64_t *sizes;
     size_t dims = 0;
@@ -392,14 +394,14 @@ static core_status make_node(const core_function_info *info,
     node->name = custom->name;
     for (size_t i = 0; i < noutputs; i++) {
         memcpy(sizes, outputs[i]->sizes, outputs[i]->ndim * sizeof *sizes);
-        core__meta_fill(&node->inputs[i], outputs[i], sizes);
+        core__tensor_meta_fill(&node->inputs[i], outputs[i], sizes);
         sizes += outputs[i]->ndim;
     }
-    core__node_place(node);
+    core__node_set_stream(node);
     if (core__thread_self()->anomaly)
         core__anomaly_note(node);
     for (size_t i = 0; i < ninputs; i++)
-        if (inputs[i] && core__wants_grad(inputs[i]))
+        if (inputs[i] && core__tensor_needs_grad(inputs[i]))
             CORE_TRY(core__gradient_edge(inputs[i], &node->edges[i]));
     return CORE_OK;
 }
@@ -407,7 +409,7 @@ static core_status make_node(const core_function_info *info,
 static bool any_wants_grad(core_tensor *const *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (tensors[i] && core__wants_grad(tensors[i]))
+        if (tensors[i] && core__tensor_needs_grad(tensors[i]))
             return true;
     return false;
 }
@@ -581,7 +583,7 @@ core_status core_node_saved(core_node *node, size_t index,
             CORE_ERROR_INDEX,
             "core_node_saved: %s saved %u tensors; the index is %zu",
             node->name, node->nsaved, index);
-    if (!core__node_use(node))
+    if (!core__node_begin_use(node))
         return core__error(
             CORE_ERROR_AUTOGRAD,
             "core_node_saved: the saved tensors of %s were released after its "

@@ -133,7 +133,7 @@ static core_status check_outputs(const char *name, core_tensor *const *outputs,
     return CORE_OK;
 }
 
-core_status core__function_room(const char *name, size_t room)
+core_status core__function_check_capacity(const char *name, size_t room)
 {
     if (room)
         return CORE_OK;
@@ -152,7 +152,7 @@ core_status core__function_call(const char *name, core_tensor_function function,
     size_t room = *noutputs;
     core_status status;
 
-    CORE_TRY(core__function_room(name, room));
+    CORE_TRY(core__function_check_capacity(name, room));
     for (size_t i = 0; i < room; i++)
         outputs[i] = NULL;
     status = function(context, inputs, ninputs, outputs, noutputs);
@@ -270,7 +270,7 @@ static core_status alias_input(const apply *apply, size_t input, size_t output,
         replace(&apply->outputs[output], alias);
         return CORE_OK;
     }
-    CORE_TRY(core__tensor_shallow(source, &alias));
+    CORE_TRY(core__tensor_shallow_copy(source, &alias));
     replace(&apply->outputs[output], alias);
     return core__context_add(&context->non_differentiable, alias);
 }
@@ -325,7 +325,7 @@ static core_status set_up_and_record(const apply *apply, bool *out_taken)
 static bool any_wants_grad(const apply *apply)
 {
     for (size_t i = 0; i < apply->ninputs; i++)
-        if (apply->inputs[i] && core__wants_grad(apply->inputs[i]))
+        if (apply->inputs[i] && core__tensor_needs_grad(apply->inputs[i]))
             return true;
     return false;
 }
@@ -339,9 +339,9 @@ static core_status detach_inputs(const apply *apply)
         core_tensor *alias;
 
         if (input == apply->ninputs || was_changed(apply, input) ||
-            !core__wants_grad(apply->outputs[i]))
+            !core__tensor_needs_grad(apply->outputs[i]))
             continue;
-        CORE_TRY(core__tensor_shallow(apply->outputs[i], &alias));
+        CORE_TRY(core__tensor_shallow_copy(apply->outputs[i], &alias));
         replace(&apply->outputs[i], alias);
     }
     return CORE_OK;

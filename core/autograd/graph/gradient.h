@@ -33,7 +33,7 @@ typedef struct core__saving {
     uint32_t needed_by;
 } core__saving;
 
-typedef struct core__backward core__backward;
+typedef struct core__formula_context core__formula_context;
 
 /* Constant; one per differentiable functional operator. */
 struct core__gradient {
@@ -46,13 +46,13 @@ struct core__gradient {
     const core__saving *saved;
     /* Writes context->gradients; on failure the caller releases what it wrote.
      * NULL for arguments without a formula: see `undefined`. */
-    core_status (*backward)(core__backward *context);
+    core_status (*backward)(core__formula_context *context);
 };
 
 /* A formula's view of the node.  Gradients of results are borrowed.  A formula
  * for an operator with several results gets zeros for undefined ones; with one
  * result it is not called without its gradient. */
-struct core__backward {
+struct core__formula_context {
     core_node *node;
     const core__gradient *gradient;
     core_tensor *const *grads; /* by result */

@@ -7,7 +7,7 @@
 
 #include "device/stream.h"
 
-core_status core__turn_after(core_stream *earlier)
+core_status core__gradient_order_wait(core_stream *earlier)
 {
     core_stream *current = core__stream_current(earlier->device);
 
@@ -17,7 +17,7 @@ core_status core__turn_after(core_stream *earlier)
     return core__stream_order(current, earlier);
 }
 
-void core__turn_taken(core_stream **written, core_device *device)
+void core__gradient_order_written(core_stream **written, core_device *device)
 {
     core_stream *current = core__stream_current(device);
     core_stream *before = *written;

@@ -15,9 +15,9 @@
 /* Orders this thread's stream after the work given to `earlier`.  Work inside a
  * capture and outside it cannot wait for each other; ordering replays is up to
  * the program. */
-core_status core__turn_after(core_stream *earlier);
+core_status core__gradient_order_wait(core_stream *earlier);
 /* Sets *written, a reference or NULL, to this thread's current stream, which
  * wrote last. */
-void core__turn_taken(core_stream **written, core_device *device);
+void core__gradient_order_written(core_stream **written, core_device *device);
 
 #endif

@@ -115,20 +115,20 @@ void core__node_hooks_destroy(core_node *node)
     core__node_hooks *hooks = atomic_exchange(&node->hooks, NULL);
 
     core__hooks_drop(hooks->first);
-    core__retained_drop(hooks);
-    core__place_destroy(hooks->place);
+    core__retain_grad_free(hooks);
+    core__anomaly_place_destroy(hooks->place);
     core__free(hooks);
 }
 
 /* ------------------------------------------------------------ registering -- */
 
-core_status core__hooks_must_require_grad(const core_tensor *tensor,
-                                          const char *what)
+core_status core__hooks_check_requires_grad(const core_tensor *tensor,
+                                            const char *what)
 {
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the tensor is NULL", what);
-    if (core__wants_grad(tensor))
+    if (core__tensor_needs_grad(tensor))
         return CORE_OK;
     return core__error(
         CORE_ERROR_AUTOGRAD,
@@ -161,10 +161,10 @@ core_status core_tensor_register_hook(core_tensor *tensor,
     if (out_hook)
         *out_hook = NULL;
     CORE_TRY(
-        core__hooks_must_require_grad(tensor, "core_tensor_register_hook"));
+        core__hooks_check_requires_grad(tensor, "core_tensor_register_hook"));
     CORE_TRY(check_given(function != NULL, "core_tensor_register_hook"));
-    if (core__is_leaf(tensor)) {
-        CORE_TRY(core__autograd_record(tensor, &record));
+    if (core__tensor_is_leaf(tensor)) {
+        CORE_TRY(core__autograd_record_of(tensor, &record));
         return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
     }
     CORE_TRY(core__gradient_edge(tensor, &edge));
@@ -190,16 +190,16 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
 
     if (out_hook)
         *out_hook = NULL;
-    CORE_TRY(core__hooks_must_require_grad(
+    CORE_TRY(core__hooks_check_requires_grad(
         tensor, "core_tensor_register_accumulate_hook"));
     CORE_TRY(
         check_given(function != NULL, "core_tensor_register_accumulate_hook"));
-    if (!core__is_leaf(tensor))
+    if (!core__tensor_is_leaf(tensor))
         return core__error(
             CORE_ERROR_AUTOGRAD,
             "core_tensor_register_accumulate_hook: the tensor is the result of "
             "an operator; only leaves accumulate gradients");
-    CORE_TRY(core__autograd_record(tensor, &record));
+    CORE_TRY(core__autograd_record_of(tensor, &record));
     return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
 }
 
@@ -263,7 +263,7 @@ static core_status replace(core_tensor **grad, core_tensor *other)
                            "sizes, dtype or device");
     }
     if (other->storage != old->storage && atomic_load(&other->references) == 1)
-        other->flags |= CORE__TENSOR_GIVEN;
+        other->flags |= CORE__TENSOR_PROGRAM_MEMORY;
     *grad = other;
     core__tensor_release(old);
     return CORE_OK;
@@ -343,7 +343,7 @@ static core_status check_replaced(const core_node *node,
                                   core_tensor *const *grads)
 {
     for (uint32_t i = 0; i < node->ninputs; i++) {
-        const core__meta *meta = &node->inputs[i];
+        const core__tensor_meta *meta = &node->inputs[i];
         const core_tensor *grad = grads[i];
 
         if (grad && (grad->dtype != meta->dtype || grad->ndim != meta->ndim ||

@@ -37,19 +37,20 @@ struct core_hook {
 };
 
 /* A result that retains its gradient (retain_grad.h). */
-typedef struct core__retention core__retention;
-typedef struct core__retained {
-    core__retention *what; /* referenced */
+typedef struct core__retained_grad core__retained_grad;
+typedef struct core__retained_output {
+    core__retained_grad *what; /* referenced */
     uint32_t output;
-} core__retained;
+} core__retained_output;
 
 struct core__node_hooks {
     core_hook *first;
-    core__retained *retained;
+    core__retained_output *retained;
     uint32_t count;
     uint32_t walks; /* number of active walks */
     _Atomic uint8_t lock;
-    struct core__place *place; /* anomaly.h: where the forward was; or NULL */
+    struct core__anomaly_place_record
+        *place; /* anomaly.h: where the forward was; or NULL */
 };
 
 /* The hooks of a leaf or a node.  While a walk is active, no hook is unlinked:
@@ -80,8 +81,8 @@ void core__hooks_drop(core_hook *first);
 core_status core__hooks_add(core__hook_list list, const core_hook *what,
                             core_hook **out_handle);
 /* what: the public function, for the message. */
-core_status core__hooks_must_require_grad(const core_tensor *tensor,
-                                          const char *what);
+core_status core__hooks_check_requires_grad(const core_tensor *tensor,
+                                            const char *what);
 
 /* Hooks may replace gradients. */
 core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,

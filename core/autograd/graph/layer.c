@@ -27,7 +27,7 @@ static inline uint32_t changed_arguments(const core_operator *op,
         return 1;
     return op->variant == CORE__VARIANT_FUNCTIONAL
                ? 0
-               : core__operator_changes(op, nargs);
+               : core__operator_changed_arguments(op, nargs);
 }
 
 /* Calls the operator below autograd, with autograd excluded, so that operators
@@ -59,12 +59,12 @@ static void collect_wanted(core__recording *recording)
         uint32_t wanted = 0;
 
         if (core__likely(arg->tag == CORE_VALUE_TENSOR)) {
-            wanted = core__wants_grad(arg->u.tensor);
+            wanted = core__tensor_needs_grad(arg->u.tensor);
             recording->nedges++;
         } else if (arg->tag == CORE_VALUE_TENSOR_LIST) {
             for (uint32_t j = 0; j < arg->count; j++)
-                wanted |=
-                    arg->u.tensors[j] && core__wants_grad(arg->u.tensors[j]);
+                wanted |= arg->u.tensors[j] &&
+                          core__tensor_needs_grad(arg->u.tensors[j]);
             recording->nedges += arg->count;
         } else {
             recording->nedges++;
@@ -159,11 +159,11 @@ static core_status record_functional(core_call *call, core__thread *self,
 
 /* --------------------------------------------------------------- in place -- */
 
-core_status core__check_in_place(const char *name, const core_tensor *self)
+core_status core__in_place_check(const char *name, const core_tensor *self)
 {
     const core_tensor *base = self->base;
 
-    if (core__tensor_requires_grad(self) && core__is_leaf(self))
+    if (core__tensor_requires_grad(self) && core__tensor_is_leaf(self))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: the tensor is a leaf that requires grad, which "
                            "cannot be changed in place in grad mode",
@@ -195,7 +195,7 @@ core_status core__check_in_place(const char *name, const core_tensor *self)
             "%s: the view was returned by a custom function, whose backward a "
             "change in place would bypass; clone the view first",
             name);
-    if (core__tensor_requires_grad(base) && core__is_leaf(base))
+    if (core__tensor_requires_grad(base) && core__tensor_is_leaf(base))
         return core__error(
             CORE_ERROR_AUTOGRAD,
             "%s: the tensor is a view of a leaf that requires grad, which "
@@ -219,7 +219,7 @@ static core_status copy_before(const core__recording *recording,
             saving->needed_by & recording->wanted &&
             arg->tag == CORE_VALUE_TENSOR &&
             arg->u.tensor->storage == self->storage)
-            CORE_TRY(core__ag_clone(arg->u.tensor, &before[i]));
+            CORE_TRY(core__autograd_op_clone(arg->u.tensor, &before[i]));
     }
     return CORE_OK;
 }
@@ -243,7 +243,7 @@ static core_status record_in_place(core_call *call, core__thread *self,
     core_node *node = NULL;
     core_status status;
 
-    CORE_TRY(core__check_in_place(core__operator_name(call->op), target));
+    CORE_TRY(core__in_place_check(core__operator_name(call->op), target));
     CORE_TRY(core__view_check(core__operator_name(call->op), target));
     self->excluded |= CORE__KEY_AUTOGRAD;
     status =
@@ -286,7 +286,7 @@ static core_status record_relayout(core_call *call, core__thread *self,
     core_node *node = NULL;
     core_status status;
 
-    CORE_TRY(core__check_in_place(core__operator_name(op), target));
+    CORE_TRY(core__in_place_check(core__operator_name(op), target));
     CORE_TRY(
         core__operator_base(op)->data->function(call, args, nargs, &view, 1));
     status = core__record_operator(recording, &view, 1, &node);
@@ -297,7 +297,7 @@ static core_status record_relayout(core_call *call, core__thread *self,
         core__node_release(node);
         return status;
     }
-    status = core__history_relayout(target, node);
+    status = core__history_replace_layout(target, node);
     if (status != CORE_OK)
         release_results(results, nresults);
     return status;
@@ -311,12 +311,12 @@ static uint32_t first_requiring_grad(const core_value *args, uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR) {
-            if (core__wants_grad(args[i].u.tensor))
+            if (core__tensor_needs_grad(args[i].u.tensor))
                 return i;
         } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
             for (uint32_t j = 0; j < args[i].count; j++)
                 if (args[i].u.tensors[j] &&
-                    core__wants_grad(args[i].u.tensors[j]))
+                    core__tensor_needs_grad(args[i].u.tensors[j]))
                     return i;
         }
     }
@@ -373,7 +373,7 @@ static core_status record(core_call *call, core__thread *self,
 
         if (core__dtype_is_floating(target->dtype) &&
             (recording.wanted || !recording.gradient ||
-             core__wants_grad(target)))
+             core__tensor_needs_grad(target)))
             return (op->family == CORE__FAMILY_VIEW ? record_relayout
                                                     : record_in_place)(
                 call, self, &recording, args, nargs, results, nresults);
@@ -397,7 +397,7 @@ static core_status check_unknown_views(const core_operator *op,
             arg->u.tensor->flags & CORE__TENSOR_VIEW_UNKNOWN &&
             core__tensor_requires_grad(arg->u.tensor->base))
             CORE_TRY(
-                core__check_in_place(core__operator_name(op), arg->u.tensor));
+                core__in_place_check(core__operator_name(op), arg->u.tensor));
     }
     return CORE_OK;
 }
@@ -469,7 +469,7 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
         if (args[i].tag == CORE_VALUE_TENSOR)
-            core__tensor_bump(args[i].u.tensor);
+            core__tensor_bump_version(args[i].u.tensor);
     }
     return CORE_OK;
 }

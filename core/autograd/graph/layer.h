@@ -22,7 +22,7 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
 
 /* Returns an error if a change in place of the tensor cannot be recorded; name
  * is for the message. */
-core_status core__check_in_place(const char *name, const core_tensor *self);
+core_status core__in_place_check(const char *name, const core_tensor *self);
 
 /* record_operator.c: the node of a call that was computed. */
 typedef struct core__recording {

@@ -21,19 +21,19 @@ core_node *core__node_new(uint32_t nedges, uint32_t nsaved, uint32_t ninputs,
 {
     void *rest;
 
-    return core__node_make(nedges, nsaved, ninputs, extra,
-                           out_extra ? out_extra : &rest);
+    return core__node_new_inline(nedges, nsaved, ninputs, extra,
+                                 out_extra ? out_extra : &rest);
 }
 
 /* Drops the saved values, which nothing uses any more. */
-void core__node_unused(core_node *node)
+void core__node_drop_saved(core_node *node)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
         core__saved_release(&node->saved[i]);
     if (node->kind == CORE__NODE_SLICES)
         core__slices_release_saved(node);
     else if (node->kind == CORE__NODE_CUSTOM)
-        core__custom_released(node);
+        core__custom_function_release_context(node);
 }
 
 /* Whether only numbers and sizes are saved, so that there is nothing to
@@ -61,10 +61,10 @@ void core__node_release_saved(core_node *node)
     }
     core__spin_unlock(&node->lock);
     if (core__likely(drop))
-        core__node_unused(node);
+        core__node_drop_saved(node);
 }
 
-void core__node_place_slow(core_node *node)
+void core__node_set_stream_slow(core_node *node)
 {
     for (uint32_t i = 0; i < node->ninputs; i++) {
         core_device *device = node->inputs[i].device;
@@ -81,7 +81,7 @@ void core__node_place_slow(core_node *node)
 static void __attribute__((noinline)) destroy_rest(core_node *node)
 {
     if (node->kind == CORE__NODE_CUSTOM)
-        core__custom_destroy(node);
+        core__custom_function_destroy(node);
     else if (node->kind == CORE__NODE_SLICES)
         core__slices_destroy(node);
     if (node->hooks)
@@ -105,9 +105,9 @@ static inline void destroy_one(core__thread *self, core_node *node,
         if (!next)
             continue;
         if (next->kind == CORE__NODE_ACCUMULATE) {
-            if (core__node_drop(next))
-                core__accumulate_park(next);
-        } else if (core__node_drop_made(next)) {
+            if (core__node_unref(next))
+                core__accumulator_park(next);
+        } else if (core__node_unref_inner(next)) {
             next->dead = *pending;
             *pending = next;
         }
@@ -121,7 +121,7 @@ static inline void destroy_one(core__thread *self, core_node *node,
 
 /* A node that dies while another one is being freed in this thread is put on
  * that one's list: `destroying` of the thread points to it. */
-core_status core__node_was_released(const core_node *node)
+core_status core__node_released_error(const core_node *node)
 {
     return core__error(CORE_ERROR_AUTOGRAD,
                        "%s already ran in an earlier backward, which released "
@@ -137,7 +137,7 @@ void core__node_destroy(core_node *node)
     core_node **outer = self->destroying;
 
     if (node->kind == CORE__NODE_ACCUMULATE) {
-        core__accumulate_park(node);
+        core__accumulator_park(node);
         return;
     }
     if (outer) {
@@ -218,7 +218,7 @@ static void forget_in(core_node *node, core_tensor *tensor)
     core__spin_unlock(&node->lock);
 }
 
-void core__node_forget(core_node *root, core_tensor *tensor)
+void core__node_break_cycle(core_node *root, core_tensor *tensor)
 {
     visited set = {0};
     size_t depth = 0;

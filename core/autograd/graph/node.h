@@ -15,13 +15,14 @@
 #include "autograd/graph/record.h"
 #include "device/device.h"
 
-typedef struct core__task core__task;             /* engine.h */
-typedef struct core__node_hooks core__node_hooks; /* hooks.h */
-typedef struct core__saved core__saved;           /* saved.h */
-typedef struct core__custom core__custom;         /* custom.c */
-typedef struct core__slices core__slices;         /* view.h */
-typedef struct core__arrival core__arrival;       /* input_buffer.h */
-typedef struct core__pending core__pending;       /* gradient_delivery.c */
+typedef struct core__task core__task;                       /* engine.h */
+typedef struct core__node_hooks core__node_hooks;           /* hooks.h */
+typedef struct core__saved core__saved;                     /* saved.h */
+typedef struct core__custom_function core__custom_function; /* custom.c */
+typedef struct core__slices core__slices;                   /* view.h */
+typedef struct core__arrival core__arrival;                 /* input_buffer.h */
+typedef struct core__pending_kernel
+    core__pending_kernel; /* gradient_delivery.c */
 
 typedef enum core__node_kind {
     CORE__NODE_OPERATOR,   /* a formula of ops.yaml */
@@ -34,14 +35,14 @@ typedef enum core__node_kind {
 } core__node_kind;
 
 /* Metadata of a result of the forward, which gradients must match. */
-typedef struct core__meta {
+typedef struct core__tensor_meta {
     core_device *device;
     const int64_t *sizes;
     uint8_t ndim;
     uint8_t dtype;
     uint16_t reserved0;
     uint32_t reserved1;
-} core__meta;
+} core__tensor_meta;
 
 /* The state of a node in one backward.  Each node contains one, which the first
  * backward claims; concurrent backwards use a map. */
@@ -53,7 +54,8 @@ typedef struct core__slot {
     uint8_t reserved;
     core_tensor **grads;     /* by input; owned, NULL while undefined */
     core__arrival *arrivals; /* by input; NULL while streams are equal */
-    core__pending *pending;  /* gradients that arrived while it was busy */
+    core__pending_kernel
+        *pending; /* gradients that arrived while it was busy */
 } core__slot;
 
 struct core_node {
@@ -71,7 +73,7 @@ struct core_node {
     uint32_t nedges;
     uint32_t ninputs; /* results of the forward */
     core__edge *edges;
-    core__meta *inputs;
+    core__tensor_meta *inputs;
     core__saved *saved;
     uint32_t nsaved;
     uint16_t counts[8]; /* OPERATOR: edges by gradient */
@@ -84,9 +86,9 @@ struct core_node {
     core_stream *stream;
     const core__gradient *gradient; /* OPERATOR */
     union {
-        core_tensor *leaf;    /* ACCUMULATE; referenced */
-        core__custom *custom; /* CUSTOM; owned */
-        core__slices *slices; /* SLICES; owned */
+        core_tensor *leaf;             /* ACCUMULATE; referenced */
+        core__custom_function *custom; /* CUSTOM; owned */
+        core__slices *slices;          /* SLICES; owned */
     } u;
     core_node *dead; /* link in the list of nodes being freed */
 };
@@ -107,7 +109,7 @@ static inline void core__node_retain(core_node *node)
 
 /* Drops a reference; returns whether it was the last, in which case the caller
  * destroys the node. */
-static inline bool core__node_drop(core_node *node)
+static inline bool core__node_unref(core_node *node)
 {
     return atomic_fetch_sub_explicit(&node->references, 1,
                                      memory_order_acq_rel) == 1;
@@ -116,15 +118,15 @@ static inline bool core__node_drop(core_node *node)
 /* The same for nodes other than accumulations, which need no atomic
  * read-modify-write for a sole owner.  An accumulation is also found through
  * its leaf, so that a reference may be added meanwhile. */
-static inline bool core__node_drop_made(core_node *node)
+static inline bool core__node_unref_inner(core_node *node)
 {
     return atomic_load_explicit(&node->references, memory_order_acquire) == 1 ||
-           core__node_drop(node);
+           core__node_unref(node);
 }
 
 static inline void core__node_release(core_node *node)
 {
-    if (node && core__node_drop(node))
+    if (node && core__node_unref(node))
         core__node_destroy(node);
 }
 
@@ -135,13 +137,13 @@ void core__node_release_saved(core_node *node);
 /* Makes the caller a user of the node, so that its saved values outlive
  * formulas and program functions, which run without a lock.  Returns false if
  * the node was released. */
-static inline bool core__node_use(core_node *node);
-core_status core__node_was_released(
+static inline bool core__node_begin_use(core_node *node);
+core_status core__node_released_error(
     const core_node *node); /* returns the error */
 static inline void core__node_end_use(core_node *node);
-void core__node_unused(core_node *node);
+void core__node_drop_saved(core_node *node);
 
-static inline bool core__node_use(core_node *node)
+static inline bool core__node_begin_use(core_node *node)
 {
     bool usable;
 
@@ -160,11 +162,12 @@ static inline void core__node_end_use(core_node *node)
     last = --node->users == 0 && node->released;
     core__spin_unlock(&node->lock);
     if (core__unlikely(last))
-        core__node_unused(node);
+        core__node_drop_saved(node);
 }
 
-static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
-                                   const int64_t *sizes)
+static inline void core__tensor_meta_fill(core__tensor_meta *meta,
+                                          const core_tensor *tensor,
+                                          const int64_t *sizes)
 {
     meta->device = tensor->device;
     meta->sizes = sizes;
@@ -175,13 +178,13 @@ static inline void core__meta_fill(core__meta *meta, const core_tensor *tensor,
 }
 
 /* Sets the canonical stream of a node whose inputs are filled. */
-void core__node_place_slow(core_node *node);
-static inline void core__node_place(core_node *node)
+void core__node_set_stream_slow(core_node *node);
+static inline void core__node_set_stream(core_node *node)
 {
     for (uint32_t i = 0; i < node->ninputs; i++)
         if (core__unlikely(node->inputs[i].device &&
                            !node->inputs[i].device->synchronous)) {
-            core__node_place_slow(node);
+            core__node_set_stream_slow(node);
             return;
         }
 }
@@ -189,6 +192,6 @@ static inline void core__node_place(core_node *node)
 /* Prevents a reference cycle when `root` becomes the history of `tensor`: nodes
  * reachable from it that saved this very tensor, whose content is outdated,
  * release it. */
-void core__node_forget(core_node *root, core_tensor *tensor);
+void core__node_break_cycle(core_node *root, core_tensor *tensor);
 
 #endif

@@ -11,15 +11,15 @@
 #include "base/memory.h"
 
 /* The caller also initializes edges and saved slots. */
-static inline core_node *core__node_make_bare(core__thread *self,
-                                              uint32_t nedges, uint32_t nsaved,
-                                              uint32_t ninputs, size_t extra,
-                                              void **out_extra)
+static inline core_node *core__node_new_bare(core__thread *self,
+                                             uint32_t nedges, uint32_t nsaved,
+                                             uint32_t ninputs, size_t extra,
+                                             void **out_extra)
 {
-    size_t size = sizeof(core_node) + nedges * sizeof(core__edge) +
-                  nsaved * sizeof(core__saved) +
-                  ninputs * (sizeof(core__meta) + sizeof(core_tensor *)) +
-                  extra;
+    size_t size =
+        sizeof(core_node) + nedges * sizeof(core__edge) +
+        nsaved * sizeof(core__saved) +
+        ninputs * (sizeof(core__tensor_meta) + sizeof(core_tensor *)) + extra;
     core_node *node =
         size < UINT32_MAX ? core__small_alloc_of(self, size) : NULL;
     char *rest;
@@ -45,8 +45,8 @@ static inline core_node *core__node_make_bare(core__thread *self,
     rest += nedges * sizeof(core__edge);
     node->saved = (core__saved *)(void *)rest;
     rest += nsaved * sizeof(core__saved);
-    node->inputs = (core__meta *)(void *)rest;
-    rest += ninputs * sizeof(core__meta);
+    node->inputs = (core__tensor_meta *)(void *)rest;
+    rest += ninputs * sizeof(core__tensor_meta);
     node->slot.grads = (core_tensor **)(void *)rest;
     rest += ninputs * sizeof(core_tensor *);
     atomic_init(&node->slot.task, NULL);
@@ -56,12 +56,12 @@ static inline core_node *core__node_make_bare(core__thread *self,
     return node;
 }
 
-static inline core_node *core__node_make(uint32_t nedges, uint32_t nsaved,
-                                         uint32_t ninputs, size_t extra,
-                                         void **out_extra)
+static inline core_node *core__node_new_inline(uint32_t nedges, uint32_t nsaved,
+                                               uint32_t ninputs, size_t extra,
+                                               void **out_extra)
 {
-    core_node *node = core__node_make_bare(core__thread_self(), nedges, nsaved,
-                                           ninputs, extra, out_extra);
+    core_node *node = core__node_new_bare(core__thread_self(), nedges, nsaved,
+                                          ninputs, extra, out_extra);
 
     if (core__unlikely(!node))
         return NULL;

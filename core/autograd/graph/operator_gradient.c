@@ -146,7 +146,7 @@ static core_status compute_and_record(core_call *call, const core_value *args,
 
     CORE_TRY(collect_changed(call->op, args, dirty));
     for (size_t i = 0; i < dirty->count; i++) {
-        CORE_TRY(core__check_in_place(core__operator_name(call->op),
+        CORE_TRY(core__in_place_check(core__operator_name(call->op),
                                       dirty->tensors[i]));
         CORE_TRY(
             core__view_check(core__operator_name(call->op), dirty->tensors[i]));
@@ -161,7 +161,7 @@ static core_status compute_and_record(core_call *call, const core_value *args,
 static bool any_wants_grad(const core__tensor_list *inputs)
 {
     for (size_t i = 0; i < inputs->count; i++)
-        if (inputs->tensors[i] && core__wants_grad(inputs->tensors[i]))
+        if (inputs->tensors[i] && core__tensor_needs_grad(inputs->tensors[i]))
             return true;
     return false;
 }

@@ -37,29 +37,30 @@ static core__autograd *record_new(core_tensor *tensor)
     return record;
 }
 
-core_status core__autograd_record(core_tensor *tensor,
-                                  core__autograd **out_record)
+core_status core__autograd_record_of(core_tensor *tensor,
+                                     core__autograd **out_record)
 {
     *out_record = tensor->autograd ? tensor->autograd : record_new(tensor);
     return *out_record ? CORE_OK : core__error_memory(sizeof **out_record);
 }
 
-void core__autograd_relayout(core_tensor *tensor)
+void core__autograd_sizes_changed(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
 
     core__spin_lock(&record->lock);
     if (record->accumulator)
-        core__meta_fill(record->accumulator->inputs, tensor, tensor->sizes);
+        core__tensor_meta_fill(record->accumulator->inputs, tensor,
+                               tensor->sizes);
     core__spin_unlock(&record->lock);
 }
 
-void core__autograd_strip(core_tensor *tensor)
+void core__autograd_record_clear(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
 
     if (record->retains_grad)
-        core__retained_forget(tensor);
+        core__retain_grad_stop(tensor);
     core__tensor_release(record->grad);
     if (record->written)
         core_stream_release(record->written);
@@ -78,7 +79,7 @@ static inline core_node *take(core__thread *self, core_tensor *tensor)
                         (uintptr_t)record->hooks |
                         (uintptr_t)record->accumulator |
                         record->retains_grad) != 0))
-        core__autograd_strip(tensor);
+        core__autograd_record_clear(tensor);
     node = record->grad_fn;
     tensor->autograd = NULL;
     core__small_free_of(self, record, sizeof *record);
@@ -90,9 +91,9 @@ void core__autograd_destroy(core__thread *self, core_tensor *tensor)
 {
     core_node *node = take(self, tensor);
 
-    if (core__unlikely(!core__kept_keep(self, tensor)))
+    if (core__unlikely(!core__tensor_cache_put(self, tensor)))
         core__tensor_take_apart(tensor, self);
-    if (node && core__node_drop_made(node))
+    if (node && core__node_unref_inner(node))
         core__node_destroy(node);
 }
 
@@ -144,7 +145,7 @@ core_status core__history_twin(core_node *node, uint32_t output,
     core_tensor *twin;
     core_status status;
 
-    CORE_TRY(core__tensor_shallow(*tensor, &twin));
+    CORE_TRY(core__tensor_shallow_copy(*tensor, &twin));
     twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     core__node_retain(node);
     status = core__history_set(twin, node, output);
@@ -161,7 +162,7 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output)
 {
     core__autograd *record;
-    core_status status = core__autograd_record(tensor, &record);
+    core_status status = core__autograd_record_of(tensor, &record);
 
     if (status != CORE_OK) {
         core__node_release(node);
@@ -169,7 +170,7 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
     }
     /* Retained gradients belong to the tensor as it is now. */
     if (record->retains_grad)
-        status = core__retained_move(tensor, node, output);
+        status = core__retain_grad_move(tensor, node, output);
     core__node_release(record->grad_fn);
     record->grad_fn = node;
     record->output = output;
@@ -177,13 +178,13 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     /* Nodes may have saved the tensor itself while it was a leaf. */
     if (tensor->flags & CORE__TENSOR_SAVED) {
-        core__node_forget(node, tensor);
+        core__node_break_cycle(node, tensor);
         tensor->flags &= (uint16_t)~CORE__TENSOR_SAVED;
     }
     return status;
 }
 
-core_status core__history_relayout(core_tensor *tensor, core_node *node)
+core_status core__history_replace_layout(core_tensor *tensor, core_node *node)
 {
     core_status status = core__history_replace(tensor, node, 0);
 
@@ -194,7 +195,7 @@ core_status core__history_relayout(core_tensor *tensor, core_node *node)
     return status;
 }
 
-void core__history_drop(core_tensor *tensor)
+void core__history_clear(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
 
@@ -207,7 +208,7 @@ void core__history_drop(core_tensor *tensor)
     record->output = 0;
 }
 
-core_node *core__accumulator_if_any(const core_tensor *leaf)
+core_node *core__accumulator_find(const core_tensor *leaf)
 {
     core__autograd *record = leaf->autograd;
     core_node *node;
@@ -228,7 +229,7 @@ core_node *core__accumulator_if_any(const core_tensor *leaf)
     return node;
 }
 
-/* Its sizes are up to date: core__autograd_relayout keeps them so. */
+/* Its sizes are up to date: core__autograd_sizes_changed keeps them so. */
 static inline void revive_parked(core_node *node, core_tensor *leaf)
 {
     node->released = false;
@@ -246,7 +247,7 @@ static core_node *revive(core__autograd *record, core_tensor *leaf)
         return NULL;
     if (node->released) {
         revive_parked(node, leaf);
-        core__node_place(node);
+        core__node_set_stream(node);
         return node;
     }
     if (core__likely(atomic_fetch_add_explicit(&node->references, 1,
@@ -262,7 +263,7 @@ make_accumulator(core__autograd *record, core_tensor *leaf,
 {
     core_node *node;
 
-    CORE_TRY(core__accumulate_new(leaf, out_node));
+    CORE_TRY(core__accumulator_new(leaf, out_node));
     /* Another thread may have been faster. */
     core__spin_lock(&record->lock);
     node = revive(record, leaf);
@@ -276,7 +277,7 @@ make_accumulator(core__autograd *record, core_tensor *leaf,
     return CORE_OK;
 }
 
-/* before: returned by core__spin_try. */
+/* before: returned by core__spin_trylock. */
 static core_status __attribute__((noinline))
 accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
 {
@@ -296,12 +297,12 @@ accumulator_of_none(core_tensor *leaf, core_node **out_node)
 {
     core__autograd *record;
 
-    CORE_TRY(core__autograd_record(leaf, &record));
-    return core__accumulator(leaf, out_node);
+    CORE_TRY(core__autograd_record_of(leaf, &record));
+    return core__accumulator_of(leaf, out_node);
 }
 
 /* The common case, a parked node, calls no other function. */
-core_status core__accumulator(core_tensor *leaf, core_node **out_node)
+core_status core__accumulator_of(core_tensor *leaf, core_node **out_node)
 {
     core__autograd *record = leaf->autograd;
     core_node *node;
@@ -309,7 +310,7 @@ core_status core__accumulator(core_tensor *leaf, core_node **out_node)
 
     if (core__unlikely(!record))
         return accumulator_of_none(leaf, out_node);
-    before = core__spin_try(&record->lock);
+    before = core__spin_trylock(&record->lock);
     if (core__unlikely(before != 0))
         return accumulator_slowly(leaf, out_node, before);
     node = record->accumulator;
@@ -341,5 +342,5 @@ core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge)
     out_edge->node = NULL;
     if (!core__tensor_requires_grad(tensor))
         return CORE_OK;
-    return core__accumulator(tensor, &out_edge->node);
+    return core__accumulator_of(tensor, &out_edge->node);
 }

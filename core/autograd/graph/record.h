@@ -48,7 +48,7 @@ struct core__autograd {
      * lock. */
     uint8_t busy;
     uint32_t walks; /* active walks of hooks; under the lock */
-    struct core__late
+    struct core__queued_gradient
         *late; /* gradients left for that thread to add; under the lock */
 };
 
@@ -57,16 +57,16 @@ enum {
     CORE__TENSOR_SAVED = 1u << 15,
     /* A gradient in memory that program code chose: a leaf may take it over
      * even if the memory has other users (the parts of a bucket). */
-    CORE__TENSOR_GIVEN = 1u << 14
+    CORE__TENSOR_PROGRAM_MEMORY = 1u << 14
 };
 
 /* Returns the tensor's record, created if there is none. */
-core_status core__autograd_record(core_tensor *tensor,
-                                  core__autograd **out_record);
+core_status core__autograd_record_of(core_tensor *tensor,
+                                     core__autograd **out_record);
 /* Updates a tensor, perhaps a leaf, whose sizes changed. */
-void core__autograd_relayout(core_tensor *tensor);
+void core__autograd_sizes_changed(core_tensor *tensor);
 /* Frees everything but the history of a tensor that is being destroyed. */
-void core__autograd_strip(core_tensor *tensor);
+void core__autograd_record_clear(core_tensor *tensor);
 
 /* Makes the tensor result `output` of node.  Takes over one reference of node,
  * also on failure. */
@@ -78,22 +78,22 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output);
 
 /* The same if only the layout was changed, of a base or of a view. */
-core_status core__history_relayout(core_tensor *tensor, core_node *node);
+core_status core__history_replace_layout(core_tensor *tensor, core_node *node);
 /* Replaces *tensor with a twin on the same memory that is result `output` of
  * node.  The caller's reference to the original is released. */
 core_status core__history_twin(core_node *node, uint32_t output,
                                core_tensor **tensor);
 /* Makes the tensor a leaf that does not require grad. */
-void core__history_drop(core_tensor *tensor);
+void core__history_clear(core_tensor *tensor);
 
 /* The edge that the gradient of a tensor takes, referenced; its node is NULL if
  * the tensor does not require grad.  Views whose base changed get their new
  * history here. */
 core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge);
 /* The node that accumulates into a leaf, referenced. */
-core_status core__accumulator(core_tensor *leaf, core_node **out_node);
+core_status core__accumulator_of(core_tensor *leaf, core_node **out_node);
 /* The same if it exists, else NULL. */
-core_node *core__accumulator_if_any(const core_tensor *leaf);
+core_node *core__accumulator_find(const core_tensor *leaf);
 
 /* Whether the tensor is a view whose history is older than its base's. */
 static inline bool core__view_is_stale(const core_tensor *tensor)
@@ -108,7 +108,7 @@ static inline bool core__view_is_stale(const core_tensor *tensor)
 }
 
 /* Whether the tensor needs a gradient. */
-static inline bool core__wants_grad(const core_tensor *tensor)
+static inline bool core__tensor_needs_grad(const core_tensor *tensor)
 {
     return core__tensor_requires_grad(tensor) ||
            (core__unlikely(tensor->base != NULL) &&
@@ -116,7 +116,7 @@ static inline bool core__wants_grad(const core_tensor *tensor)
             core__view_is_stale(tensor));
 }
 
-static inline bool core__is_leaf(const core_tensor *tensor)
+static inline bool core__tensor_is_leaf(const core_tensor *tensor)
 {
     return !(tensor->autograd && tensor->autograd->grad_fn) &&
            !core__view_is_stale(tensor);
@@ -131,7 +131,7 @@ void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
 /* Returns 0 if the lock was taken.  Otherwise the caller continues with
  * core__spin_wait, in a separate function, so that the fast path contains no
  * call for which registers would be saved. */
-static inline uint8_t core__spin_try(_Atomic uint8_t *lock)
+static inline uint8_t core__spin_trylock(_Atomic uint8_t *lock)
 {
     return atomic_exchange_explicit(lock, core__fork_mark,
                                     memory_order_acquire);
@@ -139,7 +139,7 @@ static inline uint8_t core__spin_try(_Atomic uint8_t *lock)
 
 static inline void core__spin_lock(_Atomic uint8_t *lock)
 {
-    uint8_t before = core__spin_try(lock);
+    uint8_t before = core__spin_trylock(lock);
 
     if (core__unlikely(before != 0))
         core__spin_wait(lock, before);

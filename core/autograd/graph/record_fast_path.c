@@ -5,7 +5,7 @@
  *
  * Most recorded calls are of structured operators with one result whose
  * formulas save only tensors and numbers.  Everything about them that is known
- * when their shortcut is created (core__plain_gradient) is not checked again.
+ * when their shortcut is created (core__gradient_has_fast_path) is not checked again.
  * The shortcut contains the kernel to call, so nothing is looked up between the
  * layers; since below there is only a kernel, autograd need not be excluded;
  * and a node has one input and one edge per argument.  All other calls take the
@@ -23,8 +23,8 @@
 
 #include <string.h>
 
-bool core__plain_gradient(const core__gradient *gradient,
-                          uint32_t *out_saved_for)
+bool core__gradient_has_fast_path(const core__gradient *gradient,
+                                  uint32_t *out_saved_for)
 {
     *out_saved_for = 0;
     if (!gradient || !gradient->backward)
@@ -83,7 +83,7 @@ static inline core_status set_edges(core_node *node,
             edges[i].input = record->output;
         } else {
             edges[i].input = 0;
-            CORE_TRY(core__accumulator(tensor, &edges[i].node));
+            CORE_TRY(core__accumulator_of(tensor, &edges[i].node));
         }
     }
     return CORE_OK;
@@ -129,8 +129,8 @@ static inline core_status record(core__thread *self,
     core_node *node;
     int64_t *sizes;
 
-    node = core__node_make_bare(self, gradient->ngradients, nsaved, 1,
-                                ndim * sizeof *sizes, (void **)&sizes);
+    node = core__node_new_bare(self, gradient->ngradients, nsaved, 1,
+                               ndim * sizeof *sizes, (void **)&sizes);
     if (core__unlikely(!node))
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_OPERATOR;
@@ -139,9 +139,9 @@ static inline core_status record(core__thread *self,
     node->needed = wanted;
     for (uint32_t i = 0; i < ndim; i++)
         sizes[i] = result->sizes[i];
-    core__meta_fill(node->inputs, result, sizes);
+    core__tensor_meta_fill(node->inputs, result, sizes);
     if (core__unlikely(!result->device->synchronous))
-        core__node_place_slow(node);
+        core__node_set_stream_slow(node);
     status = set_edges(node, gradient, args, wanted);
     if (core__unlikely(status != CORE_OK))
         node->nsaved = 0;
@@ -162,9 +162,10 @@ failed(const core_call *call, core_value *results, core_status status)
     return status;
 }
 
-core_status core__autograd_plain(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults)
+core_status core__autograd_layer_fast_path(core_call *call,
+                                           const core_value *args,
+                                           uint32_t nargs, core_value *results,
+                                           uint32_t nresults)
 {
     const core__shortcut *shortcut = call->user;
     const core__gradient *gradient = shortcut->gradient;

@@ -12,12 +12,13 @@
 
 /* Whether the formula saves only tensors and numbers; *out_saved_for: mask of
  * the gradients that it saves anything for. */
-bool core__plain_gradient(const core__gradient *gradient,
-                          uint32_t *out_saved_for);
+bool core__gradient_has_fast_path(const core__gradient *gradient,
+                                  uint32_t *out_saved_for);
 /* core__autograd_layer for a structured operator with such a formula, one
  * result, and no gradient registered by a program; call->user: the shortcut. */
-core_status core__autograd_plain(core_call *call, const core_value *args,
-                                 uint32_t nargs, core_value *results,
-                                 uint32_t nresults);
+core_status core__autograd_layer_fast_path(core_call *call,
+                                           const core_value *args,
+                                           uint32_t nargs, core_value *results,
+                                           uint32_t nresults);
 
 #endif

@@ -78,19 +78,19 @@ static uint32_t flat_count(const core_value *results, uint32_t nresults,
 
 /* --------------------------------------------------------------- filling -- */
 
-static inline void fill_meta(core__meta *meta, const core_tensor *tensor,
+static inline void fill_meta(core__tensor_meta *meta, const core_tensor *tensor,
                              int64_t **sizes)
 {
     for (uint32_t i = 0; i < tensor->ndim; i++)
         (*sizes)[i] = tensor->sizes[i];
-    core__meta_fill(meta, tensor, *sizes);
+    core__tensor_meta_fill(meta, tensor, *sizes);
     *sizes += tensor->ndim;
 }
 
 static inline void fill_inputs(core_node *node, const core_value *results,
                                uint32_t nresults, int64_t **sizes)
 {
-    core__meta *meta = node->inputs;
+    core__tensor_meta *meta = node->inputs;
 
     for (uint32_t i = 0; i < nresults; i++) {
         const core_value *result = &results[i];
@@ -101,7 +101,7 @@ static inline void fill_inputs(core_node *node, const core_value *results,
             for (uint32_t j = 0; j < result->count; j++)
                 fill_meta(meta++, result->u.tensors[j], sizes);
         } else {
-            *meta++ = (core__meta){0};
+            *meta++ = (core__tensor_meta){0};
         }
     }
 }
@@ -119,7 +119,8 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
         if (core__unlikely(arg->tag == CORE_VALUE_TENSOR_LIST)) {
             node->counts[i] = (uint16_t)arg->count;
             for (uint32_t j = 0; j < arg->count; j++, edge++)
-                if (arg->u.tensors[j] && core__wants_grad(arg->u.tensors[j]))
+                if (arg->u.tensors[j] &&
+                    core__tensor_needs_grad(arg->u.tensors[j]))
                     CORE_TRY(core__gradient_edge(arg->u.tensors[j], edge));
         } else {
             if (wanted)
@@ -294,7 +295,7 @@ static core_status edges_of_all(const core__recording *recording,
         for (uint32_t j = 0; j < count; j++) {
             core_tensor *tensor = list ? arg->u.tensors[j] : arg->u.tensor;
 
-            if (!tensor || !core__wants_grad(tensor))
+            if (!tensor || !core__tensor_needs_grad(tensor))
                 continue;
             if (edges)
                 CORE_TRY(core__gradient_edge(tensor, &edges[*out_count]));
@@ -329,7 +330,7 @@ static core_status record_missing(const core__recording *recording,
     node->kind = CORE__NODE_MISSING;
     sizes = extra;
     fill_inputs(node, results, nresults, &sizes);
-    core__node_place(node);
+    core__node_set_stream(node);
     node->name = memcpy(sizes, name, length);
     status = edges_of_all(recording, node->edges, &nedges);
     if (status != CORE_OK) {
@@ -370,8 +371,9 @@ core_status core__record_operator(const core__recording *recording,
         if (may_have_size(saving, arg))
             extra_size += value_size(saving, arg);
     }
-    node = core__node_make(recording->nedges, gradient->nsaved, ninputs,
-                           dims * sizeof *sizes + extra_size, (void **)&sizes);
+    node = core__node_new_inline(recording->nedges, gradient->nsaved, ninputs,
+                                 dims * sizeof *sizes + extra_size,
+                                 (void **)&sizes);
     if (core__unlikely(!node))
         return core__error_memory(sizeof *node);
     node->kind = CORE__NODE_OPERATOR;
@@ -379,7 +381,7 @@ core_status core__record_operator(const core__recording *recording,
     node->gradient = gradient;
     node->needed = recording->wanted;
     fill_inputs(node, results, nresults, &sizes);
-    core__node_place(node);
+    core__node_set_stream(node);
     extra = (char *)sizes;
     if (core__unlikely(core__thread_self()->anomaly))
         core__anomaly_note(node);

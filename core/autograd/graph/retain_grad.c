@@ -12,7 +12,7 @@
 
 #include <libcore/memory.h>
 
-struct core__retention {
+struct core__retained_grad {
     _Atomic uint32_t references; /* the tensor's hook list, the node's */
     _Atomic uint8_t lock;        /* protects the tensor pointer and the tensor's
                                   * grad */
@@ -21,7 +21,7 @@ struct core__retention {
 
 static void retention_release(void *context)
 {
-    core__retention *retention = context;
+    core__retained_grad *retention = context;
 
     if (atomic_fetch_sub(&retention->references, 1) == 1)
         core__free(retention);
@@ -29,7 +29,7 @@ static void retention_release(void *context)
 
 /* -------------------------------------------------------- tensor and node -- */
 
-static bool is_gone(core__retention *retention)
+static bool is_gone(core__retained_grad *retention)
 {
     bool gone;
 
@@ -40,11 +40,11 @@ static bool is_gone(core__retention *retention)
 }
 
 /* Takes over one reference.  Entries of destroyed tensors are reused. */
-static core_status list_add(core__node_hooks *hooks, core__retention *what,
+static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
                             uint32_t output)
 {
-    core__retention *gone = NULL;
-    core__retained *more = NULL;
+    core__retained_grad *gone = NULL;
+    core__retained_output *more = NULL;
     uint32_t i = 0;
 
     core__spin_lock(&hooks->lock);
@@ -59,7 +59,7 @@ static core_status list_add(core__node_hooks *hooks, core__retention *what,
         hooks->count++;
     }
     if (more)
-        more[i] = (core__retained){what, output};
+        more[i] = (core__retained_output){what, output};
     core__spin_unlock(&hooks->lock);
     if (gone)
         retention_release(gone);
@@ -69,16 +69,16 @@ static core_status list_add(core__node_hooks *hooks, core__retention *what,
     return core__error_memory((i + 1) * sizeof *more);
 }
 
-core_status core__retained_add(core_tensor *tensor, core_node *node,
-                               uint32_t output)
+core_status core__retain_grad_add(core_tensor *tensor, core_node *node,
+                                  uint32_t output)
 {
     core_hook hook = {.kind = CORE__HOOK_RETAINED, .drop = retention_release};
-    core__retention *retention;
+    core__retained_grad *retention;
     core__node_hooks *hooks;
     core__autograd *record;
     core_status status;
 
-    CORE_TRY(core__autograd_record(tensor, &record));
+    CORE_TRY(core__autograd_record_of(tensor, &record));
     CORE_TRY(core__node_hooks_make(node, &hooks));
     retention = core__alloc(sizeof *retention);
     if (!retention)
@@ -95,17 +95,17 @@ core_status core__retained_add(core_tensor *tensor, core_node *node,
     status = list_add(hooks, retention, output);
     record->retains_grad = true;
     if (status != CORE_OK)
-        core__retained_forget(tensor);
+        core__retain_grad_stop(tensor);
     return status;
 }
 
-void core__retained_forget(core_tensor *tensor)
+void core__retain_grad_stop(core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
 
     core__spin_lock(&record->lock);
     for (core_hook *hook = record->hooks; hook; hook = hook->next) {
-        core__retention *retention = hook->context;
+        core__retained_grad *retention = hook->context;
 
         if (hook->kind != CORE__HOOK_RETAINED || atomic_load(&hook->removed))
             continue;
@@ -118,11 +118,11 @@ void core__retained_forget(core_tensor *tensor)
     record->retains_grad = false;
 }
 
-core_status core__retained_move(core_tensor *tensor, core_node *node,
-                                uint32_t output)
+core_status core__retain_grad_move(core_tensor *tensor, core_node *node,
+                                   uint32_t output)
 {
-    core__retained_forget(tensor);
-    return node ? core__retained_add(tensor, node, output) : CORE_OK;
+    core__retain_grad_stop(tensor);
+    return node ? core__retain_grad_add(tensor, node, output) : CORE_OK;
 }
 
 core_status core_tensor_retain_grad(core_tensor *tensor)
@@ -130,17 +130,18 @@ core_status core_tensor_retain_grad(core_tensor *tensor)
     core_status status = CORE_OK;
     core__edge edge;
 
-    CORE_TRY(core__hooks_must_require_grad(tensor, "core_tensor_retain_grad"));
-    if (core__is_leaf(tensor))
+    CORE_TRY(
+        core__hooks_check_requires_grad(tensor, "core_tensor_retain_grad"));
+    if (core__tensor_is_leaf(tensor))
         return CORE_OK; /* leaves keep theirs anyway */
     CORE_TRY(core__gradient_edge(tensor, &edge));
     if (!tensor->autograd->retains_grad)
-        status = core__retained_add(tensor, edge.node, edge.input);
+        status = core__retain_grad_add(tensor, edge.node, edge.input);
     core__node_release(edge.node);
     return status;
 }
 
-void core__retained_drop(core__node_hooks *hooks)
+void core__retain_grad_free(core__node_hooks *hooks)
 {
     for (uint32_t i = 0; i < hooks->count; i++)
         retention_release(hooks->retained[i].what);
@@ -163,7 +164,7 @@ static void state_release(state *state)
     *state = (struct state){0};
 }
 
-static state state_of(core__retention *retention)
+static state state_of(core__retained_grad *retention)
 {
     core__autograd *record;
     state now = {0};
@@ -183,7 +184,7 @@ static state state_of(core__retention *retention)
 
 /* Replaces the tensor's grad with `grad` if it still is `old`.  Returns what
  * must be released afterwards, which may be another such tensor. */
-static bool exchange(core__retention *retention, core_tensor *old,
+static bool exchange(core__retained_grad *retention, core_tensor *old,
                      core_tensor *grad, state *out_drop)
 {
     core__autograd *record;
@@ -218,17 +219,17 @@ static core_status sum_of(const state *before, core_tensor *grad,
      * soon. */
     if (!old->device->synchronous) {
         if (before->written)
-            CORE_TRY(core__turn_after(before->written));
+            CORE_TRY(core__gradient_order_wait(before->written));
         CORE_TRY(
             core_tensor_record_stream(old, core__stream_current(old->device)));
     }
-    return core__ag_add(old, grad, out_sum);
+    return core__autograd_op_add(old, grad, out_sum);
 }
 
 /* Adding calls operators, so nothing is locked meanwhile, and the tensor is not
  * retained: its last owner counts on that.  If another backward was faster, its
  * result is added to instead. */
-static core_status store(core__retention *retention, core_tensor *grad)
+static core_status store(core__retained_grad *retention, core_tensor *grad)
 {
     core_status status = CORE_OK;
     bool done = false;
@@ -251,13 +252,13 @@ static core_status store(core__retention *retention, core_tensor *grad)
     return status;
 }
 
-core_status core__retained_run(core_node *node, core_tensor **grads)
+core_status core__retain_grad_run(core_node *node, core_tensor **grads)
 {
     core__node_hooks *hooks = node->hooks;
     core_status status = CORE_OK;
 
     for (uint32_t i = 0; status == CORE_OK; i++) {
-        core__retained at = {0};
+        core__retained_output at = {0};
 
         core__spin_lock(&hooks->lock);
         if (i < hooks->count) {

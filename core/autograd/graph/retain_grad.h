@@ -13,18 +13,18 @@
 #include "autograd/graph/hooks.h"
 
 /* Retains the gradient that `node` gets for `output` in the tensor. */
-core_status core__retained_add(core_tensor *tensor, core_node *node,
-                               uint32_t output);
+core_status core__retain_grad_add(core_tensor *tensor, core_node *node,
+                                  uint32_t output);
 /* From now on the tensor, which retains its grad, is result `output` of this
  * node only; NULL: of none. */
-core_status core__retained_move(core_tensor *tensor, core_node *node,
-                                uint32_t output);
+core_status core__retain_grad_move(core_tensor *tensor, core_node *node,
+                                   uint32_t output);
 /* Called when the tensor is destroyed or stops retaining its gradient. */
-void core__retained_forget(core_tensor *tensor);
+void core__retain_grad_stop(core_tensor *tensor);
 
 /* grads: the gradients that the node is about to receive. */
-core_status core__retained_run(core_node *node, core_tensor **grads);
+core_status core__retain_grad_run(core_node *node, core_tensor **grads);
 /* Called when a node is destroyed. */
-void core__retained_drop(core__node_hooks *hooks);
+void core__retain_grad_free(core__node_hooks *hooks);
 
 #endif

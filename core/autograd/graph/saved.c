@@ -15,7 +15,7 @@
 /* A tensor on the same storage, without history. */
 static core_status twin(core_tensor *tensor, core_tensor **out_twin)
 {
-    CORE_TRY(core__tensor_shallow(tensor, out_twin));
+    CORE_TRY(core__tensor_shallow_copy(tensor, out_twin));
     (*out_twin)->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
@@ -44,7 +44,7 @@ pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
     core__edge edge = {0};
     core_status status = CORE_OK;
 
-    if (core__wants_grad(tensor))
+    if (core__tensor_needs_grad(tensor))
         CORE_TRY(core__gradient_edge(tensor, &edge));
     if (!stand_in)
         status = twin(tensor, &content);
@@ -75,14 +75,14 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
         return pack(saved, tensor, stand_in);
     saved->grad_fn = NULL;
     saved->output = 0;
-    if (core__likely(!stand_in && core__is_leaf(tensor))) {
+    if (core__likely(!stand_in && core__tensor_is_leaf(tensor))) {
         if (core__unlikely(!(tensor->flags & CORE__TENSOR_SAVED)))
             mark_saved(tensor);
         core__tensor_retain(tensor);
         hold(saved, tensor);
         return CORE_OK;
     }
-    if (core__wants_grad(tensor))
+    if (core__tensor_needs_grad(tensor))
         CORE_TRY(core__gradient_edge(tensor, &edge));
     if (stand_in) {
         core__tensor_retain(stand_in);

@@ -10,7 +10,7 @@
 #include "ops/infer.h"
 #include "tensor/dtype.h"
 
-static bool same_sizes(const core__meta *meta, const core_tensor *grad)
+static bool same_sizes(const core__tensor_meta *meta, const core_tensor *grad)
 {
     return grad->ndim == meta->ndim &&
            memcmp(grad->sizes, meta->sizes, meta->ndim * sizeof *meta->sizes) ==
@@ -18,7 +18,7 @@ static bool same_sizes(const core__meta *meta, const core_tensor *grad)
 }
 
 /* Whether a tensor with meta's sizes broadcasts to the gradient's. */
-static bool broadcasts(const core__meta *meta, const core_tensor *grad)
+static bool broadcasts(const core__tensor_meta *meta, const core_tensor *grad)
 {
     uint32_t lead;
 
@@ -37,8 +37,9 @@ static void exchange(core_tensor **grad, core_tensor *other)
     *grad = other;
 }
 
-core_status core__validate_slow(const char *what, uint32_t index,
-                                const core__meta *meta, core_tensor **grad)
+core_status core__gradient_validate_slow(const char *what, uint32_t index,
+                                         const core__tensor_meta *meta,
+                                         core_tensor **grad)
 {
     core_tensor *other;
 
@@ -65,15 +66,16 @@ core_status core__validate_slow(const char *what, uint32_t index,
                                  sizeof have),
                 core__sizes_text(meta->ndim, meta->sizes, want, sizeof want));
         }
-        CORE_TRY(core__ag_sum_to(*grad, meta->ndim, meta->sizes, &other));
+        CORE_TRY(core__autograd_op_sum_to_size(*grad, meta->ndim, meta->sizes,
+                                               &other));
         exchange(grad, other);
     }
     if ((*grad)->device != meta->device) {
-        CORE_TRY(core__ag_move(*grad, meta->device, &other));
+        CORE_TRY(core__autograd_op_to_device(*grad, meta->device, &other));
         exchange(grad, other);
     }
     if ((*grad)->dtype != meta->dtype) {
-        CORE_TRY(core__ag_cast(*grad, meta->dtype, &other));
+        CORE_TRY(core__autograd_op_cast(*grad, meta->dtype, &other));
         exchange(grad, other);
     }
     return CORE_OK;

@@ -14,10 +14,11 @@
 
 #include <string.h>
 
-core_status core__validate_slow(const char *what, uint32_t index,
-                                const core__meta *meta, core_tensor **grad);
+core_status core__gradient_validate_slow(const char *what, uint32_t index,
+                                         const core__tensor_meta *meta,
+                                         core_tensor **grad);
 
-static inline bool core__validate_fits(const core__meta *meta,
+static inline bool core__gradient_fits(const core__tensor_meta *meta,
                                        const core_tensor *grad)
 {
     uint32_t i = 0;
@@ -31,13 +32,14 @@ static inline bool core__validate_fits(const core__meta *meta,
 }
 
 /* what and index are for the message: "gradient INDEX of WHAT". */
-static inline core_status core__validate(const char *what, uint32_t index,
-                                         const core__meta *meta,
-                                         core_tensor **grad)
+static inline core_status core__gradient_validate(const char *what,
+                                                  uint32_t index,
+                                                  const core__tensor_meta *meta,
+                                                  core_tensor **grad)
 {
-    if (core__likely(core__validate_fits(meta, *grad)))
+    if (core__likely(core__gradient_fits(meta, *grad)))
         return CORE_OK;
-    return core__validate_slow(what, index, meta, grad);
+    return core__gradient_validate_slow(what, index, meta, grad);
 }
 
 #endif

@@ -110,8 +110,8 @@ static core_status slices_node(core_tensor *view, core_node *inner,
         core__node_retain(inner->edges[i].node);
     }
     memcpy(sizes, base->sizes, base->ndim * sizeof *sizes);
-    core__meta_fill(node->inputs, base, sizes);
-    core__node_place(node);
+    core__tensor_meta_fill(node->inputs, base, sizes);
+    core__node_set_stream(node);
     node->u.slices = slices_new(view, inner, self_edge);
     if (node->u.slices) {
         core__node_retain(inner);
@@ -194,19 +194,19 @@ core_status core__view_regenerate(core_tensor *view)
         return keep_function(view);
     self->excluded &= ~CORE__KEY_AUTOGRAD;
     self->no_grad = false;
-    status = core__ag_as_strided(view->base, view->ndim, view->sizes,
-                                 view->strides, view->offset, &again);
+    status = core__autograd_op_as_strided(view->base, view->ndim, view->sizes,
+                                          view->strides, view->offset, &again);
     self->excluded = excluded;
     self->no_grad = no_grad;
     if (status != CORE_OK)
         return status;
-    status = core__autograd_record(view, &record);
+    status = core__autograd_record_of(view, &record);
     if (status == CORE_OK) {
         node = again->autograd ? again->autograd->grad_fn : NULL;
         if (node)
             core__node_retain(node);
         if (record->retains_grad)
-            status = core__retained_move(view, node, 0);
+            status = core__retain_grad_move(view, node, 0);
         core__node_release(record->grad_fn);
         record->grad_fn = node;
         record->output = 0;

@@ -325,8 +325,8 @@ START_TEST(arguments_written_without_a_mark_are_listed)
     for (uint32_t i = 0; i < core__operator_count; i++) {
         const core_operator *op = &core__operators[i];
         const char *name = core__operator_name(op);
-        uint32_t more = core__operator_writes(op, op->nargs) &
-                        ~core__operator_changes(op, op->nargs);
+        uint32_t more = core__operator_written_arguments(op, op->nargs) &
+                        ~core__operator_changed_arguments(op, op->nargs);
         uint32_t known = 0;
 
         for (size_t k = 0; k < sizeof unmarked / sizeof *unmarked; k++)

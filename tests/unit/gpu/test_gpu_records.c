@@ -26,9 +26,9 @@ static core_tensor *ones(void)
     return CALL(to_copy, VECTOR(3, 1, 1, 1), CORE_F32, gpu, false, -1);
 }
 
-static const core__profile_slice *only(uint32_t kind, const char *part)
+static const core__device_activity *only(uint32_t kind, const char *part)
 {
-    const core__profile_slice *found = NULL;
+    const core__device_activity *found = NULL;
 
     for (size_t i = 0; i < profiler->nslices; i++)
         if (profiler->slices[i].kind == kind &&
@@ -41,9 +41,10 @@ static const core__profile_slice *only(uint32_t kind, const char *part)
     return found;
 }
 
-static const char *giver(const core__profile_slice *slice)
+static const char *giver(const core__device_activity *slice)
 {
-    const core__profile_work *work = core__profile_slice_work(profiler, slice);
+    const core__profile_work *work =
+        core__device_activity_work(profiler, slice);
 
     ck_assert_ptr_nonnull(work);
     return work->parent == CORE__PROFILE_NONE
@@ -53,7 +54,7 @@ static const char *giver(const core__profile_slice *slice)
 
 START_TEST(kernels_and_copies_belong_to_their_operators)
 {
-    const core__profile_slice *copy, *kernel;
+    const core__device_activity *copy, *kernel;
     core_tensor *x;
     float values[3];
 
@@ -88,7 +89,7 @@ START_TEST(kernels_of_a_graph_belong_to_its_launch)
     OK(core_graph_launch(graph, stream));
     OK(core_stream_synchronize(stream));
     OK(core_profiler_stop(profiler));
-    ck_assert_ptr_nonnull(core__profile_slice_work(
+    ck_assert_ptr_nonnull(core__device_activity_work(
         profiler, only(CORE_ACTIVITY_KERNEL, "ew_exp_f32")));
     core_profiler_release(profiler);
     core_graph_release(graph);

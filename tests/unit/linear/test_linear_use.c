@@ -155,7 +155,7 @@ END_TEST
 static void *fill_store(void *unused)
 {
     for (int i = 0; i < PUSHES; i++) {
-        core__linear_dw dw = {.grad = core_tensor_retain(b)};
+        core__linear_weight_gradient dw = {.grad = core_tensor_retain(b)};
 
         OK(core__linear_store_push(store, &dw));
     }

@@ -25,11 +25,12 @@ static size_t seal_at;
 
 static size_t seal_place(const unsigned char *file, size_t file_size)
 {
-    core__image image = core__image_bytes(file, file_size);
+    core__plugin_image image = core__plugin_image_of_bytes(file, file_size);
     core_plugin_note note;
-    core__seal seal;
+    core__integrity_seal seal;
 
-    ck_assert_int_eq(core__note_read_sealed(&image, &note, &seal), CORE_OK);
+    ck_assert_int_eq(core__plugin_note_read_sealed(&image, &note, &seal),
+                     CORE_OK);
     ck_assert_uint_gt(seal.at, 0);
     return seal.at;
 }
@@ -181,13 +182,13 @@ static bool harmless(const unsigned char *bytes, size_t count)
 /* By reading alone, without loading. */
 static core_status check(const unsigned char *bytes, size_t count)
 {
-    core__image image = core__image_bytes(bytes, count);
+    core__plugin_image image = core__plugin_image_of_bytes(bytes, count);
     core_plugin_note note;
-    core__seal seal;
+    core__integrity_seal seal;
 
-    CORE_TRY(core__note_read_sealed(&image, &note, &seal));
-    ck_assert(core__seal_closed(&seal));
-    return core__seal_check(&image, &seal);
+    CORE_TRY(core__plugin_note_read_sealed(&image, &note, &seal));
+    ck_assert(core__integrity_seal_is_set(&seal));
+    return core__integrity_seal_check(&image, &seal);
 }
 
 START_TEST(every_loaded_bit_is_covered_by_the_seal)

@@ -100,7 +100,7 @@ START_TEST(plugin_is_opened_when_its_device_type_is_requested)
 {
     install("good", "core_good.so");
     install("refuses", "core_refuses.so");
-    ck_assert_int_eq(core__loader_load_for("good", 4), CORE_OK);
+    ck_assert_int_eq(core__loader_load_type("good", 4), CORE_OK);
     ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_LOADED);
     ck_assert_uint_eq(entry_of("/core_refuses.so").state, CORE_PLUGIN_FOUND);
 }
@@ -108,7 +108,7 @@ END_TEST
 
 START_TEST(unknown_device_type_names_the_searched_folders)
 {
-    ck_assert_int_eq(core__loader_load_for("warp", 4), CORE_ERROR_NOT_FOUND);
+    ck_assert_int_eq(core__loader_load_type("warp", 4), CORE_ERROR_NOT_FOUND);
     assert_contains(core_error_message(), "\"warp\"");
     assert_contains(core_error_message(), folder);
 }
@@ -117,7 +117,7 @@ END_TEST
 START_TEST(device_type_of_a_failed_plugin_reports_the_failure)
 {
     install("refuses", "core_refuses.so");
-    ck_assert_int_eq(core__loader_load_for("refuses", 7),
+    ck_assert_int_eq(core__loader_load_type("refuses", 7),
                      CORE_ERROR_INCOMPATIBLE);
     assert_contains(core_error_message(), "the moon is full");
     assert_contains(core_error_message(), "core_refuses.so");
@@ -286,7 +286,8 @@ START_TEST(plugin_given_by_the_program_precedes_a_found_one)
     load_all();
     assert_refused("/core_1.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "which the program chose");
-    ck_assert_uint_eq(entry_of("/core_same_name_b.so").state, CORE_PLUGIN_LOADED);
+    ck_assert_uint_eq(entry_of("/core_same_name_b.so").state,
+                      CORE_PLUGIN_LOADED);
 }
 END_TEST
 
@@ -421,8 +422,8 @@ static void *load_and_look(void *context)
     for (int i = 0; i < 20; i++) {
         core_plugin_information p = {.struct_size = sizeof p};
 
-        if (core__loader_load_for("good", 4) != CORE_OK ||
-            core__loader_load_for("refuses", 7) == CORE_OK ||
+        if (core__loader_load_type("good", 4) != CORE_OK ||
+            core__loader_load_type("refuses", 7) == CORE_OK ||
             core_plugins_scan() != CORE_OK)
             return "failed";
         for (uint32_t k = 0; k < core_plugin_count(); k++)

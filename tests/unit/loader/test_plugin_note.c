@@ -23,9 +23,9 @@ static void free_good(void)
 
 static core_status read_note(core_plugin_note *note)
 {
-    core__image image = core__image_bytes(bytes, size);
+    core__plugin_image image = core__plugin_image_of_bytes(bytes, size);
 
-    return core__note_read(&image, note);
+    return core__plugin_note_read(&image, note);
 }
 
 /* The note's content in the file. */
@@ -57,7 +57,7 @@ START_TEST(good_note_is_read_completely)
     ck_assert_str_eq(note.license, "MIT-0");
     ck_assert_str_eq(note.device_types, "good");
     ck_assert_uint_eq(note.abi_major, CORE_ABI_MAJOR);
-    ck_assert_int_eq(core__note_check_abi(&note), CORE_OK);
+    ck_assert_int_eq(core__plugin_note_check_abi(&note), CORE_OK);
 }
 END_TEST
 
@@ -83,7 +83,7 @@ START_TEST(every_truncation_is_an_error)
     ck_assert_uint_gt(end, 1000);
     while (length > 0) {
         core_plugin_note note;
-        core__image image;
+        core__plugin_image image;
         unsigned char *part;
 
         length = length > step ? length - step : 0;
@@ -91,8 +91,9 @@ START_TEST(every_truncation_is_an_error)
          * its end. */
         part = malloc(length + 1);
         memcpy(part, bytes, length);
-        image = core__image_bytes(part, length);
-        ck_assert_int_eq(core__note_read(&image, &note), CORE_ERROR_CORRUPT);
+        image = core__plugin_image_of_bytes(part, length);
+        ck_assert_int_eq(core__plugin_note_read(&image, &note),
+                         CORE_ERROR_CORRUPT);
         free(part);
     }
 }
@@ -197,7 +198,8 @@ START_TEST(disjoint_abi_ranges_are_named)
 
     note_in_file()->abi_major = CORE_ABI_MAJOR + 7;
     ck_assert_int_eq(read_note(&note), CORE_OK);
-    ck_assert_int_eq(core__note_check_abi(&note), CORE_ERROR_INCOMPATIBLE);
+    ck_assert_int_eq(core__plugin_note_check_abi(&note),
+                     CORE_ERROR_INCOMPATIBLE);
     assert_contains(core_error_message(), "this libcore offers");
 }
 END_TEST
@@ -252,9 +254,9 @@ static Elf64_Phdr *load_segment(bool writable)
 
 static void assert_segments(core_status code, const char *part)
 {
-    core__image image = core__image_bytes(bytes, size);
+    core__plugin_image image = core__plugin_image_of_bytes(bytes, size);
 
-    ck_assert_int_eq(core__segments_check(&image), code);
+    ck_assert_int_eq(core__elf_segments_check(&image), code);
     if (code != CORE_OK)
         assert_contains(core_error_message(), part);
 }
@@ -377,9 +379,9 @@ END_TEST
 
 static void assert_symbols(core_status code, const char *part)
 {
-    core__image image = core__image_bytes(bytes, size);
+    core__plugin_image image = core__plugin_image_of_bytes(bytes, size);
 
-    ck_assert_int_eq(core__symbols_check(&image), code);
+    ck_assert_int_eq(core__elf_symbols_check(&image), code);
     if (code != CORE_OK)
         assert_contains(core_error_message(), part);
 }
@@ -450,9 +452,9 @@ END_TEST
 
 START_TEST(good_symbols_are_accepted)
 {
-    core__image image = core__image_bytes(bytes, size);
+    core__plugin_image image = core__plugin_image_of_bytes(bytes, size);
 
-    ck_assert_int_eq(core__symbols_check(&image), CORE_OK);
+    ck_assert_int_eq(core__elf_symbols_check(&image), CORE_OK);
 }
 END_TEST
 
@@ -506,7 +508,7 @@ static int corrupt(int rounds, size_t (*place)(void), bool cut)
             cut && random_next() % 4 == 0 ? random_next() % size : size;
         unsigned char *copy = malloc(length + 1);
         core_plugin_note note;
-        core__image image;
+        core__plugin_image image;
         core_status status;
 
         memcpy(copy, bytes, length);
@@ -520,20 +522,20 @@ static int corrupt(int rounds, size_t (*place)(void), bool cut)
         }
         /* The block ends where the file ends. */
         copy = realloc(copy, length ? length : 1);
-        image = core__image_bytes(copy, length);
+        image = core__plugin_image_of_bytes(copy, length);
         core_error_clear();
-        status = core__note_read(&image, &note);
+        status = core__plugin_note_read(&image, &note);
         if (status == CORE_OK)
-            status = core__note_check_abi(&note);
+            status = core__plugin_note_check_abi(&note);
         /* All readers, each with what the previous ones accepted. */
         if (status == CORE_OK)
-            status = core__segments_check(&image);
+            status = core__elf_segments_check(&image);
         else
-            core__segments_check(&image);
+            core__elf_segments_check(&image);
         if (status == CORE_OK)
-            status = core__symbols_check(&image);
+            status = core__elf_symbols_check(&image);
         else
-            core__symbols_check(&image);
+            core__elf_symbols_check(&image);
         refused += status != CORE_OK;
         if (status != CORE_OK)
             ck_assert_str_ne(core_error_message(), "");

@@ -159,7 +159,7 @@ static void is_given_back(core_stream *on)
 {
     OK(core_stream_synchronize(on));
     OK(core_stream_synchronize(on)); /* the event that the callback created */
-    core__allocator_settle(sim->allocator);
+    core__allocator_settle_uses(sim->allocator);
     ck_assert_uint_eq(counters().blocks, 0);
     ck_assert_uint_eq(stats().segments[0].current, 0);
     all_is_back();

@@ -421,7 +421,7 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
             !(data->gradient || data->implicit || data->no_gradient))
             continue;
         /* No sample has 8-bit dtypes; test_scaled_mm.c covers the error. */
-        if (op->flags & CORE__OP_EIGHT_BITS)
+        if (op->flags & CORE__OP_FLOAT8)
             continue;
         all++;
         if (has_sample(data->name))

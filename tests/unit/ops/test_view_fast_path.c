@@ -42,7 +42,7 @@ static core_status run(uint32_t id, bool quick, const core_value *args,
                       .keys = CORE__KEY_BACKEND};
     core_value result = {0};
     core_function function =
-        quick ? core__function_quick(op) : core__function_run;
+        quick ? core__function_fast_path(op) : core__function_run;
     core_status status = function(&call, args, op->nargs, &result, 1);
 
     ck_assert(function != core__function_run || !quick);

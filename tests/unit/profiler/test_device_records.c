@@ -71,9 +71,10 @@ static bool trace_has(const char *part)
 }
 
 /* The name of the operator that launched a slice. */
-static const char *launcher(const core__profile_slice *slice)
+static const char *launcher(const core__device_activity *slice)
 {
-    const core__profile_work *work = core__profile_slice_work(profiler, slice);
+    const core__profile_work *work =
+        core__device_activity_work(profiler, slice);
 
     return !work ? "none"
            : work->parent == CORE__PROFILE_NONE
@@ -91,7 +92,7 @@ static size_t count_slices(uint32_t kind, const char *name)
     return count;
 }
 
-static const core__profile_slice *slice_of(uint32_t kind, const char *name)
+static const core__device_activity *slice_of(uint32_t kind, const char *name)
 {
     for (size_t i = 0; i < profiler->nslices; i++)
         if (profiler->slices[i].kind == kind &&
@@ -119,7 +120,7 @@ static core_profile_row row_of(core_profile_kind kind, const char *name)
 
 START_TEST(kernels_and_copies_come_from_plugin_records)
 {
-    const core__profile_slice *copy, *kernel;
+    const core__device_activity *copy, *kernel;
     core_tensor *a, *b;
     double values[3];
 
@@ -159,7 +160,7 @@ START_TEST(device_times_are_converted_to_host_clock)
     stop();
     ck_assert_uint_ge(profiler->nslices, 10);
     for (size_t i = 0; i < profiler->nslices; i++) {
-        const core__profile_slice *slice = &profiler->slices[i];
+        const core__device_activity *slice = &profiler->slices[i];
 
         ck_assert_uint_ge(slice->begin + SKEW, profiler->round_began);
         ck_assert_uint_le(slice->begin, slice->end);
@@ -244,7 +245,7 @@ START_TEST(kernels_of_graph_are_attributed_to_its_launch)
     ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "sqrt_"), 1);
     for (size_t i = 0; i < profiler->nslices; i++) {
         const core__profile_work *given =
-            core__profile_slice_work(profiler, &profiler->slices[i]);
+            core__device_activity_work(profiler, &profiler->slices[i]);
 
         ck_assert_ptr_nonnull(given);
         ck_assert_str_eq(given->name, "graph");

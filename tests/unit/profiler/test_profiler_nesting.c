@@ -189,11 +189,11 @@ START_TEST(names_are_truncated_between_characters)
 {
     char out[8];
 
-    ck_assert_uint_eq(core__profile_plain(out, 7, "abcdef\u00e9"), 6);
+    ck_assert_uint_eq(core__profile_printable_name(out, 7, "abcdef\u00e9"), 6);
     ck_assert_str_eq(out, "abcdef");
-    ck_assert_uint_eq(core__profile_plain(out, 7, "abcde\u00e9"), 7);
+    ck_assert_uint_eq(core__profile_printable_name(out, 7, "abcde\u00e9"), 7);
     ck_assert_str_eq(out, "abcde\u00e9");
-    ck_assert_uint_eq(core__profile_plain(out, 0, "a"), 0);
+    ck_assert_uint_eq(core__profile_printable_name(out, 0, "a"), 0);
     ck_assert_str_eq(out, "");
 }
 END_TEST

@@ -63,7 +63,7 @@ START_TEST(backward_arrows_start_in_the_forward_thread)
 {
     core_tensor *a = leaf(on(VECTOR(2, 3, 4), "sim:0"));
     core_tensor *b = leaf(on(VECTOR(2, 3, 4), "sim:0"));
-    core__profile_link *links;
+    core__node_correlation *links;
     pthread_t thread;
     size_t count;
 
@@ -78,7 +78,7 @@ START_TEST(backward_arrows_start_in_the_forward_thread)
     OK(core_backward((core_tensor *[]){keep(sines), keep(exponentials)}, 2,
                      (core_tensor *[]){a, b}, 0));
     stop();
-    OK(core__profile_links(profiler, &links, &count));
+    OK(core__node_correlations_make(profiler, &links, &count));
     ck_assert_uint_eq(count, 2);
     for (size_t i = 0; i < count; i++) {
         const char *from =
@@ -182,22 +182,23 @@ END_TEST
  * and its end. */
 START_TEST(range_started_at_session_end_has_zero_length)
 {
-    const core__profile_rule rule = {0, 100};
+    const core__profile_round_settings rule = {0, 100};
     uint32_t round = UINT32_MAX - 1; /* not used by any session */
     core__profile_part *parts;
     uint64_t before;
     size_t count;
 
-    core__profile_open(round, &rule);
+    core__profile_round_begin(round, &rule);
     before = core__profile_now();
-    ck_assert_uint_ne(core__profile_begin(CORE_PROFILE_RANGE, "late", true), 0);
-    core__profile_open(0, NULL);
-    OK(core__profile_take(round, before - 1, &parts, &count));
+    ck_assert_uint_ne(
+        core__profile_event_begin(CORE_PROFILE_RANGE, "late", true), 0);
+    core__profile_round_begin(0, NULL);
+    OK(core__profile_round_take(round, before - 1, &parts, &count));
     ck_assert_uint_eq(count, 1);
     ck_assert_uint_eq(parts[0].nevents, 1);
     ck_assert_uint_ge(parts[0].events[0].begin, before);
     ck_assert_uint_eq(parts[0].events[0].end, parts[0].events[0].begin);
-    core__profile_drop(parts, count);
+    core__profile_parts_free(parts, count);
 }
 END_TEST
 

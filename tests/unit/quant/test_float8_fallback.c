@@ -79,7 +79,7 @@ static core_status call_fallback(uint32_t id, const core_value *args,
 {
     core_call call = {.op = core_op_at(id)};
 
-    return core__float8_missing(&call, args, nargs, result, result ? 1 : 0);
+    return core__float8_fallback(&call, args, nargs, result, result ? 1 : 0);
 }
 
 static void copy(core_tensor *to, core_tensor *from)

@@ -241,8 +241,8 @@ END_TEST
  * overreads. */
 START_TEST(parsers_do_not_read_beyond_their_input)
 {
-    core__header header;
-    core__index index;
+    core__safetensors_header header;
+    core__shard_index index;
 
     for (state = 0; state < CORRUPTIONS; state++) {
         const char *json = state % 2 ? header_json : index_json;
@@ -258,11 +258,12 @@ START_TEST(parsers_do_not_read_beyond_their_input)
         ck_assert_ptr_nonnull(exact);
         memcpy(exact, bytes, size);
         if (kept % 2) {
-            check_status(core__header_parse(&header, "x", exact, size, 5));
-            core__header_free(&header);
+            check_status(
+                core__safetensors_header_parse(&header, "x", exact, size, 5));
+            core__safetensors_header_free(&header);
         } else {
-            check_status(core__index_parse(&index, "x", exact, size));
-            core__index_free(&index);
+            check_status(core__shard_index_parse(&index, "x", exact, size));
+            core__shard_index_free(&index);
         }
         free(exact);
         state = kept;

@@ -340,8 +340,7 @@ START_TEST(capture_can_be_discarded)
     increment_bytes(device, first, a, a, N);
     OK(capture->end(device, first, NULL));
     ck_assert_uint_eq(byte_of(device, first, a), 0);
-    FAILS(capture->end(device, first, NULL), CORE_ERROR_INTERNAL,
-          "not begun");
+    FAILS(capture->end(device, first, NULL), CORE_ERROR_INTERNAL, "not begun");
 }
 END_TEST
 

@@ -238,7 +238,7 @@ START_TEST(operators_compute_the_same_bits_where_there_is_no_kernel)
 
             OK(core_tensor_read(cast(from, formats[f].dtype), want,
                                 (size_t)count));
-            OK(core__float8_emulate_narrow(from, formats[f].dtype, &made));
+            OK(core__float8_emulate_encode(from, formats[f].dtype, &made));
             ck_assert_uint_eq(core_tensor_dtype(made), formats[f].dtype);
             OK(core_tensor_read(keep(made), have, (size_t)count));
             for (int64_t i = 0; i < count; i++)
@@ -246,7 +246,7 @@ START_TEST(operators_compute_the_same_bits_where_there_is_no_kernel)
                               (double)values[i], have[i], want[i]);
             from = data(all, formats[f].dtype, 256, places[p]);
             from = CALL(t, CALL(reshape, from, (int64_t[]){16, 16}, 2));
-            OK(core__float8_emulate_widen(from, &made));
+            OK(core__float8_emulate_decode(from, &made));
             from = CALL(t, keep(made));
             OK(core_tensor_read(from, numbers, sizeof numbers));
             for (int i = 0; i < 256; i++)
