@@ -119,16 +119,16 @@ static const struct row {
     {"max_pool2d_with_indices_backward",
      "p:1,1,1,5 p:1,1,1,4 l:1,2 l:1,1 l:0,1 l:1,1 b:0 q:1,1,1,5",
      CORE_ERROR_INDEX,
-     {"max_pool2d_with_indices_backward: ", "have 4 at element 4",
+     {"max_pool2d_with_indices_backward: ", "has 4 at element 4",
       "4 elements"}},
     {"max_pool3d_with_indices_backward",
      "p:1,1,1,1,5 p:1,1,1,1,4 l:1,1,2 l:1,1,1 l:0,0,1 l:1,1,1 b:0 q:1,1,1,1,5",
      CORE_ERROR_INDEX,
-     {"max_pool3d_with_indices_backward: ", "have 4 at element 4"}},
+     {"max_pool3d_with_indices_backward: ", "has 4 at element 4"}},
     {"adaptive_max_pool2d_backward",
      "p:1,1,1,5 p:1,1,1,4 q:1,1,1,5",
      CORE_ERROR_INDEX,
-     {"adaptive_max_pool2d_backward: ", "have 4"}},
+     {"adaptive_max_pool2d_backward: ", "has 4"}},
 };
 
 START_TEST(errors_name_what_is_wrong)

@@ -104,7 +104,7 @@ static void host_pointer_for_memory(void)
     if (status == CORE_OK)
         status = core_stream_synchronize(bad);
     ck_assert_int_ne(status, CORE_OK);
-    ck_assert_msg(strstr(core_error_message(), "no memory of sim:0"), "%s",
+    ck_assert_msg(strstr(core_error_message(), "not memory of sim:0"), "%s",
                   core_error_message());
     status = sim->memory.fill(sim->impl, bad->impl, wrong, 8, 0, 8);
     if (status == CORE_OK)

@@ -54,7 +54,7 @@ START_TEST(bad_value_is_reported_only_if_the_plugin_knows_it)
     OK(core_stream_current(sim, &stream));
     bad_data(sim);
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
-          "index_select (call ", ") encountered invalid data: ", "holds 77");
+          "index_select (call ", ") encountered invalid data: ", "contains 77");
     ck_assert_ptr_null(strstr(core_error_message(), "invalid data, "));
 
     sim->interfaces.stream_error.take = take_zero;
@@ -150,7 +150,7 @@ START_TEST(bad_data_is_reported_where_its_results_are_read)
 
     for (int i = 0; i < 3; i++) {
         FAILS(core_tensor_item_float(sum(moved(bad_data(other), sim)), &number),
-              CORE_ERROR_INDEX, "sim:1: index_select (call ", "holds 77",
+              CORE_ERROR_INDEX, "sim:1: index_select (call ", "contains 77",
               "found by item");
         all_are(filled(other, 4, i), i);
         OK(core_device_synchronize(sim));

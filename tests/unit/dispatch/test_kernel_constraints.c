@@ -196,7 +196,7 @@ START_TEST(large_loops_are_split)
     OK(core_tensor_from_data("", CORE_I8, (int64_t[]){1}, 1, device, &one));
     many = CALL(expand, keep(one), (int64_t[]){2200000000}, 1, false);
     many = CALL(abs, many);
-    ck_assert_str_eq(getenv("FIXTURE_demanding"),
+    ck_assert_str_eq(getenv("FIXTURE_constrained"),
                      "2 parts, 2200000000 elements, last at 1100000000");
     drop(many);
 }

@@ -196,7 +196,7 @@ START_TEST(plugin_of_0_3_has_the_features_of_0_3)
     ck_assert_int_eq(strncmp(one.key.data, "power", one.key.size), 0);
     ck_assert_double_eq(one.value, 250);
     FAILS(core_device_measure(device, 2, &one), CORE_ERROR_NOT_FOUND,
-          "measures 2 things");
+          "it has 2");
 }
 END_TEST
 

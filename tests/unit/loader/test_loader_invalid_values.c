@@ -41,7 +41,7 @@ static const slip devices[] = {
     {"devices", "4000000000 devices; at most 4096"},
     {"device_open", "device_open failed and gave no reason"},
     {"device_properties", "device_properties failed and gave no reason"},
-    {"granularity", "reports an alignment of 16, a granularity of 1844"},
+    {"granularity", "a granularity of 1844"},
     {"alignment", "reports an alignment of 48"},
     {"padding", "padding of 1844"},
 };

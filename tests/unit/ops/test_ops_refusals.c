@@ -144,16 +144,16 @@ END_TEST
 START_TEST(index_out_of_range_names_its_argument)
 {
     static const row rows[] = {
-        {"index_select", "p:3 i:0 x:5/9", "argument index holds 3"},
-        {"index_add", "p:3 i:0 x:5/9 p:5", "argument index holds"},
-        {"gather", "p:3 i:0 x:5/9", "argument index holds"},
-        {"scatter.src", "p:3 i:0 x:5/9 p:5", "argument index holds"},
-        {"take", "p:3 x:5/9", "argument index holds"},
-        {"embedding", "p:3,2 x:5/9", "argument indices holds"},
-        {"index.Tensor", "p:3 [ x:5/9 ]", "argument indices holds"},
-        {"index_put", "p:3 [ x:5/9 ] p:", "argument indices holds"},
+        {"index_select", "p:3 i:0 x:5/9", "argument index contains 3"},
+        {"index_add", "p:3 i:0 x:5/9 p:5", "argument index contains"},
+        {"gather", "p:3 i:0 x:5/9", "argument index contains"},
+        {"scatter.src", "p:3 i:0 x:5/9 p:5", "argument index contains"},
+        {"take", "p:3 x:5/9", "argument index contains"},
+        {"embedding", "p:3,2 x:5/9", "argument indices contains"},
+        {"index.Tensor", "p:3 [ x:5/9 ]", "argument indices contains"},
+        {"index_put", "p:3 [ x:5/9 ] p:", "argument indices contains"},
         {"nll_loss_forward", "p:5,3 x:5/9 n i:1 i:-100",
-         "argument target holds"},
+         "argument target contains"},
         {"multi_margin_loss", "p:5,3 x:5/9 i:1 f:1 n i:1", "argument"},
     };
 

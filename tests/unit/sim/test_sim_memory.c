@@ -245,7 +245,7 @@ START_TEST(handles_are_not_addresses)
     a.handle = (char *)a.handle + 100;
     fill(device, stream, a, 1, 7);
     FAILS(sim.streams->synchronize(device, stream), CORE_ERROR_STREAM,
-          "no memory");
+          "not memory");
 }
 END_TEST
 
@@ -292,7 +292,7 @@ START_TEST(invalid_setting_is_reported)
     FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "2 devices");
     unsetenv("LIBCORE_SIM_FAULT");
     setenv("LIBCORE_SIM_MEMORY", "paged", 1);
-    FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "handle or flat");
+    FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "handle and flat");
     setenv("LIBCORE_SIM_MEMORY", "handle", 1);
     sim_open();
 }
