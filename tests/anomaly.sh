@@ -38,7 +38,7 @@ names_the_program() {
         -L"$LIBCORE_BUILD/.libs" -lcore || return 1
     LD_LIBRARY_PATH=$LIBCORE_BUILD/.libs "$work/anomalous" >"$work/said"
     cat "$work/said"
-    grep 'sqrt.*the forward made it at.*/anomalous)' "$work/said"
+    grep 'sqrt.*the node was recorded at.*/anomalous)' "$work/said"
 }
 
 # shellcheck source=tests/support/tap.sh

@@ -53,7 +53,7 @@ ok 'calls of both directions are traced' traced
 ok 'the third launch fails with a reason' failed
 ok 'a changed signal handler is reported' changes_state changes-signal-handler \
     'changes the handler of signal 10'
-ok 'a changed locale is reported' changes_state changes-locale \\
+ok 'a changed locale is reported' changes_state changes-locale \
     'changes the locale'
 ok 'a changed x87 control word is reported' changes_state changes-x87-precision \
     'changes the floating-point control word of the x87'

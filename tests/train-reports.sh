@@ -195,7 +195,7 @@ ok 'a profile folder that cannot be created is refused first' \
     refuses 'cannot create' --profile "$work/none/such"
 : >"$work/file"
 ok 'a file as profile folder is refused first' \
-    refuses 'is no folder' --profile "$work/file"
+    refuses 'is not a folder' --profile "$work/file"
 ok 'an unwritable report does not end training' unwritten_profile
 ok 'an unwritable plot does not end training' unwritten_plot
 ok 'the losses of each epoch are plotted' draws
