@@ -11,7 +11,7 @@
 #include "autograd/engine/accumulate_grad.h"
 #include "autograd/engine/worker.h"
 #include "autograd/graph/layer.h"
-#include "autograd/graph/node.h"
+#include "autograd/graph/record.h"
 #include "autograd/graph/record_fast_path.h"
 #include "base/log.h"
 #include "base/upcalls.h"
@@ -139,8 +139,7 @@ const struct core__memory_upcalls core__memory_upcalls = {
 /* -------------------------------------------------------------- tensor -- */
 
 const struct core__tensor_upcalls core__tensor_upcalls = {
-    .autograd_take = core__autograd_take,
-    .node_drop = core__node_release_made,
+    .destroy_recorded = core__autograd_destroy,
     .autograd_relayout = core__autograd_relayout,
     .history_drop = core__history_drop,
 };

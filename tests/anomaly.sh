@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# Anomaly mode in a program that is linked with the shared library: unit tests
-# hold the library themselves, where every frame is the program's.
+# Anomaly mode in a program that links the shared library.  Unit tests contain
+# the library, so every stack frame there belongs to the program.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -30,7 +30,7 @@ int main(void)
 END
 
 names_the_program() {
-    # shellcheck disable=SC2086 # CC may be words
+    # shellcheck disable=SC2086 # CC may contain several words
     ${CC:-cc} -std=c11 -I"$LIBCORE_BUILD/include" -I"$LIBCORE_SOURCE/include" \
         -iquote "$LIBCORE_BUILD/include/libcore" \
         -iquote "$LIBCORE_SOURCE/include/libcore" \
@@ -46,8 +46,8 @@ names_the_program() {
 
 echo 1..1
 if names_the_program >"$work/log" 2>&1; then
-    echo 'ok 1 - the place in the forward is in the program'
+    echo 'ok 1 - the reported place in the forward pass is in the program'
 else
-    echo 'not ok 1 - the place in the forward is in the program'
+    echo 'not ok 1 - the reported place in the forward pass is in the program'
     telling "$work/log"
 fi

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-"""Loss curves of core-train and of PyTorch, from the same weights, on the same
-samples in the same order.
+"""Compares loss curves of core-train and PyTorch, trained from the same weights
+on the same samples in the same order.
 
-core-train writes its first weights; the models are written here once more with
-PyTorch's modules, and both train.  Whatever is taken from core-train is in its
-checkpoint; the order of the samples is computed here from the seed, as
-core-train's random.c does.
+core-train writes its initial weights; the models are built here again with
+PyTorch modules, and both train.  The checkpoint provides everything taken from
+core-train; the order of the samples is computed here from the seed, as in
+core-train's random.c.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-# ---------------------------------------------------------------- the order
+# ------------------------------------------------------------- sample order
 
 
 def mix(x):
@@ -60,7 +60,7 @@ DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 def read_safetensors(path):
-    """Tensors and texts of a file."""
+    """Returns the tensors and the metadata texts of a file."""
     with open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
@@ -142,7 +142,7 @@ class Cnn(nn.Module):
 
 
 class Text:
-    """Windows of a text, somewhere else in each epoch."""
+    """Windows of a text, shifted differently in each epoch."""
 
     def __init__(self, path, texts):
         known = bytes.fromhex(texts["characters"])
@@ -176,7 +176,7 @@ class Images:
 
 
 def write_images(folder, count, seed):
-    """Ten patterns with noise over them, as the data set's four files."""
+    """Writes ten patterns with noise as the four files of the data set."""
     chance = random.Random(seed)
     patterns = [[chance.random() for _ in range(784)] for _ in range(10)]
     for half, n in (("train", count), ("t10k", 100)):
@@ -196,7 +196,7 @@ def write_images(folder, count, seed):
 
 
 def rate(texts, step, total):
-    """The cosine schedule with a warm-up, down to a tenth."""
+    """Returns the rate of the cosine schedule with warm-up, down to a tenth."""
     lr, warmup = float(texts["lr"]), int(texts["warmup"])
     if step < warmup:
         return lr * (step + 1) / (warmup + 1)
@@ -205,7 +205,7 @@ def rate(texts, step, total):
 
 
 def curve(model, data, texts, steps, epochs):
-    """Learning rates and losses."""
+    """Trains and returns the learning rates and losses."""
     seed, batch = int(texts["seed"]), int(texts["batch"])
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     optimizer = kind[texts["optimizer"]](
@@ -244,13 +244,13 @@ def main():
     parser.add_argument("--core-train", required=True)
     parser.add_argument("--model", choices=("gpt", "cnn"), required=True)
     parser.add_argument("--data", required=True,
-                        help="a text; for cnn a folder, where images are made")
-    parser.add_argument("--work", required=True, help="a folder to write to")
+                        help="a text; for cnn a folder to create images in")
+    parser.add_argument("--work", required=True, help="a folder for output")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("options", nargs="*", help="of core-train")
+    parser.add_argument("options", nargs="*", help="options of core-train")
     args = parser.parse_args()
     weights = args.work + "/weights"
     options = ["--model", args.model, "--epochs", str(args.epochs)]
@@ -285,12 +285,12 @@ def main():
           "%.2e, at step %d" % (args.model, len(ours), ours[0][1], ours[-1][1],
                                 torch.__version__, worst, at))
     if len(ours) != args.steps or len(theirs) != args.steps:
-        sys.exit("%d steps of core-train, %d of PyTorch; wanted %d"
+        sys.exit("%d steps of core-train, %d of PyTorch; expected %d"
                  % (len(ours), len(theirs), args.steps))
     if rates > 1e-12:
         sys.exit("the learning rates differ by %.1e of their value" % rates)
     if not worst <= args.tolerance:
-        sys.exit("more than %g" % args.tolerance)
+        sys.exit("the losses differ by more than %g" % args.tolerance)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The loss curves of core-train are those of PyTorch: 100 steps from the same
-# weights, on the same samples.  Wants Python with torch (python3-torch).
+# Compares the loss curves of core-train with those of PyTorch: 100 steps from
+# the same weights on the same samples.  Needs Python with torch
+# (python3-torch).
 train=$LIBCORE_BUILD/core-train
 compare=$LIBCORE_SOURCE/tests/compare-pytorch.py
 python=
@@ -24,7 +25,7 @@ number=0
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# ok NAME COMMAND…: what it prints last is told.
+# ok NAME COMMAND…: prints the last line of the command's output.
 ok() {
     name=$1
     shift
@@ -48,10 +49,11 @@ curves() {
 
 mkdir "$work/images"
 echo 1..2
-ok 'a transformer learns as with PyTorch' curves gpt \
+ok 'the loss curve of a transformer matches PyTorch' curves gpt \
     "$LIBCORE_SOURCE/core/ops/ops.yaml" --limit 40000 --batch 16 \
     --context 32 --warmup 20 --weight-decay 1 --clip 0.5
 # Training is chaotic: one ulp of the first weights moves PyTorch's own curve by
-# up to 2.8e-3 with steps of 0.0005, by 2.5e-4 with these.
-ok 'convolutions learn as with PyTorch' curves cnn "$work/images" \
+# up to 2.8e-3 at a rate of 0.0005, and by 2.5e-4 at this rate.
+ok 'the loss curve of a convolutional network matches PyTorch' curves cnn \
+    "$work/images" \
     --warmup 20 --lr 0.0002

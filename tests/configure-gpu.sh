@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# configure says which architectures of GPUs a compiler of kernels does not
-# know: an error where they were asked for, and the reason in its table
-# otherwise.  The compilers are none: they know what this says.
+# configure reports which GPU architectures a kernel compiler does not support:
+# as an error where the user asked for them, otherwise as the reason in its
+# table.  The compilers are fakes that support what this script says.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 source=$(cd "$LIBCORE_SOURCE" && pwd)
@@ -29,18 +29,18 @@ ok() { # name, command...
 }
 
 [ ! -f "$source/config.status" ] ||
-    skipped='the folder of the sources is configured itself'
+    skipped='the source tree is itself configured'
 
-# A compiler that takes options like this one and writes no code.
-compiler() { # file, pattern of the options for architectures that it knows
+# Writes a fake compiler, which only checks its options.
+compiler() { # file, pattern of the architecture options it accepts
     mkdir -p "${1%/*}"
     cat >"$1" <<END
 #!/bin/sh
-for word; do
-    case \$word in
+for option; do
+    case \$option in
     *arch=$2 | *arch=$2,*) ;;
     *arch=*)
-        echo "error: no architecture of \$word" >&2
+        echo "error: no architecture of \$option" >&2
         exit 1
         ;;
     esac
@@ -53,7 +53,7 @@ compiler "$work/hip/bin/hipcc" 'gfx9*'
 mkdir "$work/cuda/include" "$work/build"
 echo '#define CUDA_VERSION 13000' >"$work/cuda/include/cuda.h"
 
-# What is asked of the other compiler is found once.
+# The cache keeps the results that do not depend on the compilers.
 nvcc=$work/cuda/bin/nvcc hipcc=$work/hip/bin/hipcc
 run() { # arguments of configure...
     cd "$work/build" || return
@@ -69,32 +69,32 @@ refused() { # text, arguments of configure...
     shift
     ! run "$@" && grep -qF -e "$text" "$work/out"
 }
-elsewhere() { # no path of its compiler is known
+elsewhere() { # without the compiler's path in the cache
     run --without-hip >/dev/null
     sed -i '/NVCC/d' "$work/build/config.cache"
     (cd "$work/build" && ! "$source/configure" -C --without-hip \
         --with-cuda="$work/none" 2>&1) |
         grep -F "with-cuda: no nvcc was found in $work/none/bin"
 }
-row() { # pattern of a row of the table, arguments of configure...
+row() { # pattern of a row in the table, arguments of configure...
     pattern=$1
     shift
     run "$@" && grep -qE "^ *$pattern" "$work/out"
 }
 
-ok 'architectures that are known are taken' \
+ok 'supported_architectures_are_accepted' \
     row 'cuda  *yes  *sm_80 sm_90$' --with-cuda --with-cuda-arch=sm_80,sm_90 \
     --without-hip
-ok 'what is asked for and does not compile for the defaults is an error' \
+ok 'with_cuda_fails_if_a_default_architecture_is_refused' \
     refused 'with-cuda: '"$work"'/cuda/bin/nvcc does not compile for sm_75' \
     --with-cuda --without-hip
-ok 'an error names each architecture of CUDA that is not known' \
+ok 'error_names_each_refused_cuda_architecture' \
     refused 'with-cuda-arch: '"$work"'/cuda/bin/nvcc does not compile for sm_12 sm_34 (' \
     --with-cuda '--with-cuda-arch=sm_80 sm_12 sm_90 sm_34' --without-hip
-ok 'an error names each architecture of HIP that is not known' \
+ok 'error_names_each_refused_hip_architecture' \
     refused 'with-hip-arch: '"$work"'/hip/bin/hipcc does not compile for gfx77 gfx1 (' \
     --without-cuda --with-hip '--with-hip-arch=gfx90a,gfx77,gfx906 gfx1'
-# HIP's headers lie beside its compiler, where AMD's own packages have them.
+# AMD's own packages install HIP's headers beside its compiler.
 mkdir -p "$work/hip/include/hip"
 echo '#define HIP_VERSION_MAJOR    6' >"$work/hip/include/hip/hip_version.h"
 : >"$work/hip/include/hip/hip_runtime_api.h"
@@ -103,27 +103,27 @@ beside() {
         grep -x 'HIP_MAJOR = 6' Makefile &&
         grep "^HIP_CPPFLAGS = -I$work/hip/bin/../include$" Makefile
 }
-ok 'the headers of HIP are those beside its compiler' beside
+ok 'hip_headers_beside_the_compiler_are_used' beside
 rm -r "$work/hip/include"
 compiler "$work/old/bin/hipcc" 'gfx80[0-9]'
 hipcc=$work/old/bin/hipcc
-ok 'what is not asked for and does not compile has its reason in the table' \
+ok 'table_gives_the_reason_if_hip_is_not_requested' \
     row 'rocm  *no  *.*does not compile for gfx90a$' --without-cuda
-ok 'and is an error where it is asked for' \
+ok 'with_hip_fails_if_an_architecture_is_refused' \
     refused 'with-hip: '"$hipcc"' does not compile for gfx906' --with-hip \
     --without-cuda
 nvcc='' hipcc=''
-ok 'what is asked for is an error where its compiler is absent' \
+ok 'with_cuda_without_nvcc_fails' \
     refused 'with-cuda: no nvcc was found' --with-cuda
-ok 'so is HIP' \
+ok 'with_hip_without_hipcc_fails' \
     refused 'with-hip: no hipcc was found' --without-cuda --with-hip
-ok 'so is HIP on the platform of NVIDIA' \
-    refused 'with-hipnv: it wants CUDA' --with-hipnv
-ok 'which takes no folder' refused 'with-hipnv takes no folder' \
+ok 'with_hipnv_without_cuda_fails' \
+    refused 'with-hipnv: it needs CUDA' --with-hipnv
+ok 'with_hipnv_takes_no_directory' refused 'with-hipnv takes no directory' \
     --with-hipnv=/opt
-ok 'CUDA is where --with-cuda says, or nowhere' elsewhere
-ok 'absent compilers that nobody asked for are no error' \
+ok 'nvcc_is_searched_only_in_the_given_directory' elsewhere
+ok 'absent_compilers_are_not_an_error_by_default' \
     row 'rocm  *no  *no hipcc was found' --disable-dependency-tracking
-ok 'a list that is none is an error' \
-    refused 'with-hip-arch wants a list' --without-cuda --with-hip-arch
+ok 'with_hip_arch_without_a_list_fails' \
+    refused 'with-hip-arch needs a list' --without-cuda --with-hip-arch
 echo "1..$number"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-bench: its rows, in text and JSON, and what it refuses.  How fast
-# anything is, is no matter here.
+# core-bench: its rows, in text and JSON, and the errors it reports.  The values
+# measured do not matter here.
 bench=$LIBCORE_BUILD/core-bench
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,12 +12,12 @@ number=0
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# quick ARGUMENT…: as little of each row as there can be.
+# quick ARGUMENT…: measures each row for the shortest possible time.
 quick() {
     "$bench" --threads 1 --min-time 1e-9 "$@" >"$work/out"
 }
 
-# has NAME…: each is a row, with a number above 0.
+# has NAME…: each is a row with a number above 0.
 has() {
     for row in "$@"; do
         awk -v row="$row" '$1 == row && $2 > 0 { found = 1 }
@@ -39,7 +39,7 @@ autograd() {
         'ad.chain_grad()_per_node' ad.chain_fwd_per_op
 }
 
-# Rows that memory or the multipliers bound are shares of what was measured.
+# Rows bound by memory or by the multipliers are printed as shares of a limit.
 limits() {
     quick elem && has limit.copy/t1 limit.read/t1 limit.nontemporal_copy/t1 &&
         grep -E '^add_out_16M_f32/t1 .* GB/s +[0-9]+ % of the limit$' \
@@ -65,8 +65,8 @@ blas() {
         conv2d_same_fwd+bwd_f32/t1
 }
 
-# Rates are better when larger, times when smaller; another unit, and what is no
-# measurement, are not compared.
+# Larger rates and smaller times are better; rows with another unit or without a
+# valid number are not compared.
 compares() {
     cat >"$work/other" <<'END'
 # another library
@@ -76,7 +76,7 @@ sum1.plain 5 ms
 exp1.plain nan ns
 relu1.plain inf ns
 add1_.inplace -3 ns
-nobody.has.it 1 ns
+missing.row 1 ns
 END
     quick --compare "$work/other" micro || return
     sed -n '/faster$/,$p' "$work/out" >"$work/table"
@@ -86,25 +86,25 @@ END
         grep -E '^mul1.plain .* 0.00x  slower$' "$work/table"
 }
 
-# Each row that is slow is told, by how much, and counted.
+# Each slow row is flagged with its ratio, and the flags are counted.
 elem() {
     quick elem && has elem.copy.f32 elem.copy.bool elem.add.f32.contiguous \
         elem.exp.f64.channels_last elem.lines || return
-    awk '$1 == "elem.slow" { told = $2; counted = 1 }
+    awk '$1 == "elem.slow" { total = $2; counted = 1 }
         $1 ~ /\.slow$/ && $1 != "elem.slow" {
             flags++
             if ($2 > 0.1) { print "not slow: " $0; bad = 1 }
         }
         $3 == "GB/s" && $1 ~ /^elem\./ && $1 !~ /^elem\.copy\./ { rows++ }
         $1 == "elem.lines" { lines = $2 }
-        END { exit bad || !counted || told != flags || lines != rows }' \
+        END { exit bad || !counted || total != flags || lines != rows }' \
         "$work/out" || {
         grep -e slow -e lines "$work/out"
         return 1
     }
 }
 
-# A hit is a difference of two rows, so that noise alone may make it negative.
+# A cache hit is the difference of two rows, which noise can make negative.
 alloc() {
     quick alloc && has alloc.tensor_4KiB alloc.tensor_without_memory \
         alloc.tensor_4MiB alloc.tensors_4KiB_four alloc.tensor_recorded \
@@ -120,7 +120,7 @@ alloc_without_sim() {
         grep 'alloc: skipped: .*"sim"' "$work/err"
 }
 
-# A tenth of a millisecond is less than any process takes.
+# No process starts in less than a tenth of a millisecond.
 load() {
     quick load && has load.exec_to_main load.main_to_first_result \
         load.exec_to_first_result load.mapped_core+cpu \
@@ -131,7 +131,7 @@ load() {
             END { exit !(all > 0.1 && resident < mapped) }' "$work/out"
 }
 
-# A process that cannot do what is measured fails the benchmark.
+# A measured process that fails makes the benchmark fail.
 load_without_cpu() {
     LIBCORE_PLUGIN_DENY=cpu "$bench" first-result >"$work/out" 2>&1
     got=$?
@@ -139,7 +139,7 @@ load_without_cpu() {
     [ $got = 1 ] && grep 'core-bench: .*"cpu"' "$work/out"
 }
 
-# Of another device: launches, memory, products, attention, steps and graphs.
+# Rows of another device: launches, memory, products, attention, steps, graphs.
 device() {
     quick --device sim && has dev.host.add1_out dev.host.add1_grad dev.add1 \
         dev.copy_64M_f32 dev.add_out_64M_bf16 dev.softmax_out_65536x1024_f16 \
@@ -168,7 +168,7 @@ counts() {
     done
 }
 
-# ends STATUS PATTERN ARGUMENT…: that exit status, and a message that matches.
+# ends STATUS PATTERN ARGUMENT…: checks the exit status and the message.
 ends() {
     status=$1 pattern=$2
     shift 2
@@ -202,7 +202,7 @@ wrong_usage() {
 full() {
     [ -c /dev/full ] || return 0
     for arguments in '--help' '--version' 'count' '--min-time 1e-9 micro'; do
-        # shellcheck disable=SC2086 # words are meant
+        # shellcheck disable=SC2086 # splits into words
         ! "$bench" $arguments >/dev/full 2>"$work/err" &&
             grep 'could not be written' "$work/err" || return
     done
@@ -213,20 +213,20 @@ no_cpu() {
 }
 
 echo 1..17
-ok 'operators on one element have their rows' micro
-ok 'backward has its rows' autograd
-ok 'what the machine can do is measured beside them' limits
-ok 'training steps have theirs' train
-ok 'element-wise operators have theirs, and the slow ones a flag' elem
-ok 'memory of a device with streams has its rows' alloc
-ok 'without such a device it says so' alloc_without_sim
-ok 'processes are started, and looked at' load
-ok 'one that fails is told' load_without_cpu
-ok 'products and convolutions have theirs' blas
-ok 'what another library printed is compared' compares
-ok 'a device has rows of its own' device
-ok 'a row is an object of JSON' json
-ok 'each row that is counted runs' counts
-ok 'wrong usage is told' wrong_usage
+ok 'micro prints rows of operators on one element' micro
+ok 'autograd prints rows of backward' autograd
+ok 'elem and blas print shares of measured limits' limits
+ok 'train prints rows of training steps' train
+ok 'elem prints rows of element-wise operators and flags slow ones' elem
+ok 'alloc prints rows of memory of a device with streams' alloc
+ok 'alloc without such a device is skipped with a reason' alloc_without_sim
+ok 'load measures the start of processes' load
+ok 'a failing measured process is reported' load_without_cpu
+ok 'blas prints rows of products and convolutions' blas
+ok 'the output of another library can be compared' compares
+ok 'a device prints its own rows' device
+ok '--json prints one object per row' json
+ok 'each counted row runs' counts
+ok 'wrong usage is refused' wrong_usage
 ok 'output that cannot be written is an error' full
-ok 'without a CPU it says so' no_cpu
+ok 'a missing CPU device is an error' no_cpu

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-"""float8-table: what the codes of f8e4m3 and f8e5m2 mean, and what doubles
-round to, from the definition in exact fractions.
+"""float8-table: the values of the codes of f8e4m3 and f8e5m2, and the codes
+that doubles round to, computed from the definition in exact fractions.
 
     float8-table > tests/support/float8_table.h
 
-Standard: OCP 8-bit Floating Point Specification 1.0 (2023).  Knows nothing of
-how libcore converts.
+Standard: OCP 8-bit Floating Point Specification 1.0 (2023).  Independent of how
+libcore converts.
 """
 
 from fractions import Fraction
@@ -18,7 +18,7 @@ FORMATS = (("e4m3", 4, 3, 7), ("e5m2", 5, 2, 15))
 
 
 def value(code, exponents, mantissas, bias):
-    """A Fraction, "inf" or "nan"."""
+    """Returns a Fraction, "inf" or "nan"."""
     exponent = code >> mantissas & ((1 << exponents) - 1)
     mantissa = code & ((1 << mantissas) - 1)
     if mantissas == 3 and code & 0x7f == 0x7f:
@@ -34,15 +34,15 @@ def value(code, exponents, mantissas, bias):
 
 
 def bits(number):
-    """Of a double that is exactly this fraction."""
+    """Returns the bits of the double that equals this fraction."""
     double = float(number)
     assert Fraction(double) == number
     return struct.unpack("<Q", struct.pack("<d", double))[0]
 
 
 def rounded(number, values):
-    """The nearest code of 0 … most + 1, where most + 1 stands for what is too
-    large; of two as near the even one."""
+    """Returns the nearest of the codes 0 … most + 1, where most + 1 means
+    overflow; ties go to the even code."""
     best = min(range(len(values)),
                key=lambda code: (abs(values[code] - number), code & 1))
     return best
@@ -55,7 +55,7 @@ def neighbours(number):
 
 
 def cases(finite):
-    """Doubles worth rounding: codes, ties, and next to both."""
+    """Returns doubles worth testing: codes, ties, and their neighbours."""
     step = finite[-1] - finite[-2]
     beyond = finite + [finite[-1] + step]
     found = {Fraction(0), Fraction(1, 1 << 1074), finite[-1] + 2 * step,

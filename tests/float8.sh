@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The table that the tests of eight-bit floats use is the one that its script
-# makes.
+# The table in tests/support/float8_table.h equals the output of its generator.
 echo 1..1
-name='the table of eight-bit floats is what its definition gives'
+name='the table of float8 values matches its generator'
 if ! python3 -c '' 2>/dev/null; then
-    echo "ok 1 - $name # SKIP there is no python3"
+    echo "ok 1 - $name # SKIP python3 is missing"
 elif python3 "$LIBCORE_SOURCE/tests/float8-table.py" |
     cmp - "$LIBCORE_SOURCE/tests/support/float8_table.h"; then
     echo "ok 1 - $name"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# What reads bytes of strangers, fed by libFuzzer, where clang has it.
-# LIBCORE_FUZZ_RUNS=N feeds each more; a crash is kept in LIBCORE_FUZZ_KEEP.
+# Fuzzes parsers of untrusted bytes with libFuzzer, if clang provides it.
+# LIBCORE_FUZZ_RUNS=N sets the inputs per target; a crash is kept in
+# LIBCORE_FUZZ_KEEP.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 runs=${LIBCORE_FUZZ_RUNS:-20000}
@@ -22,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return data && size ? 0 : 0;
 }
 END
-# shellcheck disable=SC2086 # words are meant
+# shellcheck disable=SC2086 # splits into words
 if ! "$clang" $flags -o "$work/try" "$work/try.c" >/dev/null 2>&1; then
     echo '1..0 # SKIP no clang with libFuzzer'
     exit 0
@@ -31,12 +32,13 @@ fi
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# The target's sources besides itself; the corpus is in $work/NAME.corpus.
-fuzz() { # name, sources...
+# fuzz NAME SOURCE…: builds and runs tests/fuzz/NAME.c with these files of
+# core/; the corpus is $work/NAME.corpus.
+fuzz() {
     name=$1
     shift
     number=$((number + 1))
-    # shellcheck disable=SC2086,SC2046 # words are meant
+    # shellcheck disable=SC2086,SC2046 # splits into words
     if "$clang" $flags -I"$LIBCORE_SOURCE/core" -I"$LIBCORE_SOURCE/include" \
         -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
         -iquote "$LIBCORE_BUILD/include/libcore" \
@@ -57,7 +59,7 @@ fuzz() { # name, sources...
 
 mkdir "$work/note.corpus" "$work/schema.corpus" "$work/safetensors.corpus"
 cp "$LIBCORE_SOURCE"/tests/fuzz/seeds/* "$work/safetensors.corpus"
-# A small plugin, as small as the linker makes one.
+# Small plugins: stripped fixtures.
 for plugin in "$LIBCORE_BUILD"/tests/fixtures/.libs/core_good.so \
     "$LIBCORE_BUILD"/tests/fixtures/.libs/core_no_note.so; do
     strip -o "$work/note.corpus/$(basename "$plugin")" "$plugin" 2>/dev/null
@@ -66,7 +68,8 @@ sed -n 's/^- op: //p' "$LIBCORE_SOURCE/core/ops/ops.yaml" |
     awk -v folder="$work/schema.corpus" \
         '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
 echo 1..3
-fuzz note loader/note.c loader/seal.c loader/segments.c loader/dynamic.c \
-    loader/symbols.c base/checksum.c
+fuzz note loader/plugin_note.c loader/integrity_hash.c loader/elf_segments.c \
+    loader/elf_dynamic.c loader/elf_symbols.c base/checksum.c
 fuzz schema dispatch/schema.c tensor/dtype.c tensor/float8.c
-fuzz safetensors io/header.c io/index.c io/reader.c
+fuzz safetensors safetensors/header.c safetensors/index.c \
+    safetensors/json_reader.c

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-train --amp: that mixed precision learns what f32 learns, goes on where
-# it stopped, the scale of the losses too, and what it refuses.
+# core-train --amp: mixed precision learns like f32, resumes bit for bit with
+# the loss scale, and refuses wrong options and checkpoints.
 train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -14,11 +14,11 @@ mkdir "$data"
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# bands HALF COUNT: images with a bright band, whose place is their label.
+# bands HALF COUNT: images with a bright band whose position is the label.
 bands() {
     high=$(printf '\\%03o\\%03o' $(($2 / 256)) $(($2 % 256)))
     {
-        # shellcheck disable=SC2059 # the format is what is wanted
+        # shellcheck disable=SC2059 # the format is intended
         printf '\000\000\010\003\000\000'"$high"'\000\000\000\034\000\000\000\034'
         awk -v n="$2" 'BEGIN {
             for (i = 0; i < n; i++)
@@ -35,7 +35,7 @@ bands() {
     } >"$data/$1-labels-idx1-ubyte"
 }
 
-# run ARGUMENT…: trains; the last line of the output is left in last.
+# run ARGUMENT…: trains; stores the last line of the output in $last.
 run() {
     "$train" --json "$@" >"$work/out" 2>"$work/err" || {
         cat "$work/err"
@@ -44,7 +44,7 @@ run() {
     last=$(tail -n 1 "$work/out")
 }
 
-# Each model, on data that are small.
+# Each model on small data.
 mlp() {
     run --model mlp --data "$data" --batch 32 "$@"
 }
@@ -56,12 +56,12 @@ gpt() {
         --width 32 --batch 16 --warmup 5 --lr 0.01 --sample 8 "$@"
 }
 
-# of NAME: a value of the last line.
+# of NAME: prints a value of $last.
 of() {
     printf '%s\n' "$last" | sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
 }
 
-# weights MODEL ARGUMENT…: what stands for all bits of the parameters.
+# weights MODEL ARGUMENT…: prints a hash of all bits of the parameters.
 weights() {
     "$@" || return
     of weights
@@ -79,7 +79,7 @@ below() { # NUMBER BOUND
 
 # ------------------------------------------------------------------ learning
 
-# As far as f32, and not by the same bits: it is another precision.
+# Learns as far as f32, with other bits, since the precision differs.
 learns() {
     for amp in bf16 fp16 fp8; do
         case $1 in
@@ -96,8 +96,7 @@ learns() {
     done
 }
 
-# On simulated devices, whose work comes late and in whose memory nothing but
-# what was ordered may be found.
+# On simulated devices, which work asynchronously and report unordered accesses.
 elsewhere() {
     for amp in bf16 fp16 fp8; do
         one=$(weights "$1" --device cpu --amp $amp --steps 4) || return
@@ -135,19 +134,19 @@ goes_on() {
         "$1" --amp $amp --epochs 3 --steps 14 || return
         straight="$(of weights) $(of amp) $(of loss_scale)"
         "$1" --amp $amp --epochs 3 --steps 6 --save "$work/half" || return
-        # The checkpoint knows its precision.
+        # The checkpoint records its precision.
         "$1" --epochs 3 --steps 14 --resume "$work/half" || return
         same "$straight" "$(of weights) $(of amp) $(of loss_scale)" || return
     done
 }
 
-# edit FROM TO: text of the checkpoint, in as many bytes.
+# edit FROM TO: replaces text of the checkpoint by text of the same length.
 edit() {
     [ ${#1} = ${#2} ] && grep -aqF "$1" "$work/half" || return
     LC_ALL=C sed "s/$1/$2/" "$work/half" >"$work/edited"
 }
 
-# Of a scale that is too large steps are left out, and it becomes smaller.
+# With a scale that is too large, steps are skipped and the scale decreases.
 scale_is_kept() {
     mlp --amp fp16 --steps 4 --save "$work/half" || return
     same "$(of loss_scale) $(of skipped_steps)" '65536 0' || return
@@ -199,8 +198,8 @@ bad_input() {
         --resume "$work/edited"
 }
 
-# poke NAME INDEX BYTES: bytes of a tensor of the checkpoint, from a word of four
-# on, as printf has them.
+# poke NAME INDEX BYTES: overwrites bytes of a checkpoint tensor from its 4-byte
+# element INDEX on; BYTES is a printf format.
 poke() {
     header=$(od -An -tu4 -N4 "$work/half" | tr -d ' ')
     begin=$(head -c $((8 + header)) "$work/half" | tail -c +9 |
@@ -212,12 +211,12 @@ poke() {
         seek=$((8 + header + begin + 4 * $2)) 2>/dev/null
 }
 
-# The quantizers of the four layers: counts are i64, numbers f32.
+# The quantizers of the four layers: counts are i64, scales and amaxes are f32.
 quantizers_are_kept() {
     mlp --amp fp8 --steps 4 --save "$work/half" || return
     straight=$(weights mlp --amp fp8 --steps 6) || return
     same "$straight" "$(weights mlp --steps 6 --resume "$work/half")" || return
-    # Four times the scale: other weights, and what it learns goes on from it.
+    # A scale of 2 gives other weights, and training continues from it.
     poke quantizers.scales 0 '\000\000\000\100' || return
     ! same "$straight" "$(weights mlp --steps 6 --resume "$work/edited")" ||
         return
@@ -242,7 +241,7 @@ quantizers_are_kept() {
 
 # ------------------------------------------------------------------ accuracy
 
-# Points of the test half, on Fashion-MNIST.
+# Accuracy on the test set of Fashion-MNIST within half a point of f32.
 within_half_a_point() {
     run --model cnn --epochs 8 --seed 1 || return
     plain=$(of test_accuracy)
@@ -254,7 +253,7 @@ within_half_a_point() {
     done
 }
 
-# Of the MLP with its defaults, within a whole one.
+# The MLP with default options stays within one point of f32.
 within_a_point() {
     run --model mlp --seed 1 || return
     plain=$(of test_accuracy)
@@ -273,16 +272,16 @@ else
 fi
 for model in mlp cnn gpt; do
     ok "$model learns in bf16, fp16 and fp8" learns $model
-    ok "$model has the same bits elsewhere" elsewhere $model
-    ok "$model has the same bits with any number of threads" threads $model
-    ok "$model goes on where it stopped" goes_on $model
+    ok "$model gives the same bits on every device" elsewhere $model
+    ok "$model gives the same bits with any number of threads" threads $model
+    ok "$model resumes bit for bit" goes_on $model
 done
-ok 'off is f32' off_is_f32
-ok 'the head of the report names the precision' says_so
-ok 'the scale is kept, grows and shrinks' scale_is_kept
-ok 'wrong options and checkpoints are told' bad_input
-ok 'the state of the quantizers is kept' quantizers_are_kept
+ok '--amp off equals f32' off_is_f32
+ok 'the report names the precision' says_so
+ok 'the loss scale is saved, grows and shrinks' scale_is_kept
+ok 'wrong options and checkpoints are refused' bad_input
+ok 'the state of the quantizers is saved' quantizers_are_kept
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
-    ok 'a network with convolutions is as good as in f32' within_half_a_point
-    ok 'an MLP in eight bits is as good as in f32' within_a_point
+    ok 'a convolutional network is as accurate as in f32' within_half_a_point
+    ok 'an MLP in fp8 is as accurate as in f32' within_a_point
 fi

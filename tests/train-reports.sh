@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-train's pictures of a run: the profile, the drawing of the losses, the
-# confusion matrix.
+# Reports of core-train: the profile, the plot of the losses, the confusion
+# matrix.
 train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -14,11 +14,11 @@ mkdir "$data"
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# images COUNT FILE, labels COUNT FILE: COUNT is below 256.
+# images COUNT FILE, labels COUNT FILE: write data; COUNT is below 256.
 images() {
     {
         printf '\000\000\010\003\000\000\000'
-        # shellcheck disable=SC2059 # the format is what is wanted
+        # shellcheck disable=SC2059 # the format is intended
         printf "\\$(printf %03o "$1")"
         printf '\000\000\000\034\000\000\000\034'
         seq 100000 200000 | head -c $(($1 * 784))
@@ -43,7 +43,7 @@ small() {
     "$train" --data "$data" --batch 10 "$@"
 }
 
-# 2 epochs of 20 steps: 20 of them are recorded, once 10 have passed.
+# 2 epochs of 20 steps: 20 steps are recorded after the first 10.
 profiles() {
     small --epochs 2 --device "$1" --profile "$work/profile" || return
     cat "$work/profile/table.txt"
@@ -58,7 +58,7 @@ profiles() {
 
 parses() {
     if ! command -v python3; then
-        echo "without python3 only the last line is looked at"
+        echo "without python3 only the last line is checked"
         [ "$(tail -n 1 "$work/profile/trace.json")" = '}' ]
         return
     fi
@@ -85,7 +85,7 @@ too_few() {
     grep -q 'nothing was recorded' "$work/err" && [ ! "$(ls "$work/few")" ]
 }
 
-# What was trained is worth more than its profile.
+# The weights are saved although the profile is empty.
 too_few_are_saved() {
     rm -f "$work/weights"
     small --epochs 1 --steps 8 --profile "$work/few" --save "$work/weights" \
@@ -96,8 +96,8 @@ too_few_are_saved() {
         [ -s "$work/weights" ] && grep -q '^weights ' "$work/out"
 }
 
-# An epoch of one step, interrupted while the steps after the tenth are
-# recorded: what is there so far is written.
+# An epoch of one step, interrupted after the tenth step while recording: what
+# was recorded so far is written.
 interrupted() {
     rm -rf "$work/part" "$work/out" "$work/err"
     "$train" --data "$data" --model cnn --batch 200 --epochs 100000 --json \
@@ -119,7 +119,7 @@ interrupted() {
         [ -s "$work/stopped" ]
 }
 
-# refuses PATTERN ARGUMENT…: before the first epoch.
+# refuses PATTERN ARGUMENT…: fails before the first epoch.
 refuses() {
     pattern=$1
     shift
@@ -130,7 +130,7 @@ refuses() {
     grep -q "$pattern" "$work/err" && ! grep -q epoch "$work/out"
 }
 
-# What is there when training ends, though its reports cannot be written.
+# Training finishes although a report cannot be written.
 goes_on() {
     "$@" >"$work/out" 2>"$work/err"
     got=$?
@@ -140,7 +140,7 @@ goes_on() {
         ! grep -q -e '^losses drawn' -e '^profile in' "$work/out"
 }
 
-# A folder where a report should be: known only when it is written.
+# A folder at the path of a report is detected only when it is written.
 unwritten_profile() {
     mkdir -p "$work/kept/trace.json" || return
     goes_on small --epochs 2 --save "$work/weights" --profile "$work/kept"
@@ -162,7 +162,7 @@ draws() {
         [ ! -e "$work/plot.svg.new" ]
 }
 
-# 100 images, 10 of each class.
+# 100 images with 10 of each class.
 confuses() {
     small --epochs 1 --json >"$work/out" || return
     tail -n 1 "$work/out" | sed 's/.*"confusion": \[\[//; s/\]\].*//' |
@@ -174,7 +174,7 @@ confuses() {
             if (NF != 10 || sum != 10) exit 1 }' "$work/rows"
 }
 
-# The share on the diagonal is the accuracy.
+# The share on the diagonal equals the accuracy.
 agrees() {
     accuracy=$(tail -n 1 "$work/out" |
         sed 's/.*"test_accuracy": \([0-9.]*\).*/\1/')
@@ -184,22 +184,23 @@ agrees() {
                      accuracy - right / 100 < 1e-9) }' "$work/rows"
 }
 
-ok 'a profile has its four reports' profiles cpu
-ok 'the trace is JSON' parses
-ok 'of a device with streams it has kernels and memory' profiles sim
-ok 'and they are in trace and page' has_kernels
-ok 'too few steps are told, and no report is written' too_few
-ok 'and what they trained is saved' too_few_are_saved
-ok 'what was recorded before SIGINT is written' interrupted
-ok 'a folder that cannot be is told before training' \
+ok 'a profile has four reports' profiles cpu
+ok 'the trace is valid JSON' parses
+ok 'the profile of a device with streams has four reports' profiles sim
+ok 'trace and page contain kernels and memory of the device' has_kernels
+ok 'too few steps are reported and no report is written' too_few
+ok 'weights of too few steps are saved' too_few_are_saved
+ok 'SIGINT writes what was recorded so far' interrupted
+ok 'a profile folder that cannot be created is refused first' \
     refuses 'cannot make' --profile "$work/none/such"
 : >"$work/file"
-ok 'a file in its place too' refuses 'is no folder' --profile "$work/file"
-ok 'a report that cannot be written ends no training' unwritten_profile
-ok 'a drawing neither' unwritten_plot
-ok 'the losses of each epoch are drawn' draws
-ok 'a drawing that cannot be written is told before training' \
+ok 'a file as profile folder is refused first' \
+    refuses 'is no folder' --profile "$work/file"
+ok 'an unwritable report does not end training' unwritten_profile
+ok 'an unwritable plot does not end training' unwritten_plot
+ok 'the losses of each epoch are plotted' draws
+ok 'an unwritable plot is refused before training' \
     refuses 'cannot write' --plot "$work/none/plot.svg"
 ok 'the confusion matrix counts every image' confuses
-ok 'and agrees with the accuracy' agrees
+ok 'the confusion matrix agrees with the accuracy' agrees
 echo "1..$number"

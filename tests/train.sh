@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-train: on a small data set of its own, that training goes on where it
-# stopped, gives the same bits whatever the threads, and what it refuses.
+# core-train on a small generated data set: it resumes bit for bit, gives the
+# same bits with any number of threads and devices, and refuses wrong input.
 train=$LIBCORE_BUILD/core-train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -15,11 +15,11 @@ mkdir "$data" "$places"
 # shellcheck source=tests/fixtures/ok.sh
 . "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
 
-# idx_images COUNT ROWS FILE, idx_labels COUNT FILE: as the headers say; the
-# pixels are of no meaning, but they differ.  COUNT is below 65536.
+# idx_images COUNT ROWS FILE, idx_labels COUNT FILE: write valid files; the
+# pixels are arbitrary but differ.  COUNT is below 65536.
 number_bytes() {
     printf '\000\000'
-    # shellcheck disable=SC2059 # the format is what is wanted
+    # shellcheck disable=SC2059 # the format is intended
     printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
 }
 idx_images() {
@@ -48,26 +48,26 @@ make_data() {
     idx_labels 100 "$data/t10k-labels-idx1-ubyte"
 }
 
-# Trains on the small set; the last line of its output is left in last.
+# Trains on the small set; stores the last line of the output in $last.
 small() {
     "$train" --data "$data" --batch 64 --json "$@" >"$work/out" || return
     last=$(tail -n 1 "$work/out")
 }
 
-# weights ARGUMENT…: prints what stands for all bits of the parameters.
+# weights ARGUMENT…: prints a hash of all bits of the parameters.
 weights() {
     small "$@" || return
     printf '%s\n' "$last" | sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p'
 }
 
-# same A B: two texts, not empty.
+# same A B: two equal, non-empty texts.
 same() {
     echo "$1 $2"
     [ -n "$1" ] && [ "$1" = "$2" ]
 }
 
-# refuses STATUS PATTERN ARGUMENT…: that exit status, a message that matches,
-# and nothing new where files are written.
+# refuses STATUS PATTERN ARGUMENT…: checks the exit status, the message, and
+# that no file was created.
 refuses() {
     status=$1 pattern=$2
     shift 2
@@ -97,15 +97,15 @@ plain_lines() {
         grep -E '^epoch +2/2 +loss [0-9.]+ +train +[0-9.]+ %' "$work/out"
 }
 
-# on_a_terminal COMMAND: what it writes there, one drawing of a line a line.
+# on_a_terminal COMMAND: splits its terminal output at each redrawn line.
 on_a_terminal() {
     script -qec "$1" /dev/null </dev/null >"$work/terminal" || return
     tr '\r' '\n' <"$work/terminal" | sed "s/$escape\[K/{K}/g" >"$work/out"
     cat "$work/out"
 }
 
-# The first batch draws the bar, however fast it is; what stays is what is no
-# terminal gets.
+# The first batch always draws the bar; the final lines equal those printed
+# without a terminal.
 progress_bar() {
     escape=$(printf '\033')
     run="'$train' --data '$data' --batch 64 --epochs 2"
@@ -138,14 +138,13 @@ any_threads() {
     done
 }
 
-# On simulated devices, whose work comes late and in whose memory nothing but
-# what was ordered may be found.
+# On simulated devices, which work asynchronously and report unordered accesses.
 simulated() {
     LIBCORE_SIM_CHECK=1 LIBCORE_SIM_DELAY_US=20 weights "$@"
 }
 
-# as_on_one ARGUMENT…: the same bits on the CPU, on another device, and split;
-# with dropout too, since random numbers are not a device's own.
+# as_on_one ARGUMENT…: the same bits on the CPU, on another device, and split
+# over several; with dropout too, since all devices draw the same numbers.
 as_on_one() {
     one=$(weights --device cpu "$@") || return
     same "$one" "$(simulated --device sim:0 "$@")" || return
@@ -173,7 +172,7 @@ another_seed() {
     ! same "$one" "$two"
 }
 
-# goes_on ARGUMENT…: 2 epochs and 2 more are 4.
+# goes_on ARGUMENT…: 2 epochs and 2 more equal 4.
 goes_on() {
     straight=$(weights --epochs 4 "$@") || return
     weights --epochs 2 --save "$work/half" "$@" || return
@@ -197,7 +196,7 @@ after_interrupt() {
     cat "$work/err"
     [ $got = "$2" ] || return
     epoch=$(sed -n 's/.*interrupted in epoch \([0-9]*\) .*/\1/p' "$work/err")
-    # Not long to do again: it was interrupted at once.
+    # Few epochs to repeat: the interrupt came early.
     [ -n "$epoch" ] && [ "$epoch" -lt 5000 ] || return
     straight=$(weights --epochs "$epoch") || return
     same "$straight" \
@@ -212,13 +211,13 @@ complete_already() {
 
 # -------------------------------------------------------- the other models
 
-# of LINE NAME: a number of a JSON object.
+# of LINE NAME: prints a number of a JSON object.
 of() {
     printf '%s\n' "$1" | sed -n "s/.*\"$2\": \(-\{0,1\}[0-9.e+-]*\).*/\1/p"
 }
 
-# text ARGUMENT…: trains a small transformer; its last line is left in last,
-# all of them in out.
+# text ARGUMENT…: trains a small transformer; stores the last line of the output
+# in $last and all lines in out.
 text() {
     [ -f "$work/text" ] || seq 1000 2000 >"$work/text"
     "$train" --model gpt --text "$work/text" --json --context 16 --layers 2 \
@@ -229,7 +228,7 @@ text() {
         sed -n 's/.*"weights": "\([0-9a-f]*\)".*/\1/p')
 }
 
-# Images with a bright band, whose place is their label.
+# Images with a bright band whose position is the label.
 bands() {
     mkdir -p "$work/bands" && cp "$data"/*labels* "$work/bands" || return
     for half in train:300 t10k:100; do
@@ -252,7 +251,7 @@ convolutions() {
     small --model cnn --epochs 6 --lr 0.003 --warmup 5 --batch 32 \
         --data "$work/bands" || return
     cat "$work/out"
-    # Two of them, and below 100,000 parameters; it learns.
+    # Two convolutions, fewer than 100,000 parameters, and a low loss.
     awk -v n="$(of "$last" parameters)" -v loss="$(of "$last" train_loss)" \
         'BEGIN { exit !(n > 50000 && n < 100000 && loss < 1) }'
 }
@@ -268,7 +267,7 @@ cnn_threads() {
 writes_text() {
     text --epochs 4 --lr 0.01 --seed 3 --log 10 || return
     cat "$work/out"
-    # Less than of ten digits and an end of line that say nothing.
+    # Less than the entropy of ten independent digits and an end of line.
     awk -v loss="$(of "$last" validation_loss)" \
         'BEGIN { exit !(loss < 2.3) }' || return
     printf '%s\n' "$last" |
@@ -276,7 +275,7 @@ writes_text() {
     grep -c '^{"step": [0-9]*0, "loss": [0-9.]*, "lr": ' "$work/out"
 }
 
-# Dropout is on: the state of the generator goes along.
+# With dropout: the state of the generator is saved too.
 text_goes_on() {
     text --epochs 4 || return
     straight=$text_weights
@@ -292,13 +291,13 @@ text_threads() {
     same "$one" "$text_weights"
 }
 
-# Each of these changes what is learned.
+# Each of these options changes the weights.
 every_option_counts() {
     text --steps 8 || return
     usual=$text_weights
     for options in '--clip 0.01' '--dropout 0' '--weight-decay 0.5' \
         '--schedule decay' '--warmup 2' '--lr 0.002' '--seed 1'; do
-        # shellcheck disable=SC2086 # words are meant
+        # shellcheck disable=SC2086 # splits into words
         text --steps 8 $options || return
         ! same "$usual" "$text_weights" || return
     done
@@ -326,7 +325,7 @@ bad_text() {
 
 # ---------------------------------------------------------------- bad input
 
-# damaged NAME PATTERN: the four files, with one as it lies in work/bad.
+# damaged NAME PATTERN: replaces one of the four files by work/bad.
 damaged() {
     refuses 1 "$2" "--$1" "$work/bad"
 }
@@ -370,7 +369,7 @@ bad_packed() {
     damaged train-images 'bad is (truncated|damaged)' || return
     cut "$packed" $((size - 4))
     damaged train-images 'bad is (truncated|damaged)' || return
-    # Without check sum and length.
+    # Without checksum and length.
     cut "$packed" $((size - 8))
     damaged train-images 'bad is truncated' || return
     extra "$packed"
@@ -409,7 +408,7 @@ other_checkpoint() {
         --seed 3 || return
     refuses 1 'with 300 training images, and here are 200' \
         --resume "$work/good" --limit 200 || return
-    # Weights of other sizes, under the same names.
+    # Weights of other sizes under the same names.
     sed 's/"shape":\[256,784\]/"shape":[784,256]/' "$work/good" >"$work/bad"
     refuses 1 '\[784, 256\], but the destination is \[256, 784\]' --resume "$work/bad"
 }
@@ -419,11 +418,11 @@ bad_output() {
         return
     refuses 1 'it is a folder' --save "$places" || return
     refuses 1 'not a regular file' --save /dev/null || return
-    # Before anything else is looked at.
+    # The output path is checked first.
     refuses 1 'cannot write' --save "$places/none/file" --data /nowhere
 }
 
-# The link stays, its chain too, and what it names is a checkpoint.
+# All links of the chain stay, and their target becomes the checkpoint.
 through_a_link() {
     mkdir "$work/links" && ln -s second "$work/links/first" &&
         ln -s "$work/links/file" "$work/links/second" || return
@@ -440,7 +439,7 @@ through_a_link() {
     return $got
 }
 
-# Nobody, root neither, may write there.
+# A folder that not even root may write.
 read_only_place() {
     mkdir "$work/locked" && chmod 555 "$work/locked" || return
     closed=$work/locked
@@ -448,8 +447,8 @@ read_only_place() {
     refuses 1 "cannot write $closed/file: " --save "$closed/file"
 }
 
-# In place of a full disk: no file may have more than 100 kB.  What was saved
-# before is as it was.
+# Simulates a full disk by a limit of 100 kB per file.  An earlier checkpoint
+# stays intact.
 full_disk() {
     weights --epochs 1 --save "$places/kept" || return
     cp "$places/kept" "$work/kept" || return
@@ -471,7 +470,7 @@ full() {
     [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err"
 }
 
-# However it ends, what was saved before is as it was.
+# However training ends, an earlier checkpoint stays intact.
 diverges() {
     refuses 1 'diverged in epoch 1: .*try a smaller --lr' \
         --optimizer sgd --lr 1e30 --save "$places/file" || return
@@ -479,12 +478,12 @@ diverges() {
     cp "$places/file" "$work/kept"
     for how in '' '--steps 3' '--steps 1 --lr 1e39' '--log 1' \
         '--optimizer adam --lr 1e38 --steps 2'; do
-        # shellcheck disable=SC2086 # words are meant
+        # shellcheck disable=SC2086 # splits into words
         refuses 1 'diverged in epoch 1: .*file was left as it was' \
             --optimizer sgd --lr 1e30 --save "$places/file" $how || return
         cmp "$places/file" "$work/kept" || return
     done
-    # Known long before the end of the epoch.
+    # Detected long before the end of the epoch.
     refuses 1 'diverged in epoch 1' --optimizer sgd --lr 1e30 --batch 1 \
         --json --log 2 || return
     cat "$work/out"
@@ -495,8 +494,8 @@ diverges() {
     cmp "$places/file" "$work/kept" && rm "$places/file"
 }
 
-# The trace fills the pipe, and training waits: it is interrupted after its
-# weights became no numbers, and long before it looks at them by itself.
+# The trace fills the pipe and blocks training: the interrupt arrives after the
+# weights became NaN and long before training checks them.
 diverged_and_interrupted() {
     weights --epochs 1 --batch 1 --steps 2 --save "$places/file" || return
     cp "$places/file" "$work/kept" && mkfifo "$work/pipe" || return
@@ -519,7 +518,7 @@ diverged_and_interrupted() {
         cmp "$places/file" "$work/kept" && rm "$places/file"
 }
 
-# A checkpoint from elsewhere may hold anything.
+# An untrusted checkpoint may contain anything.
 not_a_number() {
     weights --epochs 1 --save "$work/good" || return
     cp "$work/good" "$work/bad"
@@ -529,7 +528,7 @@ not_a_number() {
         --resume "$work/bad" --epochs 2 --save "$places/file"
 }
 
-# What the checkpoint has decides what goes together.
+# Options are checked against those of the checkpoint.
 resumed_options() {
     weights --epochs 1 --save "$work/good" || return
     refuses 2 '--lr 0: a number above 0' --resume "$work/good" --lr 0 || return
@@ -578,7 +577,7 @@ wrong_usage() {
     refuses 2 '--momentum 1: a number below 1' --optimizer sgd --momentum 1
 }
 
-# The device is at work on what was freed, if nobody waits for it.
+# Without a wait the device would still use freed memory.
 wrong_setting() (
     LIBCORE_BLOCKING=maybe
     export LIBCORE_BLOCKING
@@ -594,7 +593,7 @@ helps() {
         "$train" --version | grep '^core-train [0-9]'
 }
 
-# What the larger model is to reach, on the real data set.
+# The accuracy that the larger model must reach on the real data set.
 learns_to_see() {
     "$train" --json --model cnn --epochs 20 --seed 1 >"$work/out" \
         2>"$work/err" || {
@@ -614,71 +613,73 @@ if [ -n "${LIBCORE_TEST_LONG-}" ]; then
 else
     echo 1..48
 fi
-ok 'help and version' helps
+ok 'help and version are printed' helps
 ok 'the last line of the output is the result' shows_result
-ok 'what is no terminal gets plain lines' plain_lines
+ok 'output without a terminal has plain lines' plain_lines
 if command -v script >/dev/null 2>&1; then
-    ok 'a terminal gets a bar with rate and time left' progress_bar
+    ok 'a terminal shows a bar with rate and remaining time' progress_bar
 else
     number=$((number + 1))
-    echo "ok $number - a bar on a terminal # SKIP there is no script(1)"
+    echo "ok $number - a terminal shows a bar # SKIP script(1) is missing"
 fi
 ok 'the loss falls' learns
-ok 'files packed by gzip are read' packed_files
+ok 'gzip files are read' packed_files
 ok 'the number of threads changes no bit' any_threads
-ok 'any device, and several, give the same bits' as_on_one --epochs 2
-ok 'a network with convolutions does too' as_on_one --model cnn --dropout 0.3 \
-    --steps 2 --limit 96 --batch 32
-ok 'a transformer does too' text_on_one
-ok 'what was split goes on split otherwise' split_goes_on
-ok 'another seed is another start' another_seed
-ok 'adam goes on where it stopped' goes_on
-ok 'adamw goes on where it stopped' goes_on --optimizer adamw \
+ok 'one and several devices of any kind give the same bits' as_on_one --epochs 2
+ok 'a convolutional network gives the same bits on all devices' \
+    as_on_one --model cnn --dropout 0.3 --steps 2 --limit 96 --batch 32
+ok 'a transformer gives the same bits on all devices' text_on_one
+ok 'a split model resumes with another split' split_goes_on
+ok 'another seed gives other weights' another_seed
+ok 'adam resumes bit for bit' goes_on
+ok 'adamw resumes bit for bit' goes_on --optimizer adamw \
     --weight-decay 0.01
-ok 'sgd goes on where it stopped' goes_on --optimizer sgd
-ok 'sgd without momentum goes on' goes_on --optimizer sgd --momentum 0
-ok 'a network with convolutions learns' convolutions
-ok 'and goes on where it stopped' goes_on --model cnn
-ok 'and has the same bits with any number of threads' cnn_threads
-ok 'a transformer learns, and writes' writes_text
-ok 'and goes on where it stopped, with dropout' text_goes_on
-ok 'and has the same bits with any number of threads' text_threads
-ok 'clipping, schedule, decay and dropout do something' every_option_counts
-ok 'options of a text are checked' bad_text
+ok 'sgd resumes bit for bit' goes_on --optimizer sgd
+ok 'sgd without momentum resumes bit for bit' goes_on --optimizer sgd \
+    --momentum 0
+ok 'a convolutional network learns' convolutions
+ok 'a convolutional network resumes bit for bit' goes_on --model cnn
+ok 'a convolutional network gives the same bits with any threads' cnn_threads
+ok 'a transformer learns and generates text' writes_text
+ok 'a transformer with dropout resumes bit for bit' text_goes_on
+ok 'a transformer gives the same bits with any threads' text_threads
+ok 'clipping, schedule, decay and dropout change the weights' \
+    every_option_counts
+ok 'options of text models are checked' bad_text
 ok 'SIGINT saves within an epoch' after_interrupt INT 130
-ok 'SIGTERM does too' after_interrupt TERM 143
-ok 'a complete checkpoint is only tested' complete_already
-ok 'wrong usage is told' wrong_usage
-ok 'a setting that cannot be is told' wrong_setting
-ok 'an unknown device is told' refuses 1 'abacus' --device abacus
-ok 'an empty name of a device is told' refuses 1 '""' --devices cpu,,cpu
+ok 'SIGTERM saves within an epoch' after_interrupt TERM 143
+ok 'a finished checkpoint is only evaluated' complete_already
+ok 'wrong usage is refused' wrong_usage
+ok 'an invalid setting is refused' wrong_setting
+ok 'an unknown device is refused' refuses 1 'abacus' --device abacus
+ok 'an empty device name is refused' refuses 1 '""' --devices cpu,,cpu
 ok 'a missing data set names the package' refuses 1 \
     'no train-images-idx3-ubyte.gz in .*/places.*dataset-fashion-mnist' \
     --data "$places"
 ok 'a missing file is named' refuses 1 'cannot read .*/none' \
     --train-images "$work/none"
-ok 'damaged images are told' bad_images
-ok 'damaged labels are told' bad_labels
-ok 'damaged packed files are told' bad_packed
-ok 'a damaged checkpoint is told' bad_checkpoint
-ok 'a checkpoint of something else is told' other_checkpoint
-ok 'a place that cannot be written is told before training' bad_output
-ok 'a link is written through, to a file that is not there too' through_a_link
-ok 'a place that may not be written is told' read_only_place
-ok 'a disk that is full leaves no part of a file' full_disk
+ok 'damaged images are refused' bad_images
+ok 'damaged labels are refused' bad_labels
+ok 'damaged gzip files are refused' bad_packed
+ok 'a damaged checkpoint is refused' bad_checkpoint
+ok 'a checkpoint of another run is refused' other_checkpoint
+ok 'an output path that cannot be written is refused first' bad_output
+ok 'saving follows symbolic links, dangling ones too' through_a_link
+ok 'a read-only folder is refused' read_only_place
+ok 'a full disk leaves no partial file' full_disk
 ok 'output that cannot be written is an error' full
-ok 'a loss that is no number ends training, and nothing is saved' diverges
-ok 'interrupted or not' diverged_and_interrupted
-ok 'nor does it begin with what is no number' not_a_number
-ok 'options are checked against what a checkpoint has' resumed_options
-ok 'a default device of shapes only is refused at once' shapes_only
+ok 'divergence ends training and saves nothing' diverges
+ok 'divergence is reported after an interrupt' diverged_and_interrupted
+ok 'a checkpoint with NaN is refused' not_a_number
+ok 'options are checked against the checkpoint' resumed_options
+ok 'meta as default device is refused at once' shapes_only
 images=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
-name='a network with convolutions reaches 91.5 % within 20 epochs'
+name='a convolutional network reaches 91.5 % within 20 epochs'
 if [ -z "${LIBCORE_TEST_LONG-}" ]; then
     :
 elif [ -r "$images" ]; then
     ok "$name" learns_to_see
 else
     number=$((number + 1))
-    echo "ok $number - $name # SKIP no Fashion-MNIST"
+    echo "ok $number - $name # SKIP Fashion-MNIST is missing"
 fi

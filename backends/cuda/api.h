@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* api.h: the driver's functions, found when they are first wanted.  Named as
- * the library names them, so that a newer header does not ask for a newer
- * driver than is needed. */
+/* api.h: the functions of CUDA's driver, found at run time.  They have the names
+ * that the library exports, so that building with newer headers does not require
+ * a newer driver. */
 
 #ifndef CUDA_API_H
 #define CUDA_API_H
@@ -111,23 +111,27 @@ typedef struct cuda_api {
 } cuda_api;
 extern cuda_api cuda;
 
-/* NULL, or why there is no driver, in text that stays. */
+/* Returns NULL, or why there is no usable driver; the text stays valid. */
 const char *cuda_api_open(void);
 
-/* Between them this thread's calls are taken as safe beside what other libraries
- * capture, in other threads too, as they are: nothing that they wait for, take or
- * load is a part of it.  Otherwise CUDA refuses them, and spoils the capture. */
-static inline CUstreamCaptureMode cuda_relax(void)
-{
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+/* The names that backends/gpu/host uses. */
+#define GPU_API cuda
+#define GPU_API_CAPTURE_RELAXED CU_STREAM_CAPTURE_MODE_RELAXED
+#define GPU_API_NOT_CAPTURING CU_STREAM_CAPTURE_STATUS_NONE
+#define GPU_API_NOT_READY CUDA_ERROR_NOT_READY
+#define GPU_API_NON_BLOCKING CU_STREAM_NON_BLOCKING
+#define GPU_API_NO_TIMING CU_EVENT_DISABLE_TIMING
+#define GPU_API_BLOCKING_SYNC CU_EVENT_BLOCKING_SYNC
+#define GPU_API_INSTANTIATE(out, graph) cuda.GraphInstantiate(out, graph, 0)
+typedef CUstreamCaptureMode gpu_api_capture_mode;
+typedef CUstreamCaptureStatus gpu_api_capture_status;
+typedef CUstream gpu_api_stream;
+typedef CUevent gpu_api_event;
+typedef CUgraph gpu_api_graph;
+typedef CUgraphExec gpu_api_graph_exec;
+typedef CUmodule gpu_api_module;
+typedef CUfunction gpu_api_function;
 
-    (void)cuda.ThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-static inline int cuda_relaxed(CUstreamCaptureMode before, int code)
-{
-    (void)cuda.ThreadExchangeStreamCaptureMode(&before);
-    return code;
-}
+#include <gpu/host/capture_mode.h>
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dnn.c: cuDNN, found at run time.  A stream has a handle (handles.h).  What is
- * described of a convolution, and how the library would compute it, is kept of
- * each device: to ask costs more than to compute.
+/* dnn.c: cuDNN, found at run time.  Each stream has a handle (handles.h).  For
+ * each device, the descriptors of a convolution and the chosen algorithm are
+ * cached: the query takes longer than the computation.
  *
- * Only algorithms are taken that give the same bits each time and sum up
- * products: those that transform tiles (Winograd's, Fourier's) spread a NaN or an
- * infinity to places that it does not belong to, and round more. */
+ * Only algorithms are used that give the same bits every time and compute sums
+ * of products.  Algorithms that transform tiles (Winograd, Fourier) spread a
+ * NaN or an infinity to unrelated elements, and round more. */
 
 #include "dnn.h"
 
@@ -20,13 +20,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Plans are kept in SETS of WAYS. */
+/* The cache of plans has SETS sets of WAYS. */
 enum { WAYS = 4, SETS = 128, RESULTS = 8, DIMS = 5, LONGEST_PAUSE = 1000 };
 
-/* A convolution as it was asked for, and what the library says of it. */
+/* A convolution as requested, and the library's plan for it. */
 typedef struct plan {
-    gpu_convolution of; /* up to `input`, and captured is 0 */
-    uint64_t used;      /* number of the last call */
+    gpu_convolution of; /* up to `input`; captured is 0 */
+    uint64_t used;      /* the number of the last call */
     int able;
     unsigned algorithm;
     size_t workspace;
@@ -35,23 +35,23 @@ typedef struct plan {
     dnn_convolution convolution;
 } plan;
 
-typedef struct of_device {
-    struct of_device *next;
+typedef struct device_state {
+    struct device_state *next;
     void *context;
-    int broken;            /* no handle can be made */
-    unsigned pause, waits; /* without memory: how many are not tried next */
+    int broken;                  /* no handle can be created */
+    unsigned retry_pause, skips; /* after a lack of memory: attempts to skip */
     uint64_t calls;
     plan *plans[SETS][WAYS];
-} of_device;
+} device_state;
 
-typedef struct of_stream {
+typedef struct stream_state {
     gpu_handle shared; /* first */
     dnn_handle handle;
-} of_stream;
+} stream_state;
 
-static of_device *devices;
-static gpu_handle *streams; /* of_stream */
-static char broken[128];    /* why no handle could be made */
+static device_state *devices;
+static gpu_handle *streams;    /* stream_state */
+static char create_error[128]; /* why no handle can be created */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *cuda_dnn_text(void)
@@ -64,19 +64,19 @@ const char *cuda_dnn_text(void)
 
 /* ---------------------------------------------------- devices, streams -- */
 
-static of_device *device_of(const void *context)
+static device_state *find_device(const void *context)
 {
-    of_device *d = devices;
+    device_state *d = devices;
 
     while (d != NULL && d->context != context)
         d = d->next;
     return d;
 }
 
-/* NULL: no memory. */
-static of_device *device_made(void *context)
+/* Returns NULL if there is no memory. */
+static device_state *get_device(void *context)
 {
-    of_device *d = device_of(context);
+    device_state *d = find_device(context);
 
     if (d == NULL)
         d = calloc(1, sizeof *d);
@@ -94,102 +94,105 @@ static int is_out_of_memory(dnn_status status)
            status == DNN_9_DEVICE_ALLOC_FAILED;
 }
 
-/* What fails for want of memory may do later: it takes milliseconds, so it is
- * tried ever less often. */
-static int may_try(of_device *d)
+/* A failure for lack of memory may be temporary, but an attempt takes
+ * milliseconds; so attempts become ever rarer. */
+static int may_try(device_state *d)
 {
     if (d->broken)
         return 0;
-    if (d->waits > 0) {
-        d->waits--;
+    if (d->skips > 0) {
+        d->skips--;
         return 0;
     }
     return 1;
 }
 
-/* NULL, and *out_lacks. */
-static of_stream *made(of_device *d, const char **out_lacks)
+/* On failure returns NULL and sets *out_reason. */
+static stream_state *create_stream(device_state *d, const char **out_reason)
 {
     int may = may_try(d);
-    of_stream *s = NULL;
-    CUstreamCaptureMode mode;
+    stream_state *s = NULL;
+    gpu_api_capture_mode mode;
     dnn_status status;
 
-    *out_lacks = may ? "no memory for a handle" : broken;
+    *out_reason = may ? "no memory for a handle" : create_error;
     if (may)
         s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
-    mode = cuda_relax();
+    mode = gpu_captures_relax();
     status = dnn.create(&s->handle);
-    (void)cuda_relaxed(mode, 0);
+    gpu_captures_restore(mode);
     if (status == DNN_SUCCESS) {
         gpu_handles_add(&streams, &s->shared, d->context);
-        *out_lacks = NULL;
-        d->pause = 0;
+        *out_reason = NULL;
+        d->retry_pause = 0;
         return s;
     }
     free(s);
     d->broken = !is_out_of_memory(status);
-    d->waits = d->pause =
-        d->pause < LONGEST_PAUSE ? 2 * d->pause + 1 : d->pause;
-    if (broken[0] == 0)
-        snprintf(broken, sizeof broken, "cudnnCreate fails (status %u)",
-                 status);
-    *out_lacks = broken;
+    d->skips = d->retry_pause = d->retry_pause < LONGEST_PAUSE
+                                    ? 2 * d->retry_pause + 1
+                                    : d->retry_pause;
+    if (create_error[0] == 0)
+        snprintf(create_error, sizeof create_error,
+                 "cudnnCreate fails (status %u)", status);
+    *out_reason = create_error;
     return NULL;
 }
 
-/* NULL, and *out_lacks: there is none, and a capture makes none. */
-static of_stream *stream_of(of_device *d, void *stream, int captured,
-                            const char **out_lacks)
+/* Returns the stream's handle, created if necessary; a capture creates none.
+ * On failure returns NULL and sets *out_reason. */
+static stream_state *get_stream(device_state *d, void *stream, int captured,
+                                const char **out_reason)
 {
     void *context = d->context;
-    of_stream *s =
-        (of_stream *)(void *)gpu_handles_of(streams, context, stream);
+    stream_state *s =
+        (stream_state *)(void *)gpu_handles_find(streams, context, stream);
 
-    *out_lacks = NULL;
+    *out_reason = NULL;
     if (s == NULL && captured)
-        *out_lacks = "a capture does not start cuDNN: what is captured has to "
-                     "run once before";
+        *out_reason =
+            "cuDNN cannot be started in a capture; run the convolution "
+            "once before it";
     if (s != NULL || captured)
         return s;
-    s = (of_stream *)(void *)gpu_handles_left(streams, context, stream);
+    s = (stream_state *)(void *)gpu_handles_reuse(streams, context, stream);
     if (s == NULL)
-        s = made(d, out_lacks);
+        s = create_stream(d, out_reason);
     if (s == NULL)
         return NULL;
     if (dnn.set_stream(s->handle, stream) != DNN_SUCCESS) {
-        *out_lacks = "cudnnSetStream fails";
+        *out_reason = "cudnnSetStream fails";
         return NULL;
     }
-    gpu_handles_give(&s->shared, stream);
+    gpu_handles_assign(&s->shared, stream);
     return s;
 }
 
 void cuda_dnn_prepare(void *context, void *stream)
 {
-    of_device *d = NULL;
-    const char *lacks; /* told when a convolution is wanted */
+    device_state *d = NULL;
+    const char *reason; /* only reported by a convolution */
 
     pthread_mutex_lock(&lock);
     if (dnn_api_open())
-        d = dnn.wanted ? device_made(context) : device_of(context);
+        d = dnn.required ? get_device(context) : find_device(context);
     if (d != NULL)
-        stream_of(d, stream, 0, &lacks);
+        get_stream(d, stream, 0, &reason);
     pthread_mutex_unlock(&lock);
 }
 
-void cuda_dnn_leave(void *context, void *stream)
+void cuda_dnn_release(void *context, void *stream)
 {
     pthread_mutex_lock(&lock);
-    gpu_handles_leave(streams, context, stream);
+    gpu_handles_release(streams, context, stream);
     pthread_mutex_unlock(&lock);
 }
 
 /* --------------------------------------------------------------- plans -- */
 
-static void drop(plan *p)
+static void destroy_plan(plan *p)
 {
     if (p->input != NULL)
         dnn.tensor_destroy(p->input);
@@ -222,17 +225,17 @@ static int type_of(uint32_t dtype, unsigned *out)
     }
 }
 
-/* images x channels x places, dense. */
+/* images x channels x positions, dense. */
 static int describe_tensor(dnn_tensor *out, const gpu_convolution *g,
                            unsigned type, int64_t channels,
-                           const int64_t places[3])
+                           const int64_t positions[3])
 {
     int sizes[DIMS] = {(int)g->images, (int)channels}, strides[DIMS];
     int stride = g->channels_last ? (int)channels : 1;
     int dims = (int)g->dims;
 
     for (int d = dims - 1; d >= 0; d--) {
-        sizes[2 + d] = (int)places[3 - dims + d];
+        sizes[2 + d] = (int)positions[3 - dims + d];
         strides[2 + d] = stride;
         stride *= sizes[2 + d];
     }
@@ -255,7 +258,7 @@ static int describe_weight(dnn_filter *out, const gpu_convolution *g,
                           2 + dims, sizes) == DNN_SUCCESS;
 }
 
-/* Halves are summed up as f32. */
+/* f16 and bf16 are accumulated in f32. */
 static int describe_convolution(dnn_convolution *out, const gpu_convolution *g,
                                 unsigned type, unsigned math)
 {
@@ -274,22 +277,22 @@ static int describe_convolution(dnn_convolution *out, const gpu_convolution *g,
            dnn.convolution_math(*out, math) == DNN_SUCCESS;
 }
 
-/* f32 stays f32 where nobody lets it be rounded. */
+/* f32 is rounded only if the user allows it. */
 static unsigned math_of(const gpu_convolution *g)
 {
     if (g->dtype == CORE_F32)
-        return g->may_round ? DNN_MATH_DEFAULT : DNN_MATH_FMA;
+        return g->allow_tf32 ? DNN_MATH_DEFAULT : DNN_MATH_FMA;
     return g->dtype == CORE_F64 ? DNN_MATH_DEFAULT : DNN_MATH_TENSOR;
 }
 
-static int may_compute(const gpu_convolution *g, unsigned math)
+static int accepts_math(const gpu_convolution *g, unsigned math)
 {
-    return g->dtype == CORE_F32 && !g->may_round
+    return g->dtype == CORE_F32 && !g->allow_tf32
                ? math == DNN_MATH_FMA
                : math != DNN_MATH_TENSOR_NARROW;
 }
 
-static int sums_products(uint32_t what, unsigned algorithm)
+static int is_direct(uint32_t what, unsigned algorithm)
 {
     static const unsigned known[] = {
         [GPU_CONVOLVE] = 1u << DNN_FORWARD_IMPLICIT |
@@ -302,27 +305,27 @@ static int sums_products(uint32_t what, unsigned algorithm)
     return algorithm < 32 && known[what] >> algorithm & 1;
 }
 
-static dnn_status ask_library(const plan *p, dnn_handle handle,
-                              dnn_result results[RESULTS], int *out_count)
+static dnn_status query_library(const plan *p, dnn_handle handle,
+                                dnn_result results[RESULTS], int *out_count)
 {
     switch (p->of.what) {
     case GPU_CONVOLVE:
-        return dnn.forward_ask(handle, p->input, p->weight, p->convolution,
-                               p->output, RESULTS, out_count,
-                               (dnn_forward_result *)(void *)results);
+        return dnn.forward_query(handle, p->input, p->weight, p->convolution,
+                                 p->output, RESULTS, out_count,
+                                 (dnn_forward_result *)(void *)results);
     case GPU_INPUT_GRADIENT:
-        return dnn.data_ask(handle, p->weight, p->output, p->convolution,
-                            p->input, RESULTS, out_count,
-                            (dnn_data_result *)(void *)results);
+        return dnn.data_query(handle, p->weight, p->output, p->convolution,
+                              p->input, RESULTS, out_count,
+                              (dnn_data_result *)(void *)results);
     default:
-        return dnn.weight_ask(handle, p->input, p->output, p->convolution,
-                              p->weight, RESULTS, out_count,
-                              (dnn_filter_result *)(void *)results);
+        return dnn.weight_query(handle, p->input, p->output, p->convolution,
+                                p->weight, RESULTS, out_count,
+                                (dnn_filter_result *)(void *)results);
     }
 }
 
-static dnn_status ask_workspace(const plan *p, dnn_handle handle,
-                                unsigned algorithm, size_t *out)
+static dnn_status query_workspace(const plan *p, dnn_handle handle,
+                                  unsigned algorithm, size_t *out)
 {
     switch (p->of.what) {
     case GPU_CONVOLVE:
@@ -337,32 +340,33 @@ static dnn_status ask_workspace(const plan *p, dnn_handle handle,
     }
 }
 
-/* The first that will do: the library thinks it the fastest of those. */
+/* Chooses the first acceptable algorithm, which the library estimates to be the
+ * fastest. */
 static void choose(plan *p, dnn_handle handle)
 {
     dnn_result results[RESULTS];
     int count = 0;
 
     memset(results, 0, sizeof results);
-    if (ask_library(p, handle, results, &count) != DNN_SUCCESS)
+    if (query_library(p, handle, results, &count) != DNN_SUCCESS)
         return;
     for (int i = 0; i < count && i < RESULTS && !p->able; i++) {
         const dnn_result *r = &results[i];
 
         p->able =
             r->status == DNN_SUCCESS && r->determinism == DNN_DETERMINISTIC &&
-            sums_products(p->of.what, r->algorithm) &&
-            may_compute(&p->of, r->math) &&
+            is_direct(p->of.what, r->algorithm) &&
+            accepts_math(&p->of, r->math) &&
             dnn.convolution_math(p->convolution, r->math) == DNN_SUCCESS &&
-            ask_workspace(p, handle, r->algorithm, &p->workspace) ==
+            query_workspace(p, handle, r->algorithm, &p->workspace) ==
                 DNN_SUCCESS &&
-            p->workspace <= p->of.workspace_most;
+            p->workspace <= p->of.workspace_max;
         p->algorithm = r->algorithm;
     }
 }
 
-/* NULL: no memory. */
-static plan *plan_made(const gpu_convolution *of, dnn_handle handle)
+/* Returns NULL if there is no memory. */
+static plan *create_plan(const gpu_convolution *of, dnn_handle handle)
 {
     plan *p = calloc(1, sizeof *p);
     unsigned type;
@@ -391,9 +395,10 @@ static uint32_t set_of(const gpu_convolution *of)
     return (hash ^ hash >> 16) % SETS;
 }
 
-/* A set that is full gives up what was not used for the longest time.  The
- * library keeps nothing of a plan behind a call. */
-static plan *plan_of(of_device *d, dnn_handle handle, const gpu_convolution *g)
+/* If a set is full, the least recently used plan is dropped.  The library does
+ * not use a plan after a call. */
+static plan *get_plan(device_state *d, dnn_handle handle,
+                      const gpu_convolution *g)
 {
     gpu_convolution of;
     plan **set, **worst;
@@ -412,8 +417,8 @@ static plan *plan_of(of_device *d, dnn_handle handle, const gpu_convolution *g)
             worst = &set[i];
     }
     if (*worst != NULL)
-        drop(*worst);
-    *worst = plan_made(&of, handle);
+        destroy_plan(*worst);
+    *worst = create_plan(&of, handle);
     if (*worst != NULL)
         (*worst)->used = d->calls;
     return *worst;
@@ -421,12 +426,12 @@ static plan *plan_of(of_device *d, dnn_handle handle, const gpu_convolution *g)
 
 void cuda_dnn_forget(void *context, int lost)
 {
-    of_device **of = &devices, *d;
+    device_state **of = &devices, *d;
     gpu_handle *h;
 
     pthread_mutex_lock(&lock);
-    while ((h = gpu_handles_take(&streams, context, lost)) != NULL) {
-        dnn.destroy(((of_stream *)(void *)h)->handle);
+    while ((h = gpu_handles_remove(&streams, context, lost)) != NULL) {
+        dnn.destroy(((stream_state *)(void *)h)->handle);
         free(h);
     }
     while (*of != NULL && (*of)->context != context)
@@ -436,7 +441,7 @@ void cuda_dnn_forget(void *context, int lost)
         *of = d->next;
         for (int i = 0; i < SETS * WAYS; i++)
             if (d->plans[i / WAYS][i % WAYS] != NULL)
-                drop(d->plans[i / WAYS][i % WAYS]);
+                destroy_plan(d->plans[i / WAYS][i % WAYS]);
         free(d);
     }
     pthread_mutex_unlock(&lock);
@@ -444,34 +449,34 @@ void cuda_dnn_forget(void *context, int lost)
 
 /* -------------------------------------------------------- convolutions -- */
 
-/* NULL, and g->lacks may say why; under the lock. */
-static plan *look(void *context, void *stream, gpu_convolution *g,
-                  of_stream **out_stream)
+/* On failure returns NULL, and may set g->reason.  Under the lock. */
+static plan *find_plan(void *context, void *stream, gpu_convolution *g,
+                       stream_state **out_stream)
 {
-    of_device *d;
+    device_state *d;
 
     if (!dnn_api_open()) {
-        g->lacks = dnn.unwanted ? NULL : dnn.text;
+        g->reason = dnn.disabled ? NULL : dnn.text;
         return NULL;
     }
-    d = device_made(context);
+    d = get_device(context);
     if (d == NULL)
         return NULL;
-    *out_stream = stream_of(d, stream, g->captured != 0, &g->lacks);
-    return *out_stream != NULL ? plan_of(d, (*out_stream)->handle, g) : NULL;
+    *out_stream = get_stream(d, stream, g->captured != 0, &g->reason);
+    return *out_stream != NULL ? get_plan(d, (*out_stream)->handle, g) : NULL;
 }
 
-int cuda_dnn_ask(void *context, void *stream, gpu_convolution *g)
+int cuda_dnn_query(void *context, void *stream, gpu_convolution *g)
 {
-    of_stream *s = NULL;
+    stream_state *s = NULL;
     const plan *p;
     int code = GPU_ABSENT;
 
-    g->lacks = NULL;
+    g->reason = NULL;
     g->workspace_size = 0;
     pthread_mutex_lock(&lock);
-    p = look(context, stream, g, &s);
-    g->wanted = (uint32_t)dnn.wanted;
+    p = find_plan(context, stream, g, &s);
+    g->required = (uint32_t)dnn.required;
     if (p != NULL && p->able) {
         g->workspace_size = p->workspace;
         code = 0;
@@ -505,7 +510,7 @@ static dnn_status compute(const plan *p, dnn_handle handle,
     }
 }
 
-/* The driver's own word first: what it has lost it says to any call. */
+/* The driver's code first: it reports a lost device in any call. */
 static int code_of(dnn_status status)
 {
     size_t some, all;
@@ -527,15 +532,15 @@ static int code_of(dnn_status status)
 int cuda_dnn_convolve(void *context, void *stream, const gpu_convolution *g)
 {
     gpu_convolution of = *g;
-    of_stream *s = NULL;
+    stream_state *s = NULL;
     int code = GPU_ABSENT;
     plan *p;
 
     pthread_mutex_lock(&lock);
-    p = look(context, stream, &of, &s);
+    p = find_plan(context, stream, &of, &s);
     if (p != NULL && p->able && p->workspace <= g->workspace_size)
         code = code_of(compute(p, s->handle, g));
-    /* What it does not know after all is not asked again. */
+    /* What the library cannot compute after all is not tried again. */
     if (p != NULL && code == GPU_ABSENT)
         p->able = 0;
     pthread_mutex_unlock(&lock);

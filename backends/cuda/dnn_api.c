@@ -4,18 +4,20 @@
 #include "dnn_api.h"
 
 #include <gpu/host/host.h>
+#include <gpu/host/library.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* Where cuDNN's own header is it has to say what dnn_api.h says. */
+/* If cuDNN's own header is found, dnn_api.h is checked against it. */
 #ifdef __has_include
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #endif
 #endif
 
-/* bf16 is there since 8.1; versions count as 10000 major + 100 minor + patch. */
+/* 8.1 is the first version with bf16; a version is 10000 major + 100 minor +
+ * patch. */
 enum { OLDEST = 80100 };
 
 dnn_api dnn;
@@ -80,33 +82,40 @@ EQUAL(DNN_9_EXECUTION_FAILED, CUDNN_STATUS_EXECUTION_FAILED);
 #endif
 #endif
 
-static int state; /* 0: not looked for; 1: found; -1: not used */
+static int state; /* 0: not searched; 1: found; -1: not used */
 
-/* False: it may not be used, and dnn.text says why. */
+/* Returns 0 if cuDNN must not be used; then dnn.text says why. */
 static int read_setting(void)
 {
     core_string set = gpu_host->setting(core_sdk_string("LIBCORE_CUDA_CUDNN"));
 
     if (set.data == NULL || set.size == 0)
         return 1;
-    dnn.unwanted = core_sdk_string_equal(set, "0");
-    dnn.wanted = !dnn.unwanted;
-    if (dnn.unwanted)
+    dnn.disabled = core_sdk_string_equal(set, "0");
+    dnn.required = !dnn.disabled;
+    if (dnn.disabled)
         snprintf(dnn.text, sizeof dnn.text,
                  "cuDNN is not used: LIBCORE_CUDA_CUDNN is 0");
     else if (!core_sdk_string_equal(set, "1"))
-        snprintf(dnn.text, sizeof dnn.text,
-                 "no cuDNN: LIBCORE_CUDA_CUDNN is \"%.*s\"; it may be 0 or 1",
-                 (int)(set.size < 64 ? set.size : 64), set.data);
+        snprintf(
+            dnn.text, sizeof dnn.text,
+            "no cuDNN: LIBCORE_CUDA_CUDNN is \"%.*s\"; 0 and 1 are accepted",
+            (int)(set.size < 64 ? set.size : 64), set.data);
     else
         return 1;
     return 0;
 }
 
-/* Whether the library is one that can be used; else dnn.text says why not. */
+/* Whether the library can be used; if not, dnn.text says why. */
 static int usable(void *library, const char *file)
 {
+    static const gpu_symbol symbols[] = {
+#define ROW(name, symbol, arguments) {#symbol, offsetof(dnn_api, name)},
+        DNN_FUNCTIONS(ROW)
+#undef ROW
+    };
     size_t (*get_version)(void) = NULL, version;
+    const char *missing;
 
     *(void **)(void *)&get_version = dlsym(library, "cudnnGetVersion");
     if (get_version == NULL) {
@@ -114,22 +123,20 @@ static int usable(void *library, const char *file)
                  "no cuDNN: %s lacks cudnnGetVersion", file);
         return 0;
     }
-#define FIND(name, symbol, arguments)                                      \
-    *(void **)(void *)&dnn.name = dlsym(library, #symbol);                 \
-    if (dnn.name == NULL) {                                                \
-        snprintf(dnn.text, sizeof dnn.text, "no cuDNN: %s lacks %s", file, \
-                 #symbol);                                                 \
-        return 0;                                                          \
+    missing = gpu_library_resolve(library, symbols,
+                                  sizeof symbols / sizeof *symbols, &dnn);
+    if (missing != NULL) {
+        snprintf(dnn.text, sizeof dnn.text, "no cuDNN: %s lacks %s", file,
+                 missing);
+        return 0;
     }
-    DNN_FUNCTIONS(FIND)
-#undef FIND
     version = get_version();
     if (version < 90000) /* 8907 is 8.9.7 */
         version = version / 1000 * 10000 + version % 1000;
     if (version < OLDEST) {
         snprintf(dnn.text, sizeof dnn.text,
                  "no cuDNN: %s is version %zu.%zu.%zu; %d.%d or newer is "
-                 "wanted",
+                 "required",
                  file, version / 10000, version / 100 % 100, version % 100,
                  OLDEST / 10000, OLDEST / 100 % 100);
         return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dnn_api.h: the part of cuDNN's interface that dnn.c calls, which versions 8
- * and 9 both have.  CUDA's toolkit does not bring cuDNN's headers, so that they
- * are not wanted here: enumerations are numbers, structs have cuDNN's tags.
- * Where cudnn.h is found, dnn_api.c compiles only if it says the same. */
+/* dnn_api.h: the part of cuDNN's interface that dnn.c uses, which versions 8
+ * and 9 have in common.  CUDA's toolkit does not contain cuDNN's headers, so
+ * they are not required: enumerators are numbers here, and structs have cuDNN's
+ * tags.  If cudnn.h is found, dnn_api.c checks that both agree. */
 
 #ifndef CUDA_DNN_API_H
 #define CUDA_DNN_API_H
@@ -30,7 +30,7 @@ typedef struct cudnnConvolutionFwdAlgoPerfStruct dnn_forward_result;
 typedef struct cudnnConvolutionBwdDataAlgoPerfStruct dnn_data_result;
 typedef struct cudnnConvolutionBwdFilterAlgoPerfStruct dnn_filter_result;
 
-/* What all three …_result are. */
+/* The layout of all three …_result types. */
 typedef struct dnn_result {
     unsigned algorithm;
     dnn_status status;
@@ -52,7 +52,7 @@ enum {
 };
 enum { DNN_DETERMINISTIC = 1 };
 
-/* Algorithms that sum up products, and transform nothing. */
+/* The algorithms that compute sums of products without transforms. */
 enum {
     DNN_FORWARD_IMPLICIT = 0,
     DNN_FORWARD_IMPLICIT_PRECOMPUTED = 1,
@@ -65,7 +65,7 @@ enum {
     DNN_FILTER_3 = 3
 };
 
-/* Versions 8 and 9 number what they answer differently. */
+/* Versions 8 and 9 use different status codes. */
 enum {
     DNN_SUCCESS = 0,
     DNN_8_ALLOC_FAILED = 2,
@@ -75,7 +75,7 @@ enum {
     DNN_9_EXECUTION_FAILED = 5000, /* to 5999 */
 };
 
-/* X(field, symbol, arguments): they answer a dnn_status. */
+/* X(field, symbol, arguments): functions that return a dnn_status. */
 #define DNN_FUNCTIONS(X)                                                      \
     X(create, cudnnCreate, (dnn_handle *))                                    \
     X(destroy, cudnnDestroy, (dnn_handle))                                    \
@@ -99,7 +99,7 @@ enum {
       (dnn_convolution, int))                                                 \
     X(convolution_destroy, cudnnDestroyConvolutionDescriptor,                 \
       (dnn_convolution))                                                      \
-    X(forward_ask, cudnnGetConvolutionForwardAlgorithm_v7,                    \
+    X(forward_query, cudnnGetConvolutionForwardAlgorithm_v7,                  \
       (dnn_handle, dnn_tensor, dnn_filter, dnn_convolution, dnn_tensor, int,  \
        int *, dnn_forward_result *))                                          \
     X(forward_workspace, cudnnGetConvolutionForwardWorkspaceSize,             \
@@ -109,7 +109,7 @@ enum {
       (dnn_handle, const void *, dnn_tensor, const void *, dnn_filter,        \
        const void *, dnn_convolution, unsigned, void *, size_t, const void *, \
        dnn_tensor, void *))                                                   \
-    X(data_ask, cudnnGetConvolutionBackwardDataAlgorithm_v7,                  \
+    X(data_query, cudnnGetConvolutionBackwardDataAlgorithm_v7,                \
       (dnn_handle, dnn_filter, dnn_tensor, dnn_convolution, dnn_tensor, int,  \
        int *, dnn_data_result *))                                             \
     X(data_workspace, cudnnGetConvolutionBackwardDataWorkspaceSize,           \
@@ -119,7 +119,7 @@ enum {
       (dnn_handle, const void *, dnn_filter, const void *, dnn_tensor,        \
        const void *, dnn_convolution, unsigned, void *, size_t, const void *, \
        dnn_tensor, void *))                                                   \
-    X(weight_ask, cudnnGetConvolutionBackwardFilterAlgorithm_v7,              \
+    X(weight_query, cudnnGetConvolutionBackwardFilterAlgorithm_v7,            \
       (dnn_handle, dnn_tensor, dnn_tensor, dnn_convolution, dnn_filter, int,  \
        int *, dnn_filter_result *))                                           \
     X(weight_workspace, cudnnGetConvolutionBackwardFilterWorkspaceSize,       \
@@ -134,13 +134,13 @@ typedef struct dnn_api {
 #define DNN_FIELD(name, symbol, arguments) dnn_status(*name) arguments;
     DNN_FUNCTIONS(DNN_FIELD)
 #undef DNN_FIELD
-    int wanted, unwanted; /* by LIBCORE_CUDA_CUDNN */
-    char text[256];       /* which cuDNN it is, or why there is none */
+    int required, disabled; /* from LIBCORE_CUDA_CUDNN */
+    char text[256];         /* which cuDNN is used, or why none is */
 } dnn_api;
 extern dnn_api dnn;
 
-/* Whether there is one that can be used; looks for it once.  One thread at a
- * time. */
+/* Whether there is a usable cuDNN; looks for it at the first call.  Not
+ * thread-safe. */
 int dnn_api_open(void);
 
 #endif

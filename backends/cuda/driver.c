@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* driver.c: CUDA's driver interface behind driver.h's table.  A device is its
- * primary context, which other libraries of the process share; each call makes
- * it current, and gives a thread that had another one that back. */
+/* driver.c: the gpu_driver of CUDA.  A device is its primary context, which other
+ * libraries of the process share.  Each call makes it current and afterwards
+ * restores the context that the thread had, if any. */
 
 #include "api.h"
+#include "architectures.h"
 #include "blas.h"
 #include "dnn.h"
 #include "failure.h"
-#include "images.h"
 #include "lt.h"
 #include "mapping.h"
 #include "ranges.h"
@@ -19,8 +19,6 @@
 
 #include <libcore/plugin.h>
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +28,9 @@ typedef struct context {
     CUcontext handle;
 } context;
 
-#define EACH_DEVICE(c, pushed, code) int pushed = 0, code = enter((c), &pushed)
+#include <gpu/host/driver_slots.h>
 
-/* 1 in *out_pushed: leave pops. */
+/* Sets *out_pushed to 1 if the thread had another context. */
 static int enter(const context *c, int *out_pushed)
 {
     CUcontext now = NULL;
@@ -48,48 +46,17 @@ static int enter(const context *c, int *out_pushed)
     return code;
 }
 
-static int leave(int pushed, int code)
+static void leave(int pushed)
 {
     CUcontext popped;
 
     if (pushed)
         cuda.CtxPopCurrent(&popped);
-    return code;
 }
-
-/* A call on the device of `word`, and what it answers. */
-#define ON_DEVICE(word, call)                         \
-    do {                                              \
-        EACH_DEVICE((context *)(word), pushed, code); \
-        if (code == 0)                                \
-            code = (call);                            \
-        return leave(pushed, code);                   \
-    } while (0)
-
-/* The same of a call that may wait, take memory or load. */
-#define RELAXED_ON_DEVICE(word, call)                  \
-    do {                                               \
-        EACH_DEVICE((context *)(word), pushed, code);  \
-        if (code == 0) {                               \
-            CUstreamCaptureMode before = cuda_relax(); \
-                                                       \
-            code = cuda_relaxed(before, (call));       \
-        }                                              \
-        return leave(pushed, code);                    \
-    } while (0)
 
 /* ------------------------------------------------------------- devices -- */
 
-/* Threads that the driver starts take no signals. */
-static void quiet(sigset_t *before)
-{
-    sigset_t all;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, before);
-}
-
-static const char *find_now(uint32_t *out_count)
+static const char *find(uint32_t *out_count)
 {
     static char text[160];
     const char *why = cuda_api_open(), *name = NULL;
@@ -103,8 +70,8 @@ static const char *find_now(uint32_t *out_count)
         code = cuda.DriverGetVersion(&version);
     if (code == 0 && version / 1000 < CUDA_VERSION / 1000) {
         snprintf(text, sizeof text,
-                 "the driver knows CUDA %d.%d, the kernels were built for CUDA "
-                 "%d.%d (error 35: driver too old)",
+                 "the driver supports CUDA %d.%d, the kernels were built for "
+                 "CUDA %d.%d (error 35: driver too old)",
                  version / 1000, version % 1000 / 10, CUDA_VERSION / 1000,
                  CUDA_VERSION % 1000 / 10);
         return text;
@@ -112,32 +79,18 @@ static const char *find_now(uint32_t *out_count)
     if (code == 0)
         code = cuda.DeviceGetCount(&count);
     if (code == CUDA_ERROR_NO_DEVICE || (code == 0 && count == 0))
-        return "CUDA finds no device (error 100)";
-    /* The runtime's number, which a driver may give on. */
+        return "CUDA found no device (error 100)";
+    /* The runtime's code, which some drivers return. */
     if (code == 35)
-        return "the NVIDIA driver here is too old (error 35)";
+        return "the NVIDIA driver is too old (error 35)";
     if (code != 0) {
         cuda.GetErrorName((CUresult)code, &name);
         snprintf(text, sizeof text, "CUDA does not start: %s (error %d)",
-                 name != NULL ? name : "an error without a name", code);
+                 name != NULL ? name : "unnamed error", code);
         return text;
     }
     *out_count = (uint32_t)count;
     return NULL;
-}
-
-static const char *find(uint32_t *out_count)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    sigset_t before;
-    const char *why;
-
-    pthread_mutex_lock(&lock);
-    quiet(&before);
-    why = find_now(out_count);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_mutex_unlock(&lock);
-    return why;
 }
 
 static int attribute(CUdevice device, CUdevice_attribute what)
@@ -188,19 +141,16 @@ static void describe(const context *c, gpu_facts *out)
 static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 {
     context *c = calloc(1, sizeof *c);
-    sigset_t before;
     int code;
 
     *out_context = NULL;
     if (c == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    quiet(&before);
     code = cuda.DeviceGet(&c->device, (int)index);
     if (code == 0 && !cuda_arches_fit(CUDA_ARCHES, capability(c->device)))
         code = CUDA_ERROR_NO_BINARY_FOR_GPU;
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0) {
         free(c);
         return code;
@@ -211,41 +161,40 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
-static void device_close(void *word)
+/* lost: the device's memory is already gone. */
+static int forget_libraries(context *c, int lost)
 {
-    context *c = word;
-    EACH_DEVICE(c, pushed, code);
-    CUstreamCaptureMode mode = cuda_relax();
+    gpu_blas_forget(&cuda_blas, c, lost);
+    cuda_lt_forget(c);
+    cuda_dnn_forget(c, lost);
+    return 0;
+}
 
-    cuda_blas_forget(c, code != 0);
-    cuda_dnn_forget(c, code != 0);
+static void device_close(void *opaque)
+{
+    context *c = opaque;
+    int before, code = enter(c, &before);
+
+    (void)RELAXED(forget_libraries(c, code != 0));
     cuda_lt_close(c);
-    leave(pushed, cuda_relaxed(mode, code));
+    leave(before);
     cuda.DevicePrimaryCtxRelease(c->device);
     free(c);
 }
 
-/* A sticky error comes back from any call; this one waits for nothing. */
-static int device_check(void *word)
+static int device_reset(void *opaque)
 {
-    size_t some, all;
+    context *c = opaque;
+    int before, code;
 
-    ON_DEVICE(word, cuda.MemGetInfo(&some, &all));
-}
-
-static int device_reset(void *word)
-{
-    context *c = word;
-    EACH_DEVICE(c, pushed, code);
-    CUstreamCaptureMode mode = cuda_relax();
-
-    /* Libraries destroy what they have where it was made. */
+    /* Libraries destroy handles in the context in which these were created. */
+    (void)enter(c, &before);
     cuda_lt_renew(c, NULL);
-    cuda_blas_forget(c, 1);
-    cuda_dnn_forget(c, 1);
-    leave(pushed, cuda_relaxed(mode, code));
+    (void)RELAXED(forget_libraries(c, 1));
+    leave(before);
     code = cuda.DevicePrimaryCtxReset(c->device);
-    /* The reset took what every holder had; ours is taken anew. */
+    /* The reset dropped all references to the context; this one is taken
+     * again. */
     cuda.DevicePrimaryCtxRelease(c->device);
     if (code == 0)
         code = cuda.DevicePrimaryCtxRetain(&c->handle, c->device);
@@ -258,309 +207,186 @@ static int device_reset(void *word)
 
 #define POINTER(data) ((CUdeviceptr)(uintptr_t)(data))
 
-static int device_alloc(void *word, uint64_t size, void **out)
+static CUdevice device_of(const void *c)
+{
+    return ((const context *)c)->device;
+}
+
+static int device_alloc(void *c, uint64_t size, void **out)
 {
     CUdeviceptr at = 0;
-    EACH_DEVICE((context *)word, pushed, code);
+    int code = RELAXED_ON_DEVICE(c, cuda.MemAlloc(&at, size));
 
-    if (code == 0) {
-        CUstreamCaptureMode before = cuda_relax();
-
-        code = cuda_relaxed(before, cuda.MemAlloc(&at, size));
-    }
     *out = (void *)(uintptr_t)at;
-    return leave(pushed, code);
+    return code;
 }
 
-static int device_free(void *word, void *data)
+static int device_free(void *c, void *data)
 {
-    RELAXED_ON_DEVICE(word, cuda.MemFree(POINTER(data)));
+    return RELAXED_ON_DEVICE(c, cuda.MemFree(POINTER(data)));
 }
 
-static int memory(void *word, uint64_t *out_free, uint64_t *out_total)
+static int host_alloc(void *c, uint64_t size, void **out)
 {
-    size_t some = 0, all = 0;
-    EACH_DEVICE((context *)word, pushed, code);
-
-    if (code == 0)
-        code = cuda.MemGetInfo(&some, &all);
-    *out_free = some;
-    *out_total = all;
-    return leave(pushed, code);
+    return RELAXED_ON_DEVICE(c,
+                             cuda.MemHostAlloc(out, size,
+                                               CU_MEMHOSTALLOC_PORTABLE |
+                                                   CU_MEMHOSTALLOC_DEVICEMAP));
 }
 
-static int host_alloc(void *word, uint64_t size, void **out)
+static int host_free(void *c, void *data)
 {
-    RELAXED_ON_DEVICE(word, cuda.MemHostAlloc(out, size,
-                                              CU_MEMHOSTALLOC_PORTABLE |
-                                                  CU_MEMHOSTALLOC_DEVICEMAP));
+    return RELAXED_ON_DEVICE(c, cuda.MemFreeHost(data));
 }
 
-static int host_free(void *word, void *data)
+static int host_pin(void *c, void *data, uint64_t size)
 {
-    RELAXED_ON_DEVICE(word, cuda.MemFreeHost(data));
+    return RELAXED_ON_DEVICE(
+        c, cuda.MemHostRegister(data, size, CU_MEMHOSTREGISTER_PORTABLE));
 }
 
-static int host_pin(void *word, void *data, uint64_t size)
+static int host_unpin(void *c, void *data)
 {
-    RELAXED_ON_DEVICE(
-        word, cuda.MemHostRegister(data, size, CU_MEMHOSTREGISTER_PORTABLE));
+    return RELAXED_ON_DEVICE(c, cuda.MemHostUnregister(data));
 }
 
-static int host_unpin(void *word, void *data)
-{
-    RELAXED_ON_DEVICE(word, cuda.MemHostUnregister(data));
-}
-
-static int copy(void *word, void *stream, void *to, const void *from,
+static int copy(void *c, void *stream, void *to, const void *from,
                 uint64_t size, int direction)
 {
     if (direction == GPU_TO_DEVICE)
-        ON_DEVICE(word, cuda.MemcpyHtoDAsync(POINTER(to), from, size, stream));
+        return ON_DEVICE(c,
+                         cuda.MemcpyHtoDAsync(POINTER(to), from, size, stream));
     if (direction == GPU_TO_HOST)
-        ON_DEVICE(word, cuda.MemcpyDtoHAsync(to, POINTER(from), size, stream));
-    ON_DEVICE(word,
-              cuda.MemcpyDtoDAsync(POINTER(to), POINTER(from), size, stream));
+        return ON_DEVICE(c,
+                         cuda.MemcpyDtoHAsync(to, POINTER(from), size, stream));
+    return ON_DEVICE(
+        c, cuda.MemcpyDtoDAsync(POINTER(to), POINTER(from), size, stream));
 }
 
-static int fill(void *word, void *stream, void *to, uint32_t pattern,
+static int fill(void *c, void *stream, void *to, uint32_t pattern,
                 uint32_t bytes, uint64_t count)
 {
     if (bytes == 1)
-        ON_DEVICE(word, cuda.MemsetD8Async(POINTER(to), (unsigned char)pattern,
-                                           count, stream));
+        return ON_DEVICE(c,
+                         cuda.MemsetD8Async(POINTER(to), (unsigned char)pattern,
+                                            count, stream));
     if (bytes == 2)
-        ON_DEVICE(word,
-                  cuda.MemsetD16Async(POINTER(to), (unsigned short)pattern,
-                                      count, stream));
-    ON_DEVICE(word, cuda.MemsetD32Async(POINTER(to), pattern, count, stream));
+        return ON_DEVICE(c, cuda.MemsetD16Async(POINTER(to),
+                                                (unsigned short)pattern, count,
+                                                stream));
+    return ON_DEVICE(c,
+                     cuda.MemsetD32Async(POINTER(to), pattern, count, stream));
 }
 
 /* ------------------------------------------------------ address ranges -- */
 
-static int virtual_granularity(void *word, uint64_t *out_bytes)
+static int virtual_granularity(void *c, uint64_t *out_bytes)
 {
-    return cuda_granularity(((context *)word)->device, out_bytes);
+    return cuda_granularity(device_of(c), out_bytes);
 }
 
-static int virtual_reserve(void *word, uint64_t size, void **out)
+static int virtual_reserve(void *c, uint64_t size, void **out)
 {
     CUdeviceptr at = 0;
-    EACH_DEVICE((context *)word, pushed, code);
+    int code = RELAXED_ON_DEVICE(c, cuda.MemAddressReserve(&at, size, 0, 0, 0));
 
-    if (code == 0) {
-        CUstreamCaptureMode before = cuda_relax();
-
-        code = cuda_relaxed(before, cuda.MemAddressReserve(&at, size, 0, 0, 0));
-    }
     *out = (void *)(uintptr_t)at;
-    return leave(pushed, code);
+    return code;
 }
 
-static int virtual_release(void *word, void *data, uint64_t size)
+static int virtual_release(void *c, void *data, uint64_t size)
 {
-    RELAXED_ON_DEVICE(word, cuda.MemAddressFree(POINTER(data), size));
+    return RELAXED_ON_DEVICE(c, cuda.MemAddressFree(POINTER(data), size));
 }
 
-static int virtual_map(void *word, void *data, uint64_t size)
+static int virtual_map(void *c, void *data, uint64_t size)
 {
-    RELAXED_ON_DEVICE(word, cuda_map(((context *)word)->device, data, size));
+    return RELAXED_ON_DEVICE(c, cuda_map(device_of(c), data, size));
 }
 
-static int virtual_unmap(void *word, void *data, uint64_t size)
+static int virtual_unmap(void *c, void *data, uint64_t size)
 {
-    RELAXED_ON_DEVICE(word, cuda_unmap(((context *)word)->device, data, size));
+    return RELAXED_ON_DEVICE(c, cuda_unmap(device_of(c), data, size));
 }
 
 /* ------------------------------------------------------------- streams -- */
 
-static int busy(int code)
+static int priority_range(void *c, int32_t *out_least, int32_t *out_greatest)
 {
-    return code == CUDA_ERROR_NOT_READY ? GPU_BUSY : code;
+    return ON_DEVICE(c,
+                     cuda.CtxGetStreamPriorityRange(out_least, out_greatest));
 }
 
-static int stream_range(void *word, int32_t *out_least, int32_t *out_greatest)
+/* The stream's handles are kept for the next stream. */
+static int release_handles(void *c, void *stream)
 {
-    ON_DEVICE(word, cuda.CtxGetStreamPriorityRange(out_least, out_greatest));
+    gpu_blas_release(c, stream);
+    cuda_dnn_release(c, stream);
+    return 0;
 }
 
-static int stream_create(void *word, int32_t priority, void **out_stream)
+static int stream_destroy(void *c, void *stream)
 {
-    RELAXED_ON_DEVICE(
-        word, cuda.StreamCreateWithPriority((CUstream *)out_stream,
-                                            CU_STREAM_NON_BLOCKING, priority));
+    return RELAXED_ON_DEVICE(
+        c, (release_handles(c, stream), cuda.StreamDestroy(stream)));
 }
 
-static int stream_destroy(void *word, void *stream)
+static int stream_forget(void *c, void *stream)
 {
-    RELAXED_ON_DEVICE(word, (cuda_blas_leave(word, stream),
-                             cuda_dnn_leave(word, stream),
-                             cuda.StreamDestroy(stream)));
+    return ON_DEVICE(c, release_handles(c, stream));
 }
 
-static int stream_leave(void *word, void *stream)
-{
-    ON_DEVICE(word,
-              (cuda_blas_leave(word, stream), cuda_dnn_leave(word, stream), 0));
-}
-
-static int stream_query(void *word, void *stream)
-{
-    RELAXED_ON_DEVICE(word, busy(cuda.StreamQuery(stream)));
-}
-
-static int stream_captures(void *word, void *stream, uint32_t *out_yes)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    EACH_DEVICE((context *)word, pushed, code);
-
-    if (code == 0)
-        code = cuda.StreamIsCapturing(stream, &status);
-    *out_yes = status != CU_STREAM_CAPTURE_STATUS_NONE;
-    return leave(pushed, code);
-}
-
-static int stream_synchronize(void *word, void *stream)
-{
-    RELAXED_ON_DEVICE(word, cuda.StreamSynchronize(stream));
-}
-
-static int stream_wait(void *word, void *stream, void *event)
-{
-    ON_DEVICE(word, cuda.StreamWaitEvent(stream, event, 0));
-}
-
-static int stream_call(void *word, void *stream, void (*function)(void *),
+static int stream_call(void *c, void *stream, void (*function)(void *),
                        void *argument)
 {
-    ON_DEVICE(word, cuda.LaunchHostFunc(stream, function, argument));
+    return ON_DEVICE(c, cuda.LaunchHostFunc(stream, function, argument));
 }
 
-static int gate_create(void *word, uint32_t **out_gate)
+static int gate_create(void *c, uint32_t **out_gate)
 {
-    const context *c = word;
     int code;
 
     *out_gate = NULL;
-    if (!attribute(c->device,
+    if (!attribute(device_of(c),
                    CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS))
         return GPU_ABSENT;
-    code = host_alloc(word, sizeof **out_gate, (void **)out_gate);
+    code = host_alloc(c, sizeof **out_gate, (void **)out_gate);
     if (code == 0)
         **out_gate = 0;
     return code;
 }
 
-static int gate_destroy(void *word, uint32_t *gate)
+static int gate_destroy(void *c, uint32_t *gate)
 {
-    return host_free(word, gate);
+    return host_free(c, gate);
 }
 
-static int stream_gate(void *word, void *stream, uint32_t *gate,
-                       uint32_t number)
+static int stream_gate(void *c, void *stream, uint32_t *gate, uint32_t number)
 {
-    ON_DEVICE(word, cuda.StreamWaitValue32(stream, POINTER(gate), number,
-                                           CU_STREAM_WAIT_VALUE_GEQ));
-}
-
-/* -------------------------------------------------------------- events -- */
-
-static int event_create(void *word, int kind, void **out_event)
-{
-    unsigned flags = (kind == GPU_EVENT_TIMING ? 0 : CU_EVENT_DISABLE_TIMING) |
-                     (kind == GPU_EVENT_SLEEPING ? CU_EVENT_BLOCKING_SYNC : 0);
-
-    ON_DEVICE(word, cuda.EventCreate((CUevent *)out_event, flags));
-}
-
-static int event_destroy(void *word, void *event)
-{
-    ON_DEVICE(word, cuda.EventDestroy(event));
-}
-
-static int event_record(void *word, void *event, void *stream)
-{
-    ON_DEVICE(word, cuda.EventRecord(event, stream));
-}
-
-static int event_query(void *word, void *event)
-{
-    RELAXED_ON_DEVICE(word, busy(cuda.EventQuery(event)));
-}
-
-static int event_synchronize(void *word, void *event)
-{
-    RELAXED_ON_DEVICE(word, cuda.EventSynchronize(event));
-}
-
-static int event_elapsed(void *word, void *start, void *end,
-                         int64_t *out_nanoseconds)
-{
-    float milliseconds = 0;
-    EACH_DEVICE((context *)word, pushed, code);
-
-    if (code == 0)
-        code = cuda.EventElapsedTime(&milliseconds, start, end);
-    *out_nanoseconds = (int64_t)((double)milliseconds * 1e6);
-    return leave(pushed, code);
+    return ON_DEVICE(c, cuda.StreamWaitValue32(stream, POINTER(gate), number,
+                                               CU_STREAM_WAIT_VALUE_GEQ));
 }
 
 /* -------------------------------------------------------------- graphs -- */
 
-/* Relaxed: the thread takes memory and loads kernels while it captures. */
-static int capture_begin(void *word, void *stream)
+static int start_capture(void *c, void *stream)
 {
-    ON_DEVICE(
-        word,
-        (cuda_blas_prepare(word, stream), cuda_dnn_prepare(word, stream),
-         cuda.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED)));
+    gpu_blas_prepare(&cuda_blas, c, stream);
+    cuda_lt_prepare(c);
+    cuda_dnn_prepare(c, stream);
+    /* Relaxed: the thread allocates and loads kernels while it captures. */
+    return cuda.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-static int capture_end(void *word, void *stream, void **out_graph)
+static int capture_begin(void *c, void *stream)
 {
-    CUgraph graph = NULL;
-    CUgraphExec ready = NULL;
-    EACH_DEVICE((context *)word, pushed, code);
-
-    if (code == 0)
-        code = cuda.StreamEndCapture(stream, &graph);
-    if (code == 0 && out_graph != NULL)
-        code = cuda.GraphInstantiate(&ready, graph, 0);
-    if (graph != NULL)
-        cuda.GraphDestroy(graph);
-    if (out_graph != NULL)
-        *out_graph = ready;
-    return leave(pushed, code);
-}
-
-static int graph_launch(void *word, void *graph, void *stream)
-{
-    ON_DEVICE(word, cuda.GraphLaunch(graph, stream));
-}
-
-static int graph_destroy(void *word, void *graph)
-{
-    ON_DEVICE(word, cuda.GraphExecDestroy(graph));
+    return ON_DEVICE(c, start_capture(c, stream));
 }
 
 /* --------------------------------------------------------------- peers -- */
 
-static int peer_can(void *word, void *other, uint32_t *out_yes)
-{
-    const context *c = word, *from = other;
-    int can = 0, code;
-
-    *out_yes = 0;
-    if (c->device == from->device)
-        return 0;
-    code = cuda.DeviceCanAccessPeer(&can, c->device, from->device);
-    *out_yes = code == 0 && can;
-    return code;
-}
-
-/* Without access the driver takes what it copies through the host.  Where it
- * was enabled before, or cannot be, the call says so, and it copies all the
- * same. */
+/* Without peer access the driver copies through the host.  An error of enabling
+ * it is ignored: it is already enabled, or not possible. */
 static int copy_from_peer(const context *c, const context *source, void *stream,
                           void *to, const void *from, uint64_t size)
 {
@@ -569,132 +395,84 @@ static int copy_from_peer(const context *c, const context *source, void *stream,
                                 source->handle, size, stream);
 }
 
-static int peer_copy(void *word, void *stream, void *to, void *from_context,
+static int peer_copy(void *c, void *stream, void *to, void *from_context,
                      const void *from, uint64_t size)
 {
-    ON_DEVICE(word, copy_from_peer(word, from_context, stream, to, from, size));
+    return ON_DEVICE(c,
+                     copy_from_peer(c, from_context, stream, to, from, size));
 }
 
 /* ------------------------------------------------------------- kernels -- */
 
-static int module_load(void *word, const void *image, void **out_module)
+static int multiply(void *c, void *stream, const gpu_gemm *g)
 {
-    RELAXED_ON_DEVICE(word, cuda.ModuleLoadData((CUmodule *)out_module, image));
+    return ON_DEVICE(c, gpu_blas_multiply(&cuda_blas, c, stream, g));
 }
 
-static int module_unload(void *word, void *module)
+static int convolve_query(void *c, void *stream, gpu_convolution *g)
 {
-    RELAXED_ON_DEVICE(word, cuda.ModuleUnload(module));
+    return ON_DEVICE(c, cuda_dnn_query(c, stream, g));
 }
 
-static int function_find(void *word, void *module, const char *name,
-                         void **out_function)
+static int convolve(void *c, void *stream, const gpu_convolution *g)
 {
-    RELAXED_ON_DEVICE(
-        word, cuda.ModuleGetFunction((CUfunction *)out_function, module, name));
-}
-
-static int launch(void *word, void *stream, void *function,
-                  const uint32_t grid[3], const uint32_t block[3],
-                  uint32_t shared_bytes, const void *parameters, size_t size)
-{
-    void *given[1] = {(void *)(uintptr_t)parameters};
-
-    (void)size;
-    ON_DEVICE(word, cuda.LaunchKernel(function, grid[0], grid[1], grid[2],
-                                      block[0], block[1], block[2],
-                                      shared_bytes, stream, given, NULL));
-}
-
-static int multiply(void *word, void *stream, const gpu_gemm *g)
-{
-    ON_DEVICE(word, cuda_blas_multiply(word, stream, g));
-}
-
-static int convolve_ask(void *word, void *stream, gpu_convolution *g)
-{
-    ON_DEVICE(word, cuda_dnn_ask(word, stream, g));
-}
-
-static int convolve(void *word, void *stream, const gpu_convolution *g)
-{
-    ON_DEVICE(word, cuda_dnn_convolve(word, stream, g));
+    return ON_DEVICE(c, cuda_dnn_convolve(c, stream, g));
 }
 
 /* ------------------------------------------------------------- records -- */
 
-static int trace_start(void *word, gpu_tell tell, void *told)
+static int trace_start(void *c, gpu_activity_callback callback, void *user)
 {
-    ON_DEVICE(word, cuda_trace_start(((context *)word)->device, tell, told));
+    return ON_DEVICE(c, cuda_trace_start(device_of(c), callback, user));
 }
 
-static int trace_stop(void *word)
+static int trace_stop(void *c)
 {
-    ON_DEVICE(word, cuda_trace_stop(((context *)word)->device));
+    return ON_DEVICE(c, cuda_trace_stop(device_of(c)));
 }
 
 extern const gpu_driver cuda_driver;
 const gpu_driver cuda_driver = {
+    GPU_DRIVER_SLOTS,
     .component = "cuda",
     .find = find,
     .failure = cuda_failure,
     .device_open = device_open,
     .device_close = device_close,
-    .device_check = device_check,
     .device_reset = device_reset,
     .alloc = device_alloc,
     .free = device_free,
-    .memory = memory,
     .host_alloc = host_alloc,
     .host_free = host_free,
     .host_pin = host_pin,
     .host_unpin = host_unpin,
     .copy = copy,
     .fill = fill,
-    .stream_range = stream_range,
-    .stream_create = stream_create,
+    .priority_range = priority_range,
     .stream_destroy = stream_destroy,
-    .stream_leave = stream_leave,
-    .stream_query = stream_query,
-    .stream_captures = stream_captures,
-    .stream_synchronize = stream_synchronize,
-    .stream_wait = stream_wait,
+    .stream_forget = stream_forget,
     .stream_call = stream_call,
     .gate_create = gate_create,
     .gate_destroy = gate_destroy,
     .stream_gate = stream_gate,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_query,
-    .event_synchronize = event_synchronize,
-    .event_elapsed = event_elapsed,
     .capture_begin = capture_begin,
-    .capture_end = capture_end,
-    .graph_launch = graph_launch,
-    .graph_destroy = graph_destroy,
-    .peer_can = peer_can,
     .peer_copy = peer_copy,
     .virtual_granularity = virtual_granularity,
     .virtual_reserve = virtual_reserve,
     .virtual_release = virtual_release,
     .virtual_map = virtual_map,
     .virtual_unmap = virtual_unmap,
-    .module_load = module_load,
-    .module_unload = module_unload,
-    .function_find = function_find,
-    .launch = launch,
     .multiply = multiply,
-    .multiply_workspace = CUDA_BLAS_WORKSPACE,
-    .scaled_ask = cuda_lt_ask,
+    .multiply_workspace = GPU_BLAS_WORKSPACE,
+    .scaled_query = cuda_lt_query,
     .scaled = cuda_lt_multiply,
-    .convolve_ask = convolve_ask,
+    .convolve_query = convolve_query,
     .convolve = convolve,
     .trace_start = trace_start,
     .trace_stop = trace_stop,
     .trace_correlate = cuda_trace_correlate,
     .trace_clock = cuda_trace_clock,
-    .range_shown = cuda_range_shown,
+    .ranges_enabled = cuda_ranges_enabled,
     .range_begin = cuda_range_begin,
     .range_end = cuda_range_end,
 };

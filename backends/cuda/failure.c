@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* failure.c: what the driver's codes mean. */
+/* failure.c: what the codes of CUDA's driver mean. */
 
 #include "failure.h"
 
 #include "api.h"
 
-#include <libcore/plugin.h>
+#include <gpu/host/failure.h>
 
-/* Those that not every header of CUDA has. */
+/* Codes that older headers of CUDA lack. */
 enum {
     CONTAINED = 226,
     TENSOR_MEMORY_LEAK = 721,
@@ -17,60 +17,46 @@ enum {
     EXTERNAL_DEVICE = 911
 };
 
+static const gpu_failure_row rows[] = {
+    {CUDA_ERROR_OUT_OF_MEMORY, CORE_ERROR_OUT_OF_MEMORY},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, CORE_ERROR_UNSUPPORTED},
+    {CUDA_ERROR_INVALID_IMAGE, CORE_ERROR_UNSUPPORTED},
+    {CUDA_ERROR_INVALID_PTX, CORE_ERROR_UNSUPPORTED},
+    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, CORE_ERROR_UNSUPPORTED},
+    {CUDA_ERROR_NOT_SUPPORTED, CORE_ERROR_UNSUPPORTED},
+    {CUDA_ERROR_NOT_FOUND, CORE_ERROR_NOT_FOUND},
+    {CUDA_ERROR_NO_DEVICE, CORE_ERROR_NO_DEVICE},
+    {CUDA_ERROR_INVALID_DEVICE, CORE_ERROR_NO_DEVICE},
+    {CUDA_ERROR_DEINITIALIZED, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_DEVICE_UNAVAILABLE, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_INVALID_CONTEXT, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_ECC_UNCORRECTABLE, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_NVLINK_UNCORRECTABLE, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_LAUNCH_TIMEOUT, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_CONTEXT_IS_DESTROYED, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_ASSERT, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_HARDWARE_STACK_ERROR, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_ILLEGAL_INSTRUCTION, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_INVALID_ADDRESS_SPACE, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_INVALID_PC, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_LAUNCH_FAILED, CORE_ERROR_DEVICE_LOST},
+    {CUDA_ERROR_UNKNOWN, CORE_ERROR_DEVICE_LOST},
+    {CONTAINED, CORE_ERROR_DEVICE_LOST},
+    {TENSOR_MEMORY_LEAK, CORE_ERROR_DEVICE_LOST},
+    {EXTERNAL_DEVICE, CORE_ERROR_DEVICE_LOST},
+    {MPS_CLIENT_TERMINATED, CORE_ERROR_DEVICE_LOST},
+};
+
 gpu_failure cuda_failure(int code)
 {
-    gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
+    const char *name = NULL;
 
     if (cuda.GetErrorName != NULL)
-        cuda.GetErrorName((CUresult)code, &f.name);
-    switch (code) {
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        f.status = CORE_ERROR_OUT_OF_MEMORY;
-        break;
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        f.name = "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels here are "
-                 "for " CUDA_ARCHES;
-        break;
-    case CUDA_ERROR_INVALID_IMAGE:
-    case CUDA_ERROR_INVALID_PTX:
-    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-    case CUDA_ERROR_NOT_SUPPORTED:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        break;
-    case CUDA_ERROR_NOT_FOUND:
-        f.status = CORE_ERROR_NOT_FOUND;
-        break;
-    case CUDA_ERROR_NO_DEVICE:
-    case CUDA_ERROR_INVALID_DEVICE:
-        f.status = CORE_ERROR_NO_DEVICE;
-        break;
-    /* What no later call recovers from. */
-    case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
-    case CUDA_ERROR_INVALID_CONTEXT:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_UNKNOWN:
-    case CONTAINED:
-    case TENSOR_MEMORY_LEAK:
-    case EXTERNAL_DEVICE:
-    case MPS_CLIENT_TERMINATED:
-        f.status = CORE_ERROR_DEVICE_LOST;
-        f.lost = 1;
-        break;
-    default:
-        break;
-    }
-    return f;
+        cuda.GetErrorName((CUresult)code, &name);
+    if (code == CUDA_ERROR_NO_BINARY_FOR_GPU)
+        name = "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels were built "
+               "for " CUDA_ARCHES;
+    return gpu_failure_of(code, name, rows, sizeof rows / sizeof *rows);
 }

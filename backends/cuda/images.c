@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.c: what the compiler of kernels made of backends/gpu/kernels. */
+/* images.c: the compiled kernels. */
 
 #include <gpu/host/embedded_images.h>
 

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lt.c: cuBLASLt, found at run time, for factors of eight bits.  What the
- * library answers for a shape is kept: to ask costs more than to multiply.  The
- * workspace is the caller's, so that streams share nothing. */
+/* lt.c: cuBLASLt, found at run time, for factors of 8-bit floats.  The
+ * algorithm that the library recommends for a shape is cached: the query takes
+ * longer than the product.  The caller provides the workspace, so that streams
+ * share nothing. */
 
 #include "lt.h"
+
+#include <gpu/host/library.h>
 
 #include <libcore/plugin.h>
 
 #include <cublasLt.h>
 
-#include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What NVIDIA's manual asks for on sm_90; the first library of CUDA 12; what
- * has tensor cores of eight bits; and what they want of addresses. */
+/* The workspace that NVIDIA recommends for sm_90; the first version of CUDA
+ * whose library is used; the first capability with 8-bit tensor cores; and the
+ * alignment that they need. */
 enum { WORKSPACE = 32 << 20, OLDEST = 12, LEAST_ARCH = 89, ALIGNMENT = 16 };
 
 #define FUNCTIONS(X)                                                           \
@@ -58,7 +62,7 @@ static struct {
 #undef FIELD
 } lt;
 
-/* The header knows them so: else this does not compile. */
+/* Checks the types against the header. */
 #define SAME(name, symbol, arguments)                                 \
     _Static_assert(__builtin_types_compatible_p(__typeof__(lt.name),  \
                                                 __typeof__(&symbol)), \
@@ -66,84 +70,89 @@ static struct {
 FUNCTIONS(SAME)
 #undef SAME
 
-/* What decides how the library multiplies. */
+/* What the choice of an algorithm depends on. */
 typedef struct shape {
     uint32_t a_dtype, b_dtype, d_dtype, fast, bias, beta;
     int64_t m, n, k, a_step, b_step, d_step;
 } shape;
 
-typedef struct answer {
+typedef struct algorithm {
     shape of;
-    int known, able;
+    int known, supported;
     size_t workspace;
     cublasLtMatmulAlgo_t algo;
-} answer;
+} algorithm;
 
-enum { ANSWERS = 64 };
+enum { ALGORITHMS = 64 };
 
-typedef struct of_device {
-    struct of_device *next;
+typedef struct device_state {
+    struct device_state *next;
     void *context;
-    CUcontext current; /* to be made so; NULL: it is being reset */
+    CUcontext current; /* NULL: the device is being reset */
     int arch;
-    cublasLtHandle_t handle; /* NULL: not made yet */
+    cublasLtHandle_t handle; /* NULL: not created yet */
     unsigned oldest;
-    answer answers[ANSWERS];
-} of_device;
+    algorithm algorithms[ALGORITHMS];
+} device_state;
 
-static of_device *all;
-static int state; /* 0: not looked for; 1: found; -1: not here */
+static device_state *all;
+static int state; /* 0: not searched; 1: found; -1: not found */
 static char missing[128];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* As blas.c finds its own; under the lock. */
-static int found(void)
+static const gpu_symbol symbols[] = {
+#define ROW(name, symbol, arguments) {#symbol, offsetof(__typeof__(lt), name)},
+    FUNCTIONS(ROW)
+#undef ROW
+};
+
+/* Opens the library like blas.c; under the lock. */
+static int open_library(void)
 {
-    void *library = NULL;
+    char name[GPU_LIBRARY_NAME], error[GPU_LIBRARY_WHY];
+    const char *symbol;
+    void *library;
     int version = 0;
-    char file[32];
 
     if (state != 0)
         return state > 0;
     state = -1;
     cuda.DriverGetVersion(&version);
-    snprintf(missing, sizeof missing,
-             "libcublasLt.so of CUDA %d or newer, up to the driver's %d, is "
-             "not here",
-             OLDEST, version / 1000);
-    for (int major = version / 1000; major >= OLDEST && !library; major--) {
-        snprintf(file, sizeof file, "libcublasLt.so.%d", major);
-        library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (library == NULL)
+    library = gpu_library_open_newest("libcublasLt", version / 1000, OLDEST,
+                                      name, error);
+    if (library == NULL) {
+        snprintf(missing, sizeof missing,
+                 "libcublasLt.so of CUDA %d or newer, up to the driver's %d, "
+                 "was not found",
+                 OLDEST, version / 1000);
         return 0;
-#define FIND(name, symbol, arguments)                                    \
-    *(void **)(void *)&lt.name = dlsym(library, #symbol);                \
-    if (lt.name == NULL) {                                               \
-        snprintf(missing, sizeof missing, "%s lacks %s", file, #symbol); \
-        return 0;                                                        \
     }
-    FUNCTIONS(FIND)
-#undef FIND
+    symbol = gpu_library_resolve(library, symbols,
+                                 sizeof symbols / sizeof *symbols, &lt);
+    if (symbol != NULL) {
+        snprintf(missing, sizeof missing, "%s lacks %s", name, symbol);
+        return 0;
+    }
     state = 1;
     return 1;
 }
 
 /* ------------------------------------------------------------- devices -- */
 
-static of_device *device_of(const void *context)
+static device_state *find_device(const void *context)
 {
-    of_device *d = all;
+    device_state *d = all;
 
     while (d != NULL && d->context != context)
         d = d->next;
     return d;
 }
 
-/* Where there is no memory, or an older device, nothing is multiplied here. */
+/* If there is no memory, or the device is too old, products are not
+ * supported. */
 void cuda_lt_open(void *context, CUdevice device, CUcontext handle)
 {
-    of_device *d = calloc(1, sizeof *d);
+    device_state *d = calloc(1, sizeof *d);
     int major = 0, minor = 0;
 
     if (d == NULL)
@@ -161,31 +170,31 @@ void cuda_lt_open(void *context, CUdevice device, CUcontext handle)
     pthread_mutex_unlock(&lock);
 }
 
-static void forget(of_device *d)
+static void destroy_handle(device_state *d)
 {
     if (d->handle != NULL)
         lt.destroy(d->handle);
     d->handle = NULL;
-    memset(d->answers, 0, sizeof d->answers);
+    memset(d->algorithms, 0, sizeof d->algorithms);
 }
 
 void cuda_lt_forget(void *context)
 {
-    of_device *d;
+    device_state *d;
 
     pthread_mutex_lock(&lock);
-    d = device_of(context);
+    d = find_device(context);
     if (d != NULL)
-        forget(d);
+        destroy_handle(d);
     pthread_mutex_unlock(&lock);
 }
 
 void cuda_lt_renew(void *context, CUcontext handle)
 {
-    of_device *d;
+    device_state *d;
 
     pthread_mutex_lock(&lock);
-    d = device_of(context);
+    d = find_device(context);
     if (d != NULL)
         d->current = handle;
     pthread_mutex_unlock(&lock);
@@ -193,7 +202,7 @@ void cuda_lt_renew(void *context, CUcontext handle)
 
 void cuda_lt_close(void *context)
 {
-    of_device **at = &all, *d;
+    device_state **at = &all, *d;
 
     pthread_mutex_lock(&lock);
     while (*at != NULL && (*at)->context != context)
@@ -201,42 +210,42 @@ void cuda_lt_close(void *context)
     d = *at;
     if (d != NULL) {
         *at = d->next;
-        forget(d);
+        destroy_handle(d);
         free(d);
     }
     pthread_mutex_unlock(&lock);
 }
 
-/* The context is current.  *out_lacks: what an able device has not. */
-static int has_handle(of_device *d, const char **out_lacks)
+/* The context is current.  *out_reason: what a capable device is missing. */
+static int get_handle(device_state *d, const char **out_reason)
 {
-    *out_lacks = NULL;
+    *out_reason = NULL;
     if (d->arch < LEAST_ARCH)
         return 0;
-    *out_lacks = missing;
-    if (!found())
+    *out_reason = missing;
+    if (!open_library())
         return 0;
     if (d->handle == NULL) {
-        CUstreamCaptureMode mode = cuda_relax();
+        gpu_api_capture_mode mode = gpu_captures_relax();
 
         if (lt.create(&d->handle) != CUBLAS_STATUS_SUCCESS)
             d->handle = NULL;
-        (void)cuda_relaxed(mode, 0);
+        gpu_captures_restore(mode);
     }
-    *out_lacks = d->handle != NULL ? NULL : "cublasLtCreate fails";
+    *out_reason = d->handle != NULL ? NULL : "cublasLtCreate fails";
     return d->handle != NULL;
 }
 
-/* Only for devices that may have some use of it. */
+/* Does nothing for devices that cannot use it. */
 void cuda_lt_prepare(void *context)
 {
-    const char *lacks; /* told when a product is wanted */
-    of_device *d;
+    const char *reason; /* only reported by a product */
+    device_state *d;
 
     pthread_mutex_lock(&lock);
-    d = device_of(context);
+    d = find_device(context);
     if (d != NULL)
-        has_handle(d, &lacks);
+        get_handle(d, &reason);
     pthread_mutex_unlock(&lock);
 }
 
@@ -266,7 +275,7 @@ typedef struct description {
     cublasLtMatrixLayout_t a, b, d;
 } description;
 
-static void drop(description *x)
+static void destroy_description(description *x)
 {
     if (x->desc != NULL)
         lt.desc_destroy(x->desc);
@@ -278,10 +287,10 @@ static void drop(description *x)
         lt.layout_destroy(x->d);
 }
 
-/* What is multiplied, in what, and what is done to it.  Of eight bits there is
- * but one layout: both factors along what is summed over. */
-static int set_all(cublasLtMatmulDesc_t desc, const gpu_scaled *g,
-                   cudaDataType type)
+/* The operands and the operation.  8-bit floats have only one layout: both
+ * factors are contiguous along the summed dimension. */
+static int set_attributes(cublasLtMatmulDesc_t desc, const gpu_scaled *g,
+                          cudaDataType type)
 {
     const int32_t turned = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     const int32_t with_bias = CUBLASLT_EPILOGUE_BIAS, bias_type = type;
@@ -296,7 +305,7 @@ static int set_all(cublasLtMatmulDesc_t desc, const gpu_scaled *g,
         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->a_scale, sizeof(void *)},
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->b_scale, sizeof(void *)},
         {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
-        /* From here on for a bias alone. */
+        /* The rest is for a bias only. */
         {CUBLASLT_MATMUL_DESC_EPILOGUE, &with_bias, sizeof with_bias},
         {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type},
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(void *)},
@@ -310,7 +319,7 @@ static int set_all(cublasLtMatmulDesc_t desc, const gpu_scaled *g,
     return 1;
 }
 
-/* 0: not to be described. */
+/* Returns 0 if the product cannot be described. */
 static int describe(const gpu_scaled *g, description *x)
 {
     cudaDataType a, b, d;
@@ -321,19 +330,19 @@ static int describe(const gpu_scaled *g, description *x)
         type_of(g->d_dtype, &d) &&
         lt.desc_create(&x->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
             CUBLAS_STATUS_SUCCESS &&
-        set_all(x->desc, g, d) &&
+        set_attributes(x->desc, g, d) &&
         lt.layout_create(&x->a, a, k, m, g->a_step) == CUBLAS_STATUS_SUCCESS &&
         lt.layout_create(&x->b, b, k, n, g->b_step) == CUBLAS_STATUS_SUCCESS &&
         lt.layout_create(&x->d, d, m, n, g->d_step) == CUBLAS_STATUS_SUCCESS)
         return 1;
-    drop(x);
+    destroy_description(x);
     return 0;
 }
 
-/* ------------------------------------------------------------- answers -- */
+/* ---------------------------------------------------------- algorithms -- */
 
-/* Addresses are aligned to no more than is promised here; unasked the library
- * takes 256 bytes for granted. */
+/* Promises only the alignment that is guaranteed; by default the library
+ * assumes 256 bytes. */
 static int set_preference(cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
@@ -354,7 +363,7 @@ static int set_preference(cublasLtMatmulPreference_t preference)
     return 1;
 }
 
-static void ask_library(of_device *d, const description *x, answer *out)
+static void query_library(device_state *d, const description *x, algorithm *out)
 {
     cublasLtMatmulHeuristicResult_t result;
     cublasLtMatmulPreference_t preference = NULL;
@@ -367,18 +376,18 @@ static void ask_library(of_device *d, const description *x, answer *out)
         lt.heuristic(d->handle, x->desc, x->a, x->b, x->d, x->d, preference, 1,
                      &result, &count) == CUBLAS_STATUS_SUCCESS &&
         count > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
-        out->able = 1;
+        out->supported = 1;
         out->algo = result.algo;
         out->workspace = result.workspaceSize;
     }
     lt.pref_destroy(preference);
 }
 
-static answer *answer_of(of_device *d, const gpu_scaled *g,
-                         const description *x)
+static algorithm *get_algorithm(device_state *d, const gpu_scaled *g,
+                                const description *x)
 {
     shape of;
-    answer *a;
+    algorithm *a;
 
     memset(&of, 0, sizeof of);
     of.a_dtype = g->a_dtype;
@@ -393,47 +402,48 @@ static answer *answer_of(of_device *d, const gpu_scaled *g,
     of.a_step = g->a_step;
     of.b_step = g->b_step;
     of.d_step = g->d_step;
-    for (int i = 0; i < ANSWERS; i++)
-        if (d->answers[i].known &&
-            memcmp(&d->answers[i].of, &of, sizeof of) == 0)
-            return &d->answers[i];
-    a = &d->answers[d->oldest++ % ANSWERS];
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (d->algorithms[i].known &&
+            memcmp(&d->algorithms[i].of, &of, sizeof of) == 0)
+            return &d->algorithms[i];
+    a = &d->algorithms[d->oldest++ % ALGORITHMS];
     memset(a, 0, sizeof *a);
     a->of = of;
     a->known = 1;
-    ask_library(d, x, a);
+    query_library(d, x, a);
     return a;
 }
 
-/* 1, and its workspace, where the device does it; the context is current. */
-static int able(of_device *d, gpu_scaled *g)
+/* Returns 1, and sets the workspace, if the device supports the product; its
+ * context is current. */
+static int supported(device_state *d, gpu_scaled *g)
 {
     description x;
-    const answer *a;
+    const algorithm *a;
 
-    if (!has_handle(d, &g->lacks) || !describe(g, &x))
+    if (!get_handle(d, &g->reason) || !describe(g, &x))
         return 0;
-    a = answer_of(d, g, &x);
-    drop(&x);
+    a = get_algorithm(d, g, &x);
+    destroy_description(&x);
     g->workspace_size = a->workspace;
-    return a->able;
+    return a->supported;
 }
 
-int cuda_lt_ask(void *context, gpu_scaled *g)
+int cuda_lt_query(void *context, gpu_scaled *g)
 {
     int some = 0, every = 1;
     CUcontext popped;
 
-    g->lacks = NULL;
+    g->reason = NULL;
     pthread_mutex_lock(&lock);
-    for (of_device *d = all; d != NULL && every; d = d->next) {
+    for (device_state *d = all; d != NULL && every; d = d->next) {
         if ((context != NULL && d->context != context) || d->current == NULL)
             continue;
         some = 1;
         every = cuda.CtxPushCurrent(d->current) == 0;
         if (!every)
             break;
-        every = able(d, g);
+        every = supported(d, g);
         cuda.CtxPopCurrent(&popped);
     }
     pthread_mutex_unlock(&lock);
@@ -442,7 +452,7 @@ int cuda_lt_ask(void *context, gpu_scaled *g)
 
 /* ------------------------------------------------------------- products -- */
 
-/* A device that is lost says so to whoever asks next. */
+/* A lost device is reported by the next call. */
 static int code_of(cublasStatus_t status)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -451,21 +461,21 @@ static int code_of(cublasStatus_t status)
                                                     : GPU_ABSENT;
 }
 
-static int multiply(of_device *d, void *stream, const gpu_scaled *g)
+static int multiply(device_state *d, void *stream, const gpu_scaled *g)
 {
     const float one = 1, beta = g->added ? 1 : 0;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
-    const answer *a;
+    const algorithm *a;
     description x;
 
     if (d->handle == NULL || !describe(g, &x))
         return GPU_ABSENT;
-    a = answer_of(d, g, &x);
-    if (a->able && a->workspace <= g->workspace_size)
+    a = get_algorithm(d, g, &x);
+    if (a->supported && a->workspace <= g->workspace_size)
         status = lt.matmul(d->handle, x.desc, &one, g->a, x.a, g->b, x.b, &beta,
                            g->d, x.d, g->d, x.d, &a->algo, g->workspace,
                            g->workspace_size, (cudaStream_t)stream);
-    drop(&x);
+    destroy_description(&x);
     return code_of(status);
 }
 
@@ -473,10 +483,10 @@ int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g)
 {
     int code = GPU_ABSENT;
     CUcontext popped;
-    of_device *d;
+    device_state *d;
 
     pthread_mutex_lock(&lock);
-    d = device_of(context);
+    d = find_device(context);
     if (d != NULL && d->current != NULL) {
         code = cuda.CtxPushCurrent(d->current);
         if (code == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lt.h: products of eight bits by cuBLASLt, which is looked for when the first
- * one is wanted.  Makes the device's context current itself. */
+/* lt.h: products of 8-bit floats by cuBLASLt, which is looked for at the first
+ * product.  The functions make the device's context current. */
 
 #ifndef CUDA_LT_H
 #define CUDA_LT_H
@@ -11,19 +11,19 @@
 
 #include <gpu/driver.h>
 
-/* A device is there, and this is to be made current. */
+/* Registers a device and its context. */
 void cuda_lt_open(void *context, CUdevice device, CUcontext handle);
 void cuda_lt_close(void *context);
-/* It is reset: nothing is asked of it until it has another; NULL: from now
- * on. */
+/* Replaces the context after a reset; NULL: the device is being reset, and is
+ * not used until it has a new one. */
 void cuda_lt_renew(void *context, CUcontext handle);
-/* Gives back what it has of the context. */
+/* Destroys everything that belongs to the context. */
 void cuda_lt_forget(void *context);
-/* Makes what products want: it cannot be made in a capture. */
+/* Creates what products need, which a capture cannot create. */
 void cuda_lt_prepare(void *context);
 
-/* The slots of driver.h. */
-int cuda_lt_ask(void *context, gpu_scaled *g);
+/* The functions of gpu_driver. */
+int cuda_lt_query(void *context, gpu_scaled *g);
 int cuda_lt_multiply(void *context, void *stream, const gpu_scaled *g);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* mapping.c: memory behind address ranges.  CUDA unmaps whole mappings alone,
- * and the core any part: so each step of the granularity is a mapping. */
+/* mapping.c: memory mapped to address ranges.  CUDA can unmap only whole
+ * mappings, while the core unmaps any part: so each granule is a mapping. */
 
 #include "mapping.h"
 
@@ -34,7 +34,7 @@ int cuda_granularity(CUdevice device, uint64_t *out_bytes)
     return code == 0 && bytes == 0 ? CUDA_ERROR_NOT_SUPPORTED : code;
 }
 
-/* The mapping keeps the memory: its handle is let go at once. */
+/* The mapping keeps the memory alive: its handle is released at once. */
 static int map_step(const CUmemAllocationProp *p, CUdeviceptr at, uint64_t step)
 {
     CUmemGenericAllocationHandle handle = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* mapping.h: memory behind address ranges, of driver.h; the device's context
- * is current. */
+/* mapping.h: memory mapped to address ranges (gpu_driver.virtual_map and
+ * others).  The device's context is current. */
 
 #ifndef CUDA_MAPPING_H
 #define CUDA_MAPPING_H
@@ -13,7 +13,7 @@
 
 int cuda_granularity(CUdevice device, uint64_t *out_bytes);
 int cuda_map(CUdevice device, void *data, uint64_t size);
-/* Any part of what was mapped, on whole steps of the granularity. */
+/* Unmaps any part of what was mapped, in multiples of the granularity. */
 int cuda_unmap(CUdevice device, void *data, uint64_t size);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* ranges.c: NVTX, in a domain of libcore's.  Its headers open the library that
- * a tool names (NVTX_INJECTION64_PATH), and nothing where there is no tool. */
+/* ranges.c: NVTX ranges, in libcore's own domain.  NVTX's headers open the
+ * library that a tool names in NVTX_INJECTION64_PATH; without a tool they do
+ * nothing. */
 
 #include "ranges.h"
 
@@ -15,15 +16,14 @@
 
 static nvtxDomainHandle_t domain;
 
-/* The tool is named by the environment, which a privileged process does not
- * heed. */
+/* The environment names the tool; a privileged process ignores it. */
 static void find(void)
 {
     if (getauxval(AT_SECURE) == 0)
         domain = nvtxDomainCreateA("libcore");
 }
 
-bool cuda_range_shown(void)
+bool cuda_ranges_enabled(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -46,9 +46,9 @@ void cuda_range_end(void)
     nvtxDomainRangePop(domain);
 }
 
-#else /* a CUDA before 10 */
+#else /* CUDA before version 10 */
 
-bool cuda_range_shown(void)
+bool cuda_ranges_enabled(void)
 {
     return false;
 }

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* trace.c: CUPTI's activity records.  They are the process's: those of each
- * device go to whoever asked for it.  A record has a number of CUPTI's, and
- * another record says which correlation of ours belongs to that; they come in
- * any order, so all are kept, and told when the recording stops. */
+/* trace.c: CUPTI's activity records.  They are those of the whole process; the
+ * records of a device go to its listener.  CUPTI numbers its records, and other
+ * records map these numbers to the correlations of gpu_driver.  They arrive in
+ * any order; so all are kept, and reported when tracing stops. */
 
 #include "trace.h"
 
 #include <cuda.h>
 
 #if __has_include(<cupti.h>) && CUDA_VERSION >= 13000
+#include <gpu/host/library.h>
+
 #include <cupti.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,22 +40,22 @@ static struct {
 #undef FIELD
 } cupti;
 
-typedef struct done {
+typedef struct activity_record {
     gpu_activity activity;
     char name[NAME];
     uint32_t number; /* CUPTI's */
     uint32_t device;
-} done;
+} activity_record;
 
 typedef struct link {
     uint32_t number;
     uint64_t correlation;
 } link;
 
-/* An array that grows; what does not fit is lost, as CUPTI's own records are. */
+/* A growing array; records that do not fit are lost, like CUPTI's own. */
 typedef struct list {
     void *items;
-    size_t count, room;
+    size_t count, capacity;
 } list;
 
 static const CUpti_ActivityKind kinds[] = {
@@ -67,25 +70,25 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    gpu_tell tell;
-    void *word;
+    gpu_activity_callback callback;
+    void *user;
 } listeners[DEVICES];
 static int listening;
 static list all, links;
-static _Atomic int state; /* 0: not looked for; 1: found; -1: not here */
+static _Atomic int state; /* 0: not searched; 1: found; -1: not found */
 static _Thread_local int pushed;
 
-static void *added(list *l, size_t size)
+static void *append(list *l, size_t size)
 {
-    size_t room = l->room > 0 ? l->room * 2 : 1024;
+    size_t capacity = l->capacity > 0 ? l->capacity * 2 : 1024;
     void *grown;
 
-    if (l->count == l->room) {
-        grown = realloc(l->items, room * size);
+    if (l->count == l->capacity) {
+        grown = realloc(l->items, capacity * size);
         if (grown == NULL)
             return NULL;
         l->items = grown;
-        l->room = room;
+        l->capacity = capacity;
     }
     return (char *)l->items + l->count++ * size;
 }
@@ -101,7 +104,7 @@ static void forget(list *l)
 static void add(const gpu_activity *activity, const char *name, uint32_t number,
                 uint32_t device)
 {
-    done *d = added(&all, sizeof *d);
+    activity_record *d = append(&all, sizeof *d);
 
     if (d == NULL)
         return;
@@ -118,14 +121,14 @@ static const char *copy_name(uint8_t kind)
                                                      : "copy";
 }
 
-/* With the lock. */
+/* Called under the lock. */
 static void read_record(const CUpti_Activity *record)
 {
     const CUpti_ActivityKernel10 *kernel = (const void *)record;
     const CUpti_ActivityMemcpy6 *copy = (const void *)record;
     const CUpti_ActivityMemset4 *fill = (const void *)record;
     const CUpti_ActivityExternalCorrelation *external = (const void *)record;
-    gpu_activity a = {.kind = GPU_DID_KERNEL};
+    gpu_activity a = {.kind = GPU_ACTIVITY_KERNEL};
     link *l;
 
     switch (record->kind) {
@@ -137,7 +140,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, kernel->name, kernel->correlationId, kernel->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-        a.kind = GPU_DID_COPY;
+        a.kind = GPU_ACTIVITY_COPY;
         a.stream = copy->streamId;
         a.begin = (int64_t)copy->start;
         a.end = (int64_t)copy->end;
@@ -145,7 +148,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, copy_name(copy->copyKind), copy->correlationId, copy->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_MEMSET:
-        a.kind = GPU_DID_FILL;
+        a.kind = GPU_ACTIVITY_FILL;
         a.stream = fill->streamId;
         a.begin = (int64_t)fill->start;
         a.end = (int64_t)fill->end;
@@ -153,7 +156,7 @@ static void read_record(const CUpti_Activity *record)
         add(&a, "fill", fill->correlationId, fill->deviceId);
         break;
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-        l = added(&links, sizeof *l);
+        l = append(&links, sizeof *l);
         if (l != NULL)
             *l = (link){external->correlationId, external->externalId};
         break;
@@ -162,16 +165,17 @@ static void read_record(const CUpti_Activity *record)
     }
 }
 
-static void CUPTIAPI room_wanted(uint8_t **buffer, size_t *size,
-                                 size_t *max_records)
+static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *size,
+                                      size_t *max_records)
 {
     *buffer = aligned_alloc(8, BUFFER);
     *size = *buffer != NULL ? BUFFER : 0;
     *max_records = 0;
 }
 
-static void CUPTIAPI room_filled(CUcontext context, uint32_t stream,
-                                 uint8_t *buffer, size_t size, size_t valid)
+static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream,
+                                      uint8_t *buffer, size_t size,
+                                      size_t valid)
 {
     CUpti_Activity *record = NULL;
 
@@ -186,7 +190,7 @@ static void CUPTIAPI room_filled(CUcontext context, uint32_t stream,
     free(buffer);
 }
 
-/* ------------------------------------------------------------- telling -- */
+/* ------------------------------------------------------------- reports -- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -195,13 +199,13 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* With the lock. */
-static void tell_all(void)
+/* Called under the lock. */
+static void report_all(void)
 {
     if (links.count > 0)
         qsort(links.items, links.count, sizeof(link), by_number);
     for (size_t i = 0; i < all.count; i++) {
-        done *d = (done *)all.items + i;
+        activity_record *d = (activity_record *)all.items + i;
         link wanted = {d->number, 0}, *found = NULL;
 
         if (links.count > 0)
@@ -209,8 +213,9 @@ static void tell_all(void)
                             by_number);
         d->activity.correlation = found != NULL ? found->correlation : 0;
         d->activity.name = d->name;
-        if (d->device < DEVICES && listeners[d->device].tell != NULL)
-            listeners[d->device].tell(listeners[d->device].word, &d->activity);
+        if (d->device < DEVICES && listeners[d->device].callback != NULL)
+            listeners[d->device].callback(listeners[d->device].user,
+                                          &d->activity);
     }
     forget(&all);
     forget(&links);
@@ -218,9 +223,15 @@ static void tell_all(void)
 
 /* ----------------------------------------------------------- interface -- */
 
-/* The one of the CUDA whose records the header describes; under the lock. */
-static int found(void)
+/* Opens the version of CUPTI whose records the header describes; under the
+ * lock. */
+static int open_library(void)
 {
+    static const gpu_symbol symbols[] = {
+#define ROW(name, symbol) {#symbol, offsetof(__typeof__(cupti), name)},
+        FUNCTIONS(ROW)
+#undef ROW
+    };
     void *library;
     char name[32];
 
@@ -231,19 +242,16 @@ static int found(void)
     library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return 0;
-#define FIND(field, symbol)                                   \
-    *(void **)(void *)&cupti.field = dlsym(library, #symbol); \
-    if (cupti.field == NULL)                                  \
+    if (gpu_library_resolve(library, symbols, sizeof symbols / sizeof *symbols,
+                            &cupti) != NULL)
         return 0;
-    FUNCTIONS(FIND)
-#undef FIND
-    if (cupti.callbacks(room_wanted, room_filled) != CUPTI_SUCCESS)
+    if (cupti.callbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS)
         return 0;
     state = 1;
     return 1;
 }
 
-static int begin_all(void)
+static int enable_all(void)
 {
     for (int i = 0; i < KINDS; i++) {
         CUptiResult code = cupti.enable(kinds[i]);
@@ -260,31 +268,31 @@ static int begin_all(void)
     return 0;
 }
 
-int cuda_trace_start(int device, gpu_tell tell, void *word)
+int cuda_trace_start(int device, gpu_activity_callback callback, void *user)
 {
     int code = GPU_ABSENT;
 
     if (device < 0 || device >= DEVICES)
         return GPU_ABSENT;
     pthread_mutex_lock(&lock);
-    if (found())
-        code = listening > 0 ? 0 : begin_all();
+    if (open_library())
+        code = listening > 0 ? 0 : enable_all();
     if (code == 0) {
-        listeners[device].tell = tell;
-        listeners[device].word = word;
+        listeners[device].callback = callback;
+        listeners[device].user = user;
         listening++;
     }
     pthread_mutex_unlock(&lock);
     return code;
 }
 
-/* CUPTI calls room_filled from flush: without the lock. */
+/* CUPTI calls buffer_completed during the flush, so the lock is not held. */
 int cuda_trace_stop(int device)
 {
     cupti.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     pthread_mutex_lock(&lock);
-    tell_all();
-    listeners[device].tell = NULL;
+    report_all();
+    listeners[device].callback = NULL;
     if (--listening == 0)
         for (int i = 0; i < KINDS; i++)
             cupti.disable(kinds[i]);
@@ -317,13 +325,13 @@ int cuda_trace_clock(void *context, int64_t *out_nanoseconds)
     return 0;
 }
 
-#else /* records of other CUPTIs lie otherwise */
+#else /* the records of other versions of CUPTI have other layouts */
 
-int cuda_trace_start(int device, gpu_tell tell, void *word)
+int cuda_trace_start(int device, gpu_activity_callback callback, void *user)
 {
     (void)device;
-    (void)tell;
-    (void)word;
+    (void)callback;
+    (void)user;
     return GPU_ABSENT;
 }
 

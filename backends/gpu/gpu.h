@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu.h: what kernels are written against, and the one place where names of
- * vendors' languages are mapped.  Three compilers read it: CUDA's, HIP's, and
- * the host's C++ one (GPU_EMULATED), which runs the same kernels for tests.
+/* gpu.h: the language that kernels are written in; only this file maps names to
+ * the vendors' languages.  Three compilers read it: CUDA's, HIP's, and the
+ * host's C++ compiler (GPU_EMULATED), which compiles the same kernels for the
+ * tests.
  *
- *     GPU_KERNEL(scale_f32, gpu_scale)      a kernel whose threads work alone
+ *     GPU_KERNEL(scale_f32, gpu_scale)      a kernel of independent threads
  *     {
  *         for (uint64_t i = gpu_first(); i < p.count; i += gpu_step())
  *             p.to[i] = p.from[i] * p.factor;
  *     }
  *
  * A kernel has one parameter, `p`, a struct that its host side shares (see
- * shared.h); it is found in its image by its plain name.  One whose threads
- * meet (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_MEETING, and there every
- * thread of the block comes to every meeting: no early return.  One that is
- * GPU_KERNEL_RESIDENT meets, too, with registers so few that a multiprocessor
- * has that many blocks at a time. */
+ * shared.h).  It is found in its image by its plain name.  A kernel whose
+ * threads synchronise (gpu_barrier, gpu_shuffle_…) is a GPU_KERNEL_COOPERATIVE:
+ * every thread of the block must reach every barrier and shuffle, so there is
+ * no early return.  A GPU_KERNEL_RESIDENT is cooperative too, and limits its
+ * registers so that a multiprocessor can run the given number of blocks at a
+ * time. */
 
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
@@ -43,12 +45,12 @@
 #define GPU_CONSTANT static __device__ const
 #define GPU_KERNEL(name, parameters) \
     extern "C" __global__ void __launch_bounds__(256) name(const parameters p)
-#define GPU_KERNEL_MEETING(name, parameters) GPU_KERNEL(name, parameters)
+#define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_KERNEL(name, parameters)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks)         \
     extern "C" __global__ void __launch_bounds__(256, blocks) \
         name(const parameters p)
 
-/* Memory of a block.  GPU_DYNAMIC: as many bytes as the launch said. */
+/* Shared memory of a block.  GPU_DYNAMIC: as many bytes as the launch set. */
 #define GPU_SHARED __shared__
 #define GPU_DYNAMIC(type, name)                                  \
     extern __shared__ __align__(16) unsigned char gpu_dynamic[]; \
@@ -59,18 +61,18 @@
 #define gpu_block_size blockDim
 #define gpu_grid gridDim
 #define gpu_barrier() __syncthreads()
-/* What this thread wrote before is seen by all, the host too, before what it
- * writes after. */
+/* Everyone, including the host, sees what this thread has written so far before
+ * what it writes afterwards. */
 #define gpu_fence_system() __threadfence_system()
-/* A number, behind a pointer to what is volatile, that several threads may read
+/* Access, by a pointer to volatile, to a number that several threads may read
  * and write at a time. */
-#define gpu_peek(at) (*(at))
-#define gpu_poke(at, x) (*(at) = (x))
+#define gpu_volatile_load(at) (*(at))
+#define gpu_volatile_store(at, x) (*(at) = (x))
 
 #if defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
 
-/* 64 lanes or 32, as the architecture has them.  Newer compilers have no name
- * for it where numbers are constant. */
+/* 64 or 32 lanes, depending on the architecture.  Newer compilers have no
+ * constant for it. */
 #if defined(__AMDGCN_WAVEFRONT_SIZE)
 #define GPU_WARP ((uint32_t)__AMDGCN_WAVEFRONT_SIZE)
 #elif defined(__GFX9__)
@@ -102,8 +104,8 @@
 
 #include <gpu/shared.h>
 
-/* This thread's place among all of a launch of one dimension, and how many
- * there are. */
+/* The index of this thread in a launch of one dimension, and the number of
+ * threads. */
 GPU_DEVICE uint64_t gpu_first(void)
 {
     return (uint64_t)gpu_block.x * gpu_block_size.x + gpu_thread.x;
@@ -114,20 +116,20 @@ GPU_DEVICE uint64_t gpu_step(void)
     return (uint64_t)gpu_grid.x * gpu_block_size.x;
 }
 
-/* Bad data: the stream's error word, where it is clear, and the kernel goes
- * on.  The word lies in the host's memory; what stands there first may be of
- * any thread of the first kernel that fails. */
+/* Reports bad data in the stream's error record, unless that already holds an
+ * error; the kernel continues.  The record is in host memory.  Any thread of
+ * the first kernel that fails may be the one that is reported. */
 GPU_DEVICE void gpu_fail(gpu_error *error, int32_t code, int64_t call,
                          int64_t index)
 {
-    volatile gpu_error *word = error;
+    volatile gpu_error *to = error;
 
-    if (word == 0 || gpu_peek(&word->code) != 0)
+    if (to == 0 || gpu_volatile_load(&to->code) != 0)
         return;
-    gpu_poke(&word->call, call);
-    gpu_poke(&word->index, index);
-    gpu_fence_system(); /* the code says that the rest is there */
-    gpu_poke(&word->code, code);
+    gpu_volatile_store(&to->call, call);
+    gpu_volatile_store(&to->index, index);
+    gpu_fence_system(); /* a code means that the rest is complete */
+    gpu_volatile_store(&to->code, code);
 }
 
 #endif

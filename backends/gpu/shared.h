@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* shared.h: what a launch hands to a kernel.  Read by C (the host side) and by
- * every compiler of kernels; fixed widths, no padding that is not named. */
+/* shared.h: the parameters of kernels.  Read by C (the host side) and by every
+ * kernel compiler: widths are fixed and there is no implicit padding. */
 
 #ifndef GPU_SHARED_H
 #define GPU_SHARED_H
 
 #include <stdint.h>
 
-/* A stream's error word. */
+/* The error record of a stream. */
 typedef struct gpu_error {
-    int32_t code; /* a core_status; 0: nothing */
+    int32_t code; /* a core_status; 0: no error */
     int32_t reserved;
     int64_t call; /* core_call.id */
     int64_t index;
 } gpu_error;
 
-/* What codes there are on a device. */
+/* The codes that kernels report. */
 enum {
     GPU_BAD_ARGUMENT = 1, /* CORE_ERROR_INVALID_ARGUMENT: division by zero */
     GPU_BAD_INDEX = 8,    /* CORE_ERROR_INDEX */
-    /* A core_status, and above it which text it has. */
+    /* A core_status; the upper bits select the text. */
     GPU_BAD_PROBABILITY = 1 | 1 << 16,
     GPU_BAD_REPEATS = 1 | 2 << 16,
     GPU_SHORT_SOURCE = 1 | 3 << 16,
@@ -29,7 +29,7 @@ enum {
     GPU_NOT_POSITIVE = 1 | 5 << 16
 };
 
-/* The dtypes' ids, as plugin.h has them. */
+/* The ids of the dtypes, as in plugin.h. */
 enum {
     GPU_F64 = 1,
     GPU_F32 = 2,
@@ -46,22 +46,22 @@ enum {
 /* ------------------------------------------------------- element-wise -- */
 
 enum { GPU_OPERANDS = 4, GPU_DIMS = 8, GPU_PARAMETERS = 4 };
-/* At most so many elements are one load, or one store. */
+/* The largest number of elements in one load or store. */
 enum { GPU_ROW = 8 };
 
-/* The numbers of an operator, as both kinds that an expression may want. */
+/* The numeric arguments of an operator, as doubles and as integers. */
 typedef struct gpu_parameters {
     double d[GPU_PARAMETERS];
     int64_t i[GPU_PARAMETERS];
-    uint64_t bits; /* an element, where data is moved by size */
+    uint64_t bits; /* the bits of an element */
 } gpu_parameters;
 
-/* Every operand lies densely, or is one number. */
+/* Every operand is dense or a number. */
 typedef struct gpu_dense {
     uint64_t count;
     void *to;
-    const void *from[GPU_OPERANDS - 1]; /* NULL: the number */
-    uint64_t number[GPU_OPERANDS - 1];  /* the first bytes of an element */
+    const void *from[GPU_OPERANDS - 1]; /* NULL: number is used */
+    uint64_t number[GPU_OPERANDS - 1];  /* the bits of an element */
     gpu_parameters q;
     gpu_error *error;
     int64_t call;
@@ -69,25 +69,25 @@ typedef struct gpu_dense {
     uint32_t reserved;
 } gpu_dense;
 
-/* Division of 32-bit numbers by one that is known before: x / d is
- * (x * magic >> 32) + x >> shift, in 64 bits. */
+/* Division of 32-bit numbers by a known one: x / d is ((x * magic >> 32) + x)
+ * >> shift, in 64 bits. */
 typedef struct gpu_divisor {
     uint32_t value, magic, shift;
 } gpu_divisor;
 
-/* Any strides, in bytes; dimension 0 is the innermost.  Fewer than 2^31
- * elements: the host cuts what is larger. */
+/* Any strides, in bytes; dimension 0 is the innermost.  There are fewer than
+ * 2^31 elements: the host cuts larger loops. */
 typedef struct gpu_strided {
     uint32_t count, ndim;
     gpu_divisor sizes[GPU_DIMS];
     int64_t strides[GPU_OPERANDS][GPU_DIMS];
-    void *data[GPU_OPERANDS];      /* outputs first; NULL: the number */
-    uint64_t number[GPU_OPERANDS]; /* the first bytes of an element */
+    void *data[GPU_OPERANDS];      /* outputs first; NULL: number is used */
+    uint64_t number[GPU_OPERANDS]; /* the bits of an element */
     gpu_parameters q;
     gpu_error *error;
     int64_t call;
-    /* Of kernels by rows, a bit each: element i of the operand is i elements
-     * behind its address, a multiple of 16, as if it were of one row. */
+    /* For kernels by rows, one bit per operand: element i is i elements after
+     * the operand's address, a multiple of 16, as if all rows were one. */
     uint32_t flat;
     uint32_t reserved;
 } gpu_strided;
@@ -97,17 +97,17 @@ typedef struct gpu_strided {
 /* Repeats a pattern of 1, 2, 4 or 8 bytes. */
 typedef struct gpu_fill {
     void *to;
-    uint64_t count; /* patterns */
+    uint64_t count; /* in patterns */
     uint64_t pattern;
 } gpu_fill;
 
-/* Strides of up to 8 dimensions of both sides, and a pair of dtypes. */
+/* Up to 8 dimensions with strides of both sides, and a pair of dtypes. */
 typedef struct gpu_convert {
     uint32_t count, ndim;
     gpu_divisor sizes[GPU_DIMS];
     int64_t to_strides[GPU_DIMS], from_strides[GPU_DIMS];
     void *to;
-    const void *from; /* NULL: the number */
+    const void *from; /* NULL: number is used */
     uint64_t number;
     uint32_t to_dtype, from_dtype;
     uint32_t dense, reserved;
@@ -115,54 +115,57 @@ typedef struct gpu_convert {
 
 /* --------------------------------------------------------- reductions -- */
 
-enum { GPU_REDUCED = 16 }; /* dimensions, of those kept and of those reduced */
+enum { GPU_REDUCED = 16 }; /* kept dimensions, and reduced ones */
 
 typedef struct gpu_reduction {
-    uint64_t outputs; /* elements of each output */
-    uint64_t count;   /* elements that come together in one */
-    uint64_t chunk;   /* of these, for one block; chunks of them */
+    uint64_t outputs; /* the number of outputs */
+    uint64_t count;   /* input elements per output */
+    uint64_t chunk;   /* elements per block; the number of chunks */
     uint32_t chunks, nkept, nreduced, noutputs;
     gpu_divisor kept[GPU_REDUCED], reduced[GPU_REDUCED];
-    /* The same in 64 bits, where wide_outputs and wide_count say that numbers
-     * of outputs, or of what makes one of them, are beyond 31. */
+    /* The same in 64 bits, used if wide_outputs or wide_count says that there
+     * are 2^31 or more outputs, or elements of an output. */
     int64_t kept_sizes[GPU_REDUCED], reduced_sizes[GPU_REDUCED];
-    int64_t to_strides[2][GPU_REDUCED]; /* along the kept */
+    int64_t to_strides[2][GPU_REDUCED]; /* along kept dimensions */
     int64_t from_strides[GPU_REDUCED];
-    int64_t along[GPU_REDUCED]; /* the input's, along the reduced */
+    int64_t along[GPU_REDUCED]; /* the input's, along reduced dimensions */
     void *to[2];
-    const void *from; /* NULL: the number */
-    void *partial;    /* chunks states for each output, where chunks > 1 */
+    const void *from; /* NULL: the number is used */
+    void *partial;    /* `chunks` states per output, if chunks > 1 */
     uint64_t number;
     double argument; /* order of a norm, correction of a variance */
     uint32_t to_dtype[2], from_dtype, mode;
     uint32_t wide_outputs, wide_count;
-    /* Threads that share an output: a power of two. */
+    /* The number of threads that share an output; a power of two. */
     uint32_t lanes, reserved;
 } gpu_reduction;
 
 /* ------------------------------------------------------------ matrices -- */
 
-/* d = alpha sum(a b) + beta c; strides in elements, those of c may be 0. */
+/* d = alpha sum(a b) + beta c.  Strides are in elements; those of c may be
+ * 0. */
 typedef struct gpu_matrix {
     int64_t row, column, batch;
-    int64_t sum; /* a, b: along the products that are summed */
+    int64_t sum; /* a, b: between the products that are summed */
 } gpu_matrix;
 
 typedef struct gpu_product {
-    const void *a, *b, *c; /* c NULL: none */
+    const void *a, *b, *c; /* c may be NULL */
     void *d;
     int64_t rows, columns, inner, batch, sums;
     gpu_matrix a_strides, b_strides, c_strides, d_strides;
     double alpha, beta;
-    int64_t alpha_whole, beta_whole; /* of integers */
+    int64_t alpha_whole, beta_whole; /* for integers */
 } gpu_product;
 
 /* ---------------------------------------------------------------- rows -- */
 
-/* At most so many elements of a row are held by one thread (kernels/held.h). */
-enum { GPU_HELD = 32 };
+/* The largest number of elements of a row that a thread keeps in registers
+ * (kernels/row_registers.h). */
+enum { GPU_ROW_REGISTERS = 32 };
 
-/* Softmax and its like along the middle of outer x size x inner, dense. */
+/* Softmax and similar operators along the middle dimension of outer x size x
+ * inner, dense. */
 typedef struct gpu_rows {
     void *to;
     const void *from, *other;

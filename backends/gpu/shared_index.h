@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* shared_index.h: what kernels that read indices are handed. */
+/* shared_index.h: the parameters of kernels that read by index. */
 
 #ifndef GPU_SHARED_INDEX_H
 #define GPU_SHARED_INDEX_H
 
 #include <gpu/shared.h>
 
-/* Everything is dense; sizes and strides innermost first, in elements.
+/* All tensors are dense; sizes and strides are innermost first, in elements.
  *
- * lines:    to[o][i][k] from from[o][index[i]][k].
- * elements: gather, along `dim`. */
+ * lines: to[o][i][k] from from[o][index[i]][k]. elements: gather along
+ * `dim`. */
 typedef struct gpu_indexing {
     void *to;
     const void *from, *index;
@@ -35,7 +35,7 @@ typedef struct gpu_loss {
     int64_t call;
 } gpu_loss;
 
-/* arange, eye, triangles. */
+/* arange, eye and triangles. */
 typedef struct gpu_rule {
     void *to;
     const void *from;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* shared_optim.h: steps of optimizers, of many tensors in a launch. */
+/* shared_optim.h: the parameters of optimizer steps over many tensors. */
 
 #ifndef GPU_SHARED_OPTIM_H
 #define GPU_SHARED_OPTIM_H
@@ -11,20 +11,21 @@
 enum {
     GPU_STEP_TENSORS = 64,
     GPU_STEP_LISTS = 4,   /* parameters, gradients, state */
-    GPU_STEP_CHUNK = 4096 /* elements that a block takes */
+    GPU_STEP_CHUNK = 4096 /* the elements per block */
 };
 
-/* Tensor k has the blocks from first[k] to first[k + 1]. */
+/* Tensor k has the blocks from first[k] up to first[k + 1]. */
 typedef struct gpu_step_list {
     uint32_t first[GPU_STEP_TENSORS + 1];
     uint32_t count;
     uint64_t size[GPU_STEP_TENSORS];
     void *data[GPU_STEP_LISTS][GPU_STEP_TENSORS];
-    const float *grad_scale; /* NULL, or what gradients are divided by */
-    const float *found_inf;  /* NULL, or above 0: nothing is done */
+    const float *grad_scale; /* NULL, or a divisor of the gradients */
+    const float *found_inf;  /* NULL, or a flag: if above 0, nothing is done */
 } gpu_step_list;
 
-/* adam: decay is of the gradient, or of the parameter if decoupled. */
+/* adam: the decay applies to the gradient or, if decoupled, to the
+ * parameter. */
 typedef struct gpu_adam {
     gpu_step_list list;
     double decay, beta1, beta2, epsilon;

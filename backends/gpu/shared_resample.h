@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* shared_resample.h: what kernels that interpolate are handed. */
+/* shared_resample.h: the parameters of interpolation kernels. */
 
 #ifndef GPU_SHARED_RESAMPLE_H
 #define GPU_SHARED_RESAMPLE_H
 
 #include <gpu/shared.h>
 
-/* = taps */
+/* the number of taps */
 enum { GPU_NEAREST = 1, GPU_LINEAR = 2, GPU_CUBIC = 4 };
 
-/* The last three dimensions of planes. */
+/* The last three dimensions; all others are planes. */
 typedef struct gpu_resample {
     void *to;
     const void *from;

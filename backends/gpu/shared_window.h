@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* shared_window.h: what kernels of pools and convolutions are handed.  Places
- * have three dimensions; the first ones are 1 where there are fewer. */
+/* shared_window.h: the parameters of kernels for pooling and convolution.
+ * There are always three dimensions; the first ones are 1 if there are
+ * fewer. */
 
 #ifndef GPU_SHARED_WINDOW_H
 #define GPU_SHARED_WINDOW_H
 
 #include <gpu/shared.h>
 
-/* Planes of in[0] x in[1] x in[2], and what windows make of them. */
-typedef struct gpu_pool {
+/* Planes of in[0] x in[1] x in[2], and the windows over them. */
+typedef struct gpu_pooling {
     void *to;
     int64_t *where;
     const void *from; /* backward: the gradient */
@@ -18,14 +19,14 @@ typedef struct gpu_pool {
     int64_t count; /* elements of `to` */
     int64_t in[3], out[3];
     int64_t kernel[3], stride[3], pad[3], dilation[3];
-    int64_t divisor; /* instead of the extents; 0: none */
+    int64_t divisor; /* instead of the window's extent; 0: none */
     uint32_t with_padding, adaptive;
     uint32_t dtype, reserved;
     gpu_error *error;
     int64_t call;
-} gpu_pool;
+} gpu_pooling;
 
-/* Columns: (image, channel, kernel's place) x (place of the output). */
+/* Columns: (image, channel, tap) x (position in the output). */
 typedef struct gpu_columns {
     void *to;
     const void *from;
@@ -34,11 +35,12 @@ typedef struct gpu_columns {
     int64_t kernel[3], stride[3], pad[3], dilation[3];
 } gpu_columns;
 
-/* images x channels x places: a number to each channel, or each one's sum. */
+/* images x channels x positions: adds a number to each channel, or sums each
+ * channel. */
 typedef struct gpu_channels {
     void *to;
     const void *from;
-    int64_t images, channels, places;
+    int64_t images, channels, positions;
 } gpu_channels;
 
 #endif

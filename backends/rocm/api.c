@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+/* api.c: opens HIP. */
+
 #include "api.h"
+
+#include <gpu/host/library.h>
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -12,42 +16,40 @@ rocm_api hip;
 
 const char *rocm_api_open(void)
 {
-    static const struct {
-        size_t at;
-        const char *symbol;
-    } functions[] = {
-#define ROW(field, symbol) {offsetof(rocm_api, field), #symbol},
-        ROCM_FUNCTIONS(ROW) ROCM_OWN_FUNCTIONS(ROW)};
+    static const gpu_symbol symbols[] = {
+#define ROW(field, symbol) {#symbol, offsetof(rocm_api, field)},
+        ROCM_FUNCTIONS(ROW) ROCM_OWN_FUNCTIONS(ROW)
+#undef ROW
+    };
     static void *library;
     static char text[256];
+    const char *missing;
+    rocm_api found;
     char name[32];
 
     if (hip.Init != NULL)
         return NULL;
-    /* The one whose types the headers had that this was built with. */
+    /* The major version whose types the headers of this build declare. */
     snprintf(name, sizeof name, "libamdhip64.so.%d", HIP_VERSION_MAJOR);
-    if (library == NULL) /* the program's own */
+    if (library == NULL) /* the one that the program has loaded */
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    /* The library is large: what it would find out slowly is seen before. */
+    /* Loading the library takes long, and is useless without this file. */
     if (library == NULL && access("/dev/kfd", F_OK) != 0)
-        return "there is no driver of AMD's GPUs here: no /dev/kfd";
+        return "no AMD GPU driver was found: there is no /dev/kfd";
     if (library == NULL)
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(text, sizeof text, "there is no HIP %d here: %s",
+        snprintf(text, sizeof text, "no HIP %d was found: %s",
                  HIP_VERSION_MAJOR, dlerror());
         return text;
     }
-    /* Init last: it tells that all were found. */
-    for (size_t i = sizeof functions / sizeof *functions; i-- > 0;) {
-        void *found = dlsym(library, functions[i].symbol);
-
-        if (found == NULL) {
-            snprintf(text, sizeof text, "%s is too old: it has no %s", name,
-                     functions[i].symbol);
-            return text;
-        }
-        *(void **)((char *)&hip + functions[i].at) = found;
+    missing = gpu_library_resolve(library, symbols,
+                                  sizeof symbols / sizeof *symbols, &found);
+    if (missing != NULL) {
+        snprintf(text, sizeof text, "%s is too old: it lacks %s", name,
+                 missing);
+        return text;
     }
+    hip = found;
     return NULL;
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* api.h: HIP's functions, found when they are first wanted. */
+/* api.h: HIP's functions, found at run time. */
 
 #ifndef ROCM_API_H
 #define ROCM_API_H
 
 #include <hip/hip_runtime_api.h>
 
-/* X(field, symbol): those that every HIP has. */
+/* X(field, symbol): the functions that both platforms have.  backends/gpu/host
+ * determines the names of the fields that it uses. */
 #define ROCM_FUNCTIONS(X)                                                  \
     X(Init, hipInit)                                                       \
     X(DriverGetVersion, hipDriverGetVersion)                               \
@@ -43,7 +44,7 @@
     X(StreamSynchronize, hipStreamSynchronize)                             \
     X(StreamWaitEvent, hipStreamWaitEvent)                                 \
     X(StreamAddCallback, hipStreamAddCallback)                             \
-    X(EventCreateWithFlags, hipEventCreateWithFlags)                       \
+    X(EventCreate, hipEventCreateWithFlags)                                \
     X(EventDestroy, hipEventDestroy)                                       \
     X(EventRecord, hipEventRecord)                                         \
     X(EventQuery, hipEventQuery)                                           \
@@ -59,11 +60,12 @@
     X(ModuleLoadData, hipModuleLoadData)                                   \
     X(ModuleUnload, hipModuleUnload)                                       \
     X(ModuleGetFunction, hipModuleGetFunction)                             \
-    X(ModuleLaunchKernel, hipModuleLaunchKernel)
+    X(LaunchKernel, hipModuleLaunchKernel)
 
-/* And those of AMD's alone. */
+/* The functions that only the AMD platform has. */
 #ifdef __HIP_PLATFORM_AMD__
-/* HIP 6 has another hipDeviceProp_t, and gives the plain name to the old one. */
+/* HIP 6 has a new hipDeviceProp_t; the function without a suffix fills the old
+ * one. */
 #if HIP_VERSION_MAJOR >= 6
 #define ROCM_PROPERTIES(X) X(GetDeviceProperties, hipGetDevicePropertiesR0600)
 #else
@@ -85,23 +87,28 @@ typedef struct rocm_api {
 } rocm_api;
 extern rocm_api hip;
 
-/* NULL, or why there is no HIP, in text that stays. */
+/* Returns NULL, or why there is no usable HIP; the text stays valid. */
 const char *rocm_api_open(void);
 
-/* Between them this thread's calls are taken as safe beside what other libraries
- * capture, in other threads too, as they are: nothing that they wait for, take or
- * load is a part of it.  Otherwise HIP refuses them, and spoils the capture. */
-static inline hipStreamCaptureMode rocm_relax(void)
-{
-    hipStreamCaptureMode mode = hipStreamCaptureModeRelaxed;
+/* The names that backends/gpu/host uses. */
+#define GPU_API hip
+#define GPU_API_CAPTURE_RELAXED hipStreamCaptureModeRelaxed
+#define GPU_API_NOT_CAPTURING hipStreamCaptureStatusNone
+#define GPU_API_NOT_READY hipErrorNotReady
+#define GPU_API_NON_BLOCKING hipStreamNonBlocking
+#define GPU_API_NO_TIMING hipEventDisableTiming
+#define GPU_API_BLOCKING_SYNC hipEventBlockingSync
+#define GPU_API_INSTANTIATE(out, graph) \
+    hip.GraphInstantiate(out, graph, NULL, NULL, 0)
+typedef hipStreamCaptureMode gpu_api_capture_mode;
+typedef hipStreamCaptureStatus gpu_api_capture_status;
+typedef hipStream_t gpu_api_stream;
+typedef hipEvent_t gpu_api_event;
+typedef hipGraph_t gpu_api_graph;
+typedef hipGraphExec_t gpu_api_graph_exec;
+typedef hipModule_t gpu_api_module;
+typedef hipFunction_t gpu_api_function;
 
-    (void)hip.ThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-static inline int rocm_relaxed(hipStreamCaptureMode before, int code)
-{
-    (void)hip.ThreadExchangeStreamCaptureMode(&before);
-    return code;
-}
+#include <gpu/host/capture_mode.h>
 
 #endif

@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: rocBLAS, found at run time.  A stream has a handle (handles.h) and a
- * workspace of its own: so the same product gives the same bits.
+/* blas.c: the gpu_blas of rocBLAS, found at run time.
  *
- * Its header is not needed: what is used of it has been the same from rocBLAS
- * 2.42 to 5, and stands here.  Where the header is, it is compared. */
+ * Its header is not required: the functions declared here are the same from
+ * rocBLAS 2.42 to 5.  If the header is found, the constants are checked against
+ * it. */
 
 #include "blas.h"
 
 #include "api.h"
 
-#include <gpu/host/handles.h>
-#include <gpu/host/warn_once.h>
+#include <gpu/host/library.h>
 
 #include <libcore/plugin.h>
 
 #include <dlfcn.h>
-#include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     SUCCESS = 0,
     INTERNAL_ERROR = 6,
-    INVALID_VALUE = 11,
-    AS_IS = 111,
-    TURNED = 112,
+    NO_TRANSPOSE = 111,
+    TRANSPOSE = 112,
     TYPE_F16 = 150,
     TYPE_F32 = 151,
     TYPE_F64 = 152,
@@ -58,12 +55,11 @@ static struct {
 #if __has_include(<rocblas/rocblas.h>)
 #include <rocblas/rocblas.h>
 #define SAME(here, there) \
-    _Static_assert((int)(here) == (int)(there), #there " is another")
+    _Static_assert((int)(here) == (int)(there), #there " has another value")
 SAME(SUCCESS, rocblas_status_success);
 SAME(INTERNAL_ERROR, rocblas_status_internal_error);
-SAME(INVALID_VALUE, rocblas_status_invalid_value);
-SAME(AS_IS, rocblas_operation_none);
-SAME(TURNED, rocblas_operation_transpose);
+SAME(NO_TRANSPOSE, rocblas_operation_none);
+SAME(TRANSPOSE, rocblas_operation_transpose);
 SAME(TYPE_F16, rocblas_datatype_f16_r);
 SAME(TYPE_F32, rocblas_datatype_f32_r);
 SAME(TYPE_F64, rocblas_datatype_f64_r);
@@ -73,19 +69,16 @@ SAME(STANDARD, rocblas_gemm_algo_standard);
 #undef SAME
 #endif
 
-typedef struct of_stream {
-    gpu_handle shared; /* first */
-    handle handle;
-    void *workspace;
-} of_stream;
+static const gpu_symbol symbols[] = {
+#define ROW(name, symbol, arguments) \
+    {#symbol, offsetof(__typeof__(blas), name)},
+    FUNCTIONS(ROW)
+#undef ROW
+};
 
-static gpu_handle *all; /* of_stream */
-static int state;       /* 0: not looked for; 1: found; -1: not here */
-static char lacks[256]; /* why there is no handle */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* The library that is built for the HIP that was opened; under the lock. */
-static int found(void)
+/* Returns the name of the rocBLAS built for this HIP, or NULL if it is not
+ * known. */
+static const char *library_name(void)
 {
 #ifdef __HIP_PLATFORM_AMD__
     static const struct {
@@ -93,132 +86,70 @@ static int found(void)
         const char *name;
     } libraries[] = {
         {5, "librocblas.so.0"}, {6, "librocblas.so.4"}, {7, "librocblas.so.5"}};
+
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        if (libraries[i].major == HIP_VERSION_MAJOR)
+            return libraries[i].name;
 #endif
-    const char *why = "none is known of this HIP";
+    return NULL;
+}
+
+static bool blas_open(char *why, size_t size)
+{
+    const char *name = library_name(), *missing;
     void *library = NULL;
 
-    if (state != 0)
-        return state > 0;
-    state = -1;
-#ifdef __HIP_PLATFORM_AMD__
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
-        if (libraries[i].major == HIP_VERSION_MAJOR) {
-            library = dlopen(libraries[i].name, RTLD_NOW | RTLD_LOCAL);
-            why = library == NULL ? dlerror() : NULL;
-        }
-#endif
+    if (name != NULL)
+        library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(lacks, sizeof lacks, "no rocBLAS opens (%s)", why);
-        return 0;
+        snprintf(why, size, "no rocBLAS can be opened (%s)",
+                 name != NULL ? dlerror() : "none is known for this HIP");
+        return false;
     }
-#define FIND(name, symbol, arguments)                            \
-    *(void **)(void *)&blas.name = dlsym(library, #symbol);      \
-    if (blas.name == NULL) {                                     \
-        snprintf(lacks, sizeof lacks, "rocBLAS lacks " #symbol); \
-        return 0;                                                \
-    }
-    FUNCTIONS(FIND)
-#undef FIND
-    state = 1;
-    return 1;
+    missing = gpu_library_resolve(library, symbols,
+                                  sizeof symbols / sizeof *symbols, &blas);
+    if (missing != NULL)
+        snprintf(why, size, "%s lacks %s", name, missing);
+    return missing == NULL;
 }
 
-static void drop(of_stream *s, int lost)
+static int create_handle(handle *out)
 {
-    blas.destroy(s->handle);
-    if (!lost && s->workspace != NULL)
-        (void)hip.Free(s->workspace);
-    free(s);
+    int status = blas.create(out);
+
+    if (status != SUCCESS)
+        return status;
+    status = blas.set_atomics(*out, NO_ATOMICS);
+    if (status != SUCCESS)
+        blas.destroy(*out);
+    return status;
 }
 
-/* NULL: it does not start, or there is no memory. */
-static of_stream *started(void)
+static int blas_create(void **out_handle)
 {
-    of_stream *s = calloc(1, sizeof *s);
-    int status = s == NULL ? INTERNAL_ERROR : blas.create(&s->handle);
+    gpu_api_capture_mode mode = gpu_captures_relax();
+    int status = create_handle((handle *)out_handle);
 
-    if (status != SUCCESS) {
-        snprintf(lacks, sizeof lacks, "rocBLAS does not start (status %d)",
-                 status);
-        free(s);
-        return NULL;
-    }
-    if (hip.Malloc(&s->workspace, ROCM_BLAS_WORKSPACE) != hipSuccess ||
-        blas.set_atomics(s->handle, NO_ATOMICS) != SUCCESS) {
-        snprintf(lacks, sizeof lacks, "no memory for rocBLAS to work in");
-        drop(s, 0);
-        return NULL;
-    }
-    return s;
+    gpu_captures_restore(mode);
+    return status;
 }
 
-/* NULL: the same, or there is no library. */
-static of_stream *made(void *context)
+static void blas_destroy(void *h)
 {
-    hipStreamCaptureMode mode;
-    of_stream *s;
-
-    if (!found())
-        return NULL;
-    mode = rocm_relax();
-    s = started();
-    (void)rocm_relaxed(mode, 0);
-    if (s != NULL)
-        gpu_handles_add(&all, &s->shared, context);
-    return s;
+    blas.destroy(h);
 }
 
-static int give_workspace(of_stream *s, void *workspace)
+static bool blas_set_stream(void *h, void *stream)
 {
-    return blas.set_workspace(s->handle, workspace, ROCM_BLAS_WORKSPACE) ==
-           SUCCESS;
+    return blas.set_stream(h, stream) == SUCCESS;
 }
 
-/* NULL: there is no library, no memory, or a capture, which makes nothing; under
- * the lock. */
-static of_stream *find(void *context, void *stream, int captured)
+static bool blas_set_workspace(void *h, void *workspace)
 {
-    of_stream *s = (of_stream *)(void *)gpu_handles_of(all, context, stream);
-
-    if (s != NULL || captured)
-        return s;
-    s = (of_stream *)(void *)gpu_handles_left(all, context, stream);
-    if (s == NULL)
-        s = made(context);
-    if (s == NULL)
-        return NULL;
-    if (blas.set_stream(s->handle, stream) != SUCCESS ||
-        !give_workspace(s, s->workspace))
-        return NULL;
-    gpu_handles_give(&s->shared, stream);
-    return s;
+    return blas.set_workspace(h, workspace, GPU_BLAS_WORKSPACE) == SUCCESS;
 }
 
-void rocm_blas_prepare(void *context, void *stream)
-{
-    pthread_mutex_lock(&lock);
-    find(context, stream, 0);
-    pthread_mutex_unlock(&lock);
-}
-
-void rocm_blas_leave(void *context, void *stream)
-{
-    pthread_mutex_lock(&lock);
-    gpu_handles_leave(all, context, stream);
-    pthread_mutex_unlock(&lock);
-}
-
-void rocm_blas_forget(void *context, int lost)
-{
-    gpu_handle *h;
-
-    pthread_mutex_lock(&lock);
-    while ((h = gpu_handles_take(&all, context, lost)) != NULL)
-        drop((of_stream *)(void *)h, lost);
-    pthread_mutex_unlock(&lock);
-}
-
-/* 0: the library has no products of these. */
+/* Returns 0 if the library does not support the dtype. */
 static int type_of(uint32_t dtype)
 {
     switch (dtype) {
@@ -235,66 +166,37 @@ static int type_of(uint32_t dtype)
     }
 }
 
-static int compute(of_stream *s, const gpu_gemm *g, int type)
+static bool blas_supports(uint32_t dtype)
+{
+    return type_of(dtype) != 0;
+}
+
+static int blas_multiply(void *h, const gpu_gemm *g)
 {
     float alpha = (float)g->alpha, beta = (float)g->beta;
-    int wide = type == TYPE_F64;
+    int type = type_of(g->dtype), wide = type == TYPE_F64;
+    int status = blas.gemm(
+        h, g->a_transposed ? TRANSPOSE : NO_TRANSPOSE,
+        g->b_transposed ? TRANSPOSE : NO_TRANSPOSE, (int32_t)g->m,
+        (int32_t)g->n, (int32_t)g->k, wide ? (const void *)&g->alpha : &alpha,
+        g->a, type, (int32_t)g->a_step, g->a_batch, g->b, type,
+        (int32_t)g->b_step, g->b_batch, wide ? (const void *)&g->beta : &beta,
+        g->c, type, (int32_t)g->c_step, g->c_batch, g->c, type,
+        (int32_t)g->c_step, g->c_batch, (int32_t)g->batch,
+        wide ? TYPE_F64 : TYPE_F32, STANDARD, 0, 0);
 
-    return blas.gemm(
-        s->handle, g->a_turned ? TURNED : AS_IS, g->b_turned ? TURNED : AS_IS,
-        (int32_t)g->m, (int32_t)g->n, (int32_t)g->k,
-        wide ? (const void *)&g->alpha : &alpha, g->a, type, (int32_t)g->a_step,
-        g->a_batch, g->b, type, (int32_t)g->b_step, g->b_batch,
-        wide ? (const void *)&g->beta : &beta, g->c, type, (int32_t)g->c_step,
-        g->c_batch, g->c, type, (int32_t)g->c_step, g->c_batch,
-        (int32_t)g->batch, wide ? TYPE_F64 : TYPE_F32, STANDARD, 0, 0);
-}
-
-/* In memory of its graph.  A handle that does not take its own back is nobody's
- * from then on: it would write to what is the graph's. */
-static int capture(of_stream *s, const gpu_gemm *g, int type)
-{
-    int status = INVALID_VALUE;
-
-    if (give_workspace(s, g->workspace))
-        status = compute(s, g, type);
-    if (!give_workspace(s, s->workspace))
-        gpu_handles_bar(&s->shared);
-    return status;
-}
-
-/* Why none multiplies here; under the lock. */
-static void say_why(const gpu_gemm *g, char *text, size_t size)
-{
-    snprintf(text, size, "%s",
-             g->captured && lacks[0] == 0
-                 ? "a first product inside a capture; multiply once before it"
-                 : lacks);
-}
-
-int rocm_blas_multiply(void *context, void *stream, const gpu_gemm *g)
-{
-    int type = type_of(g->dtype), status = SUCCESS;
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    char why[sizeof lacks];
-    of_stream *s;
-
-    if (type == 0)
-        return GPU_ABSENT;
-    pthread_mutex_lock(&lock);
-    s = find(context, stream, g->captured != 0);
-    if (s != NULL && g->batch > 0)
-        status = g->captured ? capture(s, g, type) : compute(s, g, type);
-    if (s == NULL)
-        say_why(g, why, sizeof why);
-    pthread_mutex_unlock(&lock);
-    if (s == NULL) {
-        gpu_tell_once(&told,
-                      "products are multiplied by the plugin's own kernels: %s",
-                      why);
-        return GPU_ABSENT;
-    }
     if (status == SUCCESS)
         return 0;
     return status == INTERNAL_ERROR ? hipErrorLaunchFailure : GPU_ABSENT;
 }
+
+const gpu_blas rocm_blas = {
+    .name = "rocBLAS",
+    .open = blas_open,
+    .create = blas_create,
+    .destroy = blas_destroy,
+    .set_stream = blas_set_stream,
+    .set_workspace = blas_set_workspace,
+    .supports = blas_supports,
+    .multiply = blas_multiply,
+};

@@ -7,48 +7,34 @@
 
 #include "api.h"
 
-#include <libcore/plugin.h>
+#include <gpu/host/failure.h>
+
+static const gpu_failure_row rows[] = {
+    {hipErrorOutOfMemory, CORE_ERROR_OUT_OF_MEMORY},
+    {hipErrorNoBinaryForGpu, CORE_ERROR_UNSUPPORTED},
+    {hipErrorInvalidImage, CORE_ERROR_UNSUPPORTED},
+    {hipErrorNotSupported, CORE_ERROR_UNSUPPORTED},
+    {hipErrorNotFound, CORE_ERROR_NOT_FOUND},
+    {hipErrorNoDevice, CORE_ERROR_NO_DEVICE},
+    {hipErrorInvalidDevice, CORE_ERROR_NO_DEVICE},
+    {hipErrorDeinitialized, CORE_ERROR_DEVICE_LOST},
+    {hipErrorInvalidContext, CORE_ERROR_DEVICE_LOST},
+    {hipErrorECCNotCorrectable, CORE_ERROR_DEVICE_LOST},
+    {hipErrorIllegalAddress, CORE_ERROR_DEVICE_LOST},
+    {hipErrorLaunchTimeOut, CORE_ERROR_DEVICE_LOST},
+    {hipErrorContextIsDestroyed, CORE_ERROR_DEVICE_LOST},
+    {hipErrorAssert, CORE_ERROR_DEVICE_LOST},
+    {hipErrorLaunchFailure, CORE_ERROR_DEVICE_LOST},
+    {hipErrorUnknown, CORE_ERROR_DEVICE_LOST},
+};
 
 gpu_failure rocm_failure(int code)
 {
-    gpu_failure f = {CORE_ERROR_INTERNAL, 0, NULL};
+    const char *name = NULL;
 
     if (hip.GetErrorName != NULL)
-        f.name = hip.GetErrorName((hipError_t)code);
-    switch (code) {
-    case hipErrorOutOfMemory:
-        f.status = CORE_ERROR_OUT_OF_MEMORY;
-        break;
-    case hipErrorNoBinaryForGpu:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        f.name = "hipErrorNoBinaryForGpu, the kernels here are for " HIP_ARCHES;
-        break;
-    case hipErrorInvalidImage:
-    case hipErrorNotSupported:
-        f.status = CORE_ERROR_UNSUPPORTED;
-        break;
-    case hipErrorNotFound:
-        f.status = CORE_ERROR_NOT_FOUND;
-        break;
-    case hipErrorNoDevice:
-    case hipErrorInvalidDevice:
-        f.status = CORE_ERROR_NO_DEVICE;
-        break;
-    /* What no later call recovers from. */
-    case hipErrorDeinitialized:
-    case hipErrorInvalidContext:
-    case hipErrorECCNotCorrectable:
-    case hipErrorIllegalAddress:
-    case hipErrorLaunchTimeOut:
-    case hipErrorContextIsDestroyed:
-    case hipErrorAssert:
-    case hipErrorLaunchFailure:
-    case hipErrorUnknown:
-        f.status = CORE_ERROR_DEVICE_LOST;
-        f.lost = 1;
-        break;
-    default:
-        break;
-    }
-    return f;
+        name = hip.GetErrorName((hipError_t)code);
+    if (code == hipErrorNoBinaryForGpu)
+        name = "hipErrorNoBinaryForGpu, the kernels were built for " HIP_ARCHES;
+    return gpu_failure_of(code, name, rows, sizeof rows / sizeof *rows);
 }

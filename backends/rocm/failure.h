@@ -8,7 +8,7 @@
 
 #include <gpu/driver.h>
 
-/* The slot of driver.h. */
+/* gpu_driver.failure */
 gpu_failure rocm_failure(int code);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nvidia.c: HIP on its NVIDIA platform.  There HIP's functions are inline ones of
- * its headers, which call CUDA's runtime (linked in, and it opens the driver
- * itself) and the driver, which is opened here and called through the functions
- * below. */
+/* nvidia.c: HIP on its NVIDIA platform.  HIP's functions are inline functions
+ * of its headers there.  They call CUDA's runtime, which is linked in and opens
+ * the driver itself, and CUDA's driver, which is opened here and called through
+ * the functions below. */
 
 #include "api.h"
 

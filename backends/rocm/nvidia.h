@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nvidia.h: included before everything where the sources are built as HIP on its
- * NVIDIA platform.  HIP's headers there are of an older CUDA: what CUDA 13
- * changed gets its older form back, and what they lack is added. */
+/* nvidia.h: included first when the sources are built as HIP on its NVIDIA
+ * platform.  HIP's headers there are written for an older CUDA: this restores
+ * what CUDA 13 changed, and adds what the headers lack. */
 
 #ifndef ROCM_NVIDIA_H
 #define ROCM_NVIDIA_H
@@ -13,7 +13,7 @@
 
 #if CUDA_VERSION >= 13000
 
-/* Members that HIP copies; they are 0. */
+/* Members that HIP copies; their value is 0. */
 #define CORE_OLD_MEMBERS              \
     int clockRate;                    \
     int memoryClockRate;              \
@@ -26,7 +26,7 @@ struct core_old_prop : cudaDeviceProp {
 };
 #else
 struct core_old_prop {
-    struct cudaDeviceProp; /* -fms-extensions */
+    struct cudaDeviceProp; /* with -fms-extensions */
     CORE_OLD_MEMBERS
 };
 #endif
@@ -81,7 +81,7 @@ static inline cudaError_t core_old_choose(int *device,
 
 #endif
 
-/* Textures by reference, which CUDA has no more; nothing here uses them. */
+/* Texture references, which CUDA has removed; they are not used here. */
 #if defined(__CUDACC__) && CUDA_VERSION >= 12000
 template <class T, int dim = 1,
           enum cudaTextureReadMode mode = cudaReadModeElementType>
@@ -106,7 +106,7 @@ CORE_GONE(cudaLaunchCooperativeKernelMultiDevice)
 
 #include <hip/hip_runtime_api.h>
 
-/* HIP's headers have graphs for kernels' sources alone. */
+/* HIP's headers declare graphs only for the sources of kernels. */
 #ifndef __CUDACC__
 typedef cudaGraph_t hipGraph_t;
 typedef cudaGraphExec_t hipGraphExec_t;

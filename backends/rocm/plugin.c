@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin.c: GPUs through HIP, as a plugin: AMD's, or as `hipnv` NVIDIA's. */
+/* plugin.c: the plugin for GPUs through HIP: AMD's, and as `hipnv` NVIDIA's. */
 
 #include <gpu/host/host.h>
 
@@ -18,13 +18,13 @@ CORE_SDK_NOTE("rocm", "The libcore authors", "0.1.0", "Apache-2.0", "rocm",
 extern const gpu_driver rocm_driver;
 extern const gpu_image rocm_images[];
 
-const gpu_vendor gpu_vendor_here = {NAME, &rocm_driver, rocm_images};
+const gpu_vendor gpu_this_vendor = {NAME, &rocm_driver, rocm_images};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);
 core_status core_plugin_entry(const core_plugin_offer *offer,
                               core_plugin_answer *answer)
 {
-    /* Vendors' libraries leave threads behind: never unloaded. */
+    /* Vendors' libraries leave threads behind: the plugin is never unloaded. */
     return core_sdk_negotiate(offer, answer, 1, 0, gpu_init, gpu_stop);
 }

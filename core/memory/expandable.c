@@ -124,6 +124,42 @@ static void count_mapped(core__heap *heap, core__block *block, uint64_t size)
                       (core_memory){block->handle, block->offset}, size);
 }
 
+/* Maps memory for `size` more bytes of a place: whole steps, or, where there
+ * is no memory for those, whole granules.  *out_mapped: how much. */
+static core_status map_steps(core__allocator *allocator,
+                             const core__block *place, uint64_t step,
+                             uint64_t size, uint64_t *out_mapped)
+{
+    uint64_t need = core__round_up(size, step);
+    core_status status;
+
+    if (need > place->size)
+        need = place->size;
+    status = map(allocator, place->segment, place->offset, need);
+    if (status == CORE_ERROR_OUT_OF_MEMORY) {
+        need = core__round_up(size, allocator->vm_step);
+        status = map(allocator, place->segment, place->offset, need);
+    }
+    *out_mapped = need;
+    return status;
+}
+
+/* Cuts what is not mapped off a place. */
+static core_status cut_unmapped(core__allocator *allocator, core__block *place,
+                                uint64_t mapped)
+{
+    core__block *rest;
+
+    if (mapped >= place->size)
+        return CORE_OK;
+    rest = core__block_cut(place, mapped);
+    allocator->starved = !rest;
+    if (!rest)
+        return core__error_memory(sizeof *rest);
+    rest->state = CORE__BLOCK_UNMAPPED;
+    return CORE_OK;
+}
+
 core_status core__expandable_grow(core__heap *heap, uint32_t kind,
                                   uint64_t size, uint64_t requested,
                                   core__block **out_block)
@@ -136,8 +172,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
     core__block *place;
     core__segment *segment = NULL;
     core_status status;
-    uint64_t size_here; /* of the block, in new memory */
-    uint64_t need;
+    uint64_t need = 0;
     bool mapped;
 
     *out_block = NULL;
@@ -154,26 +189,12 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
             return status;
         place = segment->first;
     }
-    size_here = size - (before ? before->size : 0);
-    need = core__round_up(size_here, step);
-    if (need > place->size)
-        need = place->size;
-    status = map(allocator, place->segment, place->offset, need);
-    if (status == CORE_ERROR_OUT_OF_MEMORY) {
-        need = core__round_up(size_here, allocator->vm_step);
-        status = map(allocator, place->segment, place->offset, need);
-    }
+    status = map_steps(allocator, place, step,
+                       size - (before ? before->size : 0), &need);
     mapped = status == CORE_OK;
     core__spin_lock(&heap->lock);
-    if (status == CORE_OK && need < place->size) {
-        core__block *rest = core__block_cut(place, need);
-
-        allocator->starved = !rest;
-        if (rest)
-            rest->state = CORE__BLOCK_UNMAPPED;
-        else
-            status = core__error_memory(sizeof *rest);
-    }
+    if (status == CORE_OK)
+        status = cut_unmapped(allocator, place, need);
     if (status == CORE_OK) {
         count_mapped(heap, place, need);
         mapped = false;

@@ -131,8 +131,7 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
     return tensor;
 }
 
-static void __attribute__((noinline))
-take_apart(core_tensor *tensor, core__thread *self)
+void core__tensor_take_apart(core_tensor *tensor, core__thread *self)
 {
     core__storage_release(tensor->storage);
     core__tensor_release(tensor->base);
@@ -140,18 +139,6 @@ take_apart(core_tensor *tensor, core__thread *self)
         core__small_free_of(self, tensor->sizes,
                             2 * tensor->ndim * sizeof(int64_t));
     core__small_free_of(self, tensor, sizeof *tensor);
-}
-
-/* The node goes last, and in one jump: what it leads to may be long. */
-static void __attribute__((noinline))
-destroy_recorded(core_tensor *tensor, core__thread *self)
-{
-    core_node *node = core__tensor_upcalls.autograd_take(self, tensor);
-
-    if (core__unlikely(!core__kept_keep(self, tensor)))
-        take_apart(tensor, self);
-    if (node)
-        core__tensor_upcalls.node_drop(node);
 }
 
 static void __attribute__((noinline))
@@ -189,9 +176,9 @@ static inline void destroy(core_tensor *tensor, core__thread *self)
         return;
     __asm__("" : : : "memory"); /* read here, not held from above on */
     if (tensor->autograd)
-        destroy_recorded(tensor, self);
+        core__tensor_upcalls.destroy_recorded(self, tensor);
     else
-        take_apart(tensor, self);
+        core__tensor_take_apart(tensor, self);
 }
 
 /* In a thread that never called anything. */

@@ -222,4 +222,8 @@ void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
 /* core__memory_record_word for the tensor's memory. */
 core_status core__tensor_record_word(core_tensor *tensor, void *word);
 
+/* Frees a tensor without an autograd record and drops its references. */
+typedef struct core__thread core__thread; /* base/thread.h */
+void core__tensor_take_apart(core_tensor *tensor, core__thread *self);
+
 #endif

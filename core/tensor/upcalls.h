@@ -10,11 +10,9 @@
 #include "tensor/tensor.h"
 
 struct core__tensor_upcalls {
-    /* Frees the autograd record of a tensor that is being destroyed.  Returns
-     * the reference to the node that made the tensor, or NULL. */
-    core_node *(*autograd_take)(core__thread *self, core_tensor *tensor);
-    /* Releases such a reference. */
-    void (*node_drop)(core_node *node);
+    /* Destroys a tensor that has an autograd record, and releases the node
+     * that made it. */
+    void (*destroy_recorded)(core__thread *self, core_tensor *tensor);
     /* The sizes of a tensor that has an autograd record changed. */
     void (*autograd_relayout)(core_tensor *tensor);
     /* Forgets how the tensor was made. */

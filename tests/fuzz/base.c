@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the fuzzed files take from core/base, as little as will do: an error
- * record, memory and sizes. */
+/* Minimal versions of the functions that the fuzzed files call in core/base:
+ * error record, memory and dtype sizes. */
 
 #include "base/memory.h"
 #include "dispatch/operator.h"
@@ -14,7 +14,7 @@
 
 static char text[2048];
 
-/* schema.c names the table, and a parser needs no entry of it. */
+/* schema.c refers to the table, but the parser reads no entry of it. */
 core_operator core__operators[1];
 
 core_status core__error(core_status code, const char *format, ...)
@@ -57,7 +57,7 @@ void *core__realloc(void *memory, size_t size)
     return realloc(memory, size);
 }
 
-/* For what files describe: dtypes of 8, 4 and 2 bytes, and of one. */
+/* Sizes of the dtypes that files contain; all others count as one byte. */
 uint32_t core_dtype_size(core_dtype dtype)
 {
     switch (dtype) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The readers of notes, seals, segments, dynamic sections and symbols, fed by
- * libFuzzer: any bytes are a file.  What is refused has a reason. */
+/* Fuzzes the parsers of plugin notes, seals, segments, dynamic sections and
+ * symbols: any bytes are a file, and each refusal must set a message. */
 
 #include "loader/plugin_note.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What libFuzzer calls: the headers of safetensors files, and indexes of
- * shards.  The first byte chooses, the rest is the JSON. */
+/* Fuzzes the parsers of safetensors headers and shard indexes.  The first byte
+ * selects the parser, the rest is the JSON. */
 
 #include "safetensors/header.h"
 #include "safetensors/index.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whatever was accepted lies where it says. */
+/* The tensors of an accepted header must cover the data without gaps. */
 static void check_header(const core__header *header, uint64_t data_size)
 {
     uint64_t reached = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The parser of operators' schemas, fed by libFuzzer: any bytes are a text.
- * What is refused has a reason. */
+/* Fuzzes the parser of operator schemas: any bytes are a text, and each refusal
+ * must set a message. */
 
 #include "dispatch/schema.h"
 

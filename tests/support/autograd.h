@@ -7,14 +7,11 @@
 #ifndef TESTS_UNIT_AUTOGRAD_H
 #define TESTS_UNIT_AUTOGRAD_H
 
+#include "suite.h"
+
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
 #include <libcore/tensor.h>
-
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define OK(call)                                           \
     do {                                                   \
@@ -139,26 +136,17 @@ static inline void holds(core_tensor *tensor, size_t count,
 #define SUITE_SECONDS 0
 #endif
 
-/* One program: a suite of one case. */
+/* One program: a suite whose tests may leave tensors in the pool. */
 static inline int run_suite(const char *name, const TTest *const *tests,
                             size_t count)
 {
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {.name = name,
+                              .teardown = drop_all,
+                              .seconds = SUITE_SECONDS,
+                              .tests = tests,
+                              .test_count = count};
 
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    if (SUITE_SECONDS > 0)
-        tcase_set_timeout(tcase, SUITE_SECONDS);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
 
 #define SUITE(name, ...)                                             \

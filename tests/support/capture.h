@@ -27,6 +27,7 @@ static inline void begin(void)
 
 static inline void end(void)
 {
+    drop_all();
     core_stream_release(stream);
     stream = NULL;
 }

@@ -7,7 +7,8 @@
 #ifndef TESTS_UNIT_CPU_H
 #define TESTS_UNIT_CPU_H
 
-#include <check.h>
+#include "suite.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -251,18 +252,6 @@ static inline uint32_t next_random(uint32_t *state)
 static inline float random_float(uint32_t *state)
 {
     return (float)next_random(state) / 8388608.0f - 1.0f;
-}
-
-/* Runs the cases of one suite; returns the program's exit status. */
-static inline int run_suite(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cudnn.h: what the tests of convolutions by a libcudnn that is none share
- * (tests/fixtures/gpu).  It refuses what NVIDIA's manual says it refuses, and
- * offers first what is not to be taken. */
+/* cudnn.h: what the tests of convolutions with a fake libcudnn
+ * (tests/fixtures/gpu) share.  It refuses what cuDNN refuses according to
+ * NVIDIA's manual, and first offers algorithms that must not be used. */
 
 #ifndef TESTS_UNIT_DNN_H
 #define TESTS_UNIT_DNN_H
@@ -22,7 +22,8 @@
 
 static const char *build;
 
-/* Of the fixtures; those that are alone of their name are in one folder. */
+/* Loads a library of the fixtures; those with unique names are in one
+ * folder. */
 static inline void load(const char *library)
 {
     char name[4096];
@@ -36,7 +37,7 @@ static inline void load(const char *library)
 static core_device *cuda;
 static temporary_path file;
 
-/* library NULL: none is put there. */
+/* library NULL: there is none. */
 static inline void start(const char *failures, const char *library)
 {
     temporary_file(file, "cudnn-calls");
@@ -48,13 +49,13 @@ static inline void start(const char *failures, const char *library)
     cuda = device_of("cuda");
 }
 
-/* A test has a process of its own. */
+/* Ends the test's process. */
 static inline void end(void)
 {
     unlink(file);
 }
 
-/* Lines that convolutions left since the last call. */
+/* The lines that convolutions have logged since the last call. */
 static inline int convolved(char text[1000])
 {
     static long seen;
@@ -76,7 +77,7 @@ static inline int convolved(char text[1000])
     return count;
 }
 
-/* What the library counts. */
+/* One of the library's counters. */
 static inline unsigned counted(const char *name)
 {
     unsigned (*count)(void);
@@ -90,7 +91,8 @@ static inline unsigned counted(const char *name)
 
 enum { MOST = 1 << 14 };
 
-/* Numbers that f16 and bf16 have, so that the CPU sees the same in f64. */
+/* Numbers that f16 and bf16 can represent, so that the CPU computes with the
+ * same in f64. */
 static inline core_tensor *numbers(core_dtype dtype, size_t ndim,
                                    const int64_t *sizes, int start_at)
 {
@@ -119,7 +121,7 @@ static inline void read_all(core_tensor *tensor, double *to)
     core_tensor_release(wide);
 }
 
-/* Within share of the largest element of `want`. */
+/* The difference is at most `share` of the largest element of `want`. */
 static inline void near(core_tensor *have, core_tensor *want, double share)
 {
     static double a[MOST], c[MOST];
@@ -177,7 +179,7 @@ static const convolution all_kinds[] = {
     {3, {2, 2, 5}, {2, 3, 2}, {1}, {0}, {1}, {0}, 1, 1, 0},
 };
 
-/* Input, weight and bias: results, and the same again for gradients. */
+/* Input, weight and bias, for the results and for the gradients. */
 typedef struct operands {
     core_tensor *x, *w, *b;
 } operands;
@@ -219,8 +221,8 @@ static inline core_tensor *last(core_tensor *tensor)
                                               : CORE_FORMAT_CHANNELS_LAST);
 }
 
-/* out: the result, and gradients of input, weight and bias.  What comes back
- * lies as the result does. */
+/* out: the result, and the gradients of input, weight and bias.  Gradients are
+ * laid out like the result. */
 static inline void step(const convolution *c, const operands *o,
                         core_tensor *out[4])
 {
@@ -245,8 +247,8 @@ static inline void step(const convolution *c, const operands *o,
     out[3] = o->b ? core_tensor_grad(o->b) : NULL;
 }
 
-/* Products of numbers in eighths are exact in f32; their sums in f16 and bf16
- * are rounded, twice where there is a bias. */
+/* Products of multiples of 1/8 are exact in f32; sums in f16 and bf16 are
+ * rounded, twice if there is a bias. */
 static inline double share_of(core_dtype dtype)
 {
     return dtype == CORE_F64   ? 1e-14
@@ -273,7 +275,8 @@ static inline operands all_there(const operands *o)
     return (operands){there(o->x), there(o->w), o->b ? there(o->b) : NULL};
 }
 
-/* The plugin's result, and how many convolutions were the library's. */
+/* The plugin's result is right, and the library computed this many of the
+ * convolutions. */
 static inline void right(const convolution *c, core_dtype dtype, int by_library)
 {
     operands o = of(c, dtype), on_cuda = all_there(&o);
@@ -282,7 +285,7 @@ static inline void right(const convolution *c, core_dtype dtype, int by_library)
     ck_assert_int_eq(convolved(NULL), by_library);
 }
 
-static inline void lies_last(core_tensor *tensor)
+static inline void is_channels_last(core_tensor *tensor)
 {
     ck_assert(core_tensor_is_contiguous(
         tensor, core_tensor_ndim(tensor) == 5 ? CORE_FORMAT_CHANNELS_LAST_3D
@@ -299,9 +302,9 @@ static inline void runtime_says(const char *what)
                   information.runtime.data);
 }
 
-/* Each test has a process of its own. */
-static inline int run_behind_cudnn(const char *name, const TTest *const *tests,
-                                   size_t count)
+/* Each test has its own process. */
+static inline int run_with_fake_cudnn(const char *name,
+                                      const TTest *const *tests, size_t count)
 {
     char path[4096];
 
@@ -312,11 +315,9 @@ static inline int run_behind_cudnn(const char *name, const TTest *const *tests,
     if (access(path, R_OK) == 0)
         snprintf(path, sizeof path, "%s/backends/cuda/.libs/core_cuda.so",
                  build);
-    if (access(path, R_OK) != 0) {
-        printf(
-            "1..0 # SKIP core_cuda.so or its fake libraries are not built\n");
-        return 0;
-    }
+    if (access(path, R_OK) != 0)
+        return suite_skip_all(
+            "core_cuda.so or its fake libraries are not built");
     snprintf(path, sizeof path, "%s/.libs:%s/backends/cuda/.libs", build,
              build);
     setenv("LIBCORE_PLUGIN_PATH", path, 1);

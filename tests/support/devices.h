@@ -54,6 +54,19 @@ static inline core_stream *current_of(const char *name)
     return stream;
 }
 
+/* Settings of sim, which is loaded in the process of each test. */
+static inline void one_queue(void)
+{
+    setenv("LIBCORE_SIM_QUEUES", "1", 1);
+}
+
+static inline void every_other_mode(void)
+{
+    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
+    setenv("LIBCORE_SIM_COMPILE", "1", 1);
+    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
+}
+
 /* A function of one's own: y = x * factor, whose backward calls `inside`
  * first. */
 typedef struct passing {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu_device_name.h: which device tests of backends/gpu use: the emulated one, or the
- * one that LIBCORE_TEST_GPU names, as tools/gpu-tests has it on a machine with
- * a GPU. */
+/* gpu_device_name.h: the device that tests of backends/gpu use: the emulated
+ * one, or the one in LIBCORE_TEST_GPU, which tools/gpu-tests sets on a machine
+ * with a GPU. */
 
 #ifndef TESTS_UNIT_GPUNAME_H
 #define TESTS_UNIT_GPUNAME_H
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a device: "gpuemu", "cuda", "rocm:1". */
+/* The device's name: "gpuemu", "cuda", "rocm:1". */
 static inline const char *gpu_name(void)
 {
     const char *name = getenv("LIBCORE_TEST_GPU");
@@ -22,8 +22,8 @@ static inline const char *gpu_name(void)
     return name != NULL && *name != 0 ? name : "gpuemu";
 }
 
-/* Plugins are looked for where the build has the CPU's and that device's; whether
- * that was built. */
+/* Sets the plugin path to the build's CPU plugin and that device's; returns
+ * whether the latter was built. */
 static inline bool gpu_plugin_found(void)
 {
     const char *build = getenv("LIBCORE_BUILD"), *name = gpu_name();

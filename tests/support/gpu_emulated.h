@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu_emulated.h: what programs share that test the host side of GPUs on the emulated
- * device, or another (gpu_device_name.h). */
+/* gpu_emulated.h: what tests of the GPUs' host side share, on the emulated
+ * device or another (gpu_device_name.h). */
 
 #ifndef TESTS_UNIT_GPUEMU_H
 #define TESTS_UNIT_GPUEMU_H
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <unistd.h>
 
-/* Opened by each test: a child that was forked has no device of its parent. */
+/* Each test opens the device: a forked child cannot use its parent's. */
 static inline core_device *opened(const char *name)
 {
     core_device *device;
@@ -34,7 +34,7 @@ static inline core_tensor *moved(core_tensor *tensor, core_device *device)
     return CALL(to_copy, tensor, core_tensor_dtype(tensor), device, false, -1);
 }
 
-/* Numbers with repetitions, some NaN where asked for. */
+/* Repeating numbers, with NaN if requested. */
 static inline core_tensor *numbers(core_dtype dtype, int64_t rows,
                                    int64_t columns, unsigned seed, int range,
                                    bool nan)
@@ -55,7 +55,7 @@ static inline core_tensor *numbers(core_dtype dtype, int64_t rows,
     return tensor;
 }
 
-/* b's elements are a's; tolerance 0: bit for bit. */
+/* b must equal a; tolerance 0: bit for bit. */
 static inline void same(core_tensor *a, core_tensor *b, double tolerance)
 {
     int64_t count = core_tensor_numel(a);
@@ -86,14 +86,12 @@ static inline void same(core_tensor *a, core_tensor *b, double tolerance)
     free(values[1]);
 }
 
-/* main of such a program: skipped where the plugin was not built. */
+/* main of such a program; skipped if the plugin was not built. */
 static inline int run_emulated(const char *name, const TTest *const *tests,
                                size_t count)
 {
-    if (!gpu_plugin_found()) {
-        printf("1..0 # SKIP the plugin of %s is not built\n", gpu_name());
-        return 0;
-    }
+    if (!gpu_plugin_found())
+        return suite_skip_all("the plugin of %s is not built", gpu_name());
     return run_suite(name, tests, count);
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu_fake.h: what the tests of backends/cuda and backends/rocm share behind a
- * driver that is none (tests/fixtures/gpu).  Who includes it says of whom they
- * are:
+/* gpu_fake.h: what the tests of backends/cuda and backends/rocm on a fake
+ * driver (tests/fixtures/gpu) share.  Before including it, define
  *
  *     GPU           the type of the devices
- *     GPU_DRIVER    the driver, below the build's tests/fixtures/gpu; patterns
- *                   stand for its version */
+ *     GPU_DRIVER    the driver, relative to the build's tests/fixtures/gpu; a
+ *                   pattern, since its version varies */
 
 #ifndef TESTS_UNIT_GPUFAKE_H
 #define TESTS_UNIT_GPUFAKE_H
@@ -28,7 +27,7 @@
 
 static const char *build;
 
-/* A library of the fixtures. */
+/* Finds a library of the fixtures. */
 static inline bool find_library(const char *pattern, char *out, size_t size)
 {
     char path[4096];
@@ -89,8 +88,8 @@ static inline bool computes(core_device *device)
 
 /* ----------------------------------------------------------- no devices -- */
 
-/* No device, and the reason has the text. */
-static inline void there_is_none(const char *text)
+/* There is no device, and the reason contains the text. */
+static inline void check_no_device(const char *text)
 {
     const char *reason = NULL;
     core_device *device;
@@ -104,17 +103,17 @@ static inline void there_is_none(const char *text)
     ck_assert(computes(device_of("cpu")));
 }
 
-START_TEST(a_count_of_zero_is_no_device)
+START_TEST(device_count_of_zero_means_no_device)
 {
     setenv("GPUEMU_DEVICES", "0", 1);
     load_fake("");
-    there_is_none("no device");
+    check_no_device("no device");
 }
 END_TEST
 
 /* ------------------------------------------------- what it recovers from -- */
 
-START_TEST(no_memory_is_told_and_the_device_goes_on)
+START_TEST(out_of_memory_fails_and_the_device_still_works)
 {
     core_tensor *x, *y = NULL;
     core_device *gpu;
@@ -132,7 +131,8 @@ START_TEST(no_memory_is_told_and_the_device_goes_on)
 }
 END_TEST
 
-static inline void image_is_refused(const char *failures, const char *name)
+static inline void check_image_is_refused(const char *failures,
+                                          const char *name)
 {
     core_tensor *x, *y = NULL;
     core_device *gpu;
@@ -142,14 +142,14 @@ static inline void image_is_refused(const char *failures, const char *name)
     x = CALL(empty, (int64_t[]){100}, 1, CORE_F32, gpu, -1);
     FAILS(core_mul(x, x, &y), CORE_ERROR_UNSUPPORTED, "loading kernels", name);
     ck_assert_ptr_null(y);
-    /* What needs no kernel works. */
+    /* Work without kernels succeeds. */
     OK(core_tensor_copy(
         x, CALL(ones, (int64_t[]){100}, 1, CORE_F32, device_of("cpu")), 0));
     ck_assert_float_eq(first_of(x), 1);
     OK(core_device_status(gpu));
 }
 
-static inline void a_kernel_is_missing(const char *failures)
+static inline void check_missing_kernel(const char *failures)
 {
     core_tensor *x, *y = NULL;
 
@@ -159,7 +159,7 @@ static inline void a_kernel_is_missing(const char *failures)
     ck_assert_ptr_null(y);
 }
 
-/* Nothing reaches the driver: each device works on. */
+/* The call does not reach the driver: both devices still work. */
 START_TEST(operands_of_two_devices_are_refused)
 {
     core_tensor *x, *y, *host, *z = NULL;
@@ -180,8 +180,10 @@ END_TEST
 
 /* ---------------------------------------------------------------- losses -- */
 
-/* Every later call says so; other devices and the process live on. */
-static inline void is_lost(core_device *gpu, core_tensor *x, const char *text)
+/* Every later call fails the same way; other devices and the process are not
+ * affected. */
+static inline void check_device_is_lost(core_device *gpu, core_tensor *x,
+                                        const char *text)
 {
     core_stream *stream = NULL;
     core_tensor *y = NULL;
@@ -203,8 +205,8 @@ static inline void is_lost(core_device *gpu, core_tensor *x, const char *text)
     ck_assert(computes(device_of(GPU ":1")));
 }
 
-/* And starts anew, where the driver can. */
-static inline void comes_back(core_device *gpu)
+/* The device can be reset if the driver allows it. */
+static inline void check_reset_recovers(core_device *gpu)
 {
     unsetenv("FAKE_GPU_FAIL");
     unsetenv("GPUEMU_LOSE_AFTER");
@@ -213,7 +215,7 @@ static inline void comes_back(core_device *gpu)
     ck_assert(computes(gpu));
 }
 
-static inline void an_address_loses(const char *name, const char *code)
+static inline void check_illegal_address(const char *name, const char *code)
 {
     core_device *gpu;
     core_tensor *x, *y;
@@ -225,13 +227,14 @@ static inline void an_address_loses(const char *name, const char *code)
     x = filled(gpu, 3);
     y = CALL(mul, x, x);
     OK(core_device_synchronize(gpu));
-    y = CALL(mul, y, x); /* told later: kernels run by themselves */
+    y = CALL(mul, y, x); /* fails later: kernels run asynchronously */
     FAILS(core_device_synchronize(gpu), CORE_ERROR_DEVICE_LOST, name, code);
-    is_lost(gpu, x, name);
-    comes_back(gpu);
+    check_device_is_lost(gpu, x, name);
+    check_reset_recovers(gpu);
 }
 
-static inline void call_loses(const char *failures, const char *name)
+static inline void check_call_loses_device(const char *failures,
+                                           const char *name)
 {
     core_device *gpu;
     core_tensor *x;
@@ -244,23 +247,23 @@ static inline void call_loses(const char *failures, const char *name)
     OK(core_device_synchronize(gpu));
     setenv("FAKE_GPU_FAIL", failures, 1);
     FAILS(core_device_synchronize(gpu), CORE_ERROR_DEVICE_LOST, name);
-    unsetenv("FAKE_GPU_FAIL"); /* what is lost stays so by itself */
-    is_lost(gpu, x, name);
-    comes_back(gpu);
+    unsetenv("FAKE_GPU_FAIL"); /* a lost device stays lost without it */
+    check_device_is_lost(gpu, x, name);
+    check_reset_recovers(gpu);
 }
 
 /* ------------------------------------------------ what runs on the device -- */
 
 static _Atomic int runs;
 
-static inline void compute_on_it(void *context)
+static inline void compute_on_device(void *context)
 {
     ck_assert(computes(context));
     atomic_fetch_add(&runs, 1);
 }
 
-/* The stream of the callback waits: what it computes is on another. */
-static inline void callbacks_run(void)
+/* The callback's stream is waiting: it computes on another one. */
+static inline void check_callbacks_run(void)
 {
     core_device *gpu;
     core_stream *stream;
@@ -269,21 +272,21 @@ static inline void callbacks_run(void)
     gpu = device_of(GPU);
     OK(core_stream_create(gpu, &stream));
     for (int i = 0; i < 5; i++)
-        OK(core_stream_callback(stream, compute_on_it, gpu, NULL));
+        OK(core_stream_callback(stream, compute_on_device, gpu, NULL));
     OK(core_stream_synchronize(stream));
     ck_assert_int_eq(atomic_load(&runs), 5);
     core_stream_release(stream);
 }
 
-START_TEST(callbacks_compute_behind_gates)
+START_TEST(callbacks_compute_with_gates)
 {
-    callbacks_run();
+    check_callbacks_run();
 }
 END_TEST
 
-/* Its memory is new, and so may be its kernels: a driver refuses to make either
- * in a thread that captures, unless it was told not to. */
-START_TEST(a_capture_is_replayed)
+/* It allocates and may load kernels, which a driver refuses in a capturing
+ * thread unless the capture is relaxed. */
+START_TEST(capture_can_be_replayed)
 {
     core_device *gpu;
     core_stream *stream;
@@ -308,7 +311,7 @@ START_TEST(a_capture_is_replayed)
 }
 END_TEST
 
-START_TEST(two_devices_copy_to_one_another)
+START_TEST(devices_copy_to_each_other)
 {
     const _Atomic unsigned *staged;
     core_device *first, *second;
@@ -322,7 +325,7 @@ START_TEST(two_devices_copy_to_one_another)
     y = CALL(to_copy, x, CORE_F32, second, false, -1);
     ck_assert_ptr_eq(core_tensor_device(y), second);
     ck_assert_float_eq(first_of(CALL(mul, y, y)), 25);
-    /* Not through the host: each reaches the other's memory. */
+    /* Not staged through the host: each can access the other's memory. */
     x = CALL(to_copy, y, CORE_F32, first, false, -1);
     ck_assert_float_eq(first_of(x), 5);
     staged = dlsym(RTLD_DEFAULT, "fake_staged");
@@ -331,7 +334,7 @@ START_TEST(two_devices_copy_to_one_another)
 }
 END_TEST
 
-static inline void memory_is(uint32_t wanted)
+static inline void check_memory_kind(uint32_t wanted)
 {
     uint32_t kinds = 0;
 
@@ -341,9 +344,9 @@ static inline void memory_is(uint32_t wanted)
                       wanted);
 }
 
-START_TEST(a_card_has_memory_of_its_own)
+START_TEST(discrete_gpu_has_its_own_memory)
 {
-    memory_is(CORE_MEMORY_DEVICE);
+    check_memory_kind(CORE_MEMORY_DEVICE);
 }
 END_TEST
 
@@ -351,7 +354,7 @@ END_TEST
 
 static temporary_path calls;
 
-/* A library of products, each of which leaves a letter. */
+/* Loads a fake BLAS library, whose products each log a letter. */
 static inline void load_products(const char *library)
 {
     temporary_file(calls, "gpu-products");
@@ -360,8 +363,8 @@ static inline void load_products(const char *library)
     load(library);
 }
 
-/* How many there were, and their letters. */
-static inline int products(char letters[16])
+/* Returns the number of products, and their letters. */
+static inline int read_products(char letters[16])
 {
     FILE *file = fopen(calls, "r");
     size_t count;
@@ -378,7 +381,7 @@ static inline core_tensor *identity(core_device *device)
     return CALL(eye, 10, CORE_DTYPE_NONE, device);
 }
 
-static inline void a_product_on_each_stream(const char *library)
+static inline void check_products_on_each_stream(const char *library)
 {
     core_stream *streams[3], *own;
     core_tensor *x, *y = NULL;
@@ -394,8 +397,8 @@ static inline void a_product_on_each_stream(const char *library)
         OK(core_stream_set_current(streams[i]));
         x = identity(gpu);
         ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
-        ck_assert_int_eq(products(letters), i + 1);
-        /* The next one has what this one leaves. */
+        ck_assert_int_eq(read_products(letters), i + 1);
+        /* The next stream gets the handle that this one releases. */
         OK(core_stream_set_current(own));
         if (i == 0)
             core_stream_release(streams[i]);
@@ -407,7 +410,7 @@ static inline void a_product_on_each_stream(const char *library)
     OK(core_capture_end(streams[1], &graph));
     OK(core_graph_launch(graph, streams[1]));
     ck_assert_float_eq(first_of(keep(y)), 1);
-    ck_assert_int_eq(products(letters), 4);
+    ck_assert_int_eq(read_products(letters), 4);
     ck_assert_str_eq(letters, "pppp");
     core_graph_release(graph);
     core_stream_release(streams[1]);
@@ -415,12 +418,12 @@ static inline void a_product_on_each_stream(const char *library)
     unlink(calls);
 }
 
-/* One that does not start leaves products to the plugin's kernels. */
+/* If the library does not start, the plugin's kernels multiply. */
 static char warning[512];
 static int nwarnings;
 
-static inline void hear(void *context, uint32_t level, const char *component,
-                        const char *text)
+static inline void record_warning(void *context, uint32_t level,
+                                  const char *component, const char *text)
 {
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, GPU) == 0) {
@@ -429,12 +432,12 @@ static inline void hear(void *context, uint32_t level, const char *component,
     }
 }
 
-/* Products are right, and once it is told whose they are and why. */
-static inline void the_plugin_multiplies(const char *why)
+/* Products are right, and one warning says who computes them and why. */
+static inline void check_plugin_multiplies(const char *why)
 {
     core_tensor *x = identity(device_of(GPU));
 
-    core_log_set_sink(hear, NULL, CORE_LOG_WARNING);
+    core_log_set_sink(record_warning, NULL, CORE_LOG_WARNING);
     for (int i = 0; i < 2; i++)
         ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
@@ -444,24 +447,24 @@ static inline void the_plugin_multiplies(const char *why)
                   "%s", warning);
 }
 
-static inline void a_library_does_not_start(const char *library,
-                                            const char *failures)
+static inline void check_library_does_not_start(const char *library,
+                                                const char *failures)
 {
     load_fake(failures);
     load(library);
-    the_plugin_multiplies("does not start (status 1)");
+    check_plugin_multiplies("does not start (status 1)");
 }
 
-/* A real one, where there is such, does not start. */
-static inline void without_a_library(const char *name)
+/* A real library, if there is one, does not start. */
+static inline void check_without_library(const char *name)
 {
     load_fake("");
-    the_plugin_multiplies(name);
+    check_plugin_multiplies(name);
 }
 
-/* It says that it cannot be waited for: what it still writes to the host it has
- * written when that is told, and the device goes on. */
-static inline void a_wait_fails(const char *failures)
+/* The driver reports that a wait failed: when libcore reports that, all writes
+ * to host memory are done, and the device still works. */
+static inline void check_failed_wait(const char *failures)
 {
     float values[100] = {0};
     core_tensor *x, *y;
@@ -482,7 +485,8 @@ static inline void a_wait_fails(const char *failures)
     ck_assert(computes(gpu));
 }
 
-static inline void a_product_fails(const char *library, const char *failures)
+static inline void check_failed_product(const char *library,
+                                        const char *failures)
 {
     core_tensor *x, *y = NULL;
 
@@ -500,7 +504,8 @@ static inline unsigned fake_count(const char *name)
     return atomic_load(count);
 }
 
-/* A stream for the one of another library, which its own stands for. */
+/* A libcore stream that adopts another library's, for which its own one stands
+ * in. */
 static inline core_stream *adopted(core_device *device, core_stream *own)
 {
     core_stream *stream;
@@ -511,8 +516,9 @@ static inline core_stream *adopted(core_device *device, core_stream *own)
     return stream;
 }
 
-/* The next stream has what an adopted one leaves, as of any other. */
-static inline void adopted_streams_leave_their_handles(const char *library)
+/* The next stream gets the handle that an adopted stream releases, like that of
+ * any other. */
+static inline void check_adopted_streams_release_handles(const char *library)
 {
     core_stream *streams[5], *stream, *own;
     core_device *gpu;
@@ -543,7 +549,7 @@ static inline core_tensor *pinned_floats(core_device *device, int64_t size)
     return tensor;
 }
 
-static inline float in_pinned(core_tensor *tensor, int64_t at)
+static inline float copy_in_pinned(core_tensor *tensor, int64_t at)
 {
     void *data;
 
@@ -551,7 +557,8 @@ static inline float in_pinned(core_tensor *tensor, int64_t at)
     return ((float *)data)[at];
 }
 
-/* It is the CPU's, and copies from and to it go on; what is cached is not. */
+/* It belongs to the CPU, and copies from and to it continue to work; cached
+ * memory is dropped. */
 START_TEST(pinned_memory_outlives_a_reset)
 {
     enum { SMALL = 100, LARGE = 100000 };
@@ -566,7 +573,7 @@ START_TEST(pinned_memory_outlives_a_reset)
     core_tensor_release(pinned_floats(gpu, SMALL));
     OK(core_fill_(large, core_float(3)));
     OK(core_device_reset(gpu));
-    ck_assert_float_eq(in_pinned(large, LARGE - 1), 3);
+    ck_assert_float_eq(copy_in_pinned(large, LARGE - 1), 3);
     OK(core_fill_(large, core_float(4)));
     OK(core_fill_(small, core_float(5)));
     OK(core_copy_(filled(gpu, 6), small, true));
@@ -574,18 +581,18 @@ START_TEST(pinned_memory_outlives_a_reset)
         core_tensor *one = pinned_floats(gpu, i ? LARGE : SMALL);
 
         OK(core_fill_(one, core_float(7)));
-        ck_assert_float_eq(in_pinned(one, SMALL - 1), 7);
+        ck_assert_float_eq(copy_in_pinned(one, SMALL - 1), 7);
         if (i == 0) {
             OK(core_copy_(one, filled(gpu, 8), true));
             OK(core_device_synchronize(gpu));
-            ck_assert_float_eq(in_pinned(one, SMALL - 1), 8);
+            ck_assert_float_eq(copy_in_pinned(one, SMALL - 1), 8);
         }
         core_tensor_release(one);
     }
-    ck_assert_float_eq(in_pinned(large, 0), 4);
+    ck_assert_float_eq(copy_in_pinned(large, 0), 4);
     core_tensor_release(large);
     OK(core_device_reset(gpu));
-    ck_assert_float_eq(in_pinned(small, 0), 5);
+    ck_assert_float_eq(copy_in_pinned(small, 0), 5);
     core_tensor_release(small);
 }
 END_TEST
@@ -599,9 +606,9 @@ static inline void wait_at_gate(void *context)
     pthread_mutex_unlock(&gate);
 }
 
-/* Streams that end while their work is under way: what is kept for their
- * errors serves later ones. */
-START_TEST(error_words_of_busy_streams_serve_again)
+/* Streams end while their work is pending: their error records are reused by
+ * later streams. */
+START_TEST(error_records_of_busy_streams_are_reused)
 {
     core_device *gpu;
     core_stream *own;
@@ -632,10 +639,10 @@ static inline void *driver_function(const char *name)
     return function;
 }
 
-/* The driver knows nothing of before: what a mistake would free then is not
- * somebody else's. */
-static inline void memory_of_before_is_gone(const char *alloc,
-                                            const char *free_it)
+/* After a reset the driver does not know the old memory: freeing it by mistake
+ * would not free somebody else's. */
+static inline void check_memory_is_gone_after_reset(const char *alloc,
+                                                    const char *free_it)
 {
     int (*allocate)(void **, size_t), (*give_back)(void *);
     void *before = NULL, *after = NULL;
@@ -655,9 +662,9 @@ static inline void memory_of_before_is_gone(const char *alloc,
     ck_assert_int_ne(give_back(after), 0);
 }
 
-/* plugin: where the build has it. */
-static inline int run_behind_fake(const char *name, const char *plugin,
-                                  const TTest *const *tests, size_t count)
+/* plugin: a file of the build. */
+static inline int run_with_fake_driver(const char *name, const char *plugin,
+                                       const TTest *const *tests, size_t count)
 {
     char path[4096], driver[4096];
 
@@ -665,10 +672,8 @@ static inline int run_behind_fake(const char *name, const char *plugin,
     build = build != NULL ? build : ".";
     snprintf(path, sizeof path, "%s/backends/" GPU "/.libs/%s", build, plugin);
     if (access(path, R_OK) != 0 ||
-        !find_library(GPU_DRIVER, driver, sizeof driver)) {
-        printf("1..0 # SKIP %s or its fake driver is not built\n", plugin);
-        return 0;
-    }
+        !find_library(GPU_DRIVER, driver, sizeof driver))
+        return suite_skip_all("%s or its fake driver is not built", plugin);
     snprintf(path, sizeof path, "%s/.libs:%s/backends/" GPU "/.libs", build,
              build);
     setenv("LIBCORE_PLUGIN_PATH", path, 1);

@@ -12,7 +12,7 @@
 
 #include <libcore/profiler.h>
 
-static inline core_profiler *kernels_watched(void)
+static inline core_profiler *start_kernel_trace(void)
 {
     core_profiler *profiler;
 
@@ -20,10 +20,10 @@ static inline core_profiler *kernels_watched(void)
     return profiler;
 }
 
-/* Those launched since are one after the other these, up to NULL; all of the
- * names are looked at. */
-static inline void kernels_were(core_profiler *profiler,
-                                const char *const *names)
+/* The kernels launched since then are these, in order; the list ends with
+ * NULL. */
+static inline void check_kernels(core_profiler *profiler,
+                                 const char *const *names)
 {
     OK(core_device_synchronize(gpuemu()));
     OK(core_profiler_stop(profiler));

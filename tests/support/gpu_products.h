@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gpu_products.h: products of matrices by a vendor's library that is none
- * (tests/fixtures/gpu), in captures and beside them.  Who includes it says what
- * gpu_fake.h asks for. */
+/* gpu_products.h: matrix products by a vendor's fake library
+ * (tests/fixtures/gpu), inside and outside captures.  Needs the definitions of
+ * gpu_fake.h. */
 
 #ifndef TESTS_UNIT_GPUPRODUCTS_H
 #define TESTS_UNIT_GPUPRODUCTS_H
@@ -14,7 +14,7 @@
 
 enum { PRODUCT_WORKSPACE = 32 << 20 };
 
-/* What the newest product works in. */
+/* The workspace of the latest product. */
 static inline char *workspace(void)
 {
     void *_Atomic *newest = dlsym(RTLD_DEFAULT, "fake_workspace");
@@ -42,9 +42,10 @@ static inline core_graph *captured_product(core_stream *stream, core_tensor *x,
     return graph;
 }
 
-/* So much memory that the library would have worked in is nobody else's while
- * the graph is there. */
-static inline void is_the_graphs(const char *works_in, core_device *gpu)
+/* As long as the graph exists, no other allocation gets the library's
+ * workspace. */
+static inline void check_workspace_belongs_to_graph(const char *works_in,
+                                                    core_device *gpu)
 {
     for (int i = 0; i < 3; i++) {
         core_tensor *other = CALL(empty, (int64_t[]){PRODUCT_WORKSPACE / 4}, 1,
@@ -56,7 +57,7 @@ static inline void is_the_graphs(const char *works_in, core_device *gpu)
     }
 }
 
-static inline void captured_products_work_in_their_graphs(const char *library)
+static inline void check_captured_products(const char *library)
 {
     core_stream *stream, *others[2], *own;
     core_tensor *x, *y[3];
@@ -80,21 +81,21 @@ static inline void captured_products_work_in_their_graphs(const char *library)
     ck_assert_ptr_ne(second, home);
     ck_assert(first + PRODUCT_WORKSPACE <= second ||
               second + PRODUCT_WORKSPACE <= first);
-    is_the_graphs(first, gpu);
-    is_the_graphs(second, gpu);
+    check_workspace_belongs_to_graph(first, gpu);
+    check_workspace_belongs_to_graph(second, gpu);
     for (int i = 0; i < 2; i++) {
         OK(core_stream_create(gpu, &others[i]));
         OK(core_graph_launch(graphs[i], others[i]));
     }
-    /* And what is not captured where it ever did. */
+    /* Products that are not captured use the stream's workspace again. */
     y[2] = CALL(mm, x, x);
     ck_assert_ptr_eq(workspace(), home);
     for (int i = 0; i < 2; i++)
         OK(core_stream_synchronize(others[i]));
     for (int i = 0; i < 3; i++)
         ck_assert_float_eq(first_of(y[i]), 1);
-    products(letters);
-    ck_assert_str_eq(letters, "pppp"); /* none was left to the kernels */
+    read_products(letters);
+    ck_assert_str_eq(letters, "pppp"); /* the library computed all of them */
     OK(core_stream_set_current(own));
     for (int i = 0; i < 2; i++) {
         core_graph_release(graphs[i]);
@@ -104,10 +105,10 @@ static inline void captured_products_work_in_their_graphs(const char *library)
     unlink(calls);
 }
 
-/* The library has made the first of three, and takes no other one: the plugin's
- * kernel goes on from there. */
-static inline void a_sum_that_a_library_leaves(const char *library,
-                                               const char *failures)
+/* The library computes the first of three products and refuses the others: the
+ * plugin's kernel continues from there. */
+static inline void check_abandoned_sum(const char *library,
+                                       const char *failures)
 {
     core_tensor *x, *self;
     core_device *gpu;
@@ -121,8 +122,8 @@ static inline void a_sum_that_a_library_leaves(const char *library,
         first_of(CALL(addbmm, self, x, x, core_float(2), core_float(3))), 92);
 }
 
-/* A batch is one product, a sum of several works in one workspace. */
-static inline void captured_sums_work_in_one_workspace(const char *library)
+/* A batch is one product; a sum of several uses one workspace. */
+static inline void check_captured_sums(const char *library)
 {
     core_stream *stream, *own;
     core_tensor *x, *self, *y;
@@ -143,7 +144,7 @@ static inline void captured_sums_work_in_one_workspace(const char *library)
     OK(core_capture_end(stream, &graph));
     OK(core_graph_launch(graph, stream));
     ck_assert_float_eq(first_of(y), 32);
-    products(letters);
+    read_products(letters);
     ck_assert_str_eq(letters, "ppp");
     OK(core_stream_set_current(own));
     core_graph_release(graph);
@@ -151,8 +152,8 @@ static inline void captured_sums_work_in_one_workspace(const char *library)
     unlink(calls);
 }
 
-/* By columns and products: one for each group, and each lot of images. */
-static inline void captured_convolutions_work_in_one(const char *library)
+/* By columns and products: one per group and chunk of images. */
+static inline void check_captured_convolutions(const char *library)
 {
     const int64_t one[] = {1, 1}, none[] = {0, 0};
     core_stream *stream, *own;
@@ -175,7 +176,7 @@ static inline void captured_convolutions_work_in_one(const char *library)
                         &y));
     keep(y);
     OK(core_capture_end(stream, &graph));
-    ck_assert_int_eq(products(letters), 8);
+    ck_assert_int_eq(read_products(letters), 8);
     OK(core_graph_launch(graph, stream));
     y = CALL(reshape, y, (int64_t[]){256}, 1);
     ck_assert_float_eq(first_of(CALL(narrow, y, 0, 0, 100)), 18);
@@ -185,9 +186,9 @@ static inline void captured_convolutions_work_in_one(const char *library)
     unlink(calls);
 }
 
-/* The stream's own product has all that there is; what else the capture is given
- * is a graph all the same. */
-static inline void without_memory_no_product_is_captured(const char *library)
+/* The stream's handle takes all the memory; the capture still succeeds without
+ * the library. */
+static inline void check_capture_without_memory(const char *library)
 {
     core_stream *stream, *own;
     core_tensor *x, *y = NULL, *sum;
@@ -211,19 +212,19 @@ static inline void without_memory_no_product_is_captured(const char *library)
     OK(core_capture_end(stream, &graph));
     OK(core_graph_launch(graph, stream));
     ck_assert_float_eq(first_of(sum), 2);
-    ck_assert_int_eq(products(letters), 1);
-    /* The stream's own goes on. */
+    ck_assert_int_eq(read_products(letters), 1);
+    /* The stream's own handle still works. */
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
-    ck_assert_int_eq(products(letters), 2);
+    ck_assert_int_eq(read_products(letters), 2);
     OK(core_stream_set_current(own));
     core_graph_release(graph);
     core_stream_release(stream);
     unlink(calls);
 }
 
-/* Its library did not start before the capture, and is not started inside. */
-static inline void a_capture_starts_no_library(const char *library,
-                                               const char *failures)
+/* A library that did not start before the capture is not started in it. */
+static inline void check_capture_starts_no_library(const char *library,
+                                                   const char *failures)
 {
     core_stream *stream, *own;
     core_tensor *x, *y;
@@ -248,15 +249,15 @@ static inline void a_capture_starts_no_library(const char *library,
     ck_assert_float_eq(first_of(y), 1);
     CALL(mm, x, x);
     ck_assert_uint_eq(fake_count("fake_handles"), 1);
-    ck_assert_int_eq(products(letters), 1);
+    ck_assert_int_eq(read_products(letters), 1);
     OK(core_stream_set_current(own));
     core_graph_release(graph);
     core_stream_release(stream);
     unlink(calls);
 }
 
-/* Another device is the thread's current one. */
-static inline void a_reset_destroys_handles_there(const char *library)
+/* The thread's current device is another one. */
+static inline void check_reset_destroys_handles(const char *library)
 {
     core_device *first, *second;
     core_tensor *x;
@@ -271,15 +272,15 @@ static inline void a_reset_destroys_handles_there(const char *library)
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     ck_assert_uint_eq(fake_count("fake_handles"), 1);
     OK(core_device_reset(second));
-    ck_assert_uint_eq(fake_count("fake_strays"), 0);
+    ck_assert_uint_eq(fake_count("fake_misplaced"), 0);
     x = identity(second);
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     ck_assert_uint_eq(fake_count("fake_handles"), 2);
 }
 
-/* One that cannot be waited for is left for another time. */
-static inline void such_a_handle_is_passed_over(const char *library,
-                                                const char *failures)
+/* A handle that cannot be waited for is kept for a later stream. */
+static inline void check_handle_is_skipped(const char *library,
+                                           const char *failures)
 {
     core_stream *streams[3], *own;
     core_tensor *x;
@@ -302,15 +303,16 @@ static inline void such_a_handle_is_passed_over(const char *library,
             core_stream_release(streams[i]);
         ck_assert_uint_eq(fake_count("fake_handles"), i == 0 ? 1 : 2);
     }
-    ck_assert_int_eq(products(letters), 3);
+    ck_assert_int_eq(read_products(letters), 3);
     core_stream_release(streams[1]);
     core_stream_release(streams[2]);
     unlink(calls);
 }
 
-/* The driver's part of it goes with its last reference, and not with an event
- * that was recorded on it: its library's stream may be no more by then. */
-static inline void an_event_outlives_its_stream(const char *library)
+/* The driver's objects of a stream are released with its last reference, not
+ * with an event that was recorded on it: by then the library that owns the
+ * stream may have destroyed it. */
+static inline void check_event_outlives_stream(const char *library)
 {
     core_stream *foreign, *stream, *own;
     core_event *event;
@@ -333,27 +335,30 @@ static inline void an_event_outlives_its_stream(const char *library)
     OK(core_stream_set_current(own));
     core_stream_release(stream);
     OK(core_stream_wait_event(own, event));
-    y = CALL(mm, x, x); /* with what was left */
+    y = CALL(mm, x, x); /* with the remaining memory */
     ck_assert_uint_eq(fake_count("fake_handles"), 1);
     core_stream_release(foreign);
     OK(core_event_synchronize(event));
     OK(core_event_query(event));
     ck_assert_float_eq(first_of(y), 1);
     ck_assert_float_eq(first_of(out), 1);
-    ck_assert_int_eq(products(letters), 2);
+    ck_assert_int_eq(read_products(letters), 2);
     core_event_release(event);
     unlink(calls);
 }
 
-/* What another library calls of the driver. */
+/* The driver's functions that another library calls. */
 typedef int (*begin_call)(void *stream, int mode);
 typedef int (*end_call)(void *stream, void **graph);
 typedef int (*graph_call)(void *graph);
 
-/* Ended while the stream captures: neither is the capture spoilt, nor has it a
- * part of libcore's, and nobody waits for what never runs. */
-static inline void captures_for_others(const char *library, const char *begin,
-                                       const char *end, const char *destroy)
+/* The stream ends while another library captures on it: the capture is not
+ * invalidated, contains nothing of libcore, and nobody waits for work that
+ * never runs. */
+static inline void check_stream_captured_by_others(const char *library,
+                                                   const char *begin,
+                                                   const char *end,
+                                                   const char *destroy)
 {
     enum { RELAXED = 2 };
     core_stream *foreign, *stream, *own;
@@ -379,21 +384,22 @@ static inline void captures_for_others(const char *library, const char *begin,
     ck_assert_int_eq(((end_call)driver_function(end))(native, &graph), 0);
     ck_assert_uint_eq(fake_count("fake_captured"), 0);
     ck_assert_int_eq(((graph_call)driver_function(destroy))(graph), 0);
-    /* What it left cannot be waited for: the next stream has its own. */
+    /* The released handle cannot be waited for: the next stream gets its
+     * own. */
     stream = adopted(gpu, foreign);
     OK(core_stream_set_current(stream));
     x = identity(gpu);
     ck_assert_float_eq(first_of(CALL(mm, x, x)), 1);
     ck_assert_uint_eq(fake_count("fake_handles"), 2);
-    ck_assert_int_eq(products(letters), 2);
+    ck_assert_int_eq(read_products(letters), 2);
     OK(core_stream_set_current(own));
     core_stream_release(stream);
     core_stream_release(foreign);
     unlink(calls);
 }
 
-/* All that may wait, take memory or load. */
-static inline void *work_beside_a_capture(void *device)
+/* Everything that may wait, allocate or load. */
+static inline void *work_during_a_capture(void *device)
 {
     core_stream *stream;
     core_event *event;
@@ -417,11 +423,11 @@ static inline void *work_beside_a_capture(void *device)
     return NULL;
 }
 
-/* Another library's capture is in its way that no thread may disturb, as is the
- * default of some. */
-static inline void captures_beside_others(const char *library,
-                                          const char *begin, const char *end,
-                                          const char *destroy)
+/* Another library's capture, which no thread may disturb, runs at the same
+ * time; this is the default mode of some libraries. */
+static inline void check_captures_of_others(const char *library,
+                                            const char *begin, const char *end,
+                                            const char *destroy)
 {
     enum { GLOBAL = 0 };
     core_stream *foreign;
@@ -434,7 +440,7 @@ static inline void captures_beside_others(const char *library,
     OK(core_stream_create(gpu, &foreign));
     OK(core_stream_native(foreign, &native));
     ck_assert_int_eq(((begin_call)driver_function(begin))(native, GLOBAL), 0);
-    ck_assert_int_eq(pthread_create(&thread, NULL, work_beside_a_capture, gpu),
+    ck_assert_int_eq(pthread_create(&thread, NULL, work_during_a_capture, gpu),
                      0);
     pthread_join(thread, NULL);
     ck_assert_int_eq(((end_call)driver_function(end))(native, &graph), 0);

@@ -6,6 +6,7 @@
 #ifndef TESTS_UNIT_IO_H
 #define TESTS_UNIT_IO_H
 
+#include "suite.h"
 #include "temporary_files.h"
 
 #include <libcore/device.h>
@@ -97,20 +98,13 @@ static inline size_t write_named(const char *name, const char *json,
 static inline int run_files(const char *name, const TTest *const *tests,
                             size_t count)
 {
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {.name = name,
+                              .setup = set_up,
+                              .teardown = tear_down,
+                              .tests = tests,
+                              .test_count = count};
 
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
 
 #endif

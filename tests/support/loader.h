@@ -7,6 +7,7 @@
 #ifndef TESTS_UNIT_LOADER_H
 #define TESTS_UNIT_LOADER_H
 
+#include "suite.h"
 #include "temporary_files.h"
 
 #include <libcore/plugins.h>
@@ -40,6 +41,19 @@ static inline void folder_make(void)
     temporary_folder(folder, "libcore-test");
     core__search_set_folders("", "", "");
     core_setting_set("LIBCORE_PLUGIN_PATH", folder);
+}
+
+/* The same, but with the plugins of the build, and with a fixture loaded. */
+static inline void folder_make_with(const char *fixture_name)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    path_text path;
+
+    folder_make();
+    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
+    core_setting_set("LIBCORE_PLUGIN_PATH", path);
+    ck_assert_msg(core_plugin_load(fixture(fixture_name), NULL) == CORE_OK,
+                  "%s", core_error_message());
 }
 
 static inline void folder_remove(void)
@@ -128,16 +142,5 @@ static inline core_plugin_information entry_of(const char *end)
         ck_assert_int_eq(p_.status, wanted_status);            \
         assert_contains(p_.reason, part);                      \
     } while (0)
-
-static inline int run(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
 
 #endif

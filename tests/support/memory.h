@@ -7,9 +7,8 @@
 #ifndef TESTS_UNIT_MEMORY_H
 #define TESTS_UNIT_MEMORY_H
 
-#include "autograd.h"
+#include "sim_device.h"
 
-#include "../../plugins/sim/sim_control.h"
 #include "base/memory.h"
 #include "memory/heap.h"
 #include "memory/host_memory.h"
@@ -27,18 +26,11 @@ typedef struct piece {
     core__block *block;
 } piece;
 
-static core_device *sim;
-static const sim_control *control;
-
 /* The device, opened with settings of the allocator's. */
 static inline void open_sim(const char *settings)
 {
-    const void *table;
-
     OK(core_memory_configure(NULL, settings));
-    OK(core_device_find("sim", &sim));
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
+    sim_find("sim");
 }
 
 static inline core_status try_take(uint64_t size, piece *out)

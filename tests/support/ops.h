@@ -168,4 +168,17 @@ static inline void parse(arguments *a, const check *c, char *words)
     }
 }
 
+/* Calls an operator with arguments written as for parse. */
+static inline core_status call_op_words(const char *op, const char *words,
+                                        core_value *results)
+{
+    check c = {op, words, 0, 1, 0};
+    char copy[256];
+    arguments a;
+
+    snprintf(copy, sizeof copy, "%s", words);
+    parse(&a, &c, copy);
+    return core_op_call(a.op, a.values, a.count, results, 4);
+}
+
 #endif

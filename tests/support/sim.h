@@ -8,10 +8,11 @@
 #ifndef TESTS_UNIT_SIM_H
 #define TESTS_UNIT_SIM_H
 
+#include "suite.h"
+
 #include <libcore/backend.h>
 #include <libcore/kernel.h>
 
-#include <check.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -459,17 +460,6 @@ static inline void order(void *earlier_of, void *earlier, void *later_of,
     OK(sim.events->record(earlier_of, event, earlier));
     OK(sim.streams->wait_event(later_of, later, event));
     sim.events->destroy(earlier_of, event);
-}
-
-static inline int run_suite(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }
 
 #endif

@@ -59,38 +59,17 @@ static inline void all_are(core_tensor *tensor, double value)
     free(have);
 }
 
-static inline Suite *suite_with(const char *name, void (*start)(void),
-                                const TTest *const *tests, size_t count)
-{
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-
-    tcase_add_checked_fixture(tcase, start, drop_all);
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    return suite;
-}
-
-/* The second may be NULL. */
-static inline int run_suites(Suite *one, Suite *two)
-{
-    SRunner *runner = srunner_create(one);
-    int failed;
-
-    if (two)
-        srunner_add_suite(runner, two);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
 /* Like run_suite, with something to do before each test. */
 static inline int run_suite_with(const char *name, void (*start)(void),
                                  const TTest *const *tests, size_t count)
 {
-    return run_suites(suite_with(name, start, tests, count), NULL);
+    const test_suite suite = {.name = name,
+                              .setup = start,
+                              .teardown = drop_all,
+                              .tests = tests,
+                              .test_count = count};
+
+    return suite_run(&suite, 1);
 }
 
 static inline core_tensor *indices(core_device *device, int64_t n,

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* driver.c: a device that is none.  Memory is the host's, a stream is
- * a thread (stream.c), and kernels run as emulate.h says.  For tests, of the kernels
- * and of the host side alike; GPUEMU_… settings choose what it pretends:
+/* driver.c: the emulated device.  Its memory is the host's, a stream is a
+ * thread (stream.c), and kernels run as described in emulate.h.  For tests of
+ * the kernels and of the host side.  Settings choose its properties (defaults
+ * in parentheses):
  *
  *     GPUEMU_WARP=64        lanes of a warp (32)
  *     GPUEMU_DEVICES=2      devices (1)
  *     GPUEMU_MEMORY=N       bytes of memory (1 GiB)
  *     GPUEMU_LOSE_AFTER=N   the launch after N others loses the device
- *     GPUEMU_GATES=0        streams wait by host functions, not at gates
- *     GPUEMU_LOADS=1        loading, and taking the host's memory, wait for all
- *                           work of the device, as a driver may
- *     GPUEMU_SPIN=1         who waits for an event keeps a processor busy, but for
- *                           those whose threads are to sleep
- *     GPUEMU_ORDER=N        blocks and threads run in an order that changes
- *                           from launch to launch; 0: as they are counted (0)
- *     GPUEMU_BLOCKS=N       blocks that a launch takes in its first dimension
+ *     GPUEMU_GATES=0        gates are not supported: streams wait in host functions
+ *     GPUEMU_LOADS=1        loading, and allocating host memory, wait for all work
+ *                           of the device, as a driver may
+ *     GPUEMU_SPIN=1         waiting for an event spins, except for events created
+ *                           with GPU_EVENT_SLEEPING
+ *     GPUEMU_ORDER=N        blocks and threads run in an order that changes from
+ *                           launch to launch; 0: in index order (0)
+ *     GPUEMU_BLOCKS=N       the most blocks of a launch in its first dimension
  *                           (2^31 - 1)
- *     GPUEMU_RANGES=FILE    where ranges leave a line as they begin and end */
+ *     GPUEMU_RANGES=FILE    ranges write a line to FILE when they begin and
+ * end */
 
 #include "order.h"
 #include "work.h"
@@ -61,7 +63,7 @@ static gpu_failure failure(int code)
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1, "illegal address"};
     case EMULATED_DIVERGED:
         return (gpu_failure){CORE_ERROR_DEVICE_LOST, 1,
-                             "a block's threads wait in different places"};
+                             "a block's threads wait at different places"};
     default:
         return (gpu_failure){CORE_ERROR_INTERNAL, 0, "invalid"};
     }
@@ -91,7 +93,7 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
-void gpu_emulated_hold(held **list, held *one)
+void gpu_emulated_list_add(held **list, held *one)
 {
     one->next = *list;
     one->link = list;
@@ -100,35 +102,35 @@ void gpu_emulated_hold(held **list, held *one)
     *list = one;
 }
 
-void gpu_emulated_unhold(held *one)
+void gpu_emulated_list_remove(held *one)
 {
     *one->link = one->next;
     if (one->next != NULL)
         one->next->link = one->link;
 }
 
-static void free_held(held **list)
+static void free_list(held **list)
 {
     while (*list != NULL) {
         held *one = *list;
 
-        gpu_emulated_unhold(one);
+        gpu_emulated_list_remove(one);
         free(one);
     }
 }
 
-/* What goes with a context; with the lock. */
-static void forget(context *c)
+/* Frees what belongs to a context; under the lock. */
+static void free_owned(context *c)
 {
-    free_held(&c->pinned);
-    free_held(&c->pins);
+    free_list(&c->pinned);
+    free_list(&c->pins);
     gpu_emulated_events_forget(c);
 }
 
 static void device_close(void *device)
 {
     pthread_mutex_lock(&gpu_emulated_lock);
-    forget(device);
+    free_owned(device);
     pthread_mutex_unlock(&gpu_emulated_lock);
 }
 
@@ -144,20 +146,20 @@ static int device_reset(void *device)
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
-    /* All that it was given is passed over. */
+    /* Pending work is skipped. */
     if (c->lost == 0)
         c->lost = EMULATED_LOST;
     while (c->pending > 0)
         pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
     c->lost = 0;
     c->used = 0;
-    free_held(&c->memory);
-    forget(c);
+    free_list(&c->memory);
+    free_owned(c);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
 
-static void may_wait(context *c)
+static void wait_if_loads_wait(context *c)
 {
     if (setting("GPUEMU_LOADS", 0) != 0)
         gpu_emulated_wait_idle(c);
@@ -165,7 +167,7 @@ static void may_wait(context *c)
 
 /* -------------------------------------------------------------- memory -- */
 
-/* In front of every allocation. */
+/* The header of every allocation. */
 enum { HEAD = 512 };
 typedef struct allocation {
     held held; /* first */
@@ -180,7 +182,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
     int code = 0;
 
     *out = NULL;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     if (c->lost)
@@ -192,7 +194,7 @@ static int device_alloc(void *device, uint64_t size, void **out)
     if (code == 0 && made == NULL)
         code = EMULATED_OUT_OF_MEMORY;
     if (code == 0) {
-        gpu_emulated_hold(&c->memory, &made->held);
+        gpu_emulated_list_add(&c->memory, &made->held);
         made->size = size;
         *out = (char *)made + HEAD;
         memset(*out, 0xab, size);
@@ -202,15 +204,16 @@ static int device_alloc(void *device, uint64_t size, void **out)
     return code;
 }
 
-/* Out of the list, with the lock.  NULL: it is none, or is no more. */
-static allocation *taken(context *c, const void *data)
+/* Removes an allocation from the list, under the lock.  Returns NULL if it is
+ * not allocated. */
+static allocation *take_allocation(context *c, const void *data)
 {
     held *one = c->memory;
 
     while (one != NULL && (char *)one + HEAD != (const char *)data)
         one = one->next;
     if (one != NULL)
-        gpu_emulated_unhold(one);
+        gpu_emulated_list_remove(one);
     return (allocation *)(void *)one;
 }
 
@@ -221,11 +224,11 @@ static int device_free(void *device, void *data)
 
     if (data == NULL)
         return 0;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     pthread_mutex_lock(&gpu_emulated_lock);
-    gone = taken(c, data);
+    gone = take_allocation(c, data);
     if (gone != NULL)
         c->used -= gone->size < c->used ? gone->size : c->used;
     pthread_mutex_unlock(&gpu_emulated_lock);
@@ -246,7 +249,7 @@ static int memory(void *device, uint64_t *out_free, uint64_t *out_total)
     return code;
 }
 
-enum { PINNED_HEAD = 256 }; /* a `held`, and what aligns */
+enum { PINNED_HEAD = 256 }; /* a `held`, and padding for alignment */
 
 static int host_alloc(void *device, uint64_t size, void **out)
 {
@@ -254,14 +257,14 @@ static int host_alloc(void *device, uint64_t size, void **out)
     char *memory;
 
     *out = NULL;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    may_wait(c);
+    wait_if_loads_wait(c);
     memory = aligned_alloc(256, PINNED_HEAD + (size + 255) / 256 * 256);
     if (memory == NULL)
         return EMULATED_OUT_OF_MEMORY;
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_hold(&c->pinned, (held *)(void *)memory);
+    gpu_emulated_list_add(&c->pinned, (held *)(void *)memory);
     pthread_mutex_unlock(&gpu_emulated_lock);
     *out = memory + PINNED_HEAD;
     return 0;
@@ -269,13 +272,13 @@ static int host_alloc(void *device, uint64_t size, void **out)
 
 static int host_free(void *device, void *data)
 {
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     if (data == NULL)
         return 0;
     gpu_emulated_wait_idle(device);
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_unhold((held *)(void *)((char *)data - PINNED_HEAD));
+    gpu_emulated_list_remove((held *)(void *)((char *)data - PINNED_HEAD));
     pthread_mutex_unlock(&gpu_emulated_lock);
     free((char *)data - PINNED_HEAD);
     return 0;
@@ -287,7 +290,7 @@ typedef struct pin {
     uint64_t size;
 } pin;
 
-/* The one that has a byte of the range, with the lock. */
+/* Returns the pin that overlaps the range, under the lock. */
 static pin *pin_of(const context *c, const char *data, uint64_t size)
 {
     held *one = c->pins;
@@ -308,9 +311,9 @@ static int host_pin(void *device, void *data, uint64_t size)
     int code = 0;
     pin *p;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
-    may_wait(c);
+    wait_if_loads_wait(c);
     p = calloc(1, sizeof *p);
     if (p == NULL)
         return EMULATED_OUT_OF_MEMORY;
@@ -322,7 +325,7 @@ static int host_pin(void *device, void *data, uint64_t size)
     else if ((uintptr_t)data % 4096 != 0 || pin_of(c, data, size) != NULL)
         code = EMULATED_INVALID;
     else
-        gpu_emulated_hold(&c->pins, &p->held);
+        gpu_emulated_list_add(&c->pins, &p->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
     if (code != 0)
         free(p);
@@ -334,7 +337,7 @@ static int host_unpin(void *device, void *data)
     context *c = device;
     pin *p;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -342,7 +345,7 @@ static int host_unpin(void *device, void *data)
     if (p != NULL && p->data != (const char *)data)
         p = NULL;
     if (p != NULL)
-        gpu_emulated_unhold(&p->held);
+        gpu_emulated_list_remove(&p->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
     if (p == NULL)
         return EMULATED_INVALID;
@@ -350,7 +353,7 @@ static int host_unpin(void *device, void *data)
     return 0;
 }
 
-/* GPUEMU_GATES=0: streams wait for no number. */
+/* GPUEMU_GATES=0: not supported. */
 static int gate_create(void *device, uint32_t **out_gate)
 {
     void *memory;
@@ -416,10 +419,10 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
     context *c = device;
     void *again;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     gpu_emulated_wait_idle(c);
-    /* The pages go, the addresses stay taken. */
+    /* Drops the pages and keeps the addresses reserved. */
     again = mmap(data, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                  -1, 0);
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -430,7 +433,8 @@ static int virtual_unmap(void *device, void *data, uint64_t size)
 
 /* ----------------------------------------------------------- priorities -- */
 
-static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
+static int priority_range(void *device, int32_t *out_least,
+                          int32_t *out_greatest)
 {
     (void)device;
     *out_least = 0;
@@ -440,7 +444,7 @@ static int stream_range(void *device, int32_t *out_least, int32_t *out_greatest)
 
 /* --------------------------------------------------------------- peers -- */
 
-static int peer_can(void *device, void *other, uint32_t *out_yes)
+static int peer_accessible(void *device, void *other, uint32_t *out_yes)
 {
     *out_yes = device != other;
     return 0;
@@ -461,7 +465,7 @@ static int module_load(void *device, const void *image, void **out_module)
 {
     context *c = device;
 
-    may_wait(c);
+    wait_if_loads_wait(c);
     *out_module = (void *)(uintptr_t)image;
     return c->lost;
 }
@@ -477,7 +481,7 @@ static int function_find(void *device, void *module, const char *name,
                          void **out_function)
 {
     (void)module;
-    may_wait(device);
+    wait_if_loads_wait(device);
     for (gpu_emulated_kernel *k = __start_gpu_kernels; k < __stop_gpu_kernels;
          k++)
         if (strcmp(k->name, name) == 0) {
@@ -487,7 +491,7 @@ static int function_find(void *device, void *module, const char *name,
     return EMULATED_ABSENT;
 }
 
-/* One at a time: what a block shares is the process's. */
+/* One launch at a time: shared memory is static. */
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 
 static int run_launch(work *w, context *device)
@@ -510,7 +514,7 @@ static int run_launch(work *w, context *device)
     return EMULATED_DIVERGED;
 }
 
-static uint32_t most_blocks(uint32_t threads)
+static uint32_t max_blocks(uint32_t threads)
 {
     uint64_t most = setting("GPUEMU_BLOCKS", INT32_MAX);
 
@@ -525,7 +529,7 @@ static int launch(void *device, void *on, void *function,
     work *w = gpu_emulated_work(run_launch, size);
 
     if (w != NULL) {
-        w->kind = GPU_DID_KERNEL;
+        w->kind = GPU_ACTIVITY_KERNEL;
         w->name = ((gpu_emulated_kernel *)function)->name;
         w->u.launch.kernel = function;
         memcpy(w->u.launch.grid, grid, sizeof w->u.launch.grid);
@@ -550,8 +554,8 @@ static double sum_of(const gpu_gemm *g, int64_t z, int64_t i, int64_t j)
     double sum = 0;
 
     for (int64_t k = 0; k < g->k; k++) {
-        int64_t a = g->a_turned ? i * g->a_step + k : k * g->a_step + i;
-        int64_t b = g->b_turned ? k * g->b_step + j : j * g->b_step + k;
+        int64_t a = g->a_transposed ? i * g->a_step + k : k * g->a_step + i;
+        int64_t b = g->b_transposed ? k * g->b_step + j : j * g->b_step + k;
 
         sum += number_at(g->a, g->dtype, z * g->a_batch + a) *
                number_at(g->b, g->dtype, z * g->b_batch + b);
@@ -580,7 +584,7 @@ static int run_gemm(work *w, context *device)
     return 0;
 }
 
-/* GPUEMU_BLAS: there is a library, that knows f32 and f64. */
+/* GPUEMU_BLAS: a BLAS library for f32 and f64. */
 static int multiply(void *device, void *stream, const gpu_gemm *g)
 {
     work *w;
@@ -613,11 +617,11 @@ const gpu_driver gpu_emulated_driver = {
     .host_unpin = host_unpin,
     .copy = gpu_emulated_copy,
     .fill = gpu_emulated_fill,
-    .stream_range = stream_range,
+    .priority_range = priority_range,
     .stream_create = gpu_emulated_stream_create,
     .stream_destroy = gpu_emulated_stream_destroy,
     .stream_query = gpu_emulated_stream_query,
-    .stream_captures = gpu_emulated_stream_captures,
+    .stream_is_capturing = gpu_emulated_stream_is_capturing,
     .stream_synchronize = gpu_emulated_stream_synchronize,
     .stream_wait = gpu_emulated_stream_wait,
     .stream_call = gpu_emulated_stream_call,
@@ -634,7 +638,7 @@ const gpu_driver gpu_emulated_driver = {
     .capture_end = gpu_emulated_capture_end,
     .graph_launch = gpu_emulated_graph_launch,
     .graph_destroy = gpu_emulated_graph_destroy,
-    .peer_can = peer_can,
+    .peer_accessible = peer_accessible,
     .peer_copy = peer_copy,
     .virtual_granularity = virtual_granularity,
     .virtual_reserve = virtual_reserve,
@@ -644,14 +648,14 @@ const gpu_driver gpu_emulated_driver = {
     .module_load = module_load,
     .module_unload = module_unload,
     .function_find = function_find,
-    .most_blocks = most_blocks,
+    .max_blocks = max_blocks,
     .launch = launch,
     .multiply = multiply,
     .trace_start = gpu_emulated_trace_start,
     .trace_stop = gpu_emulated_trace_stop,
     .trace_correlate = gpu_emulated_trace_correlate,
     .trace_clock = gpu_emulated_trace_clock,
-    .range_shown = gpu_emulated_range_shown,
+    .ranges_enabled = gpu_emulated_ranges_enabled,
     .range_begin = gpu_emulated_range_begin,
     .range_end = gpu_emulated_range_end,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* emulate.h: kernels as C++ of the host.  A block's threads run one after the
- * other, or, where they meet, as fibers (fiber.c); blocks run in order, and
- * one launch at a time. */
+/* emulate.h: kernels as C++ on the host.  The threads of a block run one after
+ * the other or, in a cooperative kernel, as fibers (fiber.c).  Blocks run in
+ * order, and launches one at a time. */
 
 #ifndef GPU_EMULATE_H
 #define GPU_EMULATE_H
@@ -22,25 +22,26 @@ typedef struct gpu_index {
 typedef struct gpu_emulated_kernel {
     const char *name;
     void (*run)(const void *parameters);
-    int64_t meeting;
+    int64_t cooperative;
     uint64_t size; /* of the parameters */
 } gpu_emulated_kernel;
 
-/* Where the running thread is. */
-typedef struct gpu_emulated_place {
+/* The position of the running thread. */
+typedef struct gpu_emulated_position {
     gpu_index thread, block, block_size, grid;
-    uint32_t warp; /* lanes: 32, or 64 */
+    uint32_t warp; /* lanes: 32 or 64 */
     unsigned char *dynamic;
-} gpu_emulated_place;
-extern gpu_emulated_place gpu_emulated;
+} gpu_emulated_position;
+extern gpu_emulated_position gpu_emulated;
 
-/* 0, or why the block did not end: its threads wait in different places. */
+/* Returns NULL, or why the block could not finish: its threads wait at
+ * different places. */
 const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
                                 const uint32_t grid[3], const uint32_t block[3],
                                 uint32_t shared_bytes, const void *parameters);
 void gpu_emulated_barrier(void);
-/* Leaves x, takes what lane `from` of the warp left; from another warp, or
- * beyond the block: its own. */
+/* Provides x, and returns what lane `from` of the warp provided; if that is in
+ * another warp or outside the block, x itself. */
 uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from);
 uint64_t gpu_emulated_ballot(int x);
 uint32_t gpu_emulated_lane(void);
@@ -63,9 +64,9 @@ uint32_t gpu_emulated_lane(void);
         #name, name##_run, meets, sizeof(parameters)};                      \
     static void name##_body(const parameters &p)
 #define GPU_KERNEL(name, parameters) GPU_ENTRY(name, parameters, 0)
-#define GPU_KERNEL_MEETING(name, parameters) GPU_ENTRY(name, parameters, 1)
+#define GPU_KERNEL_COOPERATIVE(name, parameters) GPU_ENTRY(name, parameters, 1)
 #define GPU_KERNEL_RESIDENT(name, parameters, blocks) \
-    GPU_KERNEL_MEETING(name, parameters)
+    GPU_KERNEL_COOPERATIVE(name, parameters)
 
 #define GPU_SHARED static
 #define GPU_DYNAMIC(type, name) type *name = (type *)gpu_emulated.dynamic
@@ -75,20 +76,20 @@ uint32_t gpu_emulated_lane(void);
 #define gpu_block_size gpu_emulated.block_size
 #define gpu_grid gpu_emulated.grid
 #define gpu_barrier() gpu_emulated_barrier()
-#define gpu_fence_system() ((void)0) /* its memory is the host's */
-#define gpu_peek(at) __atomic_load_n(at, __ATOMIC_RELAXED)
-#define gpu_poke(at, x) __atomic_store_n(at, x, __ATOMIC_RELAXED)
+#define gpu_fence_system() ((void)0) /* the host's memory is coherent */
+#define gpu_volatile_load(at) __atomic_load_n(at, __ATOMIC_RELAXED)
+#define gpu_volatile_store(at, x) __atomic_store_n(at, x, __ATOMIC_RELAXED)
 
 #define GPU_WARP gpu_emulated.warp
 
 template <class T> static inline T gpu_exchange(T x, uint32_t from)
 {
-    uint64_t word = 0;
+    uint64_t bits = 0;
 
-    static_assert(sizeof(T) <= sizeof word, "a lane's value is a word");
-    __builtin_memcpy(&word, &x, sizeof x);
-    word = gpu_emulated_exchange(word, from);
-    __builtin_memcpy(&x, &word, sizeof x);
+    static_assert(sizeof(T) <= sizeof bits, "a lane exchanges at most 64 bits");
+    __builtin_memcpy(&bits, &x, sizeof x);
+    bits = gpu_emulated_exchange(bits, from);
+    __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 
@@ -97,7 +98,7 @@ template <class T> static inline T gpu_exchange(T x, uint32_t from)
 #define gpu_shuffle(x, lane) gpu_exchange(x, lane)
 #define gpu_ballot(x) gpu_emulated_ballot(x)
 
-/* One thread runs at a time. */
+/* Only one thread runs at a time. */
 template <class T, class U> static inline T gpu_atomic_add(T *to, U x)
 {
     T before = *to;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* event.c: an event holds the mark of its newest record; who waits holds the
- * mark that there was then. */
+/* event.c: an event refers to the mark of its latest record; a waiter keeps a
+ * reference to the mark that was current when it started to wait. */
 
 #include "work.h"
 
@@ -20,7 +20,7 @@ typedef struct event {
     mark *newest;
 } event;
 
-/* These with the lock. */
+/* These are called under the lock. */
 static void release(mark *m)
 {
     if (m != NULL && --m->references == 0)
@@ -69,14 +69,14 @@ int gpu_emulated_event_create(void *device, int kind, void **out_event)
     event *e;
 
     *out_event = NULL;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     e = calloc(1, sizeof *e);
     if (e == NULL)
         return EMULATED_OUT_OF_MEMORY;
     e->kind = kind;
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_hold(&c->events, &e->held);
+    gpu_emulated_list_add(&c->events, &e->held);
     pthread_mutex_unlock(&gpu_emulated_lock);
     *out_event = e;
     return 0;
@@ -87,30 +87,30 @@ void gpu_emulated_events_forget(context *c)
     while (c->events != NULL) {
         event *e = (event *)(void *)c->events;
 
-        gpu_emulated_unhold(&e->held);
+        gpu_emulated_list_remove(&e->held);
         release(e->newest);
         free(e);
     }
 }
 
-int gpu_emulated_event_destroy(void *device, void *word)
+int gpu_emulated_event_destroy(void *device, void *opaque)
 {
-    event *e = word;
+    event *e = opaque;
 
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
-    gpu_emulated_unhold(&e->held);
+    gpu_emulated_list_remove(&e->held);
     release(e->newest);
     pthread_mutex_unlock(&gpu_emulated_lock);
     free(e);
     return 0;
 }
 
-int gpu_emulated_event_record(void *device, void *word, void *on)
+int gpu_emulated_event_record(void *device, void *opaque, void *on)
 {
-    event *e = word;
+    event *e = opaque;
     mark *m = calloc(1, sizeof *m);
     work *w = gpu_emulated_work(run_mark, 0);
 
@@ -119,7 +119,7 @@ int gpu_emulated_event_record(void *device, void *word, void *on)
         free(w);
         return EMULATED_OUT_OF_MEMORY;
     }
-    m->references = 2; /* the event's, the work's */
+    m->references = 2; /* the event's and the work's */
     w->u.object = m;
     w->end = end_mark;
     pthread_mutex_lock(&gpu_emulated_lock);
@@ -129,9 +129,9 @@ int gpu_emulated_event_record(void *device, void *word, void *on)
     return gpu_emulated_submit(device, on, w);
 }
 
-int gpu_emulated_stream_wait(void *device, void *on, void *word)
+int gpu_emulated_stream_wait(void *device, void *on, void *opaque)
 {
-    event *e = word;
+    event *e = opaque;
     work *w = gpu_emulated_work(run_wait, 0);
 
     if (w == NULL)
@@ -144,13 +144,13 @@ int gpu_emulated_stream_wait(void *device, void *on, void *word)
     return gpu_emulated_submit(device, on, w);
 }
 
-int gpu_emulated_event_query(void *device, void *word)
+int gpu_emulated_event_query(void *device, void *opaque)
 {
     context *c = device;
-    event *e = word;
+    event *e = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     code = c->lost ? c->lost : e->newest->done ? 0 : GPU_BUSY;
@@ -158,13 +158,13 @@ int gpu_emulated_event_query(void *device, void *word)
     return code;
 }
 
-int gpu_emulated_event_synchronize(void *device, void *word)
+int gpu_emulated_event_synchronize(void *device, void *opaque)
 {
     context *c = device;
-    event *e = word;
+    event *e = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     pthread_mutex_lock(&gpu_emulated_lock);
     while (!e->newest->done && !c->lost)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* fiber.c: runs a launch.  Threads that meet are fibers: each runs until it
- * waits or ends; when none can go on, a warp or the block whose threads all
- * wait in the same way is let go.  If there is none, threads wait in different
- * places, which on a device would hang or be undefined: that is an error.
- * Whoever launches holds a lock (driver.c).
+/* fiber.c: runs a launch.  The threads of a cooperative kernel are fibers: each
+ * runs until it waits or ends.  When none can continue, a warp or block whose
+ * threads all wait for the same thing is released.  If there is none, threads
+ * wait at different places, which would hang or be undefined on a device; that
+ * is an error.  The caller of a launch holds a lock (driver.c).
  *
- * ThreadSanitizer is told that each is a thread of its own, which barriers alone
- * order, and no exchange: so it finds where one is missing.  Kernels whose
- * threads do not meet are fibers then, too, that nothing orders, of all
- * blocks. */
+ * To ThreadSanitizer each fiber is a thread; only barriers order them,
+ * exchanges do not, so that it finds missing barriers.  Independent threads are
+ * then fibers, too, which nothing orders, across all blocks. */
 
 #include "emulate.h"
 #include "order.h"
@@ -22,11 +21,11 @@
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #define WATCHED 1
-/* What is done here is no work of the device's. */
-#define UNSEEN __attribute__((no_sanitize("thread")))
+/* Hides the emulator's own accesses from ThreadSanitizer. */
+#define NOT_SANITIZED __attribute__((no_sanitize("thread")))
 #else
 #define WATCHED 0
-#define UNSEEN
+#define NOT_SANITIZED
 #endif
 
 enum { THREADS = 1024, STACK = 64 * 1024, DYNAMIC = 256 * 1024 };
@@ -37,7 +36,7 @@ typedef struct fiber {
     void *stack_pointer;
     char *stack;
     gpu_index thread;
-    uint64_t left; /* for the exchange */
+    uint64_t left; /* the value provided for an exchange */
     int state;
     uint32_t barriers;
     void *watched; /* ThreadSanitizer's */
@@ -53,13 +52,13 @@ typedef struct block {
     void *watched;
 } block;
 
-gpu_emulated_place gpu_emulated = {.warp = 32};
+gpu_emulated_position gpu_emulated = {.warp = 32};
 static block now;
 static unsigned char *dynamic;
 
 /* --------------------------------------------------------------- order -- */
 
-/* All numbers below count, each once: the k-th is k * step + first. */
+/* A permutation of the numbers below count: the k-th is k * step + first. */
 typedef struct order {
     uint64_t count, step, first;
 } order;
@@ -73,7 +72,7 @@ void gpu_emulated_set_order(uint64_t number)
 }
 
 /* splitmix64, by Vigna. */
-static uint64_t drawn(void)
+static uint64_t next_random(void)
 {
     uint64_t x = order_state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -93,9 +92,9 @@ static order order_of(uint64_t count)
 
     if (order_number == 0 || count < 2)
         return o;
-    o.first = drawn() % count;
+    o.first = next_random() % count;
     do
-        o.step = drawn() % count;
+        o.step = next_random() % count;
     while (common(o.step, count) != 1);
     return o;
 }
@@ -111,11 +110,12 @@ static uint64_t in_order(const order *o, uint64_t k)
 
 #if WATCHED
 
-/* What orders: the start of a block's threads, their ends, and barriers, by
- * turns, as one thread may be at the next while others leave the last. */
+/* What orders threads: the start of a block, its end, and barriers; two objects
+ * that alternate, since one thread may reach the next barrier before others
+ * leave the last. */
 static char begun, ended, met[2];
 
-UNSEEN static int watch(fiber *f)
+NOT_SANITIZED static int watch(fiber *f)
 {
     if (f->watched == NULL)
         f->watched = __tsan_create_fiber(0);
@@ -123,17 +123,17 @@ UNSEEN static int watch(fiber *f)
     return f->watched != NULL;
 }
 
-UNSEEN static void watch_switch(void *to)
+NOT_SANITIZED static void watch_switch(void *to)
 {
     __tsan_switch_to_fiber(to, __tsan_switch_to_fiber_no_sync);
 }
 
-UNSEEN static void before(char *what)
+NOT_SANITIZED static void before(char *what)
 {
     __tsan_release(what);
 }
 
-UNSEEN static void after(char *what)
+NOT_SANITIZED static void after(char *what)
 {
     __tsan_acquire(what);
 }
@@ -169,7 +169,8 @@ static void after(char *what)
 
 #if defined(__x86_64__)
 
-/* Saves what a call preserves, and goes on with the other stack. */
+/* Saves the registers that a call preserves, and continues on the other
+ * stack. */
 void gpu_emulated_switch(void **from, void *to);
 __asm__(".text\n"
         ".hidden gpu_emulated_switch\n"
@@ -183,11 +184,11 @@ __asm__(".text\n"
         "    pop %rbx\n    pop %rbp\n    ret\n"
         ".size gpu_emulated_switch, .-gpu_emulated_switch\n");
 
-UNSEEN static void start_fiber(fiber *f, void (*function)(void))
+NOT_SANITIZED static void start_fiber(fiber *f, void (*function)(void))
 {
     void **top = (void **)(void *)(f->stack + STACK) - 2;
 
-    /* The return address, on a stack as a call leaves it; six registers. */
+    /* The stack as after a call: a return address and six registers. */
     *--top = NULL;
     *--top = (void *)function;
     for (int i = 0; i < 6; i++)
@@ -195,13 +196,13 @@ UNSEEN static void start_fiber(fiber *f, void (*function)(void))
     f->stack_pointer = top;
 }
 
-UNSEEN static void enter_fiber(fiber *f)
+NOT_SANITIZED static void enter_fiber(fiber *f)
 {
     watch_switch(f->watched);
     gpu_emulated_switch(&now.stack_pointer, f->stack_pointer);
 }
 
-UNSEEN static void leave_fiber(fiber *f)
+NOT_SANITIZED static void leave_fiber(fiber *f)
 {
     watch_switch(now.watched);
     gpu_emulated_switch(&f->stack_pointer, now.stack_pointer);
@@ -218,13 +219,13 @@ static void start_fiber(fiber *f, void (*function)(void))
     makecontext(&f->context, function, 0);
 }
 
-UNSEEN static void enter_fiber(fiber *f)
+NOT_SANITIZED static void enter_fiber(fiber *f)
 {
     watch_switch(f->watched);
     swapcontext(&now.context, &f->context);
 }
 
-UNSEEN static void leave_fiber(fiber *f)
+NOT_SANITIZED static void leave_fiber(fiber *f)
 {
     watch_switch(now.watched);
     swapcontext(&f->context, &now.context);
@@ -232,7 +233,7 @@ UNSEEN static void leave_fiber(fiber *f)
 
 #endif
 
-UNSEEN static void wait_as(int state)
+NOT_SANITIZED static void wait_as(int state)
 {
     fiber *f = &now.fibers[now.current];
 
@@ -240,18 +241,18 @@ UNSEEN static void wait_as(int state)
     leave_fiber(f);
 }
 
-UNSEEN static void fiber_main(void)
+NOT_SANITIZED static void fiber_main(void)
 {
     after(&begun);
     now.kernel->run(now.parameters);
     before(&ended);
     wait_as(ENDED);
-    abort(); /* nobody enters a fiber that has ended */
+    abort(); /* a fiber that has ended is not resumed */
 }
 
 /* ------------------------------------------------------------ meetings -- */
 
-UNSEEN void gpu_emulated_barrier(void)
+NOT_SANITIZED void gpu_emulated_barrier(void)
 {
     uint32_t turn = now.fibers[now.current].barriers++ % 2;
 
@@ -260,12 +261,12 @@ UNSEEN void gpu_emulated_barrier(void)
     after(&met[turn]);
 }
 
-UNSEEN uint32_t gpu_emulated_lane(void)
+NOT_SANITIZED uint32_t gpu_emulated_lane(void)
 {
     return now.current % gpu_emulated.warp;
 }
 
-UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
+NOT_SANITIZED uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t found = x;
@@ -274,12 +275,12 @@ UNSEEN uint64_t gpu_emulated_exchange(uint64_t x, uint32_t from)
     wait_as(AT_EXCHANGE);
     if (from < gpu_emulated.warp && first + from < now.count)
         found = now.fibers[first + from].left;
-    /* Nobody leaves the next value before all have read this one. */
+    /* The next value is provided only after all have read this one. */
     wait_as(AT_EXCHANGE);
     return found;
 }
 
-UNSEEN uint64_t gpu_emulated_ballot(int x)
+NOT_SANITIZED uint64_t gpu_emulated_ballot(int x)
 {
     uint32_t first = now.current / gpu_emulated.warp * gpu_emulated.warp;
     uint64_t bits = 0;
@@ -294,8 +295,8 @@ UNSEEN uint64_t gpu_emulated_ballot(int x)
 
 /* ---------------------------------------------------------------- runs -- */
 
-/* All fibers [first, end) wait in this way: they may go on. */
-UNSEEN static int release(uint32_t first, uint32_t end, int state)
+/* Releases the fibers [first, end) if all wait in this state. */
+NOT_SANITIZED static int release(uint32_t first, uint32_t end, int state)
 {
     for (uint32_t k = first; k < end; k++)
         if (now.fibers[k].state != state)
@@ -305,7 +306,7 @@ UNSEEN static int release(uint32_t first, uint32_t end, int state)
     return first < end;
 }
 
-UNSEEN static int release_some(void)
+NOT_SANITIZED static int release_some(void)
 {
     int released = release(0, now.count, AT_BARRIER);
 
@@ -317,7 +318,7 @@ UNSEEN static int release_some(void)
     return released;
 }
 
-UNSEEN static const char *run_fibers(void)
+NOT_SANITIZED static const char *run_fibers(void)
 {
     uint32_t over = 0;
 
@@ -340,12 +341,12 @@ UNSEEN static const char *run_fibers(void)
             over += f->state == ENDED;
         }
         if (over < now.count && !release_some())
-            return "threads of a block wait in different places";
+            return "threads of a block wait at different places";
     }
     return NULL;
 }
 
-UNSEEN static void run_alone(void)
+NOT_SANITIZED static void run_alone(void)
 {
     for (uint32_t i = 0; i < now.count; i++) {
         uint32_t k = (uint32_t)in_order(&threads, i);
@@ -356,8 +357,8 @@ UNSEEN static void run_alone(void)
     }
 }
 
-UNSEEN static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
-                                  int fibers)
+NOT_SANITIZED static const char *prepare(const uint32_t size[3],
+                                         uint32_t shared_bytes, int fibers)
 {
     if (now.fibers == NULL)
         now.fibers = calloc(THREADS, sizeof *now.fibers);
@@ -382,13 +383,13 @@ UNSEEN static const char *prepare(const uint32_t size[3], uint32_t shared_bytes,
     return NULL;
 }
 
-UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
-                                       const uint32_t grid[3],
-                                       const uint32_t size[3],
-                                       uint32_t shared_bytes,
-                                       const void *parameters)
+NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
+                                              const uint32_t grid[3],
+                                              const uint32_t size[3],
+                                              uint32_t shared_bytes,
+                                              const void *parameters)
 {
-    int fibers = kernel->meeting != 0 || WATCHED;
+    int fibers = kernel->cooperative != 0 || WATCHED;
     const char *why = prepare(size, shared_bytes, fibers);
     order blocks = order_of((uint64_t)grid[0] * grid[1] * grid[2]);
 
@@ -404,14 +405,14 @@ UNSEEN const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
         gpu_emulated.block = (gpu_index){(uint32_t)(b % grid[0]),
                                          (uint32_t)(b / grid[0] % grid[1]),
                                          (uint32_t)(b / grid[0] / grid[1])};
-        /* What no thread has written is noise on a device. */
+        /* Memory that no thread has written is undefined on a device. */
         memset(dynamic, 0xab, shared_bytes);
         if (fibers)
             why = run_fibers();
         else
             run_alone();
-        /* The next block has the same shared memory. */
-        if (kernel->meeting)
+        /* The next block reuses the shared memory. */
+        if (kernel->cooperative)
             after(&ended);
     }
     after(&ended);

@@ -13,12 +13,12 @@ CORE_SDK_NOTE("gpuemu", "The libcore authors", "0.1.0", "Apache-2.0", "gpuemu",
 
 extern const gpu_driver gpu_emulated_driver;
 
-/* The kernels lie in the plugin; their images only have to be there. */
+/* The kernels are linked into the plugin; the images are only placeholders. */
 static const unsigned char image[1];
 #define IMAGE(family) {#family, image},
 static const gpu_image images[] = {GPU_FAMILIES(IMAGE){NULL, NULL}};
 
-const gpu_vendor gpu_vendor_here = {"gpuemu", &gpu_emulated_driver, images};
+const gpu_vendor gpu_this_vendor = {"gpuemu", &gpu_emulated_driver, images};
 
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer);

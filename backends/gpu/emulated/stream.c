@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* stream.c: a stream is a thread that does what it was given, in order; or,
- * while it captures, a list of what it was given. */
+/* stream.c: a stream is a thread that executes work in order or, while it
+ * captures, a list of that work. */
 
 #include "work.h"
 
@@ -14,24 +14,24 @@
 
 typedef struct graph {
     work *first, **last;
-    int references; /* the owner's, and launches that are not done */
-    int spoilt;     /* the host waited for the stream that captures it */
+    int references;  /* of the owner, and of pending launches */
+    int invalidated; /* the host waited for the capturing stream */
 } graph;
 
 typedef struct stream {
     context *device;
     work *first, **last;
-    int busy;   /* its thread is at work */
-    int closed; /* nobody else knows it: its thread frees it */
+    int busy;   /* its thread is executing */
+    int closed; /* destroyed: its thread frees it */
     graph *capture;
 } stream;
 
 pthread_mutex_t gpu_emulated_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t gpu_emulated_changed = PTHREAD_COND_INITIALIZER;
 
-context *gpu_emulated_device_of(const void *word)
+context *gpu_emulated_device_of(const void *opaque)
 {
-    const stream *s = word;
+    const stream *s = opaque;
 
     return s->device;
 }
@@ -51,16 +51,16 @@ static void wait_for_change(void)
     pthread_cond_wait(&gpu_emulated_changed, &gpu_emulated_lock);
 }
 
-/* This thread runs a host function. */
-/* Not allocated for each thread, as that of a library opened later would be:
- * ThreadSanitizer sees no order between a thread's end and the freeing. */
+/* Whether this thread runs a host function. */
+/* Static TLS: ThreadSanitizer does not see that the dynamic TLS of a library
+ * opened later is freed after the thread ends. */
 static _Thread_local int in_host_function
     __attribute__((tls_model("initial-exec")));
 
-int gpu_emulated_refuses(void)
+int gpu_emulated_in_host_function(void)
 {
     if (in_host_function)
-        fprintf(stderr, "gpuemu: a host function calls the driver\n");
+        fprintf(stderr, "gpuemu: a host function called the driver\n");
     return in_host_function;
 }
 
@@ -84,8 +84,8 @@ work *gpu_emulated_work(int (*run)(work *, context *), size_t extra)
     return w;
 }
 
-/* With the lock; without it while the work runs. */
-static void perform(context *device, work *w)
+/* Called under the lock, which is released while the work runs. */
+static void execute(context *device, work *w)
 {
     int lost = device->lost, code = 0;
 
@@ -99,9 +99,9 @@ static void perform(context *device, work *w)
         w->end(w, device);
 }
 
-static void *serve(void *word)
+static void *stream_thread(void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     lock();
     for (;;) {
@@ -117,7 +117,7 @@ static void *serve(void *word)
         if (s->first == NULL)
             s->last = &s->first;
         s->busy = 1;
-        perform(s->device, w);
+        execute(s->device, w);
         s->busy = 0;
         s->device->pending--;
         free(w);
@@ -128,10 +128,10 @@ static void *serve(void *word)
     return NULL;
 }
 
-int gpu_emulated_submit(void *device, void *word, work *w)
+int gpu_emulated_submit(void *device, void *opaque, work *w)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
     if (w == NULL)
@@ -139,7 +139,7 @@ int gpu_emulated_submit(void *device, void *word, work *w)
     w->correlation = gpu_emulated_correlation();
     w->stream = (uint64_t)(uintptr_t)s;
     lock();
-    code = gpu_emulated_refuses() ? EMULATED_REFUSED : c->lost;
+    code = gpu_emulated_in_host_function() ? EMULATED_REFUSED : c->lost;
     if (code != 0) {
         if (w->end != NULL)
             w->end(w, c);
@@ -169,7 +169,7 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
 
     (void)priority;
     *out_stream = NULL;
-    if (gpu_emulated_refuses()) {
+    if (gpu_emulated_in_host_function()) {
         free(s);
         return EMULATED_REFUSED;
     }
@@ -183,7 +183,7 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
     pthread_sigmask(SIG_BLOCK, &all, &before);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &detached, serve, s);
+    failed = pthread_create(&thread, &detached, stream_thread, s);
     pthread_attr_destroy(&detached);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
@@ -194,12 +194,12 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
     return 0;
 }
 
-int gpu_emulated_stream_destroy(void *device, void *word)
+int gpu_emulated_stream_destroy(void *device, void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     s->closed = 1;
@@ -208,12 +208,13 @@ int gpu_emulated_stream_destroy(void *device, void *word)
     return 0;
 }
 
-int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
+int gpu_emulated_stream_is_capturing(void *device, void *opaque,
+                                     uint32_t *out_yes)
 {
-    stream *s = word;
+    stream *s = opaque;
 
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
     *out_yes = s->capture != NULL;
@@ -221,9 +222,9 @@ int gpu_emulated_stream_captures(void *device, void *word, uint32_t *out_yes)
     return 0;
 }
 
-unsigned gpu_emulated_captured(void *word)
+unsigned gpu_emulated_captured_count(void *opaque)
 {
-    stream *s = word;
+    stream *s = opaque;
     unsigned count = 0;
 
     lock();
@@ -234,41 +235,42 @@ unsigned gpu_emulated_captured(void *word)
     return count;
 }
 
-/* With the lock; 0, or why the host may not ask for the stream's work. */
-static int spoils(stream *s)
+/* Returns 0, or the error of waiting for a stream that captures; under the
+ * lock. */
+static int capture_error(stream *s)
 {
     if (s->capture == NULL)
         return 0;
-    s->capture->spoilt = 1;
-    return EMULATED_CAPTURES;
+    s->capture->invalidated = 1;
+    return EMULATED_CAPTURING;
 }
 
-int gpu_emulated_stream_query(void *device, void *word)
+int gpu_emulated_stream_query(void *device, void *opaque)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    code = c->lost ? c->lost : spoils(s);
+    code = c->lost ? c->lost : capture_error(s);
     if (code == 0 && (s->first != NULL || s->busy))
         code = GPU_BUSY;
     unlock();
     return code;
 }
 
-int gpu_emulated_stream_synchronize(void *device, void *word)
+int gpu_emulated_stream_synchronize(void *device, void *opaque)
 {
     context *c = device;
-    stream *s = word;
+    stream *s = opaque;
     int code;
 
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    code = spoils(s);
+    code = capture_error(s);
     while (code == 0 && (s->first != NULL || s->busy))
         wait_for_change();
     if (c->lost != 0)
@@ -292,7 +294,7 @@ int gpu_emulated_copy(void *device, void *on, void *to, const void *from,
     work *w = gpu_emulated_work(run_copy, 0);
 
     if (w != NULL) {
-        w->kind = GPU_DID_COPY;
+        w->kind = GPU_ACTIVITY_COPY;
         w->name = direction == GPU_TO_DEVICE ? "copy from the host"
                   : direction == GPU_TO_HOST ? "copy to the host"
                                              : "copy";
@@ -323,7 +325,7 @@ int gpu_emulated_fill(void *device, void *on, void *to, uint32_t pattern,
         return EMULATED_INVALID;
     w = gpu_emulated_work(run_fill, 0);
     if (w != NULL) {
-        w->kind = GPU_DID_FILL;
+        w->kind = GPU_ACTIVITY_FILL;
         w->name = "fill";
         w->bytes = bytes * count;
         w->u.fill.to = to;
@@ -355,7 +357,7 @@ int gpu_emulated_stream_call(void *device, void *on, void (*function)(void *),
     return gpu_emulated_submit(device, on, w);
 }
 
-/* Nobody tells when the host writes the number. */
+/* Polls, since the host does not signal that it has written the number. */
 static int run_gate(work *w, context *device)
 {
     const struct timespec moment = {0, 20000};
@@ -386,8 +388,8 @@ int gpu_emulated_stream_gate(void *device, void *on, uint32_t *number,
 
 /* -------------------------------------------------------------- graphs -- */
 
-/* With the lock. */
-static void let_go(graph *g)
+/* Called under the lock. */
+static void release_graph(graph *g)
 {
     if (--g->references > 0)
         return;
@@ -400,13 +402,13 @@ static void let_go(graph *g)
     free(g);
 }
 
-int gpu_emulated_graph_destroy(void *device, void *word)
+int gpu_emulated_graph_destroy(void *device, void *opaque)
 {
     (void)device;
-    if (gpu_emulated_refuses())
+    if (gpu_emulated_in_host_function())
         return EMULATED_REFUSED;
     lock();
-    let_go(word);
+    release_graph(opaque);
     unlock();
     return 0;
 }
@@ -437,9 +439,9 @@ int gpu_emulated_capture_end(void *device, void *on, void **out_graph)
     lock();
     g = s->capture;
     s->capture = NULL;
-    code = g != NULL && g->spoilt ? EMULATED_SPOILT : 0;
+    code = g != NULL && g->invalidated ? EMULATED_INVALIDATED : 0;
     if (g != NULL && (out_graph == NULL || code != 0)) {
-        let_go(g);
+        release_graph(g);
         g = NULL;
     }
     if (out_graph != NULL)
@@ -461,13 +463,13 @@ static int run_graph(work *w, context *device)
 static void end_graph(work *w, context *device)
 {
     (void)device;
-    let_go(w->u.object);
+    release_graph(w->u.object);
 }
 
-int gpu_emulated_graph_launch(void *device, void *word, void *on)
+int gpu_emulated_graph_launch(void *device, void *opaque, void *on)
 {
     work *w = gpu_emulated_work(run_graph, 0);
-    graph *g = word;
+    graph *g = opaque;
 
     if (w == NULL)
         return EMULATED_OUT_OF_MEMORY;

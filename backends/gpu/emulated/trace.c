@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* trace.c: what streams did, for those who record. */
+/* trace.c: records of what streams did. */
 
 #define _GNU_SOURCE /* gettid */
 #include "work.h"
@@ -40,19 +40,20 @@ int gpu_emulated_run(work *w, context *device, uint64_t correlation,
     code = w->run(w, device);
     a.end = now();
     pthread_mutex_lock(&gpu_emulated_lock);
-    if (device->tell != NULL && w->name != NULL)
-        device->tell(device->told, &a);
+    if (device->trace != NULL && w->name != NULL)
+        device->trace(device->trace_user, &a);
     pthread_mutex_unlock(&gpu_emulated_lock);
     return code;
 }
 
-int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word)
+int gpu_emulated_trace_start(void *device, gpu_activity_callback callback,
+                             void *opaque)
 {
     context *c = device;
 
     pthread_mutex_lock(&gpu_emulated_lock);
-    c->tell = tell;
-    c->told = word;
+    c->trace = callback;
+    c->trace_user = opaque;
     pthread_mutex_unlock(&gpu_emulated_lock);
     return 0;
 }
@@ -77,13 +78,13 @@ int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds)
 
 /* -------------------------------------------------------------- ranges -- */
 
-bool gpu_emulated_range_shown(void)
+bool gpu_emulated_ranges_enabled(void)
 {
     return getenv("GPUEMU_RANGES") != NULL;
 }
 
 /* "thread +name" or "thread -". */
-static void leave_line(char sign, const char *name)
+static void write_line(char sign, const char *name)
 {
     FILE *file = fopen(getenv("GPUEMU_RANGES"), "a");
 
@@ -95,10 +96,10 @@ static void leave_line(char sign, const char *name)
 
 void gpu_emulated_range_begin(const char *name)
 {
-    leave_line('+', name);
+    write_line('+', name);
 }
 
 void gpu_emulated_range_end(void)
 {
-    leave_line('-', "");
+    write_line('-', "");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* work.h: what the files of the emulated driver share: a device, and work that
- * waits on its streams. */
+/* work.h: what the files of the emulated driver share: devices, and work that
+ * waits in their streams. */
 
 #ifndef GPU_EMULATED_WORK_H
 #define GPU_EMULATED_WORK_H
@@ -20,12 +20,12 @@ enum {
     EMULATED_ABSENT = 500,
     EMULATED_LOST = 700,
     EMULATED_DIVERGED = 701,
-    EMULATED_REFUSED = 800,  /* a host function called the driver */
-    EMULATED_CAPTURES = 900, /* the stream, which was waited for */
-    EMULATED_SPOILT = 901    /* such a capture ends */
+    EMULATED_REFUSED = 800,    /* a host function called the driver */
+    EMULATED_CAPTURING = 900,  /* the host waited for a capturing stream */
+    EMULATED_INVALIDATED = 901 /* the end of such a capture */
 };
 
-/* In front of what goes with its context, where nobody frees it before. */
+/* Links what is freed with its context if nothing frees it before. */
 typedef struct held {
     struct held *next, **link;
 } held;
@@ -33,23 +33,25 @@ typedef struct held {
 typedef struct context {
     uint32_t index;
     held *memory, *pinned, *events;
-    held *pins; /* what the host's memory is noted in */
+    held *pins; /* host memory that is pinned */
     int lost;   /* the code that lost it */
     uint64_t used;
-    uint64_t pending; /* work that is not done, of all streams */
-    gpu_tell tell;    /* NULL: nobody records */
-    void *told;
+    uint64_t pending;            /* unfinished work of all streams */
+    gpu_activity_callback trace; /* NULL: not tracing */
+    void *trace_user;
 } context;
 
 typedef struct work {
     struct work *next;
-    /* For records: what it is, or NULL; who gave it, and where it runs. */
+    /* For records: the name, or NULL if there is no record; the correlation and
+     * the stream. */
     const char *name;
     uint32_t kind;
     uint64_t bytes, correlation, stream;
-    /* On the stream's thread, without the lock; 0 or what lost the device. */
+    /* Called on the stream's thread, without the lock.  Returns 0 or the code
+     * that loses the device. */
     int (*run)(struct work *work, context *device);
-    /* When it has run, or was passed over.  NULL: nothing. */
+    /* Called when the work has run or was skipped; may be NULL. */
     void (*end)(struct work *work, context *device);
     union {
         struct {
@@ -75,50 +77,51 @@ typedef struct work {
             uint32_t *number;
             uint32_t least;
         } gate;
-        void *object; /* a mark, a graph */
+        void *object; /* a mark or a graph */
     } u;
-    /* what a launch is given */
+    /* the parameters of a launch */
     unsigned char parameters[] __attribute__((aligned(16)));
 } work;
 
-/* Of all that several threads touch, and told when any of it changes. */
+/* Protects all that threads share; the condition is signalled after each
+ * change. */
 extern pthread_mutex_t gpu_emulated_lock;
 extern pthread_cond_t gpu_emulated_changed;
 
-/* extra: bytes of parameters.  NULL: no memory. */
+/* extra: the size of parameters.  Returns NULL if there is no memory. */
 work *gpu_emulated_work(int (*run)(work *, context *), size_t extra);
-/* Runs it; what it did is told where somebody records. */
+/* Runs the work, and records it if somebody traces. */
 int gpu_emulated_run(work *w, context *device, uint64_t correlation,
                      uint64_t stream);
-/* Gives it to the stream's thread, or keeps it where the stream captures; takes
- * it over in every case. */
+/* Passes work to the stream's thread, or adds it to the graph if the stream
+ * captures.  Takes ownership in every case. */
 int gpu_emulated_submit(void *device, void *stream, work *w);
 
 context *gpu_emulated_device_of(const void *stream);
-/* How much was given to it since its capture began. */
-unsigned gpu_emulated_captured(void *stream);
-/* What every call asks first: a host function may call nothing of the
- * driver. */
-int gpu_emulated_refuses(void);
-/* What frees memory waits for all that the device has to do. */
+/* The amount of work that was enqueued since the capture began. */
+unsigned gpu_emulated_captured_count(void *stream);
+/* Every call checks this first: host functions must not call the driver. */
+int gpu_emulated_in_host_function(void);
+/* Waits for all work of the device, as calls that free memory do. */
 void gpu_emulated_wait_idle(context *device);
-/* With the lock. */
-void gpu_emulated_hold(held **list, held *one);
-void gpu_emulated_unhold(held *one);
-/* Frees the events that a context still has; with the lock. */
+/* These are called under the lock. */
+void gpu_emulated_list_add(held **list, held *one);
+void gpu_emulated_list_remove(held *one);
+/* Frees the remaining events of a context; under the lock. */
 void gpu_emulated_events_forget(context *device);
 
-/* The slots of records (trace.c). */
-int gpu_emulated_trace_start(void *device, gpu_tell tell, void *word);
+/* The driver's functions for traces (trace.c). */
+int gpu_emulated_trace_start(void *device, gpu_activity_callback callback,
+                             void *user);
 int gpu_emulated_trace_stop(void *device);
 void gpu_emulated_trace_correlate(void *device, uint64_t correlation);
 int gpu_emulated_trace_clock(void *device, int64_t *out_nanoseconds);
-bool gpu_emulated_range_shown(void);
+bool gpu_emulated_ranges_enabled(void);
 void gpu_emulated_range_begin(const char *name);
 void gpu_emulated_range_end(void);
 uint64_t gpu_emulated_correlation(void);
 
-/* The slots of streams, events and graphs (stream.c, event.c). */
+/* The driver's functions for streams, events and graphs (stream.c, event.c). */
 int gpu_emulated_copy(void *device, void *stream, void *to, const void *from,
                       uint64_t size, int direction);
 int gpu_emulated_fill(void *device, void *stream, void *to, uint32_t pattern,
@@ -127,7 +130,8 @@ int gpu_emulated_stream_create(void *device, int32_t priority,
                                void **out_stream);
 int gpu_emulated_stream_destroy(void *device, void *stream);
 int gpu_emulated_stream_query(void *device, void *stream);
-int gpu_emulated_stream_captures(void *device, void *stream, uint32_t *out_yes);
+int gpu_emulated_stream_is_capturing(void *device, void *stream,
+                                     uint32_t *out_yes);
 int gpu_emulated_stream_synchronize(void *device, void *stream);
 int gpu_emulated_stream_wait(void *device, void *stream, void *event);
 int gpu_emulated_stream_call(void *device, void *stream,

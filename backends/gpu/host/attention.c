@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-enum { MOST = 256 }; /* elements of a query, of a value */
+enum { MOST = 256 }; /* elements of a query, and of a value */
 
-/* As kernels have them: lines of a tile. */
+/* Lines of a tile; the same as in the kernels. */
 static int64_t side_of(core_dtype dtype)
 {
     return dtype == CORE_F64 ? 32 : 64;
@@ -25,7 +25,7 @@ static gpu_heads heads_of(const core_value *value)
         return heads;
     view = value->u.view;
     heads.data = gpu_address(view->memory);
-    /* What repeats has one size and no stride. */
+    /* A broadcast dimension has one size and no stride. */
     heads.batch = view->sizes[0] == 1 ? 0 : view->strides[0];
     heads.head = view->sizes[1] == 1 ? 0 : view->strides[1];
     heads.row = view->sizes[2] == 1 ? 0 : view->strides[2];
@@ -69,7 +69,7 @@ static gpu_attention begin(const core_value *args, double dropout, bool causal,
     p.scale = core_sdk_double(scale, 1 / sqrt((double)p.inner));
     p.causal = causal;
     p.dropout = dropout > 0;
-    /* word / 2^32 < 1 - dropout */
+    /* a draw is kept if draw / 2^32 < 1 - dropout */
     p.kept_below = (uint64_t)ceil((1 - dropout) * 0x1p32);
     p.kept_scale = dropout < 1 ? 1 / (1 - dropout) : 0;
     return p;
@@ -86,7 +86,7 @@ static core_status start(core_call *call, const char *stem, core_dtype dtype,
              : most <= 128 && dtype != CORE_F64 ? 128
                                                 : MOST);
     tiles *= p->batch * p->heads;
-    /* One at least: it writes what was drawn with. */
+    /* At least one block: it stores the seed and offset that were used. */
     return gpu_launch(call, "attention", gpu_name(name, sized, dtype),
                       gpu_blocks(tiles > 0 ? (uint64_t)tiles : 1, GPU_BLOCK), p,
                       sizeof *p);
@@ -102,7 +102,7 @@ static core_status forward(core_call *call, const core_value *args,
     gpu_attention p =
         begin(args, core_sdk_double(&args[5], 0), args[6].u.i != 0, &args[7]);
     const core_value *last = &args[nargs - 1];
-    /* A host of minor 0.1 gives two values. */
+    /* A host of minor version 0.1 passes two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
 
     (void)nresults;
@@ -128,7 +128,7 @@ static core_status backward(core_call *call, const core_value *args,
     core_dtype dtype = args[1].u.view->dtype;
     gpu_device *device = gpu_stream_of(call)->device;
     uint64_t queries = (uint64_t)(p.batch * p.heads * p.rows);
-    core_memory slope;
+    core_memory delta;
     core_status status;
     char name[GPU_NAME];
 
@@ -145,12 +145,12 @@ static core_status backward(core_call *call, const core_value *args,
     p.to_bias = heads_of(&results[3]);
     status = gpu_host->call_scratch(
         call, queries * (dtype == CORE_F64 ? sizeof(double) : sizeof(float)),
-        &slope);
+        &delta);
     if (status != CORE_OK)
         return status;
-    p.slope = gpu_address(slope);
+    p.delta = gpu_address(delta);
     status =
-        gpu_launch(call, "attention", gpu_name(name, "attention_slopes", dtype),
+        gpu_launch(call, "attention", gpu_name(name, "attention_delta", dtype),
                    gpu_spread(device, queries * 16, 1), &p, sizeof p);
     if (status == CORE_OK && (p.to_query.data || p.to_bias.data))
         status = start(call, "attention_rows", dtype, p.row_tiles, &p);

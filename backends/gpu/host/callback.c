@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* callback.c: functions of the host in a stream.
+/* callback.c: host functions in a stream.
  *
- * A vendor's own host functions may call nothing of its driver, one may keep
- * others from running, and none runs when the device is lost.  So a stream that
- * is given callbacks has a thread for them.  Each is an event in the stream,
- * which the thread waits for, and behind it a gate, where the stream waits for
- * the thread: a number in memory that it watches, or, where the driver has no
- * such thing, a host function that waits and calls nothing.
- * What a callback frees goes later (deferred_free.c). */
+ * A vendor's own host functions must not call its driver, one may keep others
+ * from running, and none runs once the device is lost.  So a stream with
+ * callbacks has a thread for them.  Each callback is an event in the stream,
+ * which the thread waits for, followed by a gate, where the stream waits for
+ * the thread: a number in memory or, if the driver has no such thing, a host
+ * function that only waits.  Memory that a callback frees is freed later
+ * (deferred_free.c). */
 
 #include <gpu/host/interfaces.h>
+#include <gpu/host/thread.h>
 
 #include <stdlib.h>
 #include <time.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
 typedef struct callback {
     struct callback *next;
@@ -30,16 +31,16 @@ typedef struct callback {
 struct gpu_callbacks {
     gpu_callbacks *next; /* of the device */
     gpu_device *device;
-    pthread_mutex_t giving; /* what comes to the stream in one piece */
+    pthread_mutex_t enqueueing; /* keeps the parts of an enqueue together */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     callback *first, **last;
-    uint32_t *gate; /* pinned; NULL: host functions */
-    uint32_t given; /* the newest one's number */
-    uint32_t over;  /* the number of the last that was run or dropped */
-    uint32_t come;  /* host functions that began to wait */
-    int closed;     /* the stream is no more */
-    int dead;       /* its device was reset: nothing of the driver's is left */
+    uint32_t *gate;    /* pinned; NULL: host functions are used */
+    uint32_t enqueued; /* the number of the newest callback */
+    uint32_t finished; /* the last one that was run or dropped */
+    uint32_t waiting;  /* host functions that have started to wait */
+    int closed;        /* the stream was destroyed */
+    int abandoned;     /* the device was reset: no driver objects remain */
 };
 
 static _Thread_local bool running;
@@ -51,34 +52,36 @@ bool gpu_in_callback(void)
 
 /* ------------------------------------------------------------ the gate -- */
 
-/* In the vendor's thread, where no gate is: comes in the stream's order. */
-static void hold(void *word)
+/* The host function that stands for a gate; runs in the vendor's thread, in
+ * stream order. */
+static void wait_for_callback(void *opaque)
 {
-    gpu_callbacks *q = word;
+    gpu_callbacks *q = opaque;
     uint32_t number;
 
     pthread_mutex_lock(&q->lock);
-    number = ++q->come;
-    while ((int32_t)(q->over - number) < 0 && !q->dead)
+    number = ++q->waiting;
+    while ((int32_t)(q->finished - number) < 0 && !q->abandoned)
         pthread_cond_wait(&q->changed, &q->lock);
     pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
 
-static int close_gate(gpu_callbacks *q, gpu_stream *stream, uint32_t number)
+static int enqueue_gate(gpu_callbacks *q, gpu_stream *stream, uint32_t number)
 {
     void *context = q->device->context;
 
     return q->gate != NULL
                ? calls->stream_gate(context, stream->native, q->gate, number)
-               : calls->stream_call(context, stream->native, hold, q);
+               : calls->stream_call(context, stream->native, wait_for_callback,
+                                    q);
 }
 
 static void open_gate(gpu_callbacks *q, uint32_t number)
 {
     pthread_mutex_lock(&q->lock);
-    q->over = number;
-    if (q->gate != NULL && !q->dead)
+    q->finished = number;
+    if (q->gate != NULL && !q->abandoned)
         __atomic_store_n(q->gate, number, __ATOMIC_SEQ_CST);
     pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
@@ -86,7 +89,7 @@ static void open_gate(gpu_callbacks *q, uint32_t number)
 
 /* ---------------------------------------------------------- the thread -- */
 
-static callback *next_one(gpu_callbacks *q)
+static callback *next_callback(gpu_callbacks *q)
 {
     callback *c;
 
@@ -102,22 +105,22 @@ static callback *next_one(gpu_callbacks *q)
     return c;
 }
 
-static int is_dead(gpu_callbacks *q)
+static int is_abandoned(gpu_callbacks *q)
 {
-    int dead;
+    int abandoned;
 
     pthread_mutex_lock(&q->lock);
-    dead = q->dead;
+    abandoned = q->abandoned;
     pthread_mutex_unlock(&q->lock);
-    return dead;
+    return abandoned;
 }
 
-static void serve(gpu_callbacks *q, callback *c)
+static void run_callback(gpu_callbacks *q, callback *c)
 {
     gpu_device *device = q->device;
     int code = atomic_load(&device->lost);
 
-    if (is_dead(q))
+    if (is_abandoned(q))
         code = GPU_ABSENT;
     if (code == 0)
         code = gpu_wait_event(device, c->event);
@@ -126,53 +129,53 @@ static void serve(gpu_callbacks *q, callback *c)
         c->function(c->context);
     } else {
         if (code != GPU_ABSENT)
-            (void)gpu_answer(device, code, "work before a host callback");
+            (void)gpu_report(device, code, "work before a host callback");
         c->drop(c->context);
     }
     running = false;
     open_gate(q, c->number);
-    if (!is_dead(q))
+    if (!is_abandoned(q))
         calls->event_destroy(device->context, c->event);
     free(c);
 }
 
-/* Its host functions have all come; false: they will not any more.  Nobody
- * tells when the device is lost: looked at now and then. */
-static int is_settled(gpu_callbacks *q)
+/* Waits until all host functions have started; returns false if the rest never
+ * will.  The loss of a device is not signalled, so it is polled. */
+static int host_functions_ended(gpu_callbacks *q)
 {
     struct timespec until;
     int settled;
 
     pthread_mutex_lock(&q->lock);
-    while (q->gate == NULL && q->come != q->given && !q->dead &&
+    while (q->gate == NULL && q->waiting != q->enqueued && !q->abandoned &&
            !atomic_load(&q->device->lost)) {
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec++;
         pthread_cond_timedwait(&q->changed, &q->lock, &until);
     }
-    settled = q->gate != NULL || q->come == q->given;
+    settled = q->gate != NULL || q->waiting == q->enqueued;
     pthread_mutex_unlock(&q->lock);
     return settled;
 }
 
 static void destroy(gpu_callbacks *q)
 {
-    pthread_mutex_destroy(&q->giving);
+    pthread_mutex_destroy(&q->enqueueing);
     pthread_mutex_destroy(&q->lock);
     pthread_cond_destroy(&q->changed);
     free(q);
 }
 
-static void *thread_of(void *word)
+static void *callback_thread(void *opaque)
 {
-    gpu_callbacks *q = word, **at;
+    gpu_callbacks *q = opaque, **at;
     gpu_device *device = q->device;
     int settled;
 
-    for (callback *c; (c = next_one(q)) != NULL;)
-        serve(q, c);
-    settled = is_settled(q);
-    if (q->gate != NULL && !is_dead(q))
+    for (callback *c; (c = next_callback(q)) != NULL;)
+        run_callback(q, c);
+    settled = host_functions_ended(q);
+    if (q->gate != NULL && !is_abandoned(q))
         calls->gate_destroy(device->context, q->gate);
     if (settled) {
         pthread_mutex_lock(&device->lock);
@@ -182,13 +185,13 @@ static void *thread_of(void *word)
         pthread_mutex_unlock(&device->lock);
         destroy(q);
     }
-    gpu_device_let_go(device);
+    gpu_device_release(device);
     return NULL;
 }
 
 /* ------------------------------------------------------------- streams -- */
 
-static core_status make(gpu_device *device, gpu_callbacks **out)
+static core_status create(gpu_device *device, gpu_callbacks **out)
 {
     gpu_callbacks *q = calloc(1, sizeof *q);
     int code = GPU_ABSENT;
@@ -201,19 +204,19 @@ static core_status make(gpu_device *device, gpu_callbacks **out)
         code = calls->gate_create(device->context, &q->gate);
     if (code != 0 && code != GPU_ABSENT) {
         free(q);
-        return gpu_answer(device, code, "a gate for host callbacks");
+        return gpu_report(device, code, "a gate for host callbacks");
     }
     q->device = device;
     q->last = &q->first;
-    pthread_mutex_init(&q->giving, NULL);
+    pthread_mutex_init(&q->enqueueing, NULL);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
-    atomic_fetch_add(&device->holders, 1);
-    if (gpu_thread_start(thread_of, q) == 0) {
+    atomic_fetch_add(&device->references, 1);
+    if (gpu_thread_start(callback_thread, q) == 0) {
         *out = q;
         return CORE_OK;
     }
-    atomic_fetch_sub(&device->holders, 1);
+    atomic_fetch_sub(&device->references, 1);
     if (q->gate != NULL)
         calls->gate_destroy(device->context, q->gate);
     destroy(q);
@@ -221,31 +224,33 @@ static core_status make(gpu_device *device, gpu_callbacks **out)
                       "no thread for a stream's callbacks");
 }
 
-/* Its thread ends; dead: and asks the driver for nothing more. */
-static void close_all(gpu_callbacks *q, int dead)
+/* Lets the queue's thread end; if abandoned, without further driver calls. */
+static void close_queue(gpu_callbacks *q, int abandoned)
 {
     pthread_mutex_lock(&q->lock);
     q->closed = 1;
-    q->dead = q->dead || dead;
+    q->abandoned = q->abandoned || abandoned;
     pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
 
-/* Those that were made while nobody held the lock: another thread may have made
- * some for the stream, or reset the device. */
-static core_status add(gpu_device *device, gpu_stream *stream, gpu_callbacks *q)
+/* Attaches a queue that was created without the lock: meanwhile another thread
+ * may have attached one to the stream, or reset the device. */
+static core_status attach(gpu_device *device, gpu_stream *stream,
+                          gpu_callbacks *q)
 {
     bool reset = stream->generation != device->generation;
 
     q->next = device->callbacks;
     device->callbacks = q;
     if (reset || stream->callbacks != NULL)
-        close_all(q, reset);
+        close_queue(q, reset);
     else
         stream->callbacks = q;
-    return reset ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
-                              "the device was reset since the stream was made")
-                 : CORE_OK;
+    return reset
+               ? gpu_refuse(CORE_ERROR_DEVICE_LOST,
+                            "the device was reset since the stream was created")
+               : CORE_OK;
 }
 
 static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
@@ -257,10 +262,10 @@ static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
     pthread_mutex_lock(&device->lock);
     if (stream->callbacks == NULL) {
         pthread_mutex_unlock(&device->lock);
-        status = make(device, &made);
+        status = create(device, &made);
         pthread_mutex_lock(&device->lock);
         if (status == CORE_OK)
-            status = add(device, stream, made);
+            status = attach(device, stream, made);
     }
     *out = stream->callbacks;
     pthread_mutex_unlock(&device->lock);
@@ -270,16 +275,16 @@ static core_status callbacks_of(gpu_stream *stream, gpu_callbacks **out)
 void gpu_callbacks_close(gpu_callbacks *q)
 {
     if (q != NULL)
-        close_all(q, 0);
+        close_queue(q, 0);
 }
 
-void gpu_callbacks_bury(gpu_device *device)
+void gpu_callbacks_abandon(gpu_device *device)
 {
     for (gpu_callbacks *q = device->callbacks; q != NULL; q = q->next)
-        close_all(q, 1);
+        close_queue(q, 1);
 }
 
-void gpu_callbacks_forget(gpu_device *device)
+void gpu_callbacks_destroy(gpu_device *device)
 {
     gpu_callbacks *next;
 
@@ -292,43 +297,43 @@ void gpu_callbacks_forget(gpu_device *device)
 
 /* ----------------------------------------------------------- interface -- */
 
-/* The driver's code; the thread has c where it is 0. */
-static int give(gpu_callbacks *q, gpu_stream *stream, callback *c)
+/* Returns the driver's code; if it is 0, the thread owns c. */
+static int enqueue_callback(gpu_callbacks *q, gpu_stream *stream, callback *c)
 {
     void *context = q->device->context;
     int code = calls->event_create(context, GPU_EVENT_SLEEPING, &c->event);
 
     if (code != 0)
         return code;
-    pthread_mutex_lock(&q->giving);
-    c->number = q->given + 1;
+    pthread_mutex_lock(&q->enqueueing);
+    c->number = q->enqueued + 1;
     code = calls->event_record(context, c->event, stream->native);
     if (code == 0)
-        code = close_gate(q, stream, c->number);
+        code = enqueue_gate(q, stream, c->number);
     if (code == 0) {
         pthread_mutex_lock(&q->lock);
-        q->given = c->number;
+        q->enqueued = c->number;
         *q->last = c;
         q->last = &c->next;
         pthread_cond_broadcast(&q->changed);
         pthread_mutex_unlock(&q->lock);
     }
-    pthread_mutex_unlock(&q->giving);
+    pthread_mutex_unlock(&q->enqueueing);
     if (code != 0)
         calls->event_destroy(context, c->event);
     return code;
 }
 
-static core_status enqueue(void *word, void *on, void (*function)(void *),
+static core_status enqueue(void *opaque, void *on, void (*function)(void *),
                            void *context, void (*drop)(void *))
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     gpu_callbacks *q = NULL;
     callback *c = calloc(1, sizeof *c);
     core_status status;
 
-    status = gpu_answer(device, atomic_load(&device->lost), "a host callback");
+    status = gpu_report(device, atomic_load(&device->lost), "a host callback");
     if (status == CORE_OK && c == NULL)
         status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                             "no host memory for a callback");
@@ -338,7 +343,8 @@ static core_status enqueue(void *word, void *on, void (*function)(void *),
         c->function = function;
         c->drop = drop;
         c->context = context;
-        status = gpu_answer(device, give(q, stream, c), "a host callback");
+        status = gpu_report(device, enqueue_callback(q, stream, c),
+                            "a host callback");
     }
     if (status != CORE_OK) {
         free(c);

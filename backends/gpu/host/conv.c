@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution, by the vendor's library (conv_library.c) or as products of
- * matrices: an image's patches are its columns (conv.cu), so many images at a
- * time as scratch memory takes.  A transposed convolution is the gradient of
- * another by its input. */
+/* conv.c: convolution, by the vendor's library (conv_library.c) or as matrix
+ * products: the patches of an image are the columns of a matrix (conv.cu), for
+ * as many images at a time as scratch memory holds.  A transposed convolution
+ * is the gradient of another convolution with respect to its input. */
 
 #include <gpu/host/conv.h>
 #include <gpu/host/matmul.h>
 #include <gpu/host/move.h>
 
-/* Bytes of scratch memory, and which part of a device's memory at most. */
+/* The limit of scratch memory: SCRATCH bytes and 1 / PART of the device's
+ * memory. */
 enum { SCRATCH = 64 << 20, PART = 64 };
 
-/* The list's entry for a dimension of `count`; one number stands for all. */
+/* Returns the list's entry for a dimension; a list of one entry is for all. */
 static int64_t pick(const core_value *list, uint32_t at)
 {
     return list->u.ints[list->count > 1 ? at : 0];
@@ -32,7 +33,7 @@ static void describe(gpu_conv *c, core_call *call, const core_view *input,
     c->ndim = input->ndim;
     c->groups = a[5].u.i;
     c->outputs = weight->sizes[0];
-    c->places = c->plane = 1;
+    c->positions = c->plane = 1;
     c->images = input->sizes[0];
     c->channels = input->sizes[1];
     c->taps = c->channels / c->groups;
@@ -46,7 +47,7 @@ static void describe(gpu_conv *c, core_call *call, const core_view *input,
         g->stride[d] = there ? pick(&a[0], k) : 1;
         g->pad[d] = there ? pick(&a[1], k) : 0;
         g->dilation[d] = there ? pick(&a[2], k) : 1;
-        c->places *= g->out[d];
+        c->positions *= g->out[d];
         c->plane *= g->in[d];
         c->taps *= g->kernel[d];
     }
@@ -63,7 +64,7 @@ int64_t gpu_conv_scratch(const gpu_conv *c)
 static core_status open_columns(gpu_conv *c)
 {
     int64_t item = core_sdk_itemsize(c->dtype);
-    int64_t image = c->groups * c->taps * c->places * item;
+    int64_t image = c->groups * c->taps * c->positions * item;
     core_memory columns;
     core_status status;
 
@@ -107,10 +108,10 @@ static core_status unfold(const gpu_conv *c, const char *input, int64_t first,
 {
     char name[GPU_NAME] = "conv_unfold_";
 
-    strcat(name, gpu_word_name(core_sdk_itemsize(c->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(c->dtype)));
     return run(c, name, c->columns,
                at(c, input, first * c->channels * c->plane),
-               images * c->groups * c->taps * c->places);
+               images * c->groups * c->taps * c->positions);
 }
 
 static core_status fold(const gpu_conv *c, char *output, int64_t first,
@@ -123,14 +124,14 @@ static core_status fold(const gpu_conv *c, char *output, int64_t first,
                at(c, output, first * size), c->columns, images * size);
 }
 
-/* A matrix of a product: where it begins, and its strides. */
+/* A matrix of a product: its address and strides. */
 typedef struct matrix {
     char *data;
     gpu_matrix strides;
 } matrix;
 
-/* Of a group: the weight (outputs × taps), the columns (taps × places), the
- * output (outputs × places); batch: of an image. */
+/* The matrices of a group: the weight (outputs × taps), the columns (taps ×
+ * positions) and the output (outputs × positions).  The batch is the images. */
 static matrix weight_of(const gpu_conv *c, const char *memory, int64_t group)
 {
     int64_t rows = c->outputs / c->groups;
@@ -141,10 +142,10 @@ static matrix weight_of(const gpu_conv *c, const char *memory, int64_t group)
 
 static matrix columns_of(const gpu_conv *c, int64_t group)
 {
-    return (matrix){at(c, c->columns, group * c->taps * c->places),
-                    {.row = c->places,
+    return (matrix){at(c, c->columns, group * c->taps * c->positions),
+                    {.row = c->positions,
                      .column = 1,
-                     .batch = c->groups * c->taps * c->places}};
+                     .batch = c->groups * c->taps * c->positions}};
 }
 
 static matrix output_of(const gpu_conv *c, const char *memory, int64_t group,
@@ -153,8 +154,8 @@ static matrix output_of(const gpu_conv *c, const char *memory, int64_t group,
     int64_t rows = c->outputs / c->groups;
 
     return (matrix){
-        at(c, memory, (first * c->outputs + group * rows) * c->places),
-        {.row = c->places, .column = 1, .batch = c->outputs * c->places}};
+        at(c, memory, (first * c->outputs + group * rows) * c->positions),
+        {.row = c->positions, .column = 1, .batch = c->outputs * c->positions}};
 }
 
 static matrix transposed(matrix m)
@@ -166,8 +167,8 @@ static matrix transposed(matrix m)
     return m;
 }
 
-/* Over images instead of beside them. */
-static matrix summed(matrix m)
+/* Sums over the images instead of a batch of them. */
+static matrix over_images(matrix m)
 {
     m.strides.sum = m.strides.batch;
     m.strides.batch = 0;
@@ -186,7 +187,7 @@ static core_status multiply(gpu_conv *c, gpu_product *p, matrix a, matrix b,
     p->alpha = p->beta = 1;
     p->alpha_whole = p->beta_whole = 1;
     return c->sums != NULL ? gpu_multiply_wide(c->call, c->dtype, p)
-                           : gpu_multiply(c->call, c->dtype, p, &c->room);
+                           : gpu_multiply(c->call, c->dtype, p, &c->workspace);
 }
 
 static core_status multiply_images(gpu_conv *c, const char *input,
@@ -199,7 +200,7 @@ static core_status multiply_images(gpu_conv *c, const char *input,
         gpu_product p = {.batch = images,
                          .rows = c->outputs / c->groups,
                          .inner = c->taps,
-                         .columns = c->places,
+                         .columns = c->positions,
                          .sums = 1};
 
         if (c->bias != NULL) {
@@ -222,7 +223,7 @@ static core_status input_gradient(gpu_conv *c, const char *grad,
         gpu_product p = {.batch = images,
                          .rows = c->taps,
                          .inner = c->outputs / c->groups,
-                         .columns = c->places,
+                         .columns = c->positions,
                          .sums = 1};
 
         status = multiply(c, &p, transposed(weight_of(c, weight, k)),
@@ -242,7 +243,7 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
     for (int64_t k = 0; k < c->groups && status == CORE_OK; k++) {
         gpu_product p = {.batch = 1,
                          .rows = c->outputs / c->groups,
-                         .inner = c->places,
+                         .inner = c->positions,
                          .columns = c->taps,
                          .sums = images};
         matrix to = weight_of(c, result, k);
@@ -255,18 +256,18 @@ static core_status weight_gradient(gpu_conv *c, const char *grad,
             p.c = to.data;
             p.c_strides = to.strides;
         }
-        status = multiply(c, &p, summed(output_of(c, grad, k, first)),
-                          summed(transposed(columns_of(c, k))), to);
+        status = multiply(c, &p, over_images(output_of(c, grad, k, first)),
+                          over_images(transposed(columns_of(c, k))), to);
     }
     return status;
 }
 
-/* What is done with each lot of images. */
+/* What is done with each chunk of images. */
 typedef core_status (*step)(gpu_conv *c, const char *a, const char *b, char *to,
                             int64_t first, int64_t images);
 
-static core_status each_lot(gpu_conv *c, step what, const char *a,
-                            const char *b, char *to)
+static core_status for_each_chunk(gpu_conv *c, step what, const char *a,
+                                  const char *b, char *to)
 {
     core_status status = CORE_OK;
 
@@ -278,8 +279,8 @@ static core_status each_lot(gpu_conv *c, step what, const char *a,
     return status;
 }
 
-/* Halves that come in several lots are added up in f32: they would be rounded
- * after each. */
+/* f16 and bf16 gradients of several chunks are summed in f32, so that they are
+ * rounded once. */
 static core_status weight_gradients(gpu_conv *c, const char *grad,
                                     const char *input, const gpu_compact *to)
 {
@@ -290,13 +291,13 @@ static core_status weight_gradients(gpu_conv *c, const char *grad,
 
     if (c->chunk >= c->images ||
         (c->dtype != CORE_F16 && c->dtype != CORE_BF16))
-        return each_lot(c, weight_gradient, grad, input, to->data);
+        return for_each_chunk(c, weight_gradient, grad, input, to->data);
     status = gpu_host->call_scratch(
         c->call, (uint64_t)to->view->numel * sizeof(float), &sums);
     if (status != CORE_OK)
         return status;
     c->sums = gpu_address(sums);
-    status = each_lot(c, weight_gradient, grad, input, to->data);
+    status = for_each_chunk(c, weight_gradient, grad, input, to->data);
     memset(&p, 0, sizeof p);
     p.count = (uint64_t)to->view->numel;
     p.to = to->data;
@@ -332,7 +333,7 @@ static core_status by_columns(gpu_conv *c, const gpu_conv_product *p)
     if (p->what == GPU_WEIGHT_GRADIENT)
         status = weight_gradients(c, a.data, b.data, &written);
     else
-        status = each_lot(
+        status = for_each_chunk(
             c, p->what == GPU_CONVOLVE ? multiply_images : input_gradient,
             a.data, b.data, written.data);
     if (status == CORE_OK && p->what == GPU_INPUT_GRADIENT)
@@ -377,14 +378,15 @@ static core_status forward(core_call *call, const core_value *args,
 
 /* ----------------------------------------------------------- gradients -- */
 
-/* images x channels x places, or images x places x channels: in one order. */
+/* images x channels x positions, or images x positions x channels; both are
+ * summed in the same order. */
 static core_status bias_gradient(gpu_conv *c, const core_view *grad,
                                  const core_view *result)
 {
     gpu_channels p = {.images = grad->sizes[0], .channels = result->numel};
     gpu_compact from, to;
     core_status status =
-        gpu_compact_read(c, grad, gpu_compact_lies(grad, true), false, &from);
+        gpu_compact_read(c, grad, gpu_compact_fits(grad, true), false, &from);
     char name[GPU_NAME];
 
     if (status == CORE_OK)
@@ -393,10 +395,10 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
         return status;
     p.from = from.data;
     p.to = to.data;
-    p.places = grad->numel / (p.images * p.channels);
+    p.positions = grad->numel / (p.images * p.channels);
     if (from.last) {
-        p.images *= p.places;
-        p.places = 1;
+        p.images *= p.positions;
+        p.positions = 1;
     }
     status =
         gpu_launch(c->call, "conv", gpu_name(name, "conv_sum", c->dtype),
@@ -404,7 +406,7 @@ static core_status bias_gradient(gpu_conv *c, const core_view *grad,
     return status == CORE_OK ? gpu_compact_close(c, &to) : status;
 }
 
-/* Of the first gradients, `count` of them. */
+/* Zeroes the first `count` gradients. */
 static core_status zeros(core_call *call, const core_value *results, int count)
 {
     core_status status = CORE_OK;
@@ -424,7 +426,7 @@ static core_status backward(core_call *call, const core_value *args,
     const core_view *grad = args[0].u.view, *input = args[1].u.view;
     const core_view *weight = args[2].u.view, *of[3];
     bool other_way = args[7].u.i != 0;
-    /* The same for a transposed one but for who is whose gradient. */
+    /* A transposed convolution swaps the two. */
     const core_view *x = other_way ? grad : input,
                     *y = other_way ? input : grad;
     core_status status = CORE_OK;
@@ -440,7 +442,7 @@ static core_status backward(core_call *call, const core_value *args,
     if (grad->numel == 0)
         return zeros(call, results, 3);
     describe(&c, call, x, weight, y, &args[4]);
-    /* Padded to what has elements: the bias's are summed all the same. */
+    /* The input is padding only: its bias still has a gradient. */
     if (input->numel == 0) {
         status = zeros(call, results, 2);
         of[0] = of[1] = NULL;
@@ -459,9 +461,9 @@ static core_status backward(core_call *call, const core_value *args,
     return status;
 }
 
-/* One to three dimensions. */
-static core_status refused(const core_call *call, const core_value *args,
-                           uint32_t nargs, uint32_t input)
+/* Accepts one to three dimensions. */
+static core_status check_dims(const core_call *call, const core_value *args,
+                              uint32_t nargs, uint32_t input)
 {
     const core_view *view = args[input].u.view;
 
@@ -478,16 +480,16 @@ static core_status refused(const core_call *call, const core_value *args,
 static core_status forward_supports(const core_call *call,
                                     const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 0);
+    return check_dims(call, args, nargs, 0);
 }
 
 static core_status backward_supports(const core_call *call,
                                      const core_value *args, uint32_t nargs)
 {
-    return refused(call, args, nargs, 1);
+    return check_dims(call, args, nargs, 1);
 }
 
-/* sizes: kernel_size, dilation, padding, stride; places: of the output */
+/* sizes: kernel_size, dilation, padding, stride */
 static void describe_patches(gpu_conv *c, core_call *call,
                              const core_view *image, const core_value *sizes)
 {
@@ -516,9 +518,9 @@ static void describe_patches(gpu_conv *c, core_call *call,
 }
 
 /* im2col(self, kernel_size, dilation, padding, stride) */
-static core_status patches(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+static core_status unfold_patches(core_call *call, const core_value *args,
+                                  uint32_t nargs, core_value *results,
+                                  uint32_t nresults)
 {
     gpu_conv c = {0};
     char name[GPU_NAME] = "conv_unfold_";
@@ -529,15 +531,15 @@ static core_status patches(core_call *call, const core_value *args,
         return CORE_OK;
     describe_patches(&c, call, args[0].u.view, &args[1]);
     c.columns = gpu_data(&results[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(c.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(c.dtype)));
     return run(&c, name, c.columns, gpu_data(&args[0]),
                results[0].u.view->numel);
 }
 
 /* col2im(self, output_size, kernel_size, dilation, padding, stride) */
-static core_status unpatched(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
+static core_status fold_patches(core_call *call, const core_value *args,
+                                uint32_t nargs, core_value *results,
+                                uint32_t nresults)
 {
     gpu_conv c = {0};
     char name[GPU_NAME];
@@ -559,7 +561,7 @@ core_status gpu_register_conv(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"im2col", patches, NULL, {m, m}, DENSE, NULL},
+            {"im2col", unfold_patches, NULL, {m, m}, DENSE, NULL},
             {"convolution", forward, NULL, {m, m, m, m}, 0, forward_supports},
             {"convolution_backward",
              backward,
@@ -567,10 +569,10 @@ core_status gpu_register_conv(core_registry *registry)
              {m, m, m, m, m, m},
              0,
              backward_supports},
-            {"col2im", unpatched, NULL, {m, m}, DENSE, NULL},
+            {"col2im", fold_patches, NULL, {m, m}, DENSE, NULL},
         };
 
-        /* Integers have no gradients, bools no products. */
+        /* Integers have no gradients, and bools no products. */
         status = gpu_register(registry, rows,
                               d <= CORE_BF16   ? 4
                               : d != CORE_BOOL ? 2

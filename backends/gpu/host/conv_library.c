@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_library.c: convolutions by the vendor's library, where there is one that knows
- * them, and operands as it takes them. */
+/* conv_library.c: convolutions by the vendor's library, and operands in the
+ * layouts that it takes. */
 
 #include <gpu/host/conv.h>
 #include <gpu/host/move.h>
@@ -28,7 +28,7 @@ static void compact_strides(const core_view *view, bool last, int64_t *out)
         out[0] = stride;
 }
 
-static bool lies(const core_view *view, const int64_t *strides)
+static bool is_laid_out(const core_view *view, const int64_t *strides)
 {
     for (uint32_t d = 0; d < view->ndim; d++)
         if (view->sizes[d] != 1 && view->strides[d] != strides[d])
@@ -36,19 +36,19 @@ static bool lies(const core_view *view, const int64_t *strides)
     return true;
 }
 
-bool gpu_compact_lies(const core_view *view, bool last)
+bool gpu_compact_fits(const core_view *view, bool last)
 {
     int64_t strides[CORE_MAX_NDIM];
 
     if (last && view->ndim < 4)
         return false;
     compact_strides(view, last, strides);
-    return lies(view, strides);
+    return is_laid_out(view, strides);
 }
 
-/* Where it is, or memory for a copy. */
-static core_status place(core_call *call, const core_view *view, bool last,
-                         bool aligned, gpu_compact *out)
+/* Sets the address and strides of the elements, or allocates a copy. */
+static core_status locate(core_call *call, const core_view *view, bool last,
+                          bool aligned, gpu_compact *out)
 {
     core_memory memory = {NULL, 0};
     core_status status = CORE_OK;
@@ -59,7 +59,7 @@ static core_status place(core_call *call, const core_view *view, bool last,
     out->data = gpu_address(view->memory);
     compact_strides(view, last, out->strides);
     out->copied =
-        view->numel > 0 && (!lies(view, out->strides) ||
+        view->numel > 0 && (!is_laid_out(view, out->strides) ||
                             (aligned && (uintptr_t)out->data % ALIGNED != 0));
     if (out->copied) {
         status = gpu_host->call_scratch(
@@ -76,26 +76,27 @@ core_status gpu_compact_read(gpu_conv *c, const core_view *view, bool last,
     uint32_t i = 0;
     core_status status;
 
-    for (; i < sizeof c->known / sizeof *c->known && c->known[i].view; i++)
-        if (c->known[i].view == view && c->known[i].last == last &&
-            (!aligned || (uintptr_t)c->known[i].data % ALIGNED == 0)) {
-            *out = c->known[i];
+    for (; i < sizeof c->operands / sizeof *c->operands && c->operands[i].view;
+         i++)
+        if (c->operands[i].view == view && c->operands[i].last == last &&
+            (!aligned || (uintptr_t)c->operands[i].data % ALIGNED == 0)) {
+            *out = c->operands[i];
             return CORE_OK;
         }
-    status = place(c->call, view, last, aligned, out);
+    status = locate(c->call, view, last, aligned, out);
     if (status == CORE_OK && out->copied)
         status = gpu_copy_window(c->call, view->dtype, view->ndim, view->sizes,
                                  (core_memory){out->data, 0}, out->strides,
                                  view->memory, view->strides);
-    if (status == CORE_OK && i < sizeof c->known / sizeof *c->known)
-        c->known[i] = *out;
+    if (status == CORE_OK && i < sizeof c->operands / sizeof *c->operands)
+        c->operands[i] = *out;
     return status;
 }
 
 core_status gpu_compact_write(gpu_conv *c, const core_view *view, bool last,
                               bool aligned, gpu_compact *out)
 {
-    return place(c->call, view, last, aligned, out);
+    return locate(c->call, view, last, aligned, out);
 }
 
 core_status gpu_compact_close(gpu_conv *c, const gpu_compact *d)
@@ -118,10 +119,10 @@ core_status gpu_conv_add_bias(gpu_conv *c, const gpu_compact *result)
 
     if (c->bias == NULL)
         return CORE_OK;
-    p.places = view->numel / (p.images * p.channels);
+    p.positions = view->numel / (p.images * p.channels);
     if (result->last) {
-        p.images *= p.places;
-        p.places = 1;
+        p.images *= p.positions;
+        p.positions = 1;
     }
     return gpu_launch(
         c->call, "conv", gpu_name(name, "conv_bias", c->dtype),
@@ -131,8 +132,8 @@ core_status gpu_conv_add_bias(gpu_conv *c, const gpu_compact *result)
 
 /* ---------------------------------------------------------- the library -- */
 
-/* Elements are counted with 31 bits there; 0: it knows none such. */
-static bool counts(int64_t a, int64_t b, int64_t c)
+/* The library counts elements with 31 bits, and takes no empty operands. */
+static bool fits_31_bits(int64_t a, int64_t b, int64_t c)
 {
     int64_t all;
 
@@ -140,7 +141,8 @@ static bool counts(int64_t a, int64_t b, int64_t c)
            !__builtin_mul_overflow(all, c, &all) && all <= INT32_MAX;
 }
 
-/* The output that the library expects, which transposed ones may miss. */
+/* Whether the output is as large as the library expects, which that of a
+ * transposed convolution may not be. */
 static bool output_fits(const gpu_columns *g)
 {
     for (int d = 0; d < 3; d++) {
@@ -154,18 +156,19 @@ static bool output_fits(const gpu_columns *g)
     return true;
 }
 
-/* false: no library takes it, whatever its version. */
+/* Returns false if no version of the library can compute it. */
 static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
 {
     memset(g, 0, sizeof *g);
-    if (c->dtype > CORE_BF16 || !counts(c->images, c->channels, c->plane) ||
-        !counts(c->images, c->outputs, c->places) ||
-        !counts(c->outputs, c->taps, 1) || !output_fits(&c->g))
+    if (c->dtype > CORE_BF16 ||
+        !fits_31_bits(c->images, c->channels, c->plane) ||
+        !fits_31_bits(c->images, c->outputs, c->positions) ||
+        !fits_31_bits(c->outputs, c->taps, 1) || !output_fits(&c->g))
         return false;
     g->what = what;
     g->dtype = c->dtype;
     g->dims = c->ndim == 5 ? 3 : 2;
-    g->may_round = (c->call->flags & CORE_CALL_ALLOW_TF32) != 0;
+    g->allow_tf32 = (c->call->flags & CORE_CALL_ALLOW_TF32) != 0;
     g->captured = (c->call->flags & CORE_CALL_CAPTURING) != 0;
     g->images = c->images;
     g->channels = c->channels;
@@ -177,55 +180,58 @@ static bool describe(const gpu_conv *c, uint32_t what, gpu_convolution *g)
     memcpy(g->stride, c->g.stride, sizeof g->stride);
     memcpy(g->pad, c->g.pad, sizeof g->pad);
     memcpy(g->dilation, c->g.dilation, sizeof g->dilation);
-    g->workspace_most = (uint64_t)gpu_conv_scratch(c);
+    g->workspace_max = (uint64_t)gpu_conv_scratch(c);
     return true;
 }
 
-static void tell(const char *lacks)
+static void warn(const char *reason)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
 
-    if (lacks != NULL)
-        gpu_tell_once(&told,
+    if (reason != NULL)
+        gpu_warn_once(&warned,
                       "convolutions are computed by the plugin's own kernels: "
                       "%s",
-                      lacks);
+                      reason);
 }
 
-/* As its operands lie, or in the order of their dimensions. */
-static core_status ask(const gpu_conv *c, const gpu_conv_product *p,
-                       gpu_convolution *g, bool *out_can)
+/* Asks for the layout that the operands have, then for the order of their
+ * dimensions. */
+static core_status query(const gpu_conv *c, const gpu_conv_product *p,
+                         gpu_convolution *g, bool *out_can)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     const gpu_stream *stream = gpu_stream_of(c->call);
     int code = GPU_ABSENT;
 
     *out_can = false;
-    g->channels_last = (gpu_compact_lies(p->input, true) &&
-                        !gpu_compact_lies(p->input, false)) ||
-                       (gpu_compact_lies(p->output, true) &&
-                        !gpu_compact_lies(p->output, false));
+    g->channels_last = (gpu_compact_fits(p->input, true) &&
+                        !gpu_compact_fits(p->input, false)) ||
+                       (gpu_compact_fits(p->output, true) &&
+                        !gpu_compact_fits(p->output, false));
     if (g->channels_last)
-        code = calls->convolve_ask(stream->device->context, stream->native, g);
-    if (code == GPU_ABSENT && g->lacks == NULL) {
+        code =
+            calls->convolve_query(stream->device->context, stream->native, g);
+    if (code == GPU_ABSENT && g->reason == NULL) {
         g->channels_last = 0;
-        code = calls->convolve_ask(stream->device->context, stream->native, g);
+        code =
+            calls->convolve_query(stream->device->context, stream->native, g);
     }
     *out_can = code == 0;
     if (code == 0)
         return CORE_OK;
     if (code != GPU_ABSENT)
-        return gpu_answer(stream->device, code, "a convolution");
-    if (g->lacks != NULL && g->wanted)
+        return gpu_report(stream->device, code, "a convolution");
+    if (g->reason != NULL && g->required)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "convolution: the vendor's library, which the "
-                          "settings want, is not used: %s",
-                          g->lacks);
-    tell(g->lacks);
+                          "settings require, cannot be used: %s",
+                          g->reason);
+    warn(g->reason);
     return CORE_OK;
 }
 
-/* The operands, in the library's layout; *out_written is one of them. */
+/* Opens the operands in the library's layout; *out_written is one of them. */
 static core_status open_operands(gpu_conv *c, const gpu_conv_product *p,
                                  gpu_convolution *g, gpu_compact *out_written)
 {
@@ -251,7 +257,7 @@ static core_status open_operands(gpu_conv *c, const gpu_conv_product *p,
     return status;
 }
 
-static core_status room(gpu_conv *c, gpu_convolution *g)
+static core_status allocate_workspace(gpu_conv *c, gpu_convolution *g)
 {
     core_memory memory;
     core_status status;
@@ -267,7 +273,7 @@ static core_status room(gpu_conv *c, gpu_convolution *g)
 core_status gpu_conv_by_library(gpu_conv *c, const gpu_conv_product *p,
                                 bool *out_done)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     gpu_stream *stream = gpu_stream_of(c->call);
     gpu_compact written = {0};
     core_status status;
@@ -278,20 +284,20 @@ core_status gpu_conv_by_library(gpu_conv *c, const gpu_conv_product *p,
     *out_done = false;
     if (calls->convolve == NULL || !describe(c, p->what, &g))
         return CORE_OK;
-    status = ask(c, p, &g, &can);
+    status = query(c, p, &g, &can);
     if (status != CORE_OK || !can)
         return status;
     status = open_operands(c, p, &g, &written);
     if (status == CORE_OK)
-        status = room(c, &g);
+        status = allocate_workspace(c, &g);
     if (status != CORE_OK)
         return status;
     code = calls->convolve(stream->device->context, stream->native, &g);
     if (code == GPU_ABSENT) {
-        tell("the vendor's library took a convolution and then refused it");
+        warn("convolution: the vendor's library accepted it and then failed");
         return CORE_OK;
     }
-    status = gpu_answer(stream->device, code, "a convolution");
+    status = gpu_report(stream->device, code, "a convolution");
     if (status == CORE_OK)
         status = gpu_conv_add_bias(c, &written);
     if (status == CORE_OK)

@@ -1,43 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* deferred_free.c: memory that a callback gives back.  A driver that frees waits for
- * all work of the device, also for the stream that waits for the callback, and
- * for those that wait for the callbacks behind it; so a thread of its own does
- * it. */
+/* deferred_free.c: memory that a callback frees.  A driver that frees memory
+ * waits for all work of the device, and so for the streams that wait for this
+ * callback or a later one.  A thread therefore frees it after the callback. */
 
 #include <gpu/host/host.h>
+#include <gpu/host/thread.h>
 
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
-struct gpu_freed {
-    gpu_freed *next;
+struct gpu_deferred_free {
+    gpu_deferred_free *next;
     uint32_t generation;
     int kind; /* GPU_FREE_… */
     void *data;
     uint64_t size;
 };
-
-int gpu_thread_start(void *(*function)(void *), void *argument)
-{
-    pthread_attr_t detached;
-    sigset_t all, before;
-    pthread_t thread;
-    int failed;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    failed = pthread_create(&thread, &detached, function, argument);
-    pthread_attr_destroy(&detached);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
 
 static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
 {
@@ -46,7 +28,7 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
     if (kind == GPU_FREE_DEVICE) {
         calls->free(context, data);
     } else if (kind == GPU_FREE_HOST) {
-        /* Refused where a reset let it go. */
+        /* Fails if a reset has already unpinned it. */
         (void)calls->host_unpin(context, data);
         munmap(data, size);
     } else if (kind == GPU_FREE_MAPPING) {
@@ -56,72 +38,73 @@ static void free_now(gpu_device *device, int kind, void *data, uint64_t size)
     }
 }
 
-/* What the driver has no more: the host has its own. */
-static void free_rest(const gpu_freed *f)
+/* After a reset the driver's memory is gone; only the host's is left. */
+static void free_after_reset(const gpu_deferred_free *f)
 {
     if (f->kind == GPU_FREE_HOST)
         munmap(f->data, f->size);
 }
 
-/* NULL, and no thread from then on: there is nothing. */
-static gpu_freed *next_one(gpu_device *device)
+/* Returns NULL if there is none; then the thread must end. */
+static gpu_deferred_free *next_request(gpu_device *device)
 {
-    gpu_freed *f, *next;
+    gpu_deferred_free *f, *next;
 
     pthread_mutex_lock(&device->lock);
-    for (f = device->freed; f != NULL && f->generation != device->generation;
+    for (f = device->deferred; f != NULL && f->generation != device->generation;
          f = next) {
         next = f->next;
-        free_rest(f);
+        free_after_reset(f);
         free(f);
     }
-    device->freed = f != NULL ? f->next : NULL;
-    if (device->freed == NULL)
-        device->freed_last = &device->freed;
-    device->freeing = f != NULL;
+    device->deferred = f != NULL ? f->next : NULL;
+    if (device->deferred == NULL)
+        device->deferred_last = &device->deferred;
+    device->freeing_thread = f != NULL;
     pthread_mutex_unlock(&device->lock);
     return f;
 }
 
-static void *free_all(void *word)
+static void *free_all(void *opaque)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
-    for (gpu_freed *f; (f = next_one(device)) != NULL; free(f))
+    for (gpu_deferred_free *f; (f = next_request(device)) != NULL; free(f))
         free_now(device, f->kind, f->data, f->size);
-    gpu_device_let_go(device);
+    gpu_device_release(device);
     return NULL;
 }
 
 void gpu_free(gpu_device *device, int kind, void *data, uint64_t size)
 {
-    gpu_freed *f = gpu_in_callback() ? malloc(sizeof *f) : NULL;
+    gpu_deferred_free *f = gpu_in_callback() ? malloc(sizeof *f) : NULL;
 
     if (f == NULL) {
         free_now(device, kind, data, size);
         return;
     }
     pthread_mutex_lock(&device->lock);
-    *f = (gpu_freed){NULL, device->generation, kind, data, size};
-    *device->freed_last = f;
-    device->freed_last = &f->next;
-    if (!device->freeing) {
-        atomic_fetch_add(&device->holders, 1);
-        device->freeing = gpu_thread_start(free_all, device) == 0;
-        /* Without it the next one tries again; the owner holds it still. */
-        if (!device->freeing)
-            atomic_fetch_sub(&device->holders, 1);
+    *f = (gpu_deferred_free){NULL, device->generation, kind, data, size};
+    *device->deferred_last = f;
+    device->deferred_last = &f->next;
+    if (!device->freeing_thread) {
+        atomic_fetch_add(&device->references, 1);
+        device->freeing_thread = gpu_thread_start(free_all, device) == 0;
+        /* On failure the next request tries again; the owner keeps its own
+         * reference. */
+        if (!device->freeing_thread)
+            atomic_fetch_sub(&device->references, 1);
     }
     pthread_mutex_unlock(&device->lock);
 }
 
-void gpu_freed_forget(gpu_device *device)
+void gpu_deferred_free_all(gpu_device *device)
 {
     bool well = !atomic_load(&device->lost);
 
-    for (gpu_freed *f; (f = next_one(device)) != NULL; free(f))
+    for (gpu_deferred_free *f; (f = next_request(device)) != NULL; free(f))
         if (well)
             free_now(device, f->kind, f->data, f->size);
         else
-            free_rest(f);
+            free_after_reset(f);
 }

@@ -1,15 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.c: devices, and what the driver's answers mean. */
+/* device.c: devices, and the errors of their driver. */
 
 #include <gpu/host/host.h>
+#include <gpu/host/thread.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
+
+/* Blocks signals, so that threads started by the vendor's library receive
+ * none. */
+static const char *find_devices(uint32_t *out_count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    sigset_t before;
+    const char *why;
+
+    pthread_mutex_lock(&lock);
+    gpu_signals_block(&before);
+    why = calls->find(out_count);
+    gpu_signals_restore(&before);
+    pthread_mutex_unlock(&lock);
+    return why;
+}
+
+static int open_context(gpu_device *device)
+{
+    sigset_t before;
+    int code;
+
+    gpu_signals_block(&before);
+    code = calls->device_open(device->index, &device->facts, &device->context);
+    gpu_signals_restore(&before);
+    return code;
+}
 
 core_status gpu_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
@@ -18,7 +46,7 @@ core_status gpu_enumerate(void *backend, uint32_t *out_count,
 
     (void)backend;
     *out_count = 0;
-    why = calls->find(out_count);
+    why = find_devices(out_count);
     if (why != NULL)
         *out_count = 0;
     *out_reason = core_sdk_string(why != NULL ? why : "");
@@ -29,7 +57,7 @@ static uint32_t image_count(void)
 {
     uint32_t count = 0;
 
-    while (gpu_vendor_here.images[count].family != NULL)
+    while (gpu_this_vendor.images[count].family != NULL)
         count++;
     return count;
 }
@@ -38,14 +66,14 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
 {
     gpu_device *device = NULL;
     uint32_t count = 0;
-    const char *why = calls->find(&count);
+    const char *why = find_devices(&count);
     core_status status = CORE_OK;
 
     (void)backend;
     *out_device = NULL;
     if (why != NULL || index >= count)
         return gpu_refuse(CORE_ERROR_NO_DEVICE,
-                          "device %u was asked for, there are %u%s%s", index,
+                          "device %u does not exist, there are %u%s%s", index,
                           why ? 0 : count, why ? ": " : "", why ? why : "");
     device = calloc(1, sizeof *device);
     if (device != NULL) {
@@ -59,9 +87,7 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
         goto done;
     }
     device->index = index;
-    status = gpu_answer(
-        NULL, calls->device_open(index, &device->facts, &device->context),
-        "opening the device");
+    status = gpu_report(NULL, open_context(device), "opening the device");
     if (status != CORE_OK)
         goto done;
     if (device->facts.numa_node == UINT32_MAX)
@@ -69,8 +95,8 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
             gpu_numa_node("/sys/bus/pci/devices", device->facts.stable_id);
     pthread_mutex_init(&device->loading, NULL);
     pthread_mutex_init(&device->lock, NULL);
-    atomic_init(&device->holders, 1);
-    device->freed_last = &device->freed;
+    atomic_init(&device->references, 1);
+    device->deferred_last = &device->deferred;
     *out_device = device;
     device = NULL;
 done:
@@ -95,16 +121,16 @@ static void forget_modules(gpu_device *device, bool unload)
     }
 }
 
-void gpu_device_let_go(gpu_device *device)
+void gpu_device_release(gpu_device *device)
 {
-    if (atomic_fetch_sub(&device->holders, 1) > 1)
+    if (atomic_fetch_sub(&device->references, 1) > 1)
         return;
-    gpu_callbacks_forget(device);
-    gpu_freed_forget(device);
+    gpu_callbacks_destroy(device);
+    gpu_deferred_free_all(device);
     gpu_streams_forget(device);
     gpu_profile_close(device->profile);
     forget_modules(device, !atomic_load(&device->lost));
-    gpu_words_forget(device, !atomic_load(&device->lost));
+    gpu_errors_forget(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
     pthread_mutex_destroy(&device->lock);
     pthread_mutex_destroy(&device->loading);
@@ -116,22 +142,22 @@ void gpu_device_let_go(gpu_device *device)
 void gpu_device_close(void *backend, void *device)
 {
     (void)backend;
-    gpu_device_let_go(device);
+    gpu_device_release(device);
 }
 
-core_status gpu_device_reset(void *word)
+core_status gpu_device_reset(void *opaque)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     core_status status;
 
     pthread_mutex_lock(&device->loading);
     pthread_mutex_lock(&device->lock);
     forget_modules(device, false);
-    gpu_words_forget(device, false);
-    gpu_callbacks_bury(device);
+    gpu_errors_forget(device, false);
+    gpu_callbacks_abandon(device);
     gpu_streams_forget(device);
     device->generation++;
-    status = gpu_answer(NULL, calls->device_reset(device->context),
+    status = gpu_report(NULL, calls->device_reset(device->context),
                         "resetting the device");
     if (status == CORE_OK)
         atomic_store(&device->lost, 0);
@@ -140,9 +166,9 @@ core_status gpu_device_reset(void *word)
     return status;
 }
 
-core_status gpu_device_information(void *word, core_device_information *out)
+core_status gpu_device_information(void *opaque, core_device_information *out)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     out->name = core_sdk_string(device->facts.name);
     out->stable_id = core_sdk_string(device->facts.stable_id);
@@ -152,9 +178,9 @@ core_status gpu_device_information(void *word, core_device_information *out)
     return CORE_OK;
 }
 
-core_status gpu_device_properties(void *word, core_device_properties *out)
+core_status gpu_device_properties(void *opaque, core_device_properties *out)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64 |
                  (device->facts.unified ? CORE_DEVICE_UNIFIED : 0);
@@ -166,35 +192,36 @@ core_status gpu_device_properties(void *word, core_device_properties *out)
     return CORE_OK;
 }
 
-core_status gpu_device_status(void *word)
+core_status gpu_device_status(void *opaque)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     int code = atomic_load(&device->lost);
 
     if (code == 0)
         code = calls->device_check(device->context);
-    return gpu_answer(device, code, "the device");
+    return gpu_report(device, code, "the device");
 }
 
 static gpu_failure failure_of(int code)
 {
     const gpu_failure unknown = {CORE_ERROR_DEVICE_LOST, 1,
-                                 "it cannot be waited for"};
+                                 "its state is unknown"};
 
     return code == GPU_UNKNOWN ? unknown : calls->failure(code);
 }
 
-/* A wait that failed and lost nothing says nothing of the work, which may write to
- * memory that its caller takes back: it is asked for until it is done. */
-static int wait_out(const gpu_device *device, int code, void *of,
-                    int (*query)(void *context, void *of))
+/* A wait that fails without losing the device does not say whether the work is
+ * done, and that may still write to memory of the caller.  So this polls until
+ * it is. */
+static int poll_until_done(const gpu_device *device, int code, void *object,
+                           int (*query)(void *context, void *object))
 {
     const struct timespec pause = {0, 50000};
     int then;
 
     if (code <= 0 || failure_of(code).lost)
         return code;
-    while ((then = query(device->context, of)) == GPU_BUSY)
+    while ((then = query(device->context, object)) == GPU_BUSY)
         nanosleep(&pause, NULL);
     if (then == 0)
         return code;
@@ -203,17 +230,19 @@ static int wait_out(const gpu_device *device, int code, void *of,
 
 int gpu_wait_stream(gpu_device *device, void *stream)
 {
-    return wait_out(device, calls->stream_synchronize(device->context, stream),
-                    stream, calls->stream_query);
+    return poll_until_done(device,
+                           calls->stream_synchronize(device->context, stream),
+                           stream, calls->stream_query);
 }
 
 int gpu_wait_event(gpu_device *device, void *event)
 {
-    return wait_out(device, calls->event_synchronize(device->context, event),
-                    event, calls->event_query);
+    return poll_until_done(device,
+                           calls->event_synchronize(device->context, event),
+                           event, calls->event_query);
 }
 
-core_status gpu_answer(gpu_device *device, int code, const char *what)
+core_status gpu_report(gpu_device *device, int code, const char *what)
 {
     gpu_failure failure;
     core_error_info info = {.struct_size = sizeof info};

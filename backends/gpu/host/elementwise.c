@@ -2,29 +2,29 @@
  * Copyright The libcore authors */
 
 /* elementwise.c: the host side of all element-wise operators.  gen_kernels.py
- * writes their table, from the expressions of the CPU's backend. */
+ * writes their table from the expressions of the CPU backend. */
 
 #include <gpu/host/host.h>
 
 #include <math.h>
 
-/* What decides between variants of a kernel: the CPU's choices. */
+/* What selects a variant of a kernel; the choices are the CPU's. */
 enum {
     CHOICE_NONE,
-    CHOICE_ALPHA,    /* alpha is 1; it is not */
+    CHOICE_ALPHA,    /* alpha is 1; any other alpha */
     CHOICE_ROUNDING, /* none; "trunc"; "floor" */
     CHOICE_TANH,     /* approximate is "none"; "tanh" */
     CHOICE_CLAMP,    /* both bounds; lower; upper */
     CHOICE_POWER,    /* any exponent; 2; 3; 0.5; -1; -2; -0.5 */
     CHOICE_BITS,     /* one; parameters.bits is args[argument[0]] */
-    CHOICE_BOUND,    /* one; parameter 0 is a number of the input's dtype */
-    CHOICE_FINITE    /* one; parameters 1 and 2 are finite in that dtype */
+    CHOICE_BOUND,    /* one; parameter 0 is converted to the input's dtype */
+    CHOICE_FINITE    /* one; 1 and 2 are clamped to that dtype's range */
 };
 
 typedef struct entry {
     const char *name, *kernel, *family;
     uint8_t choice, word, operands, nparameters;
-    uint8_t types[GPU_OPERANDS]; /* 0: whatever has `word` bytes */
+    uint8_t types[GPU_OPERANDS]; /* 0: any dtype of `word` bytes */
     uint8_t argument[GPU_PARAMETERS];
     double otherwise[GPU_PARAMETERS];
 } entry;
@@ -59,7 +59,7 @@ static int choose_tanh(const core_value *args, uint32_t nargs)
     return 0;
 }
 
-/* An exponent that is the same for all elements, and a float. */
+/* Specialised only for a constant exponent and a floating-point base. */
 static int choose_power(const core_loop *loop)
 {
     static const double common[] = {2, 3, 0.5, -1, -2, -0.5};
@@ -102,7 +102,7 @@ static int choose(const entry *self, const core_call *call,
     }
 }
 
-/* An absent bound is infinite. */
+/* Converts a bound to an integer; infinity means none. */
 static int64_t whole(double value)
 {
     if (value == (double)INFINITY)
@@ -110,7 +110,7 @@ static int64_t whole(double value)
     return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
 }
 
-/* The number that the bits of an f16 or bf16 stand for. */
+/* The value of the bits of an f16 or bf16. */
 static double widened(uint64_t bits, core_dtype dtype)
 {
     int exponent = (int)(bits >> 10 & 31), sign = (int)(bits >> 15 & 1);
@@ -162,7 +162,8 @@ static void set_parameters(gpu_parameters *q, const entry *self,
         q->bits = gpu_scalar_bits(&args[self->argument[0]],
                                   call->loop->operands[0].dtype);
     } else if (self->choice == CHOICE_BOUND) {
-        /* Elements that are as near as can be to a bound are on it. */
+        /* An element that is as close to a bound as the dtype can express
+         * equals it. */
         core_dtype dtype = call->loop->operands[1].dtype;
 
         if (dtype == CORE_F16 || dtype == CORE_BF16)
@@ -176,7 +177,7 @@ static void set_parameters(gpu_parameters *q, const entry *self,
 typedef struct run {
     core_call *call;
     const entry *self;
-    char kernel[GPU_NAME]; /* with room for what its form adds */
+    char kernel[GPU_NAME]; /* has space for the suffix of its form */
     size_t length;
     gpu_parameters parameters;
 } run;
@@ -206,8 +207,8 @@ static core_status launch_dense(run *r, const core_loop *loop)
                       &p, sizeof p);
 }
 
-/* Along dimension 0 every operand is dense or constant, and that is as long as
- * what is loaded at once. */
+/* Along dimension 0 every operand is dense or constant, and the dimension has
+ * at least as many elements as one vector load. */
 static bool has_rows(const core_loop *loop)
 {
     if (loop->ndim == 0 || loop->sizes[0] < GPU_ROW)
@@ -225,8 +226,7 @@ static bool has_rows(const core_loop *loop)
     return true;
 }
 
-/* The rows of this operand follow one another, and begin at a multiple of
- * 16. */
+/* The rows of this operand are adjacent and start at a multiple of 16 bytes. */
 static bool is_flat(const core_loop *loop, const core_operand *operand)
 {
     int64_t next = core_sdk_itemsize(operand->dtype);
@@ -284,12 +284,12 @@ static core_status launch(core_call *call, const core_value *args,
     (void)results;
     (void)nresults;
     if (variant < 0)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED, "%s does not have this mode",
-                          r.self->name);
+        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
+                          "%s: the mode is not supported", r.self->name);
     if (loop->noperands > GPU_OPERANDS)
         return gpu_refuse(CORE_ERROR_INTERNAL,
-                          "%s came with %u operands, at most %d", r.self->name,
-                          loop->noperands, GPU_OPERANDS);
+                          "%s: %u operands; at most %d are supported",
+                          r.self->name, loop->noperands, GPU_OPERANDS);
     if (loop->numel == 0)
         return CORE_OK;
     set_parameters(&r.parameters, r.self, call, args, nargs);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* embedded_images.h: the images of kernels as data of the plugin.  GPU_IMAGES is their
- * folder, GPU_SUFFIX what their names end with. */
+/* embedded_images.h: embeds the images of the kernels in the plugin.
+ * GPU_IMAGES is their folder, GPU_SUFFIX the suffix of their names. */
 
-#ifndef GPU_EMBED_H
-#define GPU_EMBED_H
+#ifndef GPU_EMBEDDED_IMAGES_H
+#define GPU_EMBEDDED_IMAGES_H
 
 #include <gpu/driver.h>
 #include <gpu/host/families.h>

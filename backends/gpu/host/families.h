@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* families.h: every family of kernels, one line each, and every file of the
- * host side that registers some.  A family is kernels/<family>.cu, which
- * becomes one image, loaded when the first of its kernels is launched. */
+/* families.h: the kernel families and the host files that register operators,
+ * one line each.  A family is kernels/<family>.cu, compiled to one image, which
+ * is loaded when the first of its kernels is launched. */
 
 #ifndef GPU_FAMILIES_H
 #define GPU_FAMILIES_H
@@ -21,37 +21,37 @@
     X(index)             \
     X(random)            \
     X(norm)              \
-    X(pool)              \
+    X(pooling)           \
     X(conv)              \
     X(scan)              \
     X(sort)              \
-    X(frame)             \
-    X(chosen)            \
-    X(place)             \
+    X(pad)               \
+    X(masked)            \
+    X(scatter)           \
     X(resample)          \
-    X(gridsample)        \
+    X(grid_sample)       \
     X(attention)         \
     X(optim)             \
     X(linalg)
 
-/* X(file) stands for its core_status gpu_register_<file>(core_registry *). */
+/* X(file) declares core_status gpu_register_<file>(core_registry *). */
 #define GPU_REGISTRARS(X) \
     X(elementwise)        \
     X(move)               \
     X(reduce)             \
     X(matmul)             \
-    X(scaled)             \
+    X(scaled_mm)          \
     X(softmax)            \
     X(index)              \
     X(random)             \
     X(norm)               \
-    X(pool)               \
+    X(pooling)            \
     X(conv)               \
     X(scan)               \
     X(sort)               \
-    X(frame)              \
-    X(chosen)             \
-    X(place)              \
+    X(pad)                \
+    X(masked)             \
+    X(scatter)            \
     X(resample)           \
     X(attention)          \
     X(optim)              \

@@ -5,24 +5,24 @@
 
 #include <gpu/host/host.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
-gpu_handle *gpu_handles_of(gpu_handle *all, const void *context,
-                           const void *stream)
+gpu_handle *gpu_handles_find(gpu_handle *all, const void *context,
+                             const void *stream)
 {
     while (all != NULL && (all->context != context || all->stream != stream))
         all = all->next;
     return all;
 }
 
-gpu_handle *gpu_handles_left(gpu_handle *all, void *context, void *stream)
+gpu_handle *gpu_handles_reuse(gpu_handle *all, void *context, void *stream)
 {
     gpu_handle *h = all;
 
     for (; h != NULL; h = h->next)
         if (h->context == context && h->stream == NULL &&
-            (h->after == NULL ||
-             calls->stream_wait(context, stream, h->after) == 0))
+            (h->last_work == NULL ||
+             calls->stream_wait(context, stream, h->last_work) == 0))
             break;
     return h;
 }
@@ -31,40 +31,40 @@ void gpu_handles_add(gpu_handle **all, gpu_handle *handle, void *context)
 {
     handle->context = context;
     handle->stream = NULL;
-    handle->after = NULL;
+    handle->last_work = NULL;
     handle->next = *all;
     *all = handle;
 }
 
-void gpu_handles_give(gpu_handle *handle, void *stream)
+void gpu_handles_assign(gpu_handle *handle, void *stream)
 {
-    if (handle->after != NULL)
-        calls->event_destroy(handle->context, handle->after);
-    handle->after = NULL;
+    if (handle->last_work != NULL)
+        calls->event_destroy(handle->context, handle->last_work);
+    handle->last_work = NULL;
     handle->stream = stream;
 }
 
-void gpu_handles_bar(gpu_handle *handle)
+void gpu_handles_retire(gpu_handle *handle)
 {
     handle->stream = handle;
 }
 
-void gpu_handles_leave(gpu_handle *all, void *context, void *stream)
+void gpu_handles_release(gpu_handle *all, void *context, void *stream)
 {
-    gpu_handle *h = gpu_handles_of(all, context, stream);
+    gpu_handle *h = gpu_handles_find(all, context, stream);
 
     if (h == NULL)
         return;
-    gpu_handles_bar(h);
-    /* An event of a capture tells nothing of what was given before it, and would
-     * be a part of another library's graph. */
-    if (!gpu_native_captures(context, stream) &&
-        calls->event_create(context, GPU_EVENT_PLAIN, &h->after) == 0 &&
-        calls->event_record(context, h->after, stream) == 0)
+    gpu_handles_retire(h);
+    /* An event recorded in a capture does not stand for the work before it, and
+     * would become part of another library's graph. */
+    if (!gpu_native_is_capturing(context, stream) &&
+        calls->event_create(context, GPU_EVENT_PLAIN, &h->last_work) == 0 &&
+        calls->event_record(context, h->last_work, stream) == 0)
         h->stream = NULL;
 }
 
-gpu_handle *gpu_handles_take(gpu_handle **all, const void *context, int lost)
+gpu_handle *gpu_handles_remove(gpu_handle **all, const void *context, int lost)
 {
     gpu_handle *h;
 
@@ -74,7 +74,7 @@ gpu_handle *gpu_handles_take(gpu_handle **all, const void *context, int lost)
     if (h == NULL)
         return NULL;
     *all = h->next;
-    if (!lost && h->after != NULL)
-        calls->event_destroy(h->context, h->after);
+    if (!lost && h->last_work != NULL)
+        calls->event_destroy(h->context, h->last_work);
     return h;
 }

@@ -1,41 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* handles.h: handles of a vendor's library, for drivers.  A stream has one of its
- * own: so no two streams wait for one another.  To destroy one waits for the
- * device; so what a stream leaves is kept for the next one, which comes behind
- * the first one's work.
+/* handles.h: handles of a vendor's library, one for each stream, so that no two
+ * streams wait for one another.  Destroying a handle waits for the device; so
+ * the handle of a stream that ends is kept for the next stream, which first
+ * waits for the work of the one before.
  *
- * A list is its file's, and so is the lock that these are called with. */
+ * A list and the lock that protects it belong to the file of the library. */
 
 #ifndef GPU_HANDLES_H
 #define GPU_HANDLES_H
 
-/* The first member of what the library's file keeps. */
+/* The first member of what that file keeps for a handle. */
 typedef struct gpu_handle {
     struct gpu_handle *next;
     void *context;
-    void *stream; /* NULL: none has it; itself: none will */
-    void *after; /* the end of the last one's work; NULL: nothing to wait for */
+    void *stream;    /* NULL: free; the handle itself: unusable */
+    void *last_work; /* the event after the last user's work; NULL: none */
 } gpu_handle;
 
-/* The stream's; NULL: it has none. */
-gpu_handle *gpu_handles_of(gpu_handle *all, const void *context,
-                           const void *stream);
-/* One that no stream has, behind whose work this one comes from now on; NULL:
- * there is none, or none that can be waited for.  It is left until it is given. */
-gpu_handle *gpu_handles_left(gpu_handle *all, void *context, void *stream);
-/* One that was just made: no stream has it. */
+/* Returns the stream's handle or NULL. */
+gpu_handle *gpu_handles_find(gpu_handle *all, const void *context,
+                             const void *stream);
+/* Returns a free handle, after making the stream wait for the work of its last
+ * user; NULL: there is none, or none that can be waited for.  The handle stays
+ * free until gpu_handles_assign. */
+gpu_handle *gpu_handles_reuse(gpu_handle *all, void *context, void *stream);
+/* Adds a new handle, which is free. */
 void gpu_handles_add(gpu_handle **all, gpu_handle *handle, void *context);
-/* One that no stream has is this one's. */
-void gpu_handles_give(gpu_handle *handle, void *stream);
-/* Whosever it is: no stream will have it. */
-void gpu_handles_bar(gpu_handle *handle);
-/* The stream ends; waits for nothing.  Where no event can be had, or the stream
- * captures, its handle is nobody's until the device is closed. */
-void gpu_handles_leave(gpu_handle *all, void *context, void *stream);
-/* One of the context's, whosever, which is the caller's from now on; NULL: there
- * is none any more.  lost: what the driver had of it is gone already. */
-gpu_handle *gpu_handles_take(gpu_handle **all, const void *context, int lost);
+/* Gives a free handle to a stream. */
+void gpu_handles_assign(gpu_handle *handle, void *stream);
+/* Makes a handle unusable for every stream. */
+void gpu_handles_retire(gpu_handle *handle);
+/* Frees the handle of a stream that ends; does not wait.  If the stream is
+ * capturing or no event can be recorded, the handle stays unusable until the
+ * device is closed. */
+void gpu_handles_release(gpu_handle *all, void *context, void *stream);
+/* Removes one of the context's handles from the list and returns it to the
+ * caller; NULL: there are no more.  lost: its driver objects are already
+ * gone. */
+gpu_handle *gpu_handles_remove(gpu_handle **all, const void *context, int lost);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* host.h: what the host side shares.  It is written once, against a driver
- * (driver.h), and linked into the plugin of every vendor.
+/* host.h: the host side, which is written once against a driver (driver.h) and
+ * linked into the plugin of every vendor.
  *
- * Memory is flat: {address, offset}.  A stream is the driver's; each has an
- * error word in pinned memory, which kernels that meet bad data set.  Errors
- * that no vendor forgives make the device lost: every later call says so. */
+ * Memory is flat: {address, offset}.  A stream is the driver's and has an error
+ * record in pinned memory, which kernels set when they find bad data.  Errors
+ * that the driver cannot recover from make the device lost: every later call
+ * fails. */
 
 #ifndef GPU_HOST_H
 #define GPU_HOST_H
@@ -21,7 +22,7 @@
 #include <gpu/host/families.h>
 #include <gpu/shared.h>
 
-extern const gpu_vendor gpu_vendor_here; /* plugin.c of each vendor */
+extern const gpu_vendor gpu_this_vendor; /* in plugin.c of each vendor */
 extern const core_host *gpu_host;
 
 /* ------------------------------------------------------------- plugin -- */
@@ -45,37 +46,37 @@ typedef struct gpu_function {
     void *function;
 } gpu_function;
 
-typedef struct gpu_word gpu_word;
-typedef struct gpu_word_page gpu_word_page;
-typedef struct gpu_word_left gpu_word_left;
+typedef struct gpu_error_slot gpu_error_slot;
+typedef struct gpu_error_page gpu_error_page;
+typedef struct gpu_retired_error gpu_retired_error;
 typedef struct gpu_callbacks gpu_callbacks;
-typedef struct gpu_freed gpu_freed;
+typedef struct gpu_deferred_free gpu_deferred_free;
 typedef struct gpu_profile gpu_profile;
 
 typedef struct gpu_device {
     void *context;
     uint32_t index;
     gpu_facts facts;
-    atomic_int lost; /* the code that lost it; 0: well */
-    /* Kernels that were launched, by name: read without a lock, added under
-     * `loading`. */
+    atomic_int lost; /* the code that lost it, or 0 */
+    /* Launched kernels by name: read without a lock, added under `loading`. */
     gpu_function *functions;
-    void **modules; /* by place in gpu_vendor_here.images */
-    /* Error words of streams: free ones, those that ended streams may still
-     * set, and the pinned pages they lie in. */
-    gpu_word *words;
-    gpu_word_left *left;
-    gpu_word_page *pages;
-    uint32_t generation;            /* counts resets */
-    struct gpu_stream *streams;     /* that were not destroyed */
-    gpu_callbacks *callbacks;       /* of streams that were given any */
-    gpu_freed *freed, **freed_last; /* what a thread frees, in this order */
-    bool freeing;                   /* it runs */
-    gpu_profile *profile;           /* NULL: nobody asked for it */
-    atomic_uint holders;            /* its owner, and threads of its own */
-    /* Nobody who holds `lock` asks the driver for memory, or to load: that may
-     * wait for streams, and they for host callbacks, which take it.  Kernels are
-     * loaded under a lock of their own, which comes first. */
+    void **modules; /* indexed like gpu_this_vendor.images */
+    /* Error records of streams: the free ones, those that work of ended streams
+     * may still set, and their pinned pages. */
+    gpu_error_slot *free_errors;
+    gpu_retired_error *retired_errors;
+    gpu_error_page *error_pages;
+    uint32_t generation;        /* counts resets */
+    struct gpu_stream *streams; /* not destroyed yet */
+    gpu_callbacks *callbacks;   /* the queues of all streams */
+    gpu_deferred_free *deferred,
+        **deferred_last;    /* in the order of the requests */
+    bool freeing_thread;    /* it is running */
+    gpu_profile *profile;   /* NULL: never requested */
+    atomic_uint references; /* the owner's, and its threads' */
+    /* While `lock` is held, the driver is not asked to allocate or to load:
+     * that may wait for streams, and these for host callbacks, which take the
+     * lock.  Kernels are loaded under `loading`, which is taken first. */
     pthread_mutex_t loading, lock;
 } gpu_device;
 
@@ -87,9 +88,9 @@ core_status gpu_device_information(void *device, core_device_information *out);
 core_status gpu_device_properties(void *device, core_device_properties *out);
 core_status gpu_device_status(void *device);
 core_status gpu_device_reset(void *device);
-void gpu_device_let_go(gpu_device *device);
-/* The node that `folder`, where Linux has PCI devices, says of "pci-ADDRESS";
- * UINT32_MAX: none is known. */
+void gpu_device_release(gpu_device *device);
+/* Returns the NUMA node that Linux reports in `folder` for "pci-ADDRESS";
+ * UINT32_MAX: not known. */
 uint32_t gpu_numa_node(const char *folder, const char *stable_id);
 
 typedef struct gpu_stream {
@@ -97,49 +98,49 @@ typedef struct gpu_stream {
     gpu_device *device;
     void *native;
     gpu_error *error;         /* pinned */
-    gpu_callbacks *callbacks; /* NULL: none was given */
+    gpu_callbacks *callbacks; /* NULL: there were none */
     uint32_t generation;
     int adopted;
 } gpu_stream;
 
-/* Whoever captures on it, or that cannot be told. */
-bool gpu_native_captures(void *context, void *native);
-/* Frees what the device has of streams: after a loss or a reset nobody destroys
- * them. */
+/* True if anyone is capturing on the stream, or if that cannot be found out. */
+bool gpu_native_is_capturing(void *context, void *native);
+/* Frees the device's streams, which are not destroyed after a loss or a reset. */
 void gpu_streams_forget(gpu_device *device);
-/* Forgets error words; frees them where their device is well. */
-void gpu_words_forget(gpu_device *device, bool well);
+/* Forgets all error records; frees them if the device is usable. */
+void gpu_errors_forget(gpu_device *device, bool well);
 
-/* The stream ends: its callbacks do when the last one is over.  NULL: none. */
+/* Lets the queue's thread end after the last callback.  callbacks may be
+ * NULL. */
 void gpu_callbacks_close(gpu_callbacks *callbacks);
-/* The device's lock is held, and all that the driver has of it goes. */
-void gpu_callbacks_bury(gpu_device *device);
-/* Nobody waits any more. */
-void gpu_callbacks_forget(gpu_device *device);
+/* Lets all threads end without further driver calls.  Called under the device's
+ * lock, before a reset. */
+void gpu_callbacks_abandon(gpu_device *device);
+/* Frees the queues, which no thread uses any more. */
+void gpu_callbacks_destroy(gpu_device *device);
 
-/* This thread runs one. */
+/* Whether this thread is running a callback. */
 bool gpu_in_callback(void);
-/* A detached thread that takes no signals; 0: it runs. */
-int gpu_thread_start(void *(*function)(void *), void *argument);
 
-/* Memory goes now or, where the caller may not wait, later. */
+/* Frees memory now or, if the caller may not wait, later. */
 enum { GPU_FREE_DEVICE, GPU_FREE_HOST, GPU_FREE_MAPPING, GPU_FREE_RANGE };
 void gpu_free(gpu_device *device, int kind, void *data, uint64_t size);
-/* Nobody else knows the device any more. */
-void gpu_freed_forget(gpu_device *device);
+/* Frees what is left when the last reference to the device is released. */
+void gpu_deferred_free_all(gpu_device *device);
 void gpu_profile_close(gpu_profile *profile);
 
 /* ------------------------------------------------------------- errors -- */
 
 #define gpu_refuse(code, ...)                                         \
-    core_sdk_error(gpu_host, code, gpu_vendor_here.driver->component, \
+    core_sdk_error(gpu_host, code, gpu_this_vendor.driver->component, \
                    __VA_ARGS__)
 
-/* What the driver answered to `what`, as the core's code; 0 is CORE_OK. */
-core_status gpu_answer(gpu_device *device, int code, const char *what);
-/* Waits for a stream's work, or for what was before an event.  A driver's code, or
- * GPU_UNKNOWN: the device is lost, since nobody knows what it does.  Whichever it
- * is, the host's memory is written no more. */
+/* Returns the status of a driver's code and sets the error, which says that
+ * `what` failed.  0 is CORE_OK. */
+core_status gpu_report(gpu_device *device, int code, const char *what);
+/* Wait for a stream's work, or for the work before an event.  Return 0, the
+ * driver's code, or GPU_UNKNOWN if the device is lost because its state is not
+ * known.  In each case the host's memory is no longer written. */
 int gpu_wait_stream(gpu_device *device, void *stream);
 int gpu_wait_event(gpu_device *device, void *event);
 
@@ -150,7 +151,8 @@ typedef struct gpu_shape {
     uint32_t shared_bytes; /* of GPU_DYNAMIC */
 } gpu_shape;
 
-/* Launches a kernel of a family with its parameter; an empty grid is none. */
+/* Launches a kernel of a family with its parameter.  An empty grid does
+ * nothing. */
 core_status gpu_launch(core_call *call, const char *family, const char *name,
                        gpu_shape shape, const void *parameters, size_t size);
 core_status gpu_launch_on(gpu_stream *stream, const char *family,
@@ -158,20 +160,20 @@ core_status gpu_launch_on(gpu_stream *stream, const char *family,
                           const void *parameters, size_t size);
 
 enum { GPU_BLOCK = 256 };
-/* Blocks of GPU_BLOCK threads in one dimension for so many items, of which a
- * thread takes some; at most as many blocks as keep the device busy, so that
+/* Blocks of GPU_BLOCK threads in one dimension for that many items, `each` per
+ * thread.  The number of blocks is limited to what keeps the device busy, so
  * kernels loop (gpu_first, gpu_step). */
 gpu_shape gpu_spread(const gpu_device *device, uint64_t items, uint32_t each);
-/* One block for each of `blocks`, or as many as the driver takes in a launch:
- * kernels loop over what is left (gpu_block.x, gpu_grid.x). */
+/* As many blocks as requested, or as the driver takes in a launch: kernels loop
+ * over the rest (gpu_block.x, gpu_grid.x). */
 gpu_shape gpu_blocks(uint64_t blocks, uint32_t threads);
 
-/* "softmax" and f32 make "softmax_f32", in the buffer. */
+/* Writes "softmax_f32" for "softmax" and f32 to the buffer, and returns it. */
 enum { GPU_NAME = 96 };
 const char *gpu_name(char buffer[GPU_NAME], const char *stem, core_dtype dtype);
-/* "f32"; "w32" stands for whatever has 4 bytes. */
+/* "f32"; "w32" for any type of 4 bytes. */
 const char *gpu_dtype_name(core_dtype dtype);
-const char *gpu_word_name(uint32_t bytes);
+const char *gpu_width_name(uint32_t bytes);
 
 static inline gpu_stream *gpu_stream_of(const core_call *call)
 {
@@ -183,14 +185,15 @@ static inline void *gpu_address(core_memory memory)
     return (char *)memory.handle + memory.offset;
 }
 
-/* Of a VIEW; NULL of NONE. */
+/* The address of a VIEW's data; NULL for NONE. */
 static inline void *gpu_data(const core_value *value)
 {
     return value->tag == CORE_VALUE_VIEW ? gpu_address(value->u.view->memory)
                                          : NULL;
 }
 
-/* Rows of so many elements, `bytes` each, can be loaded 16 bytes at a time. */
+/* Whether rows of `size` elements of `bytes` bytes can be loaded 16 bytes at a
+ * time. */
 static inline bool gpu_row_vectors(int64_t size, uint32_t bytes, const void *at)
 {
     return size * bytes % 16 == 0 && (uintptr_t)at % 16 == 0;
@@ -199,12 +202,12 @@ static inline bool gpu_row_vectors(int64_t size, uint32_t bytes, const void *at)
 /* -------------------------------------------------------------- loops -- */
 
 gpu_divisor gpu_divide_by(uint32_t value);
-/* A number as the first bytes of an element of dtype. */
+/* The bits of a number converted to an element of dtype. */
 uint64_t gpu_scalar_bits(const core_value *value, core_dtype dtype);
 
-/* Calls launch for pieces of a loop that have at most GPU_DIMS dimensions and
- * fewer than 2^31 elements, in order.  `reduced` ones are not cut: then
- * UNSUPPORTED. */
+/* Calls launch, in order, for pieces of a loop with at most GPU_DIMS dimensions
+ * and fewer than 2^31 elements.  Reduced dimensions are not cut; if that would
+ * be necessary, fails as UNSUPPORTED. */
 typedef core_status (*gpu_piece)(const core_loop *piece, void *context);
 core_status gpu_loop_pieces(const core_loop *loop, gpu_piece launch,
                             void *context);
@@ -222,9 +225,9 @@ typedef struct gpu_row {
 } gpu_row;
 core_status gpu_register(core_registry *registry, const gpu_row *rows,
                          uint32_t count);
-/* `supports` of kernels whose tensors have GPU_DIMS dimensions at most. */
-core_status gpu_few_dims(const core_call *call, const core_value *args,
-                         uint32_t nargs);
+/* `supports` of kernels whose tensors may have at most GPU_DIMS dimensions. */
+core_status gpu_supports_dims(const core_call *call, const core_value *args,
+                              uint32_t nargs);
 
 enum {
     GPU_M_F64 = CORE_DTYPE_MASK(CORE_F64),
@@ -245,7 +248,8 @@ enum {
 GPU_REGISTRARS(GPU_DECLARE)
 #undef GPU_DECLARE
 
-/* Elements before, along and behind a dimension of a contiguous view. */
+/* The number of elements before, along and after a dimension of a contiguous
+ * view. */
 typedef struct gpu_line {
     int64_t outer, size, inner;
 } gpu_line;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* init.c: what every vendor's plugin registers. */
+/* init.c: what each vendor's plugin registers. */
 
 #include <gpu/host/host.h>
 
@@ -23,20 +23,21 @@ core_status gpu_register(core_registry *registry, const gpu_row *rows,
         kernel.supports = rows[i].supports;
         memcpy(kernel.signature, rows[i].signature, sizeof kernel.signature);
         status = gpu_host->register_kernels(
-            registry, core_sdk_string(gpu_vendor_here.type), &one, 1);
+            registry, core_sdk_string(gpu_this_vendor.type), &one, 1);
     }
     return status;
 }
 
-core_status gpu_few_dims(const core_call *call, const core_value *args,
-                         uint32_t nargs)
+core_status gpu_supports_dims(const core_call *call, const core_value *args,
+                              uint32_t nargs)
 {
     (void)call;
     for (uint32_t i = 0; i < nargs; i++)
         if (args[i].tag == CORE_VALUE_VIEW && args[i].u.view->ndim > GPU_DIMS)
-            return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                              "a tensor of %u dimensions; at most %d",
-                              args[i].u.view->ndim, GPU_DIMS);
+            return gpu_refuse(
+                CORE_ERROR_UNSUPPORTED,
+                "a tensor of %u dimensions; at most %d are supported",
+                args[i].u.view->ndim, GPU_DIMS);
     return CORE_OK;
 }
 
@@ -48,7 +49,7 @@ core_status gpu_init(const core_host *host, core_registry *registry,
                                                                 NULL};
     const core_backend backend = {
         .struct_size = sizeof backend,
-        .device_type = core_sdk_string(gpu_vendor_here.type),
+        .device_type = core_sdk_string(gpu_this_vendor.type),
         .enumerate = gpu_enumerate,
         .device_open = gpu_device_open,
         .device_close = gpu_device_close,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interfaces.h: the optional interfaces, offered where the driver can. */
+/* interfaces.h: the optional interfaces, offered if the driver supports
+ * them. */
 
 #ifndef GPU_INTERFACES_H
 #define GPU_INTERFACES_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* launch.c: kernels by name.  An image is loaded when the first of its kernels
- * is launched; a kernel is looked for once for each device. */
+/* launch.c: finds and launches kernels by name.  An image is loaded when the
+ * first of its kernels is launched; a kernel is looked up once per device. */
 
 #include <gpu/host/host.h>
 
 #include <stdlib.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
 static uint32_t hash_of(const char *name)
 {
@@ -19,8 +19,9 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Its slot, and *out_known; else the free one where it belongs, which is
- * another's in a moment where the lock is not held.  NULL: all are taken. */
+/* Returns the slot of the name; *out_known is false if that is free, and
+ * another thread may take it while the lock is not held.  NULL: all are
+ * taken. */
 static gpu_function *slot_of(gpu_device *device, const char *name,
                              bool *out_known)
 {
@@ -41,7 +42,7 @@ static gpu_function *slot_of(gpu_device *device, const char *name,
 static core_status module_of(gpu_device *device, const char *family,
                              void **out_module)
 {
-    const gpu_image *images = gpu_vendor_here.images;
+    const gpu_image *images = gpu_this_vendor.images;
     core_status status = CORE_OK;
     uint32_t i = 0;
 
@@ -49,9 +50,10 @@ static core_status module_of(gpu_device *device, const char *family,
         i++;
     if (images[i].family == NULL)
         return gpu_refuse(CORE_ERROR_INTERNAL,
-                          "this plugin has no image of kernels %s", family);
+                          "%s: the plugin has no image of this kernel family",
+                          family);
     if (device->modules[i] == NULL)
-        status = gpu_answer(device,
+        status = gpu_report(device,
                             calls->module_load(device->context, images[i].data,
                                                &device->modules[i]),
                             "loading kernels");
@@ -73,7 +75,7 @@ static core_status find(gpu_device *device, const char *family,
     copy = strdup(name);
     if (slot == NULL || copy == NULL) {
         status = gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                            "no room for another kernel: %s", name);
+                            "%s: the table of kernels is full", name);
         goto done;
     }
     if (known) {
@@ -84,7 +86,7 @@ static core_status find(gpu_device *device, const char *family,
     status = module_of(device, family, &module);
     if (status != CORE_OK)
         goto done;
-    status = gpu_answer(
+    status = gpu_report(
         device,
         calls->function_find(device->context, module, name, &slot->function),
         name);
@@ -111,7 +113,7 @@ core_status gpu_launch_on(gpu_stream *stream, const char *family,
     bool known;
 
     if (code != 0)
-        return gpu_answer(device, code, "the device");
+        return gpu_report(device, code, "the device");
     if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0)
         return CORE_OK;
     slot = slot_of(device, name, &known);
@@ -124,7 +126,7 @@ core_status gpu_launch_on(gpu_stream *stream, const char *family,
     }
     code = calls->launch(device->context, stream->native, function, shape.grid,
                          shape.block, shape.shared_bytes, parameters, size);
-    return code == 0 ? CORE_OK : gpu_answer(device, code, name);
+    return code == 0 ? CORE_OK : gpu_report(device, code, name);
 }
 
 core_status gpu_launch(core_call *call, const char *family, const char *name,
@@ -140,7 +142,7 @@ gpu_shape gpu_blocks(uint64_t blocks, uint32_t threads)
 {
     gpu_shape shape = {{0, 1, 1}, {threads, 1, 1}, 0};
     uint64_t most =
-        calls->most_blocks != NULL ? calls->most_blocks(threads) : INT32_MAX;
+        calls->max_blocks != NULL ? calls->max_blocks(threads) : INT32_MAX;
 
     shape.grid[0] = (uint32_t)(blocks < most ? blocks : most);
     return shape;
@@ -150,7 +152,7 @@ gpu_shape gpu_spread(const gpu_device *device, uint64_t items, uint32_t each)
 {
     uint64_t unit = (uint64_t)GPU_BLOCK * each;
     uint64_t blocks = (items + unit - 1) / unit;
-    /* 2048 threads of a unit, four times over. */
+    /* 2048 threads per multiprocessor, four times. */
     uint64_t most = (uint64_t)device->facts.units * 32;
 
     return gpu_blocks(blocks < most ? blocks : most, GPU_BLOCK);
@@ -170,7 +172,7 @@ const char *gpu_dtype_name(core_dtype dtype)
     return dtype < CORE_DTYPE_LIMIT && names[dtype] ? names[dtype] : "none";
 }
 
-const char *gpu_word_name(uint32_t bytes)
+const char *gpu_width_name(uint32_t bytes)
 {
     return bytes == 8 ? "w64" : bytes == 4 ? "w32" : bytes == 2 ? "w16" : "w8";
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linalg.c: Cholesky and QR factors, and triangular systems.  (What else there
- * is in factorisations the CPU has.) */
+/* linalg.c: Cholesky and QR factorisations, and triangular systems.  The CPU
+ * computes all other factorisations. */
 
 #include <gpu/host/move.h>
 #include <gpu/shared_linalg.h>
@@ -27,13 +27,13 @@ static gpu_factor begin(core_call *call, const core_view *self)
 static core_status run(core_call *call, const char *name, gpu_factor *p,
                        int64_t numbers, gpu_shape shape)
 {
-    core_memory room;
-    core_status status =
-        gpu_host->call_scratch(call, (uint64_t)numbers * sizeof(double), &room);
+    core_memory scratch;
+    core_status status = gpu_host->call_scratch(
+        call, (uint64_t)numbers * sizeof(double), &scratch);
 
     if (status != CORE_OK)
         return status;
-    p->room = gpu_address(room);
+    p->scratch = gpu_address(scratch);
     return gpu_launch(call, "linalg", name, shape, p, sizeof *p);
 }
 
@@ -84,8 +84,8 @@ static core_status qr(core_call *call, const core_value *args, uint32_t nargs,
                gpu_blocks((uint64_t)p.batch, GPU_BLOCK));
 }
 
-/* linalg_solve_triangular(self, B, upper, left, unitriangular): X with
- * self X = B, or X self = B; batches have been expanded. */
+/* linalg_solve_triangular(self, B, upper, left, unitriangular): solves self X =
+ * B or X self = B.  The batches are already expanded. */
 static core_status solve(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {

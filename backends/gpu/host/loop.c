@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loop.c: loops as kernels take them. */
+/* loop.c: loops in the form that kernels take. */
 
 #include <gpu/host/host.h>
 
@@ -9,7 +9,7 @@ gpu_divisor gpu_divide_by(uint32_t value)
 {
     gpu_divisor d = {value, 0, 0};
 
-    /* Granlund and Montgomery, 1994, figure 4.1: for 1 <= value < 2^31. */
+    /* Granlund and Montgomery, 1994, figure 4.1, for 1 <= value < 2^31. */
     while ((UINT64_C(1) << d.shift) < value)
         d.shift++;
     d.magic =
@@ -38,7 +38,8 @@ static uint16_t half_bits(double number, core_dtype dtype)
         return (uint16_t)(sign | ((bits + (bits >> 13 & 1) + 0xfff -
                                    UINT32_C(0x38000000)) >>
                                   13));
-    /* Added to 0.5, the last place is that of a subnormal. */
+    /* Adding 0.5 puts the last place of a subnormal at the end of the
+     * mantissa. */
     memcpy(&moved, &bits, 4);
     moved += 0.5f;
     memcpy(&bits, &moved, 4);
@@ -100,7 +101,7 @@ static core_status pieces(core_loop *loop, core_operand *operands,
                           "a reduction of %u dimensions and %lld elements; at "
                           "most %d and 2^31 - 1",
                           loop->ndim, (long long)loop->numel, GPU_DIMS);
-    /* The outermost: piece by piece, or one index after the other. */
+    /* The outermost dimension: in pieces, or index by index. */
     most = loop->ndim > GPU_DIMS
                ? 1
                : (int64_t)INT32_MAX / (loop->numel / loop->sizes[dim]);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.c: nonzero, masked_select, masked_scatter, repeat_interleave.  Where
- * the result's size depends on the data, the host waits for their number. */
+/* masked.c: nonzero, masked_select, masked_scatter, repeat_interleave.  If the
+ * size of the result depends on the data, the host waits for it. */
 
 #include <gpu/host/move.h>
 #include <gpu/shared_masked.h>
 
-/* The shape that a and b broadcast to, with the strides of both; b may be
+/* Sets the shape that a and b broadcast to, and the strides of both; b may be
  * NULL. */
 static core_status shape_of(core_call *call, const core_view *a,
                             const core_view *b, const core_view *mask,
-                            gpu_chosen *p)
+                            gpu_masked *p)
 {
     uint32_t ndim = b != NULL && b->ndim > a->ndim ? b->ndim : a->ndim;
     const core_view *views[2] = {a, b != NULL ? b : a};
@@ -42,21 +42,21 @@ static core_status shape_of(core_call *call, const core_view *a,
         p->count *= p->sizes[d];
     }
     p->dense = a->numel == p->count && views[1]->numel == p->count;
-    p->chunks = (p->count + GPU_CHOSEN_CHUNK - 1) / GPU_CHOSEN_CHUNK;
+    p->chunks = (p->count + GPU_MASKED_CHUNK - 1) / GPU_MASKED_CHUNK;
     return CORE_OK;
 }
 
 static core_status launch(core_call *call, const char *name,
-                          const gpu_chosen *p, uint64_t blocks)
+                          const gpu_masked *p, uint64_t blocks)
 {
-    return gpu_launch(call, "chosen", name, gpu_blocks(blocks, GPU_BLOCK), p,
+    return gpu_launch(call, "masked", name, gpu_blocks(blocks, GPU_BLOCK), p,
                       sizeof *p);
 }
 
-/* out_total NULL: nobody waits. */
-static core_status count(core_call *call, gpu_chosen *p, int64_t *out_total)
+/* If out_total is NULL, this does not wait. */
+static core_status count(core_call *call, gpu_masked *p, int64_t *out_total)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     gpu_stream *stream = gpu_stream_of(call);
     gpu_device *device = stream->device;
     core_memory sums;
@@ -67,9 +67,9 @@ static core_status count(core_call *call, gpu_chosen *p, int64_t *out_total)
     if (status != CORE_OK)
         return status;
     p->sums = gpu_address(sums);
-    status = launch(call, "chosen_count", p, (uint64_t)p->chunks);
+    status = launch(call, "masked_count", p, (uint64_t)p->chunks);
     if (status == CORE_OK)
-        status = launch(call, "chosen_sum", p, 1);
+        status = launch(call, "masked_sum", p, 1);
     if (status != CORE_OK || out_total == NULL)
         return status;
     code = calls->copy(device->context, stream->native, out_total,
@@ -77,10 +77,10 @@ static core_status count(core_call *call, gpu_chosen *p, int64_t *out_total)
     if (code == 0)
         code = gpu_wait_stream(device, stream->native);
     return code == 0 ? CORE_OK
-                     : gpu_answer(device, code, "the number of elements");
+                     : gpu_report(device, code, "the number of elements");
 }
 
-static core_status put(core_call *call, const char *name, gpu_chosen *p,
+static core_status put(core_call *call, const char *name, gpu_masked *p,
                        const core_view *to)
 {
     p->to = gpu_address(to->memory);
@@ -95,7 +95,7 @@ static core_status nonzero(core_call *call, const core_value *args,
 {
     const core_view *self = args[0].u.view, *result = NULL;
     int64_t sizes[2] = {0, self->ndim};
-    gpu_chosen p;
+    gpu_masked p;
     core_status status = shape_of(call, self, NULL, self, &p);
 
     (void)nargs;
@@ -108,7 +108,7 @@ static core_status nonzero(core_call *call, const core_value *args,
                                                 &result);
     if (status != CORE_OK || sizes[0] * sizes[1] == 0)
         return status;
-    return put(call, "chosen_nonzero", &p, result);
+    return put(call, "masked_nonzero", &p, result);
 }
 
 /* masked_select(self, mask) */
@@ -119,7 +119,7 @@ static core_status select_masked(core_call *call, const core_value *args,
     const core_view *self = args[0].u.view, *mask = args[1].u.view;
     const core_view *result = NULL;
     int64_t total = 0;
-    gpu_chosen p;
+    gpu_masked p;
     core_status status = shape_of(call, self, mask, mask, &p);
 
     (void)nargs;
@@ -133,7 +133,7 @@ static core_status select_masked(core_call *call, const core_value *args,
     if (status != CORE_OK || total == 0)
         return status;
     p.from = gpu_address(self->memory);
-    return put(call, "chosen_select", &p, result);
+    return put(call, "masked_select", &p, result);
 }
 
 /* masked_scatter(self, mask, source) */
@@ -143,7 +143,7 @@ static core_status scatter_masked(core_call *call, const core_value *args,
 {
     const core_view *self = args[0].u.view, *to = results[0].u.view;
     const core_view *mask = args[1].u.view, *from = args[2].u.view;
-    gpu_chosen p;
+    gpu_masked p;
     core_status status = shape_of(call, to, mask, mask, &p);
 
     (void)nargs;
@@ -159,7 +159,7 @@ static core_status scatter_masked(core_call *call, const core_value *args,
         return status;
     p.from = gpu_address(from->memory);
     p.limit = from->numel;
-    return put(call, "chosen_scatter", &p, to);
+    return put(call, "masked_scatter", &p, to);
 }
 
 static core_status check_total(const core_value *given, int64_t total,
@@ -185,7 +185,7 @@ static core_status repeat(core_call *call, const core_value *args,
 {
     const core_view *repeats = args[0].u.view, *result = NULL;
     int64_t total = 0;
-    gpu_chosen p;
+    gpu_masked p;
     core_status status = shape_of(call, repeats, NULL, repeats, &p);
 
     (void)nresults;
@@ -201,10 +201,10 @@ static core_status repeat(core_call *call, const core_value *args,
                                                 &total, &result);
     if (status != CORE_OK || total == 0)
         return status;
-    return put(call, "chosen_repeat", &p, result);
+    return put(call, "masked_repeat", &p, result);
 }
 
-core_status gpu_register_chosen(core_registry *registry)
+core_status gpu_register_masked(core_registry *registry)
 {
     enum { DENSE = CORE_REQUIRE_CONTIGUOUS, B = GPU_M_BOOL };
     static const gpu_row whole[] = {
@@ -220,14 +220,19 @@ core_status gpu_register_chosen(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"nonzero", nonzero, NULL, {m}, DENSE, gpu_few_dims},
-            {"masked_select", select_masked, NULL, {m, B}, DENSE, gpu_few_dims},
+            {"nonzero", nonzero, NULL, {m}, DENSE, gpu_supports_dims},
+            {"masked_select",
+             select_masked,
+             NULL,
+             {m, B},
+             DENSE,
+             gpu_supports_dims},
             {"masked_scatter",
              scatter_masked,
              NULL,
              {m, B, m, m},
              DENSE,
-             gpu_few_dims},
+             gpu_supports_dims},
         };
 
         status = gpu_register(registry, rows, sizeof rows / sizeof *rows);

@@ -11,8 +11,8 @@ enum { SIDE = 64 };
 
 /* ----------------------------------------------------- vendor's library -- */
 
-/* Rows that lie densely, or columns that do (*out_turned), and how far apart
- * they are.  false: neither. */
+/* Whether the rows, or the columns (*out_turned), are dense, and the distance
+ * between them. */
 static bool dense_of(const gpu_matrix *m, int64_t rows, int64_t columns,
                      uint32_t *out_turned, int64_t *out_step)
 {
@@ -29,7 +29,7 @@ static bool dense_of(const gpu_matrix *m, int64_t rows, int64_t columns,
     return false;
 }
 
-/* By rows d = a b is by columns d^T = b^T a^T. */
+/* Row-major d = a b is column-major d^T = b^T a^T. */
 static bool gemm_of(const core_call *call, core_dtype dtype,
                     const gpu_product *p, gpu_gemm *g)
 {
@@ -39,17 +39,18 @@ static bool gemm_of(const core_call *call, core_dtype dtype,
     if (dtype > CORE_BF16 || p->inner == 0 || p->rows > INT32_MAX ||
         p->columns > INT32_MAX || p->inner > INT32_MAX || p->batch > INT32_MAX)
         return false;
-    /* Halves would be rounded after each part. */
+    /* f16 and bf16 would be rounded after each part. */
     if (p->sums > 1 && dtype > CORE_F32)
         return false;
-    if (!dense_of(&p->b_strides, p->inner, p->columns, &g->a_turned,
+    if (!dense_of(&p->b_strides, p->inner, p->columns, &g->a_transposed,
                   &g->a_step) ||
-        !dense_of(&p->a_strides, p->rows, p->inner, &g->b_turned, &g->b_step) ||
+        !dense_of(&p->a_strides, p->rows, p->inner, &g->b_transposed,
+                  &g->b_step) ||
         !dense_of(&p->d_strides, p->rows, p->columns, &turned, &g->c_step) ||
         turned)
         return false;
     g->dtype = dtype;
-    g->may_round = (call->flags & CORE_CALL_ALLOW_TF32) != 0;
+    g->allow_tf32 = (call->flags & CORE_CALL_ALLOW_TF32) != 0;
     g->captured = (call->flags & CORE_CALL_CAPTURING) != 0;
     g->m = p->columns;
     g->n = p->rows;
@@ -64,8 +65,8 @@ static bool gemm_of(const core_call *call, core_dtype dtype,
 }
 
 /* d = c, which may be broadcast. */
-static core_status spread_c(core_call *call, core_dtype dtype,
-                            const gpu_product *p)
+static core_status broadcast_c(core_call *call, core_dtype dtype,
+                               const gpu_product *p)
 {
     const gpu_matrix *d = &p->d_strides, *c = &p->c_strides;
     int64_t sizes[3] = {p->batch, p->rows, p->columns};
@@ -79,26 +80,26 @@ static core_status spread_c(core_call *call, core_dtype dtype,
                            from);
 }
 
-/* A graph may be launched on any stream, beside products of the one that it was
- * captured on: what it works in is its own. */
-static core_status workspace(core_call *call, gpu_gemm *g, void **room)
+/* A graph may be launched on any stream, beside products of the stream on which
+ * it was captured; so it has its own workspace. */
+static core_status set_workspace(core_call *call, gpu_gemm *g, void **shared)
 {
-    uint64_t size = gpu_vendor_here.driver->multiply_workspace;
+    uint64_t size = gpu_this_vendor.driver->multiply_workspace;
     core_status status = CORE_OK;
     core_memory memory;
 
     if (!g->captured || size == 0)
         return CORE_OK;
-    if (*room == NULL)
+    if (*shared == NULL)
         status = gpu_host->call_scratch(call, size, &memory);
-    if (*room == NULL && status == CORE_OK)
-        *room = gpu_address(memory);
-    g->workspace = *room;
+    if (*shared == NULL && status == CORE_OK)
+        *shared = gpu_address(memory);
+    g->workspace = *shared;
     return status;
 }
 
-/* Behind the first of its sums: d holds what these made. */
-static void leave_behind(gpu_product *p, int64_t sums, int64_t item)
+/* Leaves the products after the first `sums`, whose results are in d. */
+static void keep_remaining(gpu_product *p, int64_t sums, int64_t item)
 {
     p->a = (const char *)p->a + sums * p->a_strides.sum * item;
     p->b = (const char *)p->b + sums * p->b_strides.sum * item;
@@ -108,13 +109,13 @@ static void leave_behind(gpu_product *p, int64_t sums, int64_t item)
     p->beta = 1;
 }
 
-/* *out_done false: the library is not here, or does not do this one; left is what
- * it leaves, and d may hold c then. */
+/* *out_done is false if the library is absent or refuses; `left` is then what
+ * remains, and d may hold c. */
 static core_status by_library(core_call *call, core_dtype dtype,
-                              const gpu_product *p, void **room,
+                              const gpu_product *p, void **shared,
                               gpu_product *left, bool *out_done)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     gpu_stream *stream = gpu_stream_of(call);
     int64_t item = core_sdk_itemsize(dtype);
     core_status status;
@@ -125,28 +126,28 @@ static core_status by_library(core_call *call, core_dtype dtype,
     *left = *p;
     if (calls->multiply == NULL || !gemm_of(call, dtype, p, &g))
         return CORE_OK;
-    /* Asks first: d is written for it. */
+    /* Asks before d is written. */
     g.batch = 0;
     if (calls->multiply(stream->device->context, stream->native, &g) != 0)
         return CORE_OK;
     g.batch = p->batch;
-    status = workspace(call, &g, room);
+    status = set_workspace(call, &g, shared);
     if (status == CORE_OK && p->c != NULL && p->beta != 0)
-        status = spread_c(call, dtype, p);
+        status = broadcast_c(call, dtype, p);
     for (int64_t s = 0; s < p->sums && code == 0 && status == CORE_OK; s++) {
         g.a = (const char *)p->b + s * p->b_strides.sum * item;
         g.b = (const char *)p->a + s * p->a_strides.sum * item;
         g.beta = s > 0 ? 1 : p->c != NULL ? p->beta : 0;
         code = calls->multiply(stream->device->context, stream->native, &g);
         if (code == GPU_ABSENT && s > 0)
-            leave_behind(left, s, item);
+            keep_remaining(left, s, item);
         if (code == GPU_ABSENT)
             return CORE_OK;
     }
     *out_done = true;
     return code == 0
                ? status
-               : gpu_answer(stream->device, code, "a product of matrices");
+               : gpu_report(stream->device, code, "a product of matrices");
 }
 
 static core_status by_kernel(core_call *call, const char *name,
@@ -157,16 +158,18 @@ static core_status by_kernel(core_call *call, const char *name,
     gpu_shape shape;
 
     if (tiles > INT32_MAX)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "a product of %lld rows and %lld columns",
-                          (long long)p->rows, (long long)p->columns);
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "a product of %lld rows and %lld columns; at most 2^31 - 1 "
+            "tiles are supported",
+            (long long)p->rows, (long long)p->columns);
     shape = gpu_blocks(tiles, GPU_BLOCK);
     shape.grid[1] = (uint32_t)(p->batch < 65535 ? p->batch : 65535);
     return gpu_launch(call, "matmul", name, shape, p, sizeof *p);
 }
 
 core_status gpu_multiply(core_call *call, core_dtype dtype,
-                         const gpu_product *p, void **room)
+                         const gpu_product *p, void **shared)
 {
     char name[GPU_NAME];
     core_status status;
@@ -175,7 +178,7 @@ core_status gpu_multiply(core_call *call, core_dtype dtype,
 
     if (p->batch == 0 || p->rows == 0 || p->columns == 0)
         return CORE_OK;
-    status = by_library(call, dtype, p, room, &left, &done);
+    status = by_library(call, dtype, p, shared, &left, &done);
     if (status != CORE_OK || done)
         return status;
     return by_kernel(call, gpu_name(name, "matmul", dtype), &left);
@@ -195,7 +198,7 @@ core_status gpu_multiply_wide(core_call *call, core_dtype dtype,
 enum { AS_COLUMN, AS_ROW };
 enum { MATRICES, MATRIX_VECTOR, VECTORS, SUMMED, OUTER };
 
-/* The last two dimensions; of a vector, a column or a row. */
+/* The last two dimensions; for a vector, a column or a row. */
 static gpu_matrix matrix_of(const core_view *v, int vector)
 {
     gpu_matrix m = {0, 0, 0, 0};
@@ -213,8 +216,8 @@ static gpu_matrix matrix_of(const core_view *v, int vector)
     return m;
 }
 
-/* self of addmm and its like, broadcast to `to`. */
-static gpu_matrix spread(const core_view *v, const core_view *to)
+/* self of addmm and similar operators, broadcast to `to`. */
+static gpu_matrix broadcast(const core_view *v, const core_view *to)
 {
     gpu_matrix m = {0, 0, 0, 0};
     int64_t *where[3] = {&m.column, &m.row, &m.batch};
@@ -259,7 +262,7 @@ static core_status product(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
-    void *room = NULL;
+    void *shared = NULL;
     gpu_product p;
 
     (void)nargs;
@@ -267,18 +270,19 @@ static core_status product(core_call *call, const core_value *args,
     memset(&p, 0, sizeof p);
     fill_product(&p, args[0].u.view, args[1].u.view, results[0].u.view,
                  (int)(intptr_t)call->user);
-    return gpu_multiply(call, results[0].u.view->dtype, &p, &room);
+    return gpu_multiply(call, results[0].u.view->dtype, &p, &shared);
 }
 
 /* addmm(self, mat1, mat2, beta, alpha), baddbmm, addbmm, addmv, addr */
-static core_status added(core_call *call, const core_value *args,
-                         uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status add_product(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults)
 {
     static const core_value one = {.tag = CORE_VALUE_INT, .u.i = 1};
     const core_value *beta = nargs > 3 ? &args[3] : &one;
     const core_value *alpha = nargs > 4 ? &args[4] : &one;
     const core_view *self = args[0].u.view, *to = results[0].u.view;
-    void *room = NULL;
+    void *shared = NULL;
     gpu_product p;
 
     (void)nresults;
@@ -289,12 +293,12 @@ static core_status added(core_call *call, const core_value *args,
     p.alpha = core_sdk_double(alpha, 1);
     p.beta_whole = core_sdk_int(beta, 1);
     p.alpha_whole = core_sdk_int(alpha, 1);
-    /* What is multiplied by 0 is not looked at: it may be NaN. */
+    /* If beta is 0, self is not read: it may contain NaN. */
     if (p.beta != 0) {
         p.c = gpu_address(self->memory);
-        p.c_strides = spread(self, to);
+        p.c_strides = broadcast(self, to);
     }
-    return gpu_multiply(call, to->dtype, &p, &room);
+    return gpu_multiply(call, to->dtype, &p, &shared);
 }
 
 core_status gpu_register_matmul(core_registry *registry)
@@ -308,11 +312,16 @@ core_status gpu_register_matmul(core_registry *registry)
         intptr_t what;
         uint32_t operands;
     } operators[] = {
-        {"mm", product, MATRICES, 3},       {"bmm", product, MATRICES, 3},
-        {"mv", product, MATRIX_VECTOR, 3},  {"dot", product, VECTORS, 3},
-        {"vdot", product, VECTORS, 3},      {"addmm", added, MATRICES, 4},
-        {"baddbmm", added, MATRICES, 4},    {"addbmm", added, SUMMED, 4},
-        {"addmv", added, MATRIX_VECTOR, 4}, {"addr", added, OUTER, 4},
+        {"mm", product, MATRICES, 3},
+        {"bmm", product, MATRICES, 3},
+        {"mv", product, MATRIX_VECTOR, 3},
+        {"dot", product, VECTORS, 3},
+        {"vdot", product, VECTORS, 3},
+        {"addmm", add_product, MATRICES, 4},
+        {"baddbmm", add_product, MATRICES, 4},
+        {"addbmm", add_product, SUMMED, 4},
+        {"addmv", add_product, MATRIX_VECTOR, 4},
+        {"addr", add_product, OUTER, 4},
     };
     core_status status = CORE_OK;
 

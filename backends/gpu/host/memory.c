@@ -8,40 +8,40 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
 static core_status usable(gpu_device *device)
 {
-    return gpu_answer(device, atomic_load(&device->lost), "the device");
+    return gpu_report(device, atomic_load(&device->lost), "the device");
 }
 
-static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
+static core_status alloc(void *opaque, uint64_t size, core_memory *out_memory)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     core_status status = usable(device);
 
     out_memory->handle = NULL;
     out_memory->offset = 0;
     if (status != CORE_OK)
         return status;
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->alloc(device->context, size, &out_memory->handle),
                       "allocating memory");
 }
 
-static void release(void *word, core_memory memory, uint64_t size)
+static void release(void *opaque, core_memory memory, uint64_t size)
 {
     (void)size;
-    gpu_free(word, GPU_FREE_DEVICE, memory.handle, 0);
+    gpu_free(opaque, GPU_FREE_DEVICE, memory.handle, 0);
 }
 
-static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
+static core_status info(void *opaque, uint64_t *out_free, uint64_t *out_total)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->memory(device->context, out_free, out_total),
-                      "asking for free memory");
+                      "querying free memory");
 }
 
 static core_status move(gpu_device *device, gpu_stream *stream, void *to,
@@ -51,7 +51,7 @@ static core_status move(gpu_device *device, gpu_stream *stream, void *to,
 
     if (status != CORE_OK || size == 0 || to == from)
         return status;
-    return gpu_answer(
+    return gpu_report(
         device,
         calls->copy(device->context, stream->native, to, from, size, direction),
         "copying");
@@ -76,11 +76,11 @@ static core_status copy(void *device, void *stream, core_memory to,
                 GPU_WITHIN);
 }
 
-/* Patterns of 8 bytes, and those that lie unaligned, have a kernel. */
-static core_status fill(void *word, void *on, core_memory to, uint64_t size,
+/* A kernel fills with 8-byte patterns and unaligned memory. */
+static core_status fill(void *opaque, void *on, core_memory to, uint64_t size,
                         uint64_t pattern, uint32_t pattern_size)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     core_status status = usable(device);
     gpu_fill p = {.to = gpu_address(to), .pattern = pattern};
@@ -89,7 +89,7 @@ static core_status fill(void *word, void *on, core_memory to, uint64_t size,
         return status;
     p.count = size / pattern_size;
     if (pattern_size < 8 && (uintptr_t)p.to % pattern_size == 0)
-        return gpu_answer(device,
+        return gpu_report(device,
                           calls->fill(device->context, stream->native, p.to,
                                       (uint32_t)pattern, pattern_size, p.count),
                           "filling");
@@ -124,11 +124,12 @@ static uint64_t whole_pages(uint64_t size)
     return size <= UINT64_MAX / 2 ? (size + page - 1) / page * page : 0;
 }
 
-/* Not the driver's: what a reset takes from it would be gone under tensors of the
- * CPU.  Shared: a fork takes no page away from under the device. */
-static core_status host_alloc(void *word, uint64_t size, void **out_data)
+/* Host memory is not allocated by the driver: a reset would free it while
+ * tensors of the CPU use it.  It is mapped shared: after a fork, the device's
+ * pages stay in place. */
+static core_status host_alloc(void *opaque, uint64_t size, void **out_data)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     uint64_t whole = whole_pages(size);
     void *data = mmap(NULL, whole, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -137,20 +138,20 @@ static core_status host_alloc(void *word, uint64_t size, void **out_data)
     *out_data = NULL;
     if (data == MAP_FAILED)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                          "no host memory for %llu bytes that are pinned",
+                          "no host memory for %llu pinned bytes",
                           (unsigned long long)size);
     code = calls->host_pin(device->context, data, whole);
     if (code != 0) {
         munmap(data, whole);
-        return gpu_answer(device, code, "pinning host memory");
+        return gpu_report(device, code, "pinning host memory");
     }
     *out_data = data;
     return CORE_OK;
 }
 
-static void host_free(void *word, void *data, uint64_t size)
+static void host_free(void *opaque, void *data, uint64_t size)
 {
-    gpu_free(word, GPU_FREE_HOST, data, whole_pages(size));
+    gpu_free(opaque, GPU_FREE_HOST, data, whole_pages(size));
 }
 
 const core_host_memory_interface gpu_host_memory = {
@@ -161,27 +162,28 @@ const core_host_memory_interface gpu_host_memory = {
 
 /* --------------------------------------------------------------- peers -- */
 
-static core_status peer_can(void *word, void *other, uint32_t *out_yes)
+static core_status peer_accessible(void *opaque, void *other, uint32_t *out_yes)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     *out_yes = 0;
-    return gpu_answer(device,
-                      calls->peer_can(device->context,
-                                      ((gpu_device *)other)->context, out_yes),
-                      "asking for peer access");
+    return gpu_report(device,
+                      calls->peer_accessible(device->context,
+                                             ((gpu_device *)other)->context,
+                                             out_yes),
+                      "querying peer access");
 }
 
-static core_status peer_copy(void *word, void *on, core_memory to,
+static core_status peer_copy(void *opaque, void *on, core_memory to,
                              void *from_device, core_memory from, uint64_t size)
 {
-    gpu_device *device = word, *source = from_device;
+    gpu_device *device = opaque, *source = from_device;
     gpu_stream *stream = on;
     core_status status = usable(device);
 
     if (status != CORE_OK || size == 0)
         return status;
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->peer_copy(device->context, stream->native,
                                        gpu_address(to), source->context,
                                        gpu_address(from), size),
@@ -190,60 +192,60 @@ static core_status peer_copy(void *word, void *on, core_memory to,
 
 const core_peer_interface gpu_peer = {
     .struct_size = sizeof(core_peer_interface),
-    .can_access = peer_can,
+    .can_access = peer_accessible,
     .copy = peer_copy,
 };
 
 /* ------------------------------------------------------ address ranges -- */
 
-static core_status granularity(void *word, uint64_t *out_bytes)
+static core_status granularity(void *opaque, uint64_t *out_bytes)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->virtual_granularity(device->context, out_bytes),
-                      "asking for the granularity of address ranges");
+                      "querying the granularity of address ranges");
 }
 
-static core_status reserve(void *word, uint64_t size, core_memory *out_memory)
+static core_status reserve(void *opaque, uint64_t size, core_memory *out_memory)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     core_status status = usable(device);
 
     out_memory->handle = NULL;
     out_memory->offset = 0;
     if (status != CORE_OK)
         return status;
-    return gpu_answer(
+    return gpu_report(
         device,
         calls->virtual_reserve(device->context, size, &out_memory->handle),
         "reserving addresses");
 }
 
-static void release_range(void *word, core_memory memory, uint64_t size)
+static void release_range(void *opaque, core_memory memory, uint64_t size)
 {
-    gpu_free(word, GPU_FREE_RANGE, memory.handle, size);
+    gpu_free(opaque, GPU_FREE_RANGE, memory.handle, size);
 }
 
-static core_status map(void *word, core_memory memory, uint64_t offset,
+static core_status map(void *opaque, core_memory memory, uint64_t offset,
                        uint64_t size)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     core_status status = usable(device);
 
     if (status != CORE_OK)
         return status;
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->virtual_map(device->context,
                                          (char *)gpu_address(memory) + offset,
                                          size),
                       "mapping memory");
 }
 
-static void unmap(void *word, core_memory memory, uint64_t offset,
+static void unmap(void *opaque, core_memory memory, uint64_t offset,
                   uint64_t size)
 {
-    gpu_free(word, GPU_FREE_MAPPING, (char *)gpu_address(memory) + offset,
+    gpu_free(opaque, GPU_FREE_MAPPING, (char *)gpu_address(memory) + offset,
              size);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* move.c: copies, casts and fills through loops, and operators that put
- * windows of their operands elsewhere. */
+/* move.c: copies, casts and fills of loops, and operators that copy windows of
+ * their operands. */
 
 #include <gpu/host/move.h>
 
@@ -42,7 +42,7 @@ static void swap_dims(gpu_convert *p, uint32_t a, uint32_t b)
     p->from_strides[b] = from;
 }
 
-/* The shape of a launch by tiles; an empty one where tiles do not help. */
+/* The shape of a launch by tiles; empty if tiles do not help. */
 static gpu_shape transposition(gpu_convert *p, int64_t bytes)
 {
     gpu_shape none = {{0, 1, 1}, {32, 8, 1}, 0};
@@ -71,7 +71,7 @@ static core_status copy_piece(const core_loop *loop, void *context)
     core_call *call = context;
     gpu_device *device = gpu_stream_of(call)->device;
     uint32_t bytes = core_sdk_itemsize(loop->operands[0].dtype);
-    const char *word = gpu_word_name(bytes);
+    const char *width = gpu_width_name(bytes);
     char name[GPU_NAME] = "copy_s_";
     gpu_shape shape;
     gpu_convert p;
@@ -85,7 +85,7 @@ static core_status copy_piece(const core_loop *loop, void *context)
         name[5] = 't';
     else
         shape = gpu_spread(device, p.count, 4);
-    memcpy(name + 7, word, strlen(word) + 1);
+    memcpy(name + 7, width, strlen(width) + 1);
     return gpu_launch(call, "move", name, shape, &p, sizeof p);
 }
 
@@ -129,14 +129,14 @@ core_status gpu_copy_loop(core_call *call, const core_loop *loop)
     return gpu_loop_pieces(loop, copy_piece, call);
 }
 
-/* One side of a copy: where the window begins, and its strides. */
+/* One side of a copy: the start of the window, and its strides. */
 typedef struct side {
     core_dtype dtype;
     core_memory memory;
     const int64_t *strides;
 } side;
 
-/* With a cast where the dtypes differ. */
+/* Casts if the dtypes differ. */
 static core_status copy_sides(core_call *call, uint32_t ndim,
                               const int64_t *sizes, side to, side from)
 {
@@ -153,7 +153,7 @@ static core_status copy_sides(core_call *call, uint32_t ndim,
                       .sizes = turned[0],
                       .operands = operands};
 
-    /* Innermost first; dimensions that lie as one are made one. */
+    /* Innermost first; adjacent dimensions are merged. */
     for (uint32_t d = ndim; d-- > 0;) {
         uint32_t n = loop.ndim;
 
@@ -263,7 +263,7 @@ static core_status fill(core_call *call, const core_value *args, uint32_t nargs,
     (void)results;
     (void)nresults;
     if (nargs < 2)
-        return gpu_refuse(CORE_ERROR_INTERNAL, "fill_ without a value");
+        return gpu_refuse(CORE_ERROR_INTERNAL, "fill_: the value is missing");
     return gpu_fill_loop(
         call, call->loop,
         gpu_scalar_bits(&args[1], call->loop->operands[0].dtype));
@@ -279,7 +279,7 @@ static core_status zero(core_call *call, const core_value *args, uint32_t nargs,
     return gpu_fill_loop(call, call->loop, 0);
 }
 
-/* The memory of an element some steps along a dimension. */
+/* The address of the element `steps` along a dimension. */
 static core_memory moved(const core_view *view, uint32_t dim, int64_t steps)
 {
     core_memory memory = view->memory;
@@ -289,8 +289,7 @@ static core_memory moved(const core_view *view, uint32_t dim, int64_t steps)
     return memory;
 }
 
-/* cat(tensors, dim), of any dtypes; what is empty and of one dimension is passed
- * over. */
+/* cat(tensors, dim) of any dtypes; empty 1-D tensors are skipped. */
 static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
@@ -327,7 +326,7 @@ static core_status flip(core_call *call, const core_value *args, uint32_t nargs,
     (void)nresults;
     for (uint32_t d = 0; d < from->ndim; d++)
         strides[d] = from->strides[d];
-    /* A number has no dimension that could be turned. */
+    /* A 0-D tensor has no dimension to flip. */
     for (uint32_t i = 0; i < args[1].count && from->numel > 0 && from->ndim > 0;
          i++) {
         int64_t d = args[1].u.ints[i];
@@ -357,10 +356,10 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
     for (uint32_t d = 0; d < to->ndim; d++) {
         uint32_t k = 2 * (to->ndim - 1 - d);
         int64_t before = k < args[1].count ? args[1].u.ints[k] : 0;
-        int64_t behind = k < args[1].count ? args[1].u.ints[k + 1] : 0;
+        int64_t after = k < args[1].count ? args[1].u.ints[k + 1] : 0;
 
         sizes[d] = from->sizes[d] + (before < 0 ? before : 0) +
-                   (behind < 0 ? behind : 0);
+                   (after < 0 ? after : 0);
         if (sizes[d] <= 0)
             return status;
         if (before > 0)

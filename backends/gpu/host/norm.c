@@ -2,15 +2,15 @@
  * Copyright The libcore authors */
 
 /* norm.c: layer, group and batch normalisation, forward and backward.  To the
- * kernels a layer norm is a group norm of one group, whose channels are the
+ * kernels, a layer norm is a group norm of one group whose channels are the
  * elements. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_norm.h>
 
-/* Where channels lie side by side: rows that a block adds up, and how many such
- * parts there are at most: of the problem alone, so that sums have one order.  A
- * block has COLUMNS of them (kernels/norm.cu). */
+/* If channels are adjacent: the rows that a block sums, and the largest number
+ * of such parts.  Both depend on the problem alone, so that the order of a sum
+ * is fixed.  A block has COLUMNS channels (kernels/norm.cu). */
 enum { PART_ROWS = 64, PARTS = 256, COLUMNS = 32 };
 
 static core_dtype dtype_of(const core_value *value, core_dtype otherwise)
@@ -29,7 +29,8 @@ static core_status launch(core_call *call, const char *stem, core_dtype dtype,
                       sizeof *p);
 }
 
-/* By rows: of layers, whose rows are held where they fit (kernels/held.h). */
+/* By rows, which are kept in registers if they fit
+ * (kernels/row_registers.h). */
 static core_status launch_rows(core_call *call, const char *stem,
                                core_dtype dtype, core_dtype weights,
                                const gpu_norm *p)
@@ -46,10 +47,11 @@ static core_status launch_rows(core_call *call, const char *stem,
     char name[GPU_NAME] = "";
 
     strcat(name, stem);
-    if (layer && p->channels <= GPU_BLOCK / 8 * GPU_HELD) {
+    if (layer && p->channels <= GPU_BLOCK / 8 * GPU_ROW_REGISTERS) {
         shape = gpu_blocks(((uint64_t)p->rows + 7) / 8, GPU_BLOCK);
         strcat(name, vectors ? "_team" : "_single");
-    } else if (layer && vectors && p->channels <= GPU_BLOCK * GPU_HELD) {
+    } else if (layer && vectors &&
+               p->channels <= GPU_BLOCK * GPU_ROW_REGISTERS) {
         strcat(name, "_wide");
     }
     return launch(call, name, dtype, weights, shape, p);
@@ -130,7 +132,7 @@ static core_status group(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------------ backward -- */
 
-/* Of weight and bias, where channels lie side by side. */
+/* Gradients of weight and bias if channels are adjacent. */
 static core_status columns(core_call *call, core_dtype dtype,
                            core_dtype weights, gpu_norm *p)
 {
@@ -177,7 +179,7 @@ static core_status backward(core_call *call, gpu_norm *p,
     p->to_weight = gpu_data(&results[1]);
     p->to_bias = gpu_data(&results[2]);
     if (p->to != NULL && ins[1]->u.view->numel > 0)
-        status = launch_rows(call, "norm_slope", dtype, weights, p);
+        status = launch_rows(call, "norm_grad", dtype, weights, p);
     if (status != CORE_OK || (p->to_weight == NULL && p->to_bias == NULL) ||
         p->channels == 0)
         return status;
@@ -247,8 +249,8 @@ static core_status batch_launch(core_call *call, const char *stem,
 }
 
 /* native_batch_norm(input, weight?, bias?, running_mean?, running_var?,
- * training, momentum, eps) -> (output, save_mean, save_invstd).  In training
- * the running statistics are changed. */
+ * training, momentum, eps) -> (output, save_mean, save_invstd).  Training
+ * updates the running statistics. */
 static core_status batch(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -267,7 +269,7 @@ static core_status batch(core_call *call, const core_value *args,
     p.eps = core_sdk_double(&args[7], 1e-5);
     p.to = gpu_data(&results[0]);
     p.statistics = dtype_of(&results[1], dtype);
-    /* Empty where nobody needs them. */
+    /* The statistics are empty if they are not needed. */
     if (results[1].u.view->numel == p.channels) {
         p.mean = gpu_data(&results[1]);
         p.spread = gpu_data(&results[2]);
@@ -307,12 +309,12 @@ static core_status batch_backward(core_call *call, const core_value *args,
         return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
                           "native_batch_norm_backward: the saved statistics "
                           "are missing");
-    return batch_launch(call, "norm_batch_slope", dtype, weights, &p);
+    return batch_launch(call, "norm_batch_grad", dtype, weights, &p);
 }
 
 /* -------------------------------------------------------- registration -- */
 
-/* i: the images' types, p: the parameters', s: the statistics'. */
+/* The types of images (i), parameters (p) and statistics (s). */
 static core_status register_types(core_registry *registry, uint32_t i,
                                   uint32_t p, uint32_t s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* numa.c: which of the host's nodes of memory a GPU is at, as Linux says. */
+/* numa.c: the NUMA node of a GPU, from Linux. */
 
 #include <gpu/host/host.h>
 
@@ -26,7 +26,7 @@ uint32_t gpu_numa_node(const char *folder, const char *stable_id)
                                  strchr(stable_id, '.') == NULL ? ".0" : "");
     if (n >= sizeof path)
         return UINT32_MAX;
-    /* Folders have small letters; HIP writes large ones. */
+    /* The folders have lower-case names; HIP writes upper case. */
     for (size_t i = begin; i < n; i++)
         path[i] = (char)tolower((unsigned char)path[i]);
     file = fopen(path, "re");

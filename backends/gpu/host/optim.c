@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim.c: steps of optimizers over many tensors.  The core has looked that all
+/* optim.c: optimizer steps over many tensors.  The core has checked that all
  * are dense and of one dtype. */
 
 #include <gpu/host/host.h>
@@ -9,10 +9,10 @@
 
 #include <math.h>
 
-enum { BLOCKS = INT32_MAX }; /* of a launch */
+enum { BLOCKS = INT32_MAX }; /* in a launch */
 
-/* Adds tensors from `next` on, as many as a launch takes; moves next on.  What
- * has nothing is left out. */
+/* Adds tensors from *next on, as many as fit in a launch, and advances *next.
+ * Skips empty tensors. */
 static core_status fill(gpu_step_list *list, const core_value *args,
                         uint32_t nlists, uint32_t *next)
 {
@@ -24,10 +24,10 @@ static core_status fill(gpu_step_list *list, const core_value *args,
 
         more = (numel + GPU_STEP_CHUNK - 1) / GPU_STEP_CHUNK;
         if (more > BLOCKS)
-            return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                              "a step of an optimizer: a parameter has %llu "
-                              "elements",
-                              (unsigned long long)numel);
+            return gpu_refuse(
+                CORE_ERROR_UNSUPPORTED,
+                "an optimizer step: a parameter has %llu elements",
+                (unsigned long long)numel);
         if (blocks + more > BLOCKS)
             break;
         if (more == 0)
@@ -44,7 +44,7 @@ static core_status fill(gpu_step_list *list, const core_value *args,
     return CORE_OK;
 }
 
-/* Launches over all tensors; p begins with list. */
+/* Launches until all tensors are done; p starts with the list. */
 static core_status run(core_call *call, const char *stem,
                        const core_value *args, uint32_t nlists,
                        gpu_step_list *list, const void *p, size_t size)

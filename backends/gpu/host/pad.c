@@ -2,13 +2,13 @@
  * Copyright The libcore authors */
 
 /* pad.c: roll; padding by reflection and replication, and its gradients;
- * linspace, and the places of triangles. */
+ * linspace; indices of triangles. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_pad.h>
 
 static core_status run(core_call *call, const char *name, const core_value *to,
-                       const core_value *from, gpu_frame *p)
+                       const core_value *from, gpu_pad *p)
 {
     p->to = gpu_data(to);
     p->from = gpu_data(from);
@@ -16,17 +16,17 @@ static core_status run(core_call *call, const char *name, const core_value *to,
     if (p->count == 0)
         return CORE_OK;
     return gpu_launch(
-        call, "frame", name,
+        call, "pad", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p->count, 1), p,
         sizeof *p);
 }
 
 static core_status move(core_call *call, const core_value *to,
-                        const core_value *from, gpu_frame *p)
+                        const core_value *from, gpu_pad *p)
 {
-    char name[GPU_NAME] = "frame_";
+    char name[GPU_NAME] = "pad_";
 
-    strcat(name, gpu_word_name(core_sdk_itemsize(to->u.view->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(to->u.view->dtype)));
     return run(call, name, to, from, p);
 }
 
@@ -35,12 +35,12 @@ static int64_t modulo(int64_t a, int64_t n)
     return n > 0 ? (a % n + n) % n : 0;
 }
 
-/* roll(self, shifts, dims); without dims self is one row */
+/* roll(self, shifts, dims); without dims, self is flattened */
 static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = {.ndim = to->ndim, .kind = GPU_ROLL};
+    gpu_pad f = {.ndim = to->ndim, .kind = GPU_ROLL};
 
     (void)nresults;
     if (to->ndim > GPU_DIMS)
@@ -65,12 +65,13 @@ static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
     return move(call, &results[0], &args[0], &f);
 }
 
-/* The user word: kind * 4 + padded dimensions.  All others are planes. */
-static gpu_frame frame_of(const core_call *call, const core_view *in,
-                          const core_view *out, const core_value *pads)
+/* The user pointer is kind * 4 + the number of padded dimensions.  All other
+ * dimensions are planes. */
+static gpu_pad pad_of(const core_call *call, const core_view *in,
+                      const core_view *out, const core_value *pads)
 {
     uint32_t ndim = (uint32_t)(uintptr_t)call->user % 4;
-    gpu_frame f = {.ndim = 4, .kind = (uint32_t)(uintptr_t)call->user / 4};
+    gpu_pad f = {.ndim = 4, .kind = (uint32_t)(uintptr_t)call->user / 4};
     int64_t planes = 1;
 
     for (uint32_t d = 0; d < 3; d++) {
@@ -84,30 +85,31 @@ static gpu_frame frame_of(const core_call *call, const core_view *in,
     return f;
 }
 
-/* reflection_pad2d(self, padding) and its like */
+/* reflection_pad2d(self, padding) and similar operators */
 static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = frame_of(call, args[0].u.view, to, &args[1]);
+    gpu_pad f = pad_of(call, args[0].u.view, to, &args[1]);
 
     (void)nargs;
     (void)nresults;
     return move(call, &results[0], &args[0], &f);
 }
 
-/* reflection_pad2d_backward(grad_output, self, padding) and its like */
+/* reflection_pad2d_backward(grad_output, self, padding) and similar
+ * operators */
 static core_status pad_backward(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_frame f = frame_of(call, to, args[0].u.view, &args[2]);
+    gpu_pad f = pad_of(call, to, args[0].u.view, &args[2]);
     char name[GPU_NAME];
 
     (void)nargs;
     (void)nresults;
-    return run(call, gpu_name(name, "frame_slope", to->dtype), &results[0],
+    return run(call, gpu_name(name, "pad_grad", to->dtype), &results[0],
                &args[0], &f);
 }
 
@@ -139,12 +141,13 @@ static core_status linspace(core_call *call, const core_value *args,
         p.width = (p.end - p.start) / (double)(p.count - 1);
     p.run = 32 / core_sdk_itemsize(to->dtype);
     return gpu_launch(
-        call, "frame", "frame_linspace",
+        call, "pad", "pad_linspace",
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
         sizeof p);
 }
 
-/* tril_indices(row, col, offset, …), triu_indices: the user word says upper */
+/* tril_indices(row, col, offset, …), triu_indices; the user pointer is 1 for
+ * the upper triangle */
 static core_status triangle_indices(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults)
@@ -157,7 +160,7 @@ static core_status triangle_indices(core_call *call, const core_value *args,
     (void)nresults;
     if (to->numel == 0)
         return CORE_OK;
-    /* Rows without elements are passed over: there may be very many. */
+    /* Rows without elements are skipped: there may be very many. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     memset(&p, 0, sizeof p);
     p.to = gpu_data(&results[0]);
@@ -168,12 +171,12 @@ static core_status triangle_indices(core_call *call, const core_value *args,
     p.offset = offset;
     p.begin = !p.upper && offset < 0 ? -offset : 0;
     p.stop = p.upper && columns - offset < rows ? columns - offset : rows;
-    return gpu_launch(call, "frame", "frame_triangle",
+    return gpu_launch(call, "pad", "pad_triangle",
                       gpu_blocks((uint64_t)(p.stop - p.begin), GPU_BLOCK), &p,
                       sizeof p);
 }
 
-core_status gpu_register_frame(core_registry *registry)
+core_status gpu_register_pad(core_registry *registry)
 {
     enum { DENSE = CORE_REQUIRE_CONTIGUOUS, NUMBERS = GPU_M_ALL & ~GPU_M_BOOL };
     static const gpu_row rules[] = {
@@ -200,7 +203,7 @@ core_status gpu_register_frame(core_registry *registry)
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"roll", roll, NULL, {m, m}, DENSE, gpu_few_dims},
+            {"roll", roll, NULL, {m, m}, DENSE, gpu_supports_dims},
             PADS(PAD),
             PADS(PAD_BACKWARD),
         };

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pooling.c: pools of two and three dimensions.  The user word is how many, and
- * ADAPTIVE where windows adapt to the output. */
+/* pooling.c: pooling in two and three dimensions.  The user pointer is the
+ * number of dimensions, plus ADAPTIVE if windows adapt to the output. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_window.h>
 
 enum { ADAPTIVE = 16 };
 
-/* The list's entry for dimension k of n; one number stands for all. */
+/* Returns the list's entry for dimension k of n; a list of one entry is for
+ * all. */
 static int64_t pick(const core_value *list, uint32_t k, int64_t otherwise)
 {
     if (list == NULL || list->tag != CORE_VALUE_INT_LIST || list->count == 0)
@@ -17,13 +18,13 @@ static int64_t pick(const core_value *list, uint32_t k, int64_t otherwise)
     return list->u.ints[list->count > 1 ? k : 0];
 }
 
-/* sizes: kernel_size, stride, padding; NULL: windows adapt. */
-static gpu_pool begin(core_call *call, const core_view *in,
-                      const core_view *out, const core_value *sizes,
-                      const core_value *dilation)
+/* sizes: kernel_size, stride, padding; NULL: adaptive. */
+static gpu_pooling begin(core_call *call, const core_view *in,
+                         const core_view *out, const core_value *sizes,
+                         const core_value *dilation)
 {
     uint32_t n = (uint32_t)(uintptr_t)call->user & ~(uint32_t)ADAPTIVE;
-    gpu_pool p;
+    gpu_pooling p;
 
     memset(&p, 0, sizeof p);
     p.adaptive = sizes == NULL;
@@ -49,7 +50,7 @@ static gpu_pool begin(core_call *call, const core_view *in,
 
 static core_status finish(core_call *call, const char *stem,
                           const core_value *to, const core_value *from,
-                          gpu_pool *p)
+                          gpu_pooling *p)
 {
     const core_view *view = to->u.view;
     char name[GPU_NAME];
@@ -66,7 +67,7 @@ static core_status finish(core_call *call, const char *stem,
         gpu_name(name, stem, view->dtype);
     }
     return gpu_launch(
-        call, "pool", name,
+        call, "pooling", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p->count, 1), p,
         sizeof *p);
 }
@@ -81,13 +82,13 @@ static bool adapts(const core_call *call)
 static core_status most(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
-    gpu_pool p =
+    gpu_pooling p =
         begin(call, args[0].u.view, results[0].u.view,
               adapts(call) ? NULL : &args[1], nargs > 4 ? &args[4] : NULL);
 
     (void)nresults;
     p.where = gpu_data(&results[1]);
-    return finish(call, "pool_most", &results[0], &args[0], &p);
+    return finish(call, "pool_max", &results[0], &args[0], &p);
 }
 
 /* max_pool2d_with_indices_backward(grad_output, self, kernel_size, stride,
@@ -98,17 +99,18 @@ static core_status most_backward(core_call *call, const core_value *args,
                                  uint32_t nresults)
 {
     bool adaptive = adapts(call);
-    gpu_pool p = begin(call, results[0].u.view, args[0].u.view,
-                       adaptive ? NULL : &args[2], adaptive ? NULL : &args[5]);
+    gpu_pooling p =
+        begin(call, results[0].u.view, args[0].u.view,
+              adaptive ? NULL : &args[2], adaptive ? NULL : &args[5]);
 
     (void)nargs;
     (void)nresults;
     p.chosen = gpu_data(&args[adaptive ? 2 : 7]);
-    return finish(call, "pool_most_slope", &results[0], &args[0], &p);
+    return finish(call, "pool_max_grad", &results[0], &args[0], &p);
 }
 
 /* rest: ceil_mode, count_include_pad, divisor_override */
-static void average(gpu_pool *p, const core_value *rest, uint32_t count)
+static void average(gpu_pooling *p, const core_value *rest, uint32_t count)
 {
     p->with_padding = count > 1 ? rest[1].u.i != 0 : 1;
     p->divisor = count > 2 && rest[2].tag == CORE_VALUE_INT ? rest[2].u.i : 0;
@@ -120,8 +122,8 @@ static void average(gpu_pool *p, const core_value *rest, uint32_t count)
 static core_status mean(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
-    gpu_pool p = begin(call, args[0].u.view, results[0].u.view,
-                       adapts(call) ? NULL : &args[1], NULL);
+    gpu_pooling p = begin(call, args[0].u.view, results[0].u.view,
+                          adapts(call) ? NULL : &args[1], NULL);
 
     (void)nresults;
     if (!p.adaptive)
@@ -136,16 +138,16 @@ static core_status mean_backward(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
-    gpu_pool p = begin(call, results[0].u.view, args[0].u.view,
-                       adapts(call) ? NULL : &args[2], NULL);
+    gpu_pooling p = begin(call, results[0].u.view, args[0].u.view,
+                          adapts(call) ? NULL : &args[2], NULL);
 
     (void)nresults;
     if (!p.adaptive)
         average(&p, &args[5], nargs > 5 ? nargs - 5 : 0);
-    return finish(call, "pool_mean_slope", &results[0], &args[0], &p);
+    return finish(call, "pool_mean_grad", &results[0], &args[0], &p);
 }
 
-core_status gpu_register_pool(core_registry *registry)
+core_status gpu_register_pooling(core_registry *registry)
 {
     enum {
         DENSE = CORE_REQUIRE_CONTIGUOUS,

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profile.c: what the device did, for the core's profiler, and ranges of it.  The driver tells it
- * in any thread, piece by piece; it is kept here until the core takes it. */
+/* profile.c: activity records and ranges for the core's profiler.  The driver
+ * reports records one by one, in any thread; they are kept here until the core
+ * takes them. */
 
 #include <gpu/host/interfaces.h>
 
 #include <stdlib.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
 typedef struct record {
     core_activity activity;
@@ -18,35 +19,35 @@ typedef struct record {
 struct gpu_profile {
     pthread_mutex_t lock;
     bool on;
-    uint64_t limit, count, room, dropped;
+    uint64_t limit, count, capacity, dropped;
     record *records;
-    record *taken; /* what the core looks at */
+    record *taken; /* returned to the core */
 };
 
 static bool grow(gpu_profile *profile)
 {
-    uint64_t room = profile->room > 0 ? profile->room * 2 : 256;
+    uint64_t capacity = profile->capacity > 0 ? profile->capacity * 2 : 256;
     record *grown;
 
-    if (profile->count < profile->room)
+    if (profile->count < profile->capacity)
         return true;
-    grown = realloc(profile->records, room * sizeof *grown);
+    grown = realloc(profile->records, capacity * sizeof *grown);
     if (grown == NULL)
         return false;
     profile->records = grown;
-    profile->room = room;
+    profile->capacity = capacity;
     return true;
 }
 
-/* A gpu_tell. */
-static void keep(void *word, const gpu_activity *a)
+/* A gpu_activity_callback. */
+static void keep(void *opaque, const gpu_activity *a)
 {
     static const uint32_t kinds[] = {
-        [GPU_DID_KERNEL] = CORE_ACTIVITY_KERNEL,
-        [GPU_DID_COPY] = CORE_ACTIVITY_COPY,
-        [GPU_DID_FILL] = CORE_ACTIVITY_FILL,
+        [GPU_ACTIVITY_KERNEL] = CORE_ACTIVITY_KERNEL,
+        [GPU_ACTIVITY_COPY] = CORE_ACTIVITY_COPY,
+        [GPU_ACTIVITY_FILL] = CORE_ACTIVITY_FILL,
     };
-    gpu_profile *profile = word;
+    gpu_profile *profile = opaque;
     record *r;
     size_t size;
 
@@ -82,9 +83,9 @@ void gpu_profile_close(gpu_profile *profile)
 
 /* ----------------------------------------------------------- interface -- */
 
-static core_status start(void *word, uint64_t limit)
+static core_status start(void *opaque, uint64_t limit)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_profile *profile = device->profile;
     int code = atomic_load(&device->lost);
 
@@ -98,42 +99,43 @@ static core_status start(void *word, uint64_t limit)
     }
     if (profile->on)
         return gpu_refuse(CORE_ERROR_BUSY,
-                          "the device is being recorded already");
+                          "the device is already being traced");
     profile->limit = limit;
     profile->count = profile->dropped = 0;
     if (code == 0)
         code = calls->trace_start(device->context, keep, profile);
     if (code == GPU_ABSENT)
         return gpu_refuse(CORE_ERROR_REFUSED,
-                          "the vendor's library that records is not here");
+                          "the vendor's tracing library was not found");
     if (code == GPU_BUSY)
-        return gpu_refuse(CORE_ERROR_BUSY, "another tool records the device");
+        return gpu_refuse(CORE_ERROR_BUSY,
+                          "another tool is tracing the device");
     profile->on = code == 0;
-    return gpu_answer(device, code, "recording what the device does");
+    return gpu_report(device, code, "starting a trace");
 }
 
-static core_status stop(void *word)
+static core_status stop(void *opaque)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     if (device->profile == NULL || !device->profile->on)
         return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                          "the device is not being recorded");
+                          "the device is not being traced");
     device->profile->on = false;
-    return gpu_answer(device, calls->trace_stop(device->context),
-                      "records of what the device did");
+    return gpu_report(device, calls->trace_stop(device->context),
+                      "stopping a trace");
 }
 
-static void correlate(void *word, uint64_t correlation)
+static void correlate(void *opaque, uint64_t correlation)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     calls->trace_correlate(device->context, correlation);
 }
 
-static core_status take(void *word, core_activity_batch *out)
+static core_status take(void *opaque, core_activity_batch *out)
 {
-    gpu_profile *profile = ((gpu_device *)word)->profile;
+    gpu_profile *profile = ((gpu_device *)opaque)->profile;
 
     out->count = out->dropped = 0;
     out->first = NULL;
@@ -151,18 +153,18 @@ static core_status take(void *word, core_activity_batch *out)
     out->count = profile->count;
     out->dropped = profile->dropped;
     profile->records = NULL;
-    profile->count = profile->room = profile->dropped = 0;
+    profile->count = profile->capacity = profile->dropped = 0;
     pthread_mutex_unlock(&profile->lock);
     return CORE_OK;
 }
 
-static core_status read_clock(void *word, int64_t *out_nanoseconds)
+static core_status read_clock(void *opaque, int64_t *out_nanoseconds)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
-    return gpu_answer(device,
+    return gpu_report(device,
                       calls->trace_clock(device->context, out_nanoseconds),
-                      "the clock of records");
+                      "reading the trace clock");
 }
 
 const core_profiler_interface gpu_profiler = {
@@ -176,20 +178,20 @@ const core_profiler_interface gpu_profiler = {
 
 /* -------------------------------------------------------------- ranges -- */
 
-static void range_begin(void *word, core_string name)
+static void range_begin(void *opaque, core_string name)
 {
     char text[128];
     size_t size = name.size < sizeof text ? name.size : sizeof text - 1;
 
-    (void)word;
+    (void)opaque;
     memcpy(text, name.data, size);
     text[size] = 0;
     calls->range_begin(text);
 }
 
-static void range_end(void *word)
+static void range_end(void *opaque)
 {
-    (void)word;
+    (void)opaque;
     calls->range_end();
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.c: random numbers.  The core puts three values behind the arguments:
- * the seed, the first counter block, and where to look for both at run time. */
+/* random.c: random numbers.  The core appends three values to the arguments:
+ * the seed, the first counter block, and the address of both at run time. */
 
 #include <gpu/host/move.h>
 #include <gpu/host/sort.h>
@@ -12,7 +12,7 @@ static gpu_draw begin(core_call *call, const core_value *args, uint32_t nargs,
                       const core_value *result)
 {
     const core_value *last = &args[nargs - 1];
-    /* A host of minor 0.1 gives two values. */
+    /* A host of minor version 0.1 passes two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
     gpu_draw p;
 
@@ -28,8 +28,8 @@ static gpu_draw begin(core_call *call, const core_value *args, uint32_t nargs,
     return p;
 }
 
-/* What has gaps is drawn densely and then moved: in-place results come as they
- * are. */
+/* A result with gaps is drawn densely and then copied: in-place operators are
+ * called with any strides. */
 static core_status finish(core_call *call, const char *name,
                           const core_value *result, gpu_draw *p)
 {
@@ -69,8 +69,10 @@ static core_status uniform(core_call *call, const core_value *args,
     p.a = core_sdk_double(&args[1], 0);
     p.b = core_sdk_double(&args[2], 1);
     if (!(p.a <= p.b))
-        return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                          "uniform_: from is %g, to is %g", p.a, p.b);
+        return gpu_refuse(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "uniform_: from is %g, to is %g; from must not be greater", p.a,
+            p.b);
     return finish(call, gpu_name(name, "random_uniform", p.to_dtype),
                   &results[0], &p);
 }
@@ -87,13 +89,13 @@ static core_status normal(core_call *call, const core_value *args,
     p.a = core_sdk_double(&args[1], 0);
     p.b = core_sdk_double(&args[2], 1);
     if (!(p.b >= 0))
-        return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT, "normal_: std is %g",
-                          p.b);
+        return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
+                          "normal_: std is %g; it must be at least 0", p.b);
     return finish(call, gpu_name(name, "random_normal", p.to_dtype),
                   &results[0], &p);
 }
 
-/* The largest integer that random_ draws where no limit is given. */
+/* The largest integer that random_ draws without a limit. */
 static int64_t largest_of(core_dtype dtype)
 {
     static const int64_t largest[CORE_DTYPE_LIMIT] = {
@@ -117,9 +119,10 @@ static core_status whole(core_call *call, const core_value *args,
     (void)nresults;
     p.first = core_sdk_int(&args[1], 0);
     if (limited ? p.first >= last : p.first > last)
-        return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                          "random_: from is %lld, to is %lld",
-                          (long long)p.first, (long long)last);
+        return gpu_refuse(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "random_: from is %lld, to is %lld; from must be less",
+            (long long)p.first, (long long)last);
     p.range = (uint64_t)last - (uint64_t)p.first + !limited;
     return finish(call, "random_whole", &results[0], &p);
 }
@@ -139,7 +142,7 @@ static core_status bernoulli(core_call *call, const core_value *args,
     return finish(call, "random_bernoulli", &results[0], &p);
 }
 
-/* bernoulli(self, generator): self holds the probabilities */
+/* bernoulli(self, generator): self is the probabilities */
 static core_status bernoulli_each(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
@@ -161,7 +164,7 @@ static core_status multinomial(core_call *call, const core_value *args,
     const core_view *self = args[0].u.view;
     gpu_draw d = begin(call, args, nargs, &results[0]);
     gpu_device *device = gpu_stream_of(call)->device;
-    core_memory room;
+    core_memory scratch;
     core_status status;
     gpu_choice p = {.to = d.to,
                     .from = gpu_data(&args[0]),
@@ -180,10 +183,10 @@ static core_status multinomial(core_call *call, const core_value *args,
         return CORE_OK;
     p.rows = self->numel / p.n;
     status = gpu_host->call_scratch(
-        call, (uint64_t)self->numel * sizeof *p.room, &room);
+        call, (uint64_t)self->numel * sizeof *p.scratch, &scratch);
     if (status != CORE_OK)
         return status;
-    p.room = gpu_address(room);
+    p.scratch = gpu_address(scratch);
     status = gpu_launch(call, "random", "random_choice_sums",
                         gpu_spread(device, (uint64_t)p.rows, 1), &p, sizeof p);
     if (status == CORE_OK && p.replacement)
@@ -195,7 +198,8 @@ static core_status multinomial(core_call *call, const core_value *args,
                             gpu_spread(device, (uint64_t)self->numel, 1), &p,
                             sizeof p);
     if (status == CORE_OK)
-        status = gpu_sort_least(call, p.room, p.rows, p.n, p.samples, p.to);
+        status =
+            gpu_sort_smallest(call, p.scratch, p.rows, p.n, p.samples, p.to);
     return status;
 }
 

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* reduce.c: the host side of reductions: which kernel, and in how many chunks.
- * Both depend on the problem alone. */
+/* reduce.c: the host side of reductions: it chooses the kernel and the number
+ * of chunks, which depend on the problem alone. */
 
 #include <gpu/host/host.h>
 
 #include <math.h>
 
-/* What is reduced is what the output holds, or what the input holds. */
+/* Kernels are instantiated by the dtype of the input, or of the output. */
 enum { BY_INPUT, BY_OUTPUT };
 
 enum {
-    SHORT_ROW = 32,    /* shorter ones have a thread each */
-    MIDDLE_ROW = 1024, /* as long ones have a team, if they are many */
+    SHORT_ROW = 32,    /* shorter rows have one thread each */
+    MIDDLE_ROW = 1024, /* up to this, a team, if there are many */
     TEAM = 32,
     MANY = 512,   /* outputs */
-    FEW = 128,    /* outputs; with fewer, long ones are cut */
-    CHUNK = 8192, /* elements, at least, where they are */
-    /* Columns: threads that share one of some length, unless there are more
-     * than enough; elements of a chunk, at least; and blocks that are wanted. */
+    FEW = 128,    /* outputs; if fewer, long rows are cut */
+    CHUNK = 8192, /* the least elements of a chunk */
+    /* For columns: the threads that share a column of at least SHORT_COLUMN
+     * elements if there are not enough columns, the least elements of a chunk,
+     * and the desired number of blocks. */
     LANES = 8,
     SHORT_COLUMN = 8,
     MOST_COLUMNS = 1 << 18,
@@ -31,9 +32,9 @@ typedef struct operation {
     const char *stem;
     uint32_t mode;
     int by;
-    int argument; /* of the number, or -1 */
+    int argument; /* index of the number, or -1 */
     double otherwise;
-    uint32_t state; /* bytes of a state, at most */
+    uint32_t state; /* the largest size of a state, in bytes */
 } operation;
 
 static void set_operand(gpu_reduction *p, const core_loop *loop)
@@ -73,7 +74,7 @@ static void set_operand(gpu_reduction *p, const core_loop *loop)
     p->wide_count = p->count > INT32_MAX;
 }
 
-/* "red_rows_" and the like, the stem, the way to load, into the buffer. */
+/* Writes a name such as "red_rows_sum_f32" to the buffer. */
 static const char *kernel_name(char buffer[GPU_NAME], const char *form,
                                const char *stem, const char *suffix)
 {
@@ -86,7 +87,7 @@ static const char *kernel_name(char buffer[GPU_NAME], const char *form,
     return buffer;
 }
 
-/* What is computed with. */
+/* The type that is computed with. */
 static core_dtype type_of(const operation *self, const gpu_reduction *p)
 {
     core_dtype dtype = self->by == BY_OUTPUT ? p->to_dtype[0] : p->from_dtype;
@@ -107,7 +108,7 @@ static const char *suffix_of(core_dtype type, core_dtype from)
                               : "any_i64";
 }
 
-/* In how many chunks, and how many threads share one. */
+/* Sets the number of chunks, and of threads that share one. */
 static void cut_rows(gpu_reduction *p)
 {
     p->lanes = p->count <= MIDDLE_ROW && p->outputs >= MANY ? TEAM : GPU_BLOCK;
@@ -198,8 +199,8 @@ static core_status check(const core_loop *loop)
     if (nreduced <= GPU_REDUCED && loop->ndim - nreduced <= GPU_REDUCED)
         return CORE_OK;
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                      "a reduction of %u dimensions, to %u; at most %d that "
-                      "are reduced, and %d that are kept",
+                      "a reduction of %u dimensions to %u; at most %d reduced "
+                      "and %d kept dimensions are supported",
                       loop->ndim, loop->ndim - nreduced, GPU_REDUCED,
                       GPU_REDUCED);
 }
@@ -228,7 +229,7 @@ static core_status reduce(core_call *call, const core_value *args,
         p.argument = core_sdk_double(&args[self.argument], self.otherwise);
     if (strcmp(self.stem, "norm") == 0)
         set_norm(&p, &self, p.argument);
-    /* Neighbouring threads read neighbouring elements. */
+    /* Adjacent threads read adjacent elements. */
     by_row = p.count > SHORT_ROW &&
              (loop->ndim == 0 || (loop->reduced & 1) || p.outputs < SHORT_ROW);
     return run(call, &self, &p, by_row);
@@ -251,8 +252,8 @@ static const operation op_logsumexp = {"logsumexp", 0, BY_OUTPUT, -1, 0, 16};
 static const operation op_var = {"moments", 0, BY_OUTPUT, 2, 1, 24};
 static const operation op_std = {"moments", 1, BY_OUTPUT, 2, 1, 24};
 
-/* The core has checked and chosen dtypes; every pair that it comes with is
- * served. */
+/* The core has checked and chosen the dtypes; every pair that it passes is
+ * supported. */
 #define ROW(name, operation)                           \
     {                                                  \
         name, reduce, (void *)&operation, {0}, 0, NULL \

@@ -47,8 +47,8 @@ static core_status run(core_call *call, const char *stem, const core_value *to,
     return launch(call, gpu_name(name, stem, to->u.view->dtype), to, from, r);
 }
 
-/* rest: align_corners unless nearest, then the scales.  The user word: kind * 4
- * + dimensions. */
+/* rest: align_corners (except for nearest), then the scales.  The user pointer
+ * is kind * 4 + dimensions. */
 static gpu_resample upsampling_of(const core_call *call, const core_view *in,
                                   const core_view *out, const core_value *rest,
                                   uint32_t nrest)
@@ -80,7 +80,7 @@ static gpu_resample upsampling_of(const core_call *call, const core_view *in,
     return r;
 }
 
-/* upsample_nearest2d of what is not computed with. */
+/* upsample_nearest2d of types that are only copied */
 static core_status move(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -89,11 +89,12 @@ static core_status move(core_call *call, const core_value *args, uint32_t nargs,
     char name[GPU_NAME] = "resample_move_";
 
     (void)nresults;
-    strcat(name, gpu_word_name(core_sdk_itemsize(args[0].u.view->dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(args[0].u.view->dtype)));
     return launch(call, name, &results[0], &args[0], &r);
 }
 
-/* upsample_bilinear2d(self, output_size, align_corners, scales…) and its like */
+/* upsample_bilinear2d(self, output_size, align_corners, scales…) and similar
+ * operators */
 static core_status upsample(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -106,7 +107,7 @@ static core_status upsample(core_call *call, const core_value *args,
 }
 
 /* upsample_bilinear2d_backward(grad_output, output_size, input_size,
- * align_corners, scales…) and its like */
+ * align_corners, scales…) and similar operators */
 static core_status upsample_backward(core_call *call, const core_value *args,
                                      uint32_t nargs, core_value *results,
                                      uint32_t nresults)
@@ -115,7 +116,7 @@ static core_status upsample_backward(core_call *call, const core_value *args,
                                    &args[3], nargs > 3 ? nargs - 3 : 0);
 
     (void)nresults;
-    return run(call, "resample_slope", &results[0], &args[0], &r);
+    return run(call, "resample_grad", &results[0], &args[0], &r);
 }
 
 /* ---------------------------------------------------------------- grids -- */
@@ -150,7 +151,7 @@ static core_status grid_run(core_call *call, const char *stem, core_dtype dtype,
     if (items == 0)
         return CORE_OK;
     return gpu_launch(
-        call, "gridsample",
+        call, "grid_sample",
         gpu_name(name, stem, dtype == CORE_F64 ? CORE_F64 : CORE_F32),
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)items, 1), p,
         sizeof *p);
@@ -198,7 +199,7 @@ static core_status register_upsampling(core_registry *registry)
 {
     static const struct {
         const char *name, *backward;
-        intptr_t word;
+        intptr_t user;
     } known[] = {
 #define UPSAMPLING(NAME, KIND, N) \
     {"upsample_" NAME, "upsample_" NAME "_backward", KIND * 4 + N}
@@ -213,7 +214,7 @@ static core_status register_upsampling(core_registry *registry)
     core_status status = CORE_OK;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        void *word = (void *)known[i].word;
+        void *user = (void *)known[i].user;
 
         for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK;
              d++) {
@@ -221,13 +222,13 @@ static core_status register_upsampling(core_registry *registry)
             const gpu_row rows[] = {
                 {known[i].name,
                  upsample,
-                 word,
+                 user,
                  {m, m},
                  CORE_REQUIRE_CONTIGUOUS,
                  NULL},
                 {known[i].backward,
                  upsample_backward,
-                 word,
+                 user,
                  {m, m},
                  CORE_REQUIRE_CONTIGUOUS,
                  NULL},
@@ -236,11 +237,11 @@ static core_status register_upsampling(core_registry *registry)
             status = gpu_register(registry, rows, 2);
         }
         for (core_dtype d = CORE_I64;
-             d <= CORE_BOOL && known[i].word / 4 == GPU_NEAREST &&
+             d <= CORE_BOOL && known[i].user / 4 == GPU_NEAREST &&
              status == CORE_OK;
              d++) {
             uint32_t m = CORE_DTYPE_MASK(d);
-            const gpu_row row = {known[i].name,          move, word, {m, m},
+            const gpu_row row = {known[i].name,           move, user, {m, m},
                                  CORE_REQUIRE_CONTIGUOUS, NULL};
 
             status = gpu_register(registry, &row, 1);

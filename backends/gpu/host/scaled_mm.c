@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scaled_mm.c: products of eight bits, where the vendor's library does them. */
+/* scaled_mm.c: products of 8-bit floats, if the vendor's library supports
+ * them. */
 
 #include <gpu/host/host.h>
 #include <gpu/host/move.h>
@@ -9,13 +10,13 @@
 
 enum { ALIGNED = 16 };
 
-/* A factor as the library wants it: what is summed over lies densely, so many
- * that ALIGNED divides them: a copy has zeros behind them, which add nothing.
- * rows: those that are left. */
+/* A factor as the library takes it: dense along the summed dimension, whose
+ * size is a multiple of ALIGNED.  A copy is padded with zeros, which add
+ * nothing.  rows: the other dimension. */
 typedef struct side {
     const core_view *view;
     int64_t rows, inner, row, column; /* strides */
-    bool copied;                      /* first, into scratch memory */
+    bool copied;                      /* to scratch memory, before use */
     const void *data;
     int64_t step, padded;
 } side;
@@ -49,14 +50,14 @@ static side side_of(const core_view *v, uint32_t inner)
     return s;
 }
 
-/* One product; g as far as it is known before anything is copied. */
+/* A product; g is complete except for what copies will set. */
 typedef struct product {
-    side a, b; /* mat2 and self: by columns d^T = b^T a^T */
+    side a, b; /* mat2 and self: d^T = b^T a^T, column-major */
     const core_view *bias;
     gpu_scaled g;
 } product;
 
-/* false: the library cannot, whatever its version. */
+/* Returns false if no version of the library can compute it. */
 static bool describe(const core_value *args, product *p)
 {
     const core_view *self = args[0].u.view, *mat2 = args[1].u.view;
@@ -80,7 +81,8 @@ static bool describe(const core_value *args, product *p)
     g->d_step = g->m;
     g->a_scale = gpu_data(&args[3]);
     g->b_scale = gpu_data(&args[2]);
-    /* To f32 the library adds a bias of 16 bits alone: ours is there first. */
+    /* The library adds only 16-bit biases to f32; so d is first set to the
+     * bias. */
     g->added = p->bias != NULL && g->d_dtype == CORE_F32;
     if (p->bias != NULL && !g->added)
         g->bias = gpu_address(p->bias->memory);
@@ -88,20 +90,20 @@ static bool describe(const core_value *args, product *p)
            !(g->a_dtype == CORE_F8E5M2 && g->b_dtype == CORE_F8E5M2);
 }
 
-static void tell(const char *lacks)
+static void warn(const char *reason)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
 
-    if (lacks != NULL)
-        gpu_tell_once(&told, "products of eight bits are multiplied as f32: %s",
-                      lacks);
+    if (reason != NULL)
+        gpu_warn_once(&warned, "8-bit products are multiplied as f32: %s",
+                      reason);
 }
 
 static core_status supports(const core_call *call, const core_value *args,
                             uint32_t nargs)
 {
     const core_view *self = args[0].u.view;
-    /* A host of before 0.5 does not say which device it is. */
+    /* A host before 0.5 does not set the device. */
     const gpu_device *device = call->device;
     product p;
 
@@ -114,19 +116,19 @@ static core_status supports(const core_call *call, const core_value *args,
     if (!describe(args, &p))
         return gpu_refuse(
             CORE_ERROR_UNSUPPORTED,
-            "_scaled_mm: columns that %d does not divide, or both "
-            "factors f8e5m2",
+            "_scaled_mm: the columns must be a multiple of %d, and at most "
+            "one factor f8e5m2",
             ALIGNED);
-    if (gpu_vendor_here.driver->scaled_ask(
+    if (gpu_this_vendor.driver->scaled_query(
             device != NULL ? device->context : NULL, &p.g) == 0)
         return CORE_OK;
-    tell(p.g.lacks);
+    warn(p.g.reason);
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                      "_scaled_mm: the vendor's library does not multiply "
-                      "these on this device, or is not here");
+                      "_scaled_mm: the vendor's library was not found or does "
+                      "not support this product on this device");
 }
 
-/* All of a copy: what is behind its rows stays so. */
+/* Zeroes a whole copy; the padding stays zero. */
 static core_status clear(core_call *call, const side *s, core_memory memory)
 {
     const int64_t size = s->rows * s->padded, one = 1;
@@ -141,7 +143,7 @@ static core_status clear(core_call *call, const side *s, core_memory memory)
     return s->inner == s->padded ? CORE_OK : gpu_fill_view(call, &all, 0);
 }
 
-/* Both factors as the library reads them. */
+/* Copies a factor if necessary. */
 static core_status arrange(core_call *call, side *s, const void **out_data)
 {
     int64_t sizes[2] = {s->rows, s->inner};
@@ -163,7 +165,8 @@ static core_status arrange(core_call *call, side *s, const void **out_data)
                            from);
 }
 
-/* Of 16 bits: densely, and aligned; of f32 into every row of the result. */
+/* A 16-bit bias becomes dense and aligned; an f32 bias is copied to each row of
+ * the result. */
 static core_status arrange_bias(core_call *call, product *p,
                                 const core_view *result)
 {
@@ -194,9 +197,9 @@ static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
 {
-    const gpu_driver *calls = gpu_vendor_here.driver;
+    const gpu_driver *calls = gpu_this_vendor.driver;
     gpu_stream *stream = gpu_stream_of(call);
-    core_memory room = {NULL, 0};
+    core_memory scratch = {NULL, 0};
     core_status status;
     product p;
     int code;
@@ -205,39 +208,38 @@ static core_status launch(core_call *call, const core_value *args,
     (void)nresults;
     describe(args, &p);
     p.g.d = gpu_data(&results[0]);
-    code = calls->scaled_ask(stream->device->context, &p.g);
+    code = calls->scaled_query(stream->device->context, &p.g);
     if (code != 0)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "_scaled_mm: the vendor's library, which had taken "
-                          "this product, does not any more");
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "_scaled_mm: the vendor's library no longer supports this product");
     status = arrange(call, &p.a, &p.g.a);
     if (status == CORE_OK)
         status = arrange(call, &p.b, &p.g.b);
     if (status == CORE_OK)
         status = arrange_bias(call, &p, results[0].u.view);
     if (status == CORE_OK && p.g.workspace_size > 0)
-        status = gpu_host->call_scratch(call, p.g.workspace_size, &room);
+        status = gpu_host->call_scratch(call, p.g.workspace_size, &scratch);
     if (status != CORE_OK)
         return status;
-    p.g.workspace = p.g.workspace_size > 0 ? gpu_address(room) : NULL;
+    p.g.workspace = p.g.workspace_size > 0 ? gpu_address(scratch) : NULL;
     code = calls->scaled(stream->device->context, stream->native, &p.g);
     if (code == GPU_ABSENT)
         return gpu_refuse(CORE_ERROR_INTERNAL,
-                          "_scaled_mm: the vendor's library took this product "
-                          "and then refused it");
-    return code == 0
-               ? CORE_OK
-               : gpu_answer(stream->device, code, "a product of eight bits");
+                          "_scaled_mm: the vendor's library accepted this "
+                          "product and then failed");
+    return code == 0 ? CORE_OK
+                     : gpu_report(stream->device, code, "an 8-bit product");
 }
 
-/* Where the vendor has no such library the core multiplies as f32. */
-core_status gpu_register_scaled(core_registry *registry)
+/* Without such a library the core multiplies in f32. */
+core_status gpu_register_scaled_mm(core_registry *registry)
 {
     enum { M = CORE_DTYPE_MASK(CORE_F8E4M3) | CORE_DTYPE_MASK(CORE_F8E5M2) };
     static const gpu_row row = {
         "_scaled_mm", launch, NULL, {M, M, GPU_M_F32, GPU_M_F32}, 0, supports};
 
-    if (gpu_vendor_here.driver->scaled == NULL)
+    if (gpu_this_vendor.driver->scaled == NULL)
         return CORE_OK;
     return gpu_register(registry, &row, 1);
 }

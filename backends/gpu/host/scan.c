@@ -8,8 +8,9 @@
 
 enum { SUM, PRODUCT, EXPONENTIALS, MAXIMA, MINIMA };
 
-/* Where lines are shorter, or lie side by side and are many, a thread has one;
- * of the problem alone, as sums follow from it. */
+/* One thread scans a line that is shorter, or one of many adjacent lines.  The
+ * choice depends on the problem alone, since the order of sums depends on
+ * it. */
 enum { SHORT_LINE = 64, MANY_LINES = 4096 };
 
 /* cumsum(self, dim, dtype), cumprod; logcumsumexp(self, dim);

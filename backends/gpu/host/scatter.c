@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.c: writing by indices: scatter in all its forms, index_add, index_copy,
+/* scatter.c: writing by indices: all forms of scatter, index_add, index_copy,
  * index_fill, index_put, the gradient of embeddings; and reading by lists of
- * tensors, which is described in the same way. */
+ * index tensors, which are described in the same way. */
 
 #include <gpu/host/move.h>
 #include <gpu/host/sort.h>
 #include <gpu/shared_scatter.h>
 
-static gpu_place begin(core_call *call, const core_value *to)
+static gpu_scatter begin(core_call *call, const core_value *to)
 {
-    gpu_place p;
+    gpu_scatter p;
 
     memset(&p, 0, sizeof p);
     p.to = gpu_data(to);
@@ -26,20 +26,20 @@ static gpu_place begin(core_call *call, const core_value *to)
     return p;
 }
 
-static core_status launch(core_call *call, const char *name, const gpu_place *p,
-                          int64_t items)
+static core_status launch(core_call *call, const char *name,
+                          const gpu_scatter *p, int64_t items)
 {
     return gpu_launch(
-        call, "place", name,
+        call, "scatter", name,
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)items, 1), p,
         sizeof *p);
 }
 
-/* to holds a copy of self, or what else it begins with. */
-static core_status run(core_call *call, gpu_place *p)
+/* `to` already holds a copy of self or other initial values. */
+static core_status run(core_call *call, gpu_scatter *p)
 {
     int64_t items = p->outer * p->entries * p->rest;
-    char name[GPU_NAME] = "place_put_";
+    char name[GPU_NAME] = "scatter_put_";
     core_memory keys;
     core_status status;
 
@@ -50,17 +50,17 @@ static core_status run(core_call *call, gpu_place *p)
     if (status != CORE_OK)
         return status;
     p->keys = gpu_address(keys);
-    status = launch(call, "place_keys", p, p->entries);
+    status = launch(call, "scatter_keys", p, p->entries);
     if (status == CORE_OK)
-        status = gpu_sort_places(call, p->keys, p->entries, &p->pairs);
+        status = gpu_sort_positions(call, p->keys, p->entries, &p->pairs);
     if (status != CORE_OK)
         return status;
-    if (p->mode == GPU_PLACE_PUT)
-        strcat(name, gpu_word_name(core_sdk_itemsize(p->dtype)));
+    if (p->mode == GPU_SCATTER_PUT)
+        strcat(name, gpu_width_name(core_sdk_itemsize(p->dtype)));
     else if (p->dtype <= CORE_BF16)
-        gpu_name(name, "place_reduce", p->dtype);
+        gpu_name(name, "scatter_reduce", p->dtype);
     else
-        strcpy(name, "place_reduce_whole");
+        strcpy(name, "scatter_reduce_whole");
     return launch(call, name, p, items);
 }
 
@@ -73,8 +73,8 @@ static core_status copy_of(core_call *call, const core_view *from,
                            to->strides, from->memory, from->strides);
 }
 
-/* What is written: a tensor, or a number. */
-static void set_source(gpu_place *p, const core_value *value)
+/* The source: a tensor or a number. */
+static void set_source(gpu_scatter *p, const core_value *value)
 {
     p->from = gpu_data(value);
     if (p->from != NULL)
@@ -92,10 +92,10 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
         const char *name;
         uint32_t mode;
     } known[] = {
-        {"sum", GPU_PLACE_ADD},       {"add", GPU_PLACE_ADD},
-        {"prod", GPU_PLACE_MULTIPLY}, {"multiply", GPU_PLACE_MULTIPLY},
-        {"mean", GPU_PLACE_AVERAGE},  {"amax", GPU_PLACE_LARGEST},
-        {"amin", GPU_PLACE_SMALLEST},
+        {"sum", GPU_SCATTER_ADD},       {"add", GPU_SCATTER_ADD},
+        {"prod", GPU_SCATTER_MULTIPLY}, {"multiply", GPU_SCATTER_MULTIPLY},
+        {"mean", GPU_SCATTER_AVERAGE},  {"amax", GPU_SCATTER_LARGEST},
+        {"amin", GPU_SCATTER_SMALLEST},
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -105,12 +105,12 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
             return CORE_OK;
         }
     return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                      "scatter: no reduction is called '%.*s'",
+                      "scatter: reduce is '%.*s', which is not a reduction",
                       (int)name->count, name->u.string);
 }
 
 /* args: self, dim, index, source or number */
-static core_status set_window(gpu_place *p, const core_value *args,
+static core_status set_window(gpu_scatter *p, const core_value *args,
                               const core_view *to)
 {
     const core_view *index = args[2].u.view, *from = NULL;
@@ -146,13 +146,14 @@ static core_status set_window(gpu_place *p, const core_value *args,
 
 /* scatter.src(self, dim, index, src), scatter.value(…, value); scatter_add,
  * scatter.reduce(…, reduce), scatter.value_reduce(…, reduce),
- * scatter_reduce.two(…, reduce, include_self).  The user word is the mode. */
+ * scatter_reduce.two(…, reduce, include_self).  The user pointer is the
+ * mode. */
 static core_status scatter(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = CORE_OK;
 
     (void)nresults;
@@ -170,7 +171,7 @@ static core_status scatter(core_call *call, const core_value *args,
 
 /* --------------------------------------------------------------- lines -- */
 
-static void set_lines(gpu_place *p, gpu_line line, const core_view *index)
+static void set_lines(gpu_scatter *p, gpu_line line, const core_view *index)
 {
     p->index[0] = gpu_address(index->memory);
     p->index_dtype = index->dtype;
@@ -186,19 +187,19 @@ static void set_lines(gpu_place *p, gpu_line line, const core_view *index)
 }
 
 /* index_copy(self, dim, index, source), index_fill(self, dim, index, value),
- * index_add(self, dim, index, source, alpha); the user word is the mode */
+ * index_add(self, dim, index, source, alpha).  The user pointer is the mode. */
 static core_status lines(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = copy_of(call, args[0].u.view, to);
 
     (void)nresults;
     p.mode = (uint32_t)(uintptr_t)call->user;
     set_lines(&p, gpu_line_of(to, args[1].u.i), args[2].u.view);
     set_source(&p, &args[3]);
-    if (p.mode == GPU_PLACE_ADD && nargs > 4) {
+    if (p.mode == GPU_SCATTER_ADD && nargs > 4) {
         p.alpha = core_sdk_double(&args[4], 1);
         p.alpha_whole = core_sdk_int(&args[4], 1);
     }
@@ -212,12 +213,12 @@ static core_status embedding_backward(core_call *call, const core_value *args,
                                       uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = gpu_fill_view(call, to, 0);
 
     (void)nargs;
     (void)nresults;
-    p.mode = args[4].u.i != 0 ? GPU_PLACE_AVERAGE : GPU_PLACE_ADD;
+    p.mode = args[4].u.i != 0 ? GPU_SCATTER_AVERAGE : GPU_SCATTER_ADD;
     p.with_self = 0;
     set_lines(&p, gpu_line_of(to, 0), args[1].u.view);
     p.from = gpu_data(&args[0]);
@@ -228,9 +229,9 @@ static core_status embedding_backward(core_call *call, const core_value *args,
 
 /* ------------------------------------------------- by several at once -- */
 
-/* Where the indexed dimensions follow one another, what lies before them is
- * `outer`; else the indices come first, and all the others are `rest`. */
-static void set_tensors(gpu_place *p, const core_view *self,
+/* If the indexed dimensions are adjacent, the dimensions before them are
+ * `outer`; otherwise the indices come first and all others are `rest`. */
+static void set_tensors(gpu_scatter *p, const core_view *self,
                         const core_value *list)
 {
     uint32_t first = self->ndim, last = 0;
@@ -256,15 +257,15 @@ static void set_tensors(gpu_place *p, const core_view *self,
         p->sizes[p->ndim] = self->sizes[d];
         p->strides[p->ndim++] = self->strides[d];
     }
-    /* Contiguous dimensions count as one. */
+    /* Contiguous dimensions are merged. */
     if (p->outer > 1)
         p->outer_step = self->strides[first - 1];
     p->wraps = 1;
 }
 
-/* The sizes of what an indexing results in; answers how many. */
+/* Stores the sizes of the result of indexing; returns how many there are. */
 static uint32_t result_sizes(const core_view *self, const core_value *list,
-                             const gpu_place *p, int64_t *sizes)
+                             const gpu_scatter *p, int64_t *sizes)
 {
     const core_view *index = NULL;
     uint32_t ndim = 0, d = 0, first = 0, last = 0;
@@ -286,10 +287,10 @@ static uint32_t result_sizes(const core_view *self, const core_value *list,
     return ndim;
 }
 
-/* Values of index_put may be broadcast: they are spread out in scratch. */
+/* Values of index_put that are broadcast are expanded in scratch memory. */
 static core_status spread_values(core_call *call, const core_view *self,
                                  const core_value *list,
-                                 const core_view *values, gpu_place *p)
+                                 const core_view *values, gpu_scatter *p)
 {
     int64_t sizes[2 * CORE_MAX_NDIM], to[2 * CORE_MAX_NDIM];
     int64_t from[2 * CORE_MAX_NDIM], numel = 1;
@@ -307,12 +308,12 @@ static core_status spread_values(core_call *call, const core_view *self,
                           "at most %u",
                           ndim, CORE_MAX_NDIM);
     for (uint32_t d = ndim; d-- > 0;) {
-        uint32_t behind = ndim - d;
-        bool has =
-            behind <= values->ndim && values->sizes[values->ndim - behind] != 1;
+        uint32_t trailing = ndim - d;
+        bool has = trailing <= values->ndim &&
+                   values->sizes[values->ndim - trailing] != 1;
 
         to[d] = numel;
-        from[d] = has ? values->strides[values->ndim - behind] : 0;
+        from[d] = has ? values->strides[values->ndim - trailing] : 0;
         numel *= sizes[d];
     }
     if (numel == 0)
@@ -331,20 +332,20 @@ static core_status index_tensor(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
 {
-    gpu_place p = begin(call, &results[0]);
-    char name[GPU_NAME] = "place_read_";
+    gpu_scatter p = begin(call, &results[0]);
+    char name[GPU_NAME] = "scatter_read_";
 
     (void)nargs;
     (void)nresults;
     set_tensors(&p, args[0].u.view, &args[1]);
     p.from = gpu_data(&args[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(p.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(p.dtype)));
     if (p.outer * p.entries * p.rest == 0)
         return CORE_OK;
     return launch(call, name, &p, p.outer * p.entries * p.rest);
 }
 
-/* take(self, index): of self as one line */
+/* take(self, index): self is flattened */
 static core_status take(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -353,14 +354,14 @@ static core_status take(core_call *call, const core_value *args, uint32_t nargs,
     const core_view line = {
         .numel = numel, .ndim = 1, .sizes = &numel, .strides = &next};
     const core_value list = {CORE_VALUE_VIEW_LIST, 1, {.views = &index}};
-    gpu_place p = begin(call, &results[0]);
-    char name[GPU_NAME] = "place_read_";
+    gpu_scatter p = begin(call, &results[0]);
+    char name[GPU_NAME] = "scatter_read_";
 
     (void)nargs;
     (void)nresults;
     set_tensors(&p, &line, &list);
     p.from = gpu_data(&args[0]);
-    strcat(name, gpu_word_name(core_sdk_itemsize(p.dtype)));
+    strcat(name, gpu_width_name(core_sdk_itemsize(p.dtype)));
     return p.entries == 0 ? CORE_OK : launch(call, name, &p, p.entries);
 }
 
@@ -370,18 +371,18 @@ static core_status index_put(core_call *call, const core_value *args,
                              uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    gpu_place p = begin(call, &results[0]);
+    gpu_scatter p = begin(call, &results[0]);
     core_status status = copy_of(call, args[0].u.view, to);
 
     (void)nresults;
-    p.mode = nargs > 3 && args[3].u.i != 0 ? GPU_PLACE_ADD : GPU_PLACE_PUT;
+    p.mode = nargs > 3 && args[3].u.i != 0 ? GPU_SCATTER_ADD : GPU_SCATTER_PUT;
     set_tensors(&p, to, &args[1]);
     if (status == CORE_OK)
         status = spread_values(call, to, &args[1], args[2].u.view, &p);
     return status == CORE_OK ? run(call, &p) : status;
 }
 
-/* Tensors of one dtype and shape. */
+/* The index tensors have the same dtype and shape. */
 static core_status tensors_supports(const core_call *call,
                                     const core_value *args, uint32_t nargs)
 {
@@ -402,38 +403,59 @@ static core_status tensors_supports(const core_call *call,
                               "are not supported");
     }
     if (first == NULL || args[0].u.view->ndim > GPU_DIMS)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "index: %u dimensions, %s tensor; at most %d, and "
-                          "one tensor are wanted",
-                          args[0].u.view->ndim, first ? "a" : "no", GPU_DIMS);
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "index: %u dimensions and %s index tensor; at most %d "
+            "dimensions and one tensor or more are supported",
+            args[0].u.view->ndim, first ? "a" : "no", GPU_DIMS);
     return CORE_OK;
 }
 
-core_status gpu_register_place(core_registry *registry)
+core_status gpu_register_scatter(core_registry *registry)
 {
     enum { DENSE = CORE_REQUIRE_CONTIGUOUS, I = GPU_M_I64 | GPU_M_I32 };
     core_status status = CORE_OK;
-    void *put = (void *)GPU_PLACE_PUT, *add = (void *)GPU_PLACE_ADD;
+    void *put = (void *)GPU_SCATTER_PUT, *add = (void *)GPU_SCATTER_ADD;
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);
         const gpu_row rows[] = {
-            {"scatter.src", scatter, put, {m, I, m, m}, DENSE, gpu_few_dims},
-            {"scatter.value", scatter, put, {m, I, m}, DENSE, gpu_few_dims},
-            {"scatter_add", scatter, add, {m, I, m, m}, DENSE, gpu_few_dims},
-            {"scatter.reduce", scatter, add, {m, I, m, m}, DENSE, gpu_few_dims},
+            {"scatter.src",
+             scatter,
+             put,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter.value",
+             scatter,
+             put,
+             {m, I, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter_add",
+             scatter,
+             add,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
+            {"scatter.reduce",
+             scatter,
+             add,
+             {m, I, m, m},
+             DENSE,
+             gpu_supports_dims},
             {"scatter.value_reduce",
              scatter,
              add,
              {m, I, m},
              DENSE,
-             gpu_few_dims},
+             gpu_supports_dims},
             {"scatter_reduce.two",
              scatter,
              add,
              {m, I, m, m},
              DENSE,
-             gpu_few_dims},
+             gpu_supports_dims},
             {"index_copy", lines, put, {m, I, m, m}, DENSE, NULL},
             {"index_fill.int_Scalar", lines, put, {m, I, m}, DENSE, NULL},
             {"index_add", lines, add, {m, I, m, m}, DENSE, NULL},

@@ -5,7 +5,7 @@
 
 #include <gpu/host/host.h>
 
-/* How a kernel goes through lines whose elements lie side by side. */
+/* How a kernel reads lines whose elements are adjacent. */
 static const char *form(const gpu_rows *p, uint32_t bytes, gpu_shape *out_shape)
 {
     int64_t team = GPU_BLOCK / 8;
@@ -13,12 +13,13 @@ static const char *form(const gpu_rows *p, uint32_t bytes, gpu_shape *out_shape)
                    gpu_row_vectors(p->size, bytes, p->from) &&
                    gpu_row_vectors(p->size, bytes, p->other);
 
-    if (p->size <= team * GPU_HELD) {
+    if (p->size <= team * GPU_ROW_REGISTERS) {
         *out_shape = gpu_blocks(((uint64_t)p->outer + 7) / 8, GPU_BLOCK);
         return vectors ? "_team" : "_single";
     }
     *out_shape = gpu_blocks((uint64_t)p->outer, GPU_BLOCK);
-    return vectors && p->size <= GPU_BLOCK * GPU_HELD ? "_wide" : "_block";
+    return vectors && p->size <= GPU_BLOCK * GPU_ROW_REGISTERS ? "_wide"
+                                                               : "_block";
 }
 
 static core_status run(core_call *call, const char *stem, core_dtype from,
@@ -73,7 +74,7 @@ static core_status backward(core_call *call, const core_value *args,
 
     (void)nargs;
     (void)nresults;
-    return run(call, "softmax_slope", grad->dtype, results[0].u.view,
+    return run(call, "softmax_grad", grad->dtype, results[0].u.view,
                args[2].u.i, &p);
 }
 

@@ -18,7 +18,7 @@ static core_status stage(core_call *call, const char *what, bool wide,
     return gpu_launch(call, "sort", name, shape, p, sizeof *p);
 }
 
-/* Tiles, and merges of them; then p->keys has the pairs. */
+/* Sorts tiles, then merges them; p->keys has the sorted pairs. */
 static core_status order(core_call *call, bool wide, gpu_sort *p)
 {
     uint64_t lines = (uint64_t)(p->outer * p->inner);
@@ -34,36 +34,37 @@ static core_status order(core_call *call, bool wide, gpu_sort *p)
                        gpu_spread(gpu_stream_of(call)->device,
                                   lines * (uint64_t)p->size, 1),
                        p);
-        p->keys = p->room;
-        p->room = swap;
+        p->keys = p->scratch;
+        p->scratch = swap;
     }
     return status;
 }
 
-core_status gpu_sort_places(core_call *call, const int64_t *places,
-                            int64_t count, const void **out_pairs)
+core_status gpu_sort_positions(core_call *call, const int64_t *positions,
+                               int64_t count, const void **out_pairs)
 {
     enum { PAIR = 16 };
-    gpu_sort p = {.from = places,
+    gpu_sort p = {.from = positions,
                   .outer = 1,
                   .size = count,
                   .inner = 1,
                   .dtype = CORE_I64};
-    core_memory room;
+    core_memory scratch;
     core_status status =
-        gpu_host->call_scratch(call, (uint64_t)count * 2 * PAIR, &room);
+        gpu_host->call_scratch(call, (uint64_t)count * 2 * PAIR, &scratch);
 
     if (status != CORE_OK)
         return status;
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + count * PAIR;
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + count * PAIR;
     status = order(call, true, &p);
     *out_pairs = p.keys;
     return status;
 }
 
-core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
-                           int64_t size, int64_t keep, int64_t *where)
+core_status gpu_sort_smallest(core_call *call, const double *from,
+                              int64_t lines, int64_t size, int64_t keep,
+                              int64_t *where)
 {
     enum { PAIR = 16 };
     gpu_sort p = {.where = where,
@@ -75,15 +76,15 @@ core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
                   .dtype = CORE_F64,
                   .what = GPU_SORTED};
     int64_t bytes = lines * size * PAIR;
-    core_memory room;
+    core_memory scratch;
     core_status status = gpu_host->call_scratch(
-        call, (uint64_t)(2 * bytes + lines * keep * 8), &room);
+        call, (uint64_t)(2 * bytes + lines * keep * 8), &scratch);
 
     if (status != CORE_OK)
         return status;
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + bytes;
-    p.to = (char *)p.room + bytes; /* the numbers, that nobody wants */
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + bytes;
+    p.to = (char *)p.scratch + bytes; /* the numbers themselves are not used */
     status = order(call, true, &p);
     if (status != CORE_OK)
         return status;
@@ -93,7 +94,7 @@ core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
         &p);
 }
 
-/* keep: of each line; for GPU_KTH the rank. */
+/* keep: the elements kept of each line; for GPU_KTH, the rank. */
 static core_status run(core_call *call, const core_value *self, gpu_line line,
                        int64_t keep, bool descending, uint32_t what,
                        core_value *results, uint32_t nresults)
@@ -104,21 +105,22 @@ static core_status run(core_call *call, const core_value *self, gpu_line line,
     uint64_t lines = (uint64_t)(line.outer * line.inner);
     uint64_t tiles = (uint64_t)((line.size - 1) / GPU_SORT_TILE + 1);
     uint64_t bytes = (uint64_t)from->numel * (wide ? 16 : 8);
-    core_memory room;
+    core_memory scratch;
     core_status status;
     gpu_sort p;
 
     if (lines == 0 || line.size == 0 || keep == 0)
         return CORE_OK;
-    status = gpu_host->call_scratch(call, tiles > 1 ? 2 * bytes : bytes, &room);
+    status =
+        gpu_host->call_scratch(call, tiles > 1 ? 2 * bytes : bytes, &scratch);
     if (status != CORE_OK)
         return status;
     memset(&p, 0, sizeof p);
     p.to = gpu_data(&results[0]);
     p.where = nresults > 1 ? gpu_data(&results[1]) : NULL;
     p.from = gpu_data(self);
-    p.keys = gpu_address(room);
-    p.room = (char *)p.keys + bytes;
+    p.keys = gpu_address(scratch);
+    p.scratch = (char *)p.keys + bytes;
     p.outer = line.outer;
     p.size = line.size;
     p.inner = line.inner;
@@ -136,8 +138,8 @@ static core_status run(core_call *call, const core_value *self, gpu_line line,
                  &p);
 }
 
-/* sort.stable(self, stable, dim, descending) -> (values, indices);
- * sort(self, dim, descending); the user word is where dim stands */
+/* sort.stable(self, stable, dim, descending) -> (values, indices); sort(self,
+ * dim, descending).  The user pointer is the index of dim. */
 static core_status sort(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -155,7 +157,7 @@ static core_status check_rank(const char *name, int64_t least, int64_t k,
     if (k >= least && k <= size)
         return CORE_OK;
     return gpu_refuse(CORE_ERROR_INDEX,
-                      "%s: k is %lld in a dimension of size %lld", name,
+                      "%s: k is %lld, the dimension has size %lld", name,
                       (long long)k, (long long)size);
 }
 
@@ -165,7 +167,7 @@ static core_status top(core_call *call, const core_value *args, uint32_t nargs,
 {
     gpu_line line = gpu_line_of(args[0].u.view, args[2].u.i);
     core_status status = check_rank("topk", 0, args[1].u.i, line.size);
-    /* a number has one result, whatever k */
+    /* A 0-D tensor has one result for every k. */
     int64_t k = args[0].u.view->ndim == 0 ? 1 : args[1].u.i;
 
     (void)nargs;
@@ -198,7 +200,7 @@ static core_status one(core_call *call, const core_value *args, uint32_t nargs,
                false, (uint32_t)(uintptr_t)call->user, results, nresults);
 }
 
-/* median(self), nanmedian(self): of all elements; of none it is NaN. */
+/* median(self), nanmedian(self) of all elements; NaN if there are none. */
 static core_status median_all(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)

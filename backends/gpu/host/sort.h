@@ -8,14 +8,15 @@
 
 #include <gpu/host/host.h>
 
-/* Pairs {uint64_t key; int64_t at} in scratch memory: places[at] with its first
- * bit turned is the key; ascending, equal ones by at. */
-core_status gpu_sort_places(core_call *call, const int64_t *places,
-                            int64_t count, const void **out_pairs);
+/* Sorts pairs {uint64_t key; int64_t at} in scratch memory, where the key is
+ * positions[at] with its first bit inverted; ascending, equal keys by `at`. */
+core_status gpu_sort_positions(core_call *call, const int64_t *positions,
+                               int64_t count, const void **out_pairs);
 
-/* The places of the `keep` least of each of `lines` rows of `size` f64, in
- * ascending order, to where. */
-core_status gpu_sort_least(core_call *call, const double *from, int64_t lines,
-                           int64_t size, int64_t keep, int64_t *where);
+/* Stores the indices of the `keep` smallest numbers of each of `lines` rows of
+ * `size` f64, in ascending order, in `where`. */
+core_status gpu_sort_smallest(core_call *call, const double *from,
+                              int64_t lines, int64_t size, int64_t keep,
+                              int64_t *where);
 
 #endif

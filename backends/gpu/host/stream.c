@@ -7,44 +7,44 @@
 
 #include <stdlib.h>
 
-#define calls (gpu_vendor_here.driver)
+#define calls (gpu_this_vendor.driver)
 
-/* -------------------------------------------------------- error words -- */
+/* ------------------------------------------------------------- errors -- */
 
-/* Pinned memory comes in pages; a word is a part of one.  What is not a free
- * word's, its stream has. */
-union word {
+/* A page of pinned memory is divided into slots.  A slot is free, or it is the
+ * error record of a stream. */
+union slot {
     gpu_error error;
-    gpu_word *next;
+    gpu_error_slot *next;
 };
-enum { PAGE = 4096, WORDS = PAGE / sizeof(union word) };
-struct gpu_word {
-    union word content;
+enum { PAGE = 4096, SLOTS = PAGE / sizeof(union slot) };
+struct gpu_error_slot {
+    union slot content;
 };
-struct gpu_word_page {
-    gpu_word_page *next;
+struct gpu_error_page {
+    gpu_error_page *next;
     void *pinned;
 };
-/* One that kernels may still set, whose stream is gone, until its event. */
-struct gpu_word_left {
-    gpu_word_left *next;
+/* The record of a stream that ended; kernels may set it until the event. */
+struct gpu_retired_error {
+    gpu_retired_error *next;
     gpu_error *error;
     void *event;
 };
 
-/* A page that is nobody's yet. */
-static core_status new_page(gpu_device *device, gpu_word_page **out_page)
+/* Allocates a page that is not in use yet. */
+static core_status new_page(gpu_device *device, gpu_error_page **out_page)
 {
-    gpu_word_page *page = calloc(1, sizeof *page);
+    gpu_error_page *page = calloc(1, sizeof *page);
     core_status status;
 
     *out_page = NULL;
     if (page == NULL)
         return gpu_refuse(CORE_ERROR_OUT_OF_MEMORY,
                           "no host memory for a stream");
-    status = gpu_answer(device,
+    status = gpu_report(device,
                         calls->host_alloc(device->context, PAGE, &page->pinned),
-                        "a stream's error word");
+                        "a stream's error record");
     if (status != CORE_OK) {
         free(page);
         return status;
@@ -53,69 +53,69 @@ static core_status new_page(gpu_device *device, gpu_word_page **out_page)
     return CORE_OK;
 }
 
-/* With the lock, as those up to take_word. */
-static void add_page(gpu_device *device, gpu_word_page *page)
+/* This and the functions up to acquire_error are called under the lock. */
+static void add_page(gpu_device *device, gpu_error_page *page)
 {
-    gpu_word *words = page->pinned;
+    gpu_error_slot *slots = page->pinned;
 
-    page->next = device->pages;
-    device->pages = page;
-    for (size_t i = 0; i < WORDS; i++) {
-        words[i].content.next = device->words;
-        device->words = &words[i];
+    page->next = device->error_pages;
+    device->error_pages = page;
+    for (size_t i = 0; i < SLOTS; i++) {
+        slots[i].content.next = device->free_errors;
+        device->free_errors = &slots[i];
     }
 }
 
-static void set_free(gpu_device *device, gpu_error *error)
+static void add_free_slot(gpu_device *device, gpu_error *error)
 {
-    gpu_word *word = (gpu_word *)(void *)error;
+    gpu_error_slot *slot = (gpu_error_slot *)(void *)error;
 
-    word->content.next = device->words;
-    device->words = word;
+    slot->content.next = device->free_errors;
+    device->free_errors = slot;
 }
 
-static void take_back(gpu_device *device)
+static void reclaim_retired(gpu_device *device)
 {
-    gpu_word_left **at = &device->left;
+    gpu_retired_error **at = &device->retired_errors;
 
     while (*at != NULL) {
-        gpu_word_left *left = *at;
+        gpu_retired_error *retired = *at;
 
-        if (calls->event_query(device->context, left->event) != 0) {
-            at = &left->next;
+        if (calls->event_query(device->context, retired->event) != 0) {
+            at = &retired->next;
             continue;
         }
-        *at = left->next;
-        set_free(device, left->error);
-        calls->event_destroy(device->context, left->event);
-        free(left);
+        *at = retired->next;
+        add_free_slot(device, retired->error);
+        calls->event_destroy(device->context, retired->event);
+        free(retired);
     }
 }
 
-/* false: there is none. */
-static bool next_word(gpu_device *device, gpu_error **out_error)
+/* Returns false if there is none. */
+static bool take_free_slot(gpu_device *device, gpu_error **out_error)
 {
-    gpu_word *word;
+    gpu_error_slot *slot;
 
-    if (device->words == NULL)
-        take_back(device);
-    word = device->words;
-    if (word == NULL)
+    if (device->free_errors == NULL)
+        reclaim_retired(device);
+    slot = device->free_errors;
+    if (slot == NULL)
         return false;
-    device->words = word->content.next;
-    memset(word, 0, sizeof *word);
-    *out_error = &word->content.error;
+    device->free_errors = slot->content.next;
+    memset(slot, 0, sizeof *slot);
+    *out_error = &slot->content.error;
     return true;
 }
 
-static core_status take_word(gpu_device *device, gpu_error **out_error)
+static core_status acquire_error(gpu_device *device, gpu_error **out_error)
 {
     core_status status = CORE_OK;
-    gpu_word_page *page;
+    gpu_error_page *page;
     uint32_t generation;
 
     pthread_mutex_lock(&device->lock);
-    while (status == CORE_OK && !next_word(device, out_error)) {
+    while (status == CORE_OK && !take_free_slot(device, out_error)) {
         generation = device->generation;
         pthread_mutex_unlock(&device->lock);
         status = new_page(device, &page);
@@ -124,65 +124,66 @@ static core_status take_word(gpu_device *device, gpu_error **out_error)
             break;
         if (generation == device->generation)
             add_page(device, page);
-        else /* its memory went with the reset */
+        else /* a reset has freed its memory */
             free(page);
     }
     pthread_mutex_unlock(&device->lock);
     return status;
 }
 
-static void give_word(gpu_device *device, gpu_error *error)
+static void return_error(gpu_device *device, gpu_error *error)
 {
     pthread_mutex_lock(&device->lock);
-    set_free(device, error);
+    add_free_slot(device, error);
     pthread_mutex_unlock(&device->lock);
 }
 
-/* When the stream's work is done.  Where no event can be had the word is
- * nobody's until the device is closed. */
-static void leave_word(gpu_stream *stream)
+/* Frees the record when the stream's work is done.  If no event can be
+ * recorded, the record is not used again until the device is closed. */
+static void retire_error(gpu_stream *stream)
 {
     gpu_device *device = stream->device;
-    gpu_word_left *left = calloc(1, sizeof *left);
+    gpu_retired_error *retired = calloc(1, sizeof *retired);
     int code = GPU_ABSENT;
 
-    if (left != NULL)
-        code =
-            calls->event_create(device->context, GPU_EVENT_PLAIN, &left->event);
+    if (retired != NULL)
+        code = calls->event_create(device->context, GPU_EVENT_PLAIN,
+                                   &retired->event);
     if (code == 0)
-        code =
-            calls->event_record(device->context, left->event, stream->native);
+        code = calls->event_record(device->context, retired->event,
+                                   stream->native);
     if (code != 0) {
-        if (left != NULL && left->event != NULL)
-            calls->event_destroy(device->context, left->event);
-        free(left);
+        if (retired != NULL && retired->event != NULL)
+            calls->event_destroy(device->context, retired->event);
+        free(retired);
         return;
     }
-    left->error = stream->error;
+    retired->error = stream->error;
     pthread_mutex_lock(&device->lock);
-    left->next = device->left;
-    device->left = left;
+    retired->next = device->retired_errors;
+    device->retired_errors = retired;
     pthread_mutex_unlock(&device->lock);
 }
 
-void gpu_words_forget(gpu_device *device, bool well)
+void gpu_errors_forget(gpu_device *device, bool well)
 {
-    for (gpu_word_page *page = device->pages, *next; page != NULL;
+    for (gpu_error_page *page = device->error_pages, *next; page != NULL;
          page = next) {
         next = page->next;
         if (well)
             calls->host_free(device->context, page->pinned);
         free(page);
     }
-    for (gpu_word_left *left = device->left, *next; left != NULL; left = next) {
-        next = left->next;
+    for (gpu_retired_error *retired = device->retired_errors, *next;
+         retired != NULL; retired = next) {
+        next = retired->next;
         if (well)
-            calls->event_destroy(device->context, left->event);
-        free(left);
+            calls->event_destroy(device->context, retired->event);
+        free(retired);
     }
-    device->left = NULL;
-    device->pages = NULL;
-    device->words = NULL;
+    device->retired_errors = NULL;
+    device->error_pages = NULL;
+    device->free_errors = NULL;
 }
 
 /* ------------------------------------------------------------- streams -- */
@@ -198,7 +199,7 @@ static core_status make(gpu_device *device, gpu_stream **out_stream)
                           "no host memory for a stream");
     stream->device = device;
     stream->generation = device->generation;
-    status = take_word(device, &stream->error);
+    status = acquire_error(device, &stream->error);
     if (status != CORE_OK) {
         free(stream);
         return status;
@@ -235,10 +236,10 @@ void gpu_streams_forget(gpu_device *device)
         drop(device->streams);
 }
 
-static core_status create_with(void *word, uint32_t flags, int32_t priority,
+static core_status create_with(void *opaque, uint32_t flags, int32_t priority,
                                void **out_stream)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = NULL;
     core_status status;
 
@@ -249,12 +250,12 @@ static core_status create_with(void *word, uint32_t flags, int32_t priority,
     status = make(device, &stream);
     if (status != CORE_OK)
         return status;
-    status = gpu_answer(
+    status = gpu_report(
         device,
         calls->stream_create(device->context, priority, &stream->native),
         "creating a stream");
     if (status != CORE_OK) {
-        give_word(device, stream->error);
+        return_error(device, stream->error);
         drop_locked(device, stream);
         return status;
     }
@@ -267,86 +268,87 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     return create_with(device, flags, 0, out_stream);
 }
 
-bool gpu_native_captures(void *context, void *native)
+bool gpu_native_is_capturing(void *context, void *native)
 {
     uint32_t yes = 0;
 
-    return calls->stream_captures != NULL &&
-           (calls->stream_captures(context, native, &yes) != 0 || yes);
+    return calls->stream_is_capturing != NULL &&
+           (calls->stream_is_capturing(context, native, &yes) != 0 || yes);
 }
 
-/* Another library captures on it.  To ask for its work would spoil the capture,
- * and an event would be a part of it, that nobody may ask for either. */
-static bool is_anothers(const gpu_stream *stream)
+/* Whether another library is capturing on the stream.  Querying its work would
+ * invalidate the capture, and an event would become part of it. */
+static bool is_captured_elsewhere(const gpu_stream *stream)
 {
     return stream->adopted &&
-           gpu_native_captures(stream->device->context, stream->native);
+           gpu_native_is_capturing(stream->device->context, stream->native);
 }
 
 static core_status refuse(const char *what)
 {
     return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                      "%s: another library captures on this stream", what);
+                      "%s: another library is capturing on this stream", what);
 }
 
-/* Waits for nothing.  What another library captured may set the word whenever it
- * is launched: it is nobody's until the device is closed. */
-static void destroy(void *word, void *on)
+/* Does not wait.  A graph that another library captured may set the record
+ * whenever it is launched: so it is not used again until the device is
+ * closed. */
+static void destroy(void *opaque, void *on)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     bool known = stream->generation == device->generation;
     int code = GPU_ABSENT;
 
-    if (known && !atomic_load(&device->lost) && !is_anothers(stream))
+    if (known && !atomic_load(&device->lost) && !is_captured_elsewhere(stream))
         code = calls->stream_query(device->context, stream->native);
     if (code == 0)
-        give_word(device, stream->error);
+        return_error(device, stream->error);
     else if (code == GPU_BUSY)
-        leave_word(stream);
+        retire_error(stream);
     gpu_callbacks_close(stream->callbacks);
     if (known && !stream->adopted)
         calls->stream_destroy(device->context, stream->native);
-    else if (known && calls->stream_leave != NULL)
-        calls->stream_leave(device->context, stream->native);
+    else if (known && calls->stream_forget != NULL)
+        calls->stream_forget(device->context, stream->native);
     drop_locked(device, stream);
 }
 
-static core_status query(void *word, void *on)
+static core_status query(void *opaque, void *on)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
     if (code == 0)
-        code = is_anothers(stream)
+        code = is_captured_elsewhere(stream)
                    ? GPU_BUSY
                    : calls->stream_query(device->context, stream->native);
-    return gpu_answer(device, code, "work on the stream");
+    return gpu_report(device, code, "work on the stream");
 }
 
-static core_status synchronize(void *word, void *on)
+static core_status synchronize(void *opaque, void *on)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
-    if (code == 0 && is_anothers(stream))
+    if (code == 0 && is_captured_elsewhere(stream))
         return refuse("waiting for work");
     if (code == 0)
         code = gpu_wait_stream(device, stream->native);
-    return gpu_answer(device, code, "work on the stream");
+    return gpu_report(device, code, "work on the stream");
 }
 
-static core_status wait_event(void *word, void *on, void *event)
+static core_status wait_event(void *opaque, void *on, void *event)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
     if (code == 0)
         code = calls->stream_wait(device->context, stream->native, event);
-    return gpu_answer(device, code, "waiting for an event");
+    return gpu_report(device, code, "waiting for an event");
 }
 
 const core_stream_table gpu_stream_table = {
@@ -360,15 +362,15 @@ const core_stream_table gpu_stream_table = {
 
 /* -------------------------------------------------------------- events -- */
 
-static core_status event_create(void *word, uint32_t flags, void **out_event)
+static core_status event_create(void *opaque, uint32_t flags, void **out_event)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     *out_event = NULL;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
                           "event flags 0x%x are not known", flags);
-    return gpu_answer(
+    return gpu_report(
         device,
         calls->event_create(device->context,
                             flags != 0 ? GPU_EVENT_TIMING : GPU_EVENT_PLAIN,
@@ -376,44 +378,44 @@ static core_status event_create(void *word, uint32_t flags, void **out_event)
         "creating an event");
 }
 
-static void event_destroy(void *word, void *event)
+static void event_destroy(void *opaque, void *event)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     calls->event_destroy(device->context, event);
 }
 
-static core_status event_record(void *word, void *event, void *on)
+static core_status event_record(void *opaque, void *event, void *on)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     gpu_stream *stream = on;
     int code = atomic_load(&device->lost);
 
-    if (code == 0 && is_anothers(stream))
+    if (code == 0 && is_captured_elsewhere(stream))
         return refuse("recording an event");
     if (code == 0)
         code = calls->event_record(device->context, event, stream->native);
-    return gpu_answer(device, code, "recording an event");
+    return gpu_report(device, code, "recording an event");
 }
 
-static core_status event_query(void *word, void *event)
+static core_status event_query(void *opaque, void *event)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     int code = atomic_load(&device->lost);
 
     if (code == 0)
         code = calls->event_query(device->context, event);
-    return gpu_answer(device, code, "work before the event");
+    return gpu_report(device, code, "work before the event");
 }
 
-static core_status event_synchronize(void *word, void *event)
+static core_status event_synchronize(void *opaque, void *event)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
     int code = atomic_load(&device->lost);
 
     if (code == 0)
         code = gpu_wait_event(device, event);
-    return gpu_answer(device, code, "work before the event");
+    return gpu_report(device, code, "work before the event");
 }
 
 const core_event_table gpu_event_table = {
@@ -427,13 +429,13 @@ const core_event_table gpu_event_table = {
 
 /* ---------------------------------------------------------- interfaces -- */
 
-static core_status elapsed(void *word, void *start, void *end,
+static core_status elapsed(void *opaque, void *start, void *end,
                            int64_t *out_nanoseconds)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
     *out_nanoseconds = 0;
-    return gpu_answer(
+    return gpu_report(
         device,
         calls->event_elapsed(device->context, start, end, out_nanoseconds),
         "the time between events");
@@ -444,13 +446,14 @@ const core_timing_interface gpu_timing = {
     .elapsed = elapsed,
 };
 
-static core_status range(void *word, int32_t *out_least, int32_t *out_greatest)
+static core_status range(void *opaque, int32_t *out_least,
+                         int32_t *out_greatest)
 {
-    gpu_device *device = word;
+    gpu_device *device = opaque;
 
-    return gpu_answer(
-        device, calls->stream_range(device->context, out_least, out_greatest),
-        "asking for priorities");
+    return gpu_report(
+        device, calls->priority_range(device->context, out_least, out_greatest),
+        "querying stream priorities");
 }
 
 const core_stream_priority_interface gpu_stream_priority = {
@@ -459,10 +462,10 @@ const core_stream_priority_interface gpu_stream_priority = {
     .create = create_with,
 };
 
-static core_status adopt(void *word, void *native, void **out_stream)
+static core_status adopt(void *opaque, void *native, void **out_stream)
 {
     gpu_stream *stream = NULL;
-    core_status status = make(word, &stream);
+    core_status status = make(opaque, &stream);
 
     *out_stream = stream;
     if (status != CORE_OK)
@@ -487,8 +490,8 @@ const core_stream_adopt_interface gpu_stream_adopt = {
     .native = native,
 };
 
-/* Pinned memory: what is read has nothing to wait for. */
-static const char *text_of(int32_t code)
+/* The record is in pinned memory: reading it needs no wait. */
+static const char *error_text(int32_t code)
 {
     switch (code) {
     case GPU_BAD_INDEX:
@@ -496,9 +499,9 @@ static const char *text_of(int32_t code)
     case GPU_BAD_PROBABILITY:
         return "a probability is not in [0, 1]";
     case GPU_BAD_REPEATS:
-        return "an element is to be repeated a negative number of times";
+        return "a repeat count is negative";
     case GPU_SHORT_SOURCE:
-        return "the source has fewer elements than the mask chooses";
+        return "the source has fewer elements than the mask selects";
     case GPU_BAD_WEIGHTS:
         return "the weights of a row are negative, not finite, or too few";
     case GPU_NOT_POSITIVE:
@@ -511,17 +514,17 @@ static const char *text_of(int32_t code)
 static core_status take(void *device, void *on, core_stream_error *out)
 {
     gpu_stream *stream = on;
-    volatile gpu_error *word = stream->error;
+    volatile gpu_error *error = stream->error;
 
     (void)device;
     out->code = CORE_OK;
-    if (word->code == 0)
+    if (error->code == 0)
         return CORE_OK;
-    out->code = word->code & 0xffff;
-    out->call_id = (uint64_t)word->call;
-    out->index = word->index;
-    out->text = core_sdk_string(text_of(word->code));
-    word->code = 0;
+    out->code = error->code & 0xffff;
+    out->call_id = (uint64_t)error->call;
+    out->index = error->index;
+    out->text = core_sdk_string(error_text(error->code));
+    error->code = 0;
     return CORE_OK;
 }
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* attention.cu: softmax(scale Q Kᵀ + bias) V by tiles, and its gradients; what
- * would have queries x keys elements is never in memory (T. Dao and others,
- * "FlashAttention", 2022; the running maximum: M. Milakov and N. Gimelshein,
- * "Online normalizer calculation for softmax", 2018).
+/* attention.cu: softmax(scale Q Kᵀ + bias) V by tiles, and its gradients; no
+ * matrix of queries x keys elements is stored (T.  Dao and others,
+ * "FlashAttention", 2022; for the running maximum: M.  Milakov and N.
+ * Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
- * A block has TILE lines and goes through what they meet, a tile at a time; 256
- * threads, 16 x 16, have R x R of a tile's elements each.  Every product is of
- * two tiles in shared memory that lie depth first, lines second.  A block alone
- * writes what it computes, in an order that the sizes decide. */
+ * A block has TILE lines and processes the lines that they are combined with, a
+ * tile at a time.  Its 256 threads form a grid of 16 x 16; each has R x R
+ * elements of a tile.  Every product is of two tiles in shared memory, stored
+ * with the depth first and the lines second.  Each result is written by one
+ * block, with an order of summation that depends only on the sizes. */
 
 #include "types.h"
 
@@ -46,7 +47,7 @@ template <class T, int R> struct alignas(sizeof(T) * R) group {
     T x[R];
 };
 
-/* Of one batch and head, which lines there are, of how many elements. */
+/* The lines of one batch and head, and the number of their elements. */
 template <class M> struct lines {
     M *data;
     int64_t row, item, count, width;
@@ -66,7 +67,7 @@ template <class M> struct tile {
     typedef typename gpu_type<M>::compute T;
     enum {
         R = sizeof(T) == 8 ? 2 : 4,
-        SIDE = 16 * R, /* lines, and elements of them at a time */
+        SIDE = 16 * R, /* lines, and elements of them, at a time */
         PITCH = SIDE / R + 1
     };
     typedef group<T, R> G;
@@ -77,8 +78,8 @@ template <class M> struct tile {
         return to[depth * PITCH + line / R].x[line % R];
     }
 
-    /* SIDE elements of SIDE lines; 0 where there are none.  ALONG: a line's
-     * elements are the tile's lines, else its depth. */
+    /* Loads SIDE elements of SIDE lines, with 0 for missing ones.  ALONG: the
+     * elements of a line become the tile's lines, otherwise its depth. */
     template <bool ALONG>
     static GPU_DEVICE_MEMBER void load(G *to, const lines<M> &from,
                                        int64_t line, int64_t item)
@@ -89,8 +90,8 @@ template <class M> struct tile {
             T x = 0;
 
             if (line + l < from.count && item + k < from.width)
-                x = gpu_load(from.data[(line + l) * from.row +
-                                       (item + k) * from.item]);
+                x = gpu_load(
+                    from.data[(line + l) * from.row + (item + k) * from.item]);
             at(to, ALONG ? l : k, ALONG ? k : l) = x;
         }
     }
@@ -112,8 +113,8 @@ template <class M> struct tile {
         }
     }
 
-    /* What the threads have becomes a left operand: its depth is x's. */
-    static GPU_DEVICE_MEMBER void keep(G *to, T (*from)[R])
+    /* Stores the threads' results as a left operand, whose depth is x's. */
+    static GPU_DEVICE_MEMBER void store_left(G *to, T (*from)[R])
     {
         uint32_t y = gpu_thread.x / 16, x = gpu_thread.x % 16;
 
@@ -128,7 +129,7 @@ template <class M> struct tile {
         }
     }
 
-    /* Products of all elements of lines of a with those of b. */
+    /* The products of all elements of lines of a with those of b. */
     static GPU_DEVICE_MEMBER void scores(T (*sum)[R], G *left, G *right,
                                          const lines<M> &a, int64_t first,
                                          const lines<M> &b, int64_t second)
@@ -146,8 +147,7 @@ template <class M> struct tile {
     }
 
     static GPU_DEVICE_MEMBER void write(const lines<M> &to, int64_t line,
-                                        int64_t item, T (*from)[R],
-                                        T scale)
+                                        int64_t item, T (*from)[R], T scale)
     {
         uint32_t y = gpu_thread.x / 16 * R, x = gpu_thread.x % 16 * R;
 
@@ -160,23 +160,24 @@ template <class M> struct tile {
     }
 };
 
-/* --------------------------------------------------------------- places -- */
+/* --------------------------------------------------------------- blocks -- */
 
-/* What is the same for all threads of a block. */
-template <class M> struct place {
+/* What all threads of a block share. */
+template <class M> struct block_position {
     typedef typename gpu_type<M>::compute T;
-    int64_t batch, head, which; /* which: of batches x heads */
+    int64_t batch, head, plane; /* which: of batches x heads */
     lines<M> query, key, value;
     uint64_t seed, offset;
 };
 
 template <class M>
-GPU_DEVICE place<M> place_of(const gpu_attention &p, int64_t which)
+GPU_DEVICE block_position<M> block_position_of(const gpu_attention &p,
+                                               int64_t plane)
 {
-    place<M> at;
+    block_position<M> at;
 
-    at.which = which;
-    at.batch = gpu_split(which, p.heads, &at.head);
+    at.plane = plane;
+    at.batch = gpu_split(plane, p.heads, &at.head);
     at.query = lines_of<M>(p.query, at.batch, at.head, p.rows, p.inner);
     at.key = lines_of<M>(p.key, at.batch, at.head, p.columns, p.inner);
     at.value = lines_of<M>(p.value, at.batch, at.head, p.columns, p.outer);
@@ -186,18 +187,18 @@ GPU_DEVICE place<M> place_of(const gpu_attention &p, int64_t which)
 
 template <class M>
 GPU_DEVICE typename gpu_type<M>::compute *sum_of(const gpu_attention &p,
-                                                 const place<M> &at,
+                                                 const block_position<M> &at,
                                                  int64_t row)
 {
     return (typename gpu_type<M>::compute *)p.sum.data +
            at.batch * p.sum.batch + at.head * p.sum.head + row * p.sum.row;
 }
 
-/* A score with scale, bias and masks; *out_hidden: a mask has it, and nothing
- * flows back to it. */
+/* A score with scale, bias and masks.  *out_hidden: it is masked, and has no
+ * gradient. */
 template <class M, class T>
-GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
-                      int64_t row, int64_t column, bool *out_hidden)
+GPU_DEVICE T score_of(const gpu_attention &p, const block_position<M> &at,
+                      T product, int64_t row, int64_t column, bool *out_hidden)
 {
     T x = product * (T)p.scale;
     bool hidden = p.causal && column > row;
@@ -215,8 +216,8 @@ GPU_DEVICE T score_of(const gpu_attention &p, const place<M> &at, T product,
     return hidden ? -(T)INFINITE_f64 : x;
 }
 
-/* The drawing of dropout's mask, element by element as bernoulli_ has it;
- * neighbours share a block of numbers. */
+/* Draws the mask of dropout, element by element like bernoulli_; adjacent
+ * elements share a block of random numbers. */
 struct drawing {
     uint64_t block;
     uint32_t a, b, c, d;
@@ -231,10 +232,10 @@ GPU_NOINLINE drawing draw(uint64_t seed, uint64_t offset, uint64_t block)
 }
 
 template <class M>
-GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
-                     int64_t row, int64_t column)
+GPU_DEVICE bool kept(const gpu_attention &p, const block_position<M> &at,
+                     drawing *d, int64_t row, int64_t column)
 {
-    uint64_t i = ((uint64_t)at.which * p.rows + row) * p.columns + column;
+    uint64_t i = ((uint64_t)at.plane * p.rows + row) * p.columns + column;
     uint32_t word;
 
     if (d->block != i / 4)
@@ -243,8 +244,8 @@ GPU_DEVICE bool kept(const gpu_attention &p, const place<M> &at, drawing *d,
     return word < p.kept_below;
 }
 
-/* No block has this number. */
-GPU_DEVICE drawing nothing_drawn(void)
+/* The number of no block. */
+GPU_DEVICE drawing no_drawing(void)
 {
     return {~UINT64_C(0), 0, 0, 0, 0};
 }
@@ -257,17 +258,18 @@ template <class M, int PARTS> struct attend {
     typedef typename t::G G;
     enum { R = t::R, SIDE = t::SIDE };
 
-    /* Scores become their exponentials; what was summed so far is brought to
-     * the new maximum. */
-    static GPU_DEVICE_MEMBER void soften(const gpu_attention &p,
-                                         const place<M> &at, T (*x)[R],
-                                         T (*sum)[R][R], T *most, T *total,
-                                         int64_t row, int64_t column)
+    /* Replaces scores with their exponentials, and rescales the previous sums
+     * to the new maximum. */
+    static GPU_DEVICE_MEMBER void update_softmax(const gpu_attention &p,
+                                                 const block_position<M> &at,
+                                                 T (*x)[R], T (*sum)[R][R],
+                                                 T *most, T *total, int64_t row,
+                                                 int64_t column)
     {
 #pragma unroll
         for (int i = 0; i < R; i++) {
             T largest = most[i], share = 0, factor;
-            drawing d = nothing_drawn();
+            drawing d = no_drawing();
 
 #pragma unroll
             for (int j = 0; j < R; j++) {
@@ -287,7 +289,8 @@ template <class M, int PARTS> struct attend {
                 if (other > largest || other != other)
                     largest = other;
             }
-            /* Nothing yet, or all of it hidden: no infinity less infinity. */
+            /* Nothing so far, or everything masked: avoids infinity minus
+             * infinity. */
             factor = largest == -(T)INFINITE_f64
                          ? (T)1
                          : exponential(most[i] - largest);
@@ -316,9 +319,9 @@ template <class M, int PARTS> struct attend {
     }
 
     static GPU_DEVICE_MEMBER void finish(const gpu_attention &p,
-                                         const place<M> &at, T (*sum)[R][R],
-                                         const T *most, const T *total,
-                                         int64_t first)
+                                         const block_position<M> &at,
+                                         T (*sum)[R][R], const T *most,
+                                         const T *total, int64_t first)
     {
         lines<M> to = lines_of<M>(p.output, at.batch, at.head, p.rows, p.outer);
         int64_t row = first + gpu_thread.x / 16 * R;
@@ -335,12 +338,12 @@ template <class M, int PARTS> struct attend {
         if (p.sum.data != 0 && gpu_thread.x % 16 == 0)
             for (int i = 0; i < R; i++)
                 if (row + i < p.rows)
-                    *sum_of<M>(p, at, row + i) =
-                        most[i] + logarithm(total[i]);
+                    *sum_of<M>(p, at, row + i) = most[i] + logarithm(total[i]);
     }
 
-    static GPU_DEVICE_MEMBER void rows(const gpu_attention &p, place<M> &at,
-                                       G *left, G *right, int64_t first)
+    static GPU_DEVICE_MEMBER void rows(const gpu_attention &p,
+                                       block_position<M> &at, G *left, G *right,
+                                       int64_t first)
     {
         int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
         T sum[PARTS][R][R] = {}, most[R], total[R];
@@ -355,10 +358,10 @@ template <class M, int PARTS> struct attend {
             T x[R][R];
 
             t::scores(x, left, right, at.query, first, at.key, c);
-            soften(p, at, x, sum, most, total, row,
-                   c + gpu_thread.x % 16 * R);
+            update_softmax(p, at, x, sum, most, total, row,
+                           c + gpu_thread.x % 16 * R);
             gpu_barrier();
-            t::keep(left, x);
+            t::store_left(left, x);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 if (part * SIDE >= p.outer)
@@ -384,8 +387,8 @@ template <class M, int PARTS> struct attend {
             *p.state[1] = offset;
         }
         for (int64_t i = gpu_block.x; i < tiles; i += gpu_grid.x) {
-            int64_t line, which = gpu_split(i, p.row_tiles, &line);
-            place<M> at = place_of<M>(p, which);
+            int64_t line, plane = gpu_split(i, p.row_tiles, &line);
+            block_position<M> at = block_position_of<M>(p, plane);
 
             at.seed = seed;
             at.offset = offset;
@@ -396,8 +399,8 @@ template <class M, int PARTS> struct attend {
 
 /* ------------------------------------------------------------- backward -- */
 
-/* The sum of gradient times output of every query: 16 threads have one. */
-template <class M> GPU_DEVICE void slopes(const gpu_attention &p)
+/* The sum of gradient times output of every query, by 16 threads each. */
+template <class M> GPU_DEVICE void deltas(const gpu_attention &p)
 {
     typedef typename gpu_type<M>::compute T;
     int64_t count = p.batch * p.heads * p.rows;
@@ -420,7 +423,7 @@ template <class M> GPU_DEVICE void slopes(const gpu_attention &p)
         for (int by = 8; by > 0; by /= 2)
             sum += gpu_shuffle_xor(sum, by);
         if (i < count && gpu_thread.x % 16 == 0)
-            ((T *)p.slope)[i] = sum;
+            ((T *)p.delta)[i] = sum;
     }
 }
 
@@ -431,11 +434,11 @@ template <class M, int PARTS> struct retreat {
     enum { R = t::R, SIDE = t::SIDE };
 
     /* One element: x is the product of query and key, g that of gradient and
-     * value.  x becomes the weight of the value, as dropout leaves it, and g
-     * the gradient of the score. */
+     * value.  x becomes the weight of the value after dropout, and g the
+     * gradient of the score. */
     static GPU_DEVICE_MEMBER void element(const gpu_attention &p,
-                                          const place<M> &at, T *x, T *g,
-                                          drawing *d, int64_t row,
+                                          const block_position<M> &at, T *x,
+                                          T *g, drawing *d, int64_t row,
                                           int64_t column)
     {
         bool hidden, drops = p.dropout != 0, stays = true;
@@ -452,14 +455,14 @@ template <class M, int PARTS> struct retreat {
         *x = stays ? weight * scale : (T)0;
         *g = stays ? *g * scale : (T)0;
         *g = hidden ? (T)0
-                    : weight * (*g - ((const T *)
-                                          p.slope)[at.which * p.rows + row]);
+                    : weight *
+                          (*g - ((const T *)p.delta)[at.plane * p.rows + row]);
     }
 
-    /* dQ = scale dS K, for a tile of queries. */
+    /* dQ = scale dS K for a tile of queries. */
     static GPU_DEVICE_MEMBER void queries(const gpu_attention &p,
-                                          const place<M> &at, G *left, G *right,
-                                          int64_t first)
+                                          const block_position<M> &at, G *left,
+                                          G *right, int64_t first)
     {
         lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
         int64_t row = first + gpu_thread.x / 16 * R, end = p.columns;
@@ -475,7 +478,7 @@ template <class M, int PARTS> struct retreat {
             t::scores(g, left, right, grad, first, at.value, c);
 #pragma unroll
             for (int i = 0; i < R; i++) {
-                drawing d = nothing_drawn();
+                drawing d = no_drawing();
 
 #pragma unroll
                 for (int j = 0; j < R; j++)
@@ -486,7 +489,7 @@ template <class M, int PARTS> struct retreat {
                                      p.columns),
                          first, c, g, (T)1);
             gpu_barrier();
-            t::keep(left, g);
+            t::store_left(left, g);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 if (part * SIDE >= p.inner)
@@ -501,18 +504,18 @@ template <class M, int PARTS> struct retreat {
             return;
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
-            t::write(lines_of<M>(p.to_query, at.batch, at.head, p.rows,
-                                 p.inner),
-                     first, part * SIDE, sum[part], (T)p.scale);
+            t::write(
+                lines_of<M>(p.to_query, at.batch, at.head, p.rows, p.inner),
+                first, part * SIDE, sum[part], (T)p.scale);
     }
 
     /* sum += aᵀ from, where the threads have a with its lines along x. */
-    static GPU_DEVICE_MEMBER void gather(T (*sum)[R][R], T (*a)[R],
-                                         G *left, G *right,
-                                         const lines<M> &from, int64_t line)
+    static GPU_DEVICE_MEMBER void gather(T (*sum)[R][R], T (*a)[R], G *left,
+                                         G *right, const lines<M> &from,
+                                         int64_t line)
     {
         gpu_barrier();
-        t::keep(left, a);
+        t::store_left(left, a);
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             if (part * SIDE >= from.width)
@@ -524,10 +527,10 @@ template <class M, int PARTS> struct retreat {
         }
     }
 
-    /* dV = Pᵀ dO and dK = scale dSᵀ Q, for a tile of keys. */
+    /* dV = Pᵀ dO and dK = scale dSᵀ Q for a tile of keys. */
     static GPU_DEVICE_MEMBER void keys(const gpu_attention &p,
-                                       const place<M> &at, G *left, G *right,
-                                       int64_t first)
+                                       const block_position<M> &at, G *left,
+                                       G *right, int64_t first)
     {
         lines<M> grad = lines_of<M>(p.grad, at.batch, at.head, p.rows, p.outer);
         int64_t column = first + gpu_thread.x / 16 * R;
@@ -541,7 +544,7 @@ template <class M, int PARTS> struct retreat {
             t::scores(g, left, right, at.value, first, grad, c);
 #pragma unroll
             for (int j = 0; j < R; j++) {
-                drawing d = nothing_drawn();
+                drawing d = no_drawing();
 
 #pragma unroll
                 for (int i = 0; i < R; i++)
@@ -572,8 +575,8 @@ template <class M, int PARTS> struct retreat {
         int64_t count = tiles * p.batch * p.heads;
 
         for (int64_t i = gpu_block.x; i < count; i += gpu_grid.x) {
-            int64_t line, which = gpu_split(i, tiles, &line);
-            place<M> at = place_of<M>(p, which);
+            int64_t line, plane = gpu_split(i, tiles, &line);
+            block_position<M> at = block_position_of<M>(p, plane);
 
             at.seed = *p.state[0];
             at.offset = *p.state[1];
@@ -585,27 +588,27 @@ template <class M, int PARTS> struct retreat {
     }
 };
 
-/* attention_ELEMENTS_TYPE: for queries and values of at most so many; f64 has
- * two sizes. */
-#define SIZE(size, suffix, M)                                           \
-    GPU_KERNEL_MEETING(attention_##size##_##suffix, gpu_attention)      \
-    {                                                                   \
-        attend<M, (size) / tile<M>::SIDE>::all(p);                      \
-    }                                                                   \
-    GPU_KERNEL_MEETING(attention_rows_##size##_##suffix, gpu_attention) \
-    {                                                                   \
-        retreat<M, (size) / tile<M>::SIDE>::all(p, true);               \
-    }                                                                   \
-    GPU_KERNEL_MEETING(attention_keys_##size##_##suffix, gpu_attention) \
-    {                                                                   \
-        retreat<M, (size) / tile<M>::SIDE>::all(p, false);              \
+/* attention_ELEMENTS_TYPE: for queries and values of at most ELEMENTS elements;
+ * f64 has two sizes. */
+#define SIZE(size, suffix, M)                                               \
+    GPU_KERNEL_COOPERATIVE(attention_##size##_##suffix, gpu_attention)      \
+    {                                                                       \
+        attend<M, (size) / tile<M>::SIDE>::all(p);                          \
+    }                                                                       \
+    GPU_KERNEL_COOPERATIVE(attention_rows_##size##_##suffix, gpu_attention) \
+    {                                                                       \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, true);                   \
+    }                                                                       \
+    GPU_KERNEL_COOPERATIVE(attention_keys_##size##_##suffix, gpu_attention) \
+    {                                                                       \
+        retreat<M, (size) / tile<M>::SIDE>::all(p, false);                  \
     }
-#define ATTENTION(suffix, M)                                         \
-    SIZE(64, suffix, M)                                              \
-    SIZE(256, suffix, M)                                             \
-    GPU_KERNEL_MEETING(attention_slopes_##suffix, gpu_attention)     \
-    {                                                                \
-        slopes<M>(p);                                                \
+#define ATTENTION(suffix, M)                                        \
+    SIZE(64, suffix, M)                                             \
+    SIZE(256, suffix, M)                                            \
+    GPU_KERNEL_COOPERATIVE(attention_delta_##suffix, gpu_attention) \
+    {                                                               \
+        deltas<M>(p);                                               \
     }
 ATTENTION(f32, float)
 ATTENTION(f64, double)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* block.h: what the 256 threads of a block, or the 32 of a team, find together,
- * in an order that never changes.  A team is of neighbours in a warp, so that
- * both widths of warps have whole ones.  shared: 256 of them, free again after
- * the call's end.  All threads of a block come to each call. */
+/* block.h: operations of the 256 threads of a block, or of the 32 of a team, in
+ * a fixed order.  The threads of a team are adjacent in a warp, so that warps
+ * of either width consist of whole teams.  `shared` has 256 elements and may be
+ * reused after a call.  All threads of a block must make each call. */
 
 #ifndef GPU_BLOCK_H
 #define GPU_BLOCK_H
@@ -19,16 +19,16 @@ template <class T> struct gpu_add {
         return a + b;
     }
 };
-/* NaN where one of them is. */
-template <class T> struct gpu_greater {
+/* NaN if either is NaN. */
+template <class T> struct gpu_maximum {
     static GPU_DEVICE_MEMBER T of(T a, T b)
     {
         return b > a || b != b ? b : a;
     }
 };
 
-/* SIDE: GPU_TEAM or GPU_ALL.  Each has the same answer. */
-template <int SIDE, class F, class T> GPU_DEVICE T gpu_together(T *shared, T x)
+/* SIDE: GPU_TEAM or GPU_ALL.  Every thread gets the result. */
+template <int SIDE, class F, class T> GPU_DEVICE T gpu_combine(T *shared, T x)
 {
     T all;
 
@@ -48,17 +48,17 @@ template <int SIDE, class F, class T> GPU_DEVICE T gpu_together(T *shared, T x)
 
 template <class T> GPU_DEVICE T gpu_block_sum(T *shared, T x)
 {
-    return gpu_together<GPU_ALL, gpu_add<T>>(shared, x);
+    return gpu_combine<GPU_ALL, gpu_add<T>>(shared, x);
 }
 
-/* NaN where one of them is. */
+/* NaN if any is NaN. */
 template <class T> GPU_DEVICE T gpu_block_max(T *shared, T x)
 {
-    return gpu_together<GPU_ALL, gpu_greater<T>>(shared, x);
+    return gpu_combine<GPU_ALL, gpu_maximum<T>>(shared, x);
 }
 
-/* The sum of those before this thread; *out_total: of all. */
-template <class T> GPU_DEVICE T gpu_block_before(T *shared, T x, T *out_total)
+/* The sum over the threads before this one; *out_total: over all. */
+template <class T> GPU_DEVICE T gpu_block_prefix(T *shared, T x, T *out_total)
 {
     uint32_t t = gpu_thread.x;
     T mine;

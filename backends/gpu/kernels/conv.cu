@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.cu: images as columns for products of matrices, and back. */
+/* conv.cu: images to columns for matrix products, and back. */
 
 #include "block.h"
 
@@ -34,8 +34,9 @@ template <class W> GPU_DEVICE void unfold(const gpu_columns &p)
     }
 }
 
-/* The place of the output that a place of the input went to; -1: none. */
-GPU_DEVICE int64_t went(const gpu_columns &p, int d, int64_t at, int64_t k)
+/* The output position that tap k moves an input position to; -1: none. */
+GPU_DEVICE int64_t output_position(const gpu_columns &p, int d, int64_t at,
+                                   int64_t k)
 {
     int64_t x = at + p.pad[d] - k * p.dilation[d], rest;
 
@@ -45,7 +46,8 @@ GPU_DEVICE int64_t went(const gpu_columns &p, int d, int64_t at, int64_t k)
     return rest != 0 || x >= p.out[d] ? -1 : x;
 }
 
-/* Each element of the image sums up where it went, in a fixed order. */
+/* Each element of the image sums the columns that it went to, in a fixed
+ * order. */
 template <class M> GPU_DEVICE void fold(const gpu_columns &p)
 {
     typedef typename gpu_type<M>::compute T;
@@ -58,24 +60,24 @@ template <class M> GPU_DEVICE void fold(const gpu_columns &p)
         for (int d = 2; d >= 0; d--)
             plane = gpu_split(plane, p.in[d], &at[d]);
         for (int64_t kz = 0; kz < p.kernel[0]; kz++) {
-            int64_t z = went(p, 0, at[0], kz);
+            int64_t z = output_position(p, 0, at[0], kz);
 
             for (int64_t ky = 0; z >= 0 && ky < p.kernel[1]; ky++) {
-                int64_t y = went(p, 1, at[1], ky);
+                int64_t y = output_position(p, 1, at[1], ky);
 
                 for (int64_t kx = 0; y >= 0 && kx < p.kernel[2]; kx++) {
-                    int64_t x = went(p, 2, at[2], kx);
+                    int64_t x = output_position(p, 2, at[2], kx);
                     int64_t row =
                         ((plane * p.kernel[0] + kz) * p.kernel[1] + ky) *
                             p.kernel[2] +
                         kx;
 
                     if (x >= 0)
-                        sum += gpu_load((
-                            (const M *)
-                                p.from)[((row * p.out[0] + z) * p.out[1] + y) *
-                                            p.out[2] +
-                                        x]);
+                        sum += gpu_load(
+                            ((const M *)
+                                 p.from)[((row * p.out[0] + z) * p.out[1] + y) *
+                                             p.out[2] +
+                                         x]);
                 }
             }
         }
@@ -86,20 +88,19 @@ template <class M> GPU_DEVICE void fold(const gpu_columns &p)
 template <class M> GPU_DEVICE void add_bias(const gpu_channels &p)
 {
     typedef typename gpu_type<M>::compute T;
-    int64_t count = p.images * p.channels * p.places;
+    int64_t count = p.images * p.channels * p.positions;
     int64_t step = (int64_t)gpu_step();
 
     for (int64_t i = (int64_t)gpu_first(); i < count; i += step) {
-        int64_t place, channel;
+        int64_t position, channel;
 
-        gpu_split(gpu_split(i, p.places, &place), p.channels, &channel);
-        gpu_store(((M *)p.to)[i],
-                  (T)(gpu_load(((const M *)p.to)[i]) +
-                      gpu_load(((const M *)p.from)[channel])));
+        gpu_split(gpu_split(i, p.positions, &position), p.channels, &channel);
+        gpu_store(((M *)p.to)[i], (T)(gpu_load(((const M *)p.to)[i]) +
+                                      gpu_load(((const M *)p.from)[channel])));
     }
 }
 
-/* The sum of a channel over images and places. */
+/* The sum of a channel over images and positions. */
 template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
 {
     typedef typename gpu_type<M>::compute T;
@@ -108,12 +109,12 @@ template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
     for (int64_t c = gpu_block.x; c < p.channels; c += gpu_grid.x) {
         T sum = 0;
 
-        for (int64_t i = gpu_thread.x; i < p.images * p.places; i += 256) {
-            int64_t place, image = gpu_split(i, p.places, &place);
+        for (int64_t i = gpu_thread.x; i < p.images * p.positions; i += 256) {
+            int64_t position, image = gpu_split(i, p.positions, &position);
 
             sum += gpu_load((
-                (const M *)p.from)[(image * p.channels + c) * p.places +
-                                   place]);
+                (const M *)
+                    p.from)[(image * p.channels + c) * p.positions + position]);
         }
         sum = gpu_block_sum(shared, sum);
         if (gpu_thread.x == 0)
@@ -121,29 +122,29 @@ template <class M> GPU_DEVICE void sum_channels(const gpu_channels &p)
     }
 }
 
-#define UNFOLD(name, W)                               \
-    GPU_KERNEL(conv_unfold_##name, gpu_columns)       \
-    {                                                 \
-        unfold<W>(p);                                 \
+#define UNFOLD(name, W)                         \
+    GPU_KERNEL(conv_unfold_##name, gpu_columns) \
+    {                                           \
+        unfold<W>(p);                           \
     }
 UNFOLD(w8, uint8_t)
 UNFOLD(w16, uint16_t)
 UNFOLD(w32, uint32_t)
 UNFOLD(w64, uint64_t)
 
-#define CONV(name, M)                                      \
-    GPU_KERNEL(conv_fold_##name, gpu_columns)              \
-    {                                                      \
-        fold<M>(p);                                        \
-    }                                                      \
-    GPU_KERNEL(conv_bias_##name, gpu_channels)             \
-    {                                                      \
-        add_bias<M>(p);                                    \
+#define CONV(name, M)                          \
+    GPU_KERNEL(conv_fold_##name, gpu_columns)  \
+    {                                          \
+        fold<M>(p);                            \
+    }                                          \
+    GPU_KERNEL(conv_bias_##name, gpu_channels) \
+    {                                          \
+        add_bias<M>(p);                        \
     }
-#define CONV_SUM(name, M)                                  \
-    GPU_KERNEL_MEETING(conv_sum_##name, gpu_channels)      \
-    {                                                      \
-        sum_channels<M>(p);                                \
+#define CONV_SUM(name, M)                                 \
+    GPU_KERNEL_COOPERATIVE(conv_sum_##name, gpu_channels) \
+    {                                                     \
+        sum_channels<M>(p);                               \
     }
 CONV(f32, float)
 CONV(f64, double)

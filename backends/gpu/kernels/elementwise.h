@@ -5,12 +5,11 @@
  * struct that gen_kernels.py writes:
  *
  *     struct F {
- *         typedef … T, M0, M1, M2, M3;   what is computed with; in memory
+ *         typedef … T, M0, M1, M2, M3;   type computed with; types in memory
  *         enum { INPUTS };
  *         static M0's compute type run(a, b, c, const gpu_parameters *q,
  *                                      int *bad);
- *     };
- */
+ *     }; */
 
 #ifndef GPU_ELEMENTWISE_H
 #define GPU_ELEMENTWISE_H
@@ -109,10 +108,11 @@ GPU_DEVICE typename gpu_type<M>::compute gpu_strided_at(const gpu_strided &p,
     return gpu_load(*(const M *)((const char *)p.data[k] + offset));
 }
 
-/* Where element i of each operand is; answers its place in dimension 0. */
+/* Computes the offset of element i in each operand; returns its index in
+ * dimension 0. */
 template <class F>
-GPU_DEVICE uint32_t gpu_strided_place(const gpu_strided &p, uint32_t i,
-                                      int64_t offset[4])
+GPU_DEVICE uint32_t gpu_strided_offsets(const gpu_strided &p, uint32_t i,
+                                        int64_t offset[4])
 {
     uint32_t rest = i, first = 0;
 
@@ -143,7 +143,7 @@ GPU_DEVICE void gpu_strided_one(const gpu_strided &p, uint32_t i, int *bad)
     typename gpu_type<M2>::compute b = {};
     typename gpu_type<M3>::compute c = {};
 
-    gpu_strided_place<F>(p, i, offset);
+    gpu_strided_offsets<F>(p, i, offset);
     if (F::INPUTS > 1)
         b = gpu_strided_at<M2>(p, 2, offset[2]);
     if (F::INPUTS > 2)
@@ -164,15 +164,15 @@ template <class F> GPU_DEVICE void gpu_strided_run(const gpu_strided &p)
         gpu_fail(p.error, GPU_BAD_ARGUMENT, p.call, 0);
 }
 
-/* N elements from `first` on, where all operands are dense along dimension 0
- * or constant, and that has N elements at least: the first `left` of them are
- * of one row, the others of the next. */
+/* N elements from `first` on.  All operands are dense or constant along
+ * dimension 0, which has at least N elements: the first `left` elements are in
+ * one row, the others in the next. */
 struct gpu_group {
-    int64_t offset[4], next[4]; /* of the first, of the next row's */
+    int64_t offset[4], next[4]; /* in the first row, and in the next one */
     uint32_t first, left;
 };
 
-/* Where element j of operand k is. */
+/* The address of element j of operand k. */
 template <class M>
 GPU_DEVICE char *gpu_group_at(const gpu_strided &p, const gpu_group &g, int k,
                               uint32_t j)
@@ -184,14 +184,15 @@ GPU_DEVICE char *gpu_group_at(const gpu_strided &p, const gpu_group &g, int k,
                        : g.next[k] + (int64_t)(j - g.left) * stride);
 }
 
-/* All N of operand k in one, or NULL: they are apart, or not aligned. */
+/* The address of all N elements of operand k, or NULL if they are not adjacent
+ * and aligned. */
 template <class M, int N>
 GPU_DEVICE gpu_vector<M, N> *gpu_group_whole(const gpu_strided &p,
                                              const gpu_group &g, int k)
 {
     char *at = (char *)p.data[k];
 
-    if (p.flat >> k & 1) /* whatever rows there are */
+    if (p.flat >> k & 1) /* even across rows */
         at += (int64_t)g.first * (int64_t)sizeof(M);
     else if (g.left >= N && p.strides[k][0] != 0)
         at += g.offset[k];
@@ -273,9 +274,10 @@ template <class F> GPU_DEVICE void gpu_rows_run(const gpu_strided &p)
         gpu_group g;
 
         g.first = i * N;
-        g.left = p.sizes[0].value - gpu_strided_place<F>(p, g.first, g.offset);
+        g.left =
+            p.sizes[0].value - gpu_strided_offsets<F>(p, g.first, g.offset);
         if (g.left < N)
-            gpu_strided_place<F>(p, g.first + g.left, g.next);
+            gpu_strided_offsets<F>(p, g.first + g.left, g.next);
         gpu_group_run<F, N>(p, g, &bad);
     }
     for (uint32_t i = groups * N + (uint32_t)gpu_first(); i < p.count;
@@ -285,7 +287,7 @@ template <class F> GPU_DEVICE void gpu_rows_run(const gpu_strided &p)
         gpu_fail(p.error, GPU_BAD_ARGUMENT, p.call, 0);
 }
 
-/* The kernels name_d (dense), name_r (rows) and name_s (strided). */
+/* Defines the kernels name_d (dense), name_r (rows) and name_s (strided). */
 #define GPU_ELEMENTWISE(name)         \
     GPU_KERNEL(name##_d, gpu_dense)   \
     {                                 \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linalg.cu: Cholesky and QR factors, a block for each matrix, and triangular
- * systems, a thread for each column of the unknown; all in f64. */
+/* linalg.cu: Cholesky and QR factorisations, with one block per matrix, and
+ * triangular systems, with one thread per column of the unknown; all in f64. */
 
 #include "block.h"
 
@@ -21,14 +21,14 @@ GPU_DEVICE void put(const gpu_factor &p, void *to, int64_t i, double x)
         ((float *)to)[i] = (float)x;
 }
 
-/* room: the lower factor.  A minor that is not positive ends it. */
-GPU_KERNEL_MEETING(linalg_cholesky, gpu_factor)
+/* scratch: the lower factor.  Stops at a minor that is not positive. */
+GPU_KERNEL_COOPERATIVE(linalg_cholesky, gpu_factor)
 {
     GPU_SHARED double shared[256];
     int64_t n = p.rows;
 
     for (int64_t b = gpu_block.x; b < p.batch; b += gpu_grid.x) {
-        double *l = p.room + b * n * n;
+        double *l = p.scratch + b * n * n;
         int64_t at = b * n * n, minor = 0;
 
         for (int64_t j = 0; j < n; j++) {
@@ -62,7 +62,7 @@ GPU_KERNEL_MEETING(linalg_cholesky, gpu_factor)
     }
 }
 
-/* (1 - tau v v^T) a, a being m by n; v is 0 above k. */
+/* a = (1 - tau v v^T) a, where a is m by n and v is 0 before k. */
 GPU_DEVICE void apply(double *a, int64_t m, int64_t n, const double *v,
                       int64_t k, double tau)
 {
@@ -76,7 +76,8 @@ GPU_DEVICE void apply(double *a, int64_t m, int64_t n, const double *v,
     }
 }
 
-/* Householder's reflection of column k of r, kept in v; its factor. */
+/* The Householder reflection of column k of r, stored in v; returns its
+ * factor. */
 GPU_DEVICE double reflect(double *shared, const double *r, int64_t m, int64_t n,
                           int64_t k, double *v)
 {
@@ -95,15 +96,15 @@ GPU_DEVICE double reflect(double *shared, const double *r, int64_t m, int64_t n,
     return tau;
 }
 
-/* room: of each matrix: a copy, Q, the vectors, and their factors. */
-GPU_KERNEL_MEETING(linalg_qr, gpu_factor)
+/* scratch, for each matrix: a copy, Q, the vectors, and their factors. */
+GPU_KERNEL_COOPERATIVE(linalg_qr, gpu_factor)
 {
     GPU_SHARED double shared[256];
     int64_t m = p.rows, n = p.columns, steps = m < n ? m : n;
     int64_t each = m * n + m * p.q_columns + steps * (m + 1);
 
     for (int64_t b = gpu_block.x; b < p.batch; b += gpu_grid.x) {
-        double *a = p.room + b * each, *q = a + m * n;
+        double *a = p.scratch + b * each, *q = a + m * n;
         double *v = q + m * p.q_columns, *factors = v + steps * m;
 
         for (int64_t i = gpu_thread.x; i < m * n; i += 256)
@@ -130,8 +131,8 @@ GPU_KERNEL_MEETING(linalg_qr, gpu_factor)
     }
 }
 
-/* room: the unknowns, in place; element i of a row of the matrix and of the
- * unknown lie row, column and step apart. */
+/* scratch: the unknowns, in place.  The elements of a row of the matrix, and of
+ * the unknown, are row, column and step apart. */
 GPU_DEVICE void substitute(const gpu_factor &p, int64_t a, int64_t n,
                            int64_t row, int64_t column, bool upper, double *x,
                            int64_t step)
@@ -147,7 +148,8 @@ GPU_DEVICE void substitute(const gpu_factor &p, int64_t a, int64_t n,
     }
 }
 
-/* self X = B, or X self = B: rows x columns are X's; to holds B. */
+/* Solves self X = B or X self = B, where X is rows x columns; `to` contains
+ * B. */
 GPU_KERNEL(linalg_solve, gpu_factor)
 {
     int64_t m = p.rows, k = p.columns, lines = p.left ? k : m;
@@ -157,7 +159,7 @@ GPU_KERNEL(linalg_solve, gpu_factor)
         int64_t b = i / lines, j = i % lines;
         int64_t first = b * m * k + (p.left ? j : j * k);
         int64_t apart = p.left ? k : 1;
-        double *x = p.room + first;
+        double *x = p.scratch + first;
 
         for (int64_t e = 0; e < n; e++)
             x[e * apart] = get(p, p.to, first + e * apart);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.cu: elements that a mask chooses, in their order.  A block counts what
- * a chunk has; one block sums the counts up; then each writes its chunk from
- * where those before it end. */
+/* masked.cu: the elements that a mask selects, in order.  Blocks count the
+ * elements of their chunk; one block computes prefix sums; then each block
+ * writes its chunk at the offset of its prefix. */
 
 #include "block.h"
 
 #include <gpu/shared_masked.h>
 
-/* Where element i lies in both. */
-GPU_DEVICE void places(const gpu_chosen &p, int64_t i, int64_t *from,
-                       int64_t *mask)
+/* The offsets of element i in both operands. */
+GPU_DEVICE void offsets_of(const gpu_masked &p, int64_t i, int64_t *from,
+                           int64_t *mask)
 {
     *from = *mask = i;
     if (p.dense)
@@ -26,8 +26,8 @@ GPU_DEVICE void places(const gpu_chosen &p, int64_t i, int64_t *from,
     }
 }
 
-/* How often an element is written. */
-GPU_DEVICE int64_t times(const gpu_chosen &p, int64_t at)
+/* How many times an element is written. */
+GPU_DEVICE int64_t repeats(const gpu_masked &p, int64_t at)
 {
     const char *mask =
         (const char *)p.mask + at * (int64_t)gpu_bytes(p.mask_dtype);
@@ -43,36 +43,36 @@ GPU_DEVICE int64_t times(const gpu_chosen &p, int64_t at)
     return n < 0 ? 0 : n;
 }
 
-/* Of a thread's elements in a chunk. */
-GPU_DEVICE int64_t times_of(const gpu_chosen &p, int64_t begin, int64_t end)
+/* The same for a thread's elements of a chunk. */
+GPU_DEVICE int64_t repeats_of_thread(const gpu_masked &p, int64_t begin,
+                                     int64_t end)
 {
     int64_t sum = 0, from, mask;
 
     for (int64_t i = begin; i < end; i++) {
-        places(p, i, &from, &mask);
-        sum += times(p, mask);
+        offsets_of(p, i, &from, &mask);
+        sum += repeats(p, mask);
     }
     return sum;
 }
 
-GPU_KERNEL_MEETING(chosen_count, gpu_chosen)
+GPU_KERNEL_COOPERATIVE(masked_count, gpu_masked)
 {
     GPU_SHARED int64_t shared[256];
 
     for (int64_t c = gpu_block.x; c < p.chunks; c += gpu_grid.x) {
         int64_t begin =
-            c * GPU_CHOSEN_CHUNK + (int64_t)gpu_thread.x * GPU_CHOSEN_EACH;
-        int64_t end = begin + GPU_CHOSEN_EACH;
-        int64_t sum =
-            gpu_block_sum(shared, times_of(p, begin, end < p.count ? end
-                                                                   : p.count));
+            c * GPU_MASKED_CHUNK + (int64_t)gpu_thread.x * GPU_MASKED_EACH;
+        int64_t end = begin + GPU_MASKED_EACH;
+        int64_t sum = gpu_block_sum(
+            shared, repeats_of_thread(p, begin, end < p.count ? end : p.count));
 
         if (gpu_thread.x == 0)
             p.sums[c] = sum;
     }
 }
 
-GPU_KERNEL_MEETING(chosen_sum, gpu_chosen)
+GPU_KERNEL_COOPERATIVE(masked_sum, gpu_masked)
 {
     GPU_SHARED int64_t shared[256];
     int64_t carry = 0;
@@ -80,7 +80,7 @@ GPU_KERNEL_MEETING(chosen_sum, gpu_chosen)
     for (int64_t tile = 0; tile < p.chunks; tile += 256) {
         int64_t c = tile + gpu_thread.x, total;
         int64_t mine = c < p.chunks ? p.sums[c] : 0;
-        int64_t before = gpu_block_before(shared, mine, &total);
+        int64_t before = gpu_block_prefix(shared, mine, &total);
 
         if (c < p.chunks)
             p.sums[c] = carry + before;
@@ -103,9 +103,9 @@ GPU_DEVICE void move_one(void *to, int64_t i, const void *from, int64_t j,
         ((uint8_t *)to)[i] = ((const uint8_t *)from)[j];
 }
 
-/* What is done with element i, which lies at `from`, and is the row-th that
- * was chosen. */
-GPU_DEVICE void put_nonzero(const gpu_chosen &p, int64_t i, int64_t,
+/* Write element i, whose offset is `from` and which is the row-th selected
+ * one. */
+GPU_DEVICE void put_nonzero(const gpu_masked &p, int64_t i, int64_t,
                             int64_t row)
 {
     for (uint32_t d = 0; d < p.ndim; d++) {
@@ -115,12 +115,12 @@ GPU_DEVICE void put_nonzero(const gpu_chosen &p, int64_t i, int64_t,
         ((int64_t *)p.to)[row * p.ndim + p.ndim - 1 - d] = k;
     }
 }
-GPU_DEVICE void put_select(const gpu_chosen &p, int64_t, int64_t from,
+GPU_DEVICE void put_select(const gpu_masked &p, int64_t, int64_t from,
                            int64_t row)
 {
     move_one(p.to, row, p.from, from, gpu_bytes(p.dtype));
 }
-GPU_DEVICE void put_scatter(const gpu_chosen &p, int64_t, int64_t from,
+GPU_DEVICE void put_scatter(const gpu_masked &p, int64_t, int64_t from,
                             int64_t row)
 {
     if (row < p.limit)
@@ -128,30 +128,31 @@ GPU_DEVICE void put_scatter(const gpu_chosen &p, int64_t, int64_t from,
     else
         gpu_fail(p.error, GPU_SHORT_SOURCE, p.call, p.limit);
 }
-GPU_DEVICE void put_repeat(const gpu_chosen &p, int64_t i, int64_t, int64_t row)
+GPU_DEVICE void put_repeat(const gpu_masked &p, int64_t i, int64_t, int64_t row)
 {
     gpu_write_i64((char *)p.to + row * gpu_bytes(p.dtype), p.dtype, i);
 }
 
-#define CHOSEN(name)                                                          \
-    GPU_KERNEL_MEETING(chosen_##name, gpu_chosen)                             \
-    {                                                                         \
-        GPU_SHARED int64_t shared[256];                                       \
-                                                                              \
-        for (int64_t c = gpu_block.x; c < p.chunks; c += gpu_grid.x) {        \
-            int64_t begin = c * GPU_CHOSEN_CHUNK +                            \
-                            (int64_t)gpu_thread.x * GPU_CHOSEN_EACH;          \
-            int64_t end = begin + GPU_CHOSEN_EACH, total, row, from, mask;    \
-                                                                              \
-            end = end < p.count ? end : p.count;                              \
-            row = p.sums[c] +                                                 \
-                  gpu_block_before(shared, times_of(p, begin, end), &total);  \
-            for (int64_t i = begin; i < end; i++) {                           \
-                places(p, i, &from, &mask);                                   \
-                for (int64_t n = times(p, mask); n > 0; n--)                  \
-                    put_##name(p, i, from, row++);                            \
-            }                                                                 \
-        }                                                                     \
+#define CHOSEN(name)                                                         \
+    GPU_KERNEL_COOPERATIVE(masked_##name, gpu_masked)                        \
+    {                                                                        \
+        GPU_SHARED int64_t shared[256];                                      \
+                                                                             \
+        for (int64_t c = gpu_block.x; c < p.chunks; c += gpu_grid.x) {       \
+            int64_t begin = c * GPU_MASKED_CHUNK +                           \
+                            (int64_t)gpu_thread.x * GPU_MASKED_EACH;         \
+            int64_t end = begin + GPU_MASKED_EACH, total, row, from, mask;   \
+                                                                             \
+            end = end < p.count ? end : p.count;                             \
+            row = p.sums[c] +                                                \
+                  gpu_block_prefix(shared, repeats_of_thread(p, begin, end), \
+                                   &total);                                  \
+            for (int64_t i = begin; i < end; i++) {                          \
+                offsets_of(p, i, &from, &mask);                              \
+                for (int64_t n = repeats(p, mask); n > 0; n--)               \
+                    put_##name(p, i, from, row++);                           \
+            }                                                                \
+        }                                                                    \
     }
 CHOSEN(nonzero)
 CHOSEN(select)

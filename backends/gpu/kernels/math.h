@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* math.h: the functions of expressions, as the CPU's backend has them: the
- * formulas of f32 are written once, and give the same bits. */
+/* math.h: the functions that expressions use, with the CPU backend's names.
+ * The f32 formulas are shared with it and give the same bits. */
 
 #ifndef GPU_MATH_H
 #define GPU_MATH_H
@@ -17,7 +17,7 @@
 #define CPU_FMA_F64(a, b, c) fma(a, b, c)
 #define CPU_NATIVE_WHOLE
 #if !defined(GPU_EMULATED)
-/* No device has the functions that keep the sign apart. */
+/* Devices do not have the variants that return the sign. */
 #define lgammaf_r(x, sign) (*(sign) = 0, lgammaf(x))
 #define lgamma_r(x, sign) (*(sign) = 0, lgamma(x))
 #endif

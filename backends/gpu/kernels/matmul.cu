@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matmul.cu: products of matrices of any strides, where no vendor's library
- * computes them.  A block makes a tile of SIDE x SIDE results, a thread 4 x 4
- * of them; both operands come by way of shared memory, DEPTH at a time.  What
- * is summed in f32 goes through matrix units where the device has them: each
- * wavefront makes a quarter of the tile then, 32 x 32. */
+/* matmul.cu: products of matrices of any strides, used if no vendor's library
+ * computes them.  A block computes a tile of SIDE x SIDE results, a thread 4 x
+ * 4 of them.  Both operands are staged in shared memory, DEPTH at a time.  If
+ * the device has matrix units, they compute f32 sums; then each wavefront
+ * computes a quarter of the tile, 32 x 32. */
 
 #include "types.h"
 #include "matrix_units.h"
@@ -35,7 +35,7 @@ template <class T> GPU_DEVICE T scaled(const gpu_product &p, T x, const T *c)
     return c != 0 ? (T)(y + (T)p.beta_whole * *c) : y;
 }
 
-/* Nothing is contracted that does not say so. */
+/* Only explicit fused operations are contracted. */
 GPU_DEVICE float fused(float a, float b, float c)
 {
     return fmaf(a, b, c);
@@ -55,7 +55,7 @@ GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
                      int64_t depth_stride, int64_t first, int64_t lines,
                      int64_t begin, int64_t inner)
 {
-    /* Neighbouring threads along what lies densely. */
+    /* Adjacent threads read along the dense dimension. */
     bool deep = depth_stride == 1;
 
     for (uint32_t i = gpu_thread.x; i < SIDE * DEPTH; i += 256) {
@@ -70,21 +70,22 @@ GPU_DEVICE void load(T (*tile)[SIDE + 4], const M *from, int64_t line_stride,
     }
 }
 
-/* Where in the tile sum[i][j] of this thread is. */
-struct place {
+/* The position in the tile of the thread's sum[i][j]. */
+struct tile_position {
     uint32_t row, column;
 };
-template <class T> GPU_DEVICE place place_of(uint32_t i, uint32_t j, T)
+template <class T>
+GPU_DEVICE tile_position tile_position_of(uint32_t i, uint32_t j, T)
 {
     return {gpu_thread.x / 16 * EACH + i, gpu_thread.x % 16 * EACH + j};
 }
-/* By units: i is one of four squares of 16 x 16. */
-GPU_DEVICE place place_of(uint32_t i, uint32_t j, float)
+/* With matrix units: i is one of four squares of 16 x 16. */
+GPU_DEVICE tile_position tile_position_of(uint32_t i, uint32_t j, float)
 {
     uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
 
-    if (!GPU_UNITS)
-        return place_of<float>(i, j, 0);
+    if (!GPU_MATRIX_UNITS)
+        return tile_position_of<float>(i, j, 0);
     return {wave / 2 * 32 + i / 2 * 16 + lane / 16 * 4 + j,
             wave % 2 * 32 + i % 2 * 16 + lane % 16};
 }
@@ -93,7 +94,7 @@ template <class T>
 GPU_DEVICE void add_tiles(T (*left)[SIDE + 4], T (*right)[SIDE + 4],
                           T (*sum)[EACH])
 {
-    place at = place_of<T>(0, 0, 0);
+    tile_position at = tile_position_of<T>(0, 0, 0);
 
 #pragma unroll
     for (int d = 0; d < DEPTH; d++)
@@ -108,10 +109,11 @@ GPU_DEVICE void add_tiles(float (*left)[SIDE + 4], float (*right)[SIDE + 4],
                           float (*sum)[EACH])
 {
     uint32_t wave = gpu_thread.x / 64, lane = gpu_thread.x % 64;
-    uint32_t row = wave / 2 * 32 + lane % 16, column = wave % 2 * 32 + lane % 16;
+    uint32_t row = wave / 2 * 32 + lane % 16,
+             column = wave % 2 * 32 + lane % 16;
     gpu_sums sums[4];
 
-    if (!GPU_UNITS) {
+    if (!GPU_MATRIX_UNITS) {
         add_tiles<float>(left, right, sum);
         return;
     }
@@ -128,8 +130,8 @@ GPU_DEVICE void add_tiles(float (*left)[SIDE + 4], float (*right)[SIDE + 4],
         sum[i / 4][i % 4] = sums[i / 4][i % 4];
 }
 
-/* The tile of batch z that begins at this row and column.  M: of a and b; D: of
- * c and d. */
+/* Computes the tile of batch z that starts at this row and column.  M: the type
+ * of a and b; D: of c and d. */
 template <class M, class D>
 GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
                               int64_t column)
@@ -140,10 +142,10 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
     T sum[EACH][EACH] = {};
 
     for (int64_t s = 0; s < p.sums; s++) {
-        const M *a = (const M *)p.a + z * p.a_strides.batch +
-                     s * p.a_strides.sum;
-        const M *b = (const M *)p.b + z * p.b_strides.batch +
-                     s * p.b_strides.sum;
+        const M *a =
+            (const M *)p.a + z * p.a_strides.batch + s * p.a_strides.sum;
+        const M *b =
+            (const M *)p.b + z * p.b_strides.batch + s * p.b_strides.sum;
 
         for (int64_t k = 0; k < p.inner; k += DEPTH) {
             load<M, T>(left, a, p.a_strides.row, p.a_strides.column, row,
@@ -157,23 +159,24 @@ GPU_DEVICE void multiply_tile(const gpu_product &p, int64_t z, int64_t row,
     }
     for (int i = 0; i < EACH; i++)
         for (int j = 0; j < EACH; j++) {
-            place at = place_of(i, j, (T)0);
+            tile_position at = tile_position_of(i, j, (T)0);
             int64_t r = row + at.row, c = column + at.column;
             T added = 0;
 
             if (r >= p.rows || c >= p.columns)
                 continue;
             if (p.c != 0)
-                added = gpu_load(((const D *)p.c)[z * p.c_strides.batch +
-                                                  r * p.c_strides.row +
-                                                  c * p.c_strides.column]);
+                added = gpu_load(
+                    ((const D *)
+                         p.c)[z * p.c_strides.batch + r * p.c_strides.row +
+                              c * p.c_strides.column]);
             gpu_store(((D *)p.d)[z * p.d_strides.batch + r * p.d_strides.row +
                                  c * p.d_strides.column],
                       scaled(p, sum[i][j], p.c != 0 ? &added : (T *)0));
         }
 }
 
-/* Block x: a tile, and those as many tiles on as there are blocks; y: of
+/* Block x computes a tile, and every gridDim.x-th tile after it; block y
  * batches likewise. */
 template <class M, class D> GPU_DEVICE void multiply(const gpu_product &p)
 {
@@ -187,10 +190,10 @@ template <class M, class D> GPU_DEVICE void multiply(const gpu_product &p)
 }
 
 #define COMMA ,
-#define MATMUL_TO(suffix, M, D)                        \
-    GPU_KERNEL_MEETING(matmul_##suffix, gpu_product)   \
-    {                                                  \
-        multiply<M COMMA D>(p);                        \
+#define MATMUL_TO(suffix, M, D)                          \
+    GPU_KERNEL_COOPERATIVE(matmul_##suffix, gpu_product) \
+    {                                                    \
+        multiply<M COMMA D>(p);                          \
     }
 #define MATMUL(suffix, M) MATMUL_TO(suffix, M, M)
 MATMUL(f32, float)
@@ -202,6 +205,6 @@ MATMUL(i32, int32_t)
 MATMUL(i16, int16_t)
 MATMUL(i8, int8_t)
 MATMUL(u8, uint8_t)
-/* Of halves, for sums that go on. */
+/* f16 and bf16 operands with f32 sums, which later launches continue. */
 MATMUL_TO(f16_f32, gpu_f16, float)
 MATMUL_TO(bf16_f32, gpu_bf16, float)

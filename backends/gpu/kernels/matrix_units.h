@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matrix_units.h: the matrix units of CDNA (MFMA).  The 64 lanes of a wavefront add the
- * product of 16 x 4 and 4 x 16 numbers to 16 x 16 sums of f32: lane l brings
- * left[l % 16][l / 16] and right[l / 16][l % 16], and has the four sums
- * [l / 16 * 4 + i][l % 16]. */
+/* matrix_units.h: the matrix units of CDNA (MFMA).  The 64 lanes of a wavefront
+ * add the product of 16 x 4 and 4 x 16 numbers to 16 x 16 f32 sums: lane l
+ * provides left[l % 16][l / 16] and right[l / 16][l % 16], and has the four
+ * sums [l / 16 * 4 + i][l % 16]. */
 
-#ifndef GPU_UNITS_H
-#define GPU_UNITS_H
+#ifndef GPU_MATRIX_UNITS_H
+#define GPU_MATRIX_UNITS_H
 
 #include <gpu/gpu.h>
 
 #if defined(GPU_EMULATED)
 
-/* A device of wavefronts of 64 has them. */
-#define GPU_UNITS (GPU_WARP == 64)
+/* The emulated device has them if its warps have 64 lanes. */
+#define GPU_MATRIX_UNITS (GPU_WARP == 64)
 typedef float gpu_sums __attribute__((vector_size(16)));
 
-/* All threads of a block come to it. */
+/* All threads of the block must call this. */
 GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 {
     GPU_SHARED float lefts[256], rights[256];
@@ -37,7 +37,7 @@ GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 #elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || \
     defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
 
-#define GPU_UNITS 1
+#define GPU_MATRIX_UNITS 1
 typedef float gpu_sums __attribute__((ext_vector_type(4)));
 
 GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
@@ -47,7 +47,7 @@ GPU_DEVICE gpu_sums gpu_add_product(float left, float right, gpu_sums sums)
 
 #else
 
-#define GPU_UNITS 0
+#define GPU_MATRIX_UNITS 0
 struct gpu_sums {
     float at[4];
     GPU_DEVICE_MEMBER float &operator[](uint32_t i)
@@ -56,7 +56,7 @@ struct gpu_sums {
     }
 };
 
-/* Nobody comes here. */
+/* Never called. */
 GPU_DEVICE gpu_sums gpu_add_product(float, float, gpu_sums sums)
 {
     return sums;

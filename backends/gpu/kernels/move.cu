@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* move.cu: fills and copies, typed by the size of an item; casts. */
+/* move.cu: fills and copies, by the size of an element; casts. */
 
 #include "elementwise.h"
 
@@ -13,7 +13,7 @@ GPU_KERNEL(fill_w64, gpu_fill)
         ((uint64_t *)p.to)[i] = p.pattern;
 }
 
-/* Where the pattern does not lie as its type would; count is of bytes. */
+/* For addresses that are not aligned to the pattern; count is in bytes. */
 GPU_DEVICE void fill_bytes(const gpu_fill &p, uint32_t size)
 {
     for (uint64_t i = gpu_first(); i < p.count; i += gpu_step())
@@ -56,8 +56,8 @@ template <class W> GPU_DEVICE void copy_strided(const gpu_convert &p)
     }
 }
 
-/* Dimension 0 is dense in `to`, dimension 1 in `from`: by way of tiles, so
- * that both sides move whole lines.  Block x: a tile of both; y: the rest. */
+/* Dimension 0 is dense in `to`, and dimension 1 in `from`: copying via tiles
+ * lets both sides access whole lines.  Block x: a tile of both; y: the rest. */
 enum { TILE = 32, TILE_ROWS = 8 };
 
 template <class W> GPU_DEVICE void copy_transposed(const gpu_convert &p)
@@ -94,14 +94,14 @@ template <class W> GPU_DEVICE void copy_transposed(const gpu_convert &p)
     }
 }
 
-#define COPIES(name, W)                               \
-    GPU_KERNEL(copy_s_##name, gpu_convert)            \
-    {                                                 \
-        copy_strided<W>(p);                           \
-    }                                                 \
-    GPU_KERNEL_MEETING(copy_t_##name, gpu_convert)    \
-    {                                                 \
-        copy_transposed<W>(p);                        \
+#define COPIES(name, W)                                \
+    GPU_KERNEL(copy_s_##name, gpu_convert)             \
+    {                                                  \
+        copy_strided<W>(p);                            \
+    }                                                  \
+    GPU_KERNEL_COOPERATIVE(copy_t_##name, gpu_convert) \
+    {                                                  \
+        copy_transposed<W>(p);                         \
     }
 COPIES(w8, uint8_t)
 COPIES(w16, uint16_t)
@@ -110,7 +110,7 @@ COPIES(w64, uint64_t)
 
 /* --------------------------------------------------------------- casts -- */
 
-/* Any dtype to any: whole numbers by way of i64, others of f64. */
+/* From any dtype to any other: integers via i64, others via f64. */
 GPU_KERNEL(convert_any, gpu_convert)
 {
     uint32_t step = (uint32_t)gpu_step();
@@ -143,24 +143,24 @@ GPU_KERNEL(convert_any, gpu_convert)
     }
 }
 
-/* Pairs of floats, densely, with wide loads. */
+/* Casts between floating-point dtypes, dense, with wide loads. */
 template <class TO, class FROM> struct cast {
     typedef TO M0;
     typedef FROM M1;
     typedef uint8_t M2, M3;
     enum { INPUTS = 1 };
-    static GPU_DEVICE_MEMBER typename gpu_type<TO>::compute
-    run(typename gpu_type<FROM>::compute a, uint8_t, uint8_t,
+    static GPU_DEVICE_MEMBER typename gpu_type<TO>::compute run(
+        typename gpu_type<FROM>::compute a, uint8_t, uint8_t,
         const gpu_parameters *, int *)
     {
         return (typename gpu_type<TO>::compute)a;
     }
 };
 
-#define CAST(from, FROM, to, TO)                \
-    GPU_KERNEL(cast_##from##_##to, gpu_dense)   \
-    {                                           \
-        gpu_dense_run<cast<TO, FROM>>(p);       \
+#define CAST(from, FROM, to, TO)              \
+    GPU_KERNEL(cast_##from##_##to, gpu_dense) \
+    {                                         \
+        gpu_dense_run<cast<TO, FROM>>(p);     \
     }
 CAST(f32, float, f16, gpu_f16)
 CAST(f32, float, bf16, gpu_bf16)

@@ -2,7 +2,10 @@
  * Copyright The libcore authors */
 
 /* norm.cu: layer, group and batch normalisation, forward and backward.  A block
- * has a row, or a channel; a team or a block holds a row of a layer (row_registers.h).  With h = (x - mean) spread and g = grad weight,
+ * has a row or a channel; the row of a layer is kept in the registers of a team
+ * or a block (row_registers.h).  With h = (x - mean) spread and g = grad
+ * weight,
+ *
  *     grad_x      = (g - mean(g) - h mean(g h)) spread
  *     grad_weight = sum(grad h),  grad_bias = sum(grad). */
 
@@ -19,7 +22,7 @@ GPU_DEVICE double spread_of(double variance, double eps)
     return 1 / sqrt(variance + eps);
 }
 
-/* M: elements; P: weights and biases. */
+/* M: the type of elements; P: of weights and biases. */
 template <class M, class P> struct normed {
     typedef typename gpu_type<M>::compute T;
     typedef typename gpu_type<P>::compute W;
@@ -46,7 +49,7 @@ template <class M, class P> struct normed {
         return (T)gpu_read_f64((const char *)from + i * gpu_bytes(dtype),
                                dtype);
     }
-    /* The same, where most are of T. */
+    /* The same for statistics, most of which have type T. */
     static GPU_DEVICE_MEMBER T statistic(const void *from, uint32_t dtype,
                                          int64_t i)
     {
@@ -61,7 +64,7 @@ template <class M, class P> struct normed {
             gpu_write_f64((char *)to + i * gpu_bytes(dtype), dtype, x);
     }
 
-    /* Of the element i of a row. */
+    /* The channel of element i of a row. */
     static GPU_DEVICE_MEMBER int64_t channel(const gpu_norm &p, int64_t i)
     {
         int64_t rest;
@@ -107,77 +110,71 @@ template <class M, class P> struct normed {
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> h;
-            T count = (T)p.channels, sum = 0, mean, spread;
+        gpu_for_each_row<SIDE>(
+            p.rows, p.channels, [&](int64_t row, int32_t size) {
+                gpu_row_registers<T, SIDE, N> h;
+                T count = (T)p.channels, sum = 0, mean, spread;
 
-            h.load((const M *)p.from + row * p.channels, size);
-            h.each(size, [&](int k, int32_t) {
-                sum += h.x[k];
+                h.load((const M *)p.from + row * p.channels, size);
+                h.each(size, [&](int k, int32_t) { sum += h.x[k]; });
+                mean = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                sum = 0;
+                h.each(size, [&](int k, int32_t) {
+                    h.x[k] -= mean;
+                    sum += h.x[k] * h.x[k];
+                });
+                sum = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                spread = spread_of(sum, p.eps);
+                h.each(size, [&](int k, int32_t) { h.x[k] *= spread; });
+                h.store((M *)p.to + row * p.channels, size, [&](int v) {
+                    if (p.weight != 0)
+                        h.with((const P *)p.weight, v,
+                               [](T &x, T y) { x *= y; });
+                    if (p.bias != 0)
+                        h.with((const P *)p.bias, v, [](T &x, T y) { x += y; });
+                });
+                if (gpu_thread.x % SIDE == 0 && size > 0) {
+                    keep(p.mean, p.statistics, row, mean);
+                    keep(p.spread, p.statistics, row, spread);
+                }
             });
-            mean = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            sum = 0;
-            h.each(size, [&](int k, int32_t) {
-                h.x[k] -= mean;
-                sum += h.x[k] * h.x[k];
-            });
-            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            spread = spread_of(sum, p.eps);
-            h.each(size, [&](int k, int32_t) {
-                h.x[k] *= spread;
-            });
-            h.store((M *)p.to + row * p.channels, size, [&](int v) {
-                if (p.weight != 0)
-                    h.with((const P *)p.weight, v, [](T &x, T y) {
-                        x *= y;
-                    });
-                if (p.bias != 0)
-                    h.with((const P *)p.bias, v, [](T &x, T y) {
-                        x += y;
-                    });
-            });
-            if (gpu_thread.x % SIDE == 0 && size > 0) {
-                keep(p.mean, p.statistics, row, mean);
-                keep(p.spread, p.statistics, row, spread);
-            }
-        });
     }
 
     template <int SIDE, int N>
-    static GPU_DEVICE_MEMBER void held_slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void held_grad(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.rows, p.channels, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> g, h;
-            T count = (T)p.channels, sum = 0, moment = 0;
-            T mean = statistic(p.mean, p.statistics, row);
-            T spread = statistic(p.spread, p.statistics, row);
+        gpu_for_each_row<SIDE>(
+            p.rows, p.channels, [&](int64_t row, int32_t size) {
+                gpu_row_registers<T, SIDE, N> g, h;
+                T count = (T)p.channels, sum = 0, moment = 0;
+                T mean = statistic(p.mean, p.statistics, row);
+                T spread = statistic(p.spread, p.statistics, row);
 
-            g.load((const M *)p.grad + row * p.channels, size);
-            h.load((const M *)p.from + row * p.channels, size);
-            if (p.weight != 0)
+                g.load((const M *)p.grad + row * p.channels, size);
+                h.load((const M *)p.from + row * p.channels, size);
+                if (p.weight != 0)
 #pragma unroll
-                for (int v = 0; v < g.GROUPS; v++)
-                    if (g.place(v) < size)
-                        g.with((const P *)p.weight, v, [](T &x, T y) {
-                            x *= y;
-                        });
-            g.each(size, [&](int k, int32_t) {
-                h.x[k] = (h.x[k] - mean) * spread;
-                sum += g.x[k];
-                moment += g.x[k] * h.x[k];
+                    for (int v = 0; v < g.GROUPS; v++)
+                        if (g.index_of(v) < size)
+                            g.with((const P *)p.weight, v,
+                                   [](T &x, T y) { x *= y; });
+                g.each(size, [&](int k, int32_t) {
+                    h.x[k] = (h.x[k] - mean) * spread;
+                    sum += g.x[k];
+                    moment += g.x[k] * h.x[k];
+                });
+                sum = gpu_combine<SIDE, gpu_add<T>>(shared, sum) / count;
+                moment = gpu_combine<SIDE, gpu_add<T>>(shared, moment) / count;
+                g.each(size, [&](int k, int32_t) {
+                    g.x[k] = (g.x[k] - sum - h.x[k] * moment) * spread;
+                });
+                g.store((M *)p.to + row * p.channels, size);
             });
-            sum = gpu_together<SIDE, gpu_add<T>>(shared, sum) / count;
-            moment = gpu_together<SIDE, gpu_add<T>>(shared, moment) / count;
-            g.each(size, [&](int k, int32_t) {
-                g.x[k] = (g.x[k] - sum - h.x[k] * moment) * spread;
-            });
-            g.store((M *)p.to + row * p.channels, size);
-        });
     }
 
-    static GPU_DEVICE_MEMBER void slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void gradient(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
         int64_t size = p.channels * p.inner;
@@ -207,8 +204,8 @@ template <class M, class P> struct normed {
         }
     }
 
-    static GPU_DEVICE_MEMBER void weights_put(const gpu_norm &p, int64_t c,
-                                              T w, T b)
+    static GPU_DEVICE_MEMBER void weights_put(const gpu_norm &p, int64_t c, T w,
+                                              T b)
     {
         if (p.to_weight != 0)
             gpu_store(((P *)p.to_weight)[c], (W)w);
@@ -216,7 +213,7 @@ template <class M, class P> struct normed {
             gpu_store(((P *)p.to_bias)[c], (W)b);
     }
 
-    /* Over the rows and places that have a channel; a block has one. */
+    /* Sums over the rows and positions of a channel, which one block has. */
     static GPU_DEVICE_MEMBER void weights(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
@@ -230,13 +227,13 @@ template <class M, class P> struct normed {
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
                 int64_t k, image = gpu_split(i, p.inner, &k);
                 int64_t row = group + image * p.groups;
-                int64_t place = (row * p.channels + within) * p.inner + k;
-                T g = at(p.grad, place);
+                int64_t index = (row * p.channels + within) * p.inner + k;
+                T g = at(p.grad, index);
 
                 b += g;
-                w += g * ((at(p.from, place) -
-                           number(p.mean, p.statistics, row)) *
-                          number(p.spread, p.statistics, row));
+                w += g *
+                     ((at(p.from, index) - number(p.mean, p.statistics, row)) *
+                      number(p.spread, p.statistics, row));
             }
             w = gpu_block_sum(shared, w);
             b = gpu_block_sum(shared, b);
@@ -245,11 +242,12 @@ template <class M, class P> struct normed {
         }
     }
 
-    /* The same of layers, whose channels lie side by side: a block has COLUMNS of
-     * them and a part of the rows, or of the parts, which LANES threads share. */
+    /* The same for layers, whose channels are adjacent: a block has COLUMNS of
+     * them and a part of the rows (or of the parts), which LANES threads
+     * share. */
     enum { COLUMNS = 32, LANES = GPU_ALL / COLUMNS };
 
-    /* Threads of the first lane have what all of their column have. */
+    /* The threads of the first lane get the sums of their columns. */
     static GPU_DEVICE_MEMBER void lanes_sum(T (*shared)[2], T &w, T &b)
     {
         uint32_t t = gpu_thread.x;
@@ -319,8 +317,8 @@ template <class M, class P> struct normed {
 
     /* ----------------------------------------------------------- batches -- */
 
-    static GPU_DEVICE_MEMBER int64_t place(const gpu_norm &p, int64_t c,
-                                           int64_t i)
+    static GPU_DEVICE_MEMBER int64_t index_of(const gpu_norm &p, int64_t c,
+                                              int64_t i)
     {
         int64_t k, image = gpu_split(i, p.inner, &k);
 
@@ -333,8 +331,7 @@ template <class M, class P> struct normed {
 
         if (p.running_mean != 0)
             keep(p.running_mean, p.running, c,
-                 (1 - mix) * number(p.running_mean, p.running, c) +
-                     mix * mean);
+                 (1 - mix) * number(p.running_mean, p.running, c) + mix * mean);
         if (p.running_var != 0)
             keep(p.running_var, p.running, c,
                  (1 - mix) * number(p.running_var, p.running, c) +
@@ -342,8 +339,8 @@ template <class M, class P> struct normed {
     }
     static GPU_DEVICE_MEMBER T batch_spread(const gpu_norm &p, int64_t c)
     {
-        return (T)(1 / sqrt((double)number(p.running_var, p.running, c) +
-                            p.eps));
+        return (T)(1 /
+                   sqrt((double)number(p.running_var, p.running, c) + p.eps));
     }
 
     static GPU_DEVICE_MEMBER void batch(const gpu_norm &p)
@@ -356,11 +353,11 @@ template <class M, class P> struct normed {
 
             if (p.training) {
                 for (int64_t i = gpu_thread.x; i < count; i += 256)
-                    sum += at(p.from, place(p, c, i));
+                    sum += at(p.from, index_of(p, c, i));
                 mean = gpu_block_sum(shared, sum) / (T)count;
                 sum = 0;
                 for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                    T x = at(p.from, place(p, c, i)) - mean;
+                    T x = at(p.from, index_of(p, c, i)) - mean;
 
                     sum += x * x;
                 }
@@ -378,14 +375,14 @@ template <class M, class P> struct normed {
             }
             scale = spread * weight(p, c);
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                int64_t k = place(p, c, i);
+                int64_t k = index_of(p, c, i);
 
                 put(p.to, k, (at(p.from, k) - mean) * scale + shift);
             }
         }
     }
 
-    static GPU_DEVICE_MEMBER void batch_slope(const gpu_norm &p)
+    static GPU_DEVICE_MEMBER void batch_grad(const gpu_norm &p)
     {
         GPU_SHARED T shared[256];
         int64_t count = p.rows * p.inner;
@@ -398,10 +395,10 @@ template <class M, class P> struct normed {
             T sum = 0, moment = 0, factor = spread * weight(p, c);
 
             for (int64_t i = gpu_thread.x; i < count; i += 256) {
-                T g = at(p.grad, place(p, c, i));
+                T g = at(p.grad, index_of(p, c, i));
 
                 sum += g;
-                moment += g * (at(p.from, place(p, c, i)) - mean);
+                moment += g * (at(p.from, index_of(p, c, i)) - mean);
             }
             sum = gpu_block_sum(shared, sum);
             moment = gpu_block_sum(shared, moment) * spread;
@@ -410,7 +407,7 @@ template <class M, class P> struct normed {
             sum = p.training ? sum / (T)count : 0;
             moment = p.training ? moment * spread / (T)count : 0;
             for (int64_t i = gpu_thread.x; p.to != 0 && i < count; i += 256) {
-                int64_t k = place(p, c, i);
+                int64_t k = index_of(p, c, i);
 
                 put(p.to, k,
                     factor * (at(p.grad, k) - sum -
@@ -421,33 +418,34 @@ template <class M, class P> struct normed {
 };
 
 #define COMMA ,
-#define MEETING(stem, name, M, P, function)           \
-    GPU_KERNEL_MEETING(stem##_##name, gpu_norm)       \
-    {                                                 \
-        normed<M COMMA P>::function(p);               \
+#define COOPERATIVE(stem, name, M, P, function)     \
+    GPU_KERNEL_COOPERATIVE(stem##_##name, gpu_norm) \
+    {                                               \
+        normed<M COMMA P>::function(p);             \
     }
-#define HELD(stem, name, M, P, function, SIDE, N, ROWS)      \
-    GPU_KERNEL_RESIDENT(stem##_##name, gpu_norm, ROWS(M))    \
-    {                                                        \
-        normed<M COMMA P>::template function<SIDE, N>(p);    \
+#define ROW_KERNEL(stem, name, M, P, function, SIDE, N, ROWS) \
+    GPU_KERNEL_RESIDENT(stem##_##name, gpu_norm, ROWS(M))     \
+    {                                                         \
+        normed<M COMMA P>::template function<SIDE, N>(p);     \
     }
-/* _team: layers of up to 32 GPU_HELD elements, a vector at a time; _single: those
- * that do not lie so; _wide: layers of up to 256 GPU_HELD. */
-#define LAYER(stem, name, M, P, function, N, ROWS)                   \
-    HELD(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)       \
-    HELD(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS)     \
-    HELD(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
-/* N: elements of 16 bytes, of the wider. */
-#define NORM(name, M, P, N)                                          \
-    LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)            \
-    LAYER(norm_slope, name, M, P, held_slope, N, GPU_TWO_ROWS)       \
-    MEETING(norm_forward, name, M, P, forward)           \
-    MEETING(norm_slope, name, M, P, slope)               \
-    MEETING(norm_weights, name, M, P, weights)           \
-    MEETING(norm_batch, name, M, P, batch)               \
-    MEETING(norm_batch_slope, name, M, P, batch_slope)   \
-    MEETING(norm_columns, name, M, P, columns)           \
-    MEETING(norm_together, name, M, P, together)
+/* _team: layers of up to 32 GPU_ROW_REGISTERS elements, a vector at a time;
+ * _single: the same for layers that are not aligned; _wide: layers of up to 256
+ * GPU_ROW_REGISTERS. */
+#define LAYER(stem, name, M, P, function, N, ROWS)                             \
+    ROW_KERNEL(stem##_team, name, M, P, function, GPU_TEAM, N, ROWS)           \
+    ROW_KERNEL(stem##_single, name, M, P, function, GPU_TEAM, 1, GPU_TWO_ROWS) \
+    ROW_KERNEL(stem##_wide, name, M, P, function, GPU_ALL, N, ROWS)
+/* N: the number of elements in 16 bytes of the wider type. */
+#define NORM(name, M, P, N)                                  \
+    LAYER(norm_forward, name, M, P, held, N, GPU_ONE_ROW)    \
+    LAYER(norm_grad, name, M, P, held_grad, N, GPU_TWO_ROWS) \
+    COOPERATIVE(norm_forward, name, M, P, forward)           \
+    COOPERATIVE(norm_grad, name, M, P, gradient)             \
+    COOPERATIVE(norm_weights, name, M, P, weights)           \
+    COOPERATIVE(norm_batch, name, M, P, batch)               \
+    COOPERATIVE(norm_batch_grad, name, M, P, batch_grad)     \
+    COOPERATIVE(norm_columns, name, M, P, columns)           \
+    COOPERATIVE(norm_together, name, M, P, together)
 NORM(f32_f32, float, float, 4)
 NORM(f64_f64, double, double, 2)
 NORM(f16_f16, gpu_f16, gpu_f16, 8)

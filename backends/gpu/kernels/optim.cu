@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim.cu: steps of optimizers, many tensors in a launch.  A block has a chunk
- * of one tensor.  An element goes through what the operators do one after the
- * other that make up a step elsewhere, with the same roundings in f32 and f64;
- * f16 and bf16 are rounded at the end alone. */
+/* optim.cu: optimizer steps of many tensors in a launch.  A block has a chunk
+ * of one tensor.  An element takes the same steps as in the sequence of
+ * operators that define the optimizer, with the same roundings in f32 and f64;
+ * f16 and bf16 are rounded only at the end. */
 
 #include "types.h"
 
@@ -27,7 +27,7 @@ GPU_DEVICE double root_of(double x)
     return sqrt(x);
 }
 
-/* The tensor that this chunk is of. */
+/* The tensor to which a chunk belongs. */
 GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list, uint32_t chunk)
 {
     uint32_t low = 0, high = list.count - 1;
@@ -43,7 +43,7 @@ GPU_DEVICE uint32_t tensor_of(const gpu_step_list &list, uint32_t chunk)
     return low;
 }
 
-/* f(element) for all of the block's. */
+/* Calls f for all elements of the block. */
 template <class F> GPU_DEVICE void each(const gpu_step_list &list, F f)
 {
     if (list.found_inf != 0 && *list.found_inf > 0)
@@ -133,14 +133,14 @@ template <class M> struct descent {
     }
 };
 
-#define STEPS(suffix, M)                       \
-    GPU_KERNEL(optim_adam_##suffix, gpu_adam)  \
-    {                                          \
-        each(p.list, adam<M>{p});              \
-    }                                          \
-    GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)    \
-    {                                          \
-        each(p.list, descent<M>{p});           \
+#define STEPS(suffix, M)                      \
+    GPU_KERNEL(optim_adam_##suffix, gpu_adam) \
+    {                                         \
+        each(p.list, adam<M>{p});             \
+    }                                         \
+    GPU_KERNEL(optim_sgd_##suffix, gpu_sgd)   \
+    {                                         \
+        each(p.list, descent<M>{p});          \
     }
 STEPS(f32, float)
 STEPS(f64, double)

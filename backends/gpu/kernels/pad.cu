@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.cu: results each of whose elements is one of the input's: rolled, or
- * framed by reflection or replication; the gradient of frames; numbers at
- * equal distances, and the places of triangles. */
+/* pad.cu: results whose elements are each an element of the input: roll, and
+ * padding by reflection or replication; the gradient of padding; evenly spaced
+ * numbers, and the indices of triangles. */
 
 #include "types.h"
 
 #include <gpu/shared_pad.h>
 
-GPU_DEVICE int64_t comes_from(const gpu_frame &p, uint32_t d, int64_t o)
+GPU_DEVICE int64_t comes_from(const gpu_pad &p, uint32_t d, int64_t o)
 {
     int64_t n = p.in[d], i = o - p.before[d];
 
@@ -20,7 +20,7 @@ GPU_DEVICE int64_t comes_from(const gpu_frame &p, uint32_t d, int64_t o)
     return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
 }
 
-template <class W> GPU_DEVICE void frame(const gpu_frame &p)
+template <class W> GPU_DEVICE void frame(const gpu_pad &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -38,9 +38,9 @@ template <class W> GPU_DEVICE void frame(const gpu_frame &p)
     }
 }
 
-/* The places of the output that may come from i: three ranges at most. */
-GPU_DEVICE int ranges(const gpu_frame &p, uint32_t d, int64_t i,
-                      int64_t first[3], int64_t last[3])
+/* The output positions that may come from i: at most three ranges. */
+GPU_DEVICE int ranges(const gpu_pad &p, uint32_t d, int64_t i, int64_t first[3],
+                      int64_t last[3])
 {
     int64_t n = p.in[d], o = i + p.before[d];
 
@@ -55,18 +55,17 @@ GPU_DEVICE int ranges(const gpu_frame &p, uint32_t d, int64_t i,
     return 3;
 }
 
-/* Each place o of the output along d that comes from i, once. */
-#define EACH_FROM(d, i, o)                                             \
-    int64_t first##d[3], last##d[3];                                   \
-    int n##d = ranges(p, d, i, first##d, last##d);                     \
-    for (int r##d = 0; r##d < n##d; r##d++)                            \
-        for (int64_t o = first##d[r##d] > 0 ? first##d[r##d] : 0;      \
-             o <= last##d[r##d] && o < p.out[d]; o++)                  \
-            if (comes_from(p, d, o) == i &&                            \
-                (r##d == 0 || o != first##d[0]) &&                     \
+/* Each output position o along d that comes from i, once. */
+#define EACH_FROM(d, i, o)                                                     \
+    int64_t first##d[3], last##d[3];                                           \
+    int n##d = ranges(p, d, i, first##d, last##d);                             \
+    for (int r##d = 0; r##d < n##d; r##d++)                                    \
+        for (int64_t o = first##d[r##d] > 0 ? first##d[r##d] : 0;              \
+             o <= last##d[r##d] && o < p.out[d]; o++)                          \
+            if (comes_from(p, d, o) == i && (r##d == 0 || o != first##d[0]) && \
                 (r##d < 2 || o != first##d[1]))
 
-template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
+template <class M> GPU_DEVICE void pad_grad(const gpu_pad &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -80,9 +79,9 @@ template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
         {
             EACH_FROM(1, y, oy)
             {
-                const M *from = (const M *)p.from +
-                                ((plane * p.out[2] + oz) * p.out[1] + oy) *
-                                    p.out[0];
+                const M *from =
+                    (const M *)p.from +
+                    ((plane * p.out[2] + oz) * p.out[1] + oy) * p.out[0];
 
                 EACH_FROM(0, x, ox)
                 {
@@ -94,19 +93,19 @@ template <class M> GPU_DEVICE void frame_slope(const gpu_frame &p)
     }
 }
 
-#define FRAME(name, W)                      \
-    GPU_KERNEL(frame_##name, gpu_frame)     \
-    {                                       \
-        frame<W>(p);                        \
+#define FRAME(name, W)              \
+    GPU_KERNEL(pad_##name, gpu_pad) \
+    {                               \
+        frame<W>(p);                \
     }
 FRAME(w8, uint8_t)
 FRAME(w16, uint16_t)
 FRAME(w32, uint32_t)
 FRAME(w64, uint64_t)
-#define FRAME_SLOPE(name, M)                        \
-    GPU_KERNEL(frame_slope_##name, gpu_frame)       \
-    {                                               \
-        frame_slope<M>(p);                          \
+#define FRAME_SLOPE(name, M)             \
+    GPU_KERNEL(pad_grad_##name, gpu_pad) \
+    {                                    \
+        pad_grad<M>(p);                  \
     }
 FRAME_SLOPE(f32, float)
 FRAME_SLOPE(f64, double)
@@ -115,7 +114,7 @@ FRAME_SLOPE(bf16, gpu_bf16)
 
 /* --------------------------------------------------------------- rules -- */
 
-/* Both ends are exact: each half counts from its own. */
+/* Both ends are exact: each half counts from its own end. */
 GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
 {
     if (i < p.count / 2 || p.count == 1)
@@ -123,9 +122,9 @@ GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
     return p.end - (double)(p.count - 1 - i) * p.width;
 }
 
-/* Integers are made in runs, two at a time: the first of a run is truncated,
- * and the others count from it, as the CPU does. */
-GPU_KERNEL(frame_linspace, gpu_range)
+/* Integers are computed in runs, two at a time: the first of a run is truncated
+ * and the others count from it, as on the CPU. */
+GPU_KERNEL(pad_linspace, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
     int64_t step = (int64_t)gpu_step();
@@ -155,7 +154,7 @@ GPU_DEVICE int64_t most_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* How many elements the rows before `row` have. */
+/* The number of elements in the rows before `row`. */
 GPU_DEVICE int64_t before_row(const gpu_range &p, int64_t row)
 {
     int64_t full;
@@ -170,8 +169,8 @@ GPU_DEVICE int64_t before_row(const gpu_range &p, int64_t row)
            (full - p.begin) * p.offset + (row - full) * p.columns;
 }
 
-/* A block has a row; two rows of the result: rows and columns. */
-GPU_KERNEL(frame_triangle, gpu_range)
+/* A block has a row; the result has two rows: row and column indices. */
+GPU_KERNEL(pad_triangle, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
 

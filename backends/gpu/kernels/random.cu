@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.cu: random numbers by element, with the CPU's bits (cpu/philox.h; its
- * random.c says what an element is).  A thread draws a block at a time: four
- * elements of 32 bits, or two of 64. */
+/* random.cu: random numbers by element, with the same bits as on the CPU
+ * (cpu/math/philox.h; cpu/random/random.c defines the draw of an element).  A
+ * thread draws a block at a time: four elements of 32 bits or two of 64. */
 
 #include "types.h"
 
@@ -29,16 +29,16 @@ GPU_DEVICE uint64_t wide_of(const numbers &n, int k)
     return n.word[2 * k] | (uint64_t)n.word[2 * k + 1] << 32;
 }
 
-/* Bits that the type's mantissa holds. */
-GPU_DEVICE uint32_t kept(const gpu_f16 *)
+/* The bits that the type's mantissa can hold. */
+GPU_DEVICE uint32_t mantissa_bits(const gpu_f16 *)
 {
     return ~UINT32_C(0) << 21;
 }
-GPU_DEVICE uint32_t kept(const gpu_bf16 *)
+GPU_DEVICE uint32_t mantissa_bits(const gpu_bf16 *)
 {
     return ~UINT32_C(0) << 24;
 }
-GPU_DEVICE uint32_t kept(const float *)
+GPU_DEVICE uint32_t mantissa_bits(const float *)
 {
     return ~UINT32_C(0) << 8;
 }
@@ -62,9 +62,10 @@ template <class M> struct draw {
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 if (b * 4 + k < p.count)
-                    gpu_store(to[b * 4 + k],
-                              from + philox_unit_f32(n.word[k] & kept(to)) *
-                                         width);
+                    gpu_store(
+                        to[b * 4 + k],
+                        from + philox_unit_f32(n.word[k] & mantissa_bits(to)) *
+                                   width);
         }
     }
     static GPU_DEVICE_MEMBER void normal(const gpu_draw &p)
@@ -117,14 +118,14 @@ template <> struct draw<double> {
     }
 };
 
-#define DRAWS(name, M)                            \
-    GPU_KERNEL(random_uniform_##name, gpu_draw)   \
-    {                                             \
-        draw<M>::uniform(p);                      \
-    }                                             \
-    GPU_KERNEL(random_normal_##name, gpu_draw)    \
-    {                                             \
-        draw<M>::normal(p);                       \
+#define DRAWS(name, M)                          \
+    GPU_KERNEL(random_uniform_##name, gpu_draw) \
+    {                                           \
+        draw<M>::uniform(p);                    \
+    }                                           \
+    GPU_KERNEL(random_normal_##name, gpu_draw)  \
+    {                                           \
+        draw<M>::normal(p);                     \
     }
 DRAWS(f32, float)
 DRAWS(f64, double)
@@ -175,8 +176,8 @@ GPU_KERNEL(random_bernoulli, gpu_draw)
             double chance = p.a;
 
             if (p.from != 0)
-                chance = gpu_read_f64((const char *)p.from + i * wide,
-                                      p.from_dtype);
+                chance =
+                    gpu_read_f64((const char *)p.from + i * wide, p.from_dtype);
             if (!(chance >= 0 && chance <= 1))
                 gpu_fail(p.error, GPU_BAD_PROBABILITY, p.call, (int64_t)i);
             gpu_write_i64((char *)p.to + i * bytes, p.to_dtype,
@@ -187,7 +188,7 @@ GPU_KERNEL(random_bernoulli, gpu_draw)
 
 /* --------------------------------------------------------- multinomial -- */
 
-/* The draw of an element of 64 bits. */
+/* The draw of a 64-bit element. */
 GPU_DEVICE double draw_at(const gpu_choice &p, uint64_t element)
 {
     uint64_t seed = p.counter != 0 ? p.counter[1] : p.seed;
@@ -200,11 +201,10 @@ GPU_DEVICE double draw_at(const gpu_choice &p, uint64_t element)
 
 GPU_DEVICE double weight_at(const gpu_choice &p, int64_t i)
 {
-    return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype),
-                        p.dtype);
+    return gpu_read_f64((const char *)p.from + i * gpu_bytes(p.dtype), p.dtype);
 }
 
-/* A thread has a row: its weights are looked at, and added up in the one order
+/* A thread has a row: it checks the weights and sums them in the only order
  * that gives the CPU's bits. */
 GPU_KERNEL(random_choice_sums, gpu_choice)
 {
@@ -221,21 +221,21 @@ GPU_KERNEL(random_choice_sums, gpu_choice)
             possible += weight > 0;
             sum += weight;
             if (p.replacement)
-                p.room[i] = sum;
+                p.scratch[i] = sum;
         }
         if (!good || !(sum > 0) || (!p.replacement && p.samples > possible))
             gpu_fail(p.error, GPU_BAD_WEIGHTS, p.call, row);
     }
 }
 
-/* Each sample by its own draw, among the running sums. */
+/* Each sample has its own draw, which is looked up in the cumulative sums. */
 GPU_KERNEL(random_choice_repeated, gpu_choice)
 {
     int64_t step = (int64_t)gpu_step();
 
     for (int64_t k = (int64_t)gpu_first(); k < p.rows * p.samples; k += step) {
         int64_t first = k / p.samples * p.n, low = 0, high = p.n - 1;
-        const double *sums = p.room + first;
+        const double *sums = p.scratch + first;
         double at = draw_at(p, (uint64_t)k) * sums[p.n - 1];
 
         while (low < high) {
@@ -247,12 +247,12 @@ GPU_KERNEL(random_choice_repeated, gpu_choice)
                 low = middle + 1;
         }
         while (low > 0 && weight_at(p, first + low) == 0)
-            low--; /* rounding has led beyond the last weight above 0 */
+            low--; /* rounding led past the last positive weight */
         p.to[k] = low;
     }
 }
 
-/* Exponential clocks, one for each weight: the first to fire are sampled. */
+/* Exponential clocks, one per weight: the first to fire are sampled. */
 GPU_KERNEL(random_choice_clocks, gpu_choice)
 {
     int64_t step = (int64_t)gpu_step();
@@ -260,8 +260,7 @@ GPU_KERNEL(random_choice_clocks, gpu_choice)
     for (int64_t i = (int64_t)gpu_first(); i < p.rows * p.n; i += step) {
         double weight = weight_at(p, i);
 
-        p.room[i] = weight > 0
-                        ? -log1p(-draw_at(p, (uint64_t)i)) / weight
-                        : INFINITE_f64;
+        p.scratch[i] = weight > 0 ? -log1p(-draw_at(p, (uint64_t)i)) / weight
+                                  : INFINITE_f64;
     }
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* reduce.cu: reductions.  A reducer is a state, how it takes an element, how
- * it takes another state that came behind it, and what it writes at the end.
- * Which elements come together in which order is decided by the problem alone:
- * sums are the same for every launch.
+/* reduce.cu: reductions.  A reducer is a state, how it takes an element, how it
+ * merges a state of later elements, and what it writes at the end.  The order
+ * in which elements are combined depends on the problem alone, so sums do not
+ * depend on the launch.
  *
- * red_rows_…: neighbouring threads share an output, or a chunk of its elements.
- * red_columns_…: neighbours have neighbouring outputs; those of a block that are
- * 256 / lanes apart may share them.
- * red_merge_…: where there were chunks, puts them together. */
+ * red_rows_…: adjacent threads share an output, or a chunk of its elements.
+ * red_columns_…: adjacent threads have adjacent outputs; threads of a block
+ * that are 256 / lanes apart may share one. red_merge_…: merges the states of
+ * chunks. */
 
 #include "block.h"
 
-/* gpu_reduction.mode, of each reducer. */
+/* gpu_reduction.mode, for each reducer. */
 enum { SUM_PLAIN, SUM_MEAN, SUM_WITHOUT_NAN };
 enum { MOST_GREATEST, MOST_LEAST, MOST_ABSOLUTE = 2 };
 enum { TRUTH_ANY, TRUTH_ALL, TRUTH_COUNT };
@@ -33,7 +33,7 @@ GPU_DEVICE void put(const gpu_reduction &p, int k, int64_t offset, int64_t x)
     gpu_write_i64((char *)p.to[k] + offset, p.to_dtype[k], x);
 }
 
-/* What sums of T are kept in. */
+/* The type of sums of T. */
 template <class T> struct wide {
     typedef double type;
 };
@@ -41,11 +41,11 @@ template <> struct wide<int64_t> {
     typedef int64_t type;
 };
 
-GPU_DEVICE double share(double total, double n)
+GPU_DEVICE double mean_of(double total, double n)
 {
     return total / n;
 }
-GPU_DEVICE int64_t share(int64_t total, int64_t n)
+GPU_DEVICE int64_t mean_of(int64_t total, int64_t n)
 {
     return n != 0 ? total / n : 0;
 }
@@ -75,7 +75,7 @@ template <class T> struct sum {
         W n = (W)p.count;
 
         if (p.mode == SUM_MEAN)
-            put(p, 0, to[0], share(s.total, n));
+            put(p, 0, to[0], mean_of(s.total, n));
         else
             put(p, 0, to[0], s.total);
     }
@@ -107,9 +107,8 @@ template <class T> struct prod {
     }
 };
 
-/* x before y: NaN before all. */
-template <class T>
-GPU_DEVICE bool before(T x, T y, uint32_t mode)
+/* Whether x comes before y; NaN comes first. */
+template <class T> GPU_DEVICE bool before(T x, T y, uint32_t mode)
 {
     if (x != x)
         return y == y;
@@ -145,11 +144,11 @@ template <> GPU_DEVICE_MEMBER int64_t highest<int64_t>(void)
 
 template <class T> struct most {
     struct state {
-        T best;
+        T extreme;
     };
     static GPU_DEVICE_MEMBER state first(const gpu_reduction &p)
     {
-        return {p.mode & MOST_LEAST ? highest<T>()
+        return {p.mode & MOST_LEAST      ? highest<T>()
                 : p.mode & MOST_ABSOLUTE ? (T)0
                                          : lowest<T>()};
     }
@@ -158,19 +157,19 @@ template <class T> struct most {
     {
         if (p.mode & MOST_ABSOLUTE)
             x = x < 0 ? -x : x;
-        if (before(x, s.best, p.mode))
-            s.best = x;
+        if (before(x, s.extreme, p.mode))
+            s.extreme = x;
     }
     static GPU_DEVICE_MEMBER void merge(state &s, const state &t,
                                         const gpu_reduction &p)
     {
-        if (before(t.best, s.best, p.mode))
-            s.best = t.best;
+        if (before(t.extreme, s.extreme, p.mode))
+            s.extreme = t.extreme;
     }
     static GPU_DEVICE_MEMBER void finish(const state &s, const gpu_reduction &p,
                                          const int64_t *to)
     {
-        put(p, 0, to[0], s.best);
+        put(p, 0, to[0], s.extreme);
     }
 };
 
@@ -204,8 +203,8 @@ template <class T> struct both {
     }
 };
 
-/* The greatest, or least, and where it is first. */
-template <class T> struct best {
+/* The greatest or least element, and its first position. */
+template <class T> struct extreme {
     struct state {
         T value;
         int64_t at; /* -1: none yet */
@@ -362,7 +361,8 @@ template <class T> struct logsumexp {
     }
 };
 
-/* Welford's mean and sum of squares; merged as Chan, Golub and LeVeque do. */
+/* Welford's mean and sum of squares, merged by the formula of Chan, Golub and
+ * LeVeque. */
 template <class T> struct moments {
     struct state {
         double count, mean, squares;
@@ -395,8 +395,7 @@ template <class T> struct moments {
                                          const int64_t *to)
     {
         double n = (double)p.count - p.argument;
-        double variance =
-            p.count > 0 ? s.squares / (n > 0 ? n : 0) : NOT_f64;
+        double variance = p.count > 0 ? s.squares / (n > 0 ? n : 0) : NOT_f64;
 
         put(p, 0, to[0], p.mode == MOMENTS_STD ? sqrt(variance) : variance);
         if (p.noutputs > 1)
@@ -406,7 +405,7 @@ template <class T> struct moments {
 
 /* ------------------------------------------------------------- elements -- */
 
-/* An element that lies as M, and computes as T; M void: by its dtype. */
+/* An element stored as M and computed as T; if M is void, by its dtype. */
 template <class M, class T> struct element {
     static GPU_DEVICE_MEMBER T at(const gpu_reduction &, const char *from)
     {
@@ -433,12 +432,12 @@ template <> struct element<void, int64_t> {
     }
 };
 
-/* Where output `i` and the elements that make it begin. */
-struct place {
+/* The offsets of output `i` and of its first element. */
+struct offsets {
     int64_t to[2], from;
 };
 
-/* The next index of `rest`, which loses it: by 32 bits, or by 64. */
+/* The next index of `rest`, and removes it; in 32 or 64 bits. */
 GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
                             uint32_t wide)
 {
@@ -452,9 +451,9 @@ GPU_DEVICE int64_t index_of(uint64_t &rest, gpu_divisor narrow, int64_t size,
     return (uint32_t)before - (uint32_t)rest * narrow.value;
 }
 
-GPU_DEVICE place place_of(const gpu_reduction &p, uint64_t i)
+GPU_DEVICE offsets offsets_of(const gpu_reduction &p, uint64_t i)
 {
-    place at = {{0, 0}, 0};
+    offsets at = {{0, 0}, 0};
 
     for (uint32_t d = 0; d < p.nkept; d++) {
         int64_t k = index_of(i, p.kept[d], p.kept_sizes[d], p.wide_outputs);
@@ -466,8 +465,8 @@ GPU_DEVICE place place_of(const gpu_reduction &p, uint64_t i)
     return at;
 }
 
-/* What is left is the index of the last dimension, so that one that is reduced
- * alone is never divided. */
+/* The rest is the index of the last dimension, so that a single reduced
+ * dimension needs no division. */
 GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
 {
     int64_t offset = 0;
@@ -478,7 +477,7 @@ GPU_DEVICE int64_t along_of(const gpu_reduction &p, uint64_t i)
     return p.nreduced > 0 ? offset + (int64_t)i * p.along[p.nreduced - 1] : 0;
 }
 
-/* The elements from `first` on, `step` apart, before `stop`. */
+/* Takes the elements from `first` to before `stop`, `step` apart. */
 template <class R, class M, class T>
 GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
                           int64_t from, uint64_t first, uint64_t stop,
@@ -486,7 +485,7 @@ GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
 {
     const char *at = (const char *)p.from + from;
 
-    if (p.from != 0 && p.nreduced == 1) { /* several loads on their way */
+    if (p.from != 0 && p.nreduced == 1) { /* keeps several loads in flight */
 #pragma unroll 4
         for (uint64_t i = first; i < stop; i += step)
             R::take(s, element<M, T>::at(p, at + (int64_t)i * p.along[0]), i,
@@ -500,11 +499,11 @@ GPU_DEVICE void take_some(typename R::state &s, const gpu_reduction &p,
                 i, p);
 }
 
-/* Of `lanes` neighbours, the first has what all have. */
+/* Merges the states of `lanes` adjacent threads into the first. */
 template <class R>
-GPU_DEVICE void neighbours(typename R::state *states,
-                           const typename R::state &s, uint32_t lanes,
-                           const gpu_reduction &p)
+GPU_DEVICE void merge_lanes(typename R::state *states,
+                            const typename R::state &s, uint32_t lanes,
+                            const gpu_reduction &p)
 {
     uint32_t t = gpu_thread.x;
 
@@ -527,7 +526,7 @@ GPU_DEVICE void end(const typename R::state &s, const gpu_reduction &p,
         R::finish(s, p, to);
 }
 
-/* An item: an output and a chunk. */
+/* An item is an output and a chunk. */
 template <class R, class M, class T>
 GPU_DEVICE void rows(const gpu_reduction &p)
 {
@@ -542,14 +541,14 @@ GPU_DEVICE void rows(const gpu_reduction &p)
         uint64_t output = (there ? item : first) / p.chunks;
         uint64_t chunk = (there ? item : first) % p.chunks;
         uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
-        place at = place_of(p, output);
+        offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
         if (stop > p.count)
             stop = p.count;
         take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
                            p.lanes);
-        neighbours<R>(states, s, p.lanes, p);
+        merge_lanes<R>(states, s, p.lanes, p);
         if (lane == 0 && there)
             end<R>(states[t], p, output, chunk, at.to);
         gpu_barrier();
@@ -571,7 +570,7 @@ GPU_DEVICE void columns(const gpu_reduction &p)
          first += (uint64_t)gpu_grid.x * side) {
         bool there = first + column < p.outputs;
         uint64_t output = there ? first + column : first;
-        place at = place_of(p, output);
+        offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
         take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
@@ -604,45 +603,45 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
 
         for (uint32_t k = lane; there && k < p.chunks; k += GPU_TEAM)
             R::merge(all, s[k], p);
-        neighbours<R>(states, all, GPU_TEAM, p);
+        merge_lanes<R>(states, all, GPU_TEAM, p);
         if (lane == 0 && there)
-            R::finish(states[t], p, place_of(p, output).to);
+            R::finish(states[t], p, offsets_of(p, output).to);
         gpu_barrier();
     }
 }
 
-#define REDUCE(name, R, suffix, M, T)                              \
-    GPU_KERNEL_MEETING(red_rows_##name##_##suffix, gpu_reduction)  \
-    {                                                              \
-        rows<R<T>, M, T>(p);                                       \
-    }                                                              \
-    GPU_KERNEL_MEETING(red_columns_##name##_##suffix, gpu_reduction) \
-    {                                                              \
-        columns<R<T>, M, T>(p);                                    \
+#define REDUCE(name, R, suffix, M, T)                                    \
+    GPU_KERNEL_COOPERATIVE(red_rows_##name##_##suffix, gpu_reduction)    \
+    {                                                                    \
+        rows<R<T>, M, T>(p);                                             \
+    }                                                                    \
+    GPU_KERNEL_COOPERATIVE(red_columns_##name##_##suffix, gpu_reduction) \
+    {                                                                    \
+        columns<R<T>, M, T>(p);                                          \
     }
-#define MERGE(name, R, suffix, T)                           \
-    GPU_KERNEL_MEETING(red_merge_##name##_##suffix, gpu_reduction)  \
-    {                                                       \
-        together<R<T>>(p);                                  \
+#define MERGE(name, R, suffix, T)                                      \
+    GPU_KERNEL_COOPERATIVE(red_merge_##name##_##suffix, gpu_reduction) \
+    {                                                                  \
+        together<R<T>>(p);                                             \
     }
-#define FLOATS(name, R)                       \
-    REDUCE(name, R, f32, float, float)        \
-    REDUCE(name, R, f64, double, double)      \
-    REDUCE(name, R, f16, gpu_f16, float)      \
-    REDUCE(name, R, bf16, gpu_bf16, float)    \
-    REDUCE(name, R, any_f32, void, float)     \
-    REDUCE(name, R, any_f64, void, double)    \
-    MERGE(name, R, f32, float)                \
+#define FLOATS(name, R)                    \
+    REDUCE(name, R, f32, float, float)     \
+    REDUCE(name, R, f64, double, double)   \
+    REDUCE(name, R, f16, gpu_f16, float)   \
+    REDUCE(name, R, bf16, gpu_bf16, float) \
+    REDUCE(name, R, any_f32, void, float)  \
+    REDUCE(name, R, any_f64, void, double) \
+    MERGE(name, R, f32, float)             \
     MERGE(name, R, f64, double)
-#define ALL(name, R)                          \
-    FLOATS(name, R)                           \
-    REDUCE(name, R, any_i64, void, int64_t)   \
+#define ALL(name, R)                        \
+    FLOATS(name, R)                         \
+    REDUCE(name, R, any_i64, void, int64_t) \
     MERGE(name, R, i64, int64_t)
 ALL(sum, sum)
 ALL(prod, prod)
 ALL(most, most)
 ALL(both, both)
-ALL(best, best)
+ALL(extreme, extreme)
 ALL(truth, truth)
 FLOATS(norm, norms)
 FLOATS(logsumexp, logsumexp)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* resample.cu: nearest, linear and cubic interpolation, separable, and its
- * gradient, which sums up what each element gave. */
+/* resample.cu: nearest, linear and cubic interpolation, separable, and the
+ * gradient, which sums what each element contributed. */
 
 #include "types.h"
 
@@ -23,7 +23,7 @@ GPU_DEVICE int64_t clamped(int64_t i, int64_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* Tap k of an output coordinate: which input coordinate, and its weight. */
+/* Tap k of an output coordinate: the input coordinate and its weight. */
 GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
                        double *weight)
 {
@@ -38,8 +38,8 @@ GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
             return o / 2;
         return clamped((int64_t)floorf((float)o * (float)p.ratio[d]), in);
     }
-    at = p.align ? (double)o * p.ratio[d]
-                 : ((double)o + 0.5) * p.ratio[d] - 0.5;
+    at =
+        p.align ? (double)o * p.ratio[d] : ((double)o + 0.5) * p.ratio[d] - 0.5;
     if (p.taps[d] == GPU_LINEAR) {
         at = at < 0 ? 0 : at;
         i = clamped((int64_t)at, in);
@@ -83,7 +83,7 @@ template <class M> GPU_DEVICE void resample(const gpu_resample &p)
     }
 }
 
-/* By nearest, whatever the elements are. */
+/* Nearest, for elements of any type. */
 template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
 {
     int64_t step = (int64_t)gpu_step();
@@ -101,18 +101,18 @@ template <class W> GPU_DEVICE void resample_move(const gpu_resample &p)
     }
 }
 
-/* The outputs that may take from an input coordinate. */
-GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
-                      int64_t *last)
+/* The outputs that may use an input coordinate. */
+GPU_DEVICE void outputs_near(const gpu_resample &p, int d, int64_t i,
+                             int64_t *first, int64_t *last)
 {
-    double centre = p.align ? (double)i / p.ratio[d]
-                            : ((double)i + 0.5) / p.ratio[d] - 0.5;
-    double room = 3 / p.ratio[d] + 2;
+    double centre =
+        p.align ? (double)i / p.ratio[d] : ((double)i + 0.5) / p.ratio[d] - 0.5;
+    double radius = 3 / p.ratio[d] + 2;
     int64_t times = p.out[d] / p.in[d];
 
     *first = 0;
     *last = p.out[d] - 1;
-    /* What tap takes whatever the ratio is. */
+    /* The outputs that use it for every ratio. */
     if (p.taps[d] == GPU_NEAREST && times * p.in[d] == p.out[d] &&
         (times == 1 || times == 2)) {
         *first = i * times;
@@ -121,16 +121,16 @@ GPU_DEVICE void reach(const gpu_resample &p, int d, int64_t i, int64_t *first,
     }
     if (i == 0 || i == p.in[d] - 1 || !(p.ratio[d] > 0))
         return;
-    if (centre - room > 0)
-        *first = (int64_t)(centre - room);
-    if (centre + room < (double)*last)
-        *last = (int64_t)(centre + room);
+    if (centre - radius > 0)
+        *first = (int64_t)(centre - radius);
+    if (centre + radius < (double)*last)
+        *last = (int64_t)(centre + radius);
 }
 
-/* How much of an input coordinate an output coordinate took; false: it did not
- * look there, which is not the same as taking 0 of it. */
-GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
-                     double *share)
+/* The weight of an input coordinate in an output coordinate.  Returns false if
+ * it is not used, which differs from a weight of 0. */
+GPU_DEVICE bool weight_in(const gpu_resample &p, int d, int64_t o, int64_t i,
+                          double *share)
 {
     double weight;
     bool any = false;
@@ -144,7 +144,7 @@ GPU_DEVICE bool took(const gpu_resample &p, int d, int64_t o, int64_t i,
     return any;
 }
 
-template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
+template <class M> GPU_DEVICE void resample_grad(const gpu_resample &p)
 {
     int64_t step = (int64_t)gpu_step();
 
@@ -157,19 +157,19 @@ template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
         plane = gpu_split(plane, p.in[1], &y);
         plane = gpu_split(plane, p.in[0], &z);
         from = (const M *)p.from + plane * p.out[0] * p.out[1] * p.out[2];
-        reach(p, 0, z, &z0, &z1);
-        reach(p, 1, y, &y0, &y1);
-        reach(p, 2, x, &x0, &x1);
+        outputs_near(p, 0, z, &z0, &z1);
+        outputs_near(p, 1, y, &y0, &y1);
+        outputs_near(p, 2, x, &x0, &x1);
         for (int64_t oz = z0; oz <= z1; oz++) {
             double wz, wy, wx;
 
-            if (!took(p, 0, oz, z, &wz))
+            if (!weight_in(p, 0, oz, z, &wz))
                 continue;
             for (int64_t oy = y0; oy <= y1; oy++) {
-                if (!took(p, 1, oy, y, &wy))
+                if (!weight_in(p, 1, oy, y, &wy))
                     continue;
                 for (int64_t ox = x0; ox <= x1; ox++)
-                    if (took(p, 2, ox, x, &wx))
+                    if (weight_in(p, 2, ox, x, &wx))
                         sum += wz * wy * wx *
                                (double)gpu_load(
                                    from[(oz * p.out[1] + oy) * p.out[2] + ox]);
@@ -179,19 +179,19 @@ template <class M> GPU_DEVICE void resample_slope(const gpu_resample &p)
     }
 }
 
-#define RESAMPLE(name, M)                             \
-    GPU_KERNEL(resample_##name, gpu_resample)         \
-    {                                                 \
-        resample<M>(p);                               \
-    }                                                 \
-    GPU_KERNEL(resample_slope_##name, gpu_resample)   \
-    {                                                 \
-        resample_slope<M>(p);                         \
+#define RESAMPLE(name, M)                          \
+    GPU_KERNEL(resample_##name, gpu_resample)      \
+    {                                              \
+        resample<M>(p);                            \
+    }                                              \
+    GPU_KERNEL(resample_grad_##name, gpu_resample) \
+    {                                              \
+        resample_grad<M>(p);                       \
     }
-#define RESAMPLE_MOVE(name, W)                       \
-    GPU_KERNEL(resample_move_##name, gpu_resample)   \
-    {                                                \
-        resample_move<W>(p);                         \
+#define RESAMPLE_MOVE(name, W)                     \
+    GPU_KERNEL(resample_move_##name, gpu_resample) \
+    {                                              \
+        resample_move<W>(p);                       \
     }
 RESAMPLE_MOVE(w8, uint8_t)
 RESAMPLE_MOVE(w16, uint16_t)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scan.cu: running sums, products, log-sum-exps and extremes along lines.  A
- * thread has a line, or a block has one, tile by tile; floats go on in double
- * and all others in i64. */
+/* scan.cu: cumulative sums, products, log-sum-exps and extremes along lines.  A
+ * line is scanned by a thread, or by a block tile by tile.  Floats are
+ * accumulated in double, all other types in i64. */
 
 #include "types.h"
 
@@ -30,8 +30,8 @@ GPU_DEVICE void write_as(const gpu_scan &p, int64_t i, int64_t x)
     gpu_write_i64((char *)p.to + i * gpu_bytes(p.to_dtype), p.to_dtype, x);
 }
 
-/* Ways to scan: the state of nothing and of one element, of two states one
- * behind the other, and how one is written. */
+/* Ways to scan: the state of no element and of one, the merge of two
+ * consecutive states, and how a state is written. */
 template <class T> struct sums {
     typedef T state;
 
@@ -84,10 +84,10 @@ template <class T> struct exponentials : sums<T> {
 
 template <class T> struct found {
     T value;
-    int64_t at; /* -1: nothing */
+    int64_t at; /* -1: none */
 };
 
-/* The last of equal ones; NaN from where it occurs. */
+/* The last of equal elements; NaN from its first occurrence on. */
 template <class T> struct extremes {
     typedef found<T> state;
 
@@ -187,14 +187,14 @@ template <class T, class way> GPU_DEVICE void scan_block(const gpu_scan &p)
     }
 }
 
-#define SCAN(name, T, way)                            \
-    GPU_KERNEL(scan_##name##_alone, gpu_scan)         \
-    {                                                 \
-        scan_alone<T, way<T>>(p);                     \
-    }                                                 \
-    GPU_KERNEL_MEETING(scan_##name##_block, gpu_scan) \
-    {                                                 \
-        scan_block<T, way<T>>(p);                     \
+#define SCAN(name, T, way)                                \
+    GPU_KERNEL(scan_##name##_alone, gpu_scan)             \
+    {                                                     \
+        scan_alone<T, way<T>>(p);                         \
+    }                                                     \
+    GPU_KERNEL_COOPERATIVE(scan_##name##_block, gpu_scan) \
+    {                                                     \
+        scan_block<T, way<T>>(p);                         \
     }
 SCAN(sum_float, double, sums)
 SCAN(sum_whole, int64_t, sums)

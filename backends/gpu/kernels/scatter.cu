@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.cu: writing by indices (shared_scatter.h): in the order of the indices,
- * whatever the shape of the launch.  A bad index is passed over, and told; when
- * reading, it is 0 instead. */
+/* scatter.cu: writing by indices (shared_scatter.h), in the order of the
+ * indices for every shape of launch.  A bad index is reported and skipped or,
+ * when reading, replaced with 0. */
 
 #include "types.h"
 
 #include <gpu/shared_scatter.h>
 
-GPU_DEVICE int64_t index_at(const gpu_place &p, uint32_t tensor, int64_t i)
+GPU_DEVICE int64_t index_at(const gpu_scatter &p, uint32_t tensor, int64_t i)
 {
     return p.index_dtype == GPU_I64 ? ((const int64_t *)p.index[tensor])[i]
                                     : ((const int32_t *)p.index[tensor])[i];
 }
 
-/* The index, counted from the beginning; -1: bad, and told. */
-GPU_DEVICE int64_t checked(const gpu_place &p, uint32_t k, int64_t index)
+/* The index, counted from the start; -1: bad, and reported. */
+GPU_DEVICE int64_t check_index(const gpu_scatter &p, uint32_t k, int64_t index)
 {
     int64_t limit = p.limits[k];
 
@@ -27,31 +27,31 @@ GPU_DEVICE int64_t checked(const gpu_place &p, uint32_t k, int64_t index)
     return index < 0 ? index + limit : index;
 }
 
-/* The place of entry e by tensors. */
-GPU_DEVICE int64_t place_of(const gpu_place &p, int64_t e)
+/* The position of entry e, from the index tensors. */
+GPU_DEVICE int64_t position_of(const gpu_scatter &p, int64_t e)
 {
-    int64_t place = 0;
+    int64_t position = 0;
 
     for (uint32_t k = 0; k < p.tensors; k++) {
         int64_t index = index_at(p, k, e), i;
 
-        i = index == p.padding ? -1 : checked(p, k, index);
+        i = index == p.padding ? -1 : check_index(p, k, index);
         if (i < 0)
             return -1;
-        place += i * p.steps[k];
+        position += i * p.steps[k];
     }
-    return place;
+    return position;
 }
 
-GPU_KERNEL(place_keys, gpu_place)
+GPU_KERNEL(scatter_keys, gpu_scatter)
 {
     int64_t step = (int64_t)gpu_step();
 
     for (int64_t e = (int64_t)gpu_first(); e < p.entries; e += step) {
-        int64_t left = e, place = 0;
+        int64_t left = e, position = 0;
 
         if (p.tensors > 0) {
-            p.keys[e] = place_of(p, e);
+            p.keys[e] = position_of(p, e);
             continue;
         }
         for (uint32_t d = 0; d < p.index_ndim; d++) {
@@ -59,29 +59,29 @@ GPU_KERNEL(place_keys, gpu_place)
 
             left = gpu_split(left, p.index_sizes[d], &k);
             if (d == p.dim)
-                k = checked(p, 0, index_at(p, 0, e));
+                k = check_index(p, 0, index_at(p, 0, e));
             if (k < 0) {
-                place = -1;
+                position = -1;
                 break;
             }
-            place += k * p.index_steps[d];
+            position += k * p.index_steps[d];
         }
-        p.keys[e] = place;
+        p.keys[e] = position;
     }
 }
 
-/* kernels/sort.cu has the same. */
+/* The same as in kernels/sort.cu. */
 struct entry {
     uint64_t bits;
     int64_t at;
 
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return (int64_t)(bits ^ UINT64_C(1) << 63);
     }
 };
 
-GPU_DEVICE int64_t beside(const gpu_place &p, int64_t outer, int64_t rest)
+GPU_DEVICE int64_t neighbour(const gpu_scatter &p, int64_t outer, int64_t rest)
 {
     int64_t at = outer * p.outer_step;
 
@@ -94,8 +94,8 @@ GPU_DEVICE int64_t beside(const gpu_place &p, int64_t outer, int64_t rest)
     return at;
 }
 
-/* Where an entry's element of `from` lies. */
-GPU_DEVICE int64_t source_of(const gpu_place &p, int64_t e, int64_t o,
+/* The offset of an entry's element in `from`. */
+GPU_DEVICE int64_t source_of(const gpu_scatter &p, int64_t e, int64_t o,
                              int64_t r)
 {
     int64_t at = 0;
@@ -111,22 +111,22 @@ GPU_DEVICE int64_t source_of(const gpu_place &p, int64_t e, int64_t o,
     return at;
 }
 
-/* Of thread item i: the sorted entry s, where it is the first of its place;
- * and the element of `to`.  Else -1. */
-GPU_DEVICE int64_t element_of(const gpu_place &p, int64_t i, int64_t *s,
+/* For item i of a thread: the sorted entry s, if it is the first of its
+ * position, and the element of `to`.  Otherwise -1. */
+GPU_DEVICE int64_t element_of(const gpu_scatter &p, int64_t i, int64_t *s,
                               int64_t *o, int64_t *r)
 {
     const entry *entries = (const entry *)p.pairs;
-    int64_t place;
+    int64_t position;
 
     *o = gpu_split(gpu_split(i, p.rest, r), p.entries, s);
-    place = entries[*s].place();
-    if (place < 0 || (*s > 0 && entries[*s - 1].place() == place))
+    position = entries[*s].position();
+    if (position < 0 || (*s > 0 && entries[*s - 1].position() == position))
         return -1;
-    return place + beside(p, *o, *r);
+    return position + neighbour(p, *o, *r);
 }
 
-template <class W> GPU_DEVICE void place_put(const gpu_place &p)
+template <class W> GPU_DEVICE void scatter_put(const gpu_scatter &p)
 {
     const entry *entries = (const entry *)p.pairs;
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
@@ -137,15 +137,15 @@ template <class W> GPU_DEVICE void place_put(const gpu_place &p)
         if (at < 0)
             continue;
         while (s + 1 < p.entries &&
-               entries[s + 1].place() == entries[s].place())
+               entries[s + 1].position() == entries[s].position())
             s++;
-        ((W *)p.to)[at] = p.from != 0 ? ((const W *)p.from)[source_of(
-                                            p, entries[s].at, o, r)]
-                                      : (W)p.bits;
+        ((W *)p.to)[at] =
+            p.from != 0 ? ((const W *)p.from)[source_of(p, entries[s].at, o, r)]
+                        : (W)p.bits;
     }
 }
 
-/* What sums of T are made in. */
+/* The type of sums of T. */
 template <class T> struct sums {
     typedef T type;
 };
@@ -153,15 +153,14 @@ template <> struct sums<float> {
     typedef double type;
 };
 
-template <class T>
-GPU_DEVICE T combine(const gpu_place &p, T a, T b, T alpha)
+template <class T> GPU_DEVICE T combine(const gpu_scatter &p, T a, T b, T alpha)
 {
     switch (p.mode) {
-    case GPU_PLACE_MULTIPLY:
+    case GPU_SCATTER_MULTIPLY:
         return a * b;
-    case GPU_PLACE_LARGEST:
+    case GPU_SCATTER_LARGEST:
         return a != a ? a : b > a || b != b ? b : a;
-    case GPU_PLACE_SMALLEST:
+    case GPU_SCATTER_SMALLEST:
         return a != a ? a : b < a || b != b ? b : a;
     default:
         return a + alpha * b;
@@ -176,24 +175,24 @@ GPU_DEVICE int64_t average(int64_t sum, int64_t count)
 {
     return sum / count - (sum % count < 0);
 }
-GPU_DEVICE double number_of(const gpu_place &p, double)
+GPU_DEVICE double number_of(const gpu_scatter &p, double)
 {
     return p.number;
 }
-GPU_DEVICE int64_t number_of(const gpu_place &p, int64_t)
+GPU_DEVICE int64_t number_of(const gpu_scatter &p, int64_t)
 {
     return p.number_whole;
 }
-GPU_DEVICE double alpha_of(const gpu_place &p, double)
+GPU_DEVICE double alpha_of(const gpu_scatter &p, double)
 {
     return p.alpha;
 }
-GPU_DEVICE int64_t alpha_of(const gpu_place &p, int64_t)
+GPU_DEVICE int64_t alpha_of(const gpu_scatter &p, int64_t)
 {
     return p.alpha_whole;
 }
 
-template <class M> GPU_DEVICE void place_reduce(const gpu_place &p)
+template <class M> GPU_DEVICE void scatter_reduce(const gpu_scatter &p)
 {
     typedef typename gpu_type<M>::compute C;
     typedef typename sums<C>::type T;
@@ -202,14 +201,14 @@ template <class M> GPU_DEVICE void place_reduce(const gpu_place &p)
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
 
     for (int64_t i = (int64_t)gpu_first(); i < all; i += step) {
-        int64_t s, o, r, at = element_of(p, i, &s, &o, &r), place, n = 0;
+        int64_t s, o, r, at = element_of(p, i, &s, &o, &r), position, n = 0;
         T sum;
 
         if (at < 0)
             continue;
-        place = entries[s].place();
+        position = entries[s].position();
         sum = element::get(p.to, at, p.dtype);
-        for (; s < p.entries && entries[s].place() == place; s++, n++) {
+        for (; s < p.entries && entries[s].position() == position; s++, n++) {
             T x = number_of(p, (T)0);
 
             if (p.from != 0)
@@ -219,44 +218,45 @@ template <class M> GPU_DEVICE void place_reduce(const gpu_place &p)
                       ? x
                       : combine<T>(p, sum, x, alpha_of(p, (T)0));
         }
-        if (p.mode == GPU_PLACE_AVERAGE)
+        if (p.mode == GPU_SCATTER_AVERAGE)
             sum = average(sum, n + (p.with_self != 0));
         element::put(p.to, at, p.dtype, (C)sum);
     }
 }
 
-/* to = from where the tensors say. */
-template <class W> GPU_DEVICE void place_read(const gpu_place &p)
+/* to = from at the positions of the index tensors. */
+template <class W> GPU_DEVICE void scatter_read(const gpu_scatter &p)
 {
     int64_t all = p.outer * p.entries * p.rest, step = (int64_t)gpu_step();
 
     for (int64_t i = (int64_t)gpu_first(); i < all; i += step) {
         int64_t r, e, o = gpu_split(gpu_split(i, p.rest, &r), p.entries, &e);
-        int64_t place = place_of(p, e);
+        int64_t position = position_of(p, e);
 
-        ((W *)p.to)[i] = ((const W *)p.from)[beside(p, o, r) +
-                                             (place < 0 ? 0 : place)];
+        ((W *)p.to)[i] =
+            ((const W *)
+                 p.from)[neighbour(p, o, r) + (position < 0 ? 0 : position)];
     }
 }
 
 #define PLACE(name, W)                           \
-    GPU_KERNEL(place_put_##name, gpu_place)      \
+    GPU_KERNEL(scatter_put_##name, gpu_scatter)  \
     {                                            \
-        place_put<W>(p);                         \
+        scatter_put<W>(p);                       \
     }                                            \
-    GPU_KERNEL(place_read_##name, gpu_place)     \
+    GPU_KERNEL(scatter_read_##name, gpu_scatter) \
     {                                            \
-        place_read<W>(p);                        \
+        scatter_read<W>(p);                      \
     }
 PLACE(w8, uint8_t)
 PLACE(w16, uint16_t)
 PLACE(w32, uint32_t)
 PLACE(w64, uint64_t)
 
-#define REDUCE(name, M)                             \
-    GPU_KERNEL(place_reduce_##name, gpu_place)      \
-    {                                               \
-        place_reduce<M>(p);                         \
+#define REDUCE(name, M)                            \
+    GPU_KERNEL(scatter_reduce_##name, gpu_scatter) \
+    {                                              \
+        scatter_reduce<M>(p);                      \
     }
 REDUCE(f32, float)
 REDUCE(f64, double)

@@ -2,18 +2,19 @@
  * Copyright The libcore authors */
 
 /* softmax.cu: softmax and its logarithm, forward and backward, along the middle
- * of outer x size x inner.  Where inner is 1, lines that fit are held by a team
- * or a block (row_registers.h), and a block goes through longer ones; else a thread has
- * one, and neighbours read neighbouring elements. */
+ * dimension of outer x size x inner.  If inner is 1, lines that fit are kept in
+ * the registers of a team or a block (row_registers.h), and a block reads
+ * longer ones; otherwise a thread has a line, and adjacent threads read
+ * adjacent elements. */
 
 #include "row_registers.h"
 
-/* Elements that a thread alone adds up before it adds their sum to the others:
- * a long sum of one after the other loses what is small beside it. */
+/* The number of elements that a thread sums before it adds their sum to the
+ * total: a long sequential sum would lose small addends. */
 enum { PART = 64 };
 
-/* The compiler's own is within two units of the last place, and half as much
- * work as exp_f32, which would be more than what memory takes. */
+/* The compiler's expf is within two units of the last place and takes half the
+ * work of exp_f32, which would take longer than memory does. */
 GPU_DEVICE float exp_of(float x)
 {
     return expf(x);
@@ -54,28 +55,28 @@ template <class M, class O> struct line {
                       (typename gpu_type<O>::compute)(exp_of(shifted) * total));
     }
 
-    /* NaN need not be the greatest: it is in the sum. */
+    /* The maximum may ignore NaN: the sum contains it. */
     template <int SIDE, int N>
     static GPU_DEVICE_MEMBER void held(const gpu_rows &p)
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> h;
+        gpu_for_each_row<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
+            gpu_row_registers<T, SIDE, N> h;
             T most = least((T)0), total = 0;
 
             h.load((const M *)p.from + row * p.size, size);
             h.each(size, [&](int k, int32_t) {
                 most = h.x[k] > most ? h.x[k] : most;
             });
-            most = gpu_together<SIDE, gpu_greater<T>>(shared, most);
+            most = gpu_combine<SIDE, gpu_maximum<T>>(shared, most);
             h.each(size, [&](int k, int32_t) {
                 T shifted = h.x[k] - most, power = exp_of(shifted);
 
                 h.x[k] = p.logarithm ? shifted : power;
                 total += power;
             });
-            total = gpu_together<SIDE, gpu_add<T>>(shared, total);
+            total = gpu_combine<SIDE, gpu_add<T>>(shared, total);
             total = p.logarithm ? log_of(total) : 1 / total;
             h.each(size, [&](int k, int32_t) {
                 h.x[k] = p.logarithm ? h.x[k] - total : h.x[k] * total;
@@ -141,9 +142,9 @@ template <class M, class O> struct line {
     }
 };
 
-/* from: the gradient g; other: the output y.  y (g - sum(g y)), or
- * g - exp(y) sum(g).  M: of both; O: of the result. */
-template <class M, class O> struct slope {
+/* from: the gradient g; other: the output y.  Computes y (g - sum(g y)), or g -
+ * exp(y) sum(g).  M: the type of both; O: of the result. */
+template <class M, class O> struct gradient {
     typedef typename gpu_type<M>::compute T;
 
     static GPU_DEVICE_MEMBER T term(const gpu_rows &p, T g, T y)
@@ -157,8 +158,7 @@ template <class M, class O> struct slope {
     static GPU_DEVICE_MEMBER void write(const gpu_rows &p, O *to, T g, T y,
                                         T total)
     {
-        gpu_store(*to,
-                  (typename gpu_type<O>::compute)result(p, g, y, total));
+        gpu_store(*to, (typename gpu_type<O>::compute)result(p, g, y, total));
     }
 
     template <int SIDE, int N>
@@ -166,16 +166,15 @@ template <class M, class O> struct slope {
     {
         GPU_SHARED T shared[256];
 
-        gpu_held_rows<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
-            gpu_held<T, SIDE, N> g, y;
+        gpu_for_each_row<SIDE>(p.outer, p.size, [&](int64_t row, int32_t size) {
+            gpu_row_registers<T, SIDE, N> g, y;
             T total = 0;
 
             g.load((const M *)p.from + row * p.size, size);
             y.load((const M *)p.other + row * p.size, size);
-            g.each(size, [&](int k, int32_t) {
-                total += term(p, g.x[k], y.x[k]);
-            });
-            total = gpu_together<SIDE, gpu_add<T>>(shared, total);
+            g.each(size,
+                   [&](int k, int32_t) { total += term(p, g.x[k], y.x[k]); });
+            total = gpu_combine<SIDE, gpu_add<T>>(shared, total);
             g.each(size, [&](int k, int32_t) {
                 g.x[k] = result(p, g.x[k], y.x[k], total);
             });
@@ -230,18 +229,19 @@ template <class M, class O> struct slope {
 };
 
 #define COMMA ,
-#define HELD(name, F, FROM, TO, SIDE, N, ROWS)                        \
-    GPU_KERNEL_RESIDENT(name, gpu_rows, ROWS(FROM))                   \
-    {                                                                 \
-        F<FROM COMMA TO>::template held<SIDE, N>(p);                  \
+#define ROW_KERNEL(name, F, FROM, TO, SIDE, N, ROWS) \
+    GPU_KERNEL_RESIDENT(name, gpu_rows, ROWS(FROM))  \
+    {                                                \
+        F<FROM COMMA TO>::template held<SIDE, N>(p); \
     }
-/* _team: lines of up to 32 GPU_HELD elements, a vector at a time; _single: those
- * that do not lie so; _wide: lines of up to 256 GPU_HELD. */
+/* _team: lines of up to 32 GPU_ROW_REGISTERS elements, a vector at a time;
+ * _single: the same for lines that are not aligned; _wide: lines of up to 256
+ * GPU_ROW_REGISTERS. */
 #define KERNELS(name, F, FROM, TO, N, ROWS)                           \
-    HELD(name##_team, F, FROM, TO, GPU_TEAM, N, ROWS)                 \
-    HELD(name##_single, F, FROM, TO, GPU_TEAM, 1, GPU_TWO_ROWS)            \
-    HELD(name##_wide, F, FROM, TO, GPU_ALL, N, ROWS)                  \
-    GPU_KERNEL_MEETING(name##_block, gpu_rows)                        \
+    ROW_KERNEL(name##_team, F, FROM, TO, GPU_TEAM, N, ROWS)           \
+    ROW_KERNEL(name##_single, F, FROM, TO, GPU_TEAM, 1, GPU_TWO_ROWS) \
+    ROW_KERNEL(name##_wide, F, FROM, TO, GPU_ALL, N, ROWS)            \
+    GPU_KERNEL_COOPERATIVE(name##_block, gpu_rows)                    \
     {                                                                 \
         F<FROM COMMA TO>::block(p);                                   \
     }                                                                 \
@@ -249,11 +249,11 @@ template <class M, class O> struct slope {
     {                                                                 \
         F<FROM COMMA TO>::alone(p);                                   \
     }
-/* softmax_FROM_TO, softmax_slope_FROM_TO; N: elements of 16 bytes, of the
- * wider. */
-#define SOFTMAX(from, FROM, to, TO, N)                                     \
-    KERNELS(softmax_##from##_##to, line, FROM, TO, N, GPU_ONE_ROW)         \
-    KERNELS(softmax_slope_##from##_##to, slope, FROM, TO, N, GPU_TWO_ROWS)
+/* softmax_FROM_TO, softmax_grad_FROM_TO; N: the number of elements in 16 bytes
+ * of the wider type. */
+#define SOFTMAX(from, FROM, to, TO, N)                             \
+    KERNELS(softmax_##from##_##to, line, FROM, TO, N, GPU_ONE_ROW) \
+    KERNELS(softmax_grad_##from##_##to, gradient, FROM, TO, N, GPU_TWO_ROWS)
 SOFTMAX(f32, float, f32, float, 4)
 SOFTMAX(f64, double, f64, double, 2)
 SOFTMAX(f16, gpu_f16, f16, gpu_f16, 8)

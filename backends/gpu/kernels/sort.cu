@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sort.cu: sorting along lines, by pairs of a key and a place that are never
- * equal: so the order is stable, and of any way to sort the same.  A block
+/* sort.cu: sorting along lines, by pairs of a key and an index, which are never
+ * equal: so the order is stable and does not depend on the algorithm.  A block
  * sorts a tile in shared memory; then runs are merged two at a time, where each
- * element finds its place by itself.  NaN is above all numbers. */
+ * element finds its position by itself.  NaN is above all numbers. */
 
 #include "types.h"
 
 #include <gpu/shared_line.h>
 
-/* Unsigned numbers in the order of the elements.  Zeros are equal, and NaN. */
-GPU_DEVICE uint64_t ordered(double x)
+/* Unsigned keys in the order of the elements.  Both zeros have the same key,
+ * and so have all NaN. */
+GPU_DEVICE uint64_t ordered_key(double x)
 {
     uint64_t bits = 0;
 
@@ -21,7 +22,7 @@ GPU_DEVICE uint64_t ordered(double x)
         memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
 }
-GPU_DEVICE uint32_t ordered(float x)
+GPU_DEVICE uint32_t ordered_key(float x)
 {
     uint32_t bits = x != 0 ? cpu_bits_of_f32(x) : 0;
 
@@ -35,7 +36,7 @@ GPU_DEVICE uint64_t wide_key(const gpu_sort &p, int64_t i)
     const char *at = (const char *)p.from + i * gpu_bytes(p.dtype);
 
     if (p.dtype <= GPU_BF16)
-        return ordered(gpu_read_f64(at, p.dtype));
+        return ordered_key(gpu_read_f64(at, p.dtype));
     return (uint64_t)gpu_read_i64(at, p.dtype) ^ UINT64_C(1) << 63;
 }
 GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
@@ -43,21 +44,22 @@ GPU_DEVICE uint32_t short_key(const gpu_sort &p, int64_t i)
     const char *at = (const char *)p.from + i * gpu_bytes(p.dtype);
 
     if (p.dtype <= GPU_BF16)
-        return ordered((float)gpu_read_f64(at, p.dtype));
+        return ordered_key((float)gpu_read_f64(at, p.dtype));
     return (uint32_t)gpu_read_i64(at, p.dtype) ^ UINT32_C(1) << 31;
 }
 
-/* A key of 32 bits above a place of 32. */
+/* A 32-bit key above a 32-bit index. */
 struct packed {
     uint64_t bits;
 
     static GPU_DEVICE_MEMBER packed of(const gpu_sort &p, int64_t i,
-                                       int64_t place)
+                                       int64_t position)
     {
         uint32_t key = short_key(p, i);
         packed x;
 
-        x.bits = (uint64_t)(p.descending ? ~key : key) << 32 | (uint32_t)place;
+        x.bits =
+            (uint64_t)(p.descending ? ~key : key) << 32 | (uint32_t)position;
         return x;
     }
     static GPU_DEVICE_MEMBER packed last()
@@ -74,7 +76,7 @@ struct packed {
     {
         return bits >> 32;
     }
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return (int64_t)(uint32_t)bits;
     }
@@ -89,10 +91,10 @@ struct keyed {
     int64_t at;
 
     static GPU_DEVICE_MEMBER keyed of(const gpu_sort &p, int64_t i,
-                                     int64_t place)
+                                      int64_t position)
     {
         uint64_t key = wide_key(p, i);
-        keyed x = {p.descending ? ~key : key, place};
+        keyed x = {p.descending ? ~key : key, position};
 
         return x;
     }
@@ -110,7 +112,7 @@ struct keyed {
     {
         return bits;
     }
-    GPU_DEVICE_MEMBER int64_t place() const
+    GPU_DEVICE_MEMBER int64_t position() const
     {
         return at;
     }
@@ -120,7 +122,7 @@ struct keyed {
     }
 };
 
-/* A bitonic network for as many as fill a power of two. */
+/* A bitonic network, for the next power of two. */
 template <class P> GPU_DEVICE void sort_shared(P *tile, uint32_t count)
 {
     for (uint32_t size = 2; size <= count; size *= 2)
@@ -166,7 +168,7 @@ template <class P> GPU_DEVICE void sort_tiles(const gpu_sort &p)
     }
 }
 
-/* How many of a sorted run come before x. */
+/* The number of elements of a sorted run that come before x. */
 template <class P> GPU_DEVICE int64_t rank_in(const P *run, int64_t n, P x)
 {
     int64_t low = 0, high = n;
@@ -195,13 +197,13 @@ template <class P> GPU_DEVICE void sort_merge(const gpu_sort &p)
 
         if (n > 0)
             to += rank_in(from + other, n < p.run ? n : p.run, from[i]);
-        ((P *)p.room)[line * p.size + to] = from[i];
+        ((P *)p.scratch)[line * p.size + to] = from[i];
     }
 }
 
-/* Which of an ascending line is asked for. */
+/* The index of the requested element in an ascending line. */
 template <class P>
-GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
+GPU_DEVICE int64_t select_index(const gpu_sort &p, const P *line)
 {
     int64_t n = p.size, numbers = n, low = 0, most = 0, run = 0, found = 0;
 
@@ -237,7 +239,7 @@ GPU_DEVICE int64_t choose(const gpu_sort &p, const P *line)
 }
 
 GPU_DEVICE void move_one(void *to, int64_t i, const void *from, int64_t j,
-                     uint32_t bytes)
+                         uint32_t bytes)
 {
     if (bytes == 8)
         ((uint64_t *)to)[i] = ((const uint64_t *)from)[j];
@@ -256,31 +258,31 @@ template <class P> GPU_DEVICE void sort_take(const gpu_sort &p)
     uint32_t bytes = gpu_bytes(p.dtype);
 
     for (int64_t k = (int64_t)gpu_first(); k < lines * each; k += step) {
-        int64_t inner, i, outer = gpu_split(gpu_split(k, p.inner, &inner), each,
-                                            &i);
+        int64_t inner, i,
+            outer = gpu_split(gpu_split(k, p.inner, &inner), each, &i);
         const P *line = (const P *)p.keys + (outer * p.inner + inner) * p.size;
-        int64_t which = p.what == GPU_SORTED ? i : choose(p, line);
-        int64_t place = line[which].place();
+        int64_t which = p.what == GPU_SORTED ? i : select_index(p, line);
+        int64_t position = line[which].position();
 
-        move_one(p.to, k, p.from, (outer * p.size + place) * p.inner + inner,
-             bytes);
+        move_one(p.to, k, p.from, (outer * p.size + position) * p.inner + inner,
+                 bytes);
         if (p.where != 0)
-            p.where[k] = place;
+            p.where[k] = position;
     }
 }
 
-#define SORT(name, P)                            \
-    GPU_KERNEL_MEETING(sort_tiles_##name, gpu_sort)   \
-    {                                            \
-        sort_tiles<P>(p);                        \
-    }                                            \
-    GPU_KERNEL(sort_merge_##name, gpu_sort)      \
-    {                                            \
-        sort_merge<P>(p);                        \
-    }                                            \
-    GPU_KERNEL(sort_take_##name, gpu_sort)       \
-    {                                            \
-        sort_take<P>(p);                         \
+#define SORT(name, P)                                   \
+    GPU_KERNEL_COOPERATIVE(sort_tiles_##name, gpu_sort) \
+    {                                                   \
+        sort_tiles<P>(p);                               \
+    }                                                   \
+    GPU_KERNEL(sort_merge_##name, gpu_sort)             \
+    {                                                   \
+        sort_merge<P>(p);                               \
+    }                                                   \
+    GPU_KERNEL(sort_take_##name, gpu_sort)              \
+    {                                                   \
+        sort_take<P>(p);                                \
     }
 SORT(short, packed)
 SORT(wide, keyed)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* types.h: how elements lie in memory, and the types that are computed with:
- * f16 and bf16 in float.  gpu_load and gpu_store move between both. */
+/* types.h: the types of elements in memory, and the types that are computed
+ * with: float for f16 and bf16.  gpu_load and gpu_store convert between
+ * them. */
 
 #ifndef GPU_TYPES_H
 #define GPU_TYPES_H
@@ -64,7 +65,7 @@ GPU_DEVICE gpu_bf16 gpu_bf16_of(float x)
     return half;
 }
 
-/* What an element of memory type M is computed as. */
+/* The type that an element of memory type M is computed as. */
 template <class M> struct gpu_type {
     typedef M compute;
 };
@@ -78,7 +79,7 @@ template <> struct gpu_type<gpu_bool> {
     typedef uint8_t compute;
 };
 
-/* One element, converted as C converts: */
+/* Load and store one element, converted as in C (but see gpu_whole). */
 template <class M> GPU_DEVICE typename gpu_type<M>::compute gpu_load(const M &x)
 {
     return x;
@@ -113,13 +114,14 @@ GPU_DEVICE void gpu_store(gpu_bool &to, uint8_t x)
     to.bits = x;
 }
 
-/* Floats that do not fit an integer give its least; then whole numbers wrap. */
+/* A float that does not fit i64 becomes its least value; narrower integers
+ * wrap. */
 GPU_DEVICE int64_t gpu_whole(double x)
 {
     return cpu_i64_of_f64(x);
 }
 
-/* An element of a dtype that is only known when the kernel runs. */
+/* Access to an element whose dtype is only known at run time. */
 GPU_DEVICE double gpu_read_f64(const void *at, uint32_t dtype)
 {
     switch (dtype) {
@@ -238,8 +240,8 @@ GPU_DEVICE uint32_t gpu_bytes(uint32_t dtype)
     }
 }
 
-/* Integers and bools whose dtype is only known when the kernel runs, computed
- * with as i64; and the way to elements that serves them and the others. */
+/* Integers and bools whose dtype is only known at run time, computed as i64;
+ * and a way to access elements for these and for other types. */
 struct gpu_integer {
     uint8_t bits;
 };
@@ -272,7 +274,7 @@ template <> struct gpu_element<gpu_integer> {
     }
 };
 
-/* So many elements that the widest has 16 bytes, in one load each. */
+/* N elements, at most 16 bytes, in one load. */
 template <class M, int N> struct alignas(sizeof(M) * N) gpu_vector {
     M at[N];
 };
@@ -281,8 +283,8 @@ template <class A, class B> struct gpu_larger {
     enum { value = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B) };
 };
 
-/* a / b of numbers that are not negative: most fit 32 bits, whose division
- * devices do faster.  *out_rest: what is left. */
+/* a / b of non-negative numbers: most fit 32 bits, whose division is faster on
+ * devices.  *out_rest: the remainder. */
 GPU_DEVICE int64_t gpu_split(int64_t a, int64_t b, int64_t *out_rest)
 {
     int64_t q;

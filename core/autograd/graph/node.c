@@ -130,12 +130,6 @@ core_status core__node_was_released(const core_node *node)
                        node->name);
 }
 
-void core__node_release_made(core_node *node)
-{
-    if (core__node_drop_made(node))
-        core__node_destroy(node);
-}
-
 void core__node_destroy(core_node *node)
 {
     core__thread *self = core__thread_self();

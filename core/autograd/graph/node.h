@@ -128,9 +128,6 @@ static inline void core__node_release(core_node *node)
         core__node_destroy(node);
 }
 
-/* core__node_release for a node that is not an accumulation. */
-void core__node_release_made(core_node *node);
-
 /* Drops the saved values as soon as the node has no users.  It cannot run
  * afterwards, except that a node of an operator that saved no tensor has
  * nothing to drop and stays usable. */

@@ -11,6 +11,7 @@
 #include "autograd/graph/node.h"
 #include "autograd/graph/view.h"
 #include "base/memory.h"
+#include "tensor/tensor_cache.h"
 
 #include <sched.h>
 
@@ -68,7 +69,7 @@ void core__autograd_strip(core_tensor *tensor)
         core__small_free(record->accumulator, record->accumulator->size);
 }
 
-core_node *core__autograd_take(core__thread *self, core_tensor *tensor)
+static inline core_node *take(core__thread *self, core_tensor *tensor)
 {
     core__autograd *record = tensor->autograd;
     core_node *node;
@@ -82,6 +83,17 @@ core_node *core__autograd_take(core__thread *self, core_tensor *tensor)
     tensor->autograd = NULL;
     core__small_free_of(self, record, sizeof *record);
     return node;
+}
+
+/* The node goes last, in a tail call: its chain may be long. */
+void core__autograd_destroy(core__thread *self, core_tensor *tensor)
+{
+    core_node *node = take(self, tensor);
+
+    if (core__unlikely(!core__kept_keep(self, tensor)))
+        core__tensor_take_apart(tensor, self);
+    if (node && core__node_drop_made(node))
+        core__node_destroy(node);
 }
 
 /* For a tensor that has a record or whose base may have one, or a thread

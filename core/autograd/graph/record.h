@@ -122,9 +122,8 @@ static inline bool core__is_leaf(const core_tensor *tensor)
            !core__view_is_stale(tensor);
 }
 
-/* Frees the record of a tensor that is being destroyed.  Returns the node that
- * produced it, or NULL; the caller releases it when the tensor is freed. */
-core_node *core__autograd_take(core__thread *self, core_tensor *tensor);
+/* Destroys a tensor that has a record, and releases the node that made it. */
+void core__autograd_destroy(core__thread *self, core_tensor *tensor);
 
 /* Spinlocks, held for a few instructions (a record) or one formula (a node). */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Autocast: what regions cast, what they leave, and that gradients, kept casts
- * and the thread are as they should be. */
+/* Autocast: what regions cast and what they do not, gradients, cached casts,
+ * and the state of the thread. */
 
 #include "support/devices.h"
 
@@ -33,7 +33,7 @@ static core_tensor *square(core_dtype dtype)
 
 #define IS(tensor, dtype) ck_assert_uint_eq(core_tensor_dtype(tensor), dtype)
 
-/* How often something was cast: counted below autocast. */
+/* How often a tensor was cast, counted below the autocast layer. */
 static int casts;
 
 static core_status count_cast(core_call *call, const core_value *args,
@@ -54,9 +54,9 @@ static core_registration *count_casts(void)
     return registration;
 }
 
-/* ------------------------------------------------------------------ rules -- */
+/* ---------------------------------------------------------------- rules --- */
 
-START_TEST(products_are_computed_in_the_low_dtype)
+START_TEST(matrix_products_run_in_lower_dtype)
 {
     core_tensor *a = square(CORE_F32), *b = square(CORE_F32);
     uint64_t region = bf16();
@@ -75,7 +75,7 @@ START_TEST(products_are_computed_in_the_low_dtype)
 }
 END_TEST
 
-START_TEST(what_needs_range_is_computed_in_f32)
+START_TEST(range_sensitive_operators_run_in_f32)
 {
     core_tensor *a = square(CORE_BF16);
     uint64_t region = bf16();
@@ -83,7 +83,7 @@ START_TEST(what_needs_range_is_computed_in_f32)
     IS(CALL(exp, a), CORE_F32);
     IS(CALL(pow_scalar, a, core_float(2)), CORE_F32);
     IS(CALL(mse_loss, a, a, 1), CORE_F32);
-    /* By their own argument, unless it was given. */
+    /* Cast by their dtype argument, unless it was given. */
     IS(CALL(sum, a, CORE_DTYPE_NONE), CORE_F32);
     IS(CALL(sum, a, CORE_BF16), CORE_BF16);
     IS(CALL(softmax, a, 1, CORE_DTYPE_NONE), CORE_F32);
@@ -92,7 +92,7 @@ START_TEST(what_needs_range_is_computed_in_f32)
 }
 END_TEST
 
-START_TEST(what_takes_several_goes_by_the_widest)
+START_TEST(multi_tensor_operators_use_widest_dtype)
 {
     core_tensor *low = square(CORE_BF16), *single = square(CORE_F32);
     uint64_t region = bf16();
@@ -107,7 +107,7 @@ START_TEST(what_takes_several_goes_by_the_widest)
 }
 END_TEST
 
-START_TEST(others_f64_and_integers_are_left_alone)
+START_TEST(other_operators_f64_and_integers_are_not_cast)
 {
     core_tensor *wide = square(CORE_F64), *whole = square(CORE_I64);
     core_tensor *single = square(CORE_F32), *low = square(CORE_BF16);
@@ -122,7 +122,7 @@ START_TEST(others_f64_and_integers_are_left_alone)
     IS(add(single, single), CORE_F32);
     IS(add(low, low), CORE_BF16);
     IS(CALL(relu, low), CORE_BF16);
-    /* In place and out= compute as they are called. */
+    /* In-place and out= variants keep the dtypes of their operands. */
     OK(core_exp_(low));
     IS(low, CORE_BF16);
     OK(core_mm_out(single, single, into));
@@ -131,7 +131,7 @@ START_TEST(others_f64_and_integers_are_left_alone)
 }
 END_TEST
 
-START_TEST(inside_of_a_composite_nothing_more_is_cast)
+START_TEST(composite_casts_its_input_only_once)
 {
     core_tensor *scores = square(CORE_BF16), *loss;
     core_tensor *target = typed(CORE_I64, 1, (int64_t[]){2}, (double[]){0, 1});
@@ -146,7 +146,7 @@ START_TEST(inside_of_a_composite_nothing_more_is_cast)
 }
 END_TEST
 
-START_TEST(only_devices_of_the_region_s_kind_cast)
+START_TEST(only_devices_of_the_region_kind_are_cast)
 {
     core_tensor *here = square(CORE_F32);
     core_tensor *there =
@@ -161,7 +161,7 @@ START_TEST(only_devices_of_the_region_s_kind_cast)
 }
 END_TEST
 
-START_TEST(meta_tensors_have_the_dtypes_of_real_ones)
+START_TEST(meta_tensors_are_cast_like_real_tensors)
 {
     core_tensor *a =
         CALL(to_copy, square(CORE_F32), CORE_F32, device_of("meta"), false, -1);
@@ -172,9 +172,9 @@ START_TEST(meta_tensors_have_the_dtypes_of_real_ones)
 }
 END_TEST
 
-/* ---------------------------------------------------------------- regions -- */
+/* -------------------------------------------------------------- regions --- */
 
-START_TEST(regions_nest_and_the_inner_one_holds)
+START_TEST(inner_region_overrides_outer_region)
 {
     core_tensor *a = square(CORE_F32);
     uint64_t outer = bf16(), inner = begin("cpu", CORE_F16, 0), off;
@@ -192,7 +192,7 @@ START_TEST(regions_nest_and_the_inner_one_holds)
 }
 END_TEST
 
-START_TEST(the_end_of_a_region_ends_those_left_open_in_it)
+START_TEST(end_of_region_closes_regions_left_open_inside)
 {
     core_tensor *a = square(CORE_F32);
     uint64_t outer = bf16(), inner;
@@ -206,7 +206,7 @@ START_TEST(the_end_of_a_region_ends_those_left_open_in_it)
 }
 END_TEST
 
-/* As a program does that returns at the first error. */
+/* Like a program that returns at the first error. */
 static core_status fails_inside(core_tensor *w)
 {
     core_tensor *y;
@@ -218,14 +218,14 @@ static core_status fails_inside(core_tensor *w)
     return core_autocast_end(region);
 }
 
-START_TEST(regions_left_open_by_an_error_end_with_the_caller_s)
+START_TEST(regions_left_open_by_error_end_with_caller_region)
 {
     core_tensor *w = leaf(square(CORE_F32));
     uint64_t outer = bf16();
 
     IS(CALL(mm, w, w), CORE_BF16);
     FAILS(fails_inside(w), CORE_ERROR_SHAPE, "mm");
-    IS(CALL(mm, w, w), CORE_F16); /* still open */
+    IS(CALL(mm, w, w), CORE_F16); /* the inner region is still open */
     OK(core_autocast_end(outer));
     IS(CALL(mm, w, w), CORE_F32);
     ck_assert_uint_eq(core_autocast_dtype(device_of("sim")), CORE_DTYPE_NONE);
@@ -238,14 +238,14 @@ static void *end_elsewhere(void *region)
 
     if (core_autocast_end(*(uint64_t *)region) != CORE_ERROR_INVALID_ARGUMENT)
         return a;
-    bf16(); /* and left open */
+    bf16(); /* left open */
     if (core_mm(a, a, &y) != CORE_OK || core_tensor_dtype(y) != CORE_BF16)
         return a;
     core_tensor_release(y);
     return NULL;
 }
 
-START_TEST(regions_belong_to_their_thread)
+START_TEST(regions_are_local_to_their_thread)
 {
     core_tensor *a = square(CORE_F32);
     uint64_t region = bf16();
@@ -260,7 +260,7 @@ START_TEST(regions_belong_to_their_thread)
 }
 END_TEST
 
-START_TEST(wrong_calls_change_nothing)
+START_TEST(invalid_autocast_calls_change_nothing)
 {
     core_device *cpu = device_of("cpu");
     core_tensor *a = square(CORE_F32);
@@ -284,9 +284,9 @@ START_TEST(wrong_calls_change_nothing)
 }
 END_TEST
 
-/* -------------------------------------------------------------- gradients -- */
+/* ------------------------------------------------------------ gradients --- */
 
-START_TEST(gradients_come_back_in_the_parameter_s_dtype)
+START_TEST(gradient_has_dtype_of_the_parameter)
 {
     core_tensor *x = square(CORE_F32), *w = leaf(square(CORE_F32));
     uint64_t region = bf16();
@@ -300,7 +300,7 @@ START_TEST(gradients_come_back_in_the_parameter_s_dtype)
 }
 END_TEST
 
-START_TEST(a_backward_in_a_region_computes_as_outside)
+START_TEST(backward_inside_region_equals_backward_outside)
 {
     core_tensor *x = leaf(square(CORE_F32));
     core_tensor *y = CALL(mm, x, x), *loss = sum(CALL(exp, y));
@@ -324,7 +324,7 @@ START_TEST(a_backward_in_a_region_computes_as_outside)
 }
 END_TEST
 
-START_TEST(second_derivatives_go_through_the_casts)
+START_TEST(casts_have_second_derivatives)
 {
     core_tensor *x = leaf(square(CORE_F32)), *first, *second;
     uint64_t region = bf16();
@@ -360,7 +360,7 @@ static core_status product(void *context, core_tensor *const *inputs,
     return status;
 }
 
-START_TEST(a_checkpoint_computes_again_as_it_did)
+START_TEST(checkpoint_recomputes_with_its_autocast_state)
 {
     core_tensor *x = leaf(square(CORE_F32)), *plain, *kept, *y, *loss;
     core_checkpoint_info info = {.struct_size = sizeof info,
@@ -388,9 +388,9 @@ START_TEST(a_checkpoint_computes_again_as_it_did)
 }
 END_TEST
 
-/* ------------------------------------------------------------- kept casts -- */
+/* ---------------------------------------------------------- cached casts -- */
 
-START_TEST(a_weight_is_cast_once_until_the_outermost_region_ends)
+START_TEST(weight_is_cast_once_per_outermost_region)
 {
     core_tensor *x = square(CORE_BF16), *w = leaf(square(CORE_F32));
     core_registration *counting = count_casts();
@@ -423,7 +423,7 @@ START_TEST(a_weight_is_cast_once_until_the_outermost_region_ends)
 }
 END_TEST
 
-START_TEST(only_leaves_that_require_grad_are_kept)
+START_TEST(only_casts_of_leaves_that_require_grad_are_cached)
 {
     core_tensor *x = square(CORE_F32), *w = leaf(square(CORE_F32));
     core_registration *counting = count_casts();
@@ -441,7 +441,7 @@ START_TEST(only_leaves_that_require_grad_are_kept)
 }
 END_TEST
 
-START_TEST(a_weight_that_was_changed_is_cast_anew)
+START_TEST(changed_weight_is_cast_again)
 {
     core_tensor *x = square(CORE_BF16), *w = leaf(square(CORE_F32));
     uint64_t region = bf16();
@@ -456,7 +456,7 @@ START_TEST(a_weight_that_was_changed_is_cast_anew)
 }
 END_TEST
 
-START_TEST(a_cast_without_history_is_not_used_where_one_is_recorded)
+START_TEST(cast_without_history_is_not_reused_for_recorded_call)
 {
     core_tensor *x = square(CORE_BF16), *w = leaf(square(CORE_F32)), *y;
     uint64_t region = bf16(), inference;
@@ -474,7 +474,7 @@ START_TEST(a_cast_without_history_is_not_used_where_one_is_recorded)
 }
 END_TEST
 
-START_TEST(two_graphs_that_share_a_cast_are_walked_one_after_the_other)
+START_TEST(two_graphs_may_share_a_cached_cast)
 {
     core_tensor *x = square(CORE_BF16), *w = leaf(square(CORE_F32));
     uint64_t region = bf16();
@@ -486,7 +486,7 @@ START_TEST(two_graphs_that_share_a_cast_are_walked_one_after_the_other)
 }
 END_TEST
 
-START_TEST(hundreds_of_weights_are_kept)
+START_TEST(cache_holds_hundreds_of_weights)
 {
     core_tensor *x = square(CORE_BF16), *w[300], *y;
     core_registration *counting = count_casts();
@@ -499,17 +499,18 @@ START_TEST(hundreds_of_weights_are_kept)
             OK(core_mm(x, w[i], &y));
             core_tensor_release(y);
         }
-    /* 300 to make them, 300 casts. */
+    /* 300 casts to create the weights and 300 by autocast. */
     ck_assert_int_eq(casts, 600);
     OK(core_autocast_end(region));
     core_registration_release(counting);
 }
 END_TEST
 
-/* ------------------------------------------------------- one's own rules -- */
+/* ---------------------------------------------------------- custom rules -- */
 
-static core_status own(core_call *call, const core_value *args, uint32_t nargs,
-                       core_value *results, uint32_t nresults)
+static core_status square_function(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
 {
     core_status status;
     core_tensor *y;
@@ -523,7 +524,7 @@ static core_status own(core_call *call, const core_value *args, uint32_t nargs,
     return status;
 }
 
-START_TEST(operators_of_one_s_own_may_have_a_rule)
+START_TEST(custom_operators_may_have_a_rule)
 {
     core_registration *schema, *function, *rule, *newer;
     core_tensor *a = square(CORE_F32);
@@ -533,7 +534,7 @@ START_TEST(operators_of_one_s_own_may_have_a_rule)
 
     OK(core_op_register("test::square(Tensor self) -> Tensor", &schema));
     OK(core_function_register("test::square", CORE_KEY_COMPOSITE_IMPLICIT, NULL,
-                              own, NULL, &function));
+                              square_function, NULL, &function));
     OK(core_op_find("test::square", &op));
     region = bf16();
     OK(core_op_call(op, &arg, 1, &result, 1));
@@ -574,7 +575,7 @@ START_TEST(rules_of_built_in_operators_can_be_replaced)
 }
 END_TEST
 
-START_TEST(rules_that_cannot_be_are_refused)
+START_TEST(invalid_rules_are_refused)
 {
     core_registration *rule;
 
@@ -590,7 +591,7 @@ START_TEST(rules_that_cannot_be_are_refused)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- memory -- */
+/* --------------------------------------------------------------- memory --- */
 
 static core_status step(core_tensor *x, core_tensor *w)
 {
@@ -617,13 +618,13 @@ static core_status step(core_tensor *x, core_tensor *w)
     return status;
 }
 
-START_TEST(without_memory_it_fails_and_leaves_nothing)
+START_TEST(failed_allocation_is_out_of_memory_without_leaks)
 {
     core_tensor *x = square(CORE_F32), *w = leaf(square(CORE_F32));
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     int64_t live, failed = 0;
 
-    OK(step(x, w)); /* what is made once is there */
+    OK(step(x, w)); /* allocates what is kept for good */
     OK(core_tensor_set_grad(w, NULL));
     live = core__alloc_live();
     for (int64_t n = 0; status != CORE_OK; n++) {
@@ -640,27 +641,26 @@ START_TEST(without_memory_it_fails_and_leaves_nothing)
 }
 END_TEST
 
-SUITE("autocast", products_are_computed_in_the_low_dtype,
-      what_needs_range_is_computed_in_f32,
-      what_takes_several_goes_by_the_widest,
-      others_f64_and_integers_are_left_alone,
-      inside_of_a_composite_nothing_more_is_cast,
-      only_devices_of_the_region_s_kind_cast,
-      meta_tensors_have_the_dtypes_of_real_ones,
-      regions_nest_and_the_inner_one_holds,
-      the_end_of_a_region_ends_those_left_open_in_it,
-      regions_left_open_by_an_error_end_with_the_caller_s,
-      regions_belong_to_their_thread, wrong_calls_change_nothing,
-      gradients_come_back_in_the_parameter_s_dtype,
-      a_backward_in_a_region_computes_as_outside,
-      second_derivatives_go_through_the_casts,
-      a_checkpoint_computes_again_as_it_did,
-      a_weight_is_cast_once_until_the_outermost_region_ends,
-      only_leaves_that_require_grad_are_kept,
-      a_weight_that_was_changed_is_cast_anew,
-      a_cast_without_history_is_not_used_where_one_is_recorded,
-      two_graphs_that_share_a_cast_are_walked_one_after_the_other,
-      hundreds_of_weights_are_kept, operators_of_one_s_own_may_have_a_rule,
-      rules_of_built_in_operators_can_be_replaced,
-      rules_that_cannot_be_are_refused,
-      without_memory_it_fails_and_leaves_nothing)
+SUITE("autocast", matrix_products_run_in_lower_dtype,
+      range_sensitive_operators_run_in_f32,
+      multi_tensor_operators_use_widest_dtype,
+      other_operators_f64_and_integers_are_not_cast,
+      composite_casts_its_input_only_once,
+      only_devices_of_the_region_kind_are_cast,
+      meta_tensors_are_cast_like_real_tensors,
+      inner_region_overrides_outer_region,
+      end_of_region_closes_regions_left_open_inside,
+      regions_left_open_by_error_end_with_caller_region,
+      regions_are_local_to_their_thread, invalid_autocast_calls_change_nothing,
+      gradient_has_dtype_of_the_parameter,
+      backward_inside_region_equals_backward_outside,
+      casts_have_second_derivatives,
+      checkpoint_recomputes_with_its_autocast_state,
+      weight_is_cast_once_per_outermost_region,
+      only_casts_of_leaves_that_require_grad_are_cached,
+      changed_weight_is_cast_again,
+      cast_without_history_is_not_reused_for_recorded_call,
+      two_graphs_may_share_a_cached_cast, cache_holds_hundreds_of_weights,
+      custom_operators_may_have_a_rule,
+      rules_of_built_in_operators_can_be_replaced, invalid_rules_are_refused,
+      failed_allocation_is_out_of_memory_without_leaks)

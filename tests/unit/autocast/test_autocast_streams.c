@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Autocast where the work is not done in order: casts that are kept, on several
- * streams and in captures, and regions that the second run of a checkpoint
- * leaves. */
+/* Autocast with asynchronous work: cached casts on several streams and in
+ * captures, and regions left open by the second run of a checkpoint. */
 
 #include "support/devices.h"
 
@@ -20,7 +19,7 @@ static core_tensor *square_on(const char *name)
     return CALL(to_copy, there, CORE_F32, device_of(name), false, -1);
 }
 
-static void is_now(core_tensor *tensor, const float *want)
+static void check_values(core_tensor *tensor, const float *want)
 {
     core_tensor *wide =
         CALL(to_copy, tensor, CORE_F32, device_of("cpu"), false, -1);
@@ -32,10 +31,10 @@ static void is_now(core_tensor *tensor, const float *want)
                       (double)want[i]);
 }
 
-/* x * w and its results. */
+/* The elements of x * w. */
 static const float product[4] = {7, 10, 15, 22};
 
-START_TEST(a_cast_is_kept_for_the_stream_that_made_it)
+START_TEST(cached_cast_is_used_only_on_its_stream)
 {
     core_device *sim = (setenv("LIBCORE_SIM_CHECK", "1", 1), device_of("sim"));
     core_stream *streams[2] = {new_stream("sim"), new_stream("sim")};
@@ -55,15 +54,15 @@ START_TEST(a_cast_is_kept_for_the_stream_that_made_it)
         OK(core_stream_synchronize(streams[i]));
     OK(core_autocast_end(region));
     for (int i = 0; i < 4; i++)
-        is_now(y[i], product);
+        check_values(y[i], product);
     for (int i = 0; i < 2; i++)
         core_stream_release(streams[i]);
 }
 END_TEST
 
-/* What a capture casts is there only once it is launched, and what was cast
- * before it would not be cast again by a launch. */
-START_TEST(a_capture_has_casts_of_its_own)
+/* A cast made during capture exists only once the graph is launched, and a cast
+ * made before would not be repeated by a launch. */
+START_TEST(capture_does_not_share_casts_with_eager_calls)
 {
     core_device *sim = device_of("sim");
     core_stream *stream = new_stream("sim");
@@ -76,28 +75,29 @@ START_TEST(a_capture_has_casts_of_its_own)
     OK(core_device_synchronize(sim));
     OK(core_stream_guard_enter(stream, &guard));
     OK(core_autocast_begin(sim, CORE_BF16, 0, &region));
-    is_now(CALL(mm, x, w), product);
+    check_values(CALL(mm, x, w), product);
     OK(core_capture_begin(stream, NULL));
     y = CALL(mm, x, w);
     CALL(mm, x, w);
     OK(core_capture_end(stream, &graph));
-    /* Two products, and one cast of each. */
+    /* Two products, two casts of x and one cached cast of w. */
     ck_assert_uint_eq(core_graph_size(graph), 5);
-    is_now(CALL(mm, x, w), product);
+    check_values(CALL(mm, x, w), product);
     OK(core_autocast_end(region));
     before = core_grad_mode_set(false);
     OK(core_mul_scalar_(w, core_float(2)));
     core_grad_mode_set(before);
     OK(core_graph_launch(graph, stream));
     OK(core_stream_synchronize(stream));
-    is_now(y, (float[]){14, 20, 30, 44});
+    check_values(y, (float[]){14, 20, 30, 44});
     core_stream_guard_leave(&guard);
     core_graph_release(graph);
     core_stream_release(stream);
 }
 END_TEST
 
-/* Begins a region, and passes errors on as a function of a checkpoint has to. */
+/* Begins a region and returns errors unchanged, as a checkpoint function
+ * must. */
 static core_status in_a_region(void *context, core_tensor *const *inputs,
                                size_t ninputs, core_tensor **outputs,
                                size_t *noutputs)
@@ -116,7 +116,7 @@ static core_status in_a_region(void *context, core_tensor *const *inputs,
     return core_autocast_end(region);
 }
 
-START_TEST(what_a_second_run_leaves_open_is_ended)
+START_TEST(region_left_open_by_recomputation_is_closed)
 {
     core_device *cpu = device_of("cpu");
     core_checkpoint_info info = {
@@ -133,13 +133,13 @@ START_TEST(what_a_second_run_leaves_open_is_ended)
     drop(loss);
     drop(y);
     ck_assert_uint_eq(core_autocast_dtype(cpu), CORE_DTYPE_NONE);
-    /* The next region is the outermost one: its end forgets all casts. */
+    /* The next region is the outermost one: its end drops all cached casts. */
     OK(core_autocast_begin(cpu, CORE_BF16, 0, &region));
     OK(core_mm(x, x, &y));
     core_tensor_release(y);
     OK(core_autocast_end(region));
     ck_assert_uint_eq(core_tensor_references(x), references);
-    /* One around the backward stays. */
+    /* A region around backward stays open. */
     count = 1;
     OK(core_checkpoint(&info, &x, 1, &y, &count));
     OK(core_autocast_begin(cpu, CORE_F16, 0, &outer));
@@ -150,5 +150,6 @@ START_TEST(what_a_second_run_leaves_open_is_ended)
 }
 END_TEST
 
-SUITE("autocast in time", a_cast_is_kept_for_the_stream_that_made_it,
-      a_capture_has_casts_of_its_own, what_a_second_run_leaves_open_is_ended)
+SUITE("autocast in time", cached_cast_is_used_only_on_its_stream,
+      capture_does_not_share_casts_with_eager_calls,
+      region_left_open_by_recomputation_is_closed)

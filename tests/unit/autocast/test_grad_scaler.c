@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient scaler: gradients come out unscaled, steps with one that is not
- * finite are left out, and the scale goes down and up as it should. */
+/* The gradient scaler: gradients are unscaled, steps with a non-finite gradient
+ * are skipped, and the scale grows and backs off. */
 
 #include "support/devices.h"
 
@@ -53,7 +53,7 @@ static void teardown(void)
     drop_all();
 }
 
-/* Of sum(w * factor), scaled. */
+/* Computes the gradients of sum(of * factor), scaled. */
 static void gradients(core_tensor *of, double factor)
 {
     core_tensor *scaled, *loss = sum(CALL(mul_scalar, of, core_float(factor)));
@@ -69,7 +69,7 @@ static void clear(void)
 
 #define SCALE_IS(x) ck_assert_double_eq(core_grad_scaler_get_scale(scaler), x)
 
-START_TEST(a_step_is_taken_with_the_true_gradients)
+START_TEST(step_uses_unscaled_gradients)
 {
     bool stepped = false;
 
@@ -83,7 +83,7 @@ START_TEST(a_step_is_taken_with_the_true_gradients)
 }
 END_TEST
 
-START_TEST(unscaled_gradients_can_be_changed_before_the_step)
+START_TEST(unscaled_gradients_can_be_clipped_before_the_step)
 {
     gradients(w, 4);
     OK(core_grad_scaler_unscale(scaler, optimizer));
@@ -95,7 +95,7 @@ START_TEST(unscaled_gradients_can_be_changed_before_the_step)
 }
 END_TEST
 
-static void leaves_out(double factor)
+static void check_skips_step(double factor)
 {
     bool stepped = true;
 
@@ -107,23 +107,23 @@ static void leaves_out(double factor)
     clear();
 }
 
-START_TEST(a_gradient_that_is_not_finite_leaves_the_step_out)
+START_TEST(non_finite_gradient_skips_the_step)
 {
-    leaves_out(INFINITY);
+    check_skips_step(INFINITY);
     SCALE_IS(4);
-    leaves_out(-INFINITY);
+    check_skips_step(-INFINITY);
     SCALE_IS(2);
-    leaves_out(NAN);
+    check_skips_step(NAN);
     SCALE_IS(1);
-    /* It was finite only before it was scaled. */
+    /* Finite before scaling, infinite after it. */
     OK(core_grad_scaler_set_scale(scaler, 8));
-    leaves_out(3e38);
+    check_skips_step(3e38);
     SCALE_IS(4);
 }
 END_TEST
 
-/* What is finite while scaled and infinite in its dtype once unscaled. */
-START_TEST(a_gradient_that_unscaling_makes_infinite_leaves_the_step_out)
+/* Finite while scaled, but infinite in its dtype once unscaled. */
+START_TEST(gradient_made_infinite_by_unscaling_skips_the_step)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_BF16};
     core_tensor *wide = leaf(typed(CORE_F64, 1, (int64_t[]){1}, (double[]){1}));
@@ -153,7 +153,7 @@ START_TEST(a_gradient_that_unscaling_makes_infinite_leaves_the_step_out)
 }
 END_TEST
 
-START_TEST(one_of_many_elements_is_found)
+START_TEST(single_non_finite_element_is_found)
 {
     int64_t n = 100003;
     core_tensor *many, *ones, *grad;
@@ -176,7 +176,7 @@ START_TEST(one_of_many_elements_is_found)
 }
 END_TEST
 
-START_TEST(the_scale_grows_after_enough_good_steps)
+START_TEST(scale_grows_after_growth_interval_good_steps)
 {
     for (int i = 0; i < 5; i++) {
         gradients(w, 0.25);
@@ -185,7 +185,7 @@ START_TEST(the_scale_grows_after_enough_good_steps)
         clear();
         SCALE_IS(i < 1 ? 8 : i < 3 ? 16 : 32);
     }
-    /* A bad one begins the count anew. */
+    /* A skipped step restarts the count. */
     gradients(w, NAN);
     OK(core_grad_scaler_step(scaler, optimizer, NULL));
     OK(core_grad_scaler_update(scaler));
@@ -198,7 +198,7 @@ START_TEST(the_scale_grows_after_enough_good_steps)
 }
 END_TEST
 
-START_TEST(the_scale_stays_finite_and_above_zero)
+START_TEST(scale_stays_finite_and_positive)
 {
     core_grad_scaler_state state = numbers(8e37, 1);
 
@@ -218,7 +218,7 @@ START_TEST(the_scale_stays_finite_and_above_zero)
 }
 END_TEST
 
-START_TEST(several_optimizers_share_a_scaler)
+START_TEST(several_optimizers_may_share_a_scaler)
 {
     core_tensor *v = leaf(typed(CORE_F64, 1, (int64_t[]){1}, (double[]){1}));
     core_optimizer *other = sgd(&v, 1);
@@ -238,7 +238,7 @@ START_TEST(several_optimizers_share_a_scaler)
 }
 END_TEST
 
-START_TEST(a_bad_one_that_was_only_unscaled_counts_too)
+START_TEST(unscale_without_step_counts_non_finite_gradients)
 {
     gradients(w, INFINITY);
     OK(core_grad_scaler_unscale(scaler, optimizer));
@@ -247,7 +247,7 @@ START_TEST(a_bad_one_that_was_only_unscaled_counts_too)
 }
 END_TEST
 
-START_TEST(gradients_of_any_dtype_but_f16_on_any_device)
+START_TEST(gradients_of_any_dtype_but_f16_are_unscaled_on_any_device)
 {
     core_tensor *p[4] = {w, leaf(typed(CORE_F64, 0, NULL, (double[]){1})),
                          leaf(typed(CORE_BF16, 0, NULL, (double[]){1})), NULL};
@@ -281,7 +281,7 @@ START_TEST(gradients_of_any_dtype_but_f16_on_any_device)
 }
 END_TEST
 
-START_TEST(the_host_waits_once_for_each_device)
+START_TEST(step_synchronizes_once_per_device)
 {
     core_tensor *p[12];
     core_optimizer *all;
@@ -301,7 +301,7 @@ START_TEST(the_host_waits_once_for_each_device)
 }
 END_TEST
 
-START_TEST(calls_out_of_order_are_refused_and_change_nothing)
+START_TEST(calls_out_of_order_are_refused)
 {
     bool stepped = true;
 
@@ -326,7 +326,7 @@ START_TEST(calls_out_of_order_are_refused_and_change_nothing)
 }
 END_TEST
 
-START_TEST(wrong_numbers_are_refused)
+START_TEST(invalid_scaler_options_are_refused)
 {
     core_grad_scaler_state state;
     core_grad_scaler *made;
@@ -366,7 +366,7 @@ START_TEST(wrong_numbers_are_refused)
 }
 END_TEST
 
-START_TEST(state_is_saved_and_loaded)
+START_TEST(saved_scaler_state_can_be_loaded)
 {
     core_grad_scaler_state state = {.struct_size = sizeof state};
     core_grad_scaler *other;
@@ -390,8 +390,8 @@ START_TEST(state_is_saved_and_loaded)
 }
 END_TEST
 
-/* 3 * 32768 is more than f16 has; its gradient, 32768, is not. */
-START_TEST(a_loss_in_f16_is_scaled_in_f32)
+/* 3 * 32768 overflows f16; its gradient, 32768, does not. */
+START_TEST(scalar_f16_loss_is_scaled_in_f32)
 {
     core_tensor *low = leaf(typed(CORE_F16, 0, NULL, (double[]){3})), *scaled;
     core_tensor *many = leaf(typed(CORE_F16, 1, (int64_t[]){1}, (double[]){3}));
@@ -408,7 +408,7 @@ START_TEST(a_loss_in_f16_is_scaled_in_f32)
 }
 END_TEST
 
-START_TEST(one_that_is_off_passes_everything_through)
+START_TEST(disabled_scaler_passes_everything_through)
 {
     core_grad_scaler_state state = numbers(8, 2);
     bool stepped = false;
@@ -424,7 +424,7 @@ START_TEST(one_that_is_off_passes_everything_through)
 }
 END_TEST
 
-START_TEST(without_memory_nothing_is_changed)
+START_TEST(failed_unscale_changes_no_gradient)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     int64_t live, failed = 0;
@@ -453,36 +453,30 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_step_is_taken_with_the_true_gradients,
-        unscaled_gradients_can_be_changed_before_the_step,
-        a_gradient_that_is_not_finite_leaves_the_step_out,
-        a_gradient_that_unscaling_makes_infinite_leaves_the_step_out,
-        one_of_many_elements_is_found,
-        the_scale_grows_after_enough_good_steps,
-        the_scale_stays_finite_and_above_zero,
-        several_optimizers_share_a_scaler,
-        a_bad_one_that_was_only_unscaled_counts_too,
-        gradients_of_any_dtype_but_f16_on_any_device,
-        the_host_waits_once_for_each_device,
-        calls_out_of_order_are_refused_and_change_nothing,
-        wrong_numbers_are_refused,
-        state_is_saved_and_loaded,
-        a_loss_in_f16_is_scaled_in_f32,
-        one_that_is_off_passes_everything_through,
-        without_memory_nothing_is_changed,
+        step_uses_unscaled_gradients,
+        unscaled_gradients_can_be_clipped_before_the_step,
+        non_finite_gradient_skips_the_step,
+        gradient_made_infinite_by_unscaling_skips_the_step,
+        single_non_finite_element_is_found,
+        scale_grows_after_growth_interval_good_steps,
+        scale_stays_finite_and_positive,
+        several_optimizers_may_share_a_scaler,
+        unscale_without_step_counts_non_finite_gradients,
+        gradients_of_any_dtype_but_f16_are_unscaled_on_any_device,
+        step_synchronizes_once_per_device,
+        calls_out_of_order_are_refused,
+        invalid_scaler_options_are_refused,
+        saved_scaler_state_can_be_loaded,
+        scalar_f16_loss_is_scaled_in_f32,
+        disabled_scaler_passes_everything_through,
+        failed_unscale_changes_no_gradient,
     };
-    Suite *suite = suite_create("gradient scaler");
-    TCase *tcase = tcase_create("scaler");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "gradient scaler",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

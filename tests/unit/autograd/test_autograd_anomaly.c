@@ -30,7 +30,7 @@ static core_tensor *makes_nan(core_tensor *x)
     return sum(mul(y, VECTOR(1, 0)));
 }
 
-START_TEST(anomaly_mode_names_the_node_and_its_place)
+START_TEST(anomaly_mode_names_node_and_its_place)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y;
 
@@ -40,11 +40,11 @@ START_TEST(anomaly_mode_names_the_node_and_its_place)
           "sqrt backward", "gradient 0", "NaN", "layer 2");
     ck_assert_ptr_null(core_tensor_grad(x));
     teardown();
-    OK(core_backward(&y, 1, NULL, 0)); /* unseen without the mode */
+    OK(core_backward(&y, 1, NULL, 0)); /* not detected without the mode */
 }
 END_TEST
 
-START_TEST(a_place_that_was_not_noted_is_said_so)
+START_TEST(unrecorded_place_is_reported_as_unknown)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y = makes_nan(x);
 
@@ -55,7 +55,7 @@ START_TEST(a_place_that_was_not_noted_is_said_so)
 }
 END_TEST
 
-START_TEST(without_a_word_of_the_program_its_stack_is_the_place)
+START_TEST(unset_place_defaults_to_the_stack_trace)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y;
 
@@ -68,7 +68,7 @@ START_TEST(without_a_word_of_the_program_its_stack_is_the_place)
 }
 END_TEST
 
-START_TEST(errors_of_a_node_tell_its_place_too)
+START_TEST(node_error_reports_its_place)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a, *y;
 
@@ -83,7 +83,7 @@ START_TEST(errors_of_a_node_tell_its_place_too)
 }
 END_TEST
 
-START_TEST(nodes_made_in_a_backward_name_the_one_that_made_them)
+START_TEST(node_created_in_backward_names_the_original_node)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y, *first, *second;
 
@@ -106,7 +106,7 @@ START_TEST(nodes_made_in_a_backward_name_the_one_that_made_them)
 }
 END_TEST
 
-START_TEST(long_graphs_work_in_anomaly_mode)
+START_TEST(anomaly_mode_works_with_long_graphs)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *y = x;
 
@@ -120,9 +120,8 @@ START_TEST(long_graphs_work_in_anomaly_mode)
 }
 END_TEST
 
-SUITE("anomaly mode", anomaly_mode_names_the_node_and_its_place,
-      a_place_that_was_not_noted_is_said_so,
-      without_a_word_of_the_program_its_stack_is_the_place,
-      errors_of_a_node_tell_its_place_too,
-      nodes_made_in_a_backward_name_the_one_that_made_them,
-      long_graphs_work_in_anomaly_mode)
+SUITE("anomaly mode", anomaly_mode_names_node_and_its_place,
+      unrecorded_place_is_reported_as_unknown,
+      unset_place_defaults_to_the_stack_trace, node_error_reports_its_place,
+      node_created_in_backward_names_the_original_node,
+      anomaly_mode_works_with_long_graphs)

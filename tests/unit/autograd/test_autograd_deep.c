@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Graphs of 100,000 nodes on the stack of a small thread: nothing that follows
- * a graph may recurse along it. */
+/* Graphs of 100,000 nodes on a thread with a small stack: code that follows a
+ * graph must not recurse. */
 
 #include "support/autograd.h"
 
@@ -18,7 +18,7 @@ static core_status (*body)(core_tensor *x, core_tensor **out_y);
 static uint32_t flags;
 static double first_gradient;
 
-/* Failures come back as a status: Check cannot fail in another thread. */
+/* Returns failures as a status because Check cannot fail in another thread. */
 static core_status walk(core_tensor *x)
 {
     core_tensor *y = NULL, *grad = NULL, *again = NULL;
@@ -29,7 +29,7 @@ static core_status walk(core_tensor *x)
     core_tensor_release(y);
     if (status == CORE_OK)
         status = core_tensor_read(grad, &first_gradient, sizeof first_gradient);
-    /* The backward's own graph is as deep. */
+    /* The graph of the backward pass is just as deep. */
     if (status == CORE_OK && flags & CORE_CREATE_GRAPH &&
         core_tensor_requires_grad(grad))
         status = core_grad(&grad, 1, NULL, &x, 1, CORE_ALLOW_UNUSED, &again);
@@ -69,7 +69,7 @@ static double gradient_of(core_status (*function)(core_tensor *,
     return first_gradient;
 }
 
-/* y becomes what a step makes of it. */
+/* Applies a step `count` times to y. */
 #define STEPS(count, step)                                   \
     core_tensor *y = core_tensor_retain(x), *next = NULL;    \
     core_status status = CORE_OK;                            \
@@ -90,13 +90,13 @@ static core_status chain(core_tensor *x, core_tensor **out_y)
                        : core_abs(y, &next));
 }
 
-START_TEST(a_deep_chain_is_walked_and_freed_on_a_small_stack)
+START_TEST(deep_chain_runs_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(chain, 0), 1);
 }
 END_TEST
 
-START_TEST(a_deep_chain_has_a_deep_second_derivative)
+START_TEST(deep_chain_has_second_derivative_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(chain, CORE_CREATE_GRAPH), 1);
 }
@@ -128,7 +128,7 @@ static core_status products(core_tensor *x, core_tensor **out_y)
     }
 }
 
-START_TEST(a_deep_chain_of_saved_values_is_walked_on_a_small_stack)
+START_TEST(deep_chain_of_saved_values_runs_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(products, 0), 1);
     ck_assert_double_eq(gradient_of(products, CORE_CREATE_GRAPH), 1);
@@ -141,14 +141,14 @@ static core_status views(core_tensor *x, core_tensor **out_y)
           i % 2 ? core_squeeze_dim(y, 0, &next) : core_unsqueeze(y, 0, &next));
 }
 
-START_TEST(deep_chains_of_views_are_walked_on_a_small_stack)
+START_TEST(deep_chain_of_views_runs_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(views, 0), 1);
     ck_assert_double_eq(gradient_of(views, CORE_CREATE_GRAPH), 1);
 }
 END_TEST
 
-/* Changes in place of views of one base: copy-slices upon copy-slices. */
+/* In-place changes through views of one base: copy-slices upon copy-slices. */
 static core_status slices(core_tensor *x, core_tensor **out_y)
 {
     core_tensor *base = NULL, *view = NULL;
@@ -165,7 +165,7 @@ static core_status slices(core_tensor *x, core_tensor **out_y)
     return status;
 }
 
-START_TEST(deep_histories_of_changed_views_are_walked_on_a_small_stack)
+START_TEST(deep_history_of_copy_slices_runs_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(slices, 0), 1);
     ck_assert_double_eq(gradient_of(slices, CORE_CREATE_GRAPH), 1);
@@ -202,7 +202,7 @@ static core_status checkpoints(core_tensor *x, core_tensor **out_y)
     return status;
 }
 
-START_TEST(deep_chains_of_checkpoints_are_walked_on_a_small_stack)
+START_TEST(deep_chain_of_checkpoints_runs_on_small_stack)
 {
     ck_assert_double_eq(gradient_of(checkpoints, 0), 1);
 }
@@ -216,7 +216,7 @@ static core_status chain_that_fails(core_tensor *x, core_tensor **out_y)
     return status == CORE_OK ? core_select(*out_y, 7, 0, &bad) : status;
 }
 
-START_TEST(a_deep_graph_that_is_thrown_away_is_freed_on_a_small_stack)
+START_TEST(unused_deep_graph_is_freed_on_small_stack)
 {
     core_tensor *x = leaf(VECTOR(1, 1));
     pthread_attr_t attributes;
@@ -234,10 +234,10 @@ START_TEST(a_deep_graph_that_is_thrown_away_is_freed_on_a_small_stack)
 }
 END_TEST
 
-SUITE("deep graphs", a_deep_chain_is_walked_and_freed_on_a_small_stack,
-      a_deep_chain_has_a_deep_second_derivative,
-      a_deep_chain_of_saved_values_is_walked_on_a_small_stack,
-      deep_chains_of_views_are_walked_on_a_small_stack,
-      deep_histories_of_changed_views_are_walked_on_a_small_stack,
-      deep_chains_of_checkpoints_are_walked_on_a_small_stack,
-      a_deep_graph_that_is_thrown_away_is_freed_on_a_small_stack)
+SUITE("deep graphs", deep_chain_runs_on_small_stack,
+      deep_chain_has_second_derivative_on_small_stack,
+      deep_chain_of_saved_values_runs_on_small_stack,
+      deep_chain_of_views_runs_on_small_stack,
+      deep_history_of_copy_slices_runs_on_small_stack,
+      deep_chain_of_checkpoints_runs_on_small_stack,
+      unused_deep_graph_is_freed_on_small_stack)

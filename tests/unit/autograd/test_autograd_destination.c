@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients where the program wants them: buckets, main gradients, packing. */
+/* Gradients written into the program's buffers: buckets, main gradients,
+ * packing. */
 
 #include "support/autograd.h"
 
@@ -9,8 +10,9 @@
 #include <libcore/dlpack.h>
 #include <libcore/function.h>
 
-static core_gradient_destination into(core_tensor *input, core_tensor *buffer,
-                                      uint32_t flags)
+static core_gradient_destination destination_for(core_tensor *input,
+                                                 core_tensor *buffer,
+                                                 uint32_t flags)
 {
     return (core_gradient_destination){.struct_size =
                                            sizeof(core_gradient_destination),
@@ -37,13 +39,13 @@ static core_tensor *part(core_tensor *buffer, int64_t from, int64_t to,
     return CALL(view_sizes, range, sizes, 2);
 }
 
-/* y = (x w^T) summed; dw = column sums of x in each row */
+/* sum(x w^T); each row of dw is the column sums of x */
 static core_tensor *linear_sum(core_tensor *x, core_tensor *w)
 {
     return sum(CALL(linear, x, w, NULL));
 }
 
-START_TEST(gradients_go_into_views_of_one_bucket)
+START_TEST(gradients_are_written_into_views_of_one_bucket)
 {
     core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4);
     core_tensor *v = leaf(MATRIX(1, 2, 1, 1)),
@@ -52,22 +54,22 @@ START_TEST(gradients_go_into_views_of_one_bucket)
                 *y = linear_sum(CALL(linear, x, w, NULL), v);
     core_gradient_destination to[2];
 
-    to[0] = into(v, part(bucket, 0, 2, 1, 2), 0);
-    to[1] = into(w, part(bucket, 2, 6, 2, 2), 0);
+    to[0] = destination_for(v, part(bucket, 0, 2, 1, 2), 0);
+    to[1] = destination_for(w, part(bucket, 2, 6, 2, 2), 0);
     OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, to, 2));
     HOLDS(bucket, 6, 4, 6, 4, 6, 4, 6);
     ck_assert_ptr_null(core_tensor_grad(v));
     ck_assert_ptr_null(core_tensor_grad(w));
     ck_assert_int_eq(to[0].answer, CORE_DESTINATION_IN_PLACE);
     ck_assert_int_eq(to[1].answer, CORE_DESTINATION_IN_PLACE);
-    /* What was there is replaced, or added to. */
+    /* By default the buffer is overwritten; with ACCUMULATE it is added to. */
     to[0].flags = CORE_DESTINATION_ACCUMULATE;
     OK(core_backward_into(&y, 1, NULL, 0, to, 2));
     HOLDS(bucket, 6, 8, 12, 4, 6, 4, 6);
 }
 END_TEST
 
-START_TEST(main_gradients_may_be_of_a_wider_dtype)
+START_TEST(main_gradients_may_have_a_wider_dtype)
 {
     core_tensor *w =
         leaf(typed(CORE_BF16, 1, (int64_t[]){2}, (double[]){1, 2}));
@@ -75,7 +77,7 @@ START_TEST(main_gradients_may_be_of_a_wider_dtype)
     core_gradient_destination to;
 
     OK(core_zeros((int64_t[]){2}, 1, CORE_F32, NULL, &main));
-    to = into(w, keep(main), CORE_DESTINATION_ACCUMULATE);
+    to = destination_for(w, keep(main), CORE_DESTINATION_ACCUMULATE);
     for (int i = 0; i < 3; i++)
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
     HOLDS(main, 2, 6, 12);
@@ -85,13 +87,14 @@ START_TEST(main_gradients_may_be_of_a_wider_dtype)
 }
 END_TEST
 
-/* Several uses of one weight, some straight and some not. */
-START_TEST(all_contributions_arrive_in_one_buffer)
+/* Uses one weight several times; some gradients can be written in place. */
+START_TEST(all_contributions_accumulate_in_one_buffer)
 {
     core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4),
                 *w = leaf(MATRIX(2, 2, 1, 0, 0, 1));
     core_tensor *buffer = buffer_of(4), *y;
-    core_gradient_destination to = into(w, part(buffer, 0, 4, 2, 2), 0);
+    core_gradient_destination to =
+        destination_for(w, part(buffer, 0, 4, 2, 2), 0);
 
     y = add(add(linear_sum(x, w), linear_sum(x, w)), sum(w));
     OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
@@ -115,12 +118,13 @@ static core_status count_leaf(void *context, core_tensor *leaf)
     return CORE_OK;
 }
 
-START_TEST(hooks_see_gradients_that_go_into_buffers)
+START_TEST(hooks_see_gradients_with_destinations)
 {
     core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4),
                 *w = leaf(MATRIX(2, 2, 1, 0, 0, 1));
     core_tensor *buffer = buffer_of(4), *y = linear_sum(x, w);
-    core_gradient_destination to = into(w, part(buffer, 0, 4, 2, 2), 0);
+    core_gradient_destination to =
+        destination_for(w, part(buffer, 0, 4, 2, 2), 0);
     int before = 0, after = 0;
     core_hook *hook;
 
@@ -138,7 +142,7 @@ START_TEST(hooks_see_gradients_that_go_into_buffers)
 }
 END_TEST
 
-START_TEST(grad_into_runs_only_what_lies_between)
+START_TEST(grad_into_runs_only_nodes_up_to_its_inputs)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
     core_tensor *m = mul(a, b), *y = sum(mul(m, m)),
@@ -146,14 +150,14 @@ START_TEST(grad_into_runs_only_what_lies_between)
     core_tensor *x = buffer_of(2), *z = buffer_of(2);
     core_gradient_destination to[3];
 
-    to[0] = into(m, x, 0);
-    to[1] = into(a, z, CORE_DESTINATION_ACCUMULATE);
+    to[0] = destination_for(m, x, 0);
+    to[1] = destination_for(a, z, CORE_DESTINATION_ACCUMULATE);
     OK(core_grad_into(&y, 1, NULL, CORE_RETAIN_GRAPH, to, 2));
     HOLDS(x, 2, 20, 42);
     HOLDS(z, 2, 100 + 20 * 5, 100 + 42 * 7);
     ck_assert_ptr_null(core_tensor_grad(a));
     ck_assert_ptr_null(core_tensor_grad(b));
-    to[2] = into(other, buffer_of(1), 0);
+    to[2] = destination_for(other, buffer_of(1), 0);
     FAILS(core_grad_into(&y, 1, NULL, 0, to, 3), CORE_ERROR_AUTOGRAD,
           "core_grad_into", "input 2", "CORE_ALLOW_UNUSED");
     HOLDS(x, 2, 20, 42);
@@ -164,10 +168,10 @@ START_TEST(grad_into_runs_only_what_lies_between)
 }
 END_TEST
 
-START_TEST(destinations_that_do_not_fit_are_refused)
+START_TEST(unsuitable_destinations_are_refused)
 {
     core_tensor *w = leaf(VECTOR(2, 1, 2)), *y = sum(mul(w, w)), *buffer;
-    core_gradient_destination to = into(w, buffer_of(3), 0), two[2];
+    core_gradient_destination to = destination_for(w, buffer_of(3), 0), two[2];
 
     FAILS(core_backward_into(&y, 1, NULL, 0, &to, 1), CORE_ERROR_SHAPE, "[3]",
           "[2]");
@@ -188,22 +192,22 @@ START_TEST(destinations_that_do_not_fit_are_refused)
     to.flags = 8;
     FAILS(core_backward_into(&y, 1, NULL, 0, &to, 1),
           CORE_ERROR_INVALID_ARGUMENT, "flags 0x8");
-    two[0] = two[1] = into(w, buffer_of(2), 0);
+    two[0] = two[1] = destination_for(w, buffer_of(2), 0);
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2),
           CORE_ERROR_INVALID_ARGUMENT, "same input");
-    to = into(y, buffer_of(1), 0);
+    to = destination_for(y, buffer_of(1), 0);
     FAILS(core_backward_into(&y, 1, NULL, 0, &to, 1), CORE_ERROR_AUTOGRAD,
           "not a leaf");
-    /* The graph is as it was. */
+    /* The refused calls leave the graph intact. */
     backward(y);
     HOLDS(core_tensor_grad(w), 2, 2, 4);
 }
 END_TEST
 
-/* Memory of somebody else's that may not be changed; two numbers. */
+/* A read-only tensor of two numbers, imported through DLPack. */
 static core_tensor *read_only(void)
 {
-    static double data[2]; /* the tensor is released when the test is over */
+    static double data[2]; /* the tensor is released after the test */
     static int64_t sizes[1] = {2};
     static core_dlpack_managed managed;
     core_tensor *tensor;
@@ -221,16 +225,16 @@ static core_tensor *read_only(void)
     return keep(tensor);
 }
 
-/* Found before anything is walked: the graph can be walked afterwards. */
-START_TEST(destinations_have_memory_of_their_own)
+/* Refused before backward starts, so that the graph stays usable. */
+START_TEST(destinations_must_not_share_memory)
 {
     const int64_t sizes[1] = {2};
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4));
     core_tensor *y = sum(mul(a, b)), *bucket = buffer_of(5), *wide;
     core_tensor *matrix = CALL(view_sizes, buffer_of(4), (int64_t[]){2, 2}, 2);
     core_gradient_destination two[2] = {
-        into(a, CALL(narrow, bucket, 0, 0, 2), 0),
-        into(b, CALL(narrow, bucket, 0, 1, 2), 0)};
+        destination_for(a, CALL(narrow, bucket, 0, 0, 2), 0),
+        destination_for(b, CALL(narrow, bucket, 0, 1, 2), 0)};
 
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2),
           CORE_ERROR_INVALID_ARGUMENT, "destinations 0 and 1", "memory");
@@ -247,7 +251,7 @@ START_TEST(destinations_have_memory_of_their_own)
     two[1].buffer = CALL(detach, b);
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2),
           CORE_ERROR_INVALID_ARGUMENT, "destination 1", "its input");
-    /* Columns lie between each other, and share nothing. */
+    /* Columns interleave but share no element. */
     two[0].buffer = CALL(select, matrix, 1, 0);
     two[1].buffer = CALL(select, matrix, 1, 1);
     OK(core_backward_into(&y, 1, NULL, 0, two, 2));
@@ -255,14 +259,14 @@ START_TEST(destinations_have_memory_of_their_own)
 }
 END_TEST
 
-START_TEST(a_backward_inside_knows_nothing_of_destinations)
+START_TEST(next_backward_does_not_use_the_destination)
 {
     core_tensor *w = leaf(VECTOR(2, 1, 2)), *y = sum(mul(w, w));
     core_tensor *buffer = buffer_of(2);
-    core_gradient_destination to = into(w, buffer, 0);
+    core_gradient_destination to = destination_for(w, buffer, 0);
 
     OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
-    backward(y); /* nor does the next one */
+    backward(y); /* does not use the destination again */
     HOLDS(core_tensor_grad(w), 2, 2, 4);
     HOLDS(buffer, 2, 2, 4);
 }
@@ -270,9 +274,9 @@ END_TEST
 
 /* --------------------------------------------------- zero-copy packing -- */
 
-/* A linear layer whose backward writes the weight's gradient into its slice of
- * a buffer, drops the slice, and returns it: the example of the literature,
- * step by step. */
+/* A linear layer whose backward writes the gradient of the weight into its
+ * slice of a buffer, drops the slice and returns it: zero-copy packing as
+ * published, step by step. */
 typedef struct packed_state {
     core_tensor *slice; /* owned until backward */
 } packed_state;
@@ -314,7 +318,7 @@ static core_status packed_backward(core_node *node, void *context,
 
     (void)ngrads;
     (void)ngradients;
-    state->slice = NULL; /* so that the leaf can take it over */
+    state->slice = NULL; /* so that the leaf can take it without a copy */
     if (status == CORE_OK)
         status = core_t(grads[0], &across);
     if (status == CORE_OK)
@@ -356,7 +360,7 @@ static core_tensor *random_matrix(int64_t rows, int64_t columns)
     return keep(made);
 }
 
-/* A slice that nobody but the function holds. */
+/* A slice referenced only by the function. */
 static core_tensor *slice_of(core_tensor *buffer, int64_t from, int64_t to,
                              int64_t rows, int64_t columns)
 {
@@ -369,7 +373,7 @@ static core_tensor *slice_of(core_tensor *buffer, int64_t from, int64_t to,
     return view;
 }
 
-START_TEST(zero_copy_packing_both_gradients_share_the_buffer)
+START_TEST(zero_copy_packing_stores_both_gradients_in_one_buffer)
 {
     core_tensor *weight1 = leaf(random_matrix(3, 4));
     core_tensor *weight2 = leaf(random_matrix(5, 3));
@@ -388,7 +392,7 @@ START_TEST(zero_copy_packing_both_gradients_share_the_buffer)
     OK(core_tensor_data(core_tensor_grad(weight2), &two));
     ck_assert_ptr_eq(one, start);
     ck_assert_ptr_eq(two, (float *)start + 12);
-    /* The values are those of the ordinary layer. */
+    /* The values equal those of the linear operator. */
     memcpy(have, start, sizeof have);
     z = sum(CALL(linear, CALL(linear, x, weight1, NULL), weight2, NULL));
     OK(core_grad(&z, 1, NULL, &weight1, 1, 0, &g));
@@ -398,12 +402,12 @@ START_TEST(zero_copy_packing_both_gradients_share_the_buffer)
 }
 END_TEST
 
-SUITE("gradient destinations", gradients_go_into_views_of_one_bucket,
-      main_gradients_may_be_of_a_wider_dtype,
-      all_contributions_arrive_in_one_buffer,
-      hooks_see_gradients_that_go_into_buffers,
-      grad_into_runs_only_what_lies_between,
-      destinations_that_do_not_fit_are_refused,
-      a_backward_inside_knows_nothing_of_destinations,
-      zero_copy_packing_both_gradients_share_the_buffer,
-      destinations_have_memory_of_their_own)
+SUITE("gradient destinations", gradients_are_written_into_views_of_one_bucket,
+      main_gradients_may_have_a_wider_dtype,
+      all_contributions_accumulate_in_one_buffer,
+      hooks_see_gradients_with_destinations,
+      grad_into_runs_only_nodes_up_to_its_inputs,
+      unsuitable_destinations_are_refused,
+      next_backward_does_not_use_the_destination,
+      zero_copy_packing_stores_both_gradients_in_one_buffer,
+      destinations_must_not_share_memory)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Order, functions of one's own, reentrancy, threads, errors. */
+/* The engine: custom functions, gradients, reentrancy, threads, errors. */
 
 #include "support/hooks.h"
 
@@ -11,9 +11,9 @@
 
 #include <pthread.h>
 
-/* -------------------------------------------------------------- functions -- */
+/* ------------------------------------------------------------ functions -- */
 
-/* y = a * b, and what the node was told. */
+/* y = a * b, and what its node observed. */
 typedef struct product {
     int released;
     int runs;
@@ -31,14 +31,14 @@ static core_status product_backward(core_node *node, void *context,
     product->runs++;
     ck_assert_uint_eq(ngrads, 1);
     ck_assert_uint_eq(ngradients, 2);
-    /* The program's code runs with the thread's own sets. */
+    /* Code of the program runs with the dispatch keys of its thread. */
     ck_assert(!(core__thread_self()->excluded & CORE__KEY_AUTOGRAD));
     status = core_node_saved(node, 0, &a);
     if (status == CORE_OK)
         status = core_node_saved(node, 1, &b);
     if (status == CORE_OK && core_node_needs_gradient(node, 0)) {
         if (out) {
-            product->slice = NULL; /* so that the engine alone holds it */
+            product->slice = NULL; /* so that only the engine references it */
             gradients[0] = out;
             status = core_mul_out(grads[0], b, out);
         } else {
@@ -75,7 +75,7 @@ static core_tensor *product_of(product *product, core_tensor *a, core_tensor *b)
     return keep(y);
 }
 
-START_TEST(a_function_of_ones_own_takes_part)
+START_TEST(custom_function_takes_part_in_backward)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
     product p = {0};
@@ -91,7 +91,7 @@ START_TEST(a_function_of_ones_own_takes_part)
 }
 END_TEST
 
-START_TEST(a_function_whose_state_was_released_says_so)
+START_TEST(second_backward_of_custom_function_names_it)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = VECTOR(1, 5);
     product p = {0};
@@ -108,7 +108,7 @@ START_TEST(a_function_whose_state_was_released_says_so)
 }
 END_TEST
 
-START_TEST(a_function_written_with_operators_has_higher_derivatives)
+START_TEST(function_written_with_operators_has_higher_derivatives)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 5));
     product p = {0};
@@ -135,7 +135,7 @@ static core_status silent_backward(core_node *node, void *context,
     return CORE_ERROR_SHAPE;
 }
 
-START_TEST(a_function_that_fails_without_a_word_gets_one)
+START_TEST(backward_failing_without_message_gets_one)
 {
     core_function_info info = {.struct_size = sizeof info,
                                .name = "silent",
@@ -150,7 +150,7 @@ START_TEST(a_function_that_fails_without_a_word_gets_one)
 }
 END_TEST
 
-START_TEST(outputs_of_a_function_are_new_tensors)
+START_TEST(function_outputs_must_be_new_tensors)
 {
     product p = {0};
     core_function_info info = {.struct_size = sizeof info,
@@ -179,7 +179,7 @@ START_TEST(outputs_of_a_function_are_new_tensors)
 }
 END_TEST
 
-START_TEST(no_tensor_is_an_error_not_a_crash)
+START_TEST(null_tensor_is_refused)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a), *none = NULL, *grad;
 
@@ -213,7 +213,7 @@ START_TEST(no_tensor_is_an_error_not_a_crash)
 }
 END_TEST
 
-START_TEST(a_function_without_gradients_records_nothing)
+START_TEST(function_without_differentiable_inputs_records_nothing)
 {
     product p = {0};
     core_tensor *y = product_of(&p, VECTOR(1, 2), VECTOR(1, 5));
@@ -223,7 +223,7 @@ START_TEST(a_function_without_gradients_records_nothing)
 }
 END_TEST
 
-/* The gradients of two weights in one buffer, without a copy. */
+/* Writes the gradients of two weights into one buffer without a copy. */
 START_TEST(gradients_packed_into_a_buffer_are_not_copied)
 {
     core_tensor *a = leaf(MATRIX(2, 2, 1, 2, 3, 4)), *b = leaf(VECTOR(2, 5, 6));
@@ -243,7 +243,7 @@ START_TEST(gradients_packed_into_a_buffer_are_not_copied)
 }
 END_TEST
 
-START_TEST(a_gradient_that_others_hold_is_copied)
+START_TEST(gradient_referenced_elsewhere_is_copied)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *grad = VECTOR(2, 3, 4);
 
@@ -254,7 +254,7 @@ START_TEST(a_gradient_that_others_hold_is_copied)
 }
 END_TEST
 
-START_TEST(a_first_gradient_has_the_layout_of_its_tensor)
+START_TEST(first_gradient_has_layout_of_its_tensor)
 {
     core_tensor *a = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
     core_tensor *t = leaf(CALL(detach, CALL(transpose, a, 0, 1)));
@@ -324,7 +324,7 @@ START_TEST(wrong_gradients_name_node_and_index)
 }
 END_TEST
 
-START_TEST(after_an_error_the_graph_and_the_thread_are_as_before)
+START_TEST(failed_backward_restores_graph_and_thread_state)
 {
     core_tensor *a = leaf(MATRIX(1, 1, 2)), *b = leaf(VECTOR(1, 3));
     wrong fails = {CORE_F64, {1, 1}, CORE_ERROR_IO};
@@ -346,7 +346,7 @@ END_TEST
 
 /* ------------------------------------------------------------ reentrancy -- */
 
-/* Its backward runs the backward of the next one inside. */
+/* The backward of each function runs the backward of the next. */
 typedef struct nest {
     int depth;
     core_tensor *leaf;
@@ -391,7 +391,7 @@ static core_tensor *nest_of(nest *nest)
     return y;
 }
 
-START_TEST(backwards_nest_to_any_depth)
+START_TEST(backward_calls_nest_to_any_depth)
 {
     nest nest = {1000, leaf(VECTOR(1, 2))};
     core_tensor *y = keep(nest_of(&nest));
@@ -401,7 +401,7 @@ START_TEST(backwards_nest_to_any_depth)
 }
 END_TEST
 
-/* A hook that walks the same graph again, inside. */
+/* A hook that runs backward of the same graph again. */
 static core_status again(void *context, core_tensor *grad,
                          core_tensor **out_grad)
 {
@@ -425,7 +425,7 @@ static core_status again(void *context, core_tensor *grad,
     return status;
 }
 
-START_TEST(a_graph_may_be_walked_inside_its_own_walk)
+START_TEST(backward_may_run_again_inside_itself)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a), *pair[2];
 
@@ -449,7 +449,7 @@ static void *walk(void *argument)
     return NULL;
 }
 
-START_TEST(threads_may_walk_one_graph_at_once)
+START_TEST(threads_may_run_backward_of_one_graph_concurrently)
 {
     core_tensor *a = leaf(VECTOR(1, 1)), *y = mul(a, a);
     pthread_t threads[4];
@@ -480,7 +480,7 @@ static void *forward(void *argument)
     return NULL;
 }
 
-START_TEST(threads_may_share_a_leaf)
+START_TEST(threads_may_accumulate_into_one_leaf)
 {
     core_tensor *a = leaf(VECTOR(1, 1));
     pthread_t threads[4];
@@ -509,7 +509,7 @@ static void *make_graph(void *argument)
     return NULL;
 }
 
-START_TEST(a_graph_is_walked_in_another_thread_than_made_it)
+START_TEST(backward_may_run_in_another_thread_than_forward)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *pair[2] = {a, NULL};
     pthread_t thread;
@@ -521,17 +521,18 @@ START_TEST(a_graph_is_walked_in_another_thread_than_made_it)
 }
 END_TEST
 
-SUITE("autograd engine", a_function_that_fails_without_a_word_gets_one,
-      outputs_of_a_function_are_new_tensors, no_tensor_is_an_error_not_a_crash,
-      a_function_of_ones_own_takes_part,
-      a_function_whose_state_was_released_says_so,
-      a_function_written_with_operators_has_higher_derivatives,
-      a_function_without_gradients_records_nothing,
+SUITE("autograd engine", backward_failing_without_message_gets_one,
+      function_outputs_must_be_new_tensors, null_tensor_is_refused,
+      custom_function_takes_part_in_backward,
+      second_backward_of_custom_function_names_it,
+      function_written_with_operators_has_higher_derivatives,
+      function_without_differentiable_inputs_records_nothing,
       gradients_packed_into_a_buffer_are_not_copied,
-      a_gradient_that_others_hold_is_copied,
-      a_first_gradient_has_the_layout_of_its_tensor,
+      gradient_referenced_elsewhere_is_copied,
+      first_gradient_has_layout_of_its_tensor,
       wrong_gradients_name_node_and_index,
-      after_an_error_the_graph_and_the_thread_are_as_before,
-      backwards_nest_to_any_depth, a_graph_may_be_walked_inside_its_own_walk,
-      threads_may_walk_one_graph_at_once, threads_may_share_a_leaf,
-      a_graph_is_walked_in_another_thread_than_made_it)
+      failed_backward_restores_graph_and_thread_state,
+      backward_calls_nest_to_any_depth, backward_may_run_again_inside_itself,
+      threads_may_run_backward_of_one_graph_concurrently,
+      threads_may_accumulate_into_one_leaf,
+      backward_may_run_in_another_thread_than_forward)

@@ -16,7 +16,7 @@ static void count_release(void *context)
     released++;
 }
 
-/* Has no gradient for its first input; counts its runs in context. */
+/* Returns no gradient for its first input; counts its runs in context. */
 static core_status second_only(core_node *node, void *context,
                                core_tensor *const *grads, size_t ngrads,
                                core_tensor **gradients, size_t ngradients)
@@ -35,9 +35,9 @@ static core_status second_only(core_node *node, void *context,
     return status;
 }
 
-/* ---------------------------------------------------------------- functions -- */
+/* ------------------------------------------------------------ functions -- */
 
-/* y = a * b, and an integer that has no gradient. */
+/* y = a * b, and an integer output without a gradient. */
 static core_status product_forward(void *context, core_tensor *const *inputs,
                                    size_t ninputs, core_tensor **outputs,
                                    size_t noutputs)
@@ -98,9 +98,9 @@ static const core_function_steps product = {.struct_size = sizeof product,
                                             .backward = product_backward,
                                             .release = count_release};
 
-/* As the first layer of those that pack their gradients: nothing comes back to
- * it, and its own work is to be done all the same. */
-START_TEST(a_function_runs_though_all_its_gradients_are_undefined)
+/* Like the first layer of a model that packs its gradients: it gets no defined
+ * gradient but its backward must still run. */
+START_TEST(backward_runs_even_if_all_gradients_are_undefined)
 {
     int runs[2] = {0, 0};
     core_function_steps steps = product;
@@ -119,12 +119,12 @@ START_TEST(a_function_runs_though_all_its_gradients_are_undefined)
     ck_assert_int_eq(runs[1], 1);
     ck_assert_int_eq(runs[0], 1);
     HOLDS(core_tensor_grad(v), 2, 15, 24);
-    HOLDS(core_tensor_grad(w), 2, 0, 0); /* of zeros */
+    HOLDS(core_tensor_grad(w), 2, 0, 0); /* computed from zeros */
     ck_assert_ptr_null(core_tensor_grad(a));
 }
 END_TEST
 
-START_TEST(a_function_in_steps_has_gradients_of_any_order)
+START_TEST(function_applied_in_steps_has_gradients_of_any_order)
 {
     core_tensor *inputs[2], *y, *first, *second;
 
@@ -144,7 +144,7 @@ START_TEST(a_function_in_steps_has_gradients_of_any_order)
 }
 END_TEST
 
-START_TEST(an_output_marked_non_differentiable_requires_no_grad)
+START_TEST(output_marked_non_differentiable_requires_no_grad)
 {
     core_tensor *inputs[2], *outputs[2];
 
@@ -161,7 +161,7 @@ START_TEST(an_output_marked_non_differentiable_requires_no_grad)
 }
 END_TEST
 
-START_TEST(nothing_is_recorded_where_nothing_requires_grad)
+START_TEST(function_records_nothing_if_no_input_requires_grad)
 {
     core_tensor *inputs[2] = {VECTOR(1, 2), VECTOR(1, 3)}, *y;
 
@@ -213,7 +213,7 @@ static const core_function_steps triple = {.struct_size = sizeof triple,
                                            .setup = triple_setup,
                                            .backward = triple_backward};
 
-START_TEST(a_dirty_input_gets_the_functions_history)
+START_TEST(dirty_input_gets_history_of_the_function)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a = mul(x, x), *same;
 
@@ -226,7 +226,7 @@ START_TEST(a_dirty_input_gets_the_functions_history)
 }
 END_TEST
 
-START_TEST(a_dirty_view_changes_its_base)
+START_TEST(dirty_view_updates_its_base)
 {
     core_tensor *x = leaf(VECTOR(3, 1, 2, 3)), *a = mul(x, x), *row, *same;
 
@@ -239,7 +239,7 @@ START_TEST(a_dirty_view_changes_its_base)
 }
 END_TEST
 
-START_TEST(a_dirty_leaf_is_refused)
+START_TEST(dirty_leaf_is_refused)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
 
@@ -249,7 +249,7 @@ START_TEST(a_dirty_leaf_is_refused)
 }
 END_TEST
 
-static core_status tell_nothing(core_function_context *function, void *context,
+static core_status mark_nothing(core_function_context *function, void *context,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor *const *outputs, size_t noutputs)
 {
@@ -273,12 +273,12 @@ static core_status mark_other(core_function_context *function, void *context,
     return core_context_mark_dirty(function, context);
 }
 
-START_TEST(what_is_changed_must_be_marked_and_returned)
+START_TEST(changed_input_must_be_marked_dirty_and_returned)
 {
     core_tensor *x = leaf(VECTOR(1, 2)), *a = mul(x, x), *y;
     core_function_steps steps = triple;
 
-    steps.setup = tell_nothing;
+    steps.setup = mark_nothing;
     FAILS(core_function_apply(&steps, &a, 1, &y, 1), CORE_ERROR_AUTOGRAD,
           "triple", "dirty");
     steps = product;
@@ -292,7 +292,7 @@ START_TEST(what_is_changed_must_be_marked_and_returned)
 }
 END_TEST
 
-START_TEST(a_function_differentiable_once_refuses_the_second_time)
+START_TEST(once_differentiable_function_refuses_second_derivative)
 {
     core_tensor *inputs[2], *y, *first, *second, *x;
     core_function_steps steps = product;
@@ -347,7 +347,7 @@ static core_status twice_forward(void *context, core_tensor *const *inputs,
     return status;
 }
 
-START_TEST(undefined_gradients_are_zeros_unless_not_wanted)
+START_TEST(undefined_gradients_are_zeros_unless_disabled)
 {
     core_function_steps steps = {.struct_size = sizeof steps,
                                  .name = "twice",
@@ -379,7 +379,7 @@ static core_status fail_half_way(core_node *node, void *context,
 
     (void)ngrads;
     (void)ngradients;
-    status = core_neg(grads[0], &gradients[0]); /* made, then it fails */
+    status = core_neg(grads[0], &gradients[0]); /* succeeds first */
     if (status == CORE_OK)
         status = core_node_saved(node, 0, &saved);
     core_tensor_release(saved);
@@ -388,7 +388,7 @@ static core_status fail_half_way(core_node *node, void *context,
     return core_error_set(CORE_ERROR_REFUSED, "half way");
 }
 
-START_TEST(a_backward_that_fails_half_way_leaves_the_graph_usable)
+START_TEST(graph_stays_usable_after_backward_fails_halfway)
 {
     core_function_steps steps = product;
     bool fails = true;
@@ -424,7 +424,7 @@ static core_status wrong_shape(core_node *node, void *context,
     return core_zeros((int64_t[]){7}, 1, CORE_F64, NULL, &gradients[1]);
 }
 
-START_TEST(a_gradient_of_wrong_shape_names_function_and_index)
+START_TEST(gradient_of_wrong_shape_names_function_and_index)
 {
     core_function_steps steps = product;
     core_tensor *inputs[2], *y;
@@ -453,7 +453,7 @@ static core_status no_output(void *context, core_tensor *const *inputs,
     return CORE_OK;
 }
 
-START_TEST(wrong_functions_are_refused)
+START_TEST(invalid_function_steps_are_refused)
 {
     core_function_steps steps = product;
     core_tensor *inputs[2] = {leaf(VECTOR(1, 2)), VECTOR(1, 3)}, *y;
@@ -479,14 +479,14 @@ START_TEST(wrong_functions_are_refused)
 }
 END_TEST
 
-SUITE("functions", a_function_runs_though_all_its_gradients_are_undefined,
-      a_function_in_steps_has_gradients_of_any_order,
-      an_output_marked_non_differentiable_requires_no_grad,
-      nothing_is_recorded_where_nothing_requires_grad,
-      a_dirty_input_gets_the_functions_history, a_dirty_view_changes_its_base,
-      a_dirty_leaf_is_refused, what_is_changed_must_be_marked_and_returned,
-      a_function_differentiable_once_refuses_the_second_time,
-      undefined_gradients_are_zeros_unless_not_wanted,
-      a_backward_that_fails_half_way_leaves_the_graph_usable,
-      a_gradient_of_wrong_shape_names_function_and_index,
-      wrong_functions_are_refused)
+SUITE("functions", backward_runs_even_if_all_gradients_are_undefined,
+      function_applied_in_steps_has_gradients_of_any_order,
+      output_marked_non_differentiable_requires_no_grad,
+      function_records_nothing_if_no_input_requires_grad,
+      dirty_input_gets_history_of_the_function, dirty_view_updates_its_base,
+      dirty_leaf_is_refused, changed_input_must_be_marked_dirty_and_returned,
+      once_differentiable_function_refuses_second_derivative,
+      undefined_gradients_are_zeros_unless_disabled,
+      graph_stays_usable_after_backward_fails_halfway,
+      gradient_of_wrong_shape_names_function_and_index,
+      invalid_function_steps_are_refused)

@@ -44,7 +44,8 @@ static core_status number(void *context, core_tensor *const *inputs,
 
 static core_tensor *inputs[2];
 
-static core_derivative of(core_tensor_function function, uint32_t flags)
+static core_derivative derivative_of(core_tensor_function function,
+                                     uint32_t flags)
 {
     return (core_derivative){.struct_size = sizeof(core_derivative),
                              .flags = flags,
@@ -53,20 +54,20 @@ static core_derivative of(core_tensor_function function, uint32_t flags)
                              .ninputs = 2};
 }
 
-static void start(void)
+static void make_inputs(void)
 {
     inputs[0] = VECTOR(2, 2, 3);
     inputs[1] = VECTOR(2, 5, 7);
 }
 
-START_TEST(vjp_is_vectors_times_the_jacobian)
+START_TEST(vjp_is_vectors_times_jacobian)
 {
     core_derivative d;
     core_tensor *vectors[2], *outputs[2], *gradients[2];
     size_t count = 2;
 
-    start();
-    d = of(two_outputs, 0);
+    make_inputs();
+    d = derivative_of(two_outputs, 0);
     vectors[0] = VECTOR(2, 1, 10);
     vectors[1] = SCALAR(100);
     OK(core_vjp(&d, vectors, outputs, &count, gradients));
@@ -81,14 +82,14 @@ START_TEST(vjp_is_vectors_times_the_jacobian)
 }
 END_TEST
 
-START_TEST(jvp_is_the_jacobian_times_vectors)
+START_TEST(jvp_is_jacobian_times_vectors)
 {
     core_derivative d;
     core_tensor *vectors[2], *tangents[2];
     size_t count = 2;
 
-    start();
-    d = of(two_outputs, 0);
+    make_inputs();
+    d = derivative_of(two_outputs, 0);
     vectors[0] = VECTOR(2, 1, 10);
     vectors[1] = VECTOR(2, 100, 1000);
     OK(core_jvp(&d, vectors, tangents, &count));
@@ -102,14 +103,14 @@ START_TEST(jvp_is_the_jacobian_times_vectors)
 }
 END_TEST
 
-START_TEST(jacobian_has_a_matrix_for_each_pair)
+START_TEST(jacobian_returns_a_matrix_per_output_and_input)
 {
     core_derivative d;
     core_tensor *jacobians[4];
     size_t count = 2;
 
-    start();
-    d = of(two_outputs, 0);
+    make_inputs();
+    d = derivative_of(two_outputs, 0);
     OK(core_jacobian(&d, jacobians, &count));
     ck_assert_uint_eq(count, 2);
     ck_assert_uint_eq(core_tensor_ndim(jacobians[0]), 2);
@@ -121,13 +122,13 @@ START_TEST(jacobian_has_a_matrix_for_each_pair)
 }
 END_TEST
 
-START_TEST(hessian_and_its_products_agree)
+START_TEST(hessian_and_hvp_agree)
 {
     core_derivative d;
     core_tensor *hessians[4], *vectors[2], *products[2];
 
-    start();
-    d = of(number, 0);
+    make_inputs();
+    d = derivative_of(number, 0);
     OK(core_hessian(&d, hessians));
     HOLDS(keep(hessians[0]), 4, 10, 0, 0, 14);
     HOLDS(keep(hessians[1]), 4, 4, 0, 0, 6);
@@ -141,14 +142,14 @@ START_TEST(hessian_and_its_products_agree)
 }
 END_TEST
 
-START_TEST(derivatives_are_differentiable_if_asked)
+START_TEST(derivatives_are_differentiable_with_create_graph)
 {
     core_derivative d;
     core_tensor *hessians[4], *third;
 
-    start();
+    make_inputs();
     leaf(inputs[0]);
-    d = of(number, CORE_CREATE_GRAPH);
+    d = derivative_of(number, CORE_CREATE_GRAPH);
     OK(core_hessian(&d, hessians));
     for (int i = 0; i < 4; i++)
         keep(hessians[i]);
@@ -168,18 +169,18 @@ static core_status with_index(void *context, core_tensor *const *given,
     return core_index_select(given[0], 0, given[1], &outputs[0]);
 }
 
-START_TEST(inputs_that_are_not_floating_are_passed_on)
+START_TEST(non_floating_inputs_are_passed_through)
 {
     core_derivative d;
     core_tensor *jacobians[2];
     int64_t picks[3] = {1, 1, 0};
     size_t count = 1;
 
-    start();
+    make_inputs();
     OK(core_tensor_from_data(picks, CORE_I64, (int64_t[]){3}, 1, NULL,
                              &inputs[1]));
     keep(inputs[1]);
-    d = of(with_index, 0);
+    d = derivative_of(with_index, 0);
     OK(core_jacobian(&d, jacobians, &count));
     HOLDS(keep(jacobians[0]), 6, 0, 1, 0, 1, 1, 0);
     ck_assert_ptr_null(jacobians[1]);
@@ -208,15 +209,15 @@ static core_status vector(void *context, core_tensor *const *given,
     return core_mul(given[0], given[1], &outputs[0]);
 }
 
-START_TEST(what_does_not_fit_is_refused)
+START_TEST(invalid_derivative_calls_are_refused)
 {
     core_derivative d;
     core_tensor *vectors[2], *out[4];
     bool mode;
     size_t count = 2;
 
-    start();
-    d = of(two_outputs, 0);
+    make_inputs();
+    d = derivative_of(two_outputs, 0);
     vectors[0] = VECTOR(3, 1, 2, 3);
     vectors[1] = NULL;
     FAILS(core_jvp(&d, vectors, out, &count), CORE_ERROR_SHAPE, "core_jvp",
@@ -225,23 +226,23 @@ START_TEST(what_does_not_fit_is_refused)
           "[3]", "[2]");
     FAILS(core_vjp(&d, NULL, NULL, NULL, out), CORE_ERROR_AUTOGRAD, "[2]");
     ck_assert_ptr_null(out[0]);
-    d = of(vector, 0);
+    d = derivative_of(vector, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_SHAPE, "core_hessian", "[2]");
-    d = of(two_outputs, 0);
+    d = derivative_of(two_outputs, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_SHAPE, "core_hessian", "2 outputs");
-    d = of(failing, 0);
+    d = derivative_of(failing, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_REFUSED, "core_hessian", "no");
     d.flags = 1u << 9;
     FAILS(core_hessian(&d, out), CORE_ERROR_INVALID_ARGUMENT, "flags");
-    d = of(NULL, 0);
+    d = derivative_of(NULL, 0);
     FAILS(core_hessian(&d, out), CORE_ERROR_INVALID_ARGUMENT, "function");
     FAILS(core_hessian(NULL, out), CORE_ERROR_INVALID_ARGUMENT, "of");
     FAILS(core_hvp(&d, NULL, out), CORE_ERROR_INVALID_ARGUMENT, "vectors");
     FAILS(core_jacobian(&d, NULL, &count), CORE_ERROR_INVALID_ARGUMENT,
           "out_jacobians");
     mode = core_grad_mode_set(false);
-    d = of(number, 0);
-    OK(core_vjp(&d, NULL, NULL, NULL, out)); /* whatever the mode is */
+    d = derivative_of(number, 0);
+    OK(core_vjp(&d, NULL, NULL, NULL, out)); /* works without grad mode */
     ck_assert(!core_grad_mode());
     core_grad_mode_set(mode);
     HOLDS(keep(out[0]), 2, 20, 42);
@@ -249,7 +250,7 @@ START_TEST(what_does_not_fit_is_refused)
 }
 END_TEST
 
-/* Two outputs, whatever room there is for them. */
+/* Produces two outputs even if *noutputs is smaller. */
 static core_status loud(void *context, core_tensor *const *given,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
@@ -262,19 +263,19 @@ static core_status loud(void *context, core_tensor *const *given,
     return core_mul(given[0], given[1], &outputs[0]);
 }
 
-START_TEST(outputs_have_the_room_that_was_given)
+START_TEST(more_outputs_than_allowed_are_refused)
 {
     core_derivative d;
     core_tensor *outputs[3], *out[4], *vectors[2] = {NULL, NULL};
     core_tensor *untouched = (core_tensor *)&d;
     size_t count = 1;
 
-    start();
-    d = of(loud, 0);
+    make_inputs();
+    d = derivative_of(loud, 0);
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
           "core_jacobian", "2 outputs", "holds 1");
     ck_assert_uint_eq(count, 0);
-    /* Not set again: nothing is written where nothing may be. */
+    /* *noutputs is 0 now: no output may be written. */
     FAILS(core_jacobian(&d, out, &count), CORE_ERROR_INVALID_ARGUMENT,
           "core_jacobian", "noutputs");
     FAILS(core_jvp(&d, vectors, out, &count), CORE_ERROR_INVALID_ARGUMENT,
@@ -289,8 +290,10 @@ START_TEST(outputs_have_the_room_that_was_given)
 }
 END_TEST
 
-SUITE("functional", vjp_is_vectors_times_the_jacobian,
-      jvp_is_the_jacobian_times_vectors, jacobian_has_a_matrix_for_each_pair,
-      hessian_and_its_products_agree, derivatives_are_differentiable_if_asked,
-      inputs_that_are_not_floating_are_passed_on, what_does_not_fit_is_refused,
-      outputs_have_the_room_that_was_given)
+SUITE("functional", vjp_is_vectors_times_jacobian,
+      jvp_is_jacobian_times_vectors,
+      jacobian_returns_a_matrix_per_output_and_input, hessian_and_hvp_agree,
+      derivatives_are_differentiable_with_create_graph,
+      non_floating_inputs_are_passed_through,
+      invalid_derivative_calls_are_refused,
+      more_outputs_than_allowed_are_refused)

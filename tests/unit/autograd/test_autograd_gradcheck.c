@@ -21,7 +21,7 @@ static core_status cubes(void *context, core_tensor *const *inputs,
     return status;
 }
 
-/* Forgets half of the derivative: one factor is detached. */
+/* Loses half of the derivative: one factor is detached. */
 static core_status half(void *context, core_tensor *const *inputs,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
@@ -37,7 +37,7 @@ static core_status half(void *context, core_tensor *const *inputs,
     return status;
 }
 
-START_TEST(right_derivatives_pass_and_inputs_are_restored)
+START_TEST(correct_derivative_passes_and_inputs_are_restored)
 {
     core_tensor *inputs[2];
 
@@ -50,7 +50,7 @@ START_TEST(right_derivatives_pass_and_inputs_are_restored)
 }
 END_TEST
 
-START_TEST(a_wrong_derivative_is_found_and_named)
+START_TEST(wrong_derivative_is_reported_with_its_elements)
 {
     core_tensor *input = leaf(VECTOR(2, 1, 2));
 
@@ -59,7 +59,7 @@ START_TEST(a_wrong_derivative_is_found_and_named)
 }
 END_TEST
 
-START_TEST(only_f64_leaves_can_be_checked)
+START_TEST(gradcheck_accepts_only_f64_leaves)
 {
     core_tensor *narrow =
         leaf(typed(CORE_F32, 1, (int64_t[]){1}, (double[]){1}));
@@ -72,7 +72,7 @@ START_TEST(only_f64_leaves_can_be_checked)
 }
 END_TEST
 
-/* What a function does wrong is the context. */
+/* The context selects the function's mistake. */
 enum { NOTHING, TOO_MANY, NO_TENSOR, NO_MESSAGE, INTEGERS };
 
 static core_status careless(void *context, core_tensor *const *inputs,
@@ -98,7 +98,7 @@ typedef core_status (*checker)(core_gradcheck_function, void *,
                                double);
 static const checker checkers[] = {core_gradcheck, core_gradgradcheck};
 
-START_TEST(a_check_of_nothing_is_an_error)
+START_TEST(gradcheck_refuses_functions_without_usable_outputs)
 {
     static const char *const texts[] = {"no outputs", "9 outputs",
                                         "left output 0 NULL",
@@ -114,7 +114,7 @@ START_TEST(a_check_of_nothing_is_an_error)
 }
 END_TEST
 
-/* Twice as many elements as at the call before. */
+/* Returns twice as many elements as in the previous call. */
 static core_status growing(void *context, core_tensor *const *inputs,
                            size_t ninputs, core_tensor **outputs,
                            size_t *noutputs)
@@ -129,7 +129,7 @@ static core_status growing(void *context, core_tensor *const *inputs,
     return core_cat(parts, (size_t)count, 0, &outputs[0]);
 }
 
-START_TEST(sizes_that_differ_from_call_to_call_are_refused)
+START_TEST(gradcheck_refuses_outputs_that_change_size)
 {
     core_tensor *input = leaf(VECTOR(2, 1, 2));
     int calls = 0;
@@ -137,14 +137,14 @@ START_TEST(sizes_that_differ_from_call_to_call_are_refused)
     FAILS(core_gradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
           CORE_ERROR_INVALID_ARGUMENT, "elements in its first call",
           "later one");
-    calls = 0; /* its gradients do not fit before that */
+    calls = 0; /* fails earlier, because the gradients do not fit */
     ck_assert_int_ne(
         core_gradgradcheck(growing, &calls, &input, 1, 1e-6, 1e-6, 1e-6),
         CORE_OK);
 }
 END_TEST
 
-START_TEST(wrong_calls_are_refused)
+START_TEST(gradcheck_refuses_invalid_arguments)
 {
     core_tensor *input = leaf(VECTOR(2, 1, 2)), *inputs[] = {input, NULL};
 
@@ -174,7 +174,9 @@ START_TEST(wrong_calls_are_refused)
 }
 END_TEST
 
-SUITE("gradcheck", right_derivatives_pass_and_inputs_are_restored,
-      a_wrong_derivative_is_found_and_named, only_f64_leaves_can_be_checked,
-      a_check_of_nothing_is_an_error,
-      sizes_that_differ_from_call_to_call_are_refused, wrong_calls_are_refused)
+SUITE("gradcheck", correct_derivative_passes_and_inputs_are_restored,
+      wrong_derivative_is_reported_with_its_elements,
+      gradcheck_accepts_only_f64_leaves,
+      gradcheck_refuses_functions_without_usable_outputs,
+      gradcheck_refuses_outputs_that_change_size,
+      gradcheck_refuses_invalid_arguments)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Recording, and plain backwards. */
+/* Recording of graphs and backward over them. */
 
 #include "support/autograd.h"
 
 #include "autograd/graph/node.h"
 #include "base/memory.h"
 
-START_TEST(a_product_gives_each_factor_the_other)
+START_TEST(gradient_of_a_factor_is_the_other_factor)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
 
@@ -18,7 +18,7 @@ START_TEST(a_product_gives_each_factor_the_other)
 }
 END_TEST
 
-START_TEST(a_tensor_used_twice_gets_both_gradients)
+START_TEST(tensor_used_twice_gets_the_sum_of_gradients)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3));
 
@@ -27,7 +27,7 @@ START_TEST(a_tensor_used_twice_gets_both_gradients)
 }
 END_TEST
 
-START_TEST(backwards_accumulate_in_place)
+START_TEST(backward_accumulates_in_place)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7), *grad;
 
@@ -41,7 +41,7 @@ START_TEST(backwards_accumulate_in_place)
 }
 END_TEST
 
-START_TEST(what_requires_no_grad_records_nothing)
+START_TEST(operands_without_requires_grad_record_nothing)
 {
     core_tensor *y = mul(VECTOR(2, 1, 2), VECTOR(2, 3, 4));
 
@@ -53,7 +53,7 @@ START_TEST(what_requires_no_grad_records_nothing)
 }
 END_TEST
 
-START_TEST(results_know_their_node)
+START_TEST(result_has_its_node_and_edges)
 {
     core_tensor *a = leaf(VECTOR(1, 2));
     core_tensor *y = mul(a, VECTOR(1, 4));
@@ -72,7 +72,7 @@ START_TEST(results_know_their_node)
 }
 END_TEST
 
-START_TEST(gradients_of_broadcast_tensors_are_summed)
+START_TEST(gradient_of_broadcast_tensor_is_summed)
 {
     core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
     core_tensor *row = leaf(VECTOR(3, 1, 10, 100));
@@ -86,7 +86,7 @@ START_TEST(gradients_of_broadcast_tensors_are_summed)
 }
 END_TEST
 
-START_TEST(gradients_come_in_the_dtype_of_the_tensor)
+START_TEST(gradient_has_dtype_of_its_tensor)
 {
     core_tensor *a = leaf(typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2}));
 
@@ -96,7 +96,7 @@ START_TEST(gradients_come_in_the_dtype_of_the_tensor)
 }
 END_TEST
 
-START_TEST(a_0_dim_tensor_of_the_host_goes_with_a_devices)
+START_TEST(host_scalar_combines_with_device_tensor)
 {
     core_tensor *scale = leaf(SCALAR(2)), *far, *y, *grad;
     const double values[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
@@ -112,7 +112,7 @@ START_TEST(a_0_dim_tensor_of_the_host_goes_with_a_devices)
     ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(scale)),
                      core_tensor_device(scale));
     ck_assert_ptr_eq(core_tensor_device(core_tensor_grad(far)), sim);
-    /* The move is part of the graph: d/dfar of the sum's square. */
+    /* The copy to sim is part of the graph: d/dfar of the squared sum. */
     OK(core_grad(&y, 1, NULL, &scale, 1, CORE_CREATE_GRAPH, &grad));
     keep(grad);
     y = mul(grad, grad);
@@ -124,7 +124,7 @@ START_TEST(a_0_dim_tensor_of_the_host_goes_with_a_devices)
 }
 END_TEST
 
-START_TEST(only_one_element_may_go_without_gradient)
+START_TEST(only_one_element_root_may_omit_its_gradient)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *y = mul(a, a);
     core_tensor *grad = VECTOR(2, 1, 10), *wrong = VECTOR(3, 1, 1, 1);
@@ -137,7 +137,7 @@ START_TEST(only_one_element_may_go_without_gradient)
 }
 END_TEST
 
-START_TEST(several_roots_go_together)
+START_TEST(several_roots_accumulate_together)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y = mul(a, a);
     core_tensor *roots[3];
@@ -150,7 +150,7 @@ START_TEST(several_roots_go_together)
 }
 END_TEST
 
-START_TEST(a_leaf_may_be_the_root)
+START_TEST(leaf_may_be_the_root)
 {
     core_tensor *a = leaf(VECTOR(1, 3));
 
@@ -159,7 +159,7 @@ START_TEST(a_leaf_may_be_the_root)
 }
 END_TEST
 
-START_TEST(a_second_backward_wants_the_graph_kept)
+START_TEST(second_backward_requires_retain_graph)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y = mul(a, a);
 
@@ -172,7 +172,7 @@ START_TEST(a_second_backward_wants_the_graph_kept)
 }
 END_TEST
 
-START_TEST(derivatives_of_any_order_come_from_create_graph)
+START_TEST(create_graph_gives_derivatives_of_any_order)
 {
     core_tensor *x = leaf(VECTOR(1, 2));
     core_tensor *y = mul(mul(x, x), mul(x, x));
@@ -189,7 +189,7 @@ START_TEST(derivatives_of_any_order_come_from_create_graph)
 }
 END_TEST
 
-START_TEST(create_graph_makes_the_grad_part_of_a_graph)
+START_TEST(create_graph_makes_grad_differentiable)
 {
     core_tensor *x = leaf(VECTOR(1, 3)), *y = mul(mul(x, x), x), *grad;
 
@@ -197,14 +197,14 @@ START_TEST(create_graph_makes_the_grad_part_of_a_graph)
     grad = keep(core_tensor_retain(core_tensor_grad(x)));
     HOLDS(grad, 1, 27);
     ck_assert(core_tensor_requires_grad(grad));
-    OK(core_tensor_set_grad(x, NULL)); /* the cycle, undone */
+    OK(core_tensor_set_grad(x, NULL)); /* breaks the reference cycle */
     backward(grad);
     HOLDS(core_tensor_grad(x), 1, 18);
     OK(core_tensor_set_grad(x, NULL));
 }
 END_TEST
 
-START_TEST(saved_results_have_their_history_in_higher_derivatives)
+START_TEST(saved_result_keeps_its_history_in_higher_derivatives)
 {
     core_tensor *x = leaf(VECTOR(1, 0.5)), *y, *first, *second;
 
@@ -216,7 +216,7 @@ START_TEST(saved_results_have_their_history_in_higher_derivatives)
 }
 END_TEST
 
-START_TEST(grad_of_inputs_runs_only_what_lies_between)
+START_TEST(grad_runs_only_nodes_up_to_its_inputs)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
     core_tensor *inner = mul(a, b), *y = mul(inner, b), *grads[2];
@@ -229,7 +229,7 @@ START_TEST(grad_of_inputs_runs_only_what_lies_between)
     HOLDS(keep(grads[1]), 1, 12);
     ck_assert_ptr_null(core_tensor_grad(a));
     ck_assert_ptr_null(core_tensor_grad(b));
-    /* What lies behind `inner` did not run, so it still can. */
+    /* Nodes behind `inner` did not run and can still run. */
     OK(core_grad(&y, 1, NULL, inputs, 1, 0, grads));
     HOLDS(keep(grads[0]), 1, 3);
     backward(inner);
@@ -237,14 +237,14 @@ START_TEST(grad_of_inputs_runs_only_what_lies_between)
 }
 END_TEST
 
-START_TEST(an_unused_input_is_an_error_unless_allowed)
+START_TEST(unused_input_is_an_error_unless_allowed)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
     core_tensor *y = mul(a, a), *inputs[2], *grads[2];
 
     inputs[0] = a;
     inputs[1] = b;
-    /* Told before the walk, which then has all that it needs. */
+    /* Reported before backward starts: the graph is still intact. */
     FAILS(core_grad(&y, 1, NULL, inputs, 2, 0, grads), CORE_ERROR_AUTOGRAD,
           "core_grad", "input 1", "CORE_ALLOW_UNUSED");
     ck_assert_ptr_null(grads[0]);
@@ -254,7 +254,7 @@ START_TEST(an_unused_input_is_an_error_unless_allowed)
 }
 END_TEST
 
-START_TEST(the_same_input_twice_gets_the_same_gradient)
+START_TEST(same_input_twice_gets_same_gradient_twice)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a), *inputs[2], *grads[2];
 
@@ -265,7 +265,7 @@ START_TEST(the_same_input_twice_gets_the_same_gradient)
 }
 END_TEST
 
-START_TEST(detached_tensors_stop_the_gradient)
+START_TEST(detached_tensor_stops_the_gradient)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
     core_tensor *cut = CALL(detach, y);
@@ -359,9 +359,9 @@ START_TEST(undefined_gradients_of_several_results_are_zeros)
 }
 END_TEST
 
-/* A call like an earlier one is recorded the short way: all of them must see
- * which result of the node an argument is. */
-START_TEST(results_of_one_call_each_get_their_gradient)
+/* A repeated call is recorded on a fast path; every time, each argument must
+ * have the edge to its own result of the node. */
+START_TEST(each_result_of_a_call_gets_its_gradient)
 {
     core_tensor *a = leaf(MATRIX(1, 1, 3)), *q, *r, *y;
     uint32_t input;
@@ -370,7 +370,7 @@ START_TEST(results_of_one_call_each_get_their_gradient)
         OK(core_linalg_qr(a, "reduced", &q, &r));
         keep(q);
         keep(r);
-        y = mul(q, r); /* (±1) (±a): what comes back is r's alone */
+        y = mul(q, r); /* (±1) (±a): only the gradient of r reaches a */
         ck_assert_ptr_eq(core_node_edge(core_tensor_grad_fn(y), 0, &input),
                          core_tensor_grad_fn(q));
         ck_assert_uint_eq(input, 0);
@@ -389,7 +389,7 @@ START_TEST(results_of_one_call_each_get_their_gradient)
 }
 END_TEST
 
-START_TEST(lists_of_tensors_get_a_gradient_each)
+START_TEST(tensors_in_a_list_get_their_own_gradients)
 {
     core_tensor *parts[3], *weights = VECTOR(5, 1, 2, 3, 4, 5);
 
@@ -403,8 +403,8 @@ START_TEST(lists_of_tensors_get_a_gradient_each)
 }
 END_TEST
 
-/* A stack of 8 MiB would not do for recursion. */
-START_TEST(long_chains_need_no_deep_stack)
+/* Recursion would overflow a stack of 8 MiB. */
+START_TEST(long_chain_needs_no_deep_stack)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *one = VECTOR(1, 1);
     core_tensor *y = core_tensor_retain(x);
@@ -423,9 +423,9 @@ START_TEST(long_chains_need_no_deep_stack)
 }
 END_TEST
 
-/* Squares save their argument, which has a history: a chain through saved
- * values too. */
-START_TEST(a_long_chain_of_saved_values_is_freed_without_backward)
+/* Squares save their argument, which has a history: the chain also runs through
+ * saved values. */
+START_TEST(long_chain_of_saved_values_is_freed_without_backward)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *y = core_tensor_retain(x);
 
@@ -455,7 +455,7 @@ static void step(core_tensor *a, core_tensor *b, uint32_t flags)
     OK(core_tensor_set_grad(b, NULL));
 }
 
-START_TEST(nothing_is_left_behind)
+START_TEST(backward_leaks_no_memory)
 {
     core_tensor *a = leaf(VECTOR(2, .1, .2)), *b = leaf(VECTOR(2, .3, .4));
     const uint32_t flags[] = {0, CORE_RETAIN_GRAPH, CORE_CREATE_GRAPH};
@@ -470,7 +470,7 @@ START_TEST(nothing_is_left_behind)
 }
 END_TEST
 
-START_TEST(every_failing_allocation_is_reported_and_leaks_nothing)
+START_TEST(failed_allocation_is_reported_without_leaks)
 {
     core_tensor *a = leaf(VECTOR(2, .1, .2)), *b = leaf(VECTOR(2, .3, .4));
     int64_t live, failed = 0;
@@ -511,26 +511,26 @@ START_TEST(every_failing_allocation_is_reported_and_leaks_nothing)
 }
 END_TEST
 
-SUITE("autograd graph", a_product_gives_each_factor_the_other,
-      a_tensor_used_twice_gets_both_gradients, backwards_accumulate_in_place,
-      what_requires_no_grad_records_nothing, results_know_their_node,
-      gradients_of_broadcast_tensors_are_summed,
-      gradients_come_in_the_dtype_of_the_tensor,
-      a_0_dim_tensor_of_the_host_goes_with_a_devices,
-      only_one_element_may_go_without_gradient, several_roots_go_together,
-      a_leaf_may_be_the_root, a_second_backward_wants_the_graph_kept,
-      derivatives_of_any_order_come_from_create_graph,
-      create_graph_makes_the_grad_part_of_a_graph,
-      saved_results_have_their_history_in_higher_derivatives,
-      grad_of_inputs_runs_only_what_lies_between,
-      an_unused_input_is_an_error_unless_allowed,
-      the_same_input_twice_gets_the_same_gradient,
-      detached_tensors_stop_the_gradient, only_floating_leaves_can_require_grad,
+SUITE("autograd graph", gradient_of_a_factor_is_the_other_factor,
+      tensor_used_twice_gets_the_sum_of_gradients,
+      backward_accumulates_in_place,
+      operands_without_requires_grad_record_nothing,
+      result_has_its_node_and_edges, gradient_of_broadcast_tensor_is_summed,
+      gradient_has_dtype_of_its_tensor, host_scalar_combines_with_device_tensor,
+      only_one_element_root_may_omit_its_gradient,
+      several_roots_accumulate_together, leaf_may_be_the_root,
+      second_backward_requires_retain_graph,
+      create_graph_gives_derivatives_of_any_order,
+      create_graph_makes_grad_differentiable,
+      saved_result_keeps_its_history_in_higher_derivatives,
+      grad_runs_only_nodes_up_to_its_inputs,
+      unused_input_is_an_error_unless_allowed,
+      same_input_twice_gets_same_gradient_twice,
+      detached_tensor_stops_the_gradient, only_floating_leaves_can_require_grad,
       no_grad_records_nothing, inference_tensors_cannot_be_part_of_a_graph,
       inference_mode_still_bumps_versions_of_normal_tensors,
       undefined_gradients_of_several_results_are_zeros,
-      results_of_one_call_each_get_their_gradient,
-      lists_of_tensors_get_a_gradient_each, long_chains_need_no_deep_stack,
-      a_long_chain_of_saved_values_is_freed_without_backward,
-      nothing_is_left_behind,
-      every_failing_allocation_is_reported_and_leaks_nothing)
+      each_result_of_a_call_gets_its_gradient,
+      tensors_in_a_list_get_their_own_gradients, long_chain_needs_no_deep_stack,
+      long_chain_of_saved_values_is_freed_without_backward,
+      backward_leaks_no_memory, failed_allocation_is_reported_without_leaks)

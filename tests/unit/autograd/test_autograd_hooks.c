@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Hooks: their order, what they may change, and that they may come and go. */
+/* Hooks: their order, what they may change, and their lifetime. */
 
 #include "support/hooks.h"
 
 #include "base/memory.h"
 
-START_TEST(hooks_run_in_their_order)
+START_TEST(hooks_run_in_documented_order)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, VECTOR(1, 3));
     core_node *node = core_tensor_grad_fn(y);
@@ -37,7 +37,7 @@ static void count_drop(void *context)
     ++*(int *)context;
 }
 
-START_TEST(a_hook_replaces_the_gradient_until_it_is_removed)
+START_TEST(hook_replaces_the_gradient_until_removed)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
     core_hook *hook;
@@ -61,7 +61,7 @@ static core_status widen(void *context, core_tensor *grad,
     return core_expand(grad, (int64_t[]){2, 1}, 2, false, out_grad);
 }
 
-START_TEST(a_hook_may_not_change_the_sizes)
+START_TEST(hook_must_not_change_sizes)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
 
@@ -71,7 +71,7 @@ START_TEST(a_hook_may_not_change_the_sizes)
 }
 END_TEST
 
-START_TEST(hooks_are_for_what_has_gradients)
+START_TEST(hooks_require_tensors_with_gradients)
 {
     core_tensor *a = VECTOR(1, 2), *b = leaf(VECTOR(1, 2)), *y = mul(b, b);
     core_hook *hook = (core_hook *)"";
@@ -85,7 +85,7 @@ START_TEST(hooks_are_for_what_has_gradients)
 }
 END_TEST
 
-START_TEST(a_result_keeps_its_grad_if_asked)
+START_TEST(retain_grad_keeps_grad_of_a_result)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a), *z = mul(y, y);
     core_tensor *gone = mul(y, VECTOR(1, 1));
@@ -94,7 +94,7 @@ START_TEST(a_result_keeps_its_grad_if_asked)
     OK(core_tensor_retain_grad(gone));
     OK(core_tensor_retain_grad(a));
     z = add(z, mul(gone, VECTOR(1, 0)));
-    drop(gone); /* its node lives on */
+    drop(gone); /* its node stays alive */
     backward(z);
     HOLDS(core_tensor_grad(y), 1, 8);
     HOLDS(core_tensor_grad(a), 1, 32);
@@ -102,7 +102,7 @@ START_TEST(a_result_keeps_its_grad_if_asked)
 }
 END_TEST
 
-START_TEST(a_retained_grad_is_the_sum_over_backwards)
+START_TEST(retained_grad_accumulates_over_backward_calls)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a);
     core_tensor *y = sum(mul(x, VECTOR(2, 3, 4))), *first;
@@ -118,7 +118,7 @@ START_TEST(a_retained_grad_is_the_sum_over_backwards)
 }
 END_TEST
 
-START_TEST(a_retained_sum_of_a_recorded_backward_has_a_history)
+START_TEST(retained_grad_with_create_graph_is_differentiable)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *x = mul(a, a), *y = mul(x, x), *g;
 
@@ -133,7 +133,7 @@ START_TEST(a_retained_sum_of_a_recorded_backward_has_a_history)
 }
 END_TEST
 
-START_TEST(a_detached_tensor_still_retains_its_grad)
+START_TEST(detached_tensor_still_retains_its_grad)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y, *gone;
 
@@ -147,7 +147,7 @@ START_TEST(a_detached_tensor_still_retains_its_grad)
     drop(gone);
     OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
     HOLDS(core_tensor_grad(x), 2, 4, 6);
-    /* A leaf now, whose grad has nothing to do with that. */
+    /* x is a leaf now; the old graph no longer contributes to its grad. */
     OK(core_tensor_set_requires_grad(x, true));
     backward(y);
     HOLDS(core_tensor_grad(x), 2, 4, 6);
@@ -156,7 +156,7 @@ START_TEST(a_detached_tensor_still_retains_its_grad)
 }
 END_TEST
 
-START_TEST(a_detached_tensor_that_joins_again_retains_the_new_grad)
+START_TEST(tensor_reattached_after_detach_retains_new_grad)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = add(a, a), *y, *z;
     int64_t live = core__alloc_live();
@@ -192,7 +192,7 @@ static core_status count_leaf(void *context, core_tensor *tensor)
     return CORE_OK;
 }
 
-START_TEST(a_leaf_that_was_turned_off_accumulates_nothing)
+START_TEST(leaf_without_requires_grad_accumulates_nothing)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
     core_tensor *y = mul(a, b), *g;
@@ -214,7 +214,7 @@ START_TEST(a_leaf_that_was_turned_off_accumulates_nothing)
 }
 END_TEST
 
-/* A hook of any kind that takes itself off, and puts two others on. */
+/* A hook of any kind that removes itself and registers two others. */
 typedef struct restless {
     core_tensor *tensor;
     core_node *node;
@@ -285,7 +285,7 @@ static core_status restless_post(void *context, core_node *node,
                                         &r->self);
 }
 
-START_TEST(a_hook_may_remove_itself_and_register_others)
+START_TEST(hook_may_remove_itself_and_register_others)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, VECTOR(1, 3));
     core_node *node = core_tensor_grad_fn(y);
@@ -330,7 +330,7 @@ static core_status fail_silently(void *context, core_tensor *grad,
     return CORE_ERROR_SHAPE;
 }
 
-START_TEST(a_hook_that_fails_without_a_word_gets_one)
+START_TEST(hook_failing_without_message_gets_one)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
 
@@ -356,7 +356,7 @@ static core_status widen_pre(void *context, core_node *node,
     return CORE_OK;
 }
 
-START_TEST(a_hook_before_a_node_may_not_change_the_sizes)
+START_TEST(node_pre_hook_must_not_change_sizes)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = mul(a, a);
 
@@ -367,15 +367,14 @@ START_TEST(a_hook_before_a_node_may_not_change_the_sizes)
 }
 END_TEST
 
-SUITE("autograd hooks", hooks_run_in_their_order,
-      a_hook_replaces_the_gradient_until_it_is_removed,
-      a_hook_may_not_change_the_sizes, hooks_are_for_what_has_gradients,
-      a_result_keeps_its_grad_if_asked,
-      a_retained_grad_is_the_sum_over_backwards,
-      a_retained_sum_of_a_recorded_backward_has_a_history,
-      a_detached_tensor_still_retains_its_grad,
-      a_detached_tensor_that_joins_again_retains_the_new_grad,
-      a_leaf_that_was_turned_off_accumulates_nothing,
-      a_hook_may_remove_itself_and_register_others,
-      a_hook_that_fails_without_a_word_gets_one,
-      a_hook_before_a_node_may_not_change_the_sizes)
+SUITE("autograd hooks", hooks_run_in_documented_order,
+      hook_replaces_the_gradient_until_removed, hook_must_not_change_sizes,
+      hooks_require_tensors_with_gradients, retain_grad_keeps_grad_of_a_result,
+      retained_grad_accumulates_over_backward_calls,
+      retained_grad_with_create_graph_is_differentiable,
+      detached_tensor_still_retains_its_grad,
+      tensor_reattached_after_detach_retains_new_grad,
+      leaf_without_requires_grad_accumulates_nothing,
+      hook_may_remove_itself_and_register_others,
+      hook_failing_without_message_gets_one,
+      node_pre_hook_must_not_change_sizes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Changes in place, versions, and views. */
+/* In-place changes, versions, and views. */
 
 #include "support/autograd.h"
 
@@ -12,7 +12,7 @@ static core_status add_to(core_tensor *a, core_tensor *b)
     return core_add_(a, b, core_int(1));
 }
 
-START_TEST(a_leaf_that_requires_grad_is_not_changed_in_place)
+START_TEST(leaf_that_requires_grad_refuses_in_place_change)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *one = VECTOR(2, 1, 1);
     core_tensor *part = CALL(select, a, 0, 0);
@@ -29,7 +29,7 @@ START_TEST(a_leaf_that_requires_grad_is_not_changed_in_place)
 }
 END_TEST
 
-START_TEST(a_changed_result_has_a_new_history)
+START_TEST(in_place_change_gives_result_a_new_history)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 5, 7));
     core_tensor *y = mul(a, a);
@@ -44,7 +44,7 @@ START_TEST(a_changed_result_has_a_new_history)
 }
 END_TEST
 
-START_TEST(a_plain_tensor_joins_the_graph_when_it_is_changed)
+START_TEST(plain_tensor_joins_the_graph_on_in_place_change)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *y = VECTOR(2, 10, 20);
 
@@ -55,7 +55,7 @@ START_TEST(a_plain_tensor_joins_the_graph_when_it_is_changed)
 }
 END_TEST
 
-START_TEST(a_tensor_times_itself_in_place_is_right)
+START_TEST(in_place_product_with_itself_has_correct_gradient)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3));
     core_tensor *y = add(a, VECTOR(2, 0, 0));
@@ -66,7 +66,7 @@ START_TEST(a_tensor_times_itself_in_place_is_right)
 }
 END_TEST
 
-START_TEST(results_that_a_formula_needs_are_those_after_the_change)
+START_TEST(in_place_formula_uses_the_changed_result)
 {
     core_tensor *a = leaf(VECTOR(2, -1, 2)), *b = leaf(VECTOR(1, 0.5));
     core_tensor *y = mul(a, VECTOR(1, 1)), *z = mul(b, VECTOR(1, 1));
@@ -80,7 +80,7 @@ START_TEST(results_that_a_formula_needs_are_those_after_the_change)
 }
 END_TEST
 
-START_TEST(using_what_was_changed_after_it_was_saved_is_an_error)
+START_TEST(backward_refuses_saved_tensor_changed_in_place)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7);
     core_tensor *y = mul(a, b), *root;
@@ -96,7 +96,7 @@ START_TEST(using_what_was_changed_after_it_was_saved_is_an_error)
 }
 END_TEST
 
-START_TEST(a_change_through_a_view_or_a_detached_tensor_counts)
+START_TEST(change_through_view_or_detached_tensor_is_detected)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7), *root;
     core_tensor *c = VECTOR(2, 5, 7), *view = CALL(select, b, 0, 0);
@@ -110,7 +110,7 @@ START_TEST(a_change_through_a_view_or_a_detached_tensor_counts)
 }
 END_TEST
 
-START_TEST(a_views_retained_grad_goes_with_its_new_history)
+START_TEST(retained_grad_of_view_follows_its_new_history)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *w = leaf(VECTOR(2, 1, 1));
     core_tensor *x = mul(a, a), *v = CALL(select, x, 0, 0), *y, *s, *roots[2];
@@ -119,7 +119,7 @@ START_TEST(a_views_retained_grad_goes_with_its_new_history)
     y = add(v, v);
     OK(add_to(x, w));
     ck_assert_ptr_nonnull(core_tensor_grad_fn(v));
-    drop(v); /* its entry in the old node as well */
+    drop(v); /* also removes its entry in the old node */
     s = sum(x);
     roots[0] = s;
     roots[1] = y;
@@ -130,7 +130,7 @@ START_TEST(a_views_retained_grad_goes_with_its_new_history)
 }
 END_TEST
 
-START_TEST(a_changed_view_keeps_the_grad_of_what_it_is_now)
+START_TEST(changed_view_retains_grad_of_its_new_value)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *x = mul(a, a);
     core_tensor *v = CALL(select, x, 0, 0), *old = add(v, v), *roots[2];
@@ -138,14 +138,14 @@ START_TEST(a_changed_view_keeps_the_grad_of_what_it_is_now)
     OK(core_tensor_retain_grad(v));
     OK(core_mul_scalar_(v, core_float(10)));
     roots[0] = sum(v);
-    roots[1] = old; /* of v as it was: not of its grad */
+    roots[1] = old; /* uses the old v; adds nothing to its grad */
     OK(core_backward(roots, 2, NULL, 0));
     HOLDS(core_tensor_grad(v), 1, 1);
     HOLDS(core_tensor_grad(a), 2, 48, 0);
 }
 END_TEST
 
-START_TEST(out_calls_are_not_recorded)
+START_TEST(out_variants_are_not_recorded)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *out = VECTOR(2, 0, 0);
     uint32_t version = core_tensor_version(out);
@@ -161,7 +161,7 @@ START_TEST(out_calls_are_not_recorded)
 }
 END_TEST
 
-START_TEST(a_change_of_a_view_reaches_the_base)
+START_TEST(change_of_view_updates_history_of_base)
 {
     core_tensor *a = leaf(VECTOR(3, 1, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
     core_tensor *base = mul(a, VECTOR(3, 1, 1, 1));
@@ -174,7 +174,7 @@ START_TEST(a_change_of_a_view_reaches_the_base)
 }
 END_TEST
 
-START_TEST(a_change_of_the_base_reaches_the_views)
+START_TEST(change_of_base_updates_history_of_views)
 {
     core_tensor *a = leaf(VECTOR(3, 1, 2, 3));
     core_tensor *base = mul(a, VECTOR(3, 1, 1, 1));
@@ -188,7 +188,7 @@ START_TEST(a_change_of_the_base_reaches_the_views)
 }
 END_TEST
 
-START_TEST(views_see_each_others_changes)
+START_TEST(view_sees_changes_through_other_views)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4));
     core_tensor *base = mul(a, VECTOR(2, 1, 1));
@@ -202,7 +202,7 @@ START_TEST(views_see_each_others_changes)
 }
 END_TEST
 
-START_TEST(rows_written_into_a_plain_buffer_keep_their_gradient)
+START_TEST(rows_copied_into_plain_buffer_keep_their_gradient)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4));
     core_tensor *buffer = MATRIX(2, 2, 0, 0, 0, 0);
@@ -216,7 +216,7 @@ START_TEST(rows_written_into_a_plain_buffer_keep_their_gradient)
 }
 END_TEST
 
-START_TEST(a_view_made_before_the_base_joined_the_graph_joins_too)
+START_TEST(earlier_view_joins_the_graph_with_its_base)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *buffer = VECTOR(2, 0, 0);
     core_tensor *early = CALL(select, buffer, 0, 1), *y;
@@ -230,7 +230,7 @@ START_TEST(a_view_made_before_the_base_joined_the_graph_joins_too)
 }
 END_TEST
 
-START_TEST(several_views_made_before_the_base_joined_the_graph_join_too)
+START_TEST(earlier_views_of_split_join_the_graph_with_their_base)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *buffer = VECTOR(2, 1, 1);
     core_tensor **halves, **rows, *y;
@@ -253,8 +253,8 @@ START_TEST(several_views_made_before_the_base_joined_the_graph_join_too)
 }
 END_TEST
 
-/* Nothing has changed when it is refused. */
-START_TEST(a_change_that_cannot_be_recorded_does_not_happen)
+/* A refused change leaves data and version unchanged. */
+START_TEST(unrecordable_change_is_refused_and_changes_nothing)
 {
     core_tensor *a = leaf(VECTOR(4, 1, 2, 3, 4)),
                 *y = mul(a, VECTOR(4, 1, 1, 1, 1));
@@ -271,7 +271,7 @@ START_TEST(a_change_that_cannot_be_recorded_does_not_happen)
 }
 END_TEST
 
-/* Two rows of three, each followed by two elements of nobody. */
+/* Two rows of three elements, each followed by two unused elements. */
 static core_tensor *padded(core_tensor *values)
 {
     core_tensor *rows = CALL(empty_strided, (int64_t[]){2, 3}, 2,
@@ -281,7 +281,7 @@ static core_tensor *padded(core_tensor *values)
     return rows;
 }
 
-START_TEST(a_change_of_a_view_of_a_base_with_gaps_is_recorded)
+START_TEST(change_of_view_of_padded_base_is_recorded)
 {
     core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
     core_tensor *b = leaf(VECTOR(2, 7, 8)), *base = padded(mul(a, a));
@@ -295,7 +295,7 @@ START_TEST(a_change_of_a_view_of_a_base_with_gaps_is_recorded)
 }
 END_TEST
 
-START_TEST(a_plain_buffer_with_gaps_keeps_the_gradient_of_its_rows)
+START_TEST(padded_plain_buffer_keeps_gradient_of_its_rows)
 {
     core_tensor *a = leaf(VECTOR(3, 1, 2, 3));
     core_tensor *base = padded(MATRIX(2, 3, 1, 1, 1, 1, 1, 1));
@@ -308,8 +308,8 @@ START_TEST(a_plain_buffer_with_gaps_keeps_the_gradient_of_its_rows)
 }
 END_TEST
 
-/* Only what of the view is the base's has a gradient there. */
-START_TEST(a_view_that_reaches_out_of_its_base_is_changed)
+/* Only elements that the view shares with its base contribute there. */
+START_TEST(view_beyond_its_base_can_be_changed)
 {
     core_tensor *a = leaf(VECTOR(4, 1, 2, 3, 4)), *y = mul(a, a), *v;
     core_tensor *b = leaf(VECTOR(2, 5, 6));
@@ -326,7 +326,7 @@ START_TEST(a_view_that_reaches_out_of_its_base_is_changed)
 }
 END_TEST
 
-START_TEST(a_base_with_gaps_and_no_elements_is_changed)
+START_TEST(empty_padded_base_can_be_changed)
 {
     core_tensor *a = leaf(typed(CORE_F64, 2, (int64_t[]){2, 0}, NULL));
     core_tensor *base = CALL(empty_strided, (int64_t[]){2, 0}, 2,
@@ -338,7 +338,7 @@ START_TEST(a_base_with_gaps_and_no_elements_is_changed)
 }
 END_TEST
 
-/* A column of a padded buffer is changed, and one of its rows after that. */
+/* Changes a column of a padded buffer and then one of its rows. */
 static core_status change_padded(void *context, core_tensor *const *inputs,
                                  size_t ninputs, core_tensor **outputs,
                                  size_t *noutputs)
@@ -355,7 +355,7 @@ static core_status change_padded(void *context, core_tensor *const *inputs,
     return core_mul(base, row, &outputs[0]);
 }
 
-START_TEST(changes_of_views_of_bases_with_gaps_have_second_derivatives)
+START_TEST(changes_of_padded_bases_have_second_derivatives)
 {
     core_tensor *inputs[] = {leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6)),
                              leaf(VECTOR(2, .5, -2))};
@@ -365,7 +365,7 @@ START_TEST(changes_of_views_of_bases_with_gaps_have_second_derivatives)
 }
 END_TEST
 
-START_TEST(a_view_whose_base_was_detached_is_not_changed)
+START_TEST(view_of_detached_base_refuses_change)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *b = mul(a, a);
     core_tensor *v = CALL(narrow, b, 0, 0, 2);
@@ -378,7 +378,7 @@ START_TEST(a_view_whose_base_was_detached_is_not_changed)
 }
 END_TEST
 
-START_TEST(a_transposed_view_of_a_change_is_right)
+START_TEST(change_through_transposed_view_has_correct_gradient)
 {
     core_tensor *a = leaf(MATRIX(2, 3, 1, 2, 3, 4, 5, 6));
     core_tensor *base = mul(a, MATRIX(1, 1, 1));
@@ -390,7 +390,7 @@ START_TEST(a_transposed_view_of_a_change_is_right)
 }
 END_TEST
 
-START_TEST(changes_of_views_have_second_derivatives)
+START_TEST(changes_through_views_have_second_derivatives)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4));
     core_tensor *base = mul(a, a), *root, *first, *second;
@@ -405,7 +405,7 @@ START_TEST(changes_of_views_have_second_derivatives)
 }
 END_TEST
 
-START_TEST(views_made_without_grad_refuse_recorded_changes)
+START_TEST(view_created_without_grad_refuses_recorded_change)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a);
     bool before = core_grad_mode_set(false);
@@ -417,7 +417,7 @@ START_TEST(views_made_without_grad_refuse_recorded_changes)
 }
 END_TEST
 
-START_TEST(views_made_in_inference_mode_refuse_recorded_changes)
+START_TEST(view_created_in_inference_refuses_recorded_change)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a);
     uint64_t before = core_inference_begin();
@@ -429,7 +429,8 @@ START_TEST(views_made_in_inference_mode_refuse_recorded_changes)
 }
 END_TEST
 
-/* Views that grad mode and inference mode keep autograd from following. */
+/* Views that autograd does not track, created without grad mode or in inference
+ * mode. */
 static core_tensor *unknown_view(core_tensor *base, bool inference)
 {
     uint64_t mode = inference ? core_inference_begin() : 0;
@@ -442,7 +443,8 @@ static core_tensor *unknown_view(core_tensor *base, bool inference)
     return view;
 }
 
-/* By an operand that requires no grad: the base's history lacks it. */
+/* Changes the view by operands without requires_grad: the history of the base
+ * would lack them. */
 static void refuses_changes(core_tensor *view, const char *why)
 {
     core_tensor *ten = VECTOR(2, 10, 10);
@@ -483,19 +485,19 @@ static void unknown_views_refuse(bool inference)
     HOLDS(core_tensor_grad(a), 2, 1, 1);
 }
 
-START_TEST(changes_without_grad_of_views_made_without_grad_are_refused)
+START_TEST(view_created_without_grad_refuses_change_by_plain_operand)
 {
     unknown_views_refuse(false);
 }
 END_TEST
 
-START_TEST(changes_without_grad_of_views_made_in_inference_are_refused)
+START_TEST(view_created_in_inference_refuses_change_by_plain_operand)
 {
     unknown_views_refuse(true);
 }
 END_TEST
 
-START_TEST(views_made_before_the_base_became_a_leaf_are_views_of_it)
+START_TEST(earlier_view_of_tensor_made_leaf_is_view_of_leaf)
 {
     core_tensor *plain = VECTOR(2, 3, 4), *view = CALL(narrow, plain, 0, 0, 2);
 
@@ -508,7 +510,7 @@ START_TEST(views_made_before_the_base_became_a_leaf_are_views_of_it)
 }
 END_TEST
 
-START_TEST(one_of_several_views_refuses_recorded_changes)
+START_TEST(view_from_split_refuses_recorded_change)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *base = mul(a, a), **parts;
     size_t count;
@@ -522,7 +524,7 @@ START_TEST(one_of_several_views_refuses_recorded_changes)
 }
 END_TEST
 
-/* y's history leads to the node that saved x, and x gets y's history. */
+/* The history of y leads to the node that saved x; x gets the history of y. */
 static void make_cycle_of_results(void)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *x = mul(a, a), *y = mul(x, x);
@@ -531,7 +533,7 @@ static void make_cycle_of_results(void)
     drop_all();
 }
 
-START_TEST(a_saved_tensor_that_is_changed_by_its_own_result_is_freed)
+START_TEST(saved_tensor_changed_by_its_own_result_is_freed)
 {
     int64_t live;
 
@@ -549,7 +551,7 @@ START_TEST(a_saved_tensor_that_is_changed_by_its_own_result_is_freed)
 }
 END_TEST
 
-START_TEST(changes_of_views_leave_nothing_behind)
+START_TEST(changes_through_views_leak_no_memory)
 {
     int64_t live;
 
@@ -569,34 +571,34 @@ START_TEST(changes_of_views_leave_nothing_behind)
 }
 END_TEST
 
-SUITE("autograd in place", a_leaf_that_requires_grad_is_not_changed_in_place,
-      a_changed_result_has_a_new_history,
-      a_plain_tensor_joins_the_graph_when_it_is_changed,
-      a_tensor_times_itself_in_place_is_right,
-      results_that_a_formula_needs_are_those_after_the_change,
-      using_what_was_changed_after_it_was_saved_is_an_error,
-      a_change_through_a_view_or_a_detached_tensor_counts,
-      a_views_retained_grad_goes_with_its_new_history,
-      a_changed_view_keeps_the_grad_of_what_it_is_now,
-      out_calls_are_not_recorded, a_change_of_a_view_reaches_the_base,
-      a_change_of_the_base_reaches_the_views, views_see_each_others_changes,
-      rows_written_into_a_plain_buffer_keep_their_gradient,
-      a_view_made_before_the_base_joined_the_graph_joins_too,
-      several_views_made_before_the_base_joined_the_graph_join_too,
-      a_change_that_cannot_be_recorded_does_not_happen,
-      a_change_of_a_view_of_a_base_with_gaps_is_recorded,
-      a_plain_buffer_with_gaps_keeps_the_gradient_of_its_rows,
-      a_view_that_reaches_out_of_its_base_is_changed,
-      a_base_with_gaps_and_no_elements_is_changed,
-      changes_of_views_of_bases_with_gaps_have_second_derivatives,
-      a_view_whose_base_was_detached_is_not_changed,
-      a_transposed_view_of_a_change_is_right,
-      changes_of_views_have_second_derivatives,
-      views_made_without_grad_refuse_recorded_changes,
-      views_made_in_inference_mode_refuse_recorded_changes,
-      changes_without_grad_of_views_made_without_grad_are_refused,
-      changes_without_grad_of_views_made_in_inference_are_refused,
-      views_made_before_the_base_became_a_leaf_are_views_of_it,
-      one_of_several_views_refuses_recorded_changes,
-      a_saved_tensor_that_is_changed_by_its_own_result_is_freed,
-      changes_of_views_leave_nothing_behind)
+SUITE("autograd in place", leaf_that_requires_grad_refuses_in_place_change,
+      in_place_change_gives_result_a_new_history,
+      plain_tensor_joins_the_graph_on_in_place_change,
+      in_place_product_with_itself_has_correct_gradient,
+      in_place_formula_uses_the_changed_result,
+      backward_refuses_saved_tensor_changed_in_place,
+      change_through_view_or_detached_tensor_is_detected,
+      retained_grad_of_view_follows_its_new_history,
+      changed_view_retains_grad_of_its_new_value, out_variants_are_not_recorded,
+      change_of_view_updates_history_of_base,
+      change_of_base_updates_history_of_views,
+      view_sees_changes_through_other_views,
+      rows_copied_into_plain_buffer_keep_their_gradient,
+      earlier_view_joins_the_graph_with_its_base,
+      earlier_views_of_split_join_the_graph_with_their_base,
+      unrecordable_change_is_refused_and_changes_nothing,
+      change_of_view_of_padded_base_is_recorded,
+      padded_plain_buffer_keeps_gradient_of_its_rows,
+      view_beyond_its_base_can_be_changed, empty_padded_base_can_be_changed,
+      changes_of_padded_bases_have_second_derivatives,
+      view_of_detached_base_refuses_change,
+      change_through_transposed_view_has_correct_gradient,
+      changes_through_views_have_second_derivatives,
+      view_created_without_grad_refuses_recorded_change,
+      view_created_in_inference_refuses_recorded_change,
+      view_created_without_grad_refuses_change_by_plain_operand,
+      view_created_in_inference_refuses_change_by_plain_operand,
+      earlier_view_of_tensor_made_leaf_is_view_of_leaf,
+      view_from_split_refuses_recorded_change,
+      saved_tensor_changed_by_its_own_result_is_freed,
+      changes_through_views_leak_no_memory)

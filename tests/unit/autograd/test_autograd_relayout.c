@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* View operators in place: the layout is the view's, and so is the history. */
+/* View operators in place: layout and history become those of the view. */
 
 #include "support/autograd.h"
 
@@ -14,8 +14,9 @@ static core_tensor *counted(void)
     return MATRIX(2, 3, 0, 1, 2, 3, 4, 5);
 }
 
-static void looks(const core_tensor *tensor, size_t ndim, const int64_t *sizes,
-                  const int64_t *strides, bool contiguous)
+static void check_layout(const core_tensor *tensor, size_t ndim,
+                         const int64_t *sizes, const int64_t *strides,
+                         bool contiguous)
 {
     ck_assert_uint_eq(core_tensor_ndim(tensor), ndim);
     for (size_t i = 0; i < ndim; i++) {
@@ -26,45 +27,45 @@ static void looks(const core_tensor *tensor, size_t ndim, const int64_t *sizes,
                      contiguous);
 }
 
-/* More backwards of the graph come. */
+/* Backward that keeps the graph for further calls. */
 static void backward_first(core_tensor *tensor)
 {
     OK(core_backward(&tensor, 1, NULL, CORE_RETAIN_GRAPH));
 }
 
-#define LOOKS(tensor, ndim, contiguous, ...)                 \
-    do {                                                     \
-        int64_t dims_[2][ndim] = __VA_ARGS__;                \
-        looks(tensor, ndim, dims_[0], dims_[1], contiguous); \
+#define CHECK_LAYOUT(tensor, ndim, contiguous, ...)                 \
+    do {                                                            \
+        int64_t dims_[2][ndim] = __VA_ARGS__;                       \
+        check_layout(tensor, ndim, dims_[0], dims_[1], contiguous); \
     } while (0)
 
-START_TEST(the_layout_is_that_of_the_view)
+START_TEST(in_place_view_operator_has_layout_of_the_view)
 {
     core_tensor *x = counted();
     uint32_t version = core_tensor_version(x);
 
     OK(core_t_(x));
-    LOOKS(x, 2, false, {{3, 2}, {1, 3}});
+    CHECK_LAYOUT(x, 2, false, {{3, 2}, {1, 3}});
     HOLDS(x, 6, 0, 3, 1, 4, 2, 5);
     OK(core_transpose_(x, 0, -1));
-    LOOKS(x, 2, true, {{2, 3}, {3, 1}});
+    CHECK_LAYOUT(x, 2, true, {{2, 3}, {3, 1}});
     OK(core_unsqueeze_(x, 0));
-    LOOKS(x, 3, true, {{1, 2, 3}, {6, 3, 1}});
+    CHECK_LAYOUT(x, 3, true, {{1, 2, 3}, {6, 3, 1}});
     OK(core_squeeze_dim_(x, 1));
     OK(core_unsqueeze_(x, -1));
-    LOOKS(x, 4, true, {{1, 2, 3, 1}, {6, 3, 1, 1}});
+    CHECK_LAYOUT(x, 4, true, {{1, 2, 3, 1}, {6, 3, 1, 1}});
     OK(core_squeeze_(x));
-    LOOKS(x, 2, true, {{2, 3}, {3, 1}});
+    CHECK_LAYOUT(x, 2, true, {{2, 3}, {3, 1}});
     OK(core_as_strided_(x, (int64_t[]){2, 2}, 2, (int64_t[]){1, 2}, 2,
                         (int64_t[]){1}));
-    LOOKS(x, 2, false, {{2, 2}, {1, 2}});
+    CHECK_LAYOUT(x, 2, false, {{2, 2}, {1, 2}});
     HOLDS(x, 4, 1, 3, 2, 4);
     ck_assert_int_eq(core_tensor_numel(x), 4);
     ck_assert_uint_eq(core_tensor_version(x), version + 7);
 }
 END_TEST
 
-START_TEST(more_dimensions_than_a_tensor_has_room_for_come_and_go)
+START_TEST(dimensions_beyond_inline_storage_are_added_and_removed)
 {
     int64_t live = 0;
 
@@ -89,7 +90,7 @@ START_TEST(more_dimensions_than_a_tensor_has_room_for_come_and_go)
 }
 END_TEST
 
-START_TEST(the_history_is_that_of_the_view)
+START_TEST(in_place_view_operator_has_gradient_of_the_view)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, a), *root, *first, *second;
 
@@ -102,7 +103,7 @@ START_TEST(the_history_is_that_of_the_view)
     OK(core_grad(&root, 1, NULL, &a, 1, CORE_RETAIN_GRAPH, &second));
     HOLDS(keep(second), 6, 2, 6, 10, 4, 8, 12);
     backward(sum(mul(b, MATRIX(3, 2, 1, 2, 3, 4, 5, 6))));
-    LOOKS(core_tensor_grad(b), 2, true, {{3, 2}, {2, 1}});
+    CHECK_LAYOUT(core_tensor_grad(b), 2, true, {{3, 2}, {2, 1}});
     b = mul(a, MATRIX(1, 1, 1));
     OK(core_as_strided_(b, (int64_t[]){2, 2}, 2, (int64_t[]){2, 1}, 2,
                         (int64_t[]){1}));
@@ -112,17 +113,17 @@ START_TEST(the_history_is_that_of_the_view)
 }
 END_TEST
 
-START_TEST(a_view_changes_its_layout_and_its_base_does_not)
+START_TEST(relayout_of_view_keeps_layout_of_base)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, MATRIX(1, 1, 1));
     core_tensor *view = CALL(slice, b, 1, NULL, (int64_t[]){2}, 1);
 
     OK(core_t_(view));
-    LOOKS(b, 2, true, {{2, 3}, {3, 1}});
+    CHECK_LAYOUT(b, 2, true, {{2, 3}, {3, 1}});
     HOLDS(view, 4, 0, 3, 1, 4);
     backward_first(sum(mul(view, MATRIX(2, 2, 1, 2, 3, 4))));
     HOLDS(core_tensor_grad(a), 6, 1, 3, 0, 2, 4, 0);
-    /* and is a view still: changes go both ways */
+    /* it is still a view: changes propagate in both directions */
     OK(core_mul_(view, MATRIX(2, 2, 1, 2, 3, 4)));
     backward_first(sum(b));
     HOLDS(core_tensor_grad(a), 6, 2, 6, 1, 4, 8, 1);
@@ -133,7 +134,7 @@ START_TEST(a_view_changes_its_layout_and_its_base_does_not)
 }
 END_TEST
 
-START_TEST(a_view_in_a_new_layout_sees_the_next_change_of_its_base)
+START_TEST(view_in_new_layout_sees_next_change_of_its_base)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, MATRIX(1, 1, 1));
     core_tensor *view = CALL(slice, b, 1, NULL, (int64_t[]){2}, 1);
@@ -146,7 +147,7 @@ START_TEST(a_view_in_a_new_layout_sees_the_next_change_of_its_base)
 }
 END_TEST
 
-START_TEST(views_of_what_is_changed_stay_what_they_are)
+START_TEST(relayout_keeps_layout_of_existing_views)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, MATRIX(1, 1, 1));
     core_tensor *row = CALL(select, b, 0, 1);
@@ -163,7 +164,7 @@ START_TEST(views_of_what_is_changed_stay_what_they_are)
 }
 END_TEST
 
-START_TEST(what_may_not_be_changed_in_place_keeps_its_layout)
+START_TEST(refused_relayout_keeps_the_layout)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, a), *view, **parts;
     bool before;
@@ -183,14 +184,14 @@ START_TEST(what_may_not_be_changed_in_place_keeps_its_layout)
     FAILS(core_unsqueeze_(b, 4), CORE_ERROR_INDEX, "unsqueeze_", "4");
     FAILS(core_as_strided_(b, (int64_t[]){7}, 1, (int64_t[]){1}, 1, NULL),
           CORE_ERROR_SHAPE, "as_strided_");
-    LOOKS(a, 2, true, {{2, 3}, {3, 1}});
-    LOOKS(b, 2, true, {{2, 3}, {3, 1}});
+    CHECK_LAYOUT(a, 2, true, {{2, 3}, {3, 1}});
+    CHECK_LAYOUT(b, 2, true, {{2, 3}, {3, 1}});
     backward(sum(b));
     HOLDS(core_tensor_grad(a), 6, 0, 2, 4, 6, 8, 10);
 }
 END_TEST
 
-START_TEST(what_was_saved_in_another_layout_is_not_used)
+START_TEST(saved_tensor_in_another_layout_is_refused)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, a), *c = mul(b, b);
     core_tensor *root = sum(c);
@@ -200,9 +201,9 @@ START_TEST(what_was_saved_in_another_layout_is_not_used)
 }
 END_TEST
 
-/* Where nothing is recorded a leaf may change; graphs of its old layout say
- * that they do not fit, and new ones do. */
-START_TEST(a_leaf_that_was_changed_accumulates_in_its_new_layout)
+/* Without grad mode a leaf may change its layout; graphs of the old layout then
+ * fail with an error, and new ones work. */
+START_TEST(leaf_accumulates_in_its_new_layout)
 {
     core_tensor *a = leaf(counted()), *old = sum(mul(a, MATRIX(1, 1, 1)));
     bool before = core_grad_mode_set(false);
@@ -219,7 +220,7 @@ START_TEST(a_leaf_that_was_changed_accumulates_in_its_new_layout)
 }
 END_TEST
 
-START_TEST(a_result_in_the_graph_leaves_it_in_place)
+START_TEST(detach_in_place_removes_result_from_graph)
 {
     core_tensor *a = leaf(counted()), *b = mul(a, a), *row;
     core_tensor *c = mul(b, MATRIX(1, 1, 1));
@@ -234,18 +235,18 @@ START_TEST(a_result_in_the_graph_leaves_it_in_place)
     ck_assert_uint_eq(core_tensor_version(b), version);
     backward_first(sum(c));
     HOLDS(core_tensor_grad(a), 6, 0, 2, 4, 6, 8, 10);
-    HOLDS(core_tensor_grad(b), 6, 1, 1, 1, 1, 1, 1); /* asked for before */
-    backward(sum(row)); /* has its history from before */
+    HOLDS(core_tensor_grad(b), 6, 1, 1, 1, 1, 1, 1); /* retained before */
+    backward(sum(row)); /* keeps its earlier history */
     FAILS(core_detach_(row), CORE_ERROR_AUTOGRAD, "detach_", "view");
     OK(core_detach_(CALL(detach, b)));
     OK(core_detach_(a));
     ck_assert(!core_tensor_requires_grad(a));
     OK(core_t_(a));
-    LOOKS(a, 2, false, {{3, 2}, {1, 3}});
+    CHECK_LAYOUT(a, 2, false, {{3, 2}, {1, 3}});
 }
 END_TEST
 
-START_TEST(tensors_of_inference_mode_change_there_alone)
+START_TEST(inference_tensor_changes_layout_only_in_inference_mode)
 {
     uint64_t mode = core_inference_begin();
     core_tensor *x = counted();
@@ -254,11 +255,11 @@ START_TEST(tensors_of_inference_mode_change_there_alone)
     core_inference_end(mode);
     FAILS(core_t_(x), CORE_ERROR_AUTOGRAD, "t_", "inference mode");
     OK(core_detach_(x));
-    LOOKS(x, 2, false, {{3, 2}, {1, 3}});
+    CHECK_LAYOUT(x, 2, false, {{3, 2}, {1, 3}});
 }
 END_TEST
 
-START_TEST(tensors_without_memory_change_too)
+START_TEST(meta_tensor_changes_layout)
 {
     core_device *meta;
     core_tensor *x;
@@ -268,28 +269,28 @@ START_TEST(tensors_without_memory_change_too)
     keep(x);
     OK(core_squeeze_(x));
     OK(core_t_(x));
-    LOOKS(x, 2, false, {{3, 2}, {1, 3}});
+    CHECK_LAYOUT(x, 2, false, {{3, 2}, {1, 3}});
 }
 END_TEST
 
-START_TEST(a_leaf_that_was_resized_accumulates_in_its_new_sizes)
+START_TEST(resized_leaf_accumulates_in_its_new_sizes)
 {
     core_tensor *x = leaf(VECTOR(0, 0)), *w = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
 
-    drop(mul(x, VECTOR(0, 0))); /* it has been in a graph */
+    drop(mul(x, VECTOR(0, 0))); /* puts x into a graph first */
     OK(core_tensor_set_requires_grad(x, false));
     OK(core_add_out(w, w, core_int(1), x));
     leaf(x);
     for (int round = 0; round < 2; round++) {
         OK(core_tensor_set_grad(x, NULL));
         backward(sum(mul(x, w)));
-        LOOKS(core_tensor_grad(x), 2, true, {{2, 3}, {3, 1}});
+        CHECK_LAYOUT(core_tensor_grad(x), 2, true, {{2, 3}, {3, 1}});
         HOLDS(core_tensor_grad(x), 6, 1, 2, 3, 4, 5, 6);
     }
 }
 END_TEST
 
-START_TEST(polygamma_has_its_tensor_first_in_place)
+START_TEST(polygamma_in_place_takes_its_tensor_first)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, VECTOR(2, 1, 1));
     core_tensor *whole;
@@ -304,17 +305,16 @@ START_TEST(polygamma_has_its_tensor_first_in_place)
 }
 END_TEST
 
-SUITE("view operators in place", the_layout_is_that_of_the_view,
-      more_dimensions_than_a_tensor_has_room_for_come_and_go,
-      the_history_is_that_of_the_view,
-      a_view_changes_its_layout_and_its_base_does_not,
-      a_view_in_a_new_layout_sees_the_next_change_of_its_base,
-      views_of_what_is_changed_stay_what_they_are,
-      what_may_not_be_changed_in_place_keeps_its_layout,
-      what_was_saved_in_another_layout_is_not_used,
-      a_leaf_that_was_changed_accumulates_in_its_new_layout,
-      a_leaf_that_was_resized_accumulates_in_its_new_sizes,
-      a_result_in_the_graph_leaves_it_in_place,
-      tensors_of_inference_mode_change_there_alone,
-      tensors_without_memory_change_too,
-      polygamma_has_its_tensor_first_in_place)
+SUITE("view operators in place", in_place_view_operator_has_layout_of_the_view,
+      dimensions_beyond_inline_storage_are_added_and_removed,
+      in_place_view_operator_has_gradient_of_the_view,
+      relayout_of_view_keeps_layout_of_base,
+      view_in_new_layout_sees_next_change_of_its_base,
+      relayout_keeps_layout_of_existing_views,
+      refused_relayout_keeps_the_layout,
+      saved_tensor_in_another_layout_is_refused,
+      leaf_accumulates_in_its_new_layout,
+      resized_leaf_accumulates_in_its_new_sizes,
+      detach_in_place_removes_result_from_graph,
+      inference_tensor_changes_layout_only_in_inference_mode,
+      meta_tensor_changes_layout, polygamma_in_place_takes_its_tensor_first)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Functions that return an input as it is, or a view of one. */
+/* Functions that return an input unchanged, or a view of one. */
 
 #include "support/autograd.h"
 
@@ -9,7 +9,7 @@
 
 #include <libcore/function.h>
 
-/* Output i is input i modulo their number, as it is or, with context, row 1. */
+/* Output i is input i modulo ninputs; with a context, row 1 of it. */
 static core_status give_back(void *context, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
                              size_t noutputs)
@@ -34,7 +34,7 @@ static core_status save_first(core_function_context *function, void *context,
                              2);
 }
 
-/* Of the first input: the sum over outputs i of 2 (i + 1) grads[i]. */
+/* Gradient of the first input: the sum over outputs i of 2 (i + 1) grads[i]. */
 static core_status weighted(core_node *node, void *context,
                             core_tensor *const *grads, size_t ngrads,
                             core_tensor **gradients, size_t ngradients)
@@ -43,7 +43,7 @@ static core_status weighted(core_node *node, void *context,
 
     (void)context;
     (void)ngradients;
-    if (core_tensor_ndim(grads[0]) == 0) { /* of row 1 of a vector of two */
+    if (core_tensor_ndim(grads[0]) == 0) { /* row 1 of a vector of two */
         core_tensor *x;
 
         CORE_TRY(core_node_saved(node, 0, &x));
@@ -70,7 +70,7 @@ static const core_function_steps back = {.struct_size = sizeof back,
                                          .setup = save_first,
                                          .backward = weighted};
 
-START_TEST(an_input_that_is_returned_has_the_functions_gradient)
+START_TEST(returned_input_has_gradient_of_the_function)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y, *grad, *twice;
 
@@ -93,7 +93,7 @@ START_TEST(an_input_that_is_returned_has_the_functions_gradient)
 }
 END_TEST
 
-START_TEST(an_input_may_be_returned_twice)
+START_TEST(input_may_be_returned_twice)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *y[2];
 
@@ -104,7 +104,7 @@ START_TEST(an_input_may_be_returned_twice)
 }
 END_TEST
 
-START_TEST(a_plain_input_that_is_returned_stays_plain)
+START_TEST(returned_plain_input_stays_plain)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *p = VECTOR(2, 5, 6), *y[2], *z;
     core_tensor *inputs[] = {a, p};
@@ -122,7 +122,7 @@ START_TEST(a_plain_input_that_is_returned_stays_plain)
     core_grad_mode_set(before);
     ck_assert(!core_tensor_requires_grad(keep(z)));
     HOLDS(z, 2, 1, 2);
-    /* A leaf that it becomes later has nothing to do with it. */
+    /* Making the input a leaf later does not change the recorded output. */
     OK(core_tensor_set_requires_grad(p, true));
     backward(sum(y[1]));
     HOLDS(core_tensor_grad(a), 2, 8, 8);
@@ -130,7 +130,7 @@ START_TEST(a_plain_input_that_is_returned_stays_plain)
 }
 END_TEST
 
-START_TEST(a_view_of_an_input_has_the_functions_gradient)
+START_TEST(returned_view_of_input_has_gradient_of_the_function)
 {
     core_function_steps steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y;
@@ -143,7 +143,7 @@ START_TEST(a_view_of_an_input_has_the_functions_gradient)
 }
 END_TEST
 
-START_TEST(what_came_back_is_not_changed_in_place)
+START_TEST(returned_input_refuses_in_place_change)
 {
     for (int row = 0; row < 2; row++) {
         core_function_steps steps = back;
@@ -181,7 +181,7 @@ static core_status mark_first(core_function_context *function, void *context,
     return core_context_mark_non_differentiable(function, inputs[0]);
 }
 
-START_TEST(a_returned_input_without_gradient_is_detached)
+START_TEST(returned_input_marked_non_differentiable_is_detached)
 {
     core_function_steps steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4)), *y[2];
@@ -196,7 +196,7 @@ START_TEST(a_returned_input_without_gradient_is_detached)
 }
 END_TEST
 
-START_TEST(returned_inputs_leave_nothing_behind)
+START_TEST(returned_inputs_leak_no_memory)
 {
     int64_t live;
 
@@ -221,7 +221,7 @@ START_TEST(returned_inputs_leave_nothing_behind)
 }
 END_TEST
 
-/* The first input is changed in place. */
+/* Changes the first input in place. */
 static core_status change_first(void *context, core_tensor *const *inputs,
                                 size_t ninputs, core_tensor **outputs,
                                 size_t noutputs)
@@ -231,7 +231,7 @@ static core_status change_first(void *context, core_tensor *const *inputs,
     return give_back(NULL, inputs, ninputs, outputs, noutputs);
 }
 
-START_TEST(an_input_that_was_changed_must_be_marked)
+START_TEST(changed_input_must_be_marked_dirty)
 {
     core_function_steps steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y;
@@ -249,11 +249,9 @@ START_TEST(an_input_that_was_changed_must_be_marked)
 }
 END_TEST
 
-SUITE("returned inputs", an_input_that_is_returned_has_the_functions_gradient,
-      an_input_may_be_returned_twice,
-      a_plain_input_that_is_returned_stays_plain,
-      a_view_of_an_input_has_the_functions_gradient,
-      what_came_back_is_not_changed_in_place,
-      a_returned_input_without_gradient_is_detached,
-      returned_inputs_leave_nothing_behind,
-      an_input_that_was_changed_must_be_marked)
+SUITE("returned inputs", returned_input_has_gradient_of_the_function,
+      input_may_be_returned_twice, returned_plain_input_stays_plain,
+      returned_view_of_input_has_gradient_of_the_function,
+      returned_input_refuses_in_place_change,
+      returned_input_marked_non_differentiable_is_detached,
+      returned_inputs_leak_no_memory, changed_input_must_be_marked_dirty)

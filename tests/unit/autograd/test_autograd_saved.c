@@ -10,7 +10,7 @@
 
 static int packed, unpacked, released, dropped;
 
-/* Offloading: what is saved goes to the host, and comes back from there. */
+/* Offloading: saved tensors are copied to the host and restored from there. */
 typedef struct offloaded {
     core_dtype dtype;
     size_t ndim, bytes;
@@ -44,14 +44,14 @@ static core_status fetch(void *context, void *handle, core_tensor **out)
                                  away->ndim, NULL, out);
 }
 
-static void forget(void *context, void *handle)
+static void release_offloaded(void *context, void *handle)
 {
     (void)context;
     released++;
     free(handle);
 }
 
-static void dropping(void *context)
+static void count_drop(void *context)
 {
     (void)context;
     dropped++;
@@ -61,10 +61,10 @@ static const core_saved_hooks_info offloading = {.struct_size =
                                                      sizeof offloading,
                                                  .pack = offload,
                                                  .unpack = fetch,
-                                                 .release = forget,
-                                                 .drop = dropping};
+                                                 .release = release_offloaded,
+                                                 .drop = count_drop};
 
-START_TEST(saved_tensors_can_be_offloaded)
+START_TEST(saved_tensors_can_be_offloaded_to_the_host)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 5, 7)), *y;
 
@@ -84,14 +84,14 @@ START_TEST(saved_tensors_can_be_offloaded)
 }
 END_TEST
 
-START_TEST(unpacked_tensors_have_their_history)
+START_TEST(unpacked_tensors_keep_their_history)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y, *first, *second, *third;
 
     packed = unpacked = released = dropped = 0;
     OK(core_saved_hooks_push(&offloading));
     y = mul(mul(a, a), a);
-    y = CALL(exp, CALL(log, y)); /* a result that is saved, too */
+    y = CALL(exp, CALL(log, y)); /* exp saves its result */
     OK(core_grad(&y, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &first));
     HOLDS(keep(first), 1, 27);
     OK(core_grad(&first, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &second));
@@ -105,7 +105,7 @@ START_TEST(unpacked_tensors_have_their_history)
 }
 END_TEST
 
-START_TEST(lists_of_saved_tensors_are_packed_too)
+START_TEST(saved_tensors_in_lists_are_packed)
 {
     core_tensor *x = leaf(VECTOR(3, 1, 2, 3)), *y, *index;
     int64_t picks[2] = {2, 0};
@@ -123,7 +123,7 @@ START_TEST(lists_of_saved_tensors_are_packed_too)
 }
 END_TEST
 
-START_TEST(only_the_innermost_hooks_are_called)
+START_TEST(only_innermost_saved_hooks_are_called)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y;
     core_saved_hooks_info refusing = offloading;
@@ -161,7 +161,8 @@ static core_status refuse_silently(void *context, void *handle,
     return CORE_ERROR_REFUSED;
 }
 
-static core_status change(void *context, core_tensor *tensor, void **out)
+static core_status change_in_place(void *context, core_tensor *tensor,
+                                   void **out)
 {
     (void)context;
     *out = NULL;
@@ -183,7 +184,7 @@ static core_status give_none(void *context, void *handle, core_tensor **out)
     return CORE_OK;
 }
 
-START_TEST(errors_of_pack_and_unpack_reach_the_caller)
+START_TEST(pack_and_unpack_errors_reach_the_caller)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = NULL;
     core_saved_hooks_info info = offloading;
@@ -193,7 +194,7 @@ START_TEST(errors_of_pack_and_unpack_reach_the_caller)
     FAILS(core_mul(a, a, &y), CORE_ERROR_REFUSED, "packing", "disk is full");
     ck_assert_ptr_null(y);
     OK(core_saved_hooks_pop());
-    info.pack = change;
+    info.pack = change_in_place;
     info.release = NULL;
     OK(core_saved_hooks_push(&info));
     FAILS(core_mul(a, a, &y), CORE_ERROR_VERSION, "in place");
@@ -218,17 +219,17 @@ START_TEST(errors_of_pack_and_unpack_reach_the_caller)
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "mul.Tensor",
           "returned no tensor");
-    /* The thread goes on as before. */
+    /* The thread works as before. */
     y = mul(a, a);
     backward(y);
     ck_assert_int_eq(packed, packed);
 }
 END_TEST
 
-START_TEST(hooks_need_both_functions)
+START_TEST(saved_hooks_require_pack_and_unpack)
 {
     core_saved_hooks_info info = {
-        .struct_size = sizeof info, .pack = offload, .drop = dropping};
+        .struct_size = sizeof info, .pack = offload, .drop = count_drop};
 
     dropped = 0;
     FAILS(core_saved_hooks_push(NULL), CORE_ERROR_INVALID_ARGUMENT, "info");
@@ -240,11 +241,11 @@ START_TEST(hooks_need_both_functions)
 }
 END_TEST
 
-/* ------------------------------------------------------------- checkpoints -- */
+/* ---------------------------------------------------------- checkpoints -- */
 
 static int runs;
 
-/* exp(x * w) with dropout-like noise, x * w being needed again. */
+/* exp(x * w) with random noise; its gradient needs x * w again. */
 static core_status noisy(void *context, core_tensor *const *inputs, size_t n,
                          core_tensor **outputs, size_t *noutputs)
 {
@@ -274,7 +275,7 @@ static core_tensor *checkpointed(core_tensor_function function, void *context,
     core_checkpoint_info info = {.struct_size = sizeof info,
                                  .function = function,
                                  .context = context,
-                                 .drop = dropping};
+                                 .drop = count_drop};
     core_tensor *inputs[] = {a, b}, *output;
     size_t count = 1;
 
@@ -283,7 +284,7 @@ static core_tensor *checkpointed(core_tensor_function function, void *context,
     return keep(output);
 }
 
-START_TEST(checkpoints_compute_again_with_the_same_random_numbers)
+START_TEST(checkpoint_recomputes_with_same_random_numbers)
 {
     core_tensor *x = leaf(VECTOR(3, .1, .2, .3)), *w = leaf(VECTOR(3, 1, 2, 3));
     core_tensor *plain, *inputs[2], *y;
@@ -306,7 +307,7 @@ START_TEST(checkpoints_compute_again_with_the_same_random_numbers)
     y = sum(checkpointed(noisy, NULL, x, w));
     ck_assert_int_eq(runs, 1);
     core_generator_state(NULL, &seed, &before);
-    core_seed(99); /* another one's numbers do not matter */
+    core_seed(99); /* later draws must not matter */
     core_generator_state(NULL, &seed, &before);
     backward(y);
     core_generator_state(NULL, &seed, &after);
@@ -337,7 +338,7 @@ static core_status cube(void *context, core_tensor *const *inputs, size_t n,
     return status;
 }
 
-/* Two cubes, each a checkpoint inside of this one. */
+/* Two cubes, each in a checkpoint inside this one. */
 static core_status nested(void *context, core_tensor *const *inputs, size_t n,
                           core_tensor **outputs, size_t *noutputs)
 {
@@ -355,7 +356,7 @@ static core_status nested(void *context, core_tensor *const *inputs, size_t n,
     return status;
 }
 
-START_TEST(checkpoints_nest)
+START_TEST(checkpoints_may_be_nested)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
 
@@ -370,7 +371,7 @@ START_TEST(checkpoints_nest)
 }
 END_TEST
 
-START_TEST(checkpoints_have_higher_derivatives_and_keep_graphs)
+START_TEST(checkpoint_supports_higher_derivatives_and_retain_graph)
 {
     core_tensor *x = leaf(VECTOR(1, 2)), *y, *first, *second;
 
@@ -388,7 +389,7 @@ START_TEST(checkpoints_have_higher_derivatives_and_keep_graphs)
 }
 END_TEST
 
-START_TEST(checkpoints_of_results_keep_no_cycle)
+START_TEST(checkpoint_input_that_joins_its_graph_is_freed)
 {
     core_tensor *x = leaf(VECTOR(1, 2)), *plain = VECTOR(1, 3), *y;
 
@@ -400,9 +401,10 @@ START_TEST(checkpoints_of_results_keep_no_cycle)
 }
 END_TEST
 
-/* Saves one tensor less, or another one, when it runs again. */
-static core_status fickle(void *context, core_tensor *const *inputs, size_t n,
-                          core_tensor **outputs, size_t *noutputs)
+/* On its second run, saves one tensor less, another one, or fails. */
+static core_status inconsistent(void *context, core_tensor *const *inputs,
+                                size_t n, core_tensor **outputs,
+                                size_t *noutputs)
 {
     int which = *(int *)context;
 
@@ -426,7 +428,7 @@ static core_status fickle(void *context, core_tensor *const *inputs, size_t n,
     }
 }
 
-START_TEST(a_function_that_does_not_do_the_same_again_is_an_error)
+START_TEST(checkpoint_that_recomputes_differently_is_an_error)
 {
     const char *const says[] = {"saved 2 tensors", "not again", "[4]"};
 
@@ -434,12 +436,12 @@ START_TEST(a_function_that_does_not_do_the_same_again_is_an_error)
         core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
 
         runs = 0;
-        y = sum(checkpointed(fickle, &which, x, NULL));
+        y = sum(checkpointed(inconsistent, &which, x, NULL));
         ck_assert_int_ne(core_backward(&y, 1, NULL, 0), CORE_OK);
         ck_assert_msg(strstr(core_error_message(), "mul.Tensor") &&
                           strstr(core_error_message(), says[which]),
                       "%s", core_error_message());
-        /* Nothing of it stays behind in the thread. */
+        /* The thread keeps no state of the failure. */
         y = mul(x, x);
         backward(sum(y));
         HOLDS(core_tensor_grad(x), 2, 2, 4);
@@ -447,7 +449,7 @@ START_TEST(a_function_that_does_not_do_the_same_again_is_an_error)
 }
 END_TEST
 
-START_TEST(an_input_changed_in_place_since_is_an_error)
+START_TEST(checkpoint_input_changed_in_place_is_an_error)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a = mul(x, x), *y;
 
@@ -458,7 +460,7 @@ START_TEST(an_input_changed_in_place_since_is_an_error)
 }
 END_TEST
 
-START_TEST(without_grad_mode_a_checkpoint_is_a_call)
+START_TEST(checkpoint_without_grad_mode_is_a_plain_call)
 {
     core_tensor *x = leaf(VECTOR(1, 2)), *y;
     bool mode = core_grad_mode_set(false);
@@ -472,9 +474,10 @@ START_TEST(without_grad_mode_a_checkpoint_is_a_call)
 }
 END_TEST
 
-START_TEST(wrong_calls_of_checkpoint_are_refused)
+START_TEST(checkpoint_refuses_invalid_arguments)
 {
-    core_checkpoint_info info = {.struct_size = sizeof info, .drop = dropping};
+    core_checkpoint_info info = {.struct_size = sizeof info,
+                                 .drop = count_drop};
     core_tensor *x = leaf(VECTOR(1, 2)), *y;
     size_t one = 1;
 
@@ -493,14 +496,14 @@ START_TEST(wrong_calls_of_checkpoint_are_refused)
     one = 1;
     FAILS(core_checkpoint(&info, &x, 1, &y, &one), CORE_ERROR_INVALID_ARGUMENT,
           "flags");
-    info.flags = 0; /* and *noutputs is 0 now */
+    info.flags = 0; /* *noutputs is 0 now */
     FAILS(core_checkpoint(&info, &x, 1, NULL, &one),
           CORE_ERROR_INVALID_ARGUMENT, "noutputs");
     ck_assert_int_eq(dropped, 5);
 }
 END_TEST
 
-/* What it does wrong is the context. */
+/* The context selects the function's mistake. */
 enum { NO_OUTPUTS, TOO_MANY, NO_TENSOR, NO_MESSAGE, FINE };
 
 static core_status careless(void *context, core_tensor *const *inputs,
@@ -518,7 +521,7 @@ static core_status careless(void *context, core_tensor *const *inputs,
     return core_exp(inputs[0], &outputs[0]);
 }
 
-START_TEST(careless_functions_of_checkpoints_are_refused)
+START_TEST(checkpoint_refuses_invalid_function_results)
 {
     static const char *const texts[] = {
         "no outputs", "5 outputs", "left output 0 NULL", "without a message"};
@@ -551,16 +554,16 @@ START_TEST(careless_functions_of_checkpoints_are_refused)
 }
 END_TEST
 
-SUITE("saved tensors", saved_tensors_can_be_offloaded,
-      unpacked_tensors_have_their_history,
-      lists_of_saved_tensors_are_packed_too,
-      only_the_innermost_hooks_are_called,
-      errors_of_pack_and_unpack_reach_the_caller, hooks_need_both_functions,
-      checkpoints_compute_again_with_the_same_random_numbers, checkpoints_nest,
-      checkpoints_have_higher_derivatives_and_keep_graphs,
-      checkpoints_of_results_keep_no_cycle,
-      a_function_that_does_not_do_the_same_again_is_an_error,
-      an_input_changed_in_place_since_is_an_error,
-      without_grad_mode_a_checkpoint_is_a_call,
-      wrong_calls_of_checkpoint_are_refused,
-      careless_functions_of_checkpoints_are_refused)
+SUITE("saved tensors", saved_tensors_can_be_offloaded_to_the_host,
+      unpacked_tensors_keep_their_history, saved_tensors_in_lists_are_packed,
+      only_innermost_saved_hooks_are_called,
+      pack_and_unpack_errors_reach_the_caller,
+      saved_hooks_require_pack_and_unpack,
+      checkpoint_recomputes_with_same_random_numbers, checkpoints_may_be_nested,
+      checkpoint_supports_higher_derivatives_and_retain_graph,
+      checkpoint_input_that_joins_its_graph_is_freed,
+      checkpoint_that_recomputes_differently_is_an_error,
+      checkpoint_input_changed_in_place_is_an_error,
+      checkpoint_without_grad_mode_is_a_plain_call,
+      checkpoint_refuses_invalid_arguments,
+      checkpoint_refuses_invalid_function_results)

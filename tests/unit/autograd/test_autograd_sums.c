@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gradients that meet at a node are added in place only where nobody but the
- * engine has the first, and nothing is recorded.  Those of leaves lie in memory
- * of their own. */
+/* Gradients that meet at a node are added in place only if the engine holds the
+ * only reference to the first one and nothing is recorded.  Gradients of leaves
+ * do not share memory. */
 
 #include "support/autograd.h"
 
-/* What a hook behind a node sees of the gradient that it gives. */
-typedef struct witness {
-    bool keep;   /* a reference */
-    bool detach; /* a tensor of its own on the same memory */
+/* What a post-hook does with the gradient that its node returned. */
+typedef struct observer {
+    bool keep;   /* keep a reference to it */
+    bool detach; /* keep a detached tensor on the same memory */
     void *data;
     core_tensor *kept;
-} witness;
+} observer;
 
 static core_status watch(void *context, core_node *node,
                          core_tensor *const *grads, size_t ngrads,
                          core_tensor **gradients, size_t ngradients)
 {
-    witness *w = context;
+    observer *w = context;
 
     (void)node;
     (void)grads;
@@ -42,9 +42,9 @@ static core_status look(void *context, core_node *node, core_tensor **grads,
     return CORE_OK;
 }
 
-/* y = (2 h)·1 + (3 h)·1 with h = a: the gradient of 3 h, which is made later,
- * comes first and is watched.  Gives where the sum lies. */
-static void *meet(witness *w, uint32_t flags)
+/* y = (2 h)·1 + (3 h)·1 with h = a: the gradient of 3 h, which is recorded
+ * later, arrives first and is watched.  Returns the address of the sum. */
+static void *sum_address(observer *w, uint32_t flags)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 1)), *h = mul(a, VECTOR(2, 1, 1));
     core_tensor *second = mul(h, VECTOR(2, 2, 2));
@@ -63,42 +63,42 @@ static void *meet(witness *w, uint32_t flags)
     return where;
 }
 
-START_TEST(a_gradient_of_the_engine_alone_is_added_to_in_place)
+START_TEST(gradient_owned_by_the_engine_is_summed_in_place)
 {
-    witness w = {0};
+    observer w = {0};
 
-    ck_assert_ptr_eq(meet(&w, 0), w.data);
+    ck_assert_ptr_eq(sum_address(&w, 0), w.data);
 }
 END_TEST
 
-START_TEST(a_gradient_that_somebody_keeps_is_not_changed)
+START_TEST(gradient_referenced_elsewhere_is_not_changed)
 {
-    witness w = {.keep = true};
+    observer w = {.keep = true};
 
-    ck_assert_ptr_ne(meet(&w, 0), w.data);
+    ck_assert_ptr_ne(sum_address(&w, 0), w.data);
     HOLDS(keep(w.kept), 2, 3, 30);
 }
 END_TEST
 
-START_TEST(memory_that_somebody_keeps_is_not_changed)
+START_TEST(gradient_memory_referenced_elsewhere_is_not_changed)
 {
-    witness w = {.detach = true};
+    observer w = {.detach = true};
 
-    ck_assert_ptr_ne(meet(&w, 0), w.data);
+    ck_assert_ptr_ne(sum_address(&w, 0), w.data);
     HOLDS(keep(w.kept), 2, 3, 30);
 }
 END_TEST
 
-START_TEST(a_gradient_that_is_recorded_is_not_changed)
+START_TEST(recorded_gradient_is_not_changed)
 {
-    witness w = {0};
+    observer w = {0};
 
-    ck_assert_ptr_ne(meet(&w, CORE_CREATE_GRAPH), w.data);
+    ck_assert_ptr_ne(sum_address(&w, CORE_CREATE_GRAPH), w.data);
 }
 END_TEST
 
-/* One element for all of a row: a sum in place would add to it several times
- * over. */
+/* Replaces the gradient by an expanded row: adding in place would add to its
+ * single element several times. */
 static core_status overlap(void *context, core_node *node,
                            core_tensor *const *grads, size_t ngrads,
                            core_tensor **gradients, size_t ngradients)
@@ -113,13 +113,13 @@ static core_status overlap(void *context, core_node *node,
     return CORE_OK;
 }
 
-START_TEST(a_gradient_that_overlaps_itself_is_not_changed)
+START_TEST(overlapping_gradient_is_not_summed_in_place)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 1)), *h = mul(a, VECTOR(2, 1, 1));
     core_tensor *second = mul(h, VECTOR(2, 2, 20));
     core_tensor *first = mul(h, VECTOR(2, 3, 3));
     core_tensor *root = sum(add(first, second));
-    witness w = {0};
+    observer w = {0};
 
     OK(core_node_register_post_hook(core_tensor_grad_fn(first), overlap, &w,
                                     NULL, NULL));
@@ -135,8 +135,8 @@ static core_tensor *flat(core_tensor *tensor)
     return CALL(view_sizes, tensor, &(int64_t){-1}, 1);
 }
 
-/* The gradient that the caller gave comes to both leaves as views of it. */
-START_TEST(leaves_do_not_share_the_memory_of_their_gradients)
+/* The gradient given by the caller reaches both leaves as views of it. */
+START_TEST(leaves_do_not_share_gradient_memory)
 {
     core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *b = leaf(MATRIX(2, 1, 3, 4));
     core_tensor *given = VECTOR(2, 1, 10);
@@ -156,7 +156,7 @@ START_TEST(leaves_do_not_share_the_memory_of_their_gradients)
 }
 END_TEST
 
-START_TEST(a_retained_gradient_is_not_changed_through_a_leafs)
+START_TEST(retained_gradient_is_not_changed_by_leaf_accumulation)
 {
     core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *row = flat(a);
     core_tensor *root = sum(mul(row, VECTOR(2, 3, 4)));
@@ -169,7 +169,7 @@ START_TEST(a_retained_gradient_is_not_changed_through_a_leafs)
 }
 END_TEST
 
-START_TEST(a_view_of_what_nobody_else_has_is_taken_without_a_copy)
+START_TEST(leaf_takes_unshared_view_without_copy)
 {
     core_tensor *a = leaf(MATRIX(1, 2, 1, 2));
 
@@ -190,7 +190,7 @@ static core_status flat_backward(core_node *node, void *context,
     return core_view_sizes(grads[0], (int64_t[]){1, 2}, 2, &gradients[0]);
 }
 
-/* flat, as a function of the program's own. */
+/* flat as a custom function. */
 static core_tensor *own_flat(core_tensor *tensor)
 {
     core_function_info info = {.struct_size = sizeof info,
@@ -202,7 +202,7 @@ static core_tensor *own_flat(core_tensor *tensor)
     return result;
 }
 
-START_TEST(functions_that_answer_with_a_view_share_nothing_either)
+START_TEST(functions_returning_a_view_share_no_memory)
 {
     core_tensor *a = leaf(MATRIX(1, 2, 1, 2)), *b = leaf(MATRIX(1, 2, 3, 4));
     core_tensor *given = VECTOR(2, 1, 10);
@@ -225,7 +225,7 @@ static core_status to_bucket(void *context, core_tensor *grad,
     return core_copy_(*out_grad, grad, false);
 }
 
-START_TEST(a_hook_may_put_a_gradient_into_the_programs_buffer)
+START_TEST(hook_may_move_a_gradient_into_a_buffer)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *bucket = VECTOR(4, 0, 0, 0, 0);
 
@@ -236,13 +236,13 @@ START_TEST(a_hook_may_put_a_gradient_into_the_programs_buffer)
 }
 END_TEST
 
-SUITE("sums of gradients", a_gradient_of_the_engine_alone_is_added_to_in_place,
-      a_gradient_that_somebody_keeps_is_not_changed,
-      memory_that_somebody_keeps_is_not_changed,
-      a_gradient_that_is_recorded_is_not_changed,
-      a_gradient_that_overlaps_itself_is_not_changed,
-      leaves_do_not_share_the_memory_of_their_gradients,
-      a_retained_gradient_is_not_changed_through_a_leafs,
-      a_view_of_what_nobody_else_has_is_taken_without_a_copy,
-      functions_that_answer_with_a_view_share_nothing_either,
-      a_hook_may_put_a_gradient_into_the_programs_buffer)
+SUITE("sums of gradients", gradient_owned_by_the_engine_is_summed_in_place,
+      gradient_referenced_elsewhere_is_not_changed,
+      gradient_memory_referenced_elsewhere_is_not_changed,
+      recorded_gradient_is_not_changed,
+      overlapping_gradient_is_not_summed_in_place,
+      leaves_do_not_share_gradient_memory,
+      retained_gradient_is_not_changed_by_leaf_accumulation,
+      leaf_takes_unshared_view_without_copy,
+      functions_returning_a_view_share_no_memory,
+      hook_may_move_a_gradient_into_a_buffer)

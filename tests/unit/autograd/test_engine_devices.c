@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backwards over several devices: who runs what, errors, reentrancy, threads. */
+/* Backward over several devices: which thread runs a node, errors, reentrancy,
+ * threads. */
 
 #include "support/children.h"
 #include "support/devices.h"
@@ -11,7 +12,7 @@
 
 #include <signal.h>
 
-/* a * a on one device, times b on another, the sum on the host. */
+/* a * a on one device, times b on another, summed on the host. */
 static core_tensor *spread(core_tensor *a, core_tensor *b, const char *first,
                            const char *second)
 {
@@ -21,7 +22,7 @@ static core_tensor *spread(core_tensor *a, core_tensor *b, const char *first,
     return sum(on(mul(y, on(b, second)), "cpu"));
 }
 
-START_TEST(gradients_over_devices_are_those_of_one)
+START_TEST(gradients_across_devices_equal_single_device_gradients)
 {
     core_tensor *a = leaf(VECTOR(3, 1, 2, 3)), *b = leaf(VECTOR(3, 4, 5, 6));
 
@@ -35,7 +36,7 @@ START_TEST(gradients_over_devices_are_those_of_one)
 }
 END_TEST
 
-START_TEST(leaves_on_devices_get_their_gradients_there)
+START_TEST(leaf_gets_its_gradient_on_its_own_device)
 {
     core_tensor *a = leaf(fresh_on(VECTOR(2, 2, 3), "sim:0"));
     core_tensor *b = leaf(fresh_on(VECTOR(2, 5, 7), "sim:1"));
@@ -50,7 +51,7 @@ START_TEST(leaves_on_devices_get_their_gradients_there)
 }
 END_TEST
 
-START_TEST(derivatives_of_derivatives_go_over_devices)
+START_TEST(second_derivatives_cross_devices)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 5));
     core_tensor *y = spread(a, b, "sim:0", "sim:1"), *first, *second;
@@ -64,9 +65,9 @@ START_TEST(derivatives_of_derivatives_go_over_devices)
 }
 END_TEST
 
-/* ------------------------------------------------------------ who runs what */
+/* -------------------------------------------------------- worker threads -- */
 
-START_TEST(each_device_has_a_worker_and_the_host_is_the_callers)
+START_TEST(each_device_has_a_worker_and_the_caller_runs_host_nodes)
 {
     passing host = {.factor = 2}, zero = {.factor = 3}, one = {.factor = 5};
     core_tensor *a = leaf(VECTOR(1, 1));
@@ -83,13 +84,13 @@ START_TEST(each_device_has_a_worker_and_the_host_is_the_callers)
         if (i == 0)
             first = zero.thread;
         else
-            ck_assert(pthread_equal(zero.thread, first)); /* it stays */
+            ck_assert(pthread_equal(zero.thread, first)); /* it is reused */
     }
     HOLDS(core_tensor_grad(a), 1, 60);
 }
 END_TEST
 
-START_TEST(a_graph_on_one_device_is_run_by_the_caller)
+START_TEST(caller_runs_single_device_graph)
 {
     core_tensor *a = leaf(fresh_on(VECTOR(1, 1), "sim:1"));
     passing there = {.factor = 2};
@@ -101,7 +102,7 @@ START_TEST(a_graph_on_one_device_is_run_by_the_caller)
 END_TEST
 
 typedef struct seen {
-    core__thread *from; /* the caller's record, or NULL */
+    core__thread *from; /* state of the thread that ran the node */
     uint64_t included, excluded;
     core_device *device;
     core_stream *current;
@@ -127,7 +128,7 @@ static core_status look(void *context)
     return core_stream_current(device_of("sim:0"), &seen->current);
 }
 
-START_TEST(a_worker_is_in_the_callers_state_with_the_nodes_stream)
+START_TEST(worker_has_state_of_caller_and_stream_of_node)
 {
     core_stream *stream = new_stream("sim:0"), *before = current_of("sim:0");
     core__thread *self = core__thread_self();
@@ -167,7 +168,7 @@ START_TEST(a_worker_is_in_the_callers_state_with_the_nodes_stream)
 }
 END_TEST
 
-START_TEST(a_stream_that_the_program_let_go_of_serves_its_nodes)
+START_TEST(released_stream_still_runs_its_nodes)
 {
     core_stream *stream = new_stream("sim:0"), *before = current_of("sim:0");
     core_tensor *a, *y;
@@ -185,7 +186,7 @@ START_TEST(a_stream_that_the_program_let_go_of_serves_its_nodes)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- errors -- */
+/* ---------------------------------------------------------------- errors -- */
 
 static core_status refuse(void *context)
 {
@@ -193,7 +194,7 @@ static core_status refuse(void *context)
     return core_error_set(CORE_ERROR_SHAPE, "this one never");
 }
 
-START_TEST(an_error_of_a_worker_reaches_the_caller)
+START_TEST(worker_error_reaches_the_caller)
 {
     core_tensor *a = leaf(VECTOR(1, 1)), *y;
     passing before = {.factor = 2};
@@ -214,7 +215,7 @@ START_TEST(an_error_of_a_worker_reaches_the_caller)
 }
 END_TEST
 
-START_TEST(of_two_devices_that_fail_one_is_told)
+START_TEST(one_of_two_device_errors_is_reported)
 {
     core_tensor *a = leaf(VECTOR(1, 1)), *y;
     passing zero = {.name = "stubborn", .factor = 3, .inside = refuse};
@@ -258,7 +259,7 @@ static core_status walk_inside(void *context)
     return status;
 }
 
-START_TEST(backwards_nest_inside_workers_to_any_depth)
+START_TEST(nested_backward_in_workers_works_at_any_depth)
 {
     core_tensor *a = leaf(VECTOR(1, 1));
     inner inner = {a, 300, {"sim:0", "sim:1"}};
@@ -268,7 +269,7 @@ START_TEST(backwards_nest_inside_workers_to_any_depth)
 }
 END_TEST
 
-START_TEST(backwards_nest_to_any_depth_on_a_stream_of_ones_own)
+START_TEST(nested_backward_on_own_stream_works_at_any_depth)
 {
     core_tensor *a = leaf(fresh_on(VECTOR(1, 1), "sim:0"));
     inner inner = {a, 150, {"sim:0", "sim:0"}};
@@ -281,11 +282,11 @@ START_TEST(backwards_nest_to_any_depth_on_a_stream_of_ones_own)
 }
 END_TEST
 
-/* Two threads; each one's node waits, on its worker, until the other's runs
- * too, and then needs the other's worker. */
+/* Two threads: each one's node waits on its worker until the other's runs, and
+ * then needs the other's worker. */
 typedef struct meeting {
     pthread_barrier_t *barrier;
-    const char *devices[2]; /* mine, the other's */
+    const char *devices[2]; /* own, the other's */
     core_tensor *leaf;
     core_status status;
 } meeting;
@@ -313,7 +314,7 @@ static core_status need_the_other(void *context)
     return status;
 }
 
-static void *meet(void *argument)
+static void *run_meeting(void *argument)
 {
     meeting *meeting = argument;
     passing passing = {
@@ -336,7 +337,7 @@ static void *meet(void *argument)
     return NULL;
 }
 
-START_TEST(backwards_inside_each_others_devices_end)
+START_TEST(nested_backward_on_each_others_devices_does_not_deadlock)
 {
     for (int i = 0; i < 20; i++) {
         pthread_barrier_t barrier;
@@ -347,7 +348,7 @@ START_TEST(backwards_inside_each_others_devices_end)
 
         pthread_barrier_init(&barrier, NULL, 2);
         for (int t = 0; t < 2; t++)
-            pthread_create(&threads[t], NULL, meet, &meetings[t]);
+            pthread_create(&threads[t], NULL, run_meeting, &meetings[t]);
         for (int t = 0; t < 2; t++) {
             pthread_join(threads[t], NULL);
             ck_assert_int_eq(meetings[t].status, CORE_OK);
@@ -371,7 +372,7 @@ static void *walk(void *argument)
     return NULL;
 }
 
-START_TEST(threads_may_walk_one_graph_over_devices_at_once)
+START_TEST(threads_may_run_one_graph_across_devices_concurrently)
 {
     core_tensor *a = leaf(VECTOR(1, 1)), *y = a;
     pthread_t threads[4];
@@ -390,8 +391,8 @@ START_TEST(threads_may_walk_one_graph_over_devices_at_once)
 }
 END_TEST
 
-/* Many gradients for one node, from several workers at once. */
-START_TEST(gradients_from_several_workers_are_summed)
+/* Many gradients reach one node from several workers at once. */
+START_TEST(gradients_from_several_workers_are_summed_once)
 {
     core_tensor *a = leaf(VECTOR(1, 1)), *x = mul(a, a), *y = NULL;
     const char *devices[] = {"sim:0", "sim:1", "cpu"};
@@ -411,7 +412,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ fork -- */
 
-START_TEST(a_forked_child_walks_graphs_of_the_host)
+START_TEST(forked_child_runs_backward_on_the_host)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y;
     pid_t child;
@@ -426,7 +427,7 @@ START_TEST(a_forked_child_walks_graphs_of_the_host)
         child_ends(true);
     }
     wait_for_child(child);
-    /* And the parent goes on as before. */
+    /* The parent works as before. */
     y = spread(a, a, "sim:0", "sim:1");
     backward(y);
     HOLDS(core_tensor_grad(a), 1, 54);
@@ -443,7 +444,7 @@ static core_status fork_here(void *context)
     return CORE_OK;
 }
 
-START_TEST(a_child_forked_in_the_middle_gets_an_error)
+START_TEST(child_forked_during_backward_gets_an_error)
 {
     core_tensor *a = leaf(VECTOR(1, 3)), *y;
     pid_t child = -1;
@@ -460,60 +461,32 @@ START_TEST(a_child_forked_in_the_middle_gets_an_error)
 }
 END_TEST
 
-/* The plugin is loaded in each test's process, with these settings. */
-static void one_queue(void)
-{
-    setenv("LIBCORE_SIM_QUEUES", "1", 1);
-}
-
-static void every_other_mode(void)
-{
-    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
-    setenv("LIBCORE_SIM_COMPILE", "1", 1);
-    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
-}
-
-static TCase *in_mode(const char *name, void (*mode)(void))
-{
-    const TTest *const tests[] = {
-        gradients_over_devices_are_those_of_one,
-        leaves_on_devices_get_their_gradients_there,
-        derivatives_of_derivatives_go_over_devices,
-        each_device_has_a_worker_and_the_host_is_the_callers,
-        a_graph_on_one_device_is_run_by_the_caller,
-        a_worker_is_in_the_callers_state_with_the_nodes_stream,
-        a_stream_that_the_program_let_go_of_serves_its_nodes,
-        an_error_of_a_worker_reaches_the_caller,
-        of_two_devices_that_fail_one_is_told,
-        backwards_nest_inside_workers_to_any_depth,
-        backwards_nest_to_any_depth_on_a_stream_of_ones_own,
-        backwards_inside_each_others_devices_end,
-        threads_may_walk_one_graph_over_devices_at_once,
-        gradients_from_several_workers_are_summed,
-        a_forked_child_walks_graphs_of_the_host,
-        a_child_forked_in_the_middle_gets_an_error,
-    };
-    TCase *tcase = tcase_create(name);
-
-    tcase_add_checked_fixture(tcase, mode, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    return tcase;
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("engine over devices");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        gradients_across_devices_equal_single_device_gradients,
+        leaf_gets_its_gradient_on_its_own_device,
+        second_derivatives_cross_devices,
+        each_device_has_a_worker_and_the_caller_runs_host_nodes,
+        caller_runs_single_device_graph,
+        worker_has_state_of_caller_and_stream_of_node,
+        released_stream_still_runs_its_nodes,
+        worker_error_reaches_the_caller,
+        one_of_two_device_errors_is_reported,
+        nested_backward_in_workers_works_at_any_depth,
+        nested_backward_on_own_stream_works_at_any_depth,
+        nested_backward_on_each_others_devices_does_not_deadlock,
+        threads_may_run_one_graph_across_devices_concurrently,
+        gradients_from_several_workers_are_summed_once,
+        forked_child_runs_backward_on_the_host,
+        child_forked_during_backward_gets_an_error,
+    };
+    const test_suite suites[] = {
+        {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
+        {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
+        {"other modes", every_other_mode, drop_all, 0, SUITE_TESTS(tests)},
+    };
 
     setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
-    suite_add_tcase(suite, in_mode("plain", NULL));
-    suite_add_tcase(suite, in_mode("one queue", one_queue));
-    suite_add_tcase(suite, in_mode("other modes", every_other_mode));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backwards over devices in which something fails, or a device is lost, at
- * every place where it can: the caller hears of it, nothing hangs or leaks, the
- * thread is as before, and the other device goes on. */
+/* Backward over devices with a failing call, or a lost device, at every
+ * possible point: the caller gets an error, nothing hangs or leaks, the thread
+ * state is restored, and the other device keeps working. */
 
 #include "support/devices.h"
 
@@ -35,7 +35,7 @@ static sim_counters counted(uint32_t index)
     return counters;
 }
 
-/* ------------------------------------------------------------------ walks -- */
+/* ----------------------------------------------------------------- walks -- */
 
 static core_tensor *ones_on(const char *name)
 {
@@ -46,8 +46,8 @@ static core_tensor *ones_on(const char *name)
     return keep(tensor);
 }
 
-/* Leaves on both devices; each product on a stream of its own, gradients that
- * meet, and some that cross over. */
+/* Leaves on both devices; each product on its own stream, with gradients that
+ * are summed and some that cross devices. */
 typedef struct model {
     core_stream *streams[4];
     core_stream *before[2];
@@ -91,13 +91,13 @@ static core_status walk(const model *m)
                                   sizeof values));
     for (int i = 0; i < 2; i++)
         CORE_TRY(core_device_synchronize(device_of(names[i])));
-    /* of x0 x0 y0 y0 + y1 y1 x1 x1, and so on: all are ones. */
+    /* of x0 x0 y0 y0 + y1 y1 x1 x1 and the like, where every factor is 1 */
     for (int i = 0; i < N; i++)
         ck_assert_double_eq(values[i], values[0]);
     return CORE_OK;
 }
 
-static void as_before(const model *m)
+static void check_restored(const model *m)
 {
     core__thread *self = core__thread_self();
 
@@ -110,7 +110,7 @@ static void as_before(const model *m)
         ck_assert_ptr_eq(current_of(names[i]), m->before[i]);
 }
 
-static void forget(model *m)
+static void release_model(model *m)
 {
     drop_all();
     for (int i = 0; i < 4; i++)
@@ -119,97 +119,96 @@ static void forget(model *m)
         core_stream_release(m->before[i]);
 }
 
-/* All that this test made there is gone: who is well has his memory back. */
-static void nothing_is_left(uint32_t index)
+/* Checks that everything this test allocated on the device was freed. */
+static void check_no_leaks(uint32_t index)
 {
     OK(core_device_synchronize(device_of(names[index])));
     OK(core_memory_empty_cache(device_of(names[index])));
     ck_assert_uint_eq(counted(index).blocks, 0);
     ck_assert_uint_eq(counted(index).bad_frees, 0);
-    /* Those that end may still be on their way, and pinned memory holds a few
-     * until it is wanted again. */
+    /* Streams are destroyed asynchronously; pinned memory keeps a few until it
+     * is reused. */
     for (int i = 0; counted(index).streams > 16 && i < 20000; i++)
         usleep(1000);
     ck_assert_uint_le(counted(index).streams, 16);
-    ck_assert_uint_le(counted(index).events, 64); /* the core's stock */
+    ck_assert_uint_le(counted(index).events, 64); /* the core caches some */
 }
 
-static void walks_well(void)
+static void check_backward(void)
 {
     model m;
 
     build(&m);
     OK(walk(&m));
-    as_before(&m);
-    forget(&m);
+    check_restored(&m);
+    release_model(&m);
 }
 
-/* ----------------------------------------------------------------- faults -- */
+/* ---------------------------------------------------------------- faults -- */
 
-/* Memory that cannot be had is asked for again once what is cached was given
- * back, and where memory that comes back cannot have an event it is waited
- * for. */
-static bool mended(uint32_t kind)
+/* The core recovers from these faults: a failed allocation is retried after the
+ * cache was emptied, and memory freed without an event is synchronized. */
+static bool is_recovered(uint32_t kind)
 {
     return kind == SIM_FAULT_ALLOC || kind == SIM_FAULT_EVENT ||
            kind == SIM_FAULT_RECORD;
 }
 
-/* The nth of a kind of call on one device fails; false if it did not come to
- * that. */
+/* Makes the nth call of a kind fail on one device; returns false if backward
+ * made fewer calls. */
 static bool fails_at(uint32_t index, uint32_t kind, uint64_t nth)
 {
     core_device *device = device_of(names[index]);
     uint64_t faults;
     core_status status;
-    bool came;
+    bool occurred;
     model m;
 
     build(&m);
     faults = counted(index).faults;
     OK(control->fault(index, kind, nth));
     status = walk(&m);
-    came = counted(index).faults > faults;
+    occurred = counted(index).faults > faults;
     OK(control->fault(index, kind, 0));
-    as_before(&m);
-    if (came && !mended(kind))
-        ck_assert_msg(status != CORE_OK, "fault %u, the %lluth on %s: no error",
+    check_restored(&m);
+    if (occurred && !is_recovered(kind))
+        ck_assert_msg(status != CORE_OK, "fault %u, call %llu on %s: no error",
                       kind, (unsigned long long)nth, names[index]);
     if (status != CORE_OK)
         ck_assert_str_ne(core_error_message(), "");
-    if (!came)
+    if (!occurred)
         ck_assert_int_eq(status, CORE_OK);
-    /* The other one is well, whatever it was; it may say, once, that it waited
-     * for work that failed. */
+    /* The other device works; it may report once that it waited for work that
+     * failed. */
     if (status != CORE_OK)
         core_device_synchronize(device_of(names[1 - index]));
     OK(core_device_synchronize(device_of(names[1 - index])));
     OK(core_device_status(device_of(names[1 - index])));
     if (core_device_synchronize(device) != CORE_OK)
         OK(core_device_reset(device));
-    forget(&m);
-    nothing_is_left(0);
-    nothing_is_left(1);
-    return came;
+    release_model(&m);
+    check_no_leaks(0);
+    check_no_leaks(1);
+    return occurred;
 }
 
-START_TEST(a_fault_at_any_place_is_told_and_leaves_nothing)
+START_TEST(fault_at_any_call_is_reported_without_leaks)
 {
     uint64_t nth = 1;
 
-    if (_i == SIM_FAULT_ALLOC) /* every tensor's memory is the device's own */
+    if (_i == SIM_FAULT_ALLOC) /* every tensor allocates from the device */
         OK(core_memory_configure(NULL, "caching:false"));
     find_control();
     for (int index = 0; index < 2; index++) {
         for (nth = 1; fails_at((uint32_t)index, (uint32_t)_i, nth);)
             nth++;
         ck_assert_uint_gt(nth, 1);
-        walks_well();
+        check_backward();
     }
 }
 END_TEST
 
-/* -------------------------------------------------------------- the others -- */
+/* --------------------------------------------------------- other devices -- */
 
 static void *walk_often(void *argument)
 {
@@ -234,7 +233,7 @@ static void *walk_until_lost(void *argument)
     return NULL;
 }
 
-/* Over a device and the host, so that workers are at it. */
+/* Through a device and the host, so that worker threads take part. */
 static core_tensor *through(core_tensor *x, const char *name)
 {
     core_tensor *y = on(x, name);
@@ -242,7 +241,7 @@ static core_tensor *through(core_tensor *x, const char *name)
     return sum(on(mul(y, y), "cpu"));
 }
 
-START_TEST(a_lost_device_ends_the_walks_that_need_it_and_no_others)
+START_TEST(lost_device_fails_only_backward_that_uses_it)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4));
     core_tensor *well = through(a, "sim:1");
@@ -269,7 +268,7 @@ START_TEST(a_lost_device_ends_the_walks_that_need_it_and_no_others)
 }
 END_TEST
 
-/* A node that waits for the device in which it is lost. */
+/* A node that loses its device and then waits for it. */
 static core_status lose_and_wait(void *context)
 {
     (void)context;
@@ -279,7 +278,7 @@ static core_status lose_and_wait(void *context)
     return CORE_OK;
 }
 
-START_TEST(a_node_that_waits_for_a_lost_device_is_let_go)
+START_TEST(node_waiting_for_lost_device_returns_an_error)
 {
     passing there = {.name = "waiting", .factor = 2, .inside = lose_and_wait};
     core_tensor *a = leaf(VECTOR(1, 1)), *y;
@@ -291,12 +290,12 @@ START_TEST(a_node_that_waits_for_a_lost_device_is_let_go)
     ck_assert_int_eq(there.runs, 1);
     OK(control->let_go(0));
     OK(core_device_reset(device_of("sim:0")));
-    walks_well();
+    check_backward();
 }
 END_TEST
 
-/* An index out of range is met in the middle of a walk, and the walk goes on:
- * told when somebody waits, and the streams are well. */
+/* An index out of range occurs in the middle of backward, which continues; the
+ * next wait reports it, and the streams stay usable. */
 static core_status select_beyond(void *context)
 {
     const int64_t beyond = 77, one = 1;
@@ -312,7 +311,7 @@ static core_status select_beyond(void *context)
     return status;
 }
 
-START_TEST(bad_data_in_a_walk_is_told_to_who_waits)
+START_TEST(index_error_during_backward_is_reported_by_next_wait)
 {
     core_tensor *from = ones_on("sim:0"), *a = leaf(VECTOR(1, 1)), *y;
     passing there = {.name = "beyond",
@@ -324,7 +323,7 @@ START_TEST(bad_data_in_a_walk_is_told_to_who_waits)
     find_control();
     y = sum(on(pass(&there, on(a, "sim:0")), "cpu"));
     status = core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH);
-    if (status == CORE_OK) /* the copy to the host was the first to wait */
+    if (status == CORE_OK) /* otherwise the copy to the host waited first */
         status = core_device_synchronize(device_of("sim:0"));
     ck_assert_int_eq(status, CORE_ERROR_INDEX);
     ck_assert_ptr_nonnull(strstr(core_error_message(), "index_select"));
@@ -339,26 +338,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("engine and faults");
-    TCase *tcase = tcase_create("faults");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        lost_device_fails_only_backward_that_uses_it,
+        node_waiting_for_lost_device_returns_an_error,
+        index_error_during_backward_is_reported_by_next_wait,
+    };
+    const suite_loop loops[] = {
+        {fault_at_any_call_is_reported_without_leaks, SIM_FAULT_ALLOC,
+         SIM_FAULT_STREAM},
+        {fault_at_any_call_is_reported_without_leaks, SIM_FAULT_STREAM + 1,
+         SIM_FAULT_WAIT + 1},
+    };
+    const test_suite suite = {
+        .name = "engine and faults",
+        .teardown = drop_all,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    setenv("LIBCORE_SIM_CHECK", "1", 0);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (int kind = SIM_FAULT_ALLOC; kind <= SIM_FAULT_WAIT; kind++)
-        if (kind != SIM_FAULT_STREAM)
-            tcase_add_loop_test(tcase,
-                                a_fault_at_any_place_is_told_and_leaves_nothing,
-                                kind, kind + 1);
-    tcase_add_test(tcase,
-                   a_lost_device_ends_the_walks_that_need_it_and_no_others);
-    tcase_add_test(tcase, a_node_that_waits_for_a_lost_device_is_let_go);
-    tcase_add_test(tcase, bad_data_in_a_walk_is_told_to_who_waits);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    return suite_run(&suite, 1);
 }

@@ -2,20 +2,20 @@
  * Copyright The libcore authors */
 
 /* Gradients between streams: each wait and each record_stream of the engine has
- * a case that fails without it (tools/checks/mutate-engine takes them away one by
- * one).  A stream is held by a callback that waits for a gate: what waits for
- * that stream stays busy, and memory that it still uses is not given anew. */
+ * a case that fails without it (tools/checks/mutate-engine removes them one by
+ * one).  A callback that waits for a gate blocks a stream: whatever waits for
+ * that stream stays busy, and memory it still uses is not reused. */
 
 #include "support/engine_streams.h"
 
-/* ----------------------------------------------------------------- case A -- */
+/* ---------------------------------------------------------------- case A -- */
 
 /* Consumer on s[0], producers on s[2] and s[4], all of sim:0. */
 typedef struct case_a {
     world world;
     core_tensor *leaf;
     core_tensor *roots[2];
-    producer consumer, first, second; /* first: runs first */
+    producer consumer, first, second; /* first: the one that runs first */
 } case_a;
 
 static void begin_a(case_a *a, bool two)
@@ -34,12 +34,12 @@ static void begin_a(case_a *a, bool two)
         a->roots[1] = through(&a->second, y, "sim:0");
     }
     use(a->world.s[2]);
-    a->roots[0] = through(&a->first, y, "sim:0"); /* newest */
+    a->roots[0] = through(&a->first, y, "sim:0"); /* newest, runs first */
     callers(&a->world);
     synchronize();
 }
 
-START_TEST(a_consumer_waits_for_the_producers_stream)
+START_TEST(consumer_waits_for_stream_of_producer)
 {
     case_a a = {0};
     gate gate = GATE;
@@ -54,7 +54,7 @@ START_TEST(a_consumer_waits_for_the_producers_stream)
 }
 END_TEST
 
-START_TEST(a_gradient_is_not_given_anew_while_the_consumer_uses_it)
+START_TEST(gradient_is_not_reused_while_consumer_reads_it)
 {
     case_a a = {0};
     gate gate = GATE;
@@ -69,7 +69,7 @@ START_TEST(a_gradient_is_not_given_anew_while_the_consumer_uses_it)
 }
 END_TEST
 
-/* The stream that is held, of those of the producers. */
+/* held: which producer's stream is blocked. */
 static void two_producers_a(int held)
 {
     case_a a = {0};
@@ -84,19 +84,19 @@ static void two_producers_a(int held)
     end(&a.world);
 }
 
-START_TEST(a_sum_on_the_consumers_stream_waits_for_the_first)
+START_TEST(sum_on_consumer_stream_waits_for_first_producer)
 {
     two_producers_a(2);
 }
 END_TEST
 
-START_TEST(a_sum_on_the_consumers_stream_waits_for_the_next)
+START_TEST(sum_on_consumer_stream_waits_for_second_producer)
 {
     two_producers_a(4);
 }
 END_TEST
 
-START_TEST(the_next_gradient_is_not_given_anew_while_it_is_summed)
+START_TEST(second_gradient_is_not_reused_while_it_is_summed)
 {
     case_a a = {0};
     gate gate = GATE;
@@ -112,9 +112,9 @@ START_TEST(the_next_gradient_is_not_given_anew_while_it_is_summed)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- case B -- */
+/* ---------------------------------------------------------------- case B -- */
 
-/* Consumer on s[1] of sim:1, gradients on sim:0, from s[2] and s[4] of it. */
+/* Consumer on s[1] of sim:1; gradients on sim:0, from its s[2] and s[4]. */
 typedef struct case_b {
     world world;
     core_tensor *leaf;
@@ -143,8 +143,8 @@ static void begin_b(case_b *b, bool two)
     synchronize();
 }
 
-/* A gradient of the producer's device, for a consumer on another. */
-static void held_b(bool two, int held)
+/* The gradient is on the producer's device, the consumer on another. */
+static void check_blocked_b(bool two, int held)
 {
     case_b b = {0};
     gate gate = GATE;
@@ -159,26 +159,26 @@ static void held_b(bool two, int held)
     end(&b.world);
 }
 
-START_TEST(a_consumer_on_another_device_waits_for_the_producer)
+START_TEST(consumer_on_another_device_waits_for_producer)
 {
-    held_b(false, 2);
+    check_blocked_b(false, 2);
 }
 END_TEST
 
-START_TEST(a_sum_on_the_producers_stream_is_waited_for)
+START_TEST(consumer_waits_for_sum_on_producer_stream)
 {
-    held_b(true, 4);
+    check_blocked_b(true, 4);
 }
 END_TEST
 
-START_TEST(a_sum_is_made_on_the_first_producers_stream)
+START_TEST(sum_runs_on_stream_of_first_producer)
 {
-    held_b(true, 2);
+    check_blocked_b(true, 2);
 }
 END_TEST
 
-/* Whatever stream the producer itself leaves current. */
-START_TEST(a_sum_is_made_on_the_producers_stream_not_the_current_one)
+/* Even if the producer leaves another stream current. */
+START_TEST(sum_runs_on_producer_stream_and_not_on_current_stream)
 {
     case_b b = {0};
     gate gate = GATE;
@@ -187,7 +187,7 @@ START_TEST(a_sum_is_made_on_the_producers_stream_not_the_current_one)
     b.first.leaves = b.world.s[6];
     hold(b.world.s[2], &gate);
     walk(&b.world, b.roots, 2, 0);
-    OK(core_stream_query(b.world.s[6])); /* nothing was given to it */
+    OK(core_stream_query(b.world.s[6])); /* got no work */
     ck_assert_ptr_eq(current_of("sim:0"), b.world.before[0]);
     open_gate(&gate);
     synchronize();
@@ -196,8 +196,8 @@ START_TEST(a_sum_is_made_on_the_producers_stream_not_the_current_one)
 }
 END_TEST
 
-/* Nor is it the caller's afterwards, where the node's own was current. */
-START_TEST(a_node_that_leaves_another_stream_current_changes_nothing)
+/* The caller's current stream is restored as well. */
+START_TEST(node_that_changes_current_stream_has_no_effect_on_caller)
 {
     producer producer = {.factor = 2};
     core_tensor *a, *y;
@@ -214,7 +214,7 @@ START_TEST(a_node_that_leaves_another_stream_current_changes_nothing)
 }
 END_TEST
 
-START_TEST(the_next_gradient_is_kept_while_the_first_producers_stream_sums)
+START_TEST(second_gradient_is_not_reused_while_first_producer_stream_sums)
 {
     case_b b = {0};
     gate gate = GATE;
@@ -230,10 +230,10 @@ START_TEST(the_next_gradient_is_kept_while_the_first_producers_stream_sums)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- case C -- */
+/* ---------------------------------------------------------------- case C -- */
 
 /* Consumer on s[1], producers on s[3] and s[5], all of sim:1; gradients on
- * sim:0, from s[2] and s[4]; the caller's current stream there is s[0]. */
+ * sim:0, from s[2] and s[4]; the caller's current stream of sim:0 is s[0]. */
 typedef struct case_c {
     world world;
     core_tensor *leaf;
@@ -266,8 +266,8 @@ static void begin_c(case_c *c, bool two, bool untouched)
     synchronize();
 }
 
-/* waits: who stays busy besides the consumer. */
-static void held_c(bool two, int held, int waits)
+/* waits: the stream that must be busy besides the consumer's. */
+static void check_blocked_c(bool two, int held, int waits)
 {
     case_c c = {0};
     gate gate = GATE;
@@ -283,31 +283,31 @@ static void held_c(bool two, int held, int waits)
     end(&c.world);
 }
 
-START_TEST(a_consumer_waits_for_a_gradient_on_a_third_device)
+START_TEST(consumer_waits_for_gradient_on_third_device)
 {
-    held_c(false, 3, 1);
+    check_blocked_c(false, 3, 1);
 }
 END_TEST
 
-START_TEST(a_sum_on_the_current_stream_waits_for_the_first)
+START_TEST(sum_on_current_stream_waits_for_first_producer)
 {
-    held_c(true, 3, 0);
+    check_blocked_c(true, 3, 0);
 }
 END_TEST
 
-START_TEST(a_sum_on_the_current_stream_waits_for_the_next)
+START_TEST(sum_on_current_stream_waits_for_second_producer)
 {
-    held_c(true, 5, 0);
+    check_blocked_c(true, 5, 0);
 }
 END_TEST
 
-START_TEST(a_sum_on_the_current_stream_is_waited_for)
+START_TEST(consumer_waits_for_sum_on_current_stream)
 {
-    held_c(true, 0, 0);
+    check_blocked_c(true, 0, 0);
 }
 END_TEST
 
-START_TEST(both_gradients_are_kept_while_the_current_stream_sums)
+START_TEST(gradients_are_not_reused_while_current_stream_sums)
 {
     case_c c = {0};
     gate gate = GATE;
@@ -324,8 +324,8 @@ START_TEST(both_gradients_are_kept_while_the_current_stream_sums)
 }
 END_TEST
 
-/* Consumer and producers on one stream, s[1]: that of the sum alone differs. */
-START_TEST(a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes)
+/* Consumer and producers share s[1]; only the stream of the sum differs. */
+START_TEST(sum_on_another_device_waits_for_stream_of_its_nodes)
 {
     case_c c = {0};
     gate gate = GATE;
@@ -352,8 +352,9 @@ START_TEST(a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes)
 }
 END_TEST
 
-/* A gradient elsewhere of another dtype is cast on the current stream there. */
-static void held_cast(int held, int waits)
+/* A gradient on another device with another dtype is cast on that device's
+ * current stream. */
+static void check_blocked_cast(int held, int waits)
 {
     case_c c = {.consumer.narrow = true};
     gate gate = GATE;
@@ -367,19 +368,19 @@ static void held_cast(int held, int waits)
     end(&c.world);
 }
 
-START_TEST(a_cast_on_the_current_stream_waits_for_the_producer)
+START_TEST(cast_on_current_stream_waits_for_producer)
 {
-    held_cast(2, 0);
+    check_blocked_cast(2, 0);
 }
 END_TEST
 
-START_TEST(a_cast_on_the_current_stream_is_waited_for)
+START_TEST(consumer_waits_for_cast_on_current_stream)
 {
-    held_cast(0, 3);
+    check_blocked_cast(0, 3);
 }
 END_TEST
 
-START_TEST(a_gradient_is_kept_while_the_current_stream_casts_it)
+START_TEST(gradient_is_not_reused_while_current_stream_casts_it)
 {
     case_c c = {.consumer.narrow = true};
     gate gate = GATE;
@@ -394,8 +395,8 @@ START_TEST(a_gradient_is_kept_while_the_current_stream_casts_it)
 }
 END_TEST
 
-/* A gradient that is not there is made on the current stream there. */
-START_TEST(zeros_elsewhere_are_waited_for)
+/* A missing gradient on another device is filled on its current stream. */
+START_TEST(consumer_waits_for_zeros_on_another_device)
 {
     case_c c = {0};
     gate gate = GATE;
@@ -411,9 +412,9 @@ START_TEST(zeros_elsewhere_are_waited_for)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- leaves -- */
+/* ---------------------------------------------------------------- leaves -- */
 
-/* The leaf's own stream is s[0]. */
+/* The leaf's stream is s[0]. */
 static core_tensor *leaf_elsewhere(world *world, core_tensor **out_leaf)
 {
     core_tensor *y;
@@ -427,7 +428,7 @@ static core_tensor *leaf_elsewhere(world *world, core_tensor **out_leaf)
     return y;
 }
 
-START_TEST(the_callers_stream_waits_for_the_leafs)
+START_TEST(caller_stream_waits_for_leaf_stream)
 {
     gate gate = GATE;
     core_tensor *a, *y;
@@ -443,7 +444,7 @@ START_TEST(the_callers_stream_waits_for_the_leafs)
 }
 END_TEST
 
-START_TEST(the_callers_stream_waits_for_a_gradient_that_it_asked_for)
+START_TEST(caller_stream_waits_for_gradient_returned_by_grad)
 {
     core_tensor *a, *y, *grad;
     gate gate = GATE;
@@ -459,8 +460,8 @@ START_TEST(the_callers_stream_waits_for_a_gradient_that_it_asked_for)
 }
 END_TEST
 
-/* Of a tensor in the middle of the graph, which no leaf lies behind. */
-START_TEST(the_callers_stream_waits_for_a_gradient_from_the_middle)
+/* For a tensor in the middle of the graph, with no leaf behind it. */
+START_TEST(caller_stream_waits_for_gradient_of_inner_tensor)
 {
     core_tensor *a, *x, *y, *grad;
     gate gate = GATE;
@@ -480,7 +481,7 @@ START_TEST(the_callers_stream_waits_for_a_gradient_from_the_middle)
 }
 END_TEST
 
-START_TEST(a_leafs_gradient_is_kept_for_the_callers_stream)
+START_TEST(leaf_gradient_is_not_reused_while_caller_stream_uses_it)
 {
     gate gate = GATE;
     core_memory memory;
@@ -499,7 +500,7 @@ START_TEST(a_leafs_gradient_is_kept_for_the_callers_stream)
 }
 END_TEST
 
-START_TEST(a_gradient_asked_for_is_kept_for_the_callers_stream)
+START_TEST(returned_gradient_is_not_reused_while_caller_stream_uses_it)
 {
     core_tensor *a, *y, *grad;
     gate gate = GATE;
@@ -518,8 +519,8 @@ START_TEST(a_gradient_asked_for_is_kept_for_the_callers_stream)
 }
 END_TEST
 
-/* One step on s[0], the next, in order, on s[2]. */
-START_TEST(a_grad_is_kept_while_another_stream_adds_to_it)
+/* One backward on s[0]; the next, ordered after it, on s[2]. */
+START_TEST(grad_is_not_reused_while_another_stream_adds_to_it)
 {
     gate gate = GATE;
     core_memory memory;
@@ -537,7 +538,7 @@ START_TEST(a_grad_is_kept_while_another_stream_adds_to_it)
     memory = core_tensor_grad(a)->storage->memory;
     while (pooled > kept)
         core_tensor_release(pool[--pooled]);
-    use(world.s[2]); /* nothing is left of the first graph */
+    use(world.s[2]); /* the first graph is gone */
     y = CALL(mul, a, a);
     synchronize();
     hold(world.s[2], &gate);
@@ -549,9 +550,9 @@ START_TEST(a_grad_is_kept_while_another_stream_adds_to_it)
 }
 END_TEST
 
-/* The gate of the tests themselves: memory is given anew at once where only its
- * own stream used it. */
-START_TEST(memory_is_given_anew_to_its_own_stream)
+/* Checks the method itself: memory used only by its own stream is reused at
+ * once. */
+START_TEST(memory_used_only_by_its_own_stream_is_reused)
 {
     core_memory memory;
     core_tensor *grad;
@@ -567,7 +568,7 @@ START_TEST(memory_is_given_anew_to_its_own_stream)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- events -- */
+/* ---------------------------------------------------------------- events -- */
 
 static void residual_steps(core_tensor *a)
 {
@@ -580,7 +581,7 @@ static void residual_steps(core_tensor *a)
     }
 }
 
-START_TEST(no_event_is_made_where_streams_are_equal)
+START_TEST(backward_on_one_stream_creates_no_events)
 {
     core_stream *before = core_stream_retain(current_of("sim:0"));
     core_stream *stream = new_stream("sim:0");
@@ -596,7 +597,7 @@ START_TEST(no_event_is_made_where_streams_are_equal)
 }
 END_TEST
 
-START_TEST(an_accumulators_stream_is_that_of_the_graph_it_serves)
+START_TEST(accumulation_runs_on_stream_of_its_graph)
 {
     core_stream *before = core_stream_retain(current_of("sim:0"));
     core_stream *stream = new_stream("sim:0");
@@ -608,7 +609,7 @@ START_TEST(an_accumulators_stream_is_that_of_the_graph_it_serves)
         core_tensor_release(pool[--pooled]);
     OK(core_tensor_set_grad(a, NULL));
     synchronize();
-    use(stream); /* the next graph, wholly on another stream */
+    use(stream); /* the next graph runs entirely on another stream */
     y = sum(mul(a, a));
     backward(y);
     ck_assert_uint_eq(core_device_events_made(device_of("sim:0")), 0);
@@ -622,38 +623,38 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        memory_is_given_anew_to_its_own_stream,
-        a_consumer_waits_for_the_producers_stream,
-        a_gradient_is_not_given_anew_while_the_consumer_uses_it,
-        a_sum_on_the_consumers_stream_waits_for_the_first,
-        a_sum_on_the_consumers_stream_waits_for_the_next,
-        the_next_gradient_is_not_given_anew_while_it_is_summed,
-        a_consumer_on_another_device_waits_for_the_producer,
-        a_sum_on_the_producers_stream_is_waited_for,
-        a_sum_is_made_on_the_first_producers_stream,
-        a_sum_is_made_on_the_producers_stream_not_the_current_one,
-        a_node_that_leaves_another_stream_current_changes_nothing,
-        the_next_gradient_is_kept_while_the_first_producers_stream_sums,
-        a_consumer_waits_for_a_gradient_on_a_third_device,
-        a_sum_on_the_current_stream_waits_for_the_first,
-        a_sum_on_the_current_stream_waits_for_the_next,
-        a_sum_on_the_current_stream_is_waited_for,
-        both_gradients_are_kept_while_the_current_stream_sums,
-        a_sum_elsewhere_waits_for_the_stream_of_all_its_nodes,
-        a_cast_on_the_current_stream_waits_for_the_producer,
-        a_cast_on_the_current_stream_is_waited_for,
-        a_gradient_is_kept_while_the_current_stream_casts_it,
-        zeros_elsewhere_are_waited_for,
-        the_callers_stream_waits_for_the_leafs,
-        the_callers_stream_waits_for_a_gradient_that_it_asked_for,
-        the_callers_stream_waits_for_a_gradient_from_the_middle,
-        a_leafs_gradient_is_kept_for_the_callers_stream,
-        a_gradient_asked_for_is_kept_for_the_callers_stream,
-        a_grad_is_kept_while_another_stream_adds_to_it,
-        no_event_is_made_where_streams_are_equal,
-        an_accumulators_stream_is_that_of_the_graph_it_serves};
+        memory_used_only_by_its_own_stream_is_reused,
+        consumer_waits_for_stream_of_producer,
+        gradient_is_not_reused_while_consumer_reads_it,
+        sum_on_consumer_stream_waits_for_first_producer,
+        sum_on_consumer_stream_waits_for_second_producer,
+        second_gradient_is_not_reused_while_it_is_summed,
+        consumer_on_another_device_waits_for_producer,
+        consumer_waits_for_sum_on_producer_stream,
+        sum_runs_on_stream_of_first_producer,
+        sum_runs_on_producer_stream_and_not_on_current_stream,
+        node_that_changes_current_stream_has_no_effect_on_caller,
+        second_gradient_is_not_reused_while_first_producer_stream_sums,
+        consumer_waits_for_gradient_on_third_device,
+        sum_on_current_stream_waits_for_first_producer,
+        sum_on_current_stream_waits_for_second_producer,
+        consumer_waits_for_sum_on_current_stream,
+        gradients_are_not_reused_while_current_stream_sums,
+        sum_on_another_device_waits_for_stream_of_its_nodes,
+        cast_on_current_stream_waits_for_producer,
+        consumer_waits_for_cast_on_current_stream,
+        gradient_is_not_reused_while_current_stream_casts_it,
+        consumer_waits_for_zeros_on_another_device,
+        caller_stream_waits_for_leaf_stream,
+        caller_stream_waits_for_gradient_returned_by_grad,
+        caller_stream_waits_for_gradient_of_inner_tensor,
+        leaf_gradient_is_not_reused_while_caller_stream_uses_it,
+        returned_gradient_is_not_reused_while_caller_stream_uses_it,
+        grad_is_not_reused_while_another_stream_adds_to_it,
+        backward_on_one_stream_creates_no_events,
+        accumulation_runs_on_stream_of_its_graph};
 
-    /* Races are errors too. */
+    /* Makes races errors. */
     setenv("LIBCORE_SIM_CHECK", "1", 0);
     return run_suite("engine and streams", tests, sizeof tests / sizeof *tests);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backwards one after the other, or at once, on streams that nobody has
- * ordered: what they add to one leaf. */
+/* Successive or concurrent backward calls on streams that the program does not
+ * order: their contributions to one leaf. */
 
 #include "support/engine_streams.h"
 
 #include <pthread.h>
 
-/* A backward of a's square, whose graph is gone at the end. */
+/* Backward of the square of a; its graph is released afterwards. */
 static void add_square(core_tensor *a)
 {
     core_tensor *square, *y;
@@ -20,7 +20,7 @@ static void add_square(core_tensor *a)
     core_tensor_release(square);
 }
 
-START_TEST(a_grad_is_added_to_behind_the_one_before)
+START_TEST(backward_adds_to_grad_after_previous_backward)
 {
     core_tensor *a;
     gate gate = GATE;
@@ -42,7 +42,7 @@ START_TEST(a_grad_is_added_to_behind_the_one_before)
 }
 END_TEST
 
-START_TEST(a_grad_that_was_set_is_nobodys)
+START_TEST(reset_grad_does_not_wait_for_previous_backward)
 {
     core_tensor *a;
     gate gate = GATE;
@@ -57,7 +57,7 @@ START_TEST(a_grad_that_was_set_is_nobodys)
     OK(core_tensor_set_grad(a, NULL));
     use(world.s[2]);
     add_square(a);
-    OK(core_stream_synchronize(world.s[2])); /* it does not wait for s[0] */
+    OK(core_stream_synchronize(world.s[2])); /* must not wait for s[0] */
     is_filled(core_tensor_grad(a), 6);
     open_gate(&gate);
     synchronize();
@@ -65,7 +65,7 @@ START_TEST(a_grad_that_was_set_is_nobodys)
 }
 END_TEST
 
-START_TEST(a_retained_grad_is_added_to_behind_the_one_before)
+START_TEST(retained_grad_is_added_to_after_previous_backward)
 {
     core_tensor *a, *y, *first, *second;
     core_event *made;
@@ -85,7 +85,7 @@ START_TEST(a_retained_grad_is_added_to_behind_the_one_before)
     OK(core_backward(&first, 1, NULL, CORE_RETAIN_GRAPH));
     use(world.s[2]);
     OK(core_stream_wait_event(world.s[2], made));
-    OK(core_mul_scalar_(y, core_float(2))); /* another node has its grad now */
+    OK(core_mul_scalar_(y, core_float(2))); /* moves its grad to a new node */
     second = sum(y);
     OK(core_backward(&second, 1, NULL, 0));
     open_gate(&gate);
@@ -108,7 +108,7 @@ static void *walk_often(void *stream)
     return NULL;
 }
 
-START_TEST(threads_with_streams_of_their_own_add_to_one_leaf)
+START_TEST(threads_on_different_streams_add_to_one_leaf)
 {
     pthread_t threads[2];
     world world;
@@ -130,12 +130,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_grad_is_added_to_behind_the_one_before,
-        a_grad_that_was_set_is_nobodys,
-        a_retained_grad_is_added_to_behind_the_one_before,
-        threads_with_streams_of_their_own_add_to_one_leaf,
+        backward_adds_to_grad_after_previous_backward,
+        reset_grad_does_not_wait_for_previous_backward,
+        retained_grad_is_added_to_after_previous_backward,
+        threads_on_different_streams_add_to_one_leaf,
     };
 
-    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* makes races errors */
     return run_suite("engine, turns", tests, sizeof tests / sizeof *tests);
 }

@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Rules of the graph, those that are nowhere else:
+/* Rules of the graph that no other file tests.  The rest:
  *
  * accumulation, packing
  *     test_autograd_engine.c: gradients_packed_into_a_buffer_are_not_copied,
- *     a_gradient_that_others_hold_is_copied,
- *     a_first_gradient_has_the_layout_of_its_tensor; test_autograd_graph.c:
- *     backwards_accumulate_in_place, create_graph_makes_the_grad_part_of_a_graph
- *     test_autograd_destination.c: zero_copy_packing_both_gradients_share_…
+ *     gradient_referenced_elsewhere_is_copied,
+ *     first_gradient_has_layout_of_its_tensor
+ *     test_autograd_graph.c: backward_accumulates_in_place,
+ *     create_graph_makes_grad_differentiable
+ *     test_autograd_destination.c:
+ *     zero_copy_packing_stores_both_gradients_in_one_buffer
  * the engine
- *     test_autograd_engine.c: backwards_nest_to_any_depth,
- *     threads_may_walk_one_graph_at_once; test_engine_streams.c (streams)
+ *     test_autograd_engine.c: backward_calls_nest_to_any_depth,
+ *     threads_may_run_backward_of_one_graph_concurrently
+ *     test_engine_streams.c: streams
  * hooks, inputs
- *     test_autograd_hooks.c: hooks_run_in_their_order; test_autograd_graph.c:
- *     grad_of_inputs_runs_only_what_lies_between,
- *     an_unused_input_is_an_error_unless_allowed
+ *     test_autograd_hooks.c: hooks_run_in_documented_order
+ *     test_autograd_graph.c: grad_runs_only_nodes_up_to_its_inputs,
+ *     unused_input_is_an_error_unless_allowed
  * validation
- *     test_autograd_graph.c: gradients_of_broadcast_tensors_are_summed,
- *     gradients_come_in_the_dtype_of_the_tensor; test_autograd_engine.c:
- *     wrong_gradients_name_node_and_index
+ *     test_autograd_graph.c: gradient_of_broadcast_tensor_is_summed,
+ *     gradient_has_dtype_of_its_tensor
+ *     test_autograd_engine.c: wrong_gradients_name_node_and_index
  * second backward, higher orders, anomaly mode
- *     test_autograd_graph.c: a_second_backward_wants_the_graph_kept,
- *     derivatives_of_any_order_come_from_create_graph; test_autograd_engine.c:
- *     a_function_whose_state_was_released_says_so; test_autograd_anomaly.c:
- *     anomaly_mode_names_the_node_and_its_place */
+ *     test_autograd_graph.c: second_backward_requires_retain_graph,
+ *     create_graph_gives_derivatives_of_any_order
+ *     test_autograd_engine.c: second_backward_of_custom_function_names_it
+ *     test_autograd_anomaly.c: anomaly_mode_names_node_and_its_place */
 
 #include "support/hooks.h"
 
@@ -40,36 +43,36 @@ static core_status say(void *context, core_node *node, core_tensor **grads,
     return CORE_OK;
 }
 
-static void tell_when_run(core_tensor *tensor, const char *word)
+static void record_run(core_tensor *tensor, const char *word)
 {
     OK(core_node_register_pre_hook(core_tensor_grad_fn(tensor), say,
                                    (void *)(uintptr_t)word, NULL, NULL));
 }
 
-START_TEST(among_ready_nodes_the_newest_runs_first)
+START_TEST(newest_ready_node_runs_first)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
     core_tensor *first = mul(a, a), *second = mul(b, b);
     core_tensor *third = mul(a, b), *y = add(add(third, first), second);
 
     story[0] = '\0';
-    tell_when_run(first, "1");
-    tell_when_run(second, "2");
-    tell_when_run(third, "3");
+    record_run(first, "1");
+    record_run(second, "2");
+    record_run(third, "3");
     backward(y);
     ck_assert_str_eq(story, "321");
 }
 END_TEST
 
-/* A gradient is stored as soon as it is there, so that it may be used while
+/* A gradient is stored as soon as it is complete, so that it may be used while
  * the rest of backward runs. */
-START_TEST(accumulation_goes_before_any_other_node)
+START_TEST(accumulation_runs_before_other_ready_nodes)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3));
     core_tensor *old = mul(a, a), *y = mul(old, b);
 
     story[0] = '\0';
-    tell_when_run(old, "old ");
+    record_run(old, "old ");
     OK(core_tensor_register_accumulate_hook(b, tell_leaf, "b ", NULL, NULL));
     OK(core_tensor_register_accumulate_hook(a, tell_leaf, "a ", NULL, NULL));
     backward(y);
@@ -77,7 +80,7 @@ START_TEST(accumulation_goes_before_any_other_node)
 }
 END_TEST
 
-START_TEST(a_leaf_holds_its_accumulation_weakly_and_a_graph_holds_the_leaf)
+START_TEST(graph_keeps_leaf_alive_and_leaf_does_not_keep_its_node)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y;
     int64_t live = 0;
@@ -93,7 +96,7 @@ START_TEST(a_leaf_holds_its_accumulation_weakly_and_a_graph_holds_the_leaf)
     core_tensor_retain(a);
     drop(a);
     OK(core_tensor_register_accumulate_hook(a, tell_leaf, "kept", NULL, NULL));
-    core_tensor_release(a); /* the graph has it still */
+    core_tensor_release(a); /* the graph still references it */
     story[0] = '\0';
     backward(y);
     ck_assert_str_eq(story, "kept");
@@ -110,7 +113,7 @@ static core_status refuse(void *context, core_node *node, core_tensor **grads,
     return core_error_set(CORE_ERROR_REFUSED, "not now");
 }
 
-START_TEST(the_first_error_wins_and_what_waits_is_dropped)
+START_TEST(first_error_is_reported_and_pending_nodes_do_not_run)
 {
     core_tensor *a = leaf(VECTOR(1, 2));
     core_tensor *older = mul(a, a), *newer = mul(a, a);
@@ -118,7 +121,7 @@ START_TEST(the_first_error_wins_and_what_waits_is_dropped)
     core_hook *hook;
 
     story[0] = '\0';
-    tell_when_run(older, "older ");
+    record_run(older, "older ");
     OK(core_node_register_pre_hook(core_tensor_grad_fn(newer), refuse, "newer ",
                                    NULL, &hook));
     FAILS(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH), CORE_ERROR_REFUSED,
@@ -131,7 +134,7 @@ START_TEST(the_first_error_wins_and_what_waits_is_dropped)
 }
 END_TEST
 
-START_TEST(a_kept_graph_gives_the_same_result_again)
+START_TEST(retained_graph_returns_the_same_result_again)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *y = sum(mul(a, mul(a, a)));
     core_tensor *first, *second;
@@ -143,7 +146,7 @@ START_TEST(a_kept_graph_gives_the_same_result_again)
 }
 END_TEST
 
-START_TEST(no_node_is_no_crash)
+START_TEST(null_node_is_accepted)
 {
     ck_assert_uint_eq(core_node_edge_count(NULL), 0);
     ck_assert_ptr_null(core_node_edge(NULL, 0, NULL));
@@ -154,8 +157,8 @@ START_TEST(no_node_is_no_crash)
 }
 END_TEST
 
-SUITE("rules of the graph", among_ready_nodes_the_newest_runs_first,
-      accumulation_goes_before_any_other_node,
-      a_leaf_holds_its_accumulation_weakly_and_a_graph_holds_the_leaf,
-      the_first_error_wins_and_what_waits_is_dropped,
-      a_kept_graph_gives_the_same_result_again, no_node_is_no_crash)
+SUITE("rules of the graph", newest_ready_node_runs_first,
+      accumulation_runs_before_other_ready_nodes,
+      graph_keeps_leaf_alive_and_leaf_does_not_keep_its_node,
+      first_error_is_reported_and_pending_nodes_do_not_run,
+      retained_graph_returns_the_same_result_again, null_node_is_accepted)

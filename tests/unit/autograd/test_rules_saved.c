@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Rules of saved values, views and changes in place, those that are nowhere
- * else:
+/* Rules of saved values, views and in-place changes that no other file tests.
+ * The rest:
  *
  * versions
- *     test_autograd_inplace.c: using_what_was_changed_after_it_was_saved_…,
- *     a_change_through_a_view_or_a_detached_tensor_counts
+ *     test_autograd_inplace.c: backward_refuses_saved_tensor_changed_in_place,
+ *     change_through_view_or_detached_tensor_is_detected
  * in place
- *     test_autograd_inplace.c: a_leaf_that_requires_grad_is_not_changed_in_place,
- *     a_changed_result_has_a_new_history, a_change_of_a_view_reaches_the_base,
- *     a_change_of_the_base_reaches_the_views
+ *     test_autograd_inplace.c: leaf_that_requires_grad_refuses_in_place_change,
+ *     in_place_change_gives_result_a_new_history,
+ *     change_of_view_updates_history_of_base,
+ *     change_of_base_updates_history_of_views
  * views that refuse, out=
- *     test_autograd_inplace.c: views_made_without_grad_refuse_…,
- *     views_made_in_inference_mode_refuse_…, one_of_several_views_refuses_…,
- *     out_calls_are_not_recorded
+ *     test_autograd_inplace.c: view_created_without_grad_refuses_…,
+ *     view_created_in_inference_refuses_…, view_from_split_refuses_…,
+ *     out_variants_are_not_recorded
  * hooks and checkpoints
- *     test_autograd_saved.c: saved_tensors_can_be_offloaded,
- *     checkpoints_compute_again_with_the_same_random_numbers */
+ *     test_autograd_saved.c: saved_tensors_can_be_offloaded_to_the_host,
+ *     checkpoint_recomputes_with_same_random_numbers */
 
 #include "support/autograd.h"
 
 #include <libcore/saved.h>
 
-START_TEST(a_change_that_fails_does_not_count)
+START_TEST(failed_in_place_change_keeps_the_version)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = mul(a, a), *y = mul(b, b);
 
@@ -35,7 +36,7 @@ START_TEST(a_change_that_fails_does_not_count)
 }
 END_TEST
 
-START_TEST(a_stale_saved_tensor_names_shape_node_and_both_versions)
+START_TEST(stale_saved_tensor_error_names_shape_node_and_versions)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7);
     core_tensor *y = sum(mul(a, b));
@@ -47,7 +48,7 @@ START_TEST(a_stale_saved_tensor_names_shape_node_and_both_versions)
 }
 END_TEST
 
-/* ---------------------------------------------------------- what is saved -- */
+/* --------------------------------------------------------- what is saved -- */
 
 static int64_t bytes;
 static int tensors;
@@ -72,19 +73,19 @@ static core_status give_back(void *context, void *handle,
     return CORE_OK;
 }
 
-static void let_go(void *context, void *handle)
+static void release_handle(void *context, void *handle)
 {
     (void)context;
     core_tensor_release(handle);
 }
 
-/* Bytes that a call saves for backward. */
+/* Checks how many bytes a call saves for backward. */
 #define SAVES(wanted, ...)                                                \
     do {                                                                  \
         const core_saved_hooks_info info_ = {.struct_size = sizeof info_, \
                                              .pack = count_pack,          \
                                              .unpack = give_back,         \
-                                             .release = let_go};          \
+                                             .release = release_handle};  \
         bytes = 0;                                                        \
         OK(core_saved_hooks_push(&info_));                                \
         CALL(__VA_ARGS__);                                                \
@@ -93,10 +94,10 @@ static void let_go(void *context, void *handle)
                       #__VA_ARGS__, (long long)bytes, (int)(wanted));     \
     } while (0)
 
-/* Vectors of 4 numbers of 8 bytes. */
+/* Bytes of a vector of four 8-byte numbers. */
 enum { ONE = 32 };
 
-START_TEST(operators_of_elements_save_what_their_gradient_needs)
+START_TEST(elementwise_operators_save_what_their_gradient_needs)
 {
     core_tensor *a = leaf(VECTOR(4, 1, 2, 3, 4)), *b = VECTOR(4, 5, 6, 7, 8);
     core_tensor *c = leaf(VECTOR(4, 5, 6, 7, 8));
@@ -105,7 +106,7 @@ START_TEST(operators_of_elements_save_what_their_gradient_needs)
     SAVES(0, sub, a, c, core_int(1));
     SAVES(0, neg, a);
     SAVES(0, mul_scalar, a, core_float(3));
-    SAVES(ONE, mul, a, b); /* b alone: nobody wants b's gradient */
+    SAVES(ONE, mul, a, b); /* b only: b needs no gradient */
     SAVES(2 * ONE, mul, a, c);
     SAVES(ONE, div, a, b);
     SAVES(ONE, exp, a);
@@ -118,7 +119,7 @@ START_TEST(operators_of_elements_save_what_their_gradient_needs)
 }
 END_TEST
 
-START_TEST(sums_and_moves_save_nothing)
+START_TEST(sums_and_views_save_nothing)
 {
     core_tensor *a = leaf(VECTOR(4, 1, 2, 3, 4)), *m;
 
@@ -133,7 +134,7 @@ START_TEST(sums_and_moves_save_nothing)
 }
 END_TEST
 
-START_TEST(products_save_the_factors_that_are_needed)
+START_TEST(matrix_products_save_only_needed_factors)
 {
     core_tensor *a = leaf(MATRIX(2, 2, 1, 2, 3, 4)),
                 *b = MATRIX(2, 2, 1, 0, 0, 1);
@@ -147,7 +148,7 @@ START_TEST(products_save_the_factors_that_are_needed)
 }
 END_TEST
 
-SUITE("rules of saved values", a_change_that_fails_does_not_count,
-      a_stale_saved_tensor_names_shape_node_and_both_versions,
-      operators_of_elements_save_what_their_gradient_needs,
-      sums_and_moves_save_nothing, products_save_the_factors_that_are_needed)
+SUITE("rules of saved values", failed_in_place_change_keeps_the_version,
+      stale_saved_tensor_error_names_shape_node_and_versions,
+      elementwise_operators_save_what_their_gradient_needs,
+      sums_and_views_save_nothing, matrix_products_save_only_needed_factors)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "base/checksum.h"
 
 #include <check.h>
@@ -111,18 +113,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base/checksum");
-    TCase *tests = tcase_create("checksum");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        it_is_the_same_on_every_machine,
+        parts_give_the_sum_of_the_whole,
+        every_bit_counts_in_both_halves,
+        order_length_and_pairs_of_bits_count,
+    };
+    const test_suite suite = {
+        .name = "base/checksum",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, it_is_the_same_on_every_machine);
-    tcase_add_test(tests, parts_give_the_sum_of_the_whole);
-    tcase_add_test(tests, every_bit_counts_in_both_halves);
-    tcase_add_test(tests, order_length_and_pairs_of_bits_count);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

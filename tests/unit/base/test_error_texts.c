@@ -131,24 +131,12 @@ static const struct row {
      {"adaptive_max_pool2d_backward: ", "have 4"}},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
-    arguments a;
-
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
 START_TEST(errors_say_what_is_wrong)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         core_value results[4] = {0};
-        core_status status = call_words(row->op, row->words, results);
+        core_status status = call_op_words(row->op, row->words, results);
         const char *said = status ? core_error_message() : "no error";
 
         ck_assert_msg(status == row->status, "%s(%s): %s, \"%s\"", row->op,
@@ -392,23 +380,23 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("error texts");
-    TCase *tests = tcase_create("error texts");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        errors_say_what_is_wrong,
+        unknown_flags_are_refused,
+        a_dtype_that_does_not_exist_is_refused_by_name,
+        calls_about_a_tensor_name_themselves,
+        dtypes_that_a_kernel_takes_are_named,
+        a_full_device_is_told_with_the_operator,
+    };
+    const suite_loop loops[] = {
+        {no_memory_names_operator_bytes_and_device, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "error texts",
+        .teardown = drop_all,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_test(tests, errors_say_what_is_wrong);
-    tcase_add_test(tests, unknown_flags_are_refused);
-    tcase_add_test(tests, a_dtype_that_does_not_exist_is_refused_by_name);
-    tcase_add_test(tests, calls_about_a_tensor_name_themselves);
-    tcase_add_test(tests, dtypes_that_a_kernel_takes_are_named);
-    tcase_add_loop_test(tests, no_memory_names_operator_bytes_and_device, 0, 2);
-    tcase_add_test(tests, a_full_device_is_told_with_the_operator);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -448,46 +448,27 @@ START_TEST(a_child_works_whatever_the_other_threads_were_at)
 }
 END_TEST
 
-/* The plugin is loaded in each test's process, with these settings. */
-static void one_queue(void)
+static void every_other_mode_validated(void)
 {
-    setenv("LIBCORE_SIM_QUEUES", "1", 1);
-}
-
-static void every_other_mode(void)
-{
-    setenv("LIBCORE_SIM_MEMORY", "flat", 1);
-    setenv("LIBCORE_SIM_COMPILE", "1", 1);
-    setenv("LIBCORE_SIM_DELAY_US", "20", 1);
+    every_other_mode();
     setenv("LIBCORE_LAYERS", "validate", 1);
-}
-
-static TCase *in_mode(const char *name, void (*mode)(void))
-{
-    TCase *tcase = tcase_create(name);
-
-    tcase_add_checked_fixture(tcase, mode, drop_all);
-    tcase_add_test(tcase, a_forked_child_has_the_host_and_no_other_device);
-    tcase_add_test(tcase, a_child_works_whatever_the_other_threads_were_at);
-    tcase_add_test(tcase, a_child_has_the_hosts_pinned_memory);
-    tcase_add_test(
-        tcase, a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have);
-    return tcase;
 }
 
 int main(void)
 {
-    Suite *suite = suite_create("fork");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        a_forked_child_has_the_host_and_no_other_device,
+        a_child_works_whatever_the_other_threads_were_at,
+        a_child_has_the_hosts_pinned_memory,
+        a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have,
+    };
+    const test_suite suites[] = {
+        {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
+        {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
+        {"other modes", every_other_mode_validated, drop_all, 0,
+         SUITE_TESTS(tests)},
+    };
 
     setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
-    suite_add_tcase(suite, in_mode("plain", NULL));
-    suite_add_tcase(suite, in_mode("one queue", one_queue));
-    suite_add_tcase(suite, in_mode("other modes", every_other_mode));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -3,6 +3,7 @@
 
 /* NULL where something must be: an error that names call and argument. */
 
+#include "support/suite.h"
 #include "support/temporary_files.h"
 
 #include <libcore/core.h>
@@ -398,27 +399,26 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("null");
-    TCase *tests = tcase_create("null");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        tensors_and_their_data,
+        typed_calls,
+        calls_by_name,
+        registrations_and_settings,
+        memory_of_the_callers,
+        streams_events_pools_and_graphs,
+        files,
+        plugins_and_errors,
+        optimizers,
+        generators,
+        structs_without_room,
+        derivatives,
+    };
+    const test_suite suite = {
+        .name = "null",
+        .setup = start,
+        .teardown = stop,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, start, stop);
-    tcase_add_test(tests, tensors_and_their_data);
-    tcase_add_test(tests, typed_calls);
-    tcase_add_test(tests, calls_by_name);
-    tcase_add_test(tests, registrations_and_settings);
-    tcase_add_test(tests, memory_of_the_callers);
-    tcase_add_test(tests, streams_events_pools_and_graphs);
-    tcase_add_test(tests, files);
-    tcase_add_test(tests, plugins_and_errors);
-    tcase_add_test(tests, optimizers);
-    tcase_add_test(tests, generators);
-    tcase_add_test(tests, structs_without_room);
-    tcase_add_test(tests, derivatives);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

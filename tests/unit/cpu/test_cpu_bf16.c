@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of bf16 matrices: by instructions for them where the machine has
- * some (bf16.h), and through f32. */
+/* Products of bf16 matrices by bf16 instructions, where the machine has them
+ * (bf16.h), and through f32. */
 
 #include "support/cpu_view.h"
 
@@ -11,11 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The machine's best, and what serves where it is turned off. */
+/* NULL: the best of the machine; the others disable the bf16 instructions. */
 static const char *const isas[] = {NULL, "avx512", "baseline"};
 enum { ISAS = 3 };
 
-/* Ways in which a matrix may lie in memory. */
+/* Memory layouts of a matrix. */
 enum { ROWS, COLUMNS, GAPS, NEITHER, LAYOUTS };
 
 static double value_of(uint16_t half)
@@ -46,7 +46,7 @@ static void set(tensor *t, int64_t i, double value)
     ((uint16_t *)t->data)[tensor_offset(t, i)] = half_of(value);
 }
 
-/* Numbers around 0 of several magnitudes. */
+/* Fills with numbers of several magnitudes around 0. */
 static tensor *fill(tensor *t, uint32_t seed)
 {
     for (int64_t i = 0; i < t->view.numel; i++) {
@@ -66,12 +66,12 @@ static tensor *matrix(int layout, int64_t m, int64_t n, uint32_t seed)
     int64_t last = (m - 1) * strides[layout][0] + (n - 1) * strides[layout][1];
 
     for (int64_t i = 0; m > 0 && n > 0 && i <= last + 3; i++)
-        ((uint16_t *)t->data)[i] = 0x7fc0; /* between elements: NaN */
+        ((uint16_t *)t->data)[i] = 0x7fc0; /* NaN in the gaps */
     return fill(t, seed);
 }
 
-/* Whether c is beta s + alpha a b but for the roundings of k sums in f32, of
- * the factors, and the one of the result. */
+/* Checks c == beta s + alpha a b up to the rounding of k sums in f32, of the
+ * factors, and of the result. */
 static void check_element(double c, double product, double magnitude,
                           double added, int64_t k)
 {
@@ -125,7 +125,7 @@ static void product(int la, int lb, int lc, int64_t m, int64_t n, int64_t k)
     tensor_free(s);
 }
 
-START_TEST(products_of_any_layout_are_near_those_of_real_numbers)
+START_TEST(bf16_products_of_any_layout_are_accurate)
 {
     static const int64_t shapes[][3] = {
         {2, 2, 1030}, {17, 33, 65}, {14, 32, 32}, {15, 16, 31},
@@ -144,7 +144,7 @@ START_TEST(products_of_any_layout_are_near_those_of_real_numbers)
 }
 END_TEST
 
-START_TEST(long_sums_in_several_blocks_are_near)
+START_TEST(long_sums_over_several_blocks_are_accurate)
 {
     ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
     product(ROWS, COLUMNS, ROWS, 130, 150, 2051);
@@ -153,8 +153,8 @@ START_TEST(long_sums_in_several_blocks_are_near)
 }
 END_TEST
 
-/* Memory that lies otherwise, and threads, leave all bits as they are. */
-START_TEST(bits_depend_neither_on_threads_nor_on_layout)
+/* Neither the memory layout nor the number of threads changes any bit. */
+START_TEST(bits_do_not_depend_on_threads_or_layout)
 {
     enum { M = 230, N = 170, K = 1100 };
     tensor *s = fill(tensor_new(CORE_BF16, 1, (const int64_t[]){N}), 4);
@@ -187,7 +187,7 @@ START_TEST(bits_depend_neither_on_threads_nor_on_layout)
 }
 END_TEST
 
-START_TEST(batches_and_repeated_ones_are_multiplied_one_by_one)
+START_TEST(batched_and_broadcast_products_are_accurate)
 {
     enum { B = 5, M = 33, N = 35, K = 21 };
     const int64_t once[] = {0, K, 1}, turned[] = {K * N, 1, K};
@@ -218,8 +218,8 @@ START_TEST(batches_and_repeated_ones_are_multiplied_one_by_one)
 }
 END_TEST
 
-/* Each packed in its turn, or all of them first where threads are many. */
-START_TEST(bits_of_many_small_ones_do_not_depend_on_when_they_are_packed)
+/* With few threads each matrix is packed in turn; with many, all are first. */
+START_TEST(bits_of_many_small_products_do_not_depend_on_packing)
 {
     enum { B = 40, M = 100, N = 64, K = 33 };
     const int64_t turned[] = {K * N, 1, K};
@@ -248,7 +248,7 @@ START_TEST(bits_of_many_small_ones_do_not_depend_on_when_they_are_packed)
 }
 END_TEST
 
-START_TEST(infinite_and_no_numbers_go_where_they_belong)
+START_TEST(nan_and_infinity_affect_only_their_row)
 {
     enum { M = 30, N = 50, K = 41 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
@@ -258,7 +258,7 @@ START_TEST(infinite_and_no_numbers_go_where_they_belong)
     ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
     ((uint16_t *)a->data)[3 * K + K - 1] = 0x7fc0; /* NaN */
     ((uint16_t *)a->data)[7 * K + 4] = 0xff80;     /* -infinity */
-    ((uint16_t *)a->data)[9 * K] = 0x7f7f;         /* the largest */
+    ((uint16_t *)a->data)[9 * K] = 0x7f7f; /* the largest finite number */
     set(b, 0, 8);
     set(b, 4 * N + 5, 0);
     ck_assert_int_eq(run_call(&call), CORE_OK);
@@ -280,8 +280,8 @@ START_TEST(infinite_and_no_numbers_go_where_they_belong)
 }
 END_TEST
 
-/* What padding multiplies must not leak: 0 times infinity is no number. */
-START_TEST(what_is_beyond_an_edge_is_not_read)
+/* Padding must not multiply data beyond an edge: 0 times infinity is NaN. */
+START_TEST(gaps_between_rows_are_not_used)
 {
     enum { M = 15, N = 33, K = 33 };
     tensor *a = matrix(GAPS, M, K, 1), *b = matrix(GAPS, K, N, 2);
@@ -312,7 +312,7 @@ END_TEST
 
 enum { ROOM = 1 << 16 };
 
-/* Moves the content to where the next byte cannot be read. */
+/* Moves the contents to the end of a page that an unreadable page follows. */
 static void *to_the_edge(tensor *t, size_t size)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = ROOM;
@@ -326,7 +326,7 @@ static void *to_the_edge(tensor *t, size_t size)
     return pages;
 }
 
-START_TEST(memory_behind_an_operand_is_not_touched)
+START_TEST(memory_beyond_an_operand_is_not_accessed)
 {
     enum { M = 45, N = 71, K = 37 };
 
@@ -351,7 +351,7 @@ START_TEST(memory_behind_an_operand_is_not_touched)
 }
 END_TEST
 
-START_TEST(products_of_and_over_nothing)
+START_TEST(products_with_empty_dimensions_are_correct)
 {
     static const int64_t shapes[][3] = {
         {0, 40, 40}, {40, 0, 40}, {40, 40, 0}, {0, 0, 0}};
@@ -363,8 +363,8 @@ START_TEST(products_of_and_over_nothing)
 }
 END_TEST
 
-/* alpha and beta; self in the result's place, as addmm_ has it. */
-START_TEST(self_may_be_the_result)
+/* With alpha and beta; self is also the result, as in addmm_. */
+START_TEST(addmm_accepts_self_as_result)
 {
     enum { M = 37, N = 41, K = 30 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(COLUMNS, K, N, 2);
@@ -399,9 +399,9 @@ START_TEST(self_may_be_the_result)
 }
 END_TEST
 
-/* The instructions take subnormal numbers for 0, conversion to f32 does not:
- * so it shows which of the two was used. */
-START_TEST(the_setting_turns_the_instructions_off)
+/* The bf16 instructions flush subnormal numbers to 0, conversion to f32 does
+ * not, so the result shows which of the two was used. */
+START_TEST(isa_setting_disables_bf16_instructions)
 {
     enum { M = 16, N = 32, K = 64 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
@@ -412,7 +412,7 @@ START_TEST(the_setting_turns_the_instructions_off)
     void *device;
 
     for (int i = 0; i < M * K; i++)
-        ((uint16_t *)a->data)[i] = i % K == 0; /* the least above 0 */
+        ((uint16_t *)a->data)[i] = i % K == 0; /* the least number above 0 */
     for (int i = 0; i < K * N; i++)
         set(b, i, 0x1p20);
     ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
@@ -432,26 +432,27 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bf16 products");
-    TCase *tests = tcase_create("bf16");
+    const TTest *const tests[] = {
+        bits_do_not_depend_on_threads_or_layout,
+        bits_of_many_small_products_do_not_depend_on_packing,
+    };
+    const suite_loop loops[] = {
+        {bf16_products_of_any_layout_are_accurate, 0, ISAS},
+        {long_sums_over_several_blocks_are_accurate, 0, ISAS},
+        {batched_and_broadcast_products_are_accurate, 0, ISAS},
+        {nan_and_infinity_affect_only_their_row, 0, ISAS},
+        {gaps_between_rows_are_not_used, 0, ISAS},
+        {memory_beyond_an_operand_is_not_accessed, 0, ISAS},
+        {products_with_empty_dimensions_are_correct, 0, ISAS},
+        {addmm_accepts_self_as_result, 0, ISAS},
+        {isa_setting_disables_bf16_instructions, 0, ISAS},
+    };
+    const test_suite suite = {
+        .name = "bf16 products",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(
-        tests, products_of_any_layout_are_near_those_of_real_numbers, 0, ISAS);
-    tcase_add_loop_test(tests, long_sums_in_several_blocks_are_near, 0, ISAS);
-    tcase_add_test(tests, bits_depend_neither_on_threads_nor_on_layout);
-    tcase_add_loop_test(
-        tests, batches_and_repeated_ones_are_multiplied_one_by_one, 0, ISAS);
-    tcase_add_test(
-        tests, bits_of_many_small_ones_do_not_depend_on_when_they_are_packed);
-    tcase_add_loop_test(tests, infinite_and_no_numbers_go_where_they_belong, 0,
-                        ISAS);
-    tcase_add_loop_test(tests, what_is_beyond_an_edge_is_not_read, 0, ISAS);
-    tcase_add_loop_test(tests, memory_behind_an_operand_is_not_touched, 0,
-                        ISAS);
-    tcase_add_loop_test(tests, products_of_and_over_nothing, 0, ISAS);
-    tcase_add_loop_test(tests, self_may_be_the_result, 0, ISAS);
-    tcase_add_loop_test(tests, the_setting_turns_the_instructions_off, 0, ISAS);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Convolutions and pooling in bf16: what f32 gives of the same numbers, but
- * for the rounding of results. */
+/* Convolution and pooling in bf16 equal the f32 results for the same numbers up
+ * to the rounding of results. */
 
 #include "support/cpu_view.h"
 
@@ -48,7 +48,7 @@ static void pair_free(pair *p)
     tensor_free(p->single);
 }
 
-/* sums: how many products of numbers below 1/4 an element is made of. */
+/* sums: how many products of numbers below 1/4 are added per element. */
 static void check(const pair *p, int64_t sums)
 {
     for (int64_t i = 0; i < p->half->view.numel; i++) {
@@ -124,7 +124,7 @@ static void forward_and_backward(const convolution *c)
         pair_free(all[i]);
 }
 
-START_TEST(convolutions_are_near_those_in_f32)
+START_TEST(bf16_convolutions_match_f32)
 {
     static const convolution cases[] = {
         {3, 5, 24, 1, {17, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, true},
@@ -144,7 +144,7 @@ START_TEST(convolutions_are_near_those_in_f32)
 }
 END_TEST
 
-/* Bits of all results, with so many threads. */
+/* Hashes the bits of all results computed with the given number of threads. */
 static uint64_t bits_with(uint32_t threads)
 {
     static const int64_t one[] = {1, 1}, none[] = {0, 0};
@@ -183,7 +183,7 @@ static uint64_t bits_with(uint32_t threads)
     return hash;
 }
 
-START_TEST(bits_do_not_depend_on_the_number_of_threads)
+START_TEST(bf16_convolution_bits_do_not_depend_on_threads)
 {
     uint64_t first;
 
@@ -197,8 +197,8 @@ END_TEST
 
 /* --------------------------------------------------------------- pooling -- */
 
-/* Bits agree where nothing is rounded: maxima, and the places of gradients. */
-START_TEST(maxima_and_their_places_are_those_of_f32)
+/* Maxima and their indices need no rounding and must be equal. */
+START_TEST(max_pooling_values_and_indices_match_f32)
 {
     static const int64_t three[] = {3, 3}, two[] = {2, 1}, one[] = {1, 1};
     const int64_t out[] = {4, 5, 7, 13};
@@ -238,7 +238,7 @@ START_TEST(maxima_and_their_places_are_those_of_f32)
         ck_assert(got == want || (got != got && want != want));
         ck_assert(((int64_t *)at[0]->data)[i] == ((int64_t *)at[1]->data)[i]);
     }
-    /* 41 is met after 40 in a row, 53 and 54 have numbers. */
+    /* The window contains 40 and 41; its last NaN, 41, is chosen. */
     ck_assert_int_eq(((int64_t *)at[0]->data)[13 + 1], 41);
     check(&gx, 9);
     pair_free(&x);
@@ -251,7 +251,7 @@ START_TEST(maxima_and_their_places_are_those_of_f32)
 }
 END_TEST
 
-START_TEST(averages_are_those_of_f32_rounded)
+START_TEST(average_pooling_matches_rounded_f32)
 {
     static const int64_t three[] = {3, 3}, two[] = {2, 2}, one[] = {1, 1};
     pair x = PAIR(1, 4, 5, 13, 12), y = PAIR(2, 4, 5, 7, 6);
@@ -290,15 +290,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bf16 convolutions");
-    TCase *tests = tcase_create("bf16");
+    const TTest *const tests[] = {
+        bf16_convolution_bits_do_not_depend_on_threads,
+    };
+    const suite_loop loops[] = {
+        {bf16_convolutions_match_f32, 0, ISAS},
+        {max_pooling_values_and_indices_match_f32, 0, ISAS},
+        {average_pooling_matches_rounded_f32, 0, ISAS},
+    };
+    const test_suite suite = {
+        .name = "bf16 convolutions",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, convolutions_are_near_those_in_f32, 0, ISAS);
-    tcase_add_test(tests, bits_do_not_depend_on_the_number_of_threads);
-    tcase_add_loop_test(tests, maxima_and_their_places_are_those_of_f32, 0,
-                        ISAS);
-    tcase_add_loop_test(tests, averages_are_those_of_f32_rounded, 0, ISAS);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

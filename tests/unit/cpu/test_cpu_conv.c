@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Convolutions of f32, in any layout: what f64 gives of the same numbers, but
- * for rounding.  All are large enough for the ways that large ones take. */
+/* f32 convolutions in any layout equal the f64 results up to rounding.  All
+ * cases are large enough for the kernels that serve large convolutions. */
 
 #include "support/cpu_view.h"
 
@@ -12,14 +12,14 @@
 enum { ISAS = 3, LAYOUTS = 3 };
 
 typedef struct convolution {
-    uint32_t ndim; /* of positions: 1 to 3 */
+    uint32_t ndim; /* spatial dimensions, 1 to 3 */
     int64_t images, channels, filters, groups, in[3], kernel[3];
     int64_t stride[3], padding[3], dilation[3];
     bool transposed, bias;
 } convolution;
 
 static const convolution cases[] = {
-    /* Padding on both sides, kernels of two sizes; ends of lines and columns. */
+    /* Padding on both sides, kernels of two sizes, partial rows and columns. */
     {2, 3, 5, 40, 1, {17, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
     {2, 2, 16, 33, 1, {15, 29}, {3, 2}, {2, 1}, {0, 2}, {1, 2}, 0, 0},
     {2, 2, 64, 64, 1, {13, 27}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
@@ -28,8 +28,8 @@ static const convolution cases[] = {
     {2, 2, 24, 48, 3, {23, 16}, {2, 3}, {1, 2}, {1, 0}, {1, 1}, 0, 1},
     {2, 2, 24, 28, 1, {18, 19}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1, 1},
     {2, 2, 30, 26, 2, {19, 22}, {2, 2}, {1, 1}, {0, 1}, {2, 1}, 1, 0},
-    /* Rows of several tiles; padding as wide as it may be, and wider than it
-     * is for the gradient of the input. */
+    /* Rows of several tiles; padding up to the maximum, and beyond that of the
+     * gradient of the input. */
     {2, 1, 48, 16, 1, {150, 41}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 0, 1},
     {2, 2, 16, 16, 1, {20, 21}, {3, 3}, {1, 1}, {2, 2}, {1, 1}, 0, 1},
     {2, 2, 16, 16, 1, {20, 21}, {3, 3}, {1, 1}, {4, 3}, {1, 1}, 0, 1},
@@ -64,8 +64,9 @@ static const convolution cases[] = {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* 0: row-major; 1: channels last; 2: turned round, with gaps. */
-static tensor *laid_out(uint32_t ndim, const int64_t *sizes, int layout)
+/* 0: row-major; 1: channels last; 2: reversed dimension order, with gaps. */
+static tensor *tensor_with_layout(uint32_t ndim, const int64_t *sizes,
+                                  int layout)
 {
     int64_t strides[TENSOR_NDIM], step = 1;
     tensor *t;
@@ -97,10 +98,11 @@ typedef struct pair {
 static pair pair_new(uint32_t ndim, const int64_t *sizes, int layout,
                      uint32_t seed)
 {
-    pair p = {tensor_new(CORE_F64, ndim, sizes), laid_out(ndim, sizes, layout)};
+    pair p = {tensor_new(CORE_F64, ndim, sizes),
+              tensor_with_layout(ndim, sizes, layout)};
 
     for (int64_t i = 0; i < p.wide->view.numel; i++) {
-        float x = random_float(&seed) / 4; /* below 1/4 */
+        float x = random_float(&seed) / 4; /* magnitude below 1/4 */
 
         tensor_set(p.wide, i, (double)x);
         tensor_set(p.single, i, (double)x);
@@ -191,7 +193,7 @@ static void run(const convolution *c, operands *o, bool wide)
     ck_assert_int_eq(run_call(&backward), CORE_OK);
 }
 
-/* LIBCORE_TEST_SLOW: every third case. */
+/* In slow environments, LIBCORE_TEST_SLOW runs only every third case. */
 static int step(void)
 {
     const char *text = getenv("LIBCORE_TEST_SLOW");
@@ -199,7 +201,7 @@ static int step(void)
     return text != NULL && *text != 0 ? 3 : 1;
 }
 
-START_TEST(convolutions_are_near_those_in_f64)
+START_TEST(f32_convolutions_match_f64)
 {
     for (int i = 0; i < CASES; i += step())
         for (int layout = 0; layout < LAYOUTS; layout++) {
@@ -236,7 +238,7 @@ static uint64_t bits_of(uint64_t hash, const tensor *t)
     return hash;
 }
 
-START_TEST(bits_do_not_depend_on_the_number_of_threads)
+START_TEST(f32_convolution_bits_do_not_depend_on_threads)
 {
     uint64_t first = 0;
 
@@ -266,12 +268,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu convolutions");
-    TCase *tests = tcase_create("convolutions");
+    const TTest *const tests[] = {
+        f32_convolution_bits_do_not_depend_on_threads,
+    };
+    const suite_loop loops[] = {
+        {f32_convolutions_match_f64, 0, ISAS},
+    };
+    const test_suite suite = {
+        .name = "cpu convolutions",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, convolutions_are_near_those_in_f64, 0, ISAS);
-    tcase_add_test(tests, bits_do_not_depend_on_the_number_of_threads);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

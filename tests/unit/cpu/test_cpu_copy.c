@@ -18,8 +18,8 @@ static core_status copy(void *to, core_dtype to_dtype, void *from,
     return cpu_launch("copy_", &t.loop, NULL, 0);
 }
 
-/* Small whole numbers are the same in every dtype. */
-START_TEST(copy_converts_between_any_two_dtypes)
+/* Every dtype represents small whole numbers exactly. */
+START_TEST(copy_converts_between_any_two_dtypes_exactly)
 {
     enum { N = 77 };
     double numbers[N], back[N];
@@ -45,7 +45,7 @@ START_TEST(copy_converts_between_any_two_dtypes)
 }
 END_TEST
 
-START_TEST(floats_that_no_integer_is_become_the_least_one)
+START_TEST(unrepresentable_floats_convert_to_minimum_integer)
 {
     float in[6] = {NAN, INFINITY, -INFINITY, 3e9f, -2.9f, 1e30f};
     int32_t i32[6];
@@ -66,7 +66,7 @@ START_TEST(floats_that_no_integer_is_become_the_least_one)
 }
 END_TEST
 
-START_TEST(what_is_not_zero_is_true)
+START_TEST(nonzero_converts_to_true)
 {
     float in[5] = {0, -0.0f, 1e-40f, NAN, 0.25f};
     uint8_t out[5];
@@ -79,8 +79,8 @@ START_TEST(what_is_not_zero_is_true)
 }
 END_TEST
 
-/* Every half is exact in f32, so it comes back. */
-START_TEST(every_half_survives_the_way_through_f32)
+/* f32 represents every f16 and bf16 number, so the round trip is exact. */
+START_TEST(every_half_round_trips_through_f32)
 {
     static uint16_t half[65536], back[65536];
     static float wide[65536];
@@ -130,7 +130,7 @@ START_TEST(halves_round_to_nearest_even)
 }
 END_TEST
 
-START_TEST(a_transposed_copy_puts_every_element_in_its_place)
+START_TEST(transposed_copy_moves_every_element)
 {
     static const int64_t shapes[][3] = {
         {70, 33, 2}, {5, 4, 1}, {32, 64, 3}, {1040, 1030, 1}, {528, 700, 3}};
@@ -172,8 +172,8 @@ START_TEST(a_transposed_copy_puts_every_element_in_its_place)
 }
 END_TEST
 
-/* As the heads of attention are: the two outer dimensions change places. */
-START_TEST(short_rows_go_to_their_places)
+/* Swaps the two outer dimensions, like the heads of attention. */
+START_TEST(permuted_copy_of_short_rows_is_correct)
 {
     static const int64_t widths[] = {7, 8, 16, 31, 32, 63, 64};
     static const core_dtype sizes[4] = {CORE_U8, CORE_I16, CORE_F32, CORE_F64};
@@ -215,7 +215,7 @@ START_TEST(short_rows_go_to_their_places)
 }
 END_TEST
 
-START_TEST(fill_writes_the_value_and_nothing_beside_it)
+START_TEST(fill_writes_only_strided_elements)
 {
     float a[30];
     int64_t n = 10, stride = 12;
@@ -235,20 +235,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu copy");
-    TCase *tests = tcase_create("copy");
+    const suite_loop loops[] = {
+        {copy_converts_between_any_two_dtypes_exactly, 0, 3},
+        {unrepresentable_floats_convert_to_minimum_integer, 0, 3},
+        {nonzero_converts_to_true, 0, 3},
+        {every_half_round_trips_through_f32, 0, 3},
+        {halves_round_to_nearest_even, 0, 3},
+        {transposed_copy_moves_every_element, 0, 3},
+        {permuted_copy_of_short_rows_is_correct, 0, 3},
+        {fill_writes_only_strided_elements, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu copy",
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(tests, copy_converts_between_any_two_dtypes, 0, 3);
-    tcase_add_loop_test(tests, floats_that_no_integer_is_become_the_least_one,
-                        0, 3);
-    tcase_add_loop_test(tests, what_is_not_zero_is_true, 0, 3);
-    tcase_add_loop_test(tests, every_half_survives_the_way_through_f32, 0, 3);
-    tcase_add_loop_test(tests, halves_round_to_nearest_even, 0, 3);
-    tcase_add_loop_test(
-        tests, a_transposed_copy_puts_every_element_in_its_place, 0, 3);
-    tcase_add_loop_test(tests, short_rows_go_to_their_places, 0, 3);
-    tcase_add_loop_test(tests, fill_writes_the_value_and_nothing_beside_it, 0,
-                        3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

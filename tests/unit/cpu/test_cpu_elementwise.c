@@ -12,7 +12,7 @@ static void add(test_loop *t)
     ck_assert_int_eq(cpu_launch("add.Tensor", &t->loop, args, 3), CORE_OK);
 }
 
-START_TEST(add_of_dense_operands_adds)
+START_TEST(add_of_dense_operands_is_correct)
 {
     float a[N], b[N], c[N];
     uint32_t state = 1;
@@ -39,7 +39,7 @@ START_TEST(add_of_dense_operands_adds)
 }
 END_TEST
 
-START_TEST(add_takes_an_alpha)
+START_TEST(add_scales_by_alpha)
 {
     float a = 3, b = 5, c = 0;
     core_value args[3] = {{0}, {0}, value_float(-2)};
@@ -56,7 +56,7 @@ START_TEST(add_takes_an_alpha)
 }
 END_TEST
 
-START_TEST(an_immediate_is_an_operand)
+START_TEST(immediate_operand_is_broadcast)
 {
     float a[N], c[N], five = 5;
     test_loop t;
@@ -77,9 +77,9 @@ START_TEST(an_immediate_is_an_operand)
 }
 END_TEST
 
-/* Sizes around those of blocks and short rows; every operand in another
- * order of dimensions, or broadcast. */
-START_TEST(strided_and_broadcast_operands_are_read_where_they_lie)
+/* Sizes around those of blocks and short rows; each operand has another
+ * dimension order or broadcasts. */
+START_TEST(strided_and_broadcast_operands_are_read_correctly)
 {
     static const int64_t shapes[][3] = {{1, 1, 1},   {3, 5, 7},   {70, 3, 2},
                                         {2, 600, 3}, {513, 9, 1}, {70, 3, 40}};
@@ -123,7 +123,7 @@ START_TEST(strided_and_broadcast_operands_are_read_where_they_lie)
 }
 END_TEST
 
-START_TEST(an_output_may_be_its_input)
+START_TEST(output_may_alias_its_inputs)
 {
     float a[N];
     int64_t sizes[2] = {10, N / 10}, strides[2] = {4 * (N / 10), 4};
@@ -143,8 +143,8 @@ START_TEST(an_output_may_be_its_input)
 }
 END_TEST
 
-/* Large outputs are written past the caches where that is possible. */
-START_TEST(large_outputs_have_every_element)
+/* Large outputs are written with non-temporal stores where possible. */
+START_TEST(large_outputs_are_written_completely)
 {
     enum { LARGE = (8 << 20) + 37 };
     float *a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
@@ -153,7 +153,7 @@ START_TEST(large_outputs_have_every_element)
 
     ck_assert(a != NULL && b != NULL);
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
-    for (int first = 0; first < 2; first++) { /* 1: not as vectors lie */
+    for (int first = 0; first < 2; first++) { /* 1: not aligned to vectors */
         float *to = b + first;
 
         for (int k = 0; k < LARGE + 27; k++) {
@@ -190,9 +190,9 @@ START_TEST(large_outputs_have_every_element)
 }
 END_TEST
 
-/* What an element becomes depends neither on its place nor on its
+/* The result of an element depends neither on its position nor on its
  * neighbours. */
-START_TEST(an_element_has_the_same_bits_at_any_place)
+START_TEST(element_bits_do_not_depend_on_position)
 {
     static const char *const names[] = {
         "exp", "log", "tanh", "erf", "gelu", "sigmoid", "sin", "log1p", "silu"};
@@ -229,7 +229,7 @@ START_TEST(an_element_has_the_same_bits_at_any_place)
 }
 END_TEST
 
-START_TEST(many_threads_give_the_bits_of_one)
+START_TEST(elementwise_bits_do_not_depend_on_threads)
 {
     enum { MANY = 300000 };
     float *in = malloc(MANY * 4), *one = malloc(MANY * 4);
@@ -255,7 +255,7 @@ START_TEST(many_threads_give_the_bits_of_one)
 }
 END_TEST
 
-START_TEST(integers_divided_by_zero_are_an_error)
+START_TEST(integer_division_by_zero_is_an_error)
 {
     int32_t a[3] = {7, INT32_MIN, 5}, b[3] = {2, -1, 0}, c[3];
     core_value args[3] = {{0}, {0}, value_string("floor")};
@@ -275,7 +275,7 @@ START_TEST(integers_divided_by_zero_are_an_error)
 }
 END_TEST
 
-START_TEST(a_rounding_mode_that_nobody_knows_is_an_error)
+START_TEST(unknown_rounding_mode_is_an_error)
 {
     float a = 7, b = 2, c;
     core_value args[3] = {{0}, {0}, value_string("up")};
@@ -292,7 +292,7 @@ START_TEST(a_rounding_mode_that_nobody_knows_is_an_error)
 }
 END_TEST
 
-START_TEST(extremes_pass_nan_on)
+START_TEST(maximum_propagates_nan_and_fmax_ignores_it)
 {
     float a[4] = {1, NAN, 2, NAN}, b[4] = {2, 1, NAN, NAN}, c[4];
     test_loop t;
@@ -310,8 +310,8 @@ START_TEST(extremes_pass_nan_on)
 }
 END_TEST
 
-/* 1 + 2^-11 lies halfway between two halves: it goes to the even one. */
-START_TEST(halves_are_computed_in_f32_and_rounded_to_even)
+/* 1 + 2^-11 is halfway between two f16 numbers: it rounds to the even one. */
+START_TEST(half_add_computes_in_f32_and_rounds_to_even)
 {
     uint16_t one[40], tiny[40], sum[40];
     test_loop t;
@@ -332,7 +332,7 @@ START_TEST(halves_are_computed_in_f32_and_rounded_to_even)
 }
 END_TEST
 
-static float wide(uint16_t half)
+static float to_f32(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     float x;
@@ -341,8 +341,8 @@ static float wide(uint16_t half)
     return x;
 }
 
-/* The nearest of the two neighbours, the even one in the middle. */
-static uint16_t narrow(float x)
+/* Rounds to the nearest bf16 number, ties to even. */
+static uint16_t to_bf16(float x)
 {
     uint32_t bits, rest;
     uint16_t below;
@@ -355,8 +355,8 @@ static uint16_t narrow(float x)
     return (uint16_t)(below + (rest > 0x8000 || (rest == 0x8000 && below % 2)));
 }
 
-/* With rows of its own, dense ones and others; every sixteenth bit pattern. */
-START_TEST(sums_and_products_of_bf16_are_rounded_once)
+/* Covers dense and strided operands; every sixteenth bit pattern. */
+START_TEST(bf16_sums_and_products_are_rounded_once)
 {
     enum { COUNT = 4099 };
     static uint16_t a[2 * COUNT], b[COUNT], c[COUNT];
@@ -373,7 +373,7 @@ START_TEST(sums_and_products_of_bf16_are_rounded_once)
         for (int k = 0; k < COUNT; k++)
             b[k] = (uint16_t)(a[k] + k * 31);
         loop_begin(&t, 1, 1, &n);
-        /* 3: into what is added */
+        /* 3: in place into the second operand */
         loop_operand(&t, way % 4 == 3 ? b : c, CORE_BF16, &two);
         loop_operand(&t, a, CORE_BF16, every == 1 ? &two : &four);
         loop_operand(&t, b, CORE_BF16, &two);
@@ -382,13 +382,14 @@ START_TEST(sums_and_products_of_bf16_are_rounded_once)
                                     &t.loop, args, way % 4 == 1 ? 2 : 3),
                          CORE_OK);
         for (int k = 0; k < COUNT; k++) {
-            float x = wide(a[k * every]);
-            float y = wide((uint16_t)(a[k] + k * 31));
+            float x = to_f32(a[k * every]);
+            float y = to_f32((uint16_t)(a[k] + k * 31));
             uint16_t have = way % 4 == 3 ? b[k] : c[k];
-            uint16_t want = narrow(way % 4 == 1 ? x * y : x + (float)alpha * y);
+            uint16_t want =
+                to_bf16(way % 4 == 1 ? x * y : x + (float)alpha * y);
 
-            if (wide(want) != wide(want))
-                ck_assert(wide(have) != wide(have));
+            if (to_f32(want) != to_f32(want))
+                ck_assert(to_f32(have) != to_f32(have));
             else /* 3 y is exact in f32 */
                 ck_assert_msg(have == want, "%d: %x of %x and %x, not %x", way,
                               have, a[k * every], b[k], want);
@@ -398,7 +399,7 @@ START_TEST(sums_and_products_of_bf16_are_rounded_once)
 }
 END_TEST
 
-/* The code of the next number upwards; infinity is the last. */
+/* The code of the next larger number; infinity is the last one. */
 static uint16_t next_up(uint16_t code, uint16_t infinity)
 {
     if (code == infinity)
@@ -408,8 +409,8 @@ static uint16_t next_up(uint16_t code, uint16_t infinity)
     return (uint16_t)(code & 0x8000 ? code - 1 : code + 1);
 }
 
-/* Every number of the dtype, up and down. */
-START_TEST(halves_step_to_their_own_neighbours)
+/* Steps up and down from every number of the dtype. */
+START_TEST(nextafter_of_half_steps_to_adjacent_half)
 {
     static uint16_t a[65536], next[65536];
     const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
@@ -447,26 +448,29 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu element-wise");
-    TCase *tests = tcase_create("element-wise");
+    const TTest *const tests[] = {
+        add_scales_by_alpha,
+        elementwise_bits_do_not_depend_on_threads,
+        integer_division_by_zero_is_an_error,
+        unknown_rounding_mode_is_an_error,
+    };
+    const suite_loop loops[] = {
+        {add_of_dense_operands_is_correct, 0, 3},
+        {immediate_operand_is_broadcast, 0, 3},
+        {strided_and_broadcast_operands_are_read_correctly, 0, 3},
+        {output_may_alias_its_inputs, 0, 3},
+        {element_bits_do_not_depend_on_position, 0, 3},
+        {large_outputs_are_written_completely, 0, 3},
+        {maximum_propagates_nan_and_fmax_ignores_it, 0, 3},
+        {half_add_computes_in_f32_and_rounds_to_even, 0, 3},
+        {bf16_sums_and_products_are_rounded_once, 0, 3},
+        {nextafter_of_half_steps_to_adjacent_half, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu element-wise",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(tests, add_of_dense_operands_adds, 0, 3);
-    tcase_add_test(tests, add_takes_an_alpha);
-    tcase_add_loop_test(tests, an_immediate_is_an_operand, 0, 3);
-    tcase_add_loop_test(
-        tests, strided_and_broadcast_operands_are_read_where_they_lie, 0, 3);
-    tcase_add_loop_test(tests, an_output_may_be_its_input, 0, 3);
-    tcase_add_loop_test(tests, an_element_has_the_same_bits_at_any_place, 0, 3);
-    tcase_add_loop_test(tests, large_outputs_have_every_element, 0, 3);
-    tcase_add_test(tests, many_threads_give_the_bits_of_one);
-    tcase_add_test(tests, integers_divided_by_zero_are_an_error);
-    tcase_add_test(tests, a_rounding_mode_that_nobody_knows_is_an_error);
-    tcase_add_loop_test(tests, extremes_pass_nan_on, 0, 3);
-    tcase_add_loop_test(tests, halves_are_computed_in_f32_and_rounded_to_even,
-                        0, 3);
-    tcase_add_loop_test(tests, sums_and_products_of_bf16_are_rounded_once, 0,
-                        3);
-    tcase_add_loop_test(tests, halves_step_to_their_own_neighbours, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

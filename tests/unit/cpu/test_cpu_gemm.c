@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of f32 by the backend's own kernels (gemm.h), for each instruction
- * set that this machine has, against sums in f64. */
+/* f32 products by the backend's own kernels (gemm.h), for each instruction set
+ * of this machine, compared with sums in f64. */
+
+#include "support/suite.h"
 
 #include <check.h>
 #include <float.h>
@@ -16,7 +18,7 @@
 #include "isa.h"
 #include "runtime/scratch.h"
 
-/* Whether there is memory for scratch, and how often there was none. */
+/* Makes scratch allocation fail, and counts the failures. */
 static bool no_memory;
 static int refused;
 
@@ -48,7 +50,7 @@ static bool machine_has(int isa)
 #endif
 }
 
-/* A matrix with gaps after its lines; what is no element is NaN. */
+/* A matrix with gaps after its lines; the gaps are NaN. */
 typedef struct matrix {
     float *data;
     int64_t rows, columns, row, column, size;
@@ -126,7 +128,7 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
 
     for (int64_t i = 0; beta == 0 && i < m; i++)
         for (int64_t j = 0; j < n; j++)
-            *at(&c, i, j) = nanf(""); /* not read */
+            *at(&c, i, j) = nanf(""); /* must not be read */
     ck_assert(cpu_gemm_multiply(&p));
     for (int64_t i = 0; i < m; i += i + 13 < m ? 13 : 1)
         for (int64_t j = 0; j < n; j += j + 40 < n ? 7 : 1)
@@ -143,15 +145,15 @@ static void check_product(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
     free(before.data);
 }
 
-/* Sizes around those of kernels and blocks; lines that crowd each other out of
- * the cache are those of 1024 elements, with and without a gap. */
+/* Sizes around those of kernels and blocks; lines of 1024 elements, with and
+ * without a gap, evict each other from the cache. */
 static const int64_t sizes[][3] = {
     {1, 1, 1},     {12, 32, 7},    {13, 33, 9},    {25, 15, 384},
     {37, 70, 385}, {24, 600, 40},  {40, 16, 1024}, {40, 1030, 20},
     {64, 48, 800}, {1024, 40, 30}, {50, 1024, 33}, {26, 513, 770},
 };
 
-START_TEST(products_in_every_layout)
+START_TEST(gemm_is_accurate_in_every_layout)
 {
     bool any = false;
 
@@ -173,7 +175,7 @@ START_TEST(products_in_every_layout)
 }
 END_TEST
 
-START_TEST(parts_of_a_product_have_its_bits)
+START_TEST(parts_of_a_product_equal_the_whole_bit_for_bit)
 {
     for (size_t isa = 0; isa < 2; isa++)
         for (int how = 0; how < 4; how++) {
@@ -209,8 +211,8 @@ START_TEST(parts_of_a_product_have_its_bits)
 }
 END_TEST
 
-/* Sizes that are packed, in either operand or both, and read where they lie. */
-START_TEST(products_need_no_memory)
+/* Sizes at which either operand or both are packed, or read in place. */
+START_TEST(gemm_without_scratch_memory_gives_the_same_bits)
 {
     for (size_t isa = 0; isa < 2; isa++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -243,7 +245,7 @@ START_TEST(products_need_no_memory)
 }
 END_TEST
 
-START_TEST(infinities_stay_in_their_row_and_column)
+START_TEST(infinities_affect_only_their_row_and_column)
 {
     for (size_t isa = 0; isa < 2; isa++)
         for (int tb = 0; tb < 2; tb++) {
@@ -269,7 +271,7 @@ START_TEST(infinities_stay_in_their_row_and_column)
 }
 END_TEST
 
-START_TEST(others_are_told_no)
+START_TEST(gemm_declines_unsupported_problems)
 {
     float x[64] = {0}, c[64] = {1};
     gemm_problem p = {.m = 4,
@@ -286,7 +288,7 @@ START_TEST(others_are_told_no)
                       .alpha = 1};
 
     cpu_isa = CPU_ISA_AVX2;
-    ck_assert(!cpu_gemm_multiply(&p)); /* A is dense in neither direction */
+    ck_assert(!cpu_gemm_multiply(&p)); /* A is dense in neither dimension */
     p.step_a = 1;
     p.alpha = 0;
     ck_assert(!cpu_gemm_multiply(&p));
@@ -298,9 +300,9 @@ START_TEST(others_are_told_no)
 }
 END_TEST
 
-/* ---------------------------------------------------------------- scratch -- */
+/* -------------------------------------------------------------- scratch -- */
 
-START_TEST(scratch_is_used_again)
+START_TEST(scratch_block_is_reused)
 {
     char *a = cpu_scratch_take(100000), *b, *c;
 
@@ -308,14 +310,14 @@ START_TEST(scratch_is_used_again)
     ck_assert_uint_eq((uintptr_t)a % 64, 0);
     memset(a, 1, 100000);
     cpu_scratch_give(a);
-    b = cpu_scratch_take(70000); /* of the same class */
+    b = cpu_scratch_take(70000); /* of the same size class */
     ck_assert_ptr_eq(b, a);
     c = cpu_scratch_take(100000);
     ck_assert_ptr_ne(c, b);
     cpu_scratch_give(b);
     cpu_scratch_give(c);
     cpu_scratch_give(NULL);
-    c = cpu_scratch_take(INT64_C(40) << 20); /* more than is kept */
+    c = cpu_scratch_take(INT64_C(40) << 20); /* larger than cached blocks */
     ck_assert_ptr_nonnull(c);
     c[(INT64_C(40) << 20) - 1] = 1;
     cpu_scratch_give(c);
@@ -325,8 +327,8 @@ START_TEST(scratch_is_used_again)
 }
 END_TEST
 
-/* Gives back more blocks than there are slots, and more than is kept. */
-START_TEST(too_much_scratch_is_freed)
+/* Returns more blocks than there are slots, and more bytes than are cached. */
+START_TEST(excess_scratch_is_freed)
 {
     void *blocks[12];
 
@@ -361,7 +363,7 @@ static void *take_and_give(void *unused)
     return NULL;
 }
 
-START_TEST(threads_never_share_scratch)
+START_TEST(threads_never_share_scratch_blocks)
 {
     pthread_t threads[4];
     void *failed;
@@ -379,25 +381,29 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu_gemm");
-    TCase *products = tcase_create("products");
-    TCase *scratch = tcase_create("scratch");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const products_tests[] = {
+        gemm_is_accurate_in_every_layout,
+        parts_of_a_product_equal_the_whole_bit_for_bit,
+        gemm_without_scratch_memory_gives_the_same_bits,
+        infinities_affect_only_their_row_and_column,
+        gemm_declines_unsupported_problems,
+    };
+    const TTest *const scratch_tests[] = {
+        scratch_block_is_reused,
+        excess_scratch_is_freed,
+        threads_never_share_scratch_blocks,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "products",
+            .seconds = 120,
+            SUITE_TESTS(products_tests),
+        },
+        {
+            .name = "scratch",
+            SUITE_TESTS(scratch_tests),
+        },
+    };
 
-    tcase_set_timeout(products, 120);
-    tcase_add_test(products, products_in_every_layout);
-    tcase_add_test(products, parts_of_a_product_have_its_bits);
-    tcase_add_test(products, products_need_no_memory);
-    tcase_add_test(products, infinities_stay_in_their_row_and_column);
-    tcase_add_test(products, others_are_told_no);
-    suite_add_tcase(suite, products);
-    tcase_add_test(scratch, scratch_is_used_again);
-    tcase_add_test(scratch, too_much_scratch_is_freed);
-    tcase_add_test(scratch, threads_never_share_scratch);
-    suite_add_tcase(suite, scratch);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -5,7 +5,7 @@
 
 #include <malloc.h>
 
-START_TEST(an_offer_of_another_major_is_refused_with_a_reason)
+START_TEST(offer_of_another_abi_major_is_refused_with_reason)
 {
     core_plugin_offer offer = {
         sizeof(offer), CORE_ABI_MAJOR + 1, 0, 9, {"test", 4}};
@@ -17,7 +17,7 @@ START_TEST(an_offer_of_another_major_is_refused_with_a_reason)
 }
 END_TEST
 
-START_TEST(a_newer_host_gets_the_plugins_minor)
+START_TEST(newer_host_gets_minor_of_the_plugin)
 {
     core_plugin_offer offer = {
         sizeof(offer), CORE_ABI_MAJOR, 0, CORE_ABI_MINOR + 5, {"test", 4}};
@@ -28,7 +28,7 @@ START_TEST(a_newer_host_gets_the_plugins_minor)
 }
 END_TEST
 
-START_TEST(the_backend_has_one_synchronous_device)
+START_TEST(backend_has_one_synchronous_device)
 {
     core_device_properties properties = {.struct_size = sizeof(properties)};
     core_device_information information = {.struct_size = sizeof(information)};
@@ -54,7 +54,7 @@ START_TEST(the_backend_has_one_synchronous_device)
 }
 END_TEST
 
-START_TEST(memory_is_aligned_and_copied_and_filled)
+START_TEST(memory_table_aligns_copies_and_fills)
 {
     const core_memory_table *table;
     core_memory memory, other;
@@ -82,7 +82,7 @@ START_TEST(memory_is_aligned_and_copied_and_filled)
 }
 END_TEST
 
-START_TEST(more_memory_than_there_is_is_an_error)
+START_TEST(excessive_allocation_is_out_of_memory)
 {
     core_memory memory;
 
@@ -97,7 +97,7 @@ START_TEST(more_memory_than_there_is_is_an_error)
 }
 END_TEST
 
-START_TEST(settings_that_say_nothing_are_errors)
+START_TEST(invalid_settings_are_refused)
 {
     ck_assert_int_eq(cpu_open("sse9"), CORE_ERROR_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(cpu_message, "avx512"));
@@ -111,10 +111,10 @@ START_TEST(settings_that_say_nothing_are_errors)
 }
 END_TEST
 
-/* A host undoes what was registered; stop is for what began. */
-START_TEST(an_init_that_fails_half_way_leaves_nothing)
+/* The host undoes the registrations; stop is not called for a failed init. */
+START_TEST(failed_init_leaks_no_memory)
 {
-    enum { TIMES = 3, KEPT = 4096 /* by the C library */ };
+    enum { TIMES = 3, KEPT = 4096 /* kept by the C library */ };
     size_t before = 0, after = 0;
     uint32_t registrations;
 
@@ -133,13 +133,13 @@ START_TEST(an_init_that_fails_half_way_leaves_nothing)
             after = mallinfo2().uordblks;
         }
         ck_assert_msg(after < before + KEPT,
-                      "%zu bytes are left after %u registrations",
-                      after - before, n);
+                      "%zu bytes leak after %u registrations", after - before,
+                      n);
     }
 }
 END_TEST
 
-START_TEST(every_kernel_has_a_name_and_a_function)
+START_TEST(every_registered_kernel_has_name_and_function)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     ck_assert_uint_gt(cpu_kernel_count, 500);
@@ -153,17 +153,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu plugin");
-    TCase *tests = tcase_create("plugin");
+    const TTest *const tests[] = {
+        offer_of_another_abi_major_is_refused_with_reason,
+        newer_host_gets_minor_of_the_plugin,
+        backend_has_one_synchronous_device,
+        memory_table_aligns_copies_and_fills,
+        excessive_allocation_is_out_of_memory,
+        invalid_settings_are_refused,
+        failed_init_leaks_no_memory,
+        every_registered_kernel_has_name_and_function,
+    };
+    const test_suite suite = {
+        .name = "cpu plugin",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, an_offer_of_another_major_is_refused_with_a_reason);
-    tcase_add_test(tests, a_newer_host_gets_the_plugins_minor);
-    tcase_add_test(tests, the_backend_has_one_synchronous_device);
-    tcase_add_test(tests, memory_is_aligned_and_copied_and_filled);
-    tcase_add_test(tests, more_memory_than_there_is_is_an_error);
-    tcase_add_test(tests, settings_that_say_nothing_are_errors);
-    tcase_add_test(tests, an_init_that_fails_half_way_leaves_nothing);
-    tcase_add_test(tests, every_kernel_has_a_name_and_a_function);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

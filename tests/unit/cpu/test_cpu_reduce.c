@@ -36,8 +36,8 @@ static const int64_t shapes[][3] = {
     {600, 2, 2}, {200000, 1, 1}, {1, 300000, 1}, {5, 70000, 2}, {530, 300, 1}};
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
-/* Where the output of element (x, y, z) is. */
-static int64_t place(const int64_t *n, uint32_t mask, const int64_t *at)
+/* Index of the output for element (x, y, z). */
+static int64_t output_index(const int64_t *n, uint32_t mask, const int64_t *at)
 {
     int64_t index = 0, step = 1;
 
@@ -49,7 +49,7 @@ static int64_t place(const int64_t *n, uint32_t mask, const int64_t *at)
     return index;
 }
 
-START_TEST(sums_along_any_dimensions_are_accurate)
+START_TEST(sums_over_any_dimensions_are_accurate)
 {
     uint32_t state = 6;
 
@@ -75,7 +75,7 @@ START_TEST(sums_along_any_dimensions_are_accurate)
                 at[0] = k % n[0];
                 at[1] = k / n[0] % n[1];
                 at[2] = k / n[0] / n[1];
-                p = place(n, mask, at);
+                p = output_index(n, mask, at);
                 want[p] += (double)in[k];
                 size[p] += fabs((double)in[k]);
             }
@@ -85,7 +85,7 @@ START_TEST(sums_along_any_dimensions_are_accurate)
             at[0] = n[0] - 1;
             at[1] = n[1] - 1;
             at[2] = n[2] - 1;
-            for (int64_t p = 0; p <= place(n, mask, at); p++)
+            for (int64_t p = 0; p <= output_index(n, mask, at); p++)
                 if (!(fabs((double)out[p] - want[p]) <=
                       6e-8 * fabs(want[p]) + 2e-7 * size[p]))
                     ck_abort_msg("shape %d, dimensions %u: %.9g, not %.9g", s,
@@ -100,7 +100,7 @@ START_TEST(sums_along_any_dimensions_are_accurate)
 }
 END_TEST
 
-START_TEST(many_threads_reduce_to_the_bits_of_one)
+START_TEST(reduction_bits_do_not_depend_on_threads)
 {
     static const char *const names[] = {"sum.dim_IntList", "var.correction",
                                         "logsumexp", "prod.dim_int"};
@@ -134,7 +134,7 @@ START_TEST(many_threads_reduce_to_the_bits_of_one)
 }
 END_TEST
 
-START_TEST(the_first_of_equal_extremes_is_told)
+START_TEST(index_of_first_equal_extreme_is_returned)
 {
     static const int64_t n[3] = {1000, 1, 1};
     float in[1000], value;
@@ -163,7 +163,7 @@ START_TEST(the_first_of_equal_extremes_is_told)
 }
 END_TEST
 
-START_TEST(an_index_counts_the_innermost_dimension_fastest)
+START_TEST(argmax_index_varies_fastest_in_innermost_dimension)
 {
     static const int64_t n[3] = {4, 5, 6};
     int32_t in[120] = {0};
@@ -183,7 +183,7 @@ START_TEST(an_index_counts_the_innermost_dimension_fastest)
 }
 END_TEST
 
-START_TEST(variance_far_from_zero_does_not_cancel)
+START_TEST(variance_of_large_offset_is_accurate)
 {
     enum { MANY = 100000 };
     static const int64_t rows[3] = {MANY, 1, 1}, columns[3] = {2, MANY / 2, 1};
@@ -205,7 +205,7 @@ START_TEST(variance_far_from_zero_does_not_cancel)
 }
 END_TEST
 
-START_TEST(a_reduction_of_nothing_is_the_identity)
+START_TEST(empty_reduction_returns_the_identity)
 {
     static const int64_t n[3] = {0, 3, 1};
     static const struct {
@@ -230,7 +230,7 @@ START_TEST(a_reduction_of_nothing_is_the_identity)
 }
 END_TEST
 
-START_TEST(sums_of_integers_do_not_leave_integers)
+START_TEST(sum_of_small_integers_accumulates_in_i64)
 {
     static const int64_t n[3] = {300, 1, 1};
     int8_t in[300];
@@ -246,7 +246,7 @@ START_TEST(sums_of_integers_do_not_leave_integers)
 }
 END_TEST
 
-START_TEST(infinities_do_not_spoil_sums_and_logsumexp)
+START_TEST(sum_and_logsumexp_handle_infinities)
 {
     static const int64_t n[3] = {100, 1, 1};
     float in[100], out;
@@ -279,20 +279,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu reduce");
-    TCase *tests = tcase_create("reduce");
+    const TTest *const tests[] = {
+        reduction_bits_do_not_depend_on_threads,
+        empty_reduction_returns_the_identity,
+    };
+    const suite_loop loops[] = {
+        {sums_over_any_dimensions_are_accurate, 0, 3},
+        {index_of_first_equal_extreme_is_returned, 0, 3},
+        {argmax_index_varies_fastest_in_innermost_dimension, 0, 3},
+        {variance_of_large_offset_is_accurate, 0, 3},
+        {sum_of_small_integers_accumulates_in_i64, 0, 3},
+        {sum_and_logsumexp_handle_infinities, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu reduce",
+        .seconds = 120,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, sums_along_any_dimensions_are_accurate, 0, 3);
-    tcase_add_test(tests, many_threads_reduce_to_the_bits_of_one);
-    tcase_add_loop_test(tests, the_first_of_equal_extremes_is_told, 0, 3);
-    tcase_add_loop_test(tests, an_index_counts_the_innermost_dimension_fastest,
-                        0, 3);
-    tcase_add_loop_test(tests, variance_far_from_zero_does_not_cancel, 0, 3);
-    tcase_add_test(tests, a_reduction_of_nothing_is_the_identity);
-    tcase_add_loop_test(tests, sums_of_integers_do_not_leave_integers, 0, 3);
-    tcase_add_loop_test(tests, infinities_do_not_spoil_sums_and_logsumexp, 0,
-                        3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

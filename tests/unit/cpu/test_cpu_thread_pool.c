@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "support/children.h"
+#include "support/suite.h"
 #include "runtime/thread_pool.h"
 
 enum { N = 10007, GRAIN = 16 };
@@ -34,7 +35,7 @@ static int all_visited(int times)
     return bad_chunks == 0;
 }
 
-START_TEST(every_chunk_is_computed_once)
+START_TEST(every_chunk_runs_exactly_once)
 {
     for (int round = 1; round <= 200; round++) {
         ck_assert_int_eq(cpu_pool_set_threads((uint32_t)(1 + round % 5)), 0);
@@ -52,7 +53,7 @@ static void nest(void *context, int64_t begin, int64_t end)
         cpu_parallel_for(N, GRAIN, visit, NULL);
 }
 
-START_TEST(a_task_may_call)
+START_TEST(parallel_for_may_be_nested)
 {
     cpu_pool_set_threads(3);
     cpu_parallel_for(6, 1, nest, NULL);
@@ -68,7 +69,7 @@ static void *call_often(void *unused)
     return NULL;
 }
 
-START_TEST(several_threads_may_call_at_once)
+START_TEST(several_threads_may_use_the_pool_concurrently)
 {
     pthread_t threads[4];
 
@@ -82,7 +83,7 @@ START_TEST(several_threads_may_call_at_once)
 }
 END_TEST
 
-START_TEST(a_forked_child_computes)
+START_TEST(pool_works_in_forked_child)
 {
     pid_t child;
 
@@ -101,7 +102,7 @@ START_TEST(a_forked_child_computes)
 }
 END_TEST
 
-START_TEST(a_pool_that_was_shut_down_starts_again)
+START_TEST(pool_restarts_after_shutdown)
 {
     cpu_pool_set_threads(3);
     for (int round = 1; round <= 20; round++) {
@@ -112,7 +113,7 @@ START_TEST(a_pool_that_was_shut_down_starts_again)
 }
 END_TEST
 
-START_TEST(thread_counts_have_limits)
+START_TEST(invalid_thread_counts_are_refused)
 {
     ck_assert_uint_ge(cpu_pool_threads(), 1);
     ck_assert_int_eq(cpu_pool_set_threads(0), -1);
@@ -124,20 +125,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu pool");
-    TCase *tests = tcase_create("pool");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        every_chunk_runs_exactly_once,
+        parallel_for_may_be_nested,
+        several_threads_may_use_the_pool_concurrently,
+        pool_works_in_forked_child,
+        pool_restarts_after_shutdown,
+        invalid_thread_counts_are_refused,
+    };
+    const test_suite suite = {
+        .name = "cpu pool",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, every_chunk_is_computed_once);
-    tcase_add_test(tests, a_task_may_call);
-    tcase_add_test(tests, several_threads_may_call_at_once);
-    tcase_add_test(tests, a_forked_child_computes);
-    tcase_add_test(tests, a_pool_that_was_shut_down_starts_again);
-    tcase_add_test(tests, thread_counts_have_limits);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(&suite, 1);
 }

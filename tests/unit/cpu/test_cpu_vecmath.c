@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Elementary functions of f32 against libm's of f64, on every 9973rd float. */
+/* Elementary f32 functions against libm in f64, for every 9973rd float. */
 
 #include "support/cpu.h"
 
@@ -28,14 +28,14 @@ static const struct {
 
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
 
-/* Distance of got from want, in units of the last place of want. */
+/* Distance between got and want in units in the last place of want. */
 static double distance(float got, double want)
 {
     int exponent;
 
     if (isnan(want) || isnan(got))
         return isnan(want) && isnan(got) ? 0 : INFINITY;
-    /* What rounds to infinity may be it. */
+    /* A value that rounds to infinity may be infinity. */
     if (isinf(got) || isinf((float)want))
         return fabs(want) >= 0x1.ffffffp127 && !signbit(got) == !signbit(want)
                    ? 0
@@ -57,7 +57,7 @@ static void check_function(int f, const float *in, const float *out)
     }
 }
 
-START_TEST(functions_are_as_accurate_as_stated)
+START_TEST(f32_functions_meet_their_error_bounds)
 {
     static float in[N], out[N];
     uint64_t bits = 0;
@@ -84,8 +84,8 @@ START_TEST(functions_are_as_accurate_as_stated)
 }
 END_TEST
 
-/* x Φ(x): near the result where it is not small, and never far from it. */
-START_TEST(gelu_is_as_accurate_as_stated)
+/* x Φ(x): relative error where it is not small, otherwise absolute error. */
+START_TEST(f32_gelu_meets_its_error_bound)
 {
     static float in[N], out[N];
     core_value args[2] = {{0}, value_string("none")};
@@ -111,7 +111,7 @@ START_TEST(gelu_is_as_accurate_as_stated)
 }
 END_TEST
 
-START_TEST(special_values_come_out_as_in_c)
+START_TEST(f32_special_values_match_libm)
 {
     static const float special[] = {
         0.0f,  -0.0f,  INFINITY, -INFINITY, NAN,      -NAN,  1.0f,
@@ -143,13 +143,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu vecmath");
-    TCase *tests = tcase_create("vecmath");
+    const suite_loop loops[] = {
+        {f32_functions_meet_their_error_bounds, 0, 3},
+        {f32_gelu_meets_its_error_bound, 0, 3},
+        {f32_special_values_match_libm, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu vecmath",
+        .seconds = 300,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, functions_are_as_accurate_as_stated, 0, 3);
-    tcase_add_loop_test(tests, gelu_is_as_accurate_as_stated, 0, 3);
-    tcase_add_loop_test(tests, special_values_come_out_as_in_c, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

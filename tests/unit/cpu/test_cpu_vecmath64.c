@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Elementary functions of f64 against libm's of long double. */
+/* Elementary f64 functions against libm in long double. */
 
 #include "support/cpu.h"
 
@@ -20,7 +20,7 @@ static long double gelu(long double x)
 static const struct {
     const char *name;
     long double (*exact)(long double);
-    double low, high; /* where most of the numbers are drawn from */
+    double low, high; /* range of most of the arguments */
     double limit;     /* units in the last place */
 } functions[] = {
     {"exp", expl, -746, 710, 1},      {"expm1", expm1l, -40, 710, 2},
@@ -31,7 +31,7 @@ static const struct {
 
 enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
 
-/* Distance of got from want, in units of the last place of want. */
+/* Distance between got and want in units in the last place of want. */
 static double distance(double got, long double want)
 {
     int exponent;
@@ -78,7 +78,7 @@ static void check(int f, int64_t n, const double *in, const double *out,
     }
 }
 
-START_TEST(functions_are_as_accurate_as_stated)
+START_TEST(f64_functions_meet_their_error_bounds)
 {
     static double in[N], out[N];
 
@@ -88,7 +88,7 @@ START_TEST(functions_are_as_accurate_as_stated)
             for (int k = 0; k < N; k++) {
                 double sign = functions[f].low < 0 && k & 4 ? -1 : 1;
 
-                /* Every fourth is of any size between 2^-60 and 2^4. */
+                /* Every fourth argument has magnitude 2^-60 to 2^4. */
                 in[k] = k & 3 ? draw(functions[f].low, functions[f].high)
                               : ldexp(sign * draw(1, 2), (int)draw(-60, 4));
             }
@@ -99,7 +99,7 @@ START_TEST(functions_are_as_accurate_as_stated)
 }
 END_TEST
 
-START_TEST(special_values_come_out_as_in_c)
+START_TEST(f64_special_values_match_libm)
 {
     static const double special[] = {
         0.0,       -0.0,       INFINITY, -INFINITY, NAN,      1.0,     -1.0,
@@ -111,7 +111,7 @@ START_TEST(special_values_come_out_as_in_c)
     ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
     for (int f = 0; f < FUNCTIONS; f++) {
         if (strcmp(functions[f].name, "gelu") == 0)
-            continue; /* x Φ(x) is NaN at -infinity, too */
+            continue; /* x Φ(x) is NaN at -infinity as well */
         memcpy(in, special, sizeof(in));
         compute(functions[f].name, out, in, SPECIAL);
         check(f, SPECIAL, in, out, functions[f].limit);
@@ -125,8 +125,8 @@ START_TEST(special_values_come_out_as_in_c)
 }
 END_TEST
 
-/* An element's bits do not depend on its place in a vector. */
-START_TEST(a_lone_element_gives_the_bits_of_one_among_many)
+/* The bits of an element do not depend on its position in a vector. */
+START_TEST(single_element_has_bits_of_vector_element)
 {
     static double in[N], out[N];
 
@@ -148,14 +148,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cpu vecmath64");
-    TCase *tests = tcase_create("vecmath64");
+    const suite_loop loops[] = {
+        {f64_functions_meet_their_error_bounds, 0, 3},
+        {f64_special_values_match_libm, 0, 3},
+        {single_element_has_bits_of_vector_element, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "cpu vecmath64",
+        .seconds = 300,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, functions_are_as_accurate_as_stated, 0, 3);
-    tcase_add_loop_test(tests, special_values_come_out_as_in_c, 0, 3);
-    tcase_add_loop_test(tests, a_lone_element_gives_the_bits_of_one_among_many,
-                        0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient kernels against differences of the forward kernels. */
+/* The gradient kernels against finite differences of the forward kernels. */
 
 #include "support/cpu_view.h"
 
@@ -19,7 +19,7 @@ static double loss_at(const test_call *forward, tensor *input, int64_t element,
     return loss;
 }
 
-/* The gradient by input is what differences say. */
+/* Compares the gradient by one input with finite differences. */
 static void check_gradient(const test_call *forward, tensor *input,
                            const tensor *cotangent, const tensor *gradient)
 {
@@ -58,7 +58,7 @@ static void softmax(const char *name, const char *gradient, int dim)
     tensor_free(gx);
 }
 
-START_TEST(softmax_has_its_gradient_in_any_dimension)
+START_TEST(softmax_gradient_is_correct_in_any_dimension)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (int dim = 0; dim < 3; dim++) {
@@ -69,7 +69,7 @@ START_TEST(softmax_has_its_gradient_in_any_dimension)
 }
 END_TEST
 
-START_TEST(nll_loss_has_its_gradient)
+START_TEST(nll_loss_gradient_is_correct)
 {
     tensor *x = tensor_random(F64(4, 5, 3), 1), *w = F64(5);
     tensor *target = tensor_below(I64(4, 3), 5, 2), *gx = F64(4, 5, 3);
@@ -115,7 +115,7 @@ END_TEST
 
 /* ----------------------------------------------------------------- norms -- */
 
-/* Tensors that the three normalisations have in common. */
+/* Tensors shared by the tests of the three normalizations. */
 typedef struct norm {
     tensor *x, *w, *b, *y, *mean, *spread, *g, *gx, *gw, *gb;
 } norm;
@@ -148,7 +148,7 @@ static void norm_check(norm *n, const test_call *forward,
         tensor_free(((tensor **)n)[k]);
 }
 
-START_TEST(layer_norm_has_its_gradients)
+START_TEST(layer_norm_gradients_are_correct)
 {
     norm n = norm_new(SIZES(70, 3, 2), 6, 70);
     test_call forward = {"native_layer_norm",
@@ -171,7 +171,7 @@ START_TEST(layer_norm_has_its_gradients)
 }
 END_TEST
 
-START_TEST(group_norm_has_its_gradients)
+START_TEST(group_norm_gradients_are_correct)
 {
     norm n = norm_new(SIZES(2, 6, 5), 6, 4);
     test_call forward = {"native_group_norm",
@@ -196,10 +196,10 @@ START_TEST(group_norm_has_its_gradients)
 }
 END_TEST
 
-START_TEST(batch_norm_has_its_gradients)
+START_TEST(batch_norm_gradients_are_correct)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
-    for (int k = 0; k < 4; k++) { /* short and long runs of a channel */
+    for (int k = 0; k < 4; k++) { /* short and long rows per channel */
         int training = k % 2;
         norm n = norm_new(SIZES(4, 3, k < 2 ? 5 : 20), 3, 3);
         tensor *mean = tensor_random(F64(3), 8), *var = F64(3);
@@ -262,7 +262,7 @@ END_TEST
 
 /* ----------------------------------------------------------- convolution -- */
 
-/* in and out: spatial sizes; w: weight sizes; all with that many dimensions. */
+/* Sizes of input, weight and output, each with ndim dimensions. */
 typedef struct conv_case {
     uint32_t ndim;
     int64_t x[5], w[5], y[5];
@@ -288,7 +288,7 @@ static const conv_case convolutions[] = {
     {4, {2, 4, 3, 3}, {4, 1, 3, 3}, {2, 2, 5, 5}, {1, 1}, {0, 0}, {1, 1}, 1, 2},
 };
 
-START_TEST(convolution_has_its_gradients)
+START_TEST(convolution_gradients_are_correct)
 {
     const conv_case *c = &convolutions[_i];
     uint32_t n = c->ndim, spatial = n - 2;
@@ -341,9 +341,9 @@ END_TEST
 
 /* --------------------------------------------- pooling, padding, sampling - */
 
-/* Forward and gradient of an operator of one input. */
-static void one_input(test_call *forward, test_call *backward, tensor *x,
-                      tensor *g, tensor *gx)
+/* Checks forward and gradient of an operator with one input. */
+static void check_one_input(test_call *forward, test_call *backward, tensor *x,
+                            tensor *g, tensor *gx)
 {
     ck_assert_int_eq(run_call(forward), CORE_OK);
     ck_assert_int_eq(run_call(backward), CORE_OK);
@@ -355,7 +355,7 @@ static void one_input(test_call *forward, test_call *backward, tensor *x,
         tensor_free(forward->results[k]);
 }
 
-START_TEST(pooling_has_its_gradients)
+START_TEST(pooling_gradients_are_correct)
 {
     core_value size = INTS(3, 2), stride = INTS(2, 2), padding = INTS(1, 0);
     core_value one = INTS(1, 2), none = {0};
@@ -377,7 +377,7 @@ START_TEST(pooling_has_its_gradients)
                               {gx},
                               1};
 
-        one_input(&forward, &backward, x, g, gx);
+        check_one_input(&forward, &backward, x, g, gx);
     }
     for (int include = 0; include < 2; include++) {
         tensor *x = tensor_random(F64(2, 7, 8), 1), *gx = F64(2, 7, 8);
@@ -396,7 +396,7 @@ START_TEST(pooling_has_its_gradients)
                               {gx},
                               1};
 
-        one_input(&forward, &backward, x, g, gx);
+        check_one_input(&forward, &backward, x, g, gx);
     }
     {
         tensor *x = tensor_random(F64(2, 3, 7, 5), 1), *gx = F64(2, 3, 7, 5);
@@ -412,7 +412,7 @@ START_TEST(pooling_has_its_gradients)
                               {gx},
                               1};
 
-        one_input(&forward, &backward, x, g, gx);
+        check_one_input(&forward, &backward, x, g, gx);
     }
     {
         tensor *x = tensor_random(F64(2, 3, 7, 5), 1), *gx = F64(2, 3, 7, 5);
@@ -428,13 +428,13 @@ START_TEST(pooling_has_its_gradients)
                               {gx},
                               1};
 
-        one_input(&forward, &backward, x, g, gx);
+        check_one_input(&forward, &backward, x, g, gx);
     }
     cpu_close();
 }
 END_TEST
 
-START_TEST(padding_has_its_gradients)
+START_TEST(padding_gradients_are_correct)
 {
     static const char *const names[][2] = {
         {"reflection_pad2d", "reflection_pad2d_backward"},
@@ -455,7 +455,7 @@ START_TEST(padding_has_its_gradients)
                               {gx},
                               1};
 
-        one_input(&forward, &backward, x, g, gx);
+        check_one_input(&forward, &backward, x, g, gx);
     }
     cpu_close();
 }
@@ -479,10 +479,10 @@ static void upsample(const char *name, const char *gradient, int nearest,
         forward.args[k] = backward.args[k + 1] = none;
     if (!nearest)
         forward.args[2] = backward.args[3] = value_bool(align);
-    one_input(&forward, &backward, x, g, gx);
+    check_one_input(&forward, &backward, x, g, gx);
 }
 
-START_TEST(upsampling_has_its_gradients)
+START_TEST(upsampling_gradients_are_correct)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     upsample("upsample_nearest2d", "upsample_nearest2d_backward", 1, 0);
@@ -495,7 +495,7 @@ START_TEST(upsampling_has_its_gradients)
 }
 END_TEST
 
-START_TEST(grid_sampling_has_its_gradients)
+START_TEST(grid_sampling_gradients_are_correct)
 {
     ck_assert_int_eq(cpu_open(NULL), CORE_OK);
     for (int mode = 0; mode < 3; mode++)
@@ -539,7 +539,7 @@ START_TEST(grid_sampling_has_its_gradients)
 }
 END_TEST
 
-START_TEST(embedding_has_its_gradient)
+START_TEST(embedding_gradient_is_correct)
 {
     tensor *w = tensor_random(F64(6, 3), 1), *gw = F64(6, 3);
     tensor *at = tensor_below(I64(4, 5), 6, 2), *y = F64(4, 5, 3);
@@ -571,22 +571,28 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gradients of view kernels");
-    TCase *tests = tcase_create("gradients");
+    const TTest *const tests[] = {
+        softmax_gradient_is_correct_in_any_dimension,
+        nll_loss_gradient_is_correct,
+        batch_norm_gradients_are_correct,
+        batch_norm_updates_its_running_statistics,
+        pooling_gradients_are_correct,
+        padding_gradients_are_correct,
+        upsampling_gradients_are_correct,
+        grid_sampling_gradients_are_correct,
+        embedding_gradient_is_correct,
+    };
+    const suite_loop loops[] = {
+        {layer_norm_gradients_are_correct, 0, 3},
+        {group_norm_gradients_are_correct, 0, 3},
+        {convolution_gradients_are_correct, 0,
+         sizeof(convolutions) / sizeof(convolutions[0])},
+    };
+    const test_suite suite = {
+        .name = "gradients of view kernels",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_test(tests, softmax_has_its_gradient_in_any_dimension);
-    tcase_add_test(tests, nll_loss_has_its_gradient);
-    tcase_add_loop_test(tests, layer_norm_has_its_gradients, 0, 3);
-    tcase_add_loop_test(tests, group_norm_has_its_gradients, 0, 3);
-    tcase_add_test(tests, batch_norm_has_its_gradients);
-    tcase_add_test(tests, batch_norm_updates_its_running_statistics);
-    tcase_add_loop_test(tests, convolution_has_its_gradients, 0,
-                        sizeof(convolutions) / sizeof(convolutions[0]));
-    tcase_add_test(tests, pooling_has_its_gradients);
-    tcase_add_test(tests, padding_has_its_gradients);
-    tcase_add_test(tests, upsampling_has_its_gradients);
-    tcase_add_test(tests, grid_sampling_has_its_gradients);
-    tcase_add_test(tests, embedding_has_its_gradient);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -5,7 +5,7 @@
 
 static const char *const by_dimension[] = {"index_select", "gather"};
 
-START_TEST(an_index_out_of_range_is_an_error_that_says_which)
+START_TEST(index_out_of_range_error_names_index_and_dimension)
 {
     tensor *x = F32(5, 4), *y = F32(3, 4), *at;
     int64_t sizes[2] = {3, 4};
@@ -31,7 +31,7 @@ START_TEST(an_index_out_of_range_is_an_error_that_says_which)
 }
 END_TEST
 
-START_TEST(a_negative_index_counts_from_the_end_in_index)
+START_TEST(negative_index_counts_from_the_end)
 {
     tensor *x = tensor_random(F32(5, 4), 1), *y = F32(2, 4), *at = I64(2);
     const core_view *list[] = {&at->view};
@@ -56,7 +56,7 @@ START_TEST(a_negative_index_counts_from_the_end_in_index)
 }
 END_TEST
 
-/* The result of a call with 1 … 4 threads. */
+/* Checks that the result is the same with 1 to 4 threads. */
 static void same_for_any_threads(const test_call *call)
 {
     tensor *y = call->results[0];
@@ -74,7 +74,7 @@ static void same_for_any_threads(const test_call *call)
     free(first);
 }
 
-START_TEST(repeated_indices_add_up_the_same_for_any_threads)
+START_TEST(repeated_indices_accumulate_the_same_with_any_threads)
 {
     tensor *x = tensor_random(F32(50, 700), 1), *y = F32(50, 700);
     tensor *source = tensor_random(F32(400, 700), 2);
@@ -135,7 +135,7 @@ START_TEST(repeated_indices_add_up_the_same_for_any_threads)
 }
 END_TEST
 
-START_TEST(of_repeated_indices_the_last_is_kept)
+START_TEST(scatter_keeps_the_last_of_repeated_indices)
 {
     tensor *x = F32(3), *y = F32(3), *at = I64(4), *source = F32(4);
     test_call call = {
@@ -162,7 +162,7 @@ START_TEST(of_repeated_indices_the_last_is_kept)
 }
 END_TEST
 
-START_TEST(sorting_is_stable_and_puts_nan_last)
+START_TEST(sort_is_stable_and_puts_nan_last)
 {
     static const double in[] = {2, NAN, 1, 2, -INFINITY, 1, NAN};
     static const int64_t up[] = {4, 2, 5, 0, 3, 1, 6};
@@ -190,7 +190,7 @@ START_TEST(sorting_is_stable_and_puts_nan_last)
 }
 END_TEST
 
-START_TEST(long_lines_are_sorted)
+START_TEST(sort_orders_long_rows_stably)
 {
     enum { N = 1000 };
     tensor *x = tensor_below(I64(3, N), 300, 5), *y = I64(3, N);
@@ -221,7 +221,7 @@ START_TEST(long_lines_are_sorted)
 }
 END_TEST
 
-/* Every kind of kernel gives the same for operands that lie otherwise. */
+/* Kernels of each kind give the same results for strided operands. */
 START_TEST(strides_do_not_change_results)
 {
     tensor *x = tensor_random(F32(4, 5, 6), 1), *y = F32(4, 5, 6);
@@ -271,17 +271,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("index and order");
-    TCase *tests = tcase_create("index");
+    const TTest *const tests[] = {
+        negative_index_counts_from_the_end,
+        repeated_indices_accumulate_the_same_with_any_threads,
+        scatter_keeps_the_last_of_repeated_indices,
+        sort_is_stable_and_puts_nan_last,
+        sort_orders_long_rows_stably,
+        strides_do_not_change_results,
+    };
+    const suite_loop loops[] = {
+        {index_out_of_range_error_names_index_and_dimension, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "index and order",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(
-        tests, an_index_out_of_range_is_an_error_that_says_which, 0, 2);
-    tcase_add_test(tests, a_negative_index_counts_from_the_end_in_index);
-    tcase_add_test(tests, repeated_indices_add_up_the_same_for_any_threads);
-    tcase_add_test(tests, of_repeated_indices_the_last_is_kept);
-    tcase_add_test(tests, sorting_is_stable_and_puts_nan_last);
-    tcase_add_test(tests, long_lines_are_sorted);
-    tcase_add_test(tests, strides_do_not_change_results);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

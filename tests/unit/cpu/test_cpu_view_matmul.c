@@ -3,7 +3,7 @@
 
 #include "support/cpu_view.h"
 
-/* Ways in which a matrix may lie in memory. */
+/* Memory layouts of a matrix. */
 enum { ROWS, COLUMNS, GAPS, NEITHER, REPEATED, LAYOUTS };
 
 static tensor *matrix(core_dtype dtype, int layout, int64_t m, int64_t n,
@@ -60,7 +60,7 @@ static void product(core_dtype dtype, int la, int lb, int lc, int64_t m,
     tensor_free(s);
 }
 
-START_TEST(products_of_any_layout_are_right)
+START_TEST(products_of_any_layout_are_correct)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_I64};
     static const int64_t shapes[][3] = {
@@ -77,7 +77,7 @@ START_TEST(products_of_any_layout_are_right)
 }
 END_TEST
 
-START_TEST(bits_do_not_depend_on_the_number_of_threads)
+START_TEST(matmul_bits_do_not_depend_on_threads)
 {
     tensor *a = tensor_random(F32(300, 520), 1), *c = F32(300, 700);
     tensor *b = tensor_random(F32(520, 700), 2), *first = F32(300, 700);
@@ -106,7 +106,7 @@ START_TEST(bits_do_not_depend_on_the_number_of_threads)
 }
 END_TEST
 
-START_TEST(batches_are_multiplied_one_by_one_or_added_up)
+START_TEST(bmm_and_addbmm_multiply_every_batch)
 {
     enum { B = 3, M = 4, N = 5, K = 6 };
     tensor *a = tensor_below(F64(B, M, K), 9, 1), *c = F64(B, M, N);
@@ -172,7 +172,7 @@ START_TEST(beta_zero_does_not_read_self)
 }
 END_TEST
 
-START_TEST(a_product_over_nothing_is_beta_self)
+START_TEST(addmm_over_empty_dimension_returns_beta_self)
 {
     tensor *a = F32(3, 0), *b = F32(0, 4), *c = F32(3, 4);
     tensor *s = tensor_below(F32(4), 9, 1);
@@ -195,8 +195,8 @@ START_TEST(a_product_over_nothing_is_beta_self)
 }
 END_TEST
 
-/* 1 + 255 / 256 would stay 1 if each sum were rounded to bf16. */
-START_TEST(bf16_is_summed_in_f32_and_rounded_once)
+/* 1 + 255 / 256 would stay 1 if each partial sum were rounded to bf16. */
+START_TEST(bf16_product_accumulates_in_f32_and_rounds_once)
 {
     enum { K = 256 };
     const int64_t row[] = {1, K}, column[] = {K, 1}, one[] = {1, 1};
@@ -211,7 +211,7 @@ START_TEST(bf16_is_summed_in_f32_and_rounded_once)
         ((uint16_t *)b->data)[k] = k ? 0x3b80 : 0x3f80; /* 1/256, or 1 */
     }
     ck_assert_int_eq(run_call(&call), CORE_OK);
-    ck_assert_uint_eq(*(uint16_t *)c->data, 0x4000); /* 1.996… becomes 2 */
+    ck_assert_uint_eq(*(uint16_t *)c->data, 0x4000); /* 1.996… rounds to 2 */
     tensor_free(a);
     tensor_free(b);
     tensor_free(c);
@@ -221,15 +221,21 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("matrix products");
-    TCase *tests = tcase_create("products");
+    const TTest *const tests[] = {
+        matmul_bits_do_not_depend_on_threads,
+        bmm_and_addbmm_multiply_every_batch,
+        beta_zero_does_not_read_self,
+        addmm_over_empty_dimension_returns_beta_self,
+        bf16_product_accumulates_in_f32_and_rounds_once,
+    };
+    const suite_loop loops[] = {
+        {products_of_any_layout_are_correct, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "matrix products",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_loop_test(tests, products_of_any_layout_are_right, 0, 3);
-    tcase_add_test(tests, bits_do_not_depend_on_the_number_of_threads);
-    tcase_add_test(tests, batches_are_multiplied_one_by_one_or_added_up);
-    tcase_add_test(tests, beta_zero_does_not_read_self);
-    tcase_add_test(tests, a_product_over_nothing_is_beta_self);
-    tcase_add_test(tests, bf16_is_summed_in_f32_and_rounded_once);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -5,8 +5,8 @@
 
 #include "math/philox.h"
 
-/* The first block of the generator's published vectors. */
-START_TEST(philox_gives_the_published_numbers)
+/* The first block of the generator's published test vectors. */
+START_TEST(philox_matches_published_vectors)
 {
     static const uint32_t zeros[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c,
                                       0x9b00dbd8};
@@ -54,7 +54,7 @@ static const struct {
     {"bernoulli_.float", 0.25, 0, 0.25, 0.1875},
 };
 
-START_TEST(draws_have_their_mean_and_variance)
+START_TEST(draws_have_expected_mean_and_variance)
 {
     core_dtype dtypes[] = {CORE_F32, CORE_F64};
     const int64_t size = N;
@@ -81,7 +81,7 @@ START_TEST(draws_have_their_mean_and_variance)
 }
 END_TEST
 
-START_TEST(an_element_depends_on_seed_and_place_alone)
+START_TEST(element_depends_only_on_seed_and_position)
 {
     tensor *x = F32(N), *y = F32(N);
 
@@ -94,7 +94,7 @@ START_TEST(an_element_depends_on_seed_and_place_alone)
                          CORE_OK);
         ck_assert(threads == 1 || memcmp(x->data, y->data, N * 4) == 0);
     }
-    /* A later block begins where an earlier one has come to. */
+    /* An offset one block later starts four numbers later. */
     ck_assert_int_eq(draw(draws[_i].name, value_float(draws[_i].a),
                           value_float(draws[_i].b), y, 42, 1001),
                      CORE_OK);
@@ -109,7 +109,7 @@ START_TEST(an_element_depends_on_seed_and_place_alone)
 }
 END_TEST
 
-START_TEST(integers_reach_both_ends_of_their_range)
+START_TEST(random_integers_reach_both_ends_of_their_range)
 {
     tensor *x = I64(N);
     int64_t *data = x->data;
@@ -163,7 +163,7 @@ START_TEST(multinomial_follows_its_weights)
         for (int i = 0; i < 2000 * SAMPLES; i++)
             counts[replacement][(int)tensor_get(out, i)]++;
     }
-    for (int i = 0; i < 4; i++) /* each once in every row */
+    for (int i = 0; i < 4; i++) /* each choice once per row */
         ck_assert_int_eq(counts[0][i], i > 0 ? 2000 : 0);
     for (int i = 0; i < 4; i++)
         ck_assert(abs(counts[1][i] - 1000 * i) <= (i ? 120 : 0));
@@ -175,15 +175,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("random kernels");
-    TCase *tests = tcase_create("random");
+    const TTest *const tests[] = {
+        philox_matches_published_vectors,
+        random_integers_reach_both_ends_of_their_range,
+        multinomial_follows_its_weights,
+    };
+    const suite_loop loops[] = {
+        {draws_have_expected_mean_and_variance, 0, 4},
+        {element_depends_only_on_seed_and_position, 0, 4},
+    };
+    const test_suite suite = {
+        .name = "random kernels",
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_test(tests, philox_gives_the_published_numbers);
-    tcase_add_loop_test(tests, draws_have_their_mean_and_variance, 0, 4);
-    tcase_add_loop_test(tests, an_element_depends_on_seed_and_place_alone, 0,
-                        4);
-    tcase_add_test(tests, integers_reach_both_ends_of_their_range);
-    tcase_add_test(tests, multinomial_follows_its_weights);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

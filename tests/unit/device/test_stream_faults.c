@@ -4,35 +4,21 @@
 /* Streams that fail and devices that are lost: a clear error, nothing hangs or
  * leaks, and the others go on. */
 
+#include "support/sim_device.h"
 #include "support/stream.h"
 
 #include <libcore/memory.h>
-
-#include "../../../plugins/sim/sim_control.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-static const sim_control *control;
-static core_device *sim, *other;
+static core_device *other;
 
 static void start(void)
 {
-    const void *table;
-
-    sim = device_of("sim");
+    sim_find("sim");
     other = device_of("sim:1");
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
-}
-
-static sim_counters counted(uint32_t index)
-{
-    sim_counters counters = {.struct_size = sizeof counters};
-
-    OK(control->counters(index, &counters));
-    return counters;
 }
 
 /* Calls on the current stream of which the nth fails when it runs. */
@@ -197,10 +183,10 @@ START_TEST(what_was_on_a_lost_device_is_gone_and_the_others_go_on)
     works(sim);
     works(other);
     OK(core_memory_empty_cache(sim));
-    ck_assert_uint_eq(counted(0).blocks, 0);
-    for (int i = 0; counted(0).streams > 1 && i < 20000; i++)
+    ck_assert_uint_eq(counters_of(0).blocks, 0);
+    for (int i = 0; counters_of(0).streams > 1 && i < 20000; i++)
         usleep(1000); /* one that ended may still be on its way */
-    ck_assert_uint_eq(counted(0).streams, 1);
+    ck_assert_uint_eq(counters_of(0).streams, 1);
 }
 END_TEST
 
@@ -353,9 +339,9 @@ static void fail_and_end(core_tensor *operand)
 
 static void until_streams(uint64_t count)
 {
-    for (int i = 0; counted(0).streams > count && i < 20000; i++)
+    for (int i = 0; counters_of(0).streams > count && i < 20000; i++)
         usleep(1000);
-    ck_assert_uint_le(counted(0).streams, count);
+    ck_assert_uint_le(counters_of(0).streams, count);
 }
 
 START_TEST(an_error_that_a_stream_left_is_told_once)
@@ -439,11 +425,11 @@ START_TEST(streams_that_ended_busy_do_not_pile_up)
         OK(core_stream_synchronize(stream));
         core_stream_release(stream);
     }
-    for (int i = 0; counted(0).streams > 1 && i < 20000; i++) {
+    for (int i = 0; counters_of(0).streams > 1 && i < 20000; i++) {
         usleep(1000);
         core_stream_release(stream_of(sim));
     }
-    ck_assert_uint_le(counted(0).streams, 1);
+    ck_assert_uint_le(counters_of(0).streams, 1);
 }
 END_TEST
 

@@ -3,35 +3,20 @@
 
 /* Host callbacks, priorities, adopted streams, time, and few queues. */
 
+#include "support/sim_device.h"
 #include "support/stream.h"
 
 #include <libcore/memory.h>
 
-#include "../../../plugins/sim/sim_control.h"
 #include "device/device.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-static const sim_control *control;
-static core_device *sim;
-
 static void start(void)
 {
-    const void *table;
-
-    sim = device_of("sim");
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
-}
-
-static sim_counters counted(uint32_t index)
-{
-    sim_counters counters = {.struct_size = sizeof counters};
-
-    OK(control->counters(index, &counters));
-    return counters;
+    sim_find("sim");
 }
 
 /* ------------------------------------------------------------ callbacks -- */
@@ -204,7 +189,7 @@ END_TEST
  * may destroy it; what it was given is done all the same. */
 START_TEST(events_outlive_an_adopted_stream)
 {
-    uint64_t before = counted(0).streams;
+    uint64_t before = counters_of(0).streams;
     core_stream_guard guard;
     core_stream *stream;
     core_event *event;
@@ -221,9 +206,9 @@ START_TEST(events_outlive_an_adopted_stream)
     core_stream_release(stream);
     control->native_destroy(native);
     OK(core_event_synchronize(event));
-    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
         usleep(1000);
-    ck_assert_uint_eq(counted(0).streams, before);
+    ck_assert_uint_eq(counters_of(0).streams, before);
     OK(core_event_query(event));
     stream = stream_of(sim);
     OK(core_stream_wait_event(stream, event));
@@ -246,7 +231,7 @@ static void *wait_for_all(void *word)
 /* Who waits for it meanwhile has it until then. */
 START_TEST(adopted_streams_end_while_all_are_waited_for)
 {
-    uint64_t before = counted(0).streams;
+    uint64_t before = counters_of(0).streams;
     pthread_t thread;
 
     ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_all, NULL), 0);
@@ -266,9 +251,9 @@ START_TEST(adopted_streams_end_while_all_are_waited_for)
     }
     atomic_store(&enough, true);
     pthread_join(thread, NULL);
-    for (int i = 0; i < 1000 && counted(0).streams > before; i++)
+    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
         usleep(1000);
-    ck_assert_uint_eq(counted(0).streams, before);
+    ck_assert_uint_eq(counters_of(0).streams, before);
 }
 END_TEST
 
@@ -318,7 +303,7 @@ START_TEST(one_queue_serves_all_streams)
     with_queues("1");
     for (int i = 0; i < 5; i++)
         streams[i] = stream_of(sim);
-    ck_assert_uint_eq(counted(0).streams_made, 1);
+    ck_assert_uint_eq(counters_of(0).streams_made, 1);
     events = core_device_events_made(sim);
     OK(core_stream_set_current(streams[0]));
     made = filled(sim, 64, 1);
@@ -337,9 +322,9 @@ END_TEST
 /* One that was destroyed is still counted until its thread has ended. */
 static void until_queues(uint64_t most)
 {
-    for (int i = 0; counted(0).streams > most && i < 20000; i++)
+    for (int i = 0; counters_of(0).streams > most && i < 20000; i++)
         usleep(1000);
-    ck_assert_uint_le(counted(0).streams, most);
+    ck_assert_uint_le(counters_of(0).streams, most);
 }
 
 START_TEST(streams_take_turns_at_the_queues)
@@ -489,8 +474,10 @@ int main(void)
         where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for,
         a_failed_queue_is_not_given_out_again,
     };
+    const test_suite suites[] = {
+        {"stream_order", start, drop_all, 0, SUITE_TESTS(plain)},
+        {"stream_queues", NULL, drop_all, 0, SUITE_TESTS(few)},
+    };
 
-    return run_suites(
-        suite_with("stream_order", start, plain, sizeof plain / sizeof *plain),
-        suite_with("stream_queues", NULL, few, sizeof few / sizeof *few));
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "dispatch/dispatch.h"
 #include "tensor/tensor.h"
 
@@ -445,30 +447,28 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/boxed");
-    TCase *tests = tcase_create("boxed");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        operators_are_found_by_name,
+        an_unknown_operator_names_the_overloads_there_are,
+        operators_are_listed_once_each,
+        missing_trailing_arguments_get_their_defaults,
+        an_int_is_taken_for_a_float,
+        one_number_stands_for_a_list_of_fixed_size,
+        what_does_not_fit_is_named,
+        dtypes_and_formats_are_checked,
+        lists_of_tensors_are_checked,
+        spare_results_stay_none,
+        a_call_in_place_may_or_may_not_return_its_argument,
+        a_call_with_out_fills_it,
+        several_results_and_lists_come_owned,
+        a_failing_call_leaves_none,
+        a_custom_operator_is_called_with_its_defaults,
+        a_custom_operator_gives_what_its_schema_says,
+    };
+    const test_suite suite = {
+        .name = "dispatch/boxed",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, operators_are_found_by_name);
-    tcase_add_test(tests, an_unknown_operator_names_the_overloads_there_are);
-    tcase_add_test(tests, operators_are_listed_once_each);
-    tcase_add_test(tests, missing_trailing_arguments_get_their_defaults);
-    tcase_add_test(tests, an_int_is_taken_for_a_float);
-    tcase_add_test(tests, one_number_stands_for_a_list_of_fixed_size);
-    tcase_add_test(tests, what_does_not_fit_is_named);
-    tcase_add_test(tests, dtypes_and_formats_are_checked);
-    tcase_add_test(tests, lists_of_tensors_are_checked);
-    tcase_add_test(tests, spare_results_stay_none);
-    tcase_add_test(tests, a_call_in_place_may_or_may_not_return_its_argument);
-    tcase_add_test(tests, a_call_with_out_fills_it);
-    tcase_add_test(tests, several_results_and_lists_come_owned);
-    tcase_add_test(tests, a_failing_call_leaves_none);
-    tcase_add_test(tests, a_custom_operator_is_called_with_its_defaults);
-    tcase_add_test(tests, a_custom_operator_gives_what_its_schema_says);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -4,30 +4,13 @@
 /* Operators of a program's own: schema, kernel, shape, gradient, autocast,
  * arguments that are changed.  They behave as built-in ones do. */
 
-#include "support/autograd.h"
+#include "support/registrations.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
 #include "base/keys.h"
 
 #include <libcore/function.h>
-
-enum { HANDLES = 16 };
-static core_registration *handles[HANDLES];
-static size_t nhandles;
-static core_device *cpu;
-
-static void open_cpu(void)
-{
-    OK(core_device_find("cpu", &cpu));
-}
-
-static void undo_all(void)
-{
-    while (nhandles)
-        core_registration_release(handles[--nhandles]);
-    drop_all();
-}
 
 static void put(const char *name, uint32_t key, const char *device,
                 core_function function)
@@ -40,11 +23,6 @@ static void gradient_with(const char *name,
                           const core_operator_gradient *gradient)
 {
     OK(core_gradient_register(name, gradient, &handles[nhandles++]));
-}
-
-static core_value value_of(core_tensor *tensor)
-{
-    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
 }
 
 static core_status call(const char *name, core_value *args, uint32_t nargs,
@@ -629,18 +607,12 @@ int main(void)
         a_setup_that_fails_fails_the_call_and_releases_its_state,
         wrong_registrations_are_refused,
     };
-    Suite *suite = suite_create("custom operators");
-    TCase *tcase = tcase_create("custom operators");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "custom operators",
+        .setup = open_cpu,
+        .teardown = undo_all,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, open_cpu, undo_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

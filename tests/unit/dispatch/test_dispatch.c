@@ -456,31 +456,26 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch");
-    TCase *tests = tcase_create("dispatch");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        highest_functionality_is_served_first_and_redispatch_goes_below,
+        excluded_keys_win_over_included_and_over_the_tensors,
+        newest_registration_wins_and_the_older_comes_back,
+        overriding_warns_once,
+        an_older_handle_may_go_before_a_newer_one,
+        order_of_registration_never_changes_the_table,
+        a_missing_kernel_names_operator_device_and_who_has_it,
+        a_call_without_tensors_says_so,
+        a_required_tensor_that_is_absent_is_named,
+        registering_twice_or_without_a_namespace_is_refused,
+        tracing_can_be_begun_and_ended,
+        kernels_are_found_by_number_in_any_order,
+        calls_run_while_registrations_come_and_go,
+    };
+    const test_suite suite = {
+        .name = "dispatch",
+        .setup = setup,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(
-        tests, highest_functionality_is_served_first_and_redispatch_goes_below);
-    tcase_add_test(tests, excluded_keys_win_over_included_and_over_the_tensors);
-    tcase_add_test(tests, newest_registration_wins_and_the_older_comes_back);
-    tcase_add_test(tests, overriding_warns_once);
-    tcase_add_test(tests, an_older_handle_may_go_before_a_newer_one);
-    tcase_add_test(tests, order_of_registration_never_changes_the_table);
-    tcase_add_test(tests,
-                   a_missing_kernel_names_operator_device_and_who_has_it);
-    tcase_add_test(tests, a_call_without_tensors_says_so);
-    tcase_add_test(tests, a_required_tensor_that_is_absent_is_named);
-    tcase_add_test(tests, registering_twice_or_without_a_namespace_is_refused);
-    tcase_add_test(tests, tracing_can_be_begun_and_ended);
-    tcase_add_test(tests, kernels_are_found_by_number_in_any_order);
-    tcase_add_test(tests, calls_run_while_registrations_come_and_go);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(&suite, 1);
 }

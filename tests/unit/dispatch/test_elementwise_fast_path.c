@@ -6,6 +6,7 @@
  * memory and without streams. */
 
 #include "support/autograd.h"
+#include "support/host_backend.h"
 
 #include "dispatch/registry.h"
 
@@ -16,102 +17,12 @@ static core_device *device;
 static const core_kernel *served; /* by whom, last */
 static core_tensor *inner[2];     /* what a kernel adds while it runs */
 
-static core_status enumerate(void *backend, uint32_t *out_count,
-                             core_string *out_reason)
-{
-    (void)backend;
-    *out_count = 1;
-    *out_reason = (core_string){"", 0};
-    return CORE_OK;
-}
-
-static core_status device_open(void *backend, uint32_t index, void **out_device)
-{
-    (void)index;
-    *out_device = backend;
-    return CORE_OK;
-}
-
-static void device_close(void *backend, void *closing)
-{
-    (void)backend;
-    (void)closing;
-}
-
-static core_status properties(void *opened, core_device_properties *out)
-{
-    (void)opened;
-    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
-    out->base_alignment = 64;
-    out->granularity = 64;
-    return CORE_OK;
-}
-
 static float *address(core_memory memory)
 {
-    return (float *)(void *)((char *)memory.handle + memory.offset);
+    return (float *)(void *)host_backend_address(memory);
 }
 
-static core_status alloc(void *opened, uint64_t size, core_memory *out_memory)
-{
-    (void)opened;
-    *out_memory = (core_memory){aligned_alloc(64, (size + 63) / 64 * 64), 0};
-    return out_memory->handle ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
-}
-
-static void release(void *opened, core_memory memory, uint64_t size)
-{
-    (void)opened;
-    (void)size;
-    free(memory.handle);
-}
-
-static core_status from_host(void *opened, void *stream, core_memory to,
-                             const void *from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memcpy(address(to), from, size);
-    return CORE_OK;
-}
-
-static core_status to_host(void *opened, void *stream, void *to,
-                           core_memory from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memcpy(to, address(from), size);
-    return CORE_OK;
-}
-
-static core_status copy(void *opened, void *stream, core_memory to,
-                        core_memory from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memmove(address(to), address(from), size);
-    return CORE_OK;
-}
-
-static const core_memory_table memory = {
-    .struct_size = sizeof memory,
-    .alloc = alloc,
-    .free = release,
-    .copy_from_host = from_host,
-    .copy_to_host = to_host,
-    .copy = copy,
-};
-
-static core_backend backend = {
-    .struct_size = sizeof backend,
-    .device_type = {"plain", 5},
-    .user = &backend,
-    .enumerate = enumerate,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_properties = properties,
-    .memory = &memory,
-};
+static core_backend backend = {HOST_BACKEND("plain"), .user = &backend};
 
 /* out = a + b, f32; adds the inner ones first. */
 static core_status launch(core_call *call, const core_value *args,
@@ -348,22 +259,19 @@ int main(void)
         every_recorded_call_is_recorded_alike,
         what_one_of_several_results_goes_through_comes_back_to_it,
     };
-    Suite *suite = suite_create("quick");
-    TCase *own = tcase_create("backend"), *rest = tcase_create("cpu");
-    SRunner *runner;
-    int failed;
+    const test_suite suites[] = {
+        {
+            .name = "backend",
+            .setup = begin,
+            .teardown = end,
+            SUITE_TESTS(mine),
+        },
+        {
+            .name = "cpu",
+            .teardown = drop_all,
+            SUITE_TESTS(tests),
+        },
+    };
 
-    tcase_add_checked_fixture(own, begin, end);
-    tcase_add_checked_fixture(rest, NULL, drop_all);
-    for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
-        tcase_add_test(own, mine[i]);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(rest, tests[i]);
-    suite_add_tcase(suite, own);
-    suite_add_tcase(suite, rest);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

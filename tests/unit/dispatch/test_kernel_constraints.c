@@ -13,13 +13,7 @@ static core_device *device;
 
 static void setup(void)
 {
-    const char *build = getenv("LIBCORE_BUILD");
-    path_text path;
-
-    folder_make();
-    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
-    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
-    OK(core_plugin_load(fixture("demanding"), NULL));
+    folder_make_with("demanding");
     OK(core_device_find("demanding", &device));
 }
 
@@ -239,20 +233,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/demands");
-    TCase *tests = tcase_create("demands");
+    const TTest *const tests[] = {
+        contiguity_covers_operands_and_results,
+        loops_are_as_demanded,
+        copies_are_made_by_a_kernel_that_takes_them,
+        reductions_are_as_demanded,
+        views_begin_where_it_is_demanded,
+        floating_operands_get_one_dtype,
+        the_fallback_writes_running_statistics,
+        large_loops_come_in_parts,
+        large_reductions_come_in_parts,
+        what_cannot_be_cut_goes_to_the_next_kernel,
+    };
+    const test_suite suite = {
+        .name = "dispatch/demands",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, contiguity_covers_operands_and_results);
-    tcase_add_test(tests, loops_are_as_demanded);
-    tcase_add_test(tests, copies_are_made_by_a_kernel_that_takes_them);
-    tcase_add_test(tests, reductions_are_as_demanded);
-    tcase_add_test(tests, views_begin_where_it_is_demanded);
-    tcase_add_test(tests, floating_operands_get_one_dtype);
-    tcase_add_test(tests, the_fallback_writes_running_statistics);
-    tcase_add_test(tests, large_loops_come_in_parts);
-    tcase_add_test(tests, large_reductions_come_in_parts);
-    tcase_add_test(tests, what_cannot_be_cut_goes_to_the_next_kernel);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

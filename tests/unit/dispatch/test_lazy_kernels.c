@@ -230,23 +230,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/pending");
-    TCase *tests = tcase_create("pending");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        the_newest_is_served_and_the_older_comes_back,
+        what_nobody_looked_for_can_go_in_any_order,
+        kernels_of_both_kinds_keep_their_order,
+        who_lists_kernels_finds_it_whole,
+        a_forked_child_finds_it,
+        without_memory_it_is_refused_or_there,
+        registering_touches_little_memory,
+    };
+    const test_suite suite = {
+        .name = "dispatch/pending",
+        .setup = setup,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, the_newest_is_served_and_the_older_comes_back);
-    tcase_add_test(tests, what_nobody_looked_for_can_go_in_any_order);
-    tcase_add_test(tests, kernels_of_both_kinds_keep_their_order);
-    tcase_add_test(tests, who_lists_kernels_finds_it_whole);
-    tcase_add_test(tests, a_forked_child_finds_it);
-    tcase_add_test(tests, without_memory_it_is_refused_or_there);
-    tcase_add_test(tests, registering_touches_little_memory);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(&suite, 1);
 }

@@ -5,6 +5,7 @@
  * host memory, whose kernels count what they are asked for. */
 
 #include "support/autograd.h"
+#include "support/host_backend.h"
 
 #include "dispatch/registry.h"
 
@@ -32,103 +33,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_registry registry;
 static core_device *device;
 
-static core_status enumerate(void *backend, uint32_t *out_count,
-                             core_string *out_reason)
-{
-    (void)backend;
-    *out_count = 1;
-    *out_reason = (core_string){"", 0};
-    return CORE_OK;
-}
-
-static core_status device_open(void *backend, uint32_t index, void **out_device)
-{
-    (void)index;
-    *out_device = backend;
-    return CORE_OK;
-}
-
-static void device_close(void *backend, void *closing)
-{
-    (void)backend;
-    (void)closing;
-}
-
-static core_status properties(void *opened, core_device_properties *out)
-{
-    (void)opened;
-    out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
-    out->base_alignment = 64;
-    out->granularity = 64;
-    return CORE_OK;
-}
-
-static char *address(core_memory memory)
-{
-    return (char *)memory.handle + memory.offset;
-}
-
-static core_status alloc(void *opened, uint64_t size, core_memory *out_memory)
-{
-    (void)opened;
-    out_memory->offset = 0;
-    out_memory->handle = aligned_alloc(64, (size + 63) / 64 * 64);
-    return out_memory->handle ? CORE_OK : CORE_ERROR_OUT_OF_MEMORY;
-}
-
-static void release(void *opened, core_memory memory, uint64_t size)
-{
-    (void)opened;
-    (void)size;
-    free(memory.handle);
-}
-
-static core_status from_host(void *opened, void *stream, core_memory to,
-                             const void *from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memcpy(address(to), from, size);
-    return CORE_OK;
-}
-
-static core_status to_host(void *opened, void *stream, void *to,
-                           core_memory from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memcpy(to, address(from), size);
-    return CORE_OK;
-}
-
-static core_status copy(void *opened, void *stream, core_memory to,
-                        core_memory from, uint64_t size)
-{
-    (void)opened;
-    (void)stream;
-    memmove(address(to), address(from), size);
-    return CORE_OK;
-}
-
-static const core_memory_table memory = {
-    .struct_size = sizeof memory,
-    .alloc = alloc,
-    .free = release,
-    .copy_from_host = from_host,
-    .copy_to_host = to_host,
-    .copy = copy,
-};
-
-static core_backend backend = {
-    .struct_size = sizeof backend,
-    .device_type = {"planner", 7},
-    .user = &backend,
-    .enumerate = enumerate,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_properties = properties,
-    .memory = &memory,
-};
+static core_backend backend = {HOST_BACKEND("planner"), .user = &backend};
 
 static core_status prepare(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
@@ -173,9 +78,12 @@ static core_status launch(core_call *call, const core_value *args,
 {
     const core_loop *loop = call->loop;
     const plan *compiled = call->plan;
-    float *out = (float *)(void *)address(loop->operands[0].memory);
-    const float *a = (float *)(void *)address(loop->operands[1].memory);
-    const float *b = (float *)(void *)address(loop->operands[2].memory);
+    float *out =
+        (float *)(void *)host_backend_address(loop->operands[0].memory);
+    const float *a =
+        (float *)(void *)host_backend_address(loop->operands[1].memory);
+    const float *b =
+        (float *)(void *)host_backend_address(loop->operands[2].memory);
     float alpha = args[2].tag == CORE_VALUE_FLOAT ? (float)args[2].u.f
                                                   : (float)args[2].u.i;
 
@@ -404,23 +312,21 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plans");
-    TCase *tcase = tcase_create("plans");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        equal_structures_share_a_plan,
+        a_number_is_no_part_of_the_structure,
+        the_cache_is_bounded_and_the_oldest_goes,
+        a_plan_that_cannot_be_made_is_the_calls_error,
+        a_launch_that_fails_leaves_its_plan,
+        plans_in_use_outlive_their_eviction,
+        an_evicted_plan_goes_after_its_last_call,
+    };
+    const test_suite suite = {
+        .name = "plans",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, equal_structures_share_a_plan);
-    tcase_add_test(tcase, a_number_is_no_part_of_the_structure);
-    tcase_add_test(tcase, the_cache_is_bounded_and_the_oldest_goes);
-    tcase_add_test(tcase, a_plan_that_cannot_be_made_is_the_calls_error);
-    tcase_add_test(tcase, a_launch_that_fails_leaves_its_plan);
-    tcase_add_test(tcase, plans_in_use_outlive_their_eviction);
-    tcase_add_test(tcase, an_evicted_plan_goes_after_its_last_call);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -179,23 +179,19 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("device/layout");
-    TCase *tests = tcase_create("layout");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        a_device_says_what_it_prefers,
+        results_are_contiguous_unless_the_program_leaves_it_to_the_device,
+        what_follows_keeps_the_format_and_the_numbers,
+        gradients_are_the_same,
+        kinds_of_memory_are_what_is_provided,
+    };
+    const test_suite suite = {
+        .name = "device/layout",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_device_says_what_it_prefers);
-    tcase_add_test(
-        tests,
-        results_are_contiguous_unless_the_program_leaves_it_to_the_device);
-    tcase_add_test(tests, what_follows_keeps_the_format_and_the_numbers);
-    tcase_add_test(tests, gradients_are_the_same);
-    tcase_add_test(tests, kinds_of_memory_are_what_is_provided);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -21,37 +21,17 @@
 
 #define FIXTURE_NAME "rules"
 #include "../../fixtures/fixture.h"
-#include "support/autograd.h"
+#include "support/registrations.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "autograd/graph/operator_gradient.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
 
 #include <libcore/function.h>
-
-static core_registration *made[32];
-static size_t nmade;
-static core_device *cpu;
-
-static void open_cpu(void)
-{
-    OK(core_device_find("cpu", &cpu));
-}
-
-static void undo_all(void)
-{
-    while (nmade)
-        core_registration_release(made[--nmade]);
-    drop_all();
-}
-
-static core_value value_of(core_tensor *tensor)
-{
-    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
-}
 
 static core_status call(const char *name, core_value *args, uint32_t nargs,
                         core_tensor **out)
@@ -383,7 +363,7 @@ START_TEST(what_comes_before_its_schema_is_refused_and_leaves_nothing)
                                           note, (void *)(uintptr_t)own[i].word),
               CORE_ERROR_NOT_FOUND, "rules::f");
     }
-    OK(core_op_register("rules::f(Tensor a) -> Tensor", &made[nmade++]));
+    OK(core_op_register("rules::f(Tensor a) -> Tensor", &handles[nhandles++]));
     FAILS(call("rules::f", &arg, 1, &y), CORE_ERROR_NO_KERNEL, "rules::f");
 }
 END_TEST
@@ -420,21 +400,21 @@ START_TEST(a_backend_kernel_refreshes_its_autograd_slot)
     core_tensor *x = leaf(VECTOR(1, 1)), *y;
     core_value arg = value_of(x);
 
-    OK(core_op_register("rules::f(Tensor a) -> Tensor", &made[nmade++]));
+    OK(core_op_register("rules::f(Tensor a) -> Tensor", &handles[nhandles++]));
     OK(core_function_register("rules::f", CORE_KEY_COMPOSITE_IMPLICIT, NULL,
-                              note, "i", &made[nmade++]));
+                              note, "i", &handles[nhandles++]));
     path[0] = '\0';
     OK(call("rules::f", &arg, 1, &y));
     /* The decomposition has the autograd slot: what it calls is recorded. */
     ck_assert_str_eq(core_node_name(core_tensor_grad_fn(keep(y))),
                      "clone backward");
     OK(core_function_register("rules::f", CORE_KEY_BACKEND, "cpu", note, "k",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(call("rules::f", &arg, 1, &y));
     ck_assert_str_eq(path, "ik");
     ck_assert_str_ne(core_node_name(core_tensor_grad_fn(keep(y))),
                      "clone backward");
-    core_registration_release(made[--nmade]);
+    core_registration_release(handles[--nhandles]);
     OK(call("rules::f", &arg, 1, &y));
     ck_assert_str_eq(path, "iki");
     keep(y);
@@ -491,14 +471,14 @@ START_TEST(redispatch_takes_an_explicit_key_set_and_reads_no_thread_state)
     core_value arg = value_of(VECTOR(1, 1)), result = {0};
     core_operator *op;
 
-    OK(core_op_register("rules::f(Tensor a) -> Tensor", &made[nmade++]));
+    OK(core_op_register("rules::f(Tensor a) -> Tensor", &handles[nhandles++]));
     OK(core_op_find("rules::f", &op));
     OK(core_function_register("rules::f", CORE_KEY_BACKEND, "cpu", note, "k",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(core_function_register("rules::f", CORE_KEY_AUTOCAST, NULL, note, "C",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(core_function_register("rules::f", CORE_KEY_PROFILER, NULL, note, "P",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     /* The thread excludes what the set has, and includes what it has not. */
     core__thread_self()->excluded |= CORE__KEY_AUTOCAST;
     core__thread_self()->included |= CORE__KEY_PROFILER;
@@ -524,12 +504,13 @@ START_TEST(among_backends_the_highest_serves)
     OK(core_zeros((int64_t[]){1}, 1, CORE_F32, meta, &shape));
     args[0] = value_of(keep(shape));
     args[1] = value_of(VECTOR(1, 1));
-    OK(core_op_register("rules::g(Tensor a, Tensor b) -> ()", &made[nmade++]));
+    OK(core_op_register("rules::g(Tensor a, Tensor b) -> ()",
+                        &handles[nhandles++]));
     OK(core_op_find("rules::g", &op));
     OK(core_function_register("rules::g", CORE_KEY_BACKEND, "meta", note, "m",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(core_function_register("rules::g", CORE_KEY_BACKEND, "cpu", note, "c",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     path[0] = '\0';
     OK(core_op_invoke_on(op, args, 2, &result, 0));
     ck_assert_str_eq(path, "c");
@@ -542,13 +523,13 @@ static core_operator *with_layers(void)
 {
     core_operator *op;
 
-    OK(core_op_register("rules::h(Tensor a) -> ()", &made[nmade++]));
+    OK(core_op_register("rules::h(Tensor a) -> ()", &handles[nhandles++]));
     OK(core_function_register("rules::h", CORE_KEY_BACKEND, "cpu", note, "k",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(core_function_register("rules::h", CORE_KEY_AUTOGRAD, NULL, note, "A",
-                              &made[nmade++]));
+                              &handles[nhandles++]));
     OK(core_function_register("rules::h", CORE_KEY_INPLACE_OR_VIEW, NULL, note,
-                              "V", &made[nmade++]));
+                              "V", &handles[nhandles++]));
     OK(core_op_find("rules::h", &op));
     return op;
 }
@@ -609,7 +590,7 @@ static core_status lead_to(core_call *c, const core_value *args, uint32_t nargs,
 static void decompose(const char *name, uint32_t key, const char *into)
 {
     OK(core_function_register(name, key, NULL, lead_to, (void *)(uintptr_t)into,
-                              &made[nmade++]));
+                              &handles[nhandles++]));
 }
 
 static void circle_of(uint32_t key)
@@ -617,8 +598,8 @@ static void circle_of(uint32_t key)
     core_value arg = value_of(leaf(VECTOR(1, 4)));
     core_tensor *y;
 
-    OK(core_op_register("mine::a(Tensor t) -> Tensor", &made[nmade++]));
-    OK(core_op_register("mine::b(Tensor t) -> Tensor", &made[nmade++]));
+    OK(core_op_register("mine::a(Tensor t) -> Tensor", &handles[nhandles++]));
+    OK(core_op_register("mine::b(Tensor t) -> Tensor", &handles[nhandles++]));
     decompose("mine::a", key, "mine::b");
     decompose("mine::b", key, "mine::a");
     FAILS(call("mine::a", &arg, 1, &y), CORE_ERROR_REFUSED, "mine::a",
@@ -648,7 +629,7 @@ START_TEST(a_decomposition_is_differentiated_through_what_it_calls)
     core_tensor *x = leaf(VECTOR(1, 4)), *y;
     core_value arg = value_of(x);
 
-    OK(core_op_register("mine::a(Tensor t) -> Tensor", &made[nmade++]));
+    OK(core_op_register("mine::a(Tensor t) -> Tensor", &handles[nhandles++]));
     decompose("mine::a", CORE_KEY_COMPOSITE_IMPLICIT, "sqrt");
     OK(call("mine::a", &arg, 1, &y));
     ck_assert_str_eq(core_node_name(core_tensor_grad_fn(keep(y))),
@@ -677,18 +658,12 @@ int main(void)
         explicit_composites_in_a_circle_are_an_error,
         a_decomposition_is_differentiated_through_what_it_calls,
     };
-    Suite *suite = suite_create("rules of the dispatcher");
-    TCase *tcase = tcase_create("rules of the dispatcher");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "rules of the dispatcher",
+        .setup = open_cpu,
+        .teardown = undo_all,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, open_cpu, undo_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
 
@@ -335,28 +337,26 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/schema");
-    TCase *tests = tcase_create("schema");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        name_overload_and_namespace_are_read,
+        names_that_are_none_are_refused,
+        every_type_has_its_tag,
+        types_that_are_none_are_refused,
+        aliases_and_keyword_only_are_read,
+        numbers_as_defaults_are_exact,
+        other_defaults_are_read,
+        lists_as_defaults_point_into_the_schema,
+        too_many_arguments_are_refused,
+        what_stands_behind_is_refused_with_its_column,
+        damaged_schemas_are_answered,
+        every_built_in_operator_fits_its_schema,
+        a_schema_is_parsed_once,
+        what_is_written_unmarked_is_known,
+    };
+    const test_suite suite = {
+        .name = "dispatch/schema",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, name_overload_and_namespace_are_read);
-    tcase_add_test(tests, names_that_are_none_are_refused);
-    tcase_add_test(tests, every_type_has_its_tag);
-    tcase_add_test(tests, types_that_are_none_are_refused);
-    tcase_add_test(tests, aliases_and_keyword_only_are_read);
-    tcase_add_test(tests, numbers_as_defaults_are_exact);
-    tcase_add_test(tests, other_defaults_are_read);
-    tcase_add_test(tests, lists_as_defaults_point_into_the_schema);
-    tcase_add_test(tests, too_many_arguments_are_refused);
-    tcase_add_test(tests, what_stands_behind_is_refused_with_its_column);
-    tcase_add_test(tests, damaged_schemas_are_answered);
-    tcase_add_test(tests, every_built_in_operator_fits_its_schema);
-    tcase_add_test(tests, a_schema_is_parsed_once);
-    tcase_add_test(tests, what_is_written_unmarked_is_known);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -12,13 +12,7 @@
 
 static void setup(void)
 {
-    const char *build = getenv("LIBCORE_BUILD");
-    path_text path;
-
-    folder_make();
-    snprintf(path, sizeof path, "%s/.libs", build ? build : ".");
-    core_setting_set("LIBCORE_PLUGIN_PATH", path); /* cpu */
-    OK(core_plugin_load(fixture("picky"), NULL));
+    folder_make_with("picky");
 }
 
 static void teardown(void)
@@ -163,20 +157,26 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dispatch/supports");
-    TCase *tests = tcase_create("supports");
+    const TTest *const tests[] = {
+        the_newest_that_takes_the_call_serves_it,
+        where_none_takes_it_the_fallback_may,
+        loops_are_asked_with_the_loop,
+        no_fallback_means_none,
+        kernels_are_told_to_be_deterministic,
+        kernels_are_told_that_they_may_round,
+        the_environment_lets_them_round_too,
+        the_environment_asks_for_it_too,
+    };
+    const suite_loop loops[] = {
+        {a_wrong_setting_is_told_before_the_first_device, 0, 4},
+    };
+    const test_suite suite = {
+        .name = "dispatch/supports",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, the_newest_that_takes_the_call_serves_it);
-    tcase_add_test(tests, where_none_takes_it_the_fallback_may);
-    tcase_add_test(tests, loops_are_asked_with_the_loop);
-    tcase_add_test(tests, no_fallback_means_none);
-    tcase_add_test(tests, kernels_are_told_to_be_deterministic);
-    tcase_add_test(tests, kernels_are_told_that_they_may_round);
-    tcase_add_test(tests, the_environment_lets_them_round_too);
-    tcase_add_test(tests, the_environment_asks_for_it_too);
-    tcase_add_loop_test(tests, a_wrong_setting_is_told_before_the_first_device,
-                        0, 4);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

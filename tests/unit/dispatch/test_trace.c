@@ -138,26 +138,31 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("trace");
-    TCase *on = tcase_create("on"), *off = tcase_create("off");
-    SRunner *runner;
-    int failed;
+    const TTest *const on_tests[] = {
+        a_call_without_autograd_has_its_backend,
+        a_call_with_autograd_has_each_step,
+        what_a_call_calls_follows_it,
+        what_a_kernel_calls_is_printed_once,
+        a_call_that_fails_on_the_way_is_printed_too,
+        after_the_first_call_it_is_not_taken_back,
+    };
+    const TTest *const off_tests[] = {
+        after_the_first_call_it_is_refused_with_the_reason,
+        without_the_setting_nothing_is_printed,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "on",
+            .setup = traced,
+            .teardown = stop,
+            SUITE_TESTS(on_tests),
+        },
+        {
+            .name = "off",
+            .teardown = stop,
+            SUITE_TESTS(off_tests),
+        },
+    };
 
-    tcase_add_checked_fixture(on, traced, stop);
-    tcase_add_test(on, a_call_without_autograd_has_its_backend);
-    tcase_add_test(on, a_call_with_autograd_has_each_step);
-    tcase_add_test(on, what_a_call_calls_follows_it);
-    tcase_add_test(on, what_a_kernel_calls_is_printed_once);
-    tcase_add_test(on, a_call_that_fails_on_the_way_is_printed_too);
-    tcase_add_test(on, after_the_first_call_it_is_not_taken_back);
-    tcase_add_test(off, after_the_first_call_it_is_refused_with_the_reason);
-    tcase_add_checked_fixture(off, NULL, stop);
-    tcase_add_test(off, without_the_setting_nothing_is_printed);
-    suite_add_tcase(suite, on);
-    suite_add_tcase(suite, off);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "support/dlpack.h"
+#include "support/suite.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -15,7 +16,7 @@
 
 /* --------------------------------------------------------------- export -- */
 
-START_TEST(every_dtype_goes_out_and_comes_back_on_the_same_memory)
+START_TEST(every_dtype_round_trips_without_copy)
 {
     static const struct {
         core_dtype dtype;
@@ -59,7 +60,7 @@ START_TEST(every_dtype_goes_out_and_comes_back_on_the_same_memory)
 }
 END_TEST
 
-START_TEST(views_go_out_with_their_strides_and_offset)
+START_TEST(exported_view_has_its_strides_and_offset)
 {
     const int64_t sizes[2] = {4, 6};
     core_tensor *base, *turned, *part;
@@ -86,7 +87,7 @@ START_TEST(views_go_out_with_their_strides_and_offset)
 }
 END_TEST
 
-START_TEST(tensors_without_dimensions_or_elements_go_both_ways)
+START_TEST(scalars_and_empty_tensors_round_trip)
 {
     const int64_t none[3] = {2, 0, 3};
     core_tensor *tensor, *back;
@@ -112,7 +113,7 @@ START_TEST(tensors_without_dimensions_or_elements_go_both_ways)
 }
 END_TEST
 
-START_TEST(an_exported_tensor_outlives_its_owner_and_ends_in_any_thread)
+START_TEST(exported_tensor_outlives_its_owner_and_is_freed_in_any_thread)
 {
     core_tensor *tensor;
     core_dlpack_managed *managed;
@@ -129,7 +130,7 @@ START_TEST(an_exported_tensor_outlives_its_owner_and_ends_in_any_thread)
 }
 END_TEST
 
-START_TEST(a_copy_is_one_and_says_so)
+START_TEST(copied_export_has_own_memory_and_flag)
 {
     core_tensor *tensor;
     core_dlpack_managed *managed;
@@ -146,7 +147,7 @@ START_TEST(a_copy_is_one_and_says_so)
 }
 END_TEST
 
-START_TEST(the_older_layout_goes_both_ways)
+START_TEST(unversioned_layout_round_trips)
 {
     core_tensor *tensor, *back;
     core_dlpack_unversioned *managed;
@@ -161,7 +162,7 @@ START_TEST(the_older_layout_goes_both_ways)
 }
 END_TEST
 
-START_TEST(what_cannot_be_exported_is_refused)
+START_TEST(unexportable_tensors_are_refused)
 {
     core_tensor *leaf, *shape;
     core_device *meta;
@@ -193,7 +194,7 @@ END_TEST
 
 /* --------------------------------------------------------------- import -- */
 
-START_TEST(foreign_memory_is_computed_with_and_given_back_once)
+START_TEST(imported_memory_is_used_in_place_and_deleted_once)
 {
     float data[6] = {1, 2, 3, 4, 5, 6};
     foreign f = describe(data, 2, two_three, NULL);
@@ -215,7 +216,7 @@ START_TEST(foreign_memory_is_computed_with_and_given_back_once)
 }
 END_TEST
 
-START_TEST(odd_strides_and_offsets_are_followed)
+START_TEST(import_honors_arbitrary_strides_and_offsets)
 {
     float data[20];
     const int64_t strides[2] = {7, 3};
@@ -233,7 +234,7 @@ START_TEST(odd_strides_and_offsets_are_followed)
     ck_assert_float_eq(read[5], 15);
     core_tensor_release(tensor);
 
-    /* The same row twice. */
+    /* A stride of 0 repeats the first row. */
     f = describe(data, 2, two_three, (int64_t[]){0, 1});
     OK(take(&f, true, &tensor));
     OK(core_tensor_read(tensor, read, sizeof read));
@@ -243,7 +244,7 @@ START_TEST(odd_strides_and_offsets_are_followed)
 }
 END_TEST
 
-START_TEST(strides_that_do_not_count_may_be_anything)
+START_TEST(strides_of_dimensions_of_size_one_or_zero_are_ignored)
 {
     float data[3] = {1, 2, 3};
     const int64_t shape[3] = {1, 3, 1};
@@ -263,7 +264,7 @@ START_TEST(strides_that_do_not_count_may_be_anything)
 }
 END_TEST
 
-START_TEST(a_missing_deleter_is_not_called)
+START_TEST(missing_deleter_is_accepted)
 {
     float data[6] = {0};
     foreign f = describe(data, 2, two_three, NULL);
@@ -284,7 +285,7 @@ START_TEST(a_missing_deleter_is_not_called)
 }
 END_TEST
 
-START_TEST(pinned_host_memory_is_the_cpus)
+START_TEST(pinned_host_memory_is_imported_on_cpu)
 {
     float data[6] = {0};
     foreign f = describe(data, 2, two_three, NULL);
@@ -297,7 +298,7 @@ START_TEST(pinned_host_memory_is_the_cpus)
 }
 END_TEST
 
-START_TEST(the_last_release_may_be_in_another_thread)
+START_TEST(imported_tensor_may_be_released_in_another_thread)
 {
     float data[6] = {0};
     foreign f = describe(data, 2, two_three, NULL);
@@ -313,7 +314,7 @@ END_TEST
 
 /* ------------------------------------------------------------ read-only -- */
 
-START_TEST(read_only_memory_is_read_and_never_changed)
+START_TEST(read_only_memory_refuses_changes)
 {
     static const float data[6] = {1, 2, 3, 4, 5, 6};
     float here[6];
@@ -352,7 +353,7 @@ START_TEST(read_only_memory_is_read_and_never_changed)
 }
 END_TEST
 
-START_TEST(inference_mode_does_not_open_read_only_memory)
+START_TEST(read_only_memory_refuses_changes_in_inference_mode)
 {
     static const float data[6] = {1, 2, 3, 4, 5, 6};
     foreign f = describe((void *)(uintptr_t)data, 2, two_three, NULL);
@@ -372,7 +373,7 @@ END_TEST
 
 /* ------------------------------------------------------------ bad input -- */
 
-START_TEST(types_that_libcore_lacks_are_refused)
+START_TEST(unsupported_dtypes_are_refused)
 {
     static const struct {
         core_dlpack_dtype dtype;
@@ -398,14 +399,14 @@ START_TEST(types_that_libcore_lacks_are_refused)
 }
 END_TEST
 
-START_TEST(other_versions_are_refused_and_given_back)
+START_TEST(other_major_versions_are_refused_and_deleted)
 {
     float data[6];
     foreign f = describe(data, 2, two_three, NULL);
     core_tensor *tensor;
 
     f.managed.major = 2;
-    f.managed.tensor.ndim = INT_MAX; /* not to be looked at */
+    f.managed.tensor.ndim = INT_MAX; /* must not be read */
     refuses(&f, false, CORE_ERROR_INCOMPATIBLE, "version 2.7");
     f = describe(data, 2, two_three, NULL);
     f.managed.major = 0;
@@ -418,7 +419,7 @@ START_TEST(other_versions_are_refused_and_given_back)
 }
 END_TEST
 
-START_TEST(shapes_that_cannot_be_are_refused)
+START_TEST(invalid_shapes_and_strides_are_refused)
 {
     static const int64_t large[2] = {INT64_C(1) << 40, INT64_C(1) << 40};
     static const int64_t wide[2] = {3, INT64_MAX / 2};
@@ -449,7 +450,7 @@ START_TEST(shapes_that_cannot_be_are_refused)
 }
 END_TEST
 
-START_TEST(memory_that_cannot_be_is_refused)
+START_TEST(null_or_misaligned_memory_is_refused)
 {
     _Alignas(16) char data[64];
     foreign f = describe(NULL, 2, two_three, NULL);
@@ -467,7 +468,7 @@ START_TEST(memory_that_cannot_be_is_refused)
 }
 END_TEST
 
-START_TEST(devices_that_are_not_there_are_refused)
+START_TEST(missing_devices_are_refused)
 {
     float data[6];
     foreign f = describe(data, 2, two_three, NULL);
@@ -494,7 +495,7 @@ START_TEST(devices_that_are_not_there_are_refused)
 }
 END_TEST
 
-START_TEST(no_memory_gives_back_too)
+START_TEST(failed_allocation_deletes_the_import)
 {
     for (int64_t allowed = 0;; allowed++) {
         float data[6] = {0};
@@ -518,7 +519,7 @@ START_TEST(no_memory_gives_back_too)
 }
 END_TEST
 
-START_TEST(nothing_is_left_over)
+START_TEST(round_trips_leak_no_memory)
 {
     int64_t before = 0;
 
@@ -543,7 +544,7 @@ END_TEST
 
 /* --------------------------------------------------------- other devices -- */
 
-START_TEST(a_plugins_device_is_an_extension)
+START_TEST(device_of_plugin_is_exported_as_extension)
 {
     core_device *sim;
     core_tensor *tensor, *back;
@@ -572,42 +573,35 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        every_dtype_goes_out_and_comes_back_on_the_same_memory,
-        views_go_out_with_their_strides_and_offset,
-        tensors_without_dimensions_or_elements_go_both_ways,
-        an_exported_tensor_outlives_its_owner_and_ends_in_any_thread,
-        a_copy_is_one_and_says_so,
-        the_older_layout_goes_both_ways,
-        what_cannot_be_exported_is_refused,
-        foreign_memory_is_computed_with_and_given_back_once,
-        odd_strides_and_offsets_are_followed,
-        strides_that_do_not_count_may_be_anything,
-        a_missing_deleter_is_not_called,
-        pinned_host_memory_is_the_cpus,
-        the_last_release_may_be_in_another_thread,
-        read_only_memory_is_read_and_never_changed,
-        inference_mode_does_not_open_read_only_memory,
-        types_that_libcore_lacks_are_refused,
-        other_versions_are_refused_and_given_back,
-        shapes_that_cannot_be_are_refused,
-        memory_that_cannot_be_is_refused,
-        devices_that_are_not_there_are_refused,
-        no_memory_gives_back_too,
-        nothing_is_left_over,
-        a_plugins_device_is_an_extension,
+        every_dtype_round_trips_without_copy,
+        exported_view_has_its_strides_and_offset,
+        scalars_and_empty_tensors_round_trip,
+        exported_tensor_outlives_its_owner_and_is_freed_in_any_thread,
+        copied_export_has_own_memory_and_flag,
+        unversioned_layout_round_trips,
+        unexportable_tensors_are_refused,
+        imported_memory_is_used_in_place_and_deleted_once,
+        import_honors_arbitrary_strides_and_offsets,
+        strides_of_dimensions_of_size_one_or_zero_are_ignored,
+        missing_deleter_is_accepted,
+        pinned_host_memory_is_imported_on_cpu,
+        imported_tensor_may_be_released_in_another_thread,
+        read_only_memory_refuses_changes,
+        read_only_memory_refuses_changes_in_inference_mode,
+        unsupported_dtypes_are_refused,
+        other_major_versions_are_refused_and_deleted,
+        invalid_shapes_and_strides_are_refused,
+        null_or_misaligned_memory_is_refused,
+        missing_devices_are_refused,
+        failed_allocation_deletes_the_import,
+        round_trips_leak_no_memory,
+        device_of_plugin_is_exported_as_extension,
     };
-    Suite *suite = suite_create("dlpack");
-    TCase *cases = tcase_create("all");
-    SRunner *runner;
-    int failures;
+    const test_suite suite = {
+        .name = "dlpack",
+        .setup = set_up,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(cases, set_up, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(cases, tests[i]);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failures = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failures ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

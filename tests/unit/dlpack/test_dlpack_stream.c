@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Tensors between streams of two libraries, on the simulated accelerator,
- * which tells of accesses that nothing orders. */
+/* Tensors exchanged between the streams of two libraries on the simulated
+ * accelerator, which reports unordered accesses. */
 
 #include "support/stream.h"
 
@@ -15,7 +15,7 @@ enum { N = 64 };
 
 static core_device *sim;
 static const sim_control *control;
-static void *native; /* the other library's stream */
+static void *native; /* the stream of the other library */
 
 static void start(void)
 {
@@ -37,7 +37,7 @@ static uint64_t conflicts(void)
     return counters.conflicts;
 }
 
-/* The other library sets all bytes. */
+/* The other library sets all bytes on its stream. */
 static void fill_there(const core_dlpack_managed *managed, uint8_t byte)
 {
     core_memory memory = {managed->tensor.data, managed->tensor.byte_offset};
@@ -55,7 +55,7 @@ static core_dlpack_managed *export(core_tensor *tensor, int64_t stream)
 
 /* -------------------------------------------------------------- export -- */
 
-START_TEST(the_consumers_stream_comes_after_what_was_given)
+START_TEST(export_orders_consumer_stream_after_pending_work)
 {
     core_stream *mine = stream_of(sim);
     core_stream_guard guard;
@@ -67,7 +67,7 @@ START_TEST(the_consumers_stream_comes_after_what_was_given)
     tensor = filled(sim, N, 3);
     waits = core_host_waits();
     managed = export(tensor, (int64_t)(intptr_t)native);
-    ck_assert_uint_eq(core_host_waits(), waits); /* streams wait, not hosts */
+    ck_assert_uint_eq(core_host_waits(), waits); /* only the stream waits */
     core_stream_guard_leave(&guard);
     fill_there(managed, 0);
     OK(control->native_synchronize(native));
@@ -80,20 +80,20 @@ START_TEST(the_consumers_stream_comes_after_what_was_given)
 }
 END_TEST
 
-START_TEST(a_consumer_that_names_no_stream_orders_by_itself)
+START_TEST(export_without_stream_does_not_order)
 {
     core_tensor *tensor = filled(sim, N, 3);
     core_dlpack_managed *managed = export(tensor, CORE_DLPACK_STREAM_NONE);
 
     fill_there(managed, 0);
-    /* It did not. */
+    /* The consumer does not order its access here: a conflict. */
     ck_assert_int_ne(control->native_synchronize(native), CORE_OK);
     ck_assert_uint_gt(conflicts(), 0);
     managed->deleter(managed);
 }
 END_TEST
 
-START_TEST(number_zero_is_the_default_stream)
+START_TEST(stream_number_zero_is_the_default_stream)
 {
     core_stream *mine = stream_of(sim);
     core_stream_guard guard;
@@ -113,7 +113,7 @@ START_TEST(number_zero_is_the_default_stream)
 }
 END_TEST
 
-START_TEST(a_stream_of_ones_own_waits_for_nothing)
+START_TEST(export_to_current_stream_needs_no_wait)
 {
     core_tensor *tensor = filled(sim, N, 3);
     core_dlpack_managed *managed;
@@ -128,7 +128,7 @@ START_TEST(a_stream_of_ones_own_waits_for_nothing)
 }
 END_TEST
 
-START_TEST(numbers_of_no_stream_are_refused)
+START_TEST(invalid_stream_numbers_are_refused)
 {
     core_tensor *tensor = filled(sim, N, 3);
     uint32_t references = core_tensor_references(tensor);
@@ -149,7 +149,7 @@ END_TEST
 
 /* -------------------------------------------------------------- import -- */
 
-/* The other library has written, on its stream, and hands over. */
+/* The other library writes on its stream and exports the result. */
 static core_dlpack_managed *written_there(void)
 {
     core_tensor *tensor = filled(sim, N, 3);
@@ -159,7 +159,7 @@ static core_dlpack_managed *written_there(void)
     return managed;
 }
 
-START_TEST(the_current_stream_comes_after_the_named_one)
+START_TEST(import_orders_current_stream_after_named_stream)
 {
     core_dlpack_managed *managed = written_there();
     core_stream *theirs;
@@ -179,12 +179,12 @@ START_TEST(the_current_stream_comes_after_the_named_one)
 }
 END_TEST
 
-START_TEST(without_a_stream_nothing_is_waited_for)
+START_TEST(import_without_stream_does_not_order)
 {
     core_dlpack_managed *managed = written_there();
     core_tensor *tensor;
 
-    /* The exporter was told nothing of this stream, so this is a fault. */
+    /* Neither side orders the streams, which must be a conflict. */
     OK(core_dlpack_import(managed, sim, NULL, &tensor));
     OK(core_add_scalar_(keep(tensor), core_float(5), core_int(1)));
     ck_assert_int_ne(core_device_synchronize(sim), CORE_OK);
@@ -192,7 +192,7 @@ START_TEST(without_a_stream_nothing_is_waited_for)
 }
 END_TEST
 
-START_TEST(two_sides_agree_on_a_stream)
+START_TEST(exporter_orders_stream_named_by_importer)
 {
     core_stream *mine = stream_of(sim);
     core_stream_guard guard;
@@ -200,7 +200,7 @@ START_TEST(two_sides_agree_on_a_stream)
     core_tensor *tensor = filled(sim, N, 3), *back;
     int64_t number;
 
-    /* Who imports names its stream, who exports makes it wait. */
+    /* The importer names its stream; the exporter makes that stream wait. */
     OK(core_dlpack_stream(sim, mine, &number));
     managed = export(tensor, number);
     OK(core_stream_guard_enter(mine, &guard));
@@ -215,7 +215,7 @@ START_TEST(two_sides_agree_on_a_stream)
 }
 END_TEST
 
-START_TEST(streams_of_other_devices_are_refused)
+START_TEST(streams_of_other_devices_are_refused_by_dlpack)
 {
     core_device *other = device_of("sim:1");
     core_stream *stream = stream_of(other);
@@ -234,7 +234,7 @@ START_TEST(streams_of_other_devices_are_refused)
 }
 END_TEST
 
-START_TEST(a_stream_that_cannot_wait_is_told)
+START_TEST(failed_stream_wait_is_reported)
 {
     core_tensor *tensor = filled(sim, N, 3);
     core_dlpack_managed *managed = (core_dlpack_managed *)tensor;
@@ -254,16 +254,16 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        the_consumers_stream_comes_after_what_was_given,
-        a_consumer_that_names_no_stream_orders_by_itself,
-        number_zero_is_the_default_stream,
-        a_stream_of_ones_own_waits_for_nothing,
-        numbers_of_no_stream_are_refused,
-        the_current_stream_comes_after_the_named_one,
-        without_a_stream_nothing_is_waited_for,
-        two_sides_agree_on_a_stream,
-        streams_of_other_devices_are_refused,
-        a_stream_that_cannot_wait_is_told,
+        export_orders_consumer_stream_after_pending_work,
+        export_without_stream_does_not_order,
+        stream_number_zero_is_the_default_stream,
+        export_to_current_stream_needs_no_wait,
+        invalid_stream_numbers_are_refused,
+        import_orders_current_stream_after_named_stream,
+        import_without_stream_does_not_order,
+        exporter_orders_stream_named_by_importer,
+        streams_of_other_devices_are_refused_by_dlpack,
+        failed_stream_wait_is_reported,
     };
 
     return run_suite_with("streams of DLPack", start, tests,

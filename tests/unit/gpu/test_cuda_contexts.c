@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Whose context backends/cuda/lt.c makes current, of a device that is reset
- * while others multiply eight bits.  The driver is these few functions. */
+/* The context that backends/cuda/lt.c makes current while a device is reset and
+ * other threads multiply 8-bit floats.  The driver consists of these few
+ * functions. */
+
+#include "support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -32,7 +35,7 @@ static CUresult pop(CUcontext *handle)
     return CUDA_SUCCESS;
 }
 
-/* No device that the library would be looked for. */
+/* A capability for which the library is not looked for. */
 static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
     (void)device;
@@ -58,20 +61,20 @@ static void close_them(void)
         cuda_lt_close(&devices[i]);
 }
 
-/* How many are made current when the device is asked, and multiplies. */
+/* How many contexts are made current by a query and a product. */
 static int asked(void *device)
 {
     gpu_scaled g = {0};
     int before = pushes;
 
-    ck_assert_int_eq(cuda_lt_ask(device, &g), GPU_ABSENT);
+    ck_assert_int_eq(cuda_lt_query(device, &g), GPU_ABSENT);
     if (device != NULL)
         ck_assert_int_eq(cuda_lt_multiply(device, NULL, &g), GPU_ABSENT);
     ck_assert_int_eq(depth, 0);
     return pushes - before;
 }
 
-START_TEST(a_device_that_is_reset_is_not_made_current)
+START_TEST(device_in_reset_is_not_made_current)
 {
     open_them();
     ck_assert_int_eq(asked(&devices[1]), 2);
@@ -79,7 +82,7 @@ START_TEST(a_device_that_is_reset_is_not_made_current)
     cuda_lt_renew(&devices[1], NULL);
     ck_assert_int_eq(asked(&devices[1]), 0);
     ck_assert_int_eq(asked(&devices[0]), 2);
-    ck_assert_int_eq(asked(NULL), 1); /* of every device there is but one */
+    ck_assert_int_eq(asked(NULL), 1); /* every device except one */
     ck_assert_ptr_eq(newest, HANDLE(0));
     cuda_lt_renew(&devices[1], HANDLE(2));
     ck_assert_int_eq(asked(&devices[1]), 2);
@@ -88,9 +91,9 @@ START_TEST(a_device_that_is_reset_is_not_made_current)
 }
 END_TEST
 
-static void *ask_often(void *word)
+static void *ask_often(void *argument)
 {
-    (void)word;
+    (void)argument;
     for (int i = 0; i < 2000; i++) {
         asked(&devices[0]);
         if (pushes != 0)
@@ -100,7 +103,7 @@ static void *ask_often(void *word)
 }
 
 /* For ThreadSanitizer. */
-START_TEST(it_may_be_reset_while_others_ask)
+START_TEST(device_can_be_reset_during_queries)
 {
     pthread_t thread;
 
@@ -117,26 +120,23 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cuda contexts");
-    TCase *tests = tcase_create("contexts");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        device_in_reset_is_not_made_current,
+        device_can_be_reset_during_queries,
+    };
+    const test_suite suite = {
+        .name = "cuda contexts",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, a_device_that_is_reset_is_not_made_current);
-    tcase_add_test(tests, it_may_be_reset_while_others_ask);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }
 
 #else
 
 int main(void)
 {
-    printf("1..0 # SKIP no headers of cuBLAS are found\n");
-    return 0;
+    return suite_skip_all("no headers of cuBLAS are found");
 }
 
 #endif

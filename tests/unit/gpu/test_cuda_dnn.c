@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Convolutions by cuDNN: what it computes, and how it is asked.  Skipped where
+/* Convolutions by cuDNN: results, and how the library is called.  Skipped if
  * the plugin was not built. */
 
 #define SUITE_SECONDS 100
@@ -12,7 +12,7 @@
 
 static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16};
 
-static void all_are_right(const char *library)
+static void check_all(const char *library)
 {
     start("", library);
     for (int d = 0; d < 4; d++)
@@ -21,27 +21,27 @@ static void all_are_right(const char *library)
     end();
 }
 
-START_TEST(convolutions_and_their_gradients_are_the_cpus)
+START_TEST(convolutions_and_gradients_match_the_cpu)
 {
-    all_are_right(CUDNN);
+    check_all(CUDNN);
 }
 END_TEST
 
-/* The first 9 that is found has none of the functions. */
-START_TEST(version_8_convolves_where_version_9_cannot_be_used)
+/* The first version 9 that is found has none of the functions. */
+START_TEST(version_8_is_used_if_version_9_is_unusable)
 {
     core_device_information information = {.struct_size = sizeof information};
 
     load("libcuda.so.1");
     load(CUDNN_LACKING);
-    all_are_right(CUDNN_8);
+    check_all(CUDNN_8);
     OK(core_device_get_information(cuda, &information));
     ck_assert_msg(strstr(information.runtime.data, "; cuDNN 8.9.7") != NULL,
                   "%s", information.runtime.data);
 }
 END_TEST
 
-START_TEST(the_algorithm_is_exact_deterministic_and_within_its_memory)
+START_TEST(algorithm_is_exact_deterministic_and_within_its_workspace)
 {
     char text[1000];
 
@@ -74,7 +74,7 @@ static void math_is(core_dtype dtype, const char *what)
     ck_assert_msg(strstr(text, what) != NULL, "%s is not in %s", what, text);
 }
 
-START_TEST(f32_is_rounded_to_tf32_where_the_setting_lets_it)
+START_TEST(f32_is_rounded_to_tf32_if_the_setting_allows_it)
 {
     start("", CUDNN);
     math_is(CORE_F32, "f32 nchw groups 1 algorithm 1 math 3");
@@ -91,7 +91,7 @@ END_TEST
 
 /* ------------------------------------------------------------- layouts -- */
 
-/* How many of the three are channels-last in the library. */
+/* How many of the three operands are channels-last in the library. */
 static int lasts(void)
 {
     char text[1000];
@@ -103,7 +103,7 @@ static int lasts(void)
     return count;
 }
 
-START_TEST(channels_last_stays_so)
+START_TEST(channels_last_is_preserved)
 {
     static const core_dtype some[] = {CORE_F32, CORE_F16, CORE_F64};
 
@@ -115,7 +115,7 @@ START_TEST(channels_last_stays_so)
         core_tensor *want[4], *have[4];
         int of_whom = 1 + i / 24;
 
-        /* A weight of one channel lies both ways. */
+        /* A weight of one channel has both layouts. */
         if (k->ndim == 3 || (of_whom == 2 && k->weight[1] == 1))
             continue;
         o = of(k, dtype);
@@ -129,16 +129,16 @@ START_TEST(channels_last_stays_so)
         step(k, &c, have);
         for (int t = 0; t < 3 + (o.b != NULL); t++)
             near(have[t], want[t], share_of(dtype));
-        lies_last(have[0]);
-        /* f64 has one layout there. */
+        is_channels_last(have[0]);
+        /* f64 has only one layout there. */
         ck_assert_int_eq(lasts(), dtype == CORE_F64 ? 0 : 3);
     }
     end();
 }
 END_TEST
 
-/* Each operand as a part of a wider one, turned, or one number for many. */
-START_TEST(layouts_that_it_does_not_take_are_arranged)
+/* Each operand is a part of a wider tensor, transposed, or broadcast. */
+START_TEST(unsupported_layouts_are_copied)
 {
     operands o, c;
     int64_t wider[4] = {2, 3, 6, 6}, turned[4] = {5, 6, 3, 2};
@@ -170,8 +170,8 @@ START_TEST(layouts_that_it_does_not_take_are_arranged)
 }
 END_TEST
 
-/* One element behind an address that 16 divides. */
-START_TEST(addresses_that_16_does_not_divide_are_copied)
+/* The address is one element after a multiple of 16. */
+START_TEST(unaligned_operands_are_copied)
 {
     const int64_t one_more = 2 * 3 * 6 * 5 + 1;
     operands o, c;
@@ -193,10 +193,10 @@ END_TEST
 
 /* ------------------------------------------------- what it does not do -- */
 
-START_TEST(what_it_does_not_know_is_computed_by_the_plugin)
+START_TEST(unsupported_convolutions_are_computed_by_the_plugin)
 {
-    /* The dilation alone lets output_padding be as large as the stride, and the
-     * library counts another output then. */
+    /* The dilation alone allows output_padding to equal the stride; the library
+     * then expects another output size. */
     const convolution odd = {3,   {1, 2, 5}, {2, 3, 3}, {2}, {1},
                              {4}, {3},       1,         1,   0};
     core_tensor *x, *w, *y;
@@ -213,8 +213,9 @@ START_TEST(what_it_does_not_know_is_computed_by_the_plugin)
 }
 END_TEST
 
-/* A part of the device's memory: the fake one has 1 GiB. */
-START_TEST(workspace_has_a_bound)
+/* The limit is a part of the device's memory, which is 1 GiB for the fake
+ * one. */
+START_TEST(workspace_is_limited)
 {
     char text[1000];
     operands o, c;
@@ -228,13 +229,13 @@ START_TEST(workspace_has_a_bound)
     ck_assert_str_eq(
         text, "forward f32 nchw groups 1 algorithm 0 math 3 workspace 0\n");
     setenv("FAKE_CUDNN_WORKSPACE", "16777216", 1);
-    /* Another shape: an answer is kept. */
+    /* Another shape, since plans are cached. */
     right(&all_kinds[1], CORE_F32, 3);
     end();
 }
 END_TEST
 
-START_TEST(no_memory_for_workspace_is_told_and_the_device_goes_on)
+START_TEST(lack_of_workspace_fails_and_the_device_still_works)
 {
     operands o, c;
     core_tensor *y;
@@ -258,18 +259,18 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        convolutions_and_their_gradients_are_the_cpus,
-        version_8_convolves_where_version_9_cannot_be_used,
-        the_algorithm_is_exact_deterministic_and_within_its_memory,
-        f32_is_rounded_to_tf32_where_the_setting_lets_it,
-        channels_last_stays_so,
-        layouts_that_it_does_not_take_are_arranged,
-        addresses_that_16_does_not_divide_are_copied,
-        what_it_does_not_know_is_computed_by_the_plugin,
-        workspace_has_a_bound,
-        no_memory_for_workspace_is_told_and_the_device_goes_on,
+        convolutions_and_gradients_match_the_cpu,
+        version_8_is_used_if_version_9_is_unusable,
+        algorithm_is_exact_deterministic_and_within_its_workspace,
+        f32_is_rounded_to_tf32_if_the_setting_allows_it,
+        channels_last_is_preserved,
+        unsupported_layouts_are_copied,
+        unaligned_operands_are_copied,
+        unsupported_convolutions_are_computed_by_the_plugin,
+        workspace_is_limited,
+        lack_of_workspace_fails_and_the_device_still_works,
     };
 
-    return run_behind_cudnn("convolutions by cuDNN", tests,
-                            sizeof tests / sizeof *tests);
+    return run_with_fake_cudnn("convolutions by cuDNN", tests,
+                               sizeof tests / sizeof *tests);
 }

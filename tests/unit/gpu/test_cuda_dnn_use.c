@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cuDNN that is not there, does not start, fails, is captured, is used by several
- * streams and threads.  Skipped where the plugin was not built. */
+/* cuDNN that is missing, does not start, fails, is captured, or is used by
+ * several streams and threads.  Skipped if the plugin was not built. */
 
 #define SUITE_SECONDS 100
 
@@ -11,7 +11,7 @@
 #include <libcore/capture.h>
 #include <libcore/settings.h>
 
-/* Real ones, where there are such, leak when they find no driver. */
+/* Real libraries, if there are some, leak when they find no driver. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -20,8 +20,8 @@ const char *__lsan_default_suppressions(void)
 
 /* ---------------------------------------------------------- no library -- */
 
-static char told[512];
-static int ntold;
+static char logged[512];
+static int nlogged;
 
 static void sink(void *context, uint32_t level, const char *component,
                  const char *text)
@@ -29,8 +29,8 @@ static void sink(void *context, uint32_t level, const char *component,
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
         strncmp(text, "products", 8) != 0) {
-        ntold++;
-        snprintf(told, sizeof told, "%s", text);
+        nlogged++;
+        snprintf(logged, sizeof logged, "%s", text);
     }
 }
 
@@ -40,38 +40,38 @@ static void without(const char *what)
     for (int i = 0; i < 2; i++)
         right(&plain, CORE_F32, 0);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, what != NULL);
+    ck_assert_int_eq(nlogged, what != NULL);
     if (what != NULL) {
-        ck_assert_msg(strstr(told, "the plugin's own kernels: ") != NULL, "%s",
-                      told);
-        ck_assert_msg(strstr(told, what) != NULL, "%s", told);
+        ck_assert_msg(strstr(logged, "the plugin's own kernels: ") != NULL,
+                      "%s", logged);
+        ck_assert_msg(strstr(logged, what) != NULL, "%s", logged);
     }
 }
 
-START_TEST(without_the_library_the_plugin_computes)
+START_TEST(plugin_computes_without_the_library)
 {
     start("", NULL);
-    /* A real one, where there is such, does not start. */
+    /* A real library, if there is one, does not start. */
     without("");
     runtime_says("cuDNN");
     end();
 }
 END_TEST
 
-START_TEST(a_library_that_is_too_old_is_not_used)
+START_TEST(outdated_library_is_not_used)
 {
     load("libcuda.so.1");
     load(CUDNN_8);
     setenv("FAKE_CUDNN_VERSION", "8005", 1);
     start("", CUDNN);
     runtime_says("; no cuDNN: libcudnn.so.8 is version 8.0.5; 8.1 or newer is "
-                 "wanted");
+                 "required");
     without("is version 8.0.5");
     end();
 }
 END_TEST
 
-START_TEST(a_library_that_does_not_start_is_not_used)
+START_TEST(library_that_does_not_start_is_not_used)
 {
     start("cudnnCreate=1001", CUDNN);
     without("cudnnCreate fails (status 1001)");
@@ -80,8 +80,8 @@ START_TEST(a_library_that_does_not_start_is_not_used)
 }
 END_TEST
 
-/* The first and the third of six convolutions tried, the seventh does. */
-START_TEST(a_library_that_lacked_memory_is_tried_again)
+/* Attempts are made at the first, third and seventh convolution. */
+START_TEST(start_is_retried_after_lack_of_memory)
 {
     start("cudnnCreate=4004", CUDNN);
     without("cudnnCreate fails (status 4004)");
@@ -92,7 +92,7 @@ START_TEST(a_library_that_lacked_memory_is_tried_again)
 }
 END_TEST
 
-START_TEST(a_handle_that_takes_no_stream_is_not_used)
+START_TEST(handle_that_refuses_a_stream_is_not_used)
 {
     start("cudnnSetStream=2000", CUDNN);
     without("cudnnSetStream fails");
@@ -100,8 +100,8 @@ START_TEST(a_handle_that_takes_no_stream_is_not_used)
 }
 END_TEST
 
-/* Whatever it is that fails: no description is left behind. */
-START_TEST(what_cannot_be_described_or_answered_is_computed_by_the_plugin)
+/* Whichever call fails, no descriptor is leaked. */
+START_TEST(plugin_computes_if_a_descriptor_or_query_fails)
 {
     start("cudnnCreateTensorDescriptor@2=4003", CUDNN);
     without(NULL);
@@ -124,12 +124,12 @@ START_TEST(what_cannot_be_described_or_answered_is_computed_by_the_plugin)
 }
 END_TEST
 
-START_TEST(what_is_refused_late_is_computed_by_the_plugin_from_then_on)
+START_TEST(late_refusal_is_remembered)
 {
     start("cudnnConvolutionForward=3000 cudnnConvolutionBackwardData=3000 "
           "cudnnConvolutionBackwardFilter=3000",
           CUDNN);
-    without("took a convolution and then refused it");
+    without("accepted it and then failed");
     setenv("FAKE_GPU_FAIL", "", 1);
     right(&plain, CORE_F32, 0);
     right(&all_kinds[1], CORE_F32, 3);
@@ -152,7 +152,7 @@ static core_status fails(core_status code, const char *text)
     return core_device_status(cuda);
 }
 
-START_TEST(a_convolution_that_failed_is_a_lost_device)
+START_TEST(failed_convolution_loses_the_device)
 {
     start("cudnnConvolutionForward=5003", CUDNN);
     ck_assert_int_eq(fails(CORE_ERROR_DEVICE_LOST, "a convolution"),
@@ -165,7 +165,7 @@ START_TEST(a_convolution_that_failed_is_a_lost_device)
 }
 END_TEST
 
-START_TEST(version_8_numbers_failures_otherwise)
+START_TEST(version_8_has_other_status_codes)
 {
     load("libcuda.so.1");
     load(CUDNN_LACKING);
@@ -176,8 +176,8 @@ START_TEST(version_8_numbers_failures_otherwise)
 }
 END_TEST
 
-/* What the library says then is no matter. */
-START_TEST(an_illegal_address_of_before_has_its_own_name)
+/* The library's status does not matter then. */
+START_TEST(earlier_illegal_address_is_reported_as_such)
 {
     operands o, c;
     core_tensor *y = NULL;
@@ -196,7 +196,7 @@ START_TEST(an_illegal_address_of_before_has_its_own_name)
 }
 END_TEST
 
-START_TEST(no_memory_of_the_librarys_own_is_told_and_the_device_goes_on)
+START_TEST(out_of_memory_in_the_library_fails_and_the_device_still_works)
 {
     start("cudnnConvolutionForward=4004", CUDNN);
     OK(fails(CORE_ERROR_OUT_OF_MEMORY, "a convolution"));
@@ -208,7 +208,7 @@ END_TEST
 
 /* ------------------------------------------------------------- setting -- */
 
-START_TEST(the_setting_leaves_the_library_alone)
+START_TEST(setting_0_disables_the_library)
 {
     setenv("LIBCORE_CUDA_CUDNN", "0", 1);
     start("", CUDNN);
@@ -218,8 +218,8 @@ START_TEST(the_setting_leaves_the_library_alone)
 }
 END_TEST
 
-/* As where there is no library. */
-START_TEST(the_plugin_computes_what_lies_in_any_order)
+/* The same as without a library. */
+START_TEST(plugin_computes_operands_of_any_strides)
 {
     setenv("LIBCORE_CUDA_CUDNN", "0", 1);
     start("", CUDNN);
@@ -241,27 +241,27 @@ START_TEST(the_plugin_computes_what_lies_in_any_order)
         for (int t = 0; t < 3 + (o.b != NULL); t++)
             near(have[t], want[t], 1e-6);
         if (k->ndim > 3)
-            lies_last(have[0]);
+            is_channels_last(have[0]);
     }
     ck_assert_int_eq(convolved(NULL), 0);
     end();
 }
 END_TEST
 
-START_TEST(a_library_that_is_wanted_is_used_or_missed_aloud)
+START_TEST(required_library_is_used_or_its_absence_is_an_error)
 {
     setenv("LIBCORE_CUDA_CUDNN", "1", 1);
     start("", CUDNN);
     runtime_says("; cuDNN 9.10.0");
     right(&plain, CORE_F32, 3);
-    /* Shapes that it does not know are the plugin's. */
+    /* Unsupported shapes are computed by the plugin. */
     setenv("FAKE_GPU_FAIL", "cudnnGetConvolutionForwardAlgorithm_v7=3000", 1);
     right(&all_kinds[1], CORE_F32, 2);
     end();
 }
 END_TEST
 
-START_TEST(a_library_that_is_wanted_and_too_old_is_an_error)
+START_TEST(outdated_required_library_is_an_error)
 {
     setenv("LIBCORE_CUDA_CUDNN", "1", 1);
     setenv("FAKE_CUDNN_VERSION", "8005", 1);
@@ -273,7 +273,7 @@ START_TEST(a_library_that_is_wanted_and_too_old_is_an_error)
 }
 END_TEST
 
-START_TEST(a_library_that_is_wanted_and_does_not_start_is_an_error)
+START_TEST(required_library_that_does_not_start_is_an_error)
 {
     setenv("LIBCORE_CUDA_CUDNN", "1", 1);
     start("cudnnCreate=1001", CUDNN);
@@ -282,19 +282,19 @@ START_TEST(a_library_that_is_wanted_and_does_not_start_is_an_error)
 }
 END_TEST
 
-START_TEST(another_value_of_the_setting_is_an_error)
+START_TEST(unknown_value_of_the_setting_is_an_error)
 {
     setenv("LIBCORE_CUDA_CUDNN", "yes", 1);
     start("", CUDNN);
     OK(fails(CORE_ERROR_UNSUPPORTED,
-             "LIBCORE_CUDA_CUDNN is \"yes\"; it may be 0 or 1"));
+             "LIBCORE_CUDA_CUDNN is \"yes\"; 0 and 1 are accepted"));
     end();
 }
 END_TEST
 
 /* ------------------------------------------- streams, threads, captures -- */
 
-/* On the thread's stream, as it is captured and replayed. */
+/* On the thread's stream, captured and replayed. */
 static void replay(int by_library)
 {
     operands o = of(&plain, CORE_F32), c = all_there(&o), exact = wide(&o);
@@ -326,8 +326,8 @@ static core_stream *on_a_stream(void)
     return stream;
 }
 
-/* On whatever stream it ran before. */
-START_TEST(convolutions_are_captured)
+/* On any stream that has convolved before. */
+START_TEST(convolutions_can_be_captured)
 {
     core_stream *stream;
 
@@ -340,7 +340,7 @@ START_TEST(convolutions_are_captured)
 }
 END_TEST
 
-START_TEST(a_capture_does_not_start_the_library)
+START_TEST(capture_does_not_start_the_library)
 {
     core_stream *stream;
 
@@ -349,15 +349,15 @@ START_TEST(a_capture_does_not_start_the_library)
     stream = on_a_stream();
     replay(0);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, 1);
-    ck_assert_msg(strstr(told, "once before") != NULL, "%s", told);
+    ck_assert_int_eq(nlogged, 1);
+    ck_assert_msg(strstr(logged, "once before") != NULL, "%s", logged);
     ck_assert_uint_eq(counted("fake_cudnn_handles"), 0);
     core_stream_release(stream);
     end();
 }
 END_TEST
 
-START_TEST(a_library_that_is_wanted_is_there_before_a_capture)
+START_TEST(required_library_starts_before_a_capture)
 {
     core_stream *stream;
 
@@ -370,7 +370,7 @@ START_TEST(a_library_that_is_wanted_is_there_before_a_capture)
 }
 END_TEST
 
-START_TEST(a_stream_has_a_handle_that_the_next_one_gets)
+START_TEST(handle_of_an_ended_stream_is_reused)
 {
     core_stream *streams[3], *own;
 
@@ -402,7 +402,7 @@ START_TEST(a_stream_has_a_handle_that_the_next_one_gets)
 }
 END_TEST
 
-START_TEST(an_adopted_stream_leaves_its_handle)
+START_TEST(handle_of_an_adopted_stream_is_reused)
 {
     core_stream *streams[3], *stream, *own;
     void *native;
@@ -426,8 +426,8 @@ START_TEST(an_adopted_stream_leaves_its_handle)
 }
 END_TEST
 
-/* 2000 shapes: descriptions are dropped, and those that are left are right. */
-START_TEST(not_every_shape_is_kept)
+/* 2000 shapes: old plans are dropped, and the others are right. */
+START_TEST(cache_of_plans_is_limited)
 {
     enum { SHAPES = 2000, KEPT = 512 };
     core_tensor *w;
@@ -459,10 +459,10 @@ END_TEST
 
 enum { THREADS = 4, ROUNDS = 20 };
 
-/* An own stream, and shapes that others have too. */
-static void *convolve_much(void *word)
+/* Each thread has its own stream, and shapes that others use too. */
+static void *convolve_much(void *argument)
 {
-    core_tensor *const *given = word;
+    core_tensor *const *given = argument;
     core_stream *stream;
 
     OK(core_stream_create(cuda, &stream));
@@ -487,7 +487,7 @@ static void *convolve_much(void *word)
     return NULL;
 }
 
-START_TEST(threads_convolve_at_the_same_time)
+START_TEST(threads_can_convolve_concurrently)
 {
     pthread_t threads[THREADS];
     core_tensor *given[4];
@@ -512,7 +512,7 @@ START_TEST(threads_convolve_at_the_same_time)
 }
 END_TEST
 
-START_TEST(the_same_step_twice_has_the_same_bits)
+START_TEST(repeated_step_has_the_same_bits)
 {
     static double first[MOST], second[MOST];
     core_tensor *out[2][4];
@@ -534,7 +534,7 @@ START_TEST(the_same_step_twice_has_the_same_bits)
 }
 END_TEST
 
-START_TEST(two_devices_have_handles_of_their_own)
+START_TEST(devices_have_separate_handles)
 {
     setenv("GPUEMU_DEVICES", "2", 1);
     start("", CUDNN);
@@ -550,34 +550,34 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        without_the_library_the_plugin_computes,
-        a_library_that_is_too_old_is_not_used,
-        a_library_that_does_not_start_is_not_used,
-        a_library_that_lacked_memory_is_tried_again,
-        a_handle_that_takes_no_stream_is_not_used,
-        what_cannot_be_described_or_answered_is_computed_by_the_plugin,
-        what_is_refused_late_is_computed_by_the_plugin_from_then_on,
-        a_convolution_that_failed_is_a_lost_device,
-        version_8_numbers_failures_otherwise,
-        an_illegal_address_of_before_has_its_own_name,
-        no_memory_of_the_librarys_own_is_told_and_the_device_goes_on,
-        the_setting_leaves_the_library_alone,
-        the_plugin_computes_what_lies_in_any_order,
-        a_library_that_is_wanted_is_used_or_missed_aloud,
-        a_library_that_is_wanted_and_too_old_is_an_error,
-        a_library_that_is_wanted_and_does_not_start_is_an_error,
-        another_value_of_the_setting_is_an_error,
-        convolutions_are_captured,
-        a_capture_does_not_start_the_library,
-        a_library_that_is_wanted_is_there_before_a_capture,
-        a_stream_has_a_handle_that_the_next_one_gets,
-        an_adopted_stream_leaves_its_handle,
-        not_every_shape_is_kept,
-        threads_convolve_at_the_same_time,
-        the_same_step_twice_has_the_same_bits,
-        two_devices_have_handles_of_their_own,
+        plugin_computes_without_the_library,
+        outdated_library_is_not_used,
+        library_that_does_not_start_is_not_used,
+        start_is_retried_after_lack_of_memory,
+        handle_that_refuses_a_stream_is_not_used,
+        plugin_computes_if_a_descriptor_or_query_fails,
+        late_refusal_is_remembered,
+        failed_convolution_loses_the_device,
+        version_8_has_other_status_codes,
+        earlier_illegal_address_is_reported_as_such,
+        out_of_memory_in_the_library_fails_and_the_device_still_works,
+        setting_0_disables_the_library,
+        plugin_computes_operands_of_any_strides,
+        required_library_is_used_or_its_absence_is_an_error,
+        outdated_required_library_is_an_error,
+        required_library_that_does_not_start_is_an_error,
+        unknown_value_of_the_setting_is_an_error,
+        convolutions_can_be_captured,
+        capture_does_not_start_the_library,
+        required_library_starts_before_a_capture,
+        handle_of_an_ended_stream_is_reused,
+        handle_of_an_adopted_stream_is_reused,
+        cache_of_plans_is_limited,
+        threads_can_convolve_concurrently,
+        repeated_step_has_the_same_bits,
+        devices_have_separate_handles,
     };
 
-    return run_behind_cudnn("the use of cuDNN", tests,
-                            sizeof tests / sizeof *tests);
+    return run_with_fake_cudnn("the use of cuDNN", tests,
+                               sizeof tests / sizeof *tests);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* backends/cuda behind a libcuda.so.1 that is none (tests/fixtures/gpu): what a
- * driver may answer, and what libcore says of it.  Skipped where the plugin was
- * not built. */
+/* backends/cuda on a fake libcuda.so.1 (tests/fixtures/gpu): what a driver may
+ * return, and what libcore reports.  Skipped if the plugin was not built. */
 
 #define SUITE_SECONDS 60
 #define GPU "cuda"
@@ -12,7 +11,7 @@
 
 #include "support/gpu_products.h"
 
-#include <cuda/images.h>
+#include <cuda/architectures.h>
 
 #include <sys/wait.h>
 
@@ -23,7 +22,7 @@
 #include <math.h>
 #include <pthread.h>
 
-/* A real one, where there is such, leaks when it finds no driver. */
+/* A real driver, if there is one, leaks when it finds no device. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -36,49 +35,51 @@ START_TEST(without_a_driver_there_is_no_device)
 {
     void *real = dlopen("libcuda.so.1", RTLD_LAZY);
 
-    if (real != NULL) /* a machine with a driver */
+    if (real != NULL) {
+        suite_skip("this machine has a driver");
         return;
-    there_is_none("no NVIDIA driver here: libcuda.so.1: ");
+    }
+    check_no_device("no NVIDIA driver was found: libcuda.so.1: ");
 }
 END_TEST
 
-START_TEST(a_driver_without_some_function_is_too_old)
+START_TEST(driver_that_lacks_a_function_is_too_old)
 {
     load("old/.libs/libcuda.so.1");
-    there_is_none("too old");
+    check_no_device("too old");
 }
 END_TEST
 
-START_TEST(a_driver_of_an_older_cuda_is_too_old)
+START_TEST(driver_of_an_older_cuda_is_too_old)
 {
     setenv("FAKE_CUDA_VERSION", "11040", 1);
     load_fake("");
-    there_is_none("the driver knows CUDA 11.4");
+    check_no_device("the driver supports CUDA 11.4");
 }
 END_TEST
 
-START_TEST(error_35_is_a_driver_that_is_too_old)
+START_TEST(error_35_means_driver_too_old)
 {
     load_fake("cuInit=35");
-    there_is_none("too old");
+    check_no_device("too old");
 }
 END_TEST
 
-START_TEST(error_100_is_no_device)
+START_TEST(error_100_means_no_device)
 {
     load_fake("cuInit=100");
-    there_is_none("no device (error 100)");
+    check_no_device("no device (error 100)");
 }
 END_TEST
 
-START_TEST(another_error_of_the_start_has_its_name)
+START_TEST(other_start_errors_are_named)
 {
     load_fake("cuInit=34");
-    there_is_none("CUDA_ERROR_STUB_LIBRARY (error 34)");
+    check_no_device("CUDA_ERROR_STUB_LIBRARY (error 34)");
 }
 END_TEST
 
-START_TEST(a_device_that_cannot_be_opened_is_told)
+START_TEST(failure_to_open_a_device_is_reported)
 {
     core_device *device;
 
@@ -91,20 +92,22 @@ END_TEST
 
 /* ------------------------------------------------- what it recovers from -- */
 
-START_TEST(an_invalid_image_is_told)
+START_TEST(invalid_image_is_reported)
 {
-    image_is_refused("cuModuleLoadData=200", "CUDA_ERROR_INVALID_IMAGE (200)");
+    check_image_is_refused("cuModuleLoadData=200",
+                           "CUDA_ERROR_INVALID_IMAGE (200)");
 }
 END_TEST
 
-START_TEST(an_image_for_other_gpus_is_told)
+START_TEST(image_for_other_gpus_is_reported)
 {
-    image_is_refused("cuModuleLoadData=209",
-                     "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels here are for");
+    check_image_is_refused(
+        "cuModuleLoadData=209",
+        "CUDA_ERROR_NO_BINARY_FOR_GPU, the kernels were built for");
 }
 END_TEST
 
-static void gpu_is(const char *capability)
+static void set_architecture(const char *capability)
 {
     core_device *device;
     pid_t child = fork();
@@ -114,23 +117,23 @@ static void gpu_is(const char *capability)
         setenv("FAKE_CUDA_ARCH", capability, 1);
         load_fake("");
         FAILS(core_device_find("cuda", &device), CORE_ERROR_UNSUPPORTED,
-              "kernels here are for sm_");
+              "kernels were built for sm_");
         _exit(0);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(status == 0, "of %s: %d", capability, status);
 }
 
-/* Older than any that CUDA compiles for. */
-START_TEST(a_gpu_without_kernels_is_no_device)
+/* Older than any GPU that CUDA compiles for. */
+START_TEST(gpu_without_kernels_cannot_be_opened)
 {
-    gpu_is("50");
-    gpu_is("70");
+    set_architecture("50");
+    set_architecture("70");
 }
 END_TEST
 
-/* Of the same major number, by PTX of the last, for itself, for its kin. */
-START_TEST(kernels_fit_gpus)
+/* By the same major version, by PTX of the last, and by suffixes. */
+START_TEST(architectures_fit_the_right_gpus)
 {
     static const struct {
         const char *list;
@@ -161,57 +164,60 @@ START_TEST(kernels_fit_gpus)
 }
 END_TEST
 
-START_TEST(a_kernel_that_is_missing_is_named)
+START_TEST(missing_kernel_is_named)
 {
-    a_kernel_is_missing("cuModuleGetFunction=500");
+    check_missing_kernel("cuModuleGetFunction=500");
 }
 END_TEST
 
 /* ---------------------------------------------------------------- losses -- */
 
-START_TEST(an_illegal_address_poisons_one_device)
+START_TEST(illegal_address_loses_one_device)
 {
-    an_address_loses("CUDA_ERROR_ILLEGAL_ADDRESS", "(700)");
+    check_illegal_address("CUDA_ERROR_ILLEGAL_ADDRESS", "(700)");
 }
 END_TEST
 
-START_TEST(a_context_that_somebody_destroyed_is_a_lost_device)
+START_TEST(destroyed_context_is_a_lost_device)
 {
-    call_loses("cuStreamSynchronize=709 cuStreamQuery=709 cuEventQuery=709 "
-               "cuEventSynchronize=709",
-               "CUDA_ERROR_CONTEXT_IS_DESTROYED (709)");
+    check_call_loses_device(
+        "cuStreamSynchronize=709 cuStreamQuery=709 cuEventQuery=709 "
+        "cuEventSynchronize=709",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED (709)");
 }
 END_TEST
 
-/* An error of a peer's memory, which drivers know since CUDA 12.8. */
-START_TEST(an_error_that_was_contained_is_a_lost_device)
+/* An error of a peer's memory, which drivers return since CUDA 12.8. */
+START_TEST(contained_error_is_a_lost_device)
 {
-    call_loses("cuStreamSynchronize=226 cuStreamQuery=226 cuEventQuery=226 "
-               "cuEventSynchronize=226",
-               "(226)");
+    check_call_loses_device(
+        "cuStreamSynchronize=226 cuStreamQuery=226 cuEventQuery=226 "
+        "cuEventSynchronize=226",
+        "(226)");
 }
 END_TEST
 
-START_TEST(a_launch_that_failed_is_a_lost_device)
+START_TEST(failed_launch_is_a_lost_device)
 {
-    call_loses("cuStreamSynchronize=719 cuStreamQuery=719 cuEventQuery=719 "
-               "cuEventSynchronize=719",
-               "CUDA_ERROR_LAUNCH_FAILED (719)");
+    check_call_loses_device(
+        "cuStreamSynchronize=719 cuStreamQuery=719 cuEventQuery=719 "
+        "cuEventSynchronize=719",
+        "CUDA_ERROR_LAUNCH_FAILED (719)");
 }
 END_TEST
 
-START_TEST(memory_of_before_a_reset_is_gone)
+START_TEST(memory_does_not_survive_a_reset)
 {
-    memory_of_before_is_gone("cuMemAlloc_v2", "cuMemFree_v2");
+    check_memory_is_gone_after_reset("cuMemAlloc_v2", "cuMemFree_v2");
 }
 END_TEST
 
 /* ------------------------------------------------ what runs on the device -- */
 
-START_TEST(callbacks_compute_behind_host_functions)
+START_TEST(callbacks_compute_with_host_functions)
 {
     setenv("FAKE_CUDA_NO_GATES", "1", 1);
-    callbacks_run();
+    check_callbacks_run();
 }
 END_TEST
 
@@ -241,8 +247,8 @@ START_TEST(segments_expand)
 }
 END_TEST
 
-/* A driver unmaps no part of a mapping. */
-START_TEST(segments_give_parts_back)
+/* A driver cannot unmap a part of a mapping. */
+START_TEST(segments_release_parts)
 {
     const _Atomic unsigned *refused;
     core_tensor *x[8];
@@ -252,7 +258,7 @@ START_TEST(segments_give_parts_back)
     OK(core_memory_configure(NULL, "expandable_segments:true"));
     cuda = device_of("cuda");
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 8; i++) /* 8 MB each, of mappings that are larger */
+        for (int i = 0; i < 8; i++) /* 8 MB each; mappings are larger */
             OK(core_full((int64_t[]){2 << 20}, 1, core_float(i), CORE_F32, cuda,
                          &x[i]));
         for (int i = 1; i < 8; i += 2)
@@ -271,15 +277,15 @@ START_TEST(segments_give_parts_back)
 }
 END_TEST
 
-START_TEST(an_integrated_gpu_has_the_hosts_memory)
+START_TEST(integrated_gpu_uses_host_memory)
 {
     setenv("FAKE_CUDA_INTEGRATED", "1", 1);
-    memory_is(CORE_MEMORY_UNIFIED);
+    check_memory_kind(CORE_MEMORY_UNIFIED);
 }
 END_TEST
 
-/* Another library of the process has a context of its own current. */
-START_TEST(the_threads_context_stays_what_it_was)
+/* Another library of the process has made its own context current. */
+START_TEST(current_context_is_preserved)
 {
     int (*set)(void *), (*get)(void **);
     void *mine, *now = NULL;
@@ -303,8 +309,8 @@ START_TEST(the_threads_context_stays_what_it_was)
 }
 END_TEST
 
-/* Lines of more than 2^32 elements are sorted by keys of 64 bits, whatever is
- * sorted.  There is no memory for such: the kernels are given a short one. */
+/* Lines of more than 2^32 elements are sorted by 64-bit keys.  There is not
+ * enough memory for such a line: the kernels get a short one. */
 static void sort_widely(gpu_sort *p, core_stream *stream)
 {
     static const char *const names[] = {"sort_tiles_wide", "sort_take_wide"};
@@ -324,7 +330,7 @@ static void sort_widely(gpu_sort *p, core_stream *stream)
     OK(core_stream_synchronize(stream));
 }
 
-START_TEST(floats_are_sorted_by_wide_keys)
+START_TEST(long_lines_are_sorted_by_64_bit_keys)
 {
     const float from[] = {0.75f, -0.5f, NAN, 0.25f, -0.75f, 1e30f};
     const uint16_t halves[] = {0x3f40, 0xbf00, 0x7fc0, 0x3e80, 0xbf40, 0x7149};
@@ -359,9 +365,9 @@ END_TEST
 
 /* --------------------------------------------------------- its libraries -- */
 
-START_TEST(a_product_on_each_stream_is_the_librarys)
+START_TEST(library_multiplies_on_every_stream)
 {
-    a_product_on_each_stream(CUBLAS);
+    check_products_on_each_stream(CUBLAS);
 }
 END_TEST
 
@@ -374,8 +380,8 @@ static void *multiply(void *x)
     return NULL;
 }
 
-/* In forward, in another thread, and not any more; f64 never is. */
-START_TEST(the_setting_lets_the_library_round_to_tf32)
+/* In forward, in another thread, and not afterwards; f64 is never rounded. */
+START_TEST(setting_allows_the_library_to_round_to_tf32)
 {
     char letters[16];
     core_device *cuda;
@@ -398,107 +404,107 @@ START_TEST(the_setting_lets_the_library_round_to_tf32)
     OK(core_setting_set("LIBCORE_ALLOW_TF32", NULL));
     CALL(mm, x, x);
     OK(core_device_synchronize(cuda));
-    products(letters);
+    read_products(letters);
     unlink(calls);
     ck_assert_str_eq(letters, "pttpp");
 }
 END_TEST
 
-START_TEST(captured_products_work_in_memory_of_their_graph)
+START_TEST(captured_products_use_memory_of_their_graph)
 {
-    captured_products_work_in_their_graphs(CUBLAS);
+    check_captured_products(CUBLAS);
 }
 END_TEST
 
-START_TEST(a_captured_sum_of_products_works_in_one_workspace)
+START_TEST(captured_sum_of_products_uses_one_workspace)
 {
-    captured_sums_work_in_one_workspace(CUBLAS);
+    check_captured_sums(CUBLAS);
 }
 END_TEST
 
-START_TEST(a_captured_convolution_works_in_one_workspace)
+START_TEST(captured_convolution_uses_one_workspace)
 {
-    captured_convolutions_work_in_one(CUBLAS);
+    check_captured_convolutions(CUBLAS);
 }
 END_TEST
 
-START_TEST(without_memory_for_it_no_product_is_captured)
+START_TEST(product_is_not_captured_without_workspace)
 {
-    without_memory_no_product_is_captured(CUBLAS);
+    check_capture_without_memory(CUBLAS);
 }
 END_TEST
 
-START_TEST(a_capture_does_not_start_the_library)
+START_TEST(capture_does_not_start_the_library)
 {
-    a_capture_starts_no_library(CUBLAS, "cublasCreate=1");
+    check_capture_starts_no_library(CUBLAS, "cublasCreate=1");
 }
 END_TEST
 
-START_TEST(a_reset_destroys_the_librarys_handles_there)
+START_TEST(reset_destroys_handles_in_their_context)
 {
-    a_reset_destroys_handles_there(CUBLAS);
+    check_reset_destroys_handles(CUBLAS);
 }
 END_TEST
 
-START_TEST(adopted_streams_leave_the_librarys_handles)
+START_TEST(handles_of_adopted_streams_are_reused)
 {
-    adopted_streams_leave_their_handles(CUBLAS);
+    check_adopted_streams_release_handles(CUBLAS);
 }
 END_TEST
 
-START_TEST(a_handle_that_cannot_be_waited_for_is_passed_over)
+START_TEST(handle_that_cannot_be_waited_for_is_skipped)
 {
-    such_a_handle_is_passed_over(CUBLAS, "cuStreamWaitEvent=1");
+    check_handle_is_skipped(CUBLAS, "cuStreamWaitEvent=1");
 }
 END_TEST
 
-START_TEST(an_event_outlives_the_stream_that_it_was_recorded_on)
+START_TEST(event_outlives_its_stream)
 {
-    an_event_outlives_its_stream(CUBLAS);
+    check_event_outlives_stream(CUBLAS);
 }
 END_TEST
 
-START_TEST(a_stream_that_captures_for_others_is_left_alone)
+START_TEST(stream_captured_by_others_is_not_touched)
 {
-    captures_for_others(CUBLAS, "cuStreamBeginCapture_v2", "cuStreamEndCapture",
-                        "cuGraphDestroy");
+    check_stream_captured_by_others(CUBLAS, "cuStreamBeginCapture_v2",
+                                    "cuStreamEndCapture", "cuGraphDestroy");
 }
 END_TEST
 
-START_TEST(what_others_capture_is_not_disturbed)
+START_TEST(captures_of_others_are_not_disturbed)
 {
-    captures_beside_others(CUBLAS, "cuStreamBeginCapture_v2",
-                           "cuStreamEndCapture", "cuGraphDestroy");
+    check_captures_of_others(CUBLAS, "cuStreamBeginCapture_v2",
+                             "cuStreamEndCapture", "cuGraphDestroy");
 }
 END_TEST
 
-START_TEST(a_wait_that_fails_leaves_nothing_under_way)
+START_TEST(failed_wait_leaves_no_work_pending)
 {
-    a_wait_fails("cuStreamSynchronize=2");
+    check_failed_wait("cuStreamSynchronize=2");
 }
 END_TEST
 
-START_TEST(a_sum_that_the_library_leaves_is_finished)
+START_TEST(sum_that_the_library_abandons_is_finished)
 {
-    a_sum_that_a_library_leaves(CUBLAS, "cublasGemm@2=15");
+    check_abandoned_sum(CUBLAS, "cublasGemm@2=15");
 }
 END_TEST
 
-START_TEST(without_a_library_the_plugin_multiplies_and_says_so)
+START_TEST(plugin_multiplies_and_warns_without_a_library)
 {
-    without_a_library("cuBLAS");
+    check_without_library("cuBLAS");
 }
 END_TEST
 
-START_TEST(a_library_that_does_not_start_is_not_used)
+START_TEST(library_that_does_not_start_is_not_used)
 {
-    a_library_does_not_start(CUBLAS, "cublasCreate=1");
+    check_library_does_not_start(CUBLAS, "cublasCreate=1");
 }
 END_TEST
 
-START_TEST(a_product_that_failed_is_a_lost_device)
+START_TEST(failed_product_is_a_lost_device)
 {
-    a_product_fails(CUBLAS, "cublasGemm=13");
+    check_failed_product(CUBLAS, "cublasGemm=13");
 }
 END_TEST
 
@@ -506,57 +512,57 @@ int main(void)
 {
     const TTest *const tests[] = {
         without_a_driver_there_is_no_device,
-        a_driver_without_some_function_is_too_old,
-        a_driver_of_an_older_cuda_is_too_old,
-        error_35_is_a_driver_that_is_too_old,
-        error_100_is_no_device,
-        a_count_of_zero_is_no_device,
-        another_error_of_the_start_has_its_name,
-        a_device_that_cannot_be_opened_is_told,
-        no_memory_is_told_and_the_device_goes_on,
-        an_invalid_image_is_told,
-        an_image_for_other_gpus_is_told,
-        a_gpu_without_kernels_is_no_device,
-        kernels_fit_gpus,
-        a_kernel_that_is_missing_is_named,
-        an_illegal_address_poisons_one_device,
-        a_context_that_somebody_destroyed_is_a_lost_device,
-        an_error_that_was_contained_is_a_lost_device,
-        a_launch_that_failed_is_a_lost_device,
-        memory_of_before_a_reset_is_gone,
-        callbacks_compute_behind_gates,
-        callbacks_compute_behind_host_functions,
-        a_capture_is_replayed,
-        error_words_of_busy_streams_serve_again,
+        driver_that_lacks_a_function_is_too_old,
+        driver_of_an_older_cuda_is_too_old,
+        error_35_means_driver_too_old,
+        error_100_means_no_device,
+        device_count_of_zero_means_no_device,
+        other_start_errors_are_named,
+        failure_to_open_a_device_is_reported,
+        out_of_memory_fails_and_the_device_still_works,
+        invalid_image_is_reported,
+        image_for_other_gpus_is_reported,
+        gpu_without_kernels_cannot_be_opened,
+        architectures_fit_the_right_gpus,
+        missing_kernel_is_named,
+        illegal_address_loses_one_device,
+        destroyed_context_is_a_lost_device,
+        contained_error_is_a_lost_device,
+        failed_launch_is_a_lost_device,
+        memory_does_not_survive_a_reset,
+        callbacks_compute_with_gates,
+        callbacks_compute_with_host_functions,
+        capture_can_be_replayed,
+        error_records_of_busy_streams_are_reused,
         segments_expand,
-        segments_give_parts_back,
-        two_devices_copy_to_one_another,
+        segments_release_parts,
+        devices_copy_to_each_other,
         operands_of_two_devices_are_refused,
-        a_card_has_memory_of_its_own,
-        an_integrated_gpu_has_the_hosts_memory,
-        the_threads_context_stays_what_it_was,
-        floats_are_sorted_by_wide_keys,
-        a_product_on_each_stream_is_the_librarys,
-        the_setting_lets_the_library_round_to_tf32,
-        captured_products_work_in_memory_of_their_graph,
-        a_captured_sum_of_products_works_in_one_workspace,
-        a_captured_convolution_works_in_one_workspace,
-        without_memory_for_it_no_product_is_captured,
-        a_capture_does_not_start_the_library,
-        a_reset_destroys_the_librarys_handles_there,
-        adopted_streams_leave_the_librarys_handles,
-        a_handle_that_cannot_be_waited_for_is_passed_over,
-        an_event_outlives_the_stream_that_it_was_recorded_on,
-        a_stream_that_captures_for_others_is_left_alone,
-        what_others_capture_is_not_disturbed,
+        discrete_gpu_has_its_own_memory,
+        integrated_gpu_uses_host_memory,
+        current_context_is_preserved,
+        long_lines_are_sorted_by_64_bit_keys,
+        library_multiplies_on_every_stream,
+        setting_allows_the_library_to_round_to_tf32,
+        captured_products_use_memory_of_their_graph,
+        captured_sum_of_products_uses_one_workspace,
+        captured_convolution_uses_one_workspace,
+        product_is_not_captured_without_workspace,
+        capture_does_not_start_the_library,
+        reset_destroys_handles_in_their_context,
+        handles_of_adopted_streams_are_reused,
+        handle_that_cannot_be_waited_for_is_skipped,
+        event_outlives_its_stream,
+        stream_captured_by_others_is_not_touched,
+        captures_of_others_are_not_disturbed,
         pinned_memory_outlives_a_reset,
-        a_wait_that_fails_leaves_nothing_under_way,
-        a_sum_that_the_library_leaves_is_finished,
-        without_a_library_the_plugin_multiplies_and_says_so,
-        a_library_that_does_not_start_is_not_used,
-        a_product_that_failed_is_a_lost_device,
+        failed_wait_leaves_no_work_pending,
+        sum_that_the_library_abandons_is_finished,
+        plugin_multiplies_and_warns_without_a_library,
+        library_that_does_not_start_is_not_used,
+        failed_product_is_a_lost_device,
     };
 
-    return run_behind_fake("cuda driver", "core_cuda.so", tests,
-                           sizeof tests / sizeof *tests);
+    return run_with_fake_driver("cuda driver", "core_cuda.so", tests,
+                                sizeof tests / sizeof *tests);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of eight bits by a libcublasLt that is none (tests/fixtures/gpu),
- * which refuses what NVIDIA's manual says it refuses.  Skipped where the plugin
- * was not built. */
+/* Products of 8-bit floats by a fake libcublasLt (tests/fixtures/gpu), which
+ * refuses what cuBLASLt refuses according to NVIDIA's manual.  Skipped if the
+ * plugin was not built. */
 
 #define SUITE_SECONDS 100
 
 #include "support/linear.h"
 #include "support/temporary_files.h"
 
-#include <cuda/images.h>
+#include <cuda/architectures.h>
 
 #include <libcore/capture.h>
 #include <libcore/settings.h>
@@ -18,7 +18,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* A real one, where there is such, leaks when it finds no driver. */
+/* A real driver, if there is one, leaks when it finds no device. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -50,8 +50,9 @@ static void start(const char *failures, bool library)
     cuda = device_of("cuda");
 }
 
-/* Lines that products left since the last call; the last one in `text`. */
-static int products(char text[200])
+/* The number of lines that products have logged since the last call; the last
+ * one in `text`. */
+static int read_products(char text[200])
 {
     static long seen;
     FILE *file = fopen(path, "r");
@@ -70,7 +71,7 @@ static int products(char text[200])
     return count;
 }
 
-/* A test has a process of its own. */
+/* Ends the test's process. */
 static void end(void)
 {
     unlink(path);
@@ -120,7 +121,8 @@ static core_tensor *product(const factors *f)
                 f->dtype, false);
 }
 
-/* The same on the device, in these layouts; sums are rounded otherwise. */
+/* The device's result, with these layouts, is the same; the order of sums
+ * differs. */
 static void same_there(const factors *f, core_tensor *a, core_tensor *b,
                        int by_library)
 {
@@ -136,10 +138,10 @@ static void same_there(const factors *f, core_tensor *a, core_tensor *b,
     core_tensor *y = product(&g);
 
     near(y, product(f), share);
-    ck_assert_int_eq(products(NULL), by_library);
+    ck_assert_int_eq(read_products(NULL), by_library);
 }
 
-START_TEST(the_library_gives_what_the_emulation_gives)
+START_TEST(library_matches_the_emulation)
 {
     const core_dtype results[] = {CORE_F32, CORE_BF16, CORE_F16};
 
@@ -156,34 +158,35 @@ START_TEST(the_library_gives_what_the_emulation_gives)
 }
 END_TEST
 
-/* A part of a wider matrix, that begins where 16 does not divide. */
+/* A part of a wider matrix, whose address is not a multiple of 16. */
 static core_tensor *part(core_tensor *tensor, int64_t dim, int64_t from)
 {
     return CALL(narrow, tensor, dim, from, core_tensor_size(tensor, dim) - 1);
 }
 
-START_TEST(layouts_that_it_does_not_take_are_arranged)
+START_TEST(unsupported_layouts_are_copied)
 {
     factors f = some(CORE_F8E4M3, CORE_F8E5M2, CORE_BF16, true), g;
     core_tensor *wide;
 
     start("", true);
     f = some(CORE_F8E4M3, CORE_F8E5M2, CORE_BF16, true);
-    /* By rows and by columns, each. */
+    /* Row-major and column-major operands. */
     same_there(&f, CALL(t, there(CALL(contiguous, CALL(t, f.a), 0))),
                there(CALL(contiguous, f.b, 0)), 1);
     same_there(&f, CALL(t, there(CALL(contiguous, CALL(t, f.a), 0))),
                there(f.b), 1);
-    /* Rows that are 33 apart, and begin behind the first byte. */
+    /* Rows that are 33 apart and start after the first byte. */
     g = f;
     wide = numbers(CORE_F8E4M3, 2, (int64_t[]){M, K + 1});
     g.a = part(wide, 1, 1);
     same_there(&g, part(there(wide), 1, 1), there(f.b), 1);
-    /* As it is, where 16 divides the address and no more does. */
+    /* In place: the address is a multiple of 16 and of no larger power of
+     * two. */
     wide = numbers(CORE_F8E4M3, 2, (int64_t[]){M + 1, K});
     g.a = CALL(narrow, wide, 0, 1, M);
     same_there(&g, CALL(narrow, there(wide), 0, 1, M), there(f.b), 1);
-    /* A bias of every second number. */
+    /* A bias with a stride of 2. */
     g = f;
     wide = there(numbers(CORE_BF16, 2, (int64_t[]){N, 2}));
     g.a = there(f.a);
@@ -193,19 +196,19 @@ START_TEST(layouts_that_it_does_not_take_are_arranged)
     g.bias = CALL(select, wide, 1, 1);
     f.bias = CALL(to_copy, g.bias, CORE_BF16, device_of("cpu"), false, -1);
     near(product(&g), product(&f), 1.0 / 256);
-    ck_assert_int_eq(products(NULL), 1);
+    ck_assert_int_eq(read_products(NULL), 1);
     end();
 }
 END_TEST
 
-START_TEST(zeros_make_whole_what_is_summed_over)
+START_TEST(summed_dimension_is_padded_with_zeros)
 {
     char text[200] = "";
     factors f, g;
 
     start("", true);
     f = some(CORE_F8E4M3, CORE_F8E5M2, CORE_BF16, true);
-    /* Lines of K - 1 that lie K - 1 apart, or K: no garbage is added. */
+    /* Lines of K - 1 elements, K - 1 or K apart: the padding adds nothing. */
     g = f;
     g.a = part(f.a, 1, 0);
     g.b = part(f.b, 0, 0);
@@ -221,7 +224,7 @@ START_TEST(zeros_make_whole_what_is_summed_over)
                           there(f.scale_b), there(f.bias), NULL, CORE_BF16,
                           false, &y));
         near(keep(y), product(&g), 1.0 / 256);
-        ck_assert_int_eq(products(text), 1);
+        ck_assert_int_eq(read_products(text), 1);
         ck_assert_str_eq(text, k <= 16 ? "48 5 16 types 29 28 14 bias\n"
                                        : "48 5 32 types 29 28 14 bias\n");
     }
@@ -229,7 +232,7 @@ START_TEST(zeros_make_whole_what_is_summed_over)
 }
 END_TEST
 
-START_TEST(what_it_cannot_is_multiplied_as_f32)
+START_TEST(unsupported_products_are_multiplied_as_f32)
 {
     factors f;
 
@@ -244,7 +247,7 @@ START_TEST(what_it_cannot_is_multiplied_as_f32)
 }
 END_TEST
 
-START_TEST(the_call_says_what_was_asked_for)
+START_TEST(library_is_called_with_the_requested_options)
 {
     char text[200] = "";
     factors f;
@@ -256,7 +259,7 @@ START_TEST(the_call_says_what_was_asked_for)
                       there(f.scale_b), there(f.bias), NULL, CORE_F32, true,
                       &y));
     keep(y);
-    ck_assert_int_eq(products(text), 1);
+    ck_assert_int_eq(read_products(text), 1);
     /* CUDA_R_8F_E5M2, CUDA_R_8F_E4M3, CUDA_R_32F */
     ck_assert_str_eq(text, "48 5 32 types 29 28 0 added fast\n");
     f = some(CORE_F8E4M3, CORE_F8E4M3, CORE_F16, true);
@@ -264,13 +267,13 @@ START_TEST(the_call_says_what_was_asked_for)
                       there(f.scale_b), there(f.bias), NULL, CORE_F16, false,
                       &y));
     keep(y);
-    ck_assert_int_eq(products(text), 1);
+    ck_assert_int_eq(read_products(text), 1);
     ck_assert_str_eq(text, "48 5 32 types 28 28 2 bias\n");
     end();
 }
 END_TEST
 
-START_TEST(products_are_captured)
+START_TEST(products_can_be_captured)
 {
     core_stream *stream;
     core_graph *graph;
@@ -302,8 +305,8 @@ END_TEST
 
 /* ------------------------------------------------------------- refusals -- */
 
-static char told[512];
-static int ntold;
+static char logged[512];
+static int nlogged;
 
 static void sink(void *context, uint32_t level, const char *component,
                  const char *text)
@@ -311,13 +314,13 @@ static void sink(void *context, uint32_t level, const char *component,
     (void)context;
     if (level <= CORE_LOG_WARNING && strcmp(component, "cuda") == 0 &&
         strncmp(text, "products are", 12) != 0) {
-        ntold++;
-        snprintf(told, sizeof told, "%s", text);
+        nlogged++;
+        snprintf(logged, sizeof logged, "%s", text);
     }
 }
 
-/* Said once, however often it is wanted. */
-static void told_of(const char *what)
+/* The warning is logged once, however often the product is needed. */
+static void check_warning(const char *what)
 {
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
     for (int i = 0; i < 2; i++) {
@@ -326,42 +329,46 @@ static void told_of(const char *what)
         same_there(&f, there(f.a), there(f.b), 0);
     }
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
-    ck_assert_int_eq(ntold, what != NULL);
+    ck_assert_int_eq(nlogged, what != NULL);
     if (what != NULL)
-        ck_assert_msg(strstr(told, what) != NULL, "%s", told);
+        ck_assert_msg(strstr(logged, what) != NULL, "%s", logged);
     end();
 }
 
-START_TEST(without_the_library_it_is_multiplied_as_f32)
+START_TEST(without_the_library_f32_is_used)
 {
     start("", false);
-    /* A real one, where there is such, does not start. */
-    told_of("products of eight bits are multiplied as f32: ");
+    /* A real library, if there is one, does not start. */
+    check_warning("8-bit products are multiplied as f32: ");
 }
 END_TEST
 
-/* Of GPUs that the kernels were not built for nothing can be seen. */
+/* A GPU that the kernels do not support cannot be tested. */
 static bool has_kernels(int capability)
 {
     return cuda_arches_fit(CUDA_ARCHES, capability);
 }
 
-START_TEST(devices_without_eight_bits_are_not_asked)
+START_TEST(older_devices_are_not_queried)
 {
-    if (!has_kernels(80))
+    if (!has_kernels(80)) {
+        suite_skip("no kernels for sm_80 are built");
         return;
+    }
     setenv("FAKE_CUDA_ARCH", "80", 1);
     start("", false);
-    told_of(NULL);
+    check_warning(NULL);
 }
 END_TEST
 
-START_TEST(ada_has_them_too)
+START_TEST(ada_is_supported)
 {
     factors f;
 
-    if (!has_kernels(89))
+    if (!has_kernels(89)) {
+        suite_skip("no kernels for sm_89 are built");
         return;
+    }
     setenv("FAKE_CUDA_ARCH", "89", 1);
     start("", true);
     f = some(CORE_F8E4M3, CORE_F8E4M3, CORE_F32, true);
@@ -370,12 +377,14 @@ START_TEST(ada_has_them_too)
 }
 END_TEST
 
-START_TEST(each_device_is_asked_for_itself)
+START_TEST(each_device_is_queried)
 {
     factors f;
 
-    if (!has_kernels(80) || !has_kernels(90))
+    if (!has_kernels(80) || !has_kernels(90)) {
+        suite_skip("no kernels for sm_80 and sm_90 are built");
         return;
+    }
     setenv("GPUEMU_DEVICES", "2", 1);
     setenv("FAKE_CUDA_ARCH", "80,90", 1);
     start("", true);
@@ -390,17 +399,17 @@ START_TEST(each_device_is_asked_for_itself)
 }
 END_TEST
 
-START_TEST(a_library_that_does_not_start_is_not_used)
+START_TEST(library_that_does_not_start_is_not_used)
 {
     start("cublasLtCreate=1", true);
-    told_of("multiplied as f32: cublasLtCreate fails");
+    check_warning("multiplied as f32: cublasLtCreate fails");
 }
 END_TEST
 
-START_TEST(a_shape_that_it_refuses_is_multiplied_as_f32)
+START_TEST(refused_shape_is_multiplied_as_f32)
 {
     start("cublasLtMatmulAlgoGetHeuristic=15", true);
-    told_of(NULL);
+    check_warning(NULL);
 }
 END_TEST
 
@@ -415,17 +424,17 @@ static void fails(core_status code, const char *text)
     end();
 }
 
-START_TEST(a_product_that_is_refused_late_is_an_error)
+START_TEST(late_refusal_is_an_error)
 {
     start("cublasLtMatmul=15", true);
-    fails(CORE_ERROR_INTERNAL, "took this product and then refused it");
+    fails(CORE_ERROR_INTERNAL, "accepted this product and then failed");
 }
 END_TEST
 
-START_TEST(a_product_that_failed_is_a_lost_device)
+START_TEST(failed_product_is_a_lost_device)
 {
     start("cublasLtMatmul=13", true);
-    fails(CORE_ERROR_DEVICE_LOST, "a product of eight bits");
+    fails(CORE_ERROR_DEVICE_LOST, "an 8-bit product");
 }
 END_TEST
 
@@ -435,7 +444,7 @@ enum { FEATURES = 32, OUTPUTS = 48 };
 
 static int64_t tokens = 16;
 
-/* Result, and gradients of input and weight. */
+/* The result, and the gradients of input and weight. */
 static void step(bool on_cuda, uint32_t scaling, bool bias, core_dtype dtype,
                  core_tensor *out[3])
 {
@@ -462,7 +471,7 @@ static void step(bool on_cuda, uint32_t scaling, bool bias, core_dtype dtype,
     out[2] = core_tensor_grad(w);
 }
 
-START_TEST(the_fused_linear_multiplies_eight_bits_three_times)
+START_TEST(fused_linear_uses_three_8_bit_products)
 {
     const uint32_t scalings[] = {CORE_SCALING_CURRENT, CORE_SCALING_DELAYED};
     core_tensor *want[3], *have[3];
@@ -473,27 +482,28 @@ START_TEST(the_fused_linear_multiplies_eight_bits_three_times)
 
         step(false, scalings[i % 2], i / 2 % 2, dtype, want);
         step(true, scalings[i % 2], i / 2 % 2, dtype, have);
-        ck_assert_int_eq(products(NULL), 3);
+        ck_assert_int_eq(read_products(NULL), 3);
         near(have[0], want[0], dtype == CORE_F32 ? 1e-6 : 1.0 / 128);
         for (int k = 1; k < 3; k++)
             near(have[k], want[k], 1.0 / 64);
     }
-    /* 16 does not divide the rows, which the weight's gradient sums over. */
+    /* The weight's gradient sums over the rows, which are not a multiple of
+     * 16. */
     tokens = 6;
     step(false, CORE_SCALING_CURRENT, true, CORE_F32, want);
     step(true, CORE_SCALING_CURRENT, true, CORE_F32, have);
-    ck_assert_int_eq(products(NULL), 3);
+    ck_assert_int_eq(read_products(NULL), 3);
     for (int k = 0; k < 3; k++)
         near(have[k], want[k], k ? 1.0 / 64 : 1e-6);
     tokens = 16;
-    /* Scales of blocks are not the library's. */
+    /* The library does not support scales of blocks. */
     step(true, CORE_SCALING_BLOCK, true, CORE_F32, have);
-    ck_assert_int_eq(products(NULL), 0);
+    ck_assert_int_eq(read_products(NULL), 0);
     end();
 }
 END_TEST
 
-START_TEST(main_and_delayed_gradients_multiply_eight_bits)
+START_TEST(main_and_delayed_gradients_use_8_bit_products)
 {
     core_tensor *want[3], *have[3], *main_grad;
     core_linear_store *store;
@@ -501,7 +511,7 @@ START_TEST(main_and_delayed_gradients_multiply_eight_bits)
     start("", true);
     step(false, CORE_SCALING_CURRENT, false, CORE_F32, want);
     step(true, CORE_SCALING_CURRENT, false, CORE_F32, have);
-    products(NULL);
+    read_products(NULL);
     main_grad = CALL(ones_like, CALL(detach, w), CORE_F32, NULL, -1);
     OK(core_linear_store_create(&store));
     clear();
@@ -509,9 +519,9 @@ START_TEST(main_and_delayed_gradients_multiply_eight_bits)
     args.flags = CORE_LINEAR_ACCUMULATE;
     args.store = store;
     backward(loss(apply()));
-    ck_assert_int_eq(products(NULL), 2);
+    ck_assert_int_eq(read_products(NULL), 2);
     OK(core_linear_backward_dw(store));
-    ck_assert_int_eq(products(NULL), 1);
+    ck_assert_int_eq(read_products(NULL), 1);
     near(CALL(sub_scalar, main_grad, core_float(1), core_int(1)), want[2],
          1.0 / 64);
     core_linear_store_release(store);
@@ -522,22 +532,22 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        the_library_gives_what_the_emulation_gives,
-        layouts_that_it_does_not_take_are_arranged,
-        zeros_make_whole_what_is_summed_over,
-        what_it_cannot_is_multiplied_as_f32,
-        the_call_says_what_was_asked_for,
-        products_are_captured,
-        without_the_library_it_is_multiplied_as_f32,
-        devices_without_eight_bits_are_not_asked,
-        ada_has_them_too,
-        each_device_is_asked_for_itself,
-        a_library_that_does_not_start_is_not_used,
-        a_shape_that_it_refuses_is_multiplied_as_f32,
-        a_product_that_is_refused_late_is_an_error,
-        a_product_that_failed_is_a_lost_device,
-        the_fused_linear_multiplies_eight_bits_three_times,
-        main_and_delayed_gradients_multiply_eight_bits,
+        library_matches_the_emulation,
+        unsupported_layouts_are_copied,
+        summed_dimension_is_padded_with_zeros,
+        unsupported_products_are_multiplied_as_f32,
+        library_is_called_with_the_requested_options,
+        products_can_be_captured,
+        without_the_library_f32_is_used,
+        older_devices_are_not_queried,
+        ada_is_supported,
+        each_device_is_queried,
+        library_that_does_not_start_is_not_used,
+        refused_shape_is_multiplied_as_f32,
+        late_refusal_is_an_error,
+        failed_product_is_a_lost_device,
+        fused_linear_uses_three_8_bit_products,
+        main_and_delayed_gradients_use_8_bit_products,
     };
     char name[4096];
 
@@ -548,15 +558,13 @@ int main(void)
     if (access(name, R_OK) == 0)
         snprintf(name, sizeof name, "%s/backends/cuda/.libs/core_cuda.so",
                  build);
-    if (access(name, R_OK) != 0) {
-        printf(
-            "1..0 # SKIP core_cuda.so or its fake libraries are not built\n");
-        return 0;
-    }
+    if (access(name, R_OK) != 0)
+        return suite_skip_all(
+            "core_cuda.so or its fake libraries are not built");
     snprintf(name, sizeof name, "%s/.libs:%s/backends/cuda/.libs", build,
              build);
     setenv("LIBCORE_PLUGIN_PATH", name, 1);
     unsetenv("LIBCORE_DEVICE");
-    return run_suite("products of eight bits by cuBLASLt", tests,
+    return run_suite("8-bit products by cuBLASLt", tests,
                      sizeof tests / sizeof *tests);
 }

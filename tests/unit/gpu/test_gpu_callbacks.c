@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Host callbacks of GPUs, on the emulated device, whose driver refuses every
- * call that a host function of its own makes, and whose memory is freed when
- * all work of the device is done.  Both ways in which a stream waits: at a gate,
- * and in a host function of the driver's. */
+/* Host callbacks of GPUs, on the emulated device, whose driver refuses calls
+ * from its own host functions and frees memory only after all work of the
+ * device.  Both ways in which a stream waits are tested: gates and host
+ * functions. */
 
 #define SUITE_SECONDS 60
 
@@ -50,14 +50,14 @@ static float first_of(core_tensor *tensor)
     return values[0];
 }
 
-/* Waits for a state that another thread makes. */
+/* Waits until another thread sets the state. */
 static void until(_Atomic int *state, int value)
 {
     while (atomic_load(state) < value)
         sched_yield();
 }
 
-/* What came of callbacks. */
+/* What the callbacks did. */
 static _Atomic int runs, drops, state;
 
 static void count_run(void *context)
@@ -101,7 +101,7 @@ static void look(void *context)
     s->value = *(float *)data;
 }
 
-/* What comes later on the stream has not been done, what came before has. */
+/* Later work on the stream has not run, earlier work has. */
 static void stream_waits(int gates)
 {
     enum { COUNT = 50 };
@@ -126,13 +126,13 @@ static void stream_waits(int gates)
     core_tensor_release(pinned);
 }
 
-START_TEST(a_stream_waits_at_a_gate)
+START_TEST(stream_waits_at_a_gate)
 {
     stream_waits(1);
 }
 END_TEST
 
-START_TEST(a_stream_waits_in_a_host_function)
+START_TEST(stream_waits_in_a_host_function)
 {
     stream_waits(0);
 }
@@ -157,13 +157,13 @@ static void stream_stays_busy(int gates)
     core_stream_release(stream);
 }
 
-START_TEST(work_behind_a_callback_waits_for_it)
+START_TEST(later_work_waits_for_a_callback)
 {
     stream_stays_busy(1);
 }
 END_TEST
 
-START_TEST(work_behind_a_host_function_waits_for_it)
+START_TEST(later_work_waits_for_a_host_function)
 {
     stream_stays_busy(0);
 }
@@ -209,19 +209,19 @@ static void callback_computes(int gates)
     core_stream_release(g.stream);
 }
 
-START_TEST(a_callback_computes_on_another_stream)
+START_TEST(callback_can_compute_on_another_stream)
 {
     callback_computes(1);
 }
 END_TEST
 
-START_TEST(a_callback_behind_no_gate_computes_too)
+START_TEST(callback_without_gates_can_compute)
 {
     callback_computes(0);
 }
 END_TEST
 
-/* Memory of each kind, as a plugin is asked for it. */
+/* All kinds of memory that a plugin allocates. */
 typedef struct memories {
     core_memory memory, range;
     void *host;
@@ -239,7 +239,7 @@ static void free_memories(void *context)
     gpu->interfaces.virtual_memory.release(gpu->impl, m->range, m->granularity);
 }
 
-/* The device's driver frees when its work is done, the callback's stream too. */
+/* Freeing waits for all work of the device, including the callback's stream. */
 static void callback_frees(int gates)
 {
     uint64_t before, now, total;
@@ -266,29 +266,29 @@ static void callback_frees(int gates)
     core_stream_release(stream);
 }
 
-START_TEST(what_a_callback_frees_goes_when_the_stream_goes_on)
+START_TEST(memory_freed_in_a_callback_is_freed_later)
 {
     callback_frees(1);
 }
 END_TEST
 
-START_TEST(what_is_freed_behind_no_gate_goes_too)
+START_TEST(memory_freed_without_gates_is_freed_later)
 {
     callback_frees(0);
 }
 END_TEST
 
-/* What another thread is at waits for the device, and that for a callback. */
+/* Another thread waits for the device, which waits for a callback. */
 static void end_a_stream(void *context)
 {
     struct timespec pause = {0, 100000000};
 
     atomic_fetch_add(&runs, 1);
-    nanosleep(&pause, NULL); /* it waits by now */
+    nanosleep(&pause, NULL); /* by now it waits */
     core_stream_release(context);
 }
 
-START_TEST(a_callback_ends_a_stream_while_kernels_are_loaded)
+START_TEST(callback_can_end_a_stream_while_kernels_load)
 {
     core_stream *first;
     core_tensor *x;
@@ -305,7 +305,7 @@ START_TEST(a_callback_ends_a_stream_while_kernels_are_loaded)
 }
 END_TEST
 
-START_TEST(a_callback_ends_a_stream_while_another_is_given_one)
+START_TEST(callback_can_end_a_stream_during_an_enqueue)
 {
     core_stream *first, *second;
 
@@ -334,8 +334,8 @@ static void *give_first(void *context)
     return NULL;
 }
 
-/* Each thread may make the stream's first: all are of one in the end. */
-START_TEST(threads_give_a_stream_its_first_callback)
+/* Several threads may create the stream's callback queue: only one is used. */
+START_TEST(threads_can_race_to_enqueue_the_first_callback)
 {
     enum { THREADS = 4, TIMES = 50 };
     giver givers[THREADS];
@@ -367,8 +367,8 @@ static void take_a_while(void *context)
     nanosleep(&pause, NULL);
 }
 
-/* Drivers' waits are busy if nobody says otherwise. */
-START_TEST(what_waits_for_a_callback_sleeps)
+/* By default a driver's waits spin. */
+START_TEST(waiting_for_a_callback_sleeps)
 {
     core_stream *first, *second;
     core_event *event;
@@ -395,8 +395,8 @@ START_TEST(what_waits_for_a_callback_sleeps)
 }
 END_TEST
 
-/* Neither can be run before the other began. */
-START_TEST(callbacks_of_two_streams_wait_for_one_another)
+/* Neither can run before the other has begun. */
+START_TEST(callbacks_of_two_streams_can_wait_for_each_other)
 {
     core_stream *first, *second;
 
@@ -418,7 +418,8 @@ END_TEST
 
 enum { MANY = 40 };
 
-/* Those in front of what loses the device are run, those behind dropped. */
+/* Callbacks before the work that loses the device run, later ones are
+ * dropped. */
 static void loss_drops(int gates)
 {
     core_stream *stream;
@@ -450,13 +451,13 @@ static void loss_drops(int gates)
     ck_assert_int_eq(atomic_load(&drops), 2 * MANY);
 }
 
-START_TEST(what_a_lost_device_does_not_come_to_is_dropped)
+START_TEST(lost_device_drops_callbacks)
 {
     loss_drops(1);
 }
 END_TEST
 
-START_TEST(what_a_lost_device_holds_by_host_functions_is_dropped)
+START_TEST(lost_device_drops_callbacks_of_host_functions)
 {
     loss_drops(0);
 }
@@ -474,9 +475,9 @@ static int threads(void)
     return count;
 }
 
-/* The context is one that keeps the device, too.  The thread that served the
- * stream ends: of the emulated driver's, which stay, one more is there, of the
- * new default stream. */
+/* The context survives the device, too.  The thread of the stream's callbacks
+ * ends; one more thread of the emulated driver, whose threads stay, belongs to
+ * the new default stream. */
 static void reset_drops(int gates)
 {
     core_stream *stream;
@@ -498,7 +499,7 @@ static void reset_drops(int gates)
     x = filled(5);
     y = CALL(mul, x, x);
     ck_assert_float_eq(first_of(y), 25);
-    while (threads() > before) /* as long as the suite may take */
+    while (threads() > before) /* no longer than the suite's time limit */
         sched_yield();
     stream = new_stream();
     OK(core_stream_callback(stream, count_run, NULL, count_drop));
@@ -508,13 +509,13 @@ static void reset_drops(int gates)
     core_stream_release(stream);
 }
 
-START_TEST(a_reset_drops_callbacks)
+START_TEST(reset_drops_callbacks)
 {
     reset_drops(1);
 }
 END_TEST
 
-START_TEST(a_reset_drops_callbacks_of_host_functions)
+START_TEST(reset_drops_callbacks_of_host_functions)
 {
     reset_drops(0);
 }
@@ -537,13 +538,13 @@ static void stream_ends(int gates)
     ck_assert_int_eq(atomic_load(&drops), 0);
 }
 
-START_TEST(callbacks_of_a_stream_that_ended_are_run)
+START_TEST(callbacks_of_an_ended_stream_run)
 {
     stream_ends(1);
 }
 END_TEST
 
-START_TEST(host_functions_of_a_stream_that_ended_are_run)
+START_TEST(host_functions_of_an_ended_stream_run)
 {
     stream_ends(0);
 }
@@ -555,7 +556,7 @@ static void end_stream(void *context)
     atomic_fetch_add(&runs, 1);
 }
 
-START_TEST(a_stream_ends_in_its_own_callback)
+START_TEST(stream_can_end_in_its_own_callback)
 {
     for (int gates = 0; gates < 2; gates++) {
         core_stream *stream;
@@ -576,7 +577,7 @@ static void *give_some(void *stream)
     return NULL;
 }
 
-START_TEST(several_threads_give_callbacks_to_one_stream)
+START_TEST(threads_can_share_a_stream_for_callbacks)
 {
     pthread_t threads[4];
     core_stream *stream;
@@ -597,24 +598,18 @@ START_TEST(several_threads_give_callbacks_to_one_stream)
 }
 END_TEST
 
-EMULATED_SUITE("gpu callbacks", a_stream_waits_at_a_gate,
-               a_stream_waits_in_a_host_function,
-               work_behind_a_callback_waits_for_it,
-               work_behind_a_host_function_waits_for_it,
-               a_callback_computes_on_another_stream,
-               a_callback_behind_no_gate_computes_too,
-               what_a_callback_frees_goes_when_the_stream_goes_on,
-               what_is_freed_behind_no_gate_goes_too,
-               callbacks_of_two_streams_wait_for_one_another,
-               what_a_lost_device_does_not_come_to_is_dropped,
-               what_a_lost_device_holds_by_host_functions_is_dropped,
-               a_reset_drops_callbacks,
-               a_reset_drops_callbacks_of_host_functions,
-               callbacks_of_a_stream_that_ended_are_run,
-               host_functions_of_a_stream_that_ended_are_run,
-               a_stream_ends_in_its_own_callback,
-               a_callback_ends_a_stream_while_kernels_are_loaded,
-               a_callback_ends_a_stream_while_another_is_given_one,
-               threads_give_a_stream_its_first_callback,
-               what_waits_for_a_callback_sleeps,
-               several_threads_give_callbacks_to_one_stream)
+EMULATED_SUITE(
+    "gpu callbacks", stream_waits_at_a_gate, stream_waits_in_a_host_function,
+    later_work_waits_for_a_callback, later_work_waits_for_a_host_function,
+    callback_can_compute_on_another_stream, callback_without_gates_can_compute,
+    memory_freed_in_a_callback_is_freed_later,
+    memory_freed_without_gates_is_freed_later,
+    callbacks_of_two_streams_can_wait_for_each_other,
+    lost_device_drops_callbacks, lost_device_drops_callbacks_of_host_functions,
+    reset_drops_callbacks, reset_drops_callbacks_of_host_functions,
+    callbacks_of_an_ended_stream_run, host_functions_of_an_ended_stream_run,
+    stream_can_end_in_its_own_callback,
+    callback_can_end_a_stream_while_kernels_load,
+    callback_can_end_a_stream_during_an_enqueue,
+    threads_can_race_to_enqueue_the_first_callback,
+    waiting_for_a_callback_sleeps, threads_can_share_a_stream_for_callbacks)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Graphs of a GPU, on the emulated one: what their kernels find wrong goes into
- * the word of the stream that they were captured on, wherever they run. */
+/* Graphs on the emulated GPU: errors of their kernels are stored in the record
+ * of the stream on which the graph was captured, on whichever stream it
+ * runs. */
 
 #include "support/gpu_emulated.h"
 
@@ -18,7 +19,7 @@ typedef struct scene {
     core_graph *graph;
 } scene;
 
-/* A graph that looks up what lies at `place`, where 77 is beyond the end. */
+/* A graph that looks up the index at `place`; 77 is out of range. */
 static scene make(void)
 {
     core_tensor *from = moved(CALL(ones, &(int64_t){10}, 1, CORE_F32, NULL),
@@ -33,7 +34,7 @@ static scene make(void)
     OK(core_stream_create(gpuemu(), &s.other));
     OK(core_device_synchronize(gpuemu()));
     OK(core_stream_set_current(s.captured));
-    CALL(index_select, from, 0, s.place); /* its image is loaded */
+    CALL(index_select, from, 0, s.place); /* loads the image */
     OK(core_capture_begin(s.captured, NULL));
     OK(core_index_select(from, 0, s.place, &out));
     keep(out);
@@ -56,7 +57,7 @@ static void clear(scene *s)
     core_stream_release(s->other);
 }
 
-START_TEST(bad_data_is_told_where_a_graph_runs)
+START_TEST(bad_data_is_reported_where_the_graph_was_captured)
 {
     scene s = make();
 
@@ -71,7 +72,7 @@ START_TEST(bad_data_is_told_where_a_graph_runs)
 }
 END_TEST
 
-START_TEST(bad_data_of_a_graph_is_told_to_who_waits_for_its_stream)
+START_TEST(bad_data_of_a_graph_is_reported_by_a_wait)
 {
     scene s = make();
     core_event *event;
@@ -90,7 +91,7 @@ START_TEST(bad_data_of_a_graph_is_told_to_who_waits_for_its_stream)
 }
 END_TEST
 
-START_TEST(under_blocking_the_launch_itself_fails)
+START_TEST(with_blocking_the_launch_fails)
 {
     scene s = make();
 
@@ -102,9 +103,9 @@ START_TEST(under_blocking_the_launch_itself_fails)
 }
 END_TEST
 
-/* Whatever the launch has no memory for: what it finds is told once, or it was
- * not launched. */
-START_TEST(without_memory_bad_data_is_told_at_once)
+/* Whatever cannot be allocated, either the error is reported once or nothing
+ * was launched. */
+START_TEST(bad_data_is_reported_once_without_memory)
 {
     scene s = make();
     int at_once = 0, refused = 0;
@@ -134,7 +135,7 @@ START_TEST(without_memory_bad_data_is_told_at_once)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, graphs", bad_data_is_told_where_a_graph_runs,
-               bad_data_of_a_graph_is_told_to_who_waits_for_its_stream,
-               under_blocking_the_launch_itself_fails,
-               without_memory_bad_data_is_told_at_once)
+EMULATED_SUITE("gpu, graphs", bad_data_is_reported_where_the_graph_was_captured,
+               bad_data_of_a_graph_is_reported_by_a_wait,
+               with_blocking_the_launch_fails,
+               bad_data_is_reported_once_without_memory)

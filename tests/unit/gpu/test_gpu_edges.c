@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels of backends/gpu at edges that recorded cases do not reach: tables
- * that have nothing, sums that are made in several launches. */
+/* Edge cases of the kernels of backends/gpu that recorded cases do not reach:
+ * empty tables, and sums over several launches. */
 
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
@@ -20,9 +20,9 @@ static core_tensor *zeros(core_dtype dtype, size_t ndim, const int64_t *sizes)
     return CALL(zeros, sizes, ndim, dtype, gpu);
 }
 
-/* An index is bad there, whatever it is: nothing is read for it, it is told,
- * and the device goes on. */
-static void is_told(core_status status)
+/* Every index is bad: nothing is read, the error is reported, and the device
+ * still works. */
+static void check_bad_index_is_reported(core_status status)
 {
     OK(status);
     FAILS(core_device_synchronize(gpu), CORE_ERROR_INDEX, "out of range");
@@ -32,7 +32,7 @@ static void is_told(core_status status)
          0);
 }
 
-START_TEST(an_index_of_an_empty_table_is_told)
+START_TEST(index_into_an_empty_table_is_reported)
 {
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16, CORE_U8};
     int64_t none[] = {0, 4}, line[] = {3}, row[] = {1, 4};
@@ -41,10 +41,11 @@ START_TEST(an_index_of_an_empty_table_is_told)
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         core_tensor *table = zeros(dtypes[i], 2, none);
 
-        is_told(core_embedding(table, zeros(CORE_I64, 1, line), -1, false,
-                               false, &out));
+        check_bad_index_is_reported(core_embedding(
+            table, zeros(CORE_I64, 1, line), -1, false, false, &out));
         keep(out);
-        is_told(core_gather(table, 0, zeros(CORE_I64, 2, row), false, &out));
+        check_bad_index_is_reported(
+            core_gather(table, 0, zeros(CORE_I64, 2, row), false, &out));
         keep(out);
     }
 }
@@ -54,8 +55,8 @@ END_TEST
 
 enum { IMAGES = 24, SIDE = 128, PLANE = SIDE * SIDE };
 
-/* An image's share of the gradient of a weight of one element: the first one's
- * is so large that what the others add is less than halves tell apart. */
+/* The share of each image in the gradient of a weight of one element: the first
+ * is so large that f16 and bf16 would lose the others. */
 static void a_weights_gradient(core_dtype dtype, double first)
 {
     static double images[IMAGES * PLANE], grads[IMAGES * PLANE];
@@ -79,8 +80,8 @@ static void a_weights_gradient(core_dtype dtype, double first)
     drop_all();
 }
 
-/* As many columns at a time as a part of the device's memory takes. */
-START_TEST(lots_of_images_are_added_up_in_f32)
+/* The columns of one launch are limited to a part of the device's memory. */
+START_TEST(chunks_of_images_are_summed_in_f32)
 {
     setenv("GPUEMU_MEMORY", "8388608", 1);
     a_weights_gradient(CORE_F16, 4096);
@@ -95,8 +96,8 @@ static core_tensor *joined(core_tensor *a, core_tensor *b)
     return CALL(cat, ((core_tensor *[]){a, b}), 2, 0);
 }
 
-/* Whatever lies how, and which of them decides what the result is. */
-START_TEST(tensors_of_any_dtypes_are_joined)
+/* The result's dtype does not depend on layouts. */
+START_TEST(tensors_of_different_dtypes_are_concatenated)
 {
     for (core_dtype i = CORE_F64; i <= CORE_BOOL; i++)
         for (core_dtype k = CORE_F64; k <= CORE_BOOL; k++) {
@@ -114,7 +115,7 @@ START_TEST(tensors_of_any_dtypes_are_joined)
 }
 END_TEST
 
-START_TEST(numbers_are_turned_and_selected)
+START_TEST(zero_dimensional_tensors_are_flipped_and_selected)
 {
     core_tensor *one = typed(CORE_F32, 0, NULL, (double[]){3});
     const int64_t last = -1;
@@ -126,10 +127,10 @@ START_TEST(numbers_are_turned_and_selected)
 }
 END_TEST
 
-/* The gradient of in elements by that of out, which has an infinity and a NaN:
- * they stay where they were taken from. */
-static core_tensor *nearest_slope(int64_t in, int64_t out, double scale,
-                                  core_device *device)
+/* The input gradient for an output gradient with an infinity and a NaN: they
+ * stay at the positions that they came from. */
+static core_tensor *nearest_gradient(int64_t in, int64_t out, double scale,
+                                     core_device *device)
 {
     double values[32];
     core_tensor *grad;
@@ -141,8 +142,8 @@ static core_tensor *nearest_slope(int64_t in, int64_t out, double scale,
                 (int64_t[]){1, 1, in}, 3, scale > 0 ? &scale : NULL);
 }
 
-static core_tensor *linear_slope(int64_t in, int64_t out, bool align,
-                                 core_device *device)
+static core_tensor *linear_gradient(int64_t in, int64_t out, bool align,
+                                    core_device *device)
 {
     double values[32];
     core_tensor *grad;
@@ -154,27 +155,27 @@ static core_tensor *linear_slope(int64_t in, int64_t out, bool align,
                 (int64_t[]){1, 1, in}, 3, align, NULL);
 }
 
-START_TEST(a_gradient_of_interpolation_comes_from_what_was_taken)
+START_TEST(interpolation_gradient_uses_only_sampled_elements)
 {
     core_device *cpu = opened("cpu");
 
     for (int64_t in = 2; in < 12; in++)
         for (int64_t out = 3; out < 25; out++) {
-            same(nearest_slope(in, out, 0, cpu), nearest_slope(in, out, 0, gpu),
-                 0);
-            same(nearest_slope(in, out, .25, cpu),
-                 nearest_slope(in, out, .25, gpu), 0);
-            same(linear_slope(in, out, false, cpu),
-                 linear_slope(in, out, false, gpu), 1e-6);
-            same(linear_slope(in, out, true, cpu),
-                 linear_slope(in, out, true, gpu), 1e-6);
+            same(nearest_gradient(in, out, 0, cpu),
+                 nearest_gradient(in, out, 0, gpu), 0);
+            same(nearest_gradient(in, out, .25, cpu),
+                 nearest_gradient(in, out, .25, gpu), 0);
+            same(linear_gradient(in, out, false, cpu),
+                 linear_gradient(in, out, false, gpu), 1e-6);
+            same(linear_gradient(in, out, true, cpu),
+                 linear_gradient(in, out, true, gpu), 1e-6);
             drop_all();
         }
 }
 END_TEST
 
-/* What is nothing but its padding has an output, and a bias's gradient. */
-START_TEST(a_bias_of_padding_has_a_gradient)
+/* An input that is padding only has an output, and a gradient of the bias. */
+START_TEST(bias_of_padding_only_input_has_a_gradient)
 {
     const int64_t two[] = {2}, one[] = {1}, zero[] = {0}, three[] = {3};
     const uint8_t mask[] = {1, 1, 1};
@@ -194,7 +195,7 @@ START_TEST(a_bias_of_padding_has_a_gradient)
 }
 END_TEST
 
-START_TEST(a_variance_of_nothing_is_not_a_number)
+START_TEST(variance_of_no_elements_is_nan)
 {
     core_tensor *none = zeros(CORE_F32, 2, (int64_t[]){2, 0});
     const int64_t more = -1;
@@ -205,7 +206,7 @@ START_TEST(a_variance_of_nothing_is_not_a_number)
 }
 END_TEST
 
-/* What only moves elements asks nothing of their dtype. */
+/* Operators that only move elements support every dtype. */
 static core_tensor *moved_about(core_tensor *plane, int which)
 {
     const int64_t pads[] = {1, 2, 1, 0}, sizes[] = {5, 7}, two[] = {2, 2};
@@ -223,7 +224,7 @@ static core_tensor *moved_about(core_tensor *plane, int which)
     }
 }
 
-START_TEST(elements_of_any_dtype_are_moved)
+START_TEST(elements_of_every_dtype_are_moved)
 {
     const double values[12] = {1, 0, 3, 4, 5, 0, 7, 8, 9, 10, 11, 0};
 
@@ -238,7 +239,7 @@ START_TEST(elements_of_any_dtype_are_moved)
 }
 END_TEST
 
-/* More dimensions than kernels take are another backend's turn, where that is
+/* Tensors of more dimensions than kernels support use the fallback, if that is
  * allowed. */
 START_TEST(many_dimensions_fall_back)
 {
@@ -261,8 +262,8 @@ START_TEST(many_dimensions_fall_back)
 }
 END_TEST
 
-/* Of one row of classes there is one loss, whatever is done with losses. */
-START_TEST(the_weight_of_one_loss_is_told)
+/* One row of classes has one loss, for every reduction. */
+START_TEST(total_weight_of_a_single_loss_is_returned)
 {
     core_tensor *loss = NULL, *total = NULL;
     core_tensor *row =
@@ -277,9 +278,9 @@ START_TEST(the_weight_of_one_loss_is_told)
 }
 END_TEST
 
-/* Along a dimension that is not the last a thread has a line: what is summed up
- * there is no less exact than elsewhere. */
-START_TEST(a_long_line_is_summed_exactly)
+/* Along a dimension that is not the last, a thread has a line: the sum is as
+ * accurate as elsewhere. */
+START_TEST(long_line_is_summed_accurately)
 {
     enum { LONG = 300000 };
     static double values[2 * LONG];
@@ -294,12 +295,13 @@ START_TEST(a_long_line_is_summed_exactly)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, edges", an_index_of_an_empty_table_is_told,
-               lots_of_images_are_added_up_in_f32,
-               numbers_are_turned_and_selected,
-               tensors_of_any_dtypes_are_joined,
-               a_gradient_of_interpolation_comes_from_what_was_taken,
-               a_bias_of_padding_has_a_gradient,
-               a_variance_of_nothing_is_not_a_number,
-               elements_of_any_dtype_are_moved, many_dimensions_fall_back,
-               the_weight_of_one_loss_is_told, a_long_line_is_summed_exactly)
+EMULATED_SUITE("gpu, edges", index_into_an_empty_table_is_reported,
+               chunks_of_images_are_summed_in_f32,
+               zero_dimensional_tensors_are_flipped_and_selected,
+               tensors_of_different_dtypes_are_concatenated,
+               interpolation_gradient_uses_only_sampled_elements,
+               bias_of_padding_only_input_has_a_gradient,
+               variance_of_no_elements_is_nan,
+               elements_of_every_dtype_are_moved, many_dimensions_fall_back,
+               total_weight_of_a_single_loss_is_returned,
+               long_line_is_summed_accurately)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels of backends/gpu on tensors of more elements than a block or a tile
- * takes, which recorded cases have not: the emulated device's results and
- * gradients are the CPU's. */
+/* Kernels of backends/gpu on tensors of more elements than a block or tile has,
+ * which recorded cases do not reach: the emulated device's results and
+ * gradients equal the CPU's. */
 
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
@@ -41,7 +41,7 @@ START_TEST(lines_longer_than_a_tile_are_sorted)
 }
 END_TEST
 
-START_TEST(a_middle_dimension_is_sorted_and_chosen_from)
+START_TEST(middle_dimension_is_sorted_and_selected_from)
 {
     core_tensor *x = numbers(CORE_F32, 3000, 3, 11, 5000, false), *out[4];
     core_tensor *y = moved(x, gpu);
@@ -63,7 +63,7 @@ START_TEST(a_middle_dimension_is_sorted_and_chosen_from)
 }
 END_TEST
 
-START_TEST(scans_go_on_over_tiles)
+START_TEST(scans_continue_across_tiles)
 {
     core_tensor *x = numbers(CORE_F64, 3, 5000, 3, 40, false), *out[4];
     core_tensor *y = moved(x, gpu);
@@ -81,7 +81,7 @@ START_TEST(scans_go_on_over_tiles)
 }
 END_TEST
 
-START_TEST(what_a_mask_chooses_keeps_its_order)
+START_TEST(masked_elements_keep_their_order)
 {
     core_tensor *x = numbers(CORE_F32, 90, 100, 21, 3, false);
     core_tensor *y = moved(x, gpu);
@@ -94,7 +94,7 @@ START_TEST(what_a_mask_chooses_keeps_its_order)
 }
 END_TEST
 
-/* One element, many times: beyond 2^31, as a line and as a matrix. */
+/* One element, repeated: more than 2^31, as a line and as a matrix. */
 START_TEST(reductions_count_beyond_31_bits)
 {
     const int64_t n = (INT64_C(1) << 31) + 3, rows = 2,
@@ -114,9 +114,8 @@ START_TEST(reductions_count_beyond_31_bits)
 }
 END_TEST
 
-/* Two dimensions that are no line, and both reduced.  Rows repeat themselves,
- * so that there is memory for them; which row an element is of shows beyond
- * 2^31, too. */
+/* Two dimensions that cannot be merged are both reduced.  Rows repeat, so that
+ * they fit in memory; the index of a row also exceeds 2^31. */
 START_TEST(several_dimensions_are_reduced_beyond_31_bits)
 {
     const int64_t rows = (1 << 8) + 1, columns = (1 << 23) + 9;
@@ -132,7 +131,7 @@ START_TEST(several_dimensions_are_reduced_beyond_31_bits)
 }
 END_TEST
 
-/* Thirteen dimensions of which none is a line with its neighbour. */
+/* Thirteen dimensions of which no two can be merged. */
 START_TEST(many_dimensions_are_reduced)
 {
     int64_t sizes[13], strides[13], every[6];
@@ -155,7 +154,7 @@ START_TEST(many_dimensions_are_reduced)
 }
 END_TEST
 
-START_TEST(a_tensor_is_taken_from_as_one_line)
+START_TEST(take_indexes_the_flattened_tensor)
 {
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16, CORE_I64,
                                         CORE_U8};
@@ -176,7 +175,7 @@ START_TEST(a_tensor_is_taken_from_as_one_line)
 }
 END_TEST
 
-START_TEST(sums_by_index_are_in_the_indices_order)
+START_TEST(sums_by_index_follow_the_order_of_indices)
 {
     core_tensor *x = numbers(CORE_F32, 50, 7, 1, 99, false);
     core_tensor *index = places(3000, 5, 50), *there = moved(index, gpu);
@@ -199,7 +198,7 @@ START_TEST(sums_by_index_are_in_the_indices_order)
 }
 END_TEST
 
-/* Of the sum of squares of f's result by what it is given. */
+/* The gradients, by the arguments, of the sum of squares of f's result. */
 static void gradients_are_the_same(core_tensor *(*f)(core_tensor **),
                                    core_tensor *const *given, size_t count)
 {
@@ -243,7 +242,7 @@ static core_tensor *turned(core_tensor **x)
                 2, true, (int64_t[]){1, 2}, 2, 2);
 }
 
-START_TEST(gradients_of_norms_and_convolutions_are_the_cpus)
+START_TEST(gradients_of_norms_and_convolutions_match_the_cpu)
 {
     core_tensor *norm[] = {numbers(CORE_F64, 200, 300, 1, 50, false),
                            numbers(CORE_F64, 1, 300, 2, 9, false),
@@ -260,7 +259,7 @@ START_TEST(gradients_of_norms_and_convolutions_are_the_cpus)
 }
 END_TEST
 
-/* What f draws on both, of one seed. */
+/* The draws of f on both devices, from one seed. */
 static void draws_are_the_same(core_tensor *(*f)(core_device *),
                                double tolerance)
 {
@@ -303,7 +302,7 @@ static core_tensor *distinct(core_device *d)
     return CALL(multinomial, weights(d), 700, false, NULL);
 }
 
-START_TEST(one_seed_draws_the_cpus_numbers)
+START_TEST(one_seed_draws_the_same_numbers_as_the_cpu)
 {
     draws_are_the_same(uniform, 0);
     draws_are_the_same(normal, 1e-12);
@@ -314,7 +313,7 @@ START_TEST(one_seed_draws_the_cpus_numbers)
 }
 END_TEST
 
-START_TEST(bad_weights_are_told_when_the_device_is_waited_for)
+START_TEST(bad_weights_are_reported_by_a_wait)
 {
     core_tensor *x = numbers(CORE_F32, 2, 10, 1, 1, false), *out;
 
@@ -325,8 +324,8 @@ START_TEST(bad_weights_are_told_when_the_device_is_waited_for)
 }
 END_TEST
 
-/* Whole numbers, so that every order of the sums gives the same. */
-START_TEST(products_of_several_tiles_are_the_cpus)
+/* Integers, so that every order of summation gives the same result. */
+START_TEST(products_of_several_tiles_match_the_cpu)
 {
     static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16,
                                         CORE_I32};
@@ -346,13 +345,13 @@ START_TEST(products_of_several_tiles_are_the_cpus)
 END_TEST
 
 EMULATED_SUITE("gpu, large", lines_longer_than_a_tile_are_sorted,
-               a_middle_dimension_is_sorted_and_chosen_from,
-               scans_go_on_over_tiles, what_a_mask_chooses_keeps_its_order,
+               middle_dimension_is_sorted_and_selected_from,
+               scans_continue_across_tiles, masked_elements_keep_their_order,
                reductions_count_beyond_31_bits,
                several_dimensions_are_reduced_beyond_31_bits,
-               many_dimensions_are_reduced, a_tensor_is_taken_from_as_one_line,
-               sums_by_index_are_in_the_indices_order,
-               gradients_of_norms_and_convolutions_are_the_cpus,
-               one_seed_draws_the_cpus_numbers,
-               bad_weights_are_told_when_the_device_is_waited_for,
-               products_of_several_tiles_are_the_cpus)
+               many_dimensions_are_reduced, take_indexes_the_flattened_tensor,
+               sums_by_index_follow_the_order_of_indices,
+               gradients_of_norms_and_convolutions_match_the_cpu,
+               one_seed_draws_the_same_numbers_as_the_cpu,
+               bad_weights_are_reported_by_a_wait,
+               products_of_several_tiles_match_the_cpu)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What is said of a GPU's node of memory, of folders such as Linux has. */
+/* The NUMA node of a GPU, from folders like those of Linux. */
 
+#include "support/suite.h"
 #include "support/temporary_files.h"
 
 #include <sys/stat.h>
@@ -11,7 +12,7 @@
 
 static temporary_path folder;
 
-/* What the folder of the device at this address says. */
+/* Writes the file of the device at this address. */
 static void says(const char *address, const char *text)
 {
     char path[PATH_MAX + 64];
@@ -41,19 +42,19 @@ static void teardown(void)
     temporary_remove(folder);
 }
 
-START_TEST(the_node_is_what_linux_says)
+START_TEST(node_is_read_from_linux)
 {
     ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:3b:00.0"), 1);
-    /* CUDA's address has no function, HIP's has large letters. */
+    /* CUDA's address has no function number, and HIP's is in upper case. */
     ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:3b:00"), 1);
     ck_assert_uint_eq(gpu_numa_node(folder, "pci-0000:AF:00.1"), 0);
 }
 END_TEST
 
-START_TEST(what_is_not_known_is_no_node)
+START_TEST(unknown_device_has_no_node)
 {
     static const char *const unknown[] = {
-        "pci-0000:01:00.0", /* Linux says -1: no node */
+        "pci-0000:01:00.0", /* Linux reports -1: no node */
         "pci-0000:02:00.0",
         "pci-0000:03:00.0",
         "pci-0000:04:00.0",
@@ -72,18 +73,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gpu, nodes of memory");
-    TCase *tests = tcase_create("numa");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        node_is_read_from_linux,
+        unknown_device_has_no_node,
+    };
+    const test_suite suite = {
+        .name = "gpu, nodes of memory",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_unchecked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, the_node_is_what_linux_says);
-    tcase_add_test(tests, what_is_not_known_is_no_node);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The kernels of backends/gpu through NVRTC, which needs no GPU: a second
- * reader of the same sources besides nvcc, and its PTX shows what was made of
- * them.  Some families for each architecture; with LIBCORE_TEST_LONG=1 all.
- * Skipped where libnvrtc is not found. */
+/* Compiles the kernels of backends/gpu with NVRTC, which needs no GPU: a second
+ * compiler besides nvcc, whose PTX shows the generated code.  Some families for
+ * each architecture; with LIBCORE_TEST_LONG=1 all.  Skipped if libnvrtc is not
+ * found. */
 
 #define _GNU_SOURCE /* strndup */
 
-#include <check.h>
+#include "support/suite.h"
+
 #include <dlfcn.h>
 #include <glob.h>
 #include <stdbool.h>
@@ -16,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* attention takes longest, on a machine with other work; of all families those
- * of elements do, many times that. */
+/* attention takes longest, on a busy machine; with all families, the
+ * element-wise ones take many times as long. */
 enum { SECONDS = 400, SECONDS_OF_ALL = 3600, PATH = 4096 };
 
 static struct {
@@ -49,7 +50,7 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* The PTX of a file, for the caller to free. */
+/* Returns the PTX of a file, which the caller frees. */
 static char *compiled(const char *path, int architecture)
 {
     char include[PATH + 32], library[PATH + 32], arch[64],
@@ -62,7 +63,7 @@ static char *compiled(const char *path, int architecture)
     int code;
 
     snprintf(include, sizeof include, "-I%s/backends", source);
-    /* Of the C library nvcc takes what is there from the host's. */
+    /* nvcc takes these headers from the host's C library. */
     snprintf(library, sizeof library, "-I%s/tests/fixtures/nvrtc", source);
     snprintf(arch, sizeof arch, "--gpu-architecture=compute_%d", architecture);
     ck_assert_int_eq(nvrtc.create(&program, text, path, 0, NULL, NULL), 0);
@@ -84,11 +85,11 @@ static char *compiled(const char *path, int architecture)
 
 static glob_t files;
 
-/* What takes seconds; the rest wants LIBCORE_TEST_LONG. */
+/* Families that compile in seconds; all others need LIBCORE_TEST_LONG. */
 static bool is_short(const char *path)
 {
-    static const char *const names[] = {"/softmax.cu", "/move.cu", "/place.cu",
-                                        "/index.cu", "/scan.cu"};
+    static const char *const names[] = {"/softmax.cu", "/move.cu",
+                                        "/scatter.cu", "/index.cu", "/scan.cu"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(path, names[i]) != NULL)
@@ -107,7 +108,7 @@ static int count_of(const char *text, const char *what)
     return count;
 }
 
-/* rsqrt.approx, by which CUDA's acosf begins, is no sqrt.approx. */
+/* The whole name: rsqrt.approx, which CUDA's acosf uses, is not sqrt.approx. */
 static bool has_instruction(const char *ptx, const char *name)
 {
     for (const char *at = ptx; (at = strstr(at, name)) != NULL; at++)
@@ -116,9 +117,9 @@ static bool has_instruction(const char *ptx, const char *name)
     return false;
 }
 
-/* No atomic sum of floats, whose order would differ from run to run; nothing
- * stops a device; no subnormal is lost in what is written here. */
-static void holds_the_rules(const char *path, const char *ptx)
+/* No atomic floating-point addition, whose order would vary; nothing that stops
+ * a device; no flushed subnormals in our own code. */
+static void check_rules(const char *path, const char *ptx)
 {
     static const char *const never[] = {
         "atom.global.add.f", "atom.shared.add.f",
@@ -141,11 +142,11 @@ static void family_compiles(const char *path, int architecture)
     snprintf(target, sizeof target, ".target sm_%d", architecture);
     ck_assert_ptr_nonnull(strstr(ptx, target));
     ck_assert_int_gt(count_of(ptx, ".visible .entry"), 0);
-    holds_the_rules(path, ptx);
+    check_rules(path, ptx);
     free(ptx);
 }
 
-START_TEST(a_family_compiles_for_each_architecture)
+START_TEST(families_compile_for_every_architecture)
 {
     static const int architectures[] = {75, 80, 90};
     const char *path = files.gl_pathv[_i / 3];
@@ -157,8 +158,8 @@ END_TEST
 
 /* ------------------------------------------------- what is made of them -- */
 
-/* What is said of one kernel's code: some instruction so often at least, and
- * another never. */
+/* Requirements on one kernel's code: an instruction that occurs at least
+ * `times` times, and another that must not occur. */
 typedef struct instruction {
     const char *kernel, *there;
     int times;
@@ -186,9 +187,9 @@ static void kernel_has(const char *ptx, const instruction *wanted)
     free(code);
 }
 
-/* Sixteen bytes at once; products and sums rounded apart, but where fma is
- * written; quotients and roots as IEEE 754 has them. */
-START_TEST(instructions_are_those_that_were_meant)
+/* 16-byte accesses; products and sums are rounded separately unless fma is
+ * written; division and square root follow IEEE 754. */
+START_TEST(instructions_are_the_intended_ones)
 {
     static const instruction all[] = {
         {"ew_add_Tensor_f32_d", "ld.global.v4.f32", 2, "fma."},
@@ -206,9 +207,11 @@ START_TEST(instructions_are_those_that_were_meant)
     for (size_t i = 0; i < files.gl_pathc && ptx == NULL; i++)
         if (strstr(files.gl_pathv[i], "/elementwise_f32.cu") != NULL)
             ptx = compiled(files.gl_pathv[i], 80);
-    if (ptx == NULL) /* nothing here compiles kernels: they were not made */
+    if (ptx == NULL) {
+        suite_skip("no kernel sources were generated");
         return;
-    holds_the_rules("elementwise_f32.cu", ptx);
+    }
+    check_rules("elementwise_f32.cu", ptx);
     ck_assert(!has_instruction(ptx, "qrt.rn.f32"));
     ck_assert(has_instruction(ptx, "sqrt.rn.f32"));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -217,8 +220,8 @@ START_TEST(instructions_are_those_that_were_meant)
 }
 END_TEST
 
-/* The log of what does not compile is told: so these tests can fail. */
-START_TEST(what_is_no_kernel_is_refused)
+/* The compiler's log is reported: so these tests can fail. */
+START_TEST(invalid_source_is_refused)
 {
     static const char text[] = "__global__ void f() { nothing(); }";
     const char *options[] = {"-default-device"};
@@ -232,7 +235,7 @@ END_TEST
 
 /* ------------------------------------------------------------ its library -- */
 
-/* Where the loader finds it, or beside the nvcc that configure found. */
+/* In the loader's path, or beside the nvcc that configure found. */
 static void *library(void)
 {
     static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12",
@@ -300,31 +303,31 @@ static void find_files(void)
 
 int main(void)
 {
-    Suite *suite = suite_create("gpu/nvrtc");
-    TCase *tests = tcase_create("nvrtc");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        instructions_are_the_intended_ones,
+        invalid_source_is_refused,
+    };
+    suite_loop loops[] = {
+        {families_compile_for_every_architecture, 0, 0},
+    };
+    const test_suite suite = {
+        .name = "gpu/nvrtc",
+        .seconds =
+            getenv("LIBCORE_TEST_LONG") != NULL ? SECONDS_OF_ALL : SECONDS,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
+    int status;
 
     source = getenv("LIBCORE_SOURCE");
     source = source != NULL ? source : ".";
     build = getenv("LIBCORE_BUILD");
     build = build != NULL ? build : ".";
     find_files();
-    if (!opened()) {
-        printf("1..0 # SKIP no libnvrtc is found\n");
-        srunner_free(runner);
-        return 0;
-    }
-    tcase_set_timeout(
-        tests, getenv("LIBCORE_TEST_LONG") != NULL ? SECONDS_OF_ALL : SECONDS);
-    tcase_add_loop_test(tests, a_family_compiles_for_each_architecture, 0,
-                        3 * (int)files.gl_pathc);
-    tcase_add_test(tests, instructions_are_those_that_were_meant);
-    tcase_add_test(tests, what_is_no_kernel_is_refused);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    if (!opened())
+        return suite_skip_all("no libnvrtc is found");
+    loops[0].end = 3 * (int)files.gl_pathc;
+    status = suite_run(&suite, 1);
     globfree(&files);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status;
 }

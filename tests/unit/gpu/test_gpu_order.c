@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that read and write by indices give the same bits each time,
+/* Operators that read and write by index give the same bits every time,
  * although the emulated device runs blocks and threads in another order each
- * time (GPUEMU_ORDER), and many indices name the same place: the gradient of
- * what is read so, and what is written so, are sums whose order shows. */
+ * time (GPUEMU_ORDER) and many indices are equal: the gradients of reads, and
+ * writes that accumulate, are sums whose order matters. */
 
 #define SUITE_SECONDS 120
 
@@ -19,13 +19,13 @@
 
 #define gpu gpuemu()
 
-/* ThreadSanitizer finds threads of a launch that nothing orders; its exit status
- * is 66 then. */
+/* ThreadSanitizer detects unordered threads of a launch; its exit status is
+ * then 66. */
 #if defined(__SANITIZE_THREAD__)
-#define UNSEEN __attribute__((no_sanitize("thread")))
+#define NOT_SANITIZED __attribute__((no_sanitize("thread")))
 enum { RACE = 66 };
 #else
-#define UNSEEN
+#define NOT_SANITIZED
 enum { RACE = 0 };
 #endif
 
@@ -33,14 +33,14 @@ enum { ENTRIES = 700, PLACES = 9, WIDTH = 5, TIMES = 4 };
 
 /* ------------------------------------------------ what order can be seen -- */
 
-/* What no kernel here does: a sum in the order in which threads come. */
+/* Deliberately wrong: a sum in the order in which threads run. */
 typedef struct sums {
     float *to;
     const float *from;
     uint64_t count;
 } sums;
 
-UNSEEN static void add_as_they_come(const void *parameters)
+NOT_SANITIZED static void add_as_they_come(const void *parameters)
 {
     const sums *p = parameters;
     uint64_t i = (uint64_t)gpu_emulated.block.x * gpu_emulated.block_size.x +
@@ -64,7 +64,7 @@ static float sum_in_some_order(const float *values, uint64_t count)
 }
 
 /* So the tests below can fail. */
-START_TEST(a_sum_in_no_order_differs_from_time_to_time)
+START_TEST(unordered_sum_varies)
 {
     float values[ENTRIES], first, second;
     int differ = 0;
@@ -103,7 +103,7 @@ static void read_a_neighbour(const void *parameters)
     gpu_emulated_barrier();
 }
 
-/* All threads of all blocks. */
+/* All threads of all blocks write to one place. */
 static void write_one_place(const void *parameters)
 {
     const neighbours *p = parameters;
@@ -111,10 +111,10 @@ static void write_one_place(const void *parameters)
     *p->to = gpu_emulated.block.x;
 }
 
-/* How a process ends that launches it. */
-static int status_of(void (*run)(const void *), int meeting, int barrier)
+/* The exit status of a process that launches it. */
+static int status_of(void (*run)(const void *), int cooperative, int barrier)
 {
-    const gpu_emulated_kernel kernel = {"kernel", run, meeting,
+    const gpu_emulated_kernel kernel = {"kernel", run, cooperative,
                                         sizeof(neighbours)};
     uint32_t to[64];
     neighbours p = {to, barrier};
@@ -133,7 +133,7 @@ static int status_of(void (*run)(const void *), int meeting, int barrier)
     return WEXITSTATUS(status);
 }
 
-START_TEST(a_race_of_a_launch_is_found)
+START_TEST(race_in_a_launch_is_detected)
 {
     ck_assert_int_eq(status_of(read_a_neighbour, 1, 1), 0);
     ck_assert_int_eq(status_of(read_a_neighbour, 1, 0), RACE);
@@ -148,13 +148,13 @@ static core_tensor *values(core_dtype dtype, int64_t rows, int64_t columns,
 {
     core_tensor *whole = numbers(CORE_F64, rows, columns, seed, 1000, false);
 
-    /* A sum of sevenths is rounded at each step. */
+    /* Sevenths are rounded in every sum. */
     return moved(CALL(to_copy, CALL(div_scalar, whole, core_float(7)), dtype,
                       NULL, false, -1),
                  gpu);
 }
 
-/* ENTRIES numbers of PLACES. */
+/* ENTRIES numbers below PLACES. */
 static core_tensor *colliding(void)
 {
     core_tensor *wide =
@@ -186,7 +186,7 @@ static core_tensor *f_index_put(core_dtype t)
                 values(t, ENTRIES, WIDTH, 2), true);
 }
 
-/* The last of those that name a place. */
+/* The last one of equal indices wins. */
 static core_tensor *f_index_put_over(core_dtype t)
 {
     core_tensor *index = colliding();
@@ -226,7 +226,7 @@ static core_tensor *f_scatter_prod(core_dtype t)
                 false);
 }
 
-/* The gradient of x where y, which was made of it, is multiplied by numbers. */
+/* The gradient of x, from which y was computed, for random output gradients. */
 static core_tensor *gradient(core_tensor *x, core_tensor *y, unsigned seed)
 {
     core_tensor *grad;
@@ -292,7 +292,7 @@ static const operation operations[] = {
     {"embedding's gradient, scaled", f_embedding_scaled},
 };
 
-static void gives_the_same_bits(const operation *f, core_dtype dtype)
+static void check_same_bits(const operation *f, core_dtype dtype)
 {
     unsigned char bytes[TIMES][PLACES * WIDTH * 8];
 
@@ -313,23 +313,23 @@ static void gives_the_same_bits(const operation *f, core_dtype dtype)
 
 static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16};
 
-static void all_give_the_same_bits(void)
+static void check_all_same_bits(void)
 {
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
         for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
-            gives_the_same_bits(&operations[i], dtypes[t]);
+            check_same_bits(&operations[i], dtypes[t]);
 }
 
-START_TEST(the_same_bits_each_time)
+START_TEST(bits_are_the_same_every_time)
 {
-    all_give_the_same_bits();
+    check_all_same_bits();
 }
 END_TEST
 
-START_TEST(the_same_bits_each_time_in_deterministic_mode)
+START_TEST(bits_are_the_same_every_time_in_deterministic_mode)
 {
     OK(core_setting_set("LIBCORE_DETERMINISTIC", "1"));
-    all_give_the_same_bits();
+    check_all_same_bits();
     OK(core_setting_set("LIBCORE_DETERMINISTIC", "0"));
 }
 END_TEST
@@ -337,10 +337,10 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_sum_in_no_order_differs_from_time_to_time,
-        a_race_of_a_launch_is_found,
-        the_same_bits_each_time,
-        the_same_bits_each_time_in_deterministic_mode,
+        unordered_sum_varies,
+        race_in_a_launch_is_detected,
+        bits_are_the_same_every_time,
+        bits_are_the_same_every_time_in_deterministic_mode,
     };
 
     setenv("GPUEMU_ORDER", "1", 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the program does, told to a vendor's tool (core.ranges): the core's side
- * on the emulated device, and NVTX where backends/cuda and a tool that is none
+/* Ranges of the program, passed to a vendor's tool (core.ranges): the core's
+ * side on the emulated device, and NVTX if backends/cuda and a fake tool
  * (tests/fixtures/gpu) are built. */
 
 #define _GNU_SOURCE /* gettid */
@@ -25,8 +25,8 @@ static void make_file(const char *setting)
     setenv(setting, path, 1);
 }
 
-/* What the file has of a thread, as "+a+b--". */
-static const char *told(int thread)
+/* The events of a thread in the file, such as "+a+b--". */
+static const char *events_of(int thread)
 {
     FILE *file = fopen(path, "r");
     char line[256];
@@ -52,7 +52,7 @@ static core_tensor *some(void)
     return CALL(full, (int64_t[]){4}, 1, core_float(2), CORE_F32, gpu);
 }
 
-START_TEST(operators_and_ranges_are_told_as_they_nest)
+START_TEST(operators_and_ranges_are_reported_nested)
 {
     core_range outer;
     core_tensor *x;
@@ -67,13 +67,13 @@ START_TEST(operators_and_ranges_are_told_as_they_nest)
     x = CALL(sin, x);
     core_range_end(outer);
     OK(core_profiler_stop(profiler));
-    x = CALL(exp, x); /* and after it */
+    x = CALL(exp, x); /* after the session */
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "+step+epoch+exp-+sin---");
+    ck_assert_str_eq(events_of(gettid()), "+step+epoch+exp-+sin---");
 }
 END_TEST
 
-START_TEST(nodes_of_a_backward_are_told)
+START_TEST(nodes_of_a_backward_are_reported)
 {
     core_tensor *x;
 
@@ -87,8 +87,8 @@ START_TEST(nodes_of_a_backward_are_told)
     OK(core_backward(&x, 1, NULL, 0));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_msg(strstr(told(gettid()), "+exp backward+mul") != NULL, "%s",
-                  lines);
+    ck_assert_msg(strstr(events_of(gettid()), "+exp backward+mul") != NULL,
+                  "%s", lines);
 }
 END_TEST
 
@@ -101,7 +101,7 @@ static void *in_a_thread(void *number)
     return NULL;
 }
 
-START_TEST(each_thread_has_its_own)
+START_TEST(each_thread_has_its_own_ranges)
 {
     pthread_t thread;
     int number = 0;
@@ -113,12 +113,12 @@ START_TEST(each_thread_has_its_own)
     pthread_join(thread, NULL);
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(number), "+elsewhere-");
+    ck_assert_str_eq(events_of(number), "+elsewhere-");
 }
 END_TEST
 
-/* Nothing ends that did not begin for the tool, and what began ends. */
-START_TEST(what_a_session_cuts_off_is_told_whole)
+/* Every end has a begin, and every begin an end. */
+START_TEST(ranges_cut_off_by_a_session_are_complete)
 {
     core_range before, within;
 
@@ -131,13 +131,13 @@ START_TEST(what_a_session_cuts_off_is_told_whole)
     OK(core_profiler_stop(profiler));
     core_range_end(within);
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "+step+within--");
+    ck_assert_str_eq(events_of(gettid()), "+step+within--");
 }
 END_TEST
 
-/* What nobody ends ends with what is outside of it, and does not take the room
- * of others. */
-START_TEST(what_is_never_ended_ends_with_what_is_outside)
+/* A range that is never ended ends with the enclosing one, and does not use up
+ * the space of others. */
+START_TEST(unended_range_ends_with_its_parent)
 {
     core_range outer, inner = 0;
     char expected[1200] = "+step";
@@ -150,17 +150,17 @@ START_TEST(what_is_never_ended_ends_with_what_is_outside)
         inner = core_range_begin("inner");
         core_range_end(outer);
         if (i % 2)
-            core_range_end(inner); /* it has ended */
+            core_range_end(inner); /* it has already ended */
         strcat(expected, "+outer+inner--");
     }
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
     strcat(expected, "-");
-    ck_assert_str_eq(told(gettid()), expected);
+    ck_assert_str_eq(events_of(gettid()), expected);
 }
 END_TEST
 
-START_TEST(a_device_that_is_opened_later_is_told_from_the_next_round)
+START_TEST(later_device_reports_from_the_next_session)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .active = 1};
@@ -176,11 +176,12 @@ START_TEST(a_device_that_is_opened_later_is_told_from_the_next_round)
     drop(CALL(exp, some()));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_msg(strncmp(told(gettid()), "+step+full", 10) == 0, "%s", lines);
+    ck_assert_msg(strncmp(events_of(gettid()), "+step+full", 10) == 0, "%s",
+                  lines);
 }
 END_TEST
 
-START_TEST(deep_ranges_are_told_to_a_depth_and_end_right)
+START_TEST(deep_ranges_are_reported_up_to_a_depth)
 {
     core_range ranges[100];
 
@@ -194,7 +195,7 @@ START_TEST(deep_ranges_are_told_to_a_depth_and_end_right)
     core_range_end(core_range_begin("last"));
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    told(gettid());
+    events_of(gettid());
     ck_assert_msg(strstr(lines, "r--") != NULL, "%s", lines);
     ck_assert_str_eq(lines + strlen(lines) - 7, "+last--");
     for (const char *at = strchr(lines, '+'); at != NULL;
@@ -203,18 +204,18 @@ START_TEST(deep_ranges_are_told_to_a_depth_and_end_right)
 }
 END_TEST
 
-START_TEST(without_a_tool_nothing_is_offered)
+START_TEST(ranges_are_not_offered_without_a_tool)
 {
     unsetenv("GPUEMU_RANGES");
     temporary_file(path, "gpu-ranges");
     gpu = gpuemu();
     OK(core_profiler_start(NULL, &profiler));
     drop(some());
-    setenv("GPUEMU_RANGES", path, 1); /* too late: it was asked for once */
+    setenv("GPUEMU_RANGES", path, 1); /* too late: the variable is read once */
     drop(some());
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "");
+    ck_assert_str_eq(events_of(gettid()), "");
 }
 END_TEST
 
@@ -228,7 +229,7 @@ static bool is_built(const char *name, char *out, size_t size)
     return access(out, R_OK) == 0;
 }
 
-START_TEST(nvtx_has_them_in_a_domain)
+START_TEST(nvtx_ranges_are_in_a_domain)
 {
     char driver[4096], tool[4096], plugins[4096];
     core_range outer;
@@ -236,8 +237,10 @@ START_TEST(nvtx_has_them_in_a_domain)
     if (!is_built("tests/fixtures/gpu/.libs/libcuda.so.1", driver,
                   sizeof driver) ||
         !is_built("tests/fixtures/gpu/.libs/libnvtx.so", tool, sizeof tool) ||
-        !is_built("backends/cuda/.libs", plugins, sizeof plugins))
-        return; /* there is no nvcc */
+        !is_built("backends/cuda/.libs", plugins, sizeof plugins)) {
+        suite_skip("core_cuda.so or its fake libraries are not built");
+        return;
+    }
     make_file("FAKE_NVTX");
     setenv("NVTX_INJECTION64_PATH", tool, 1);
     setenv("LIBCORE_PLUGIN_PATH", plugins, 1);
@@ -249,22 +252,23 @@ START_TEST(nvtx_has_them_in_a_domain)
     core_range_end(outer);
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    ck_assert_str_eq(told(gettid()), "domain libcore+step+epoch+full-+exp---");
+    ck_assert_str_eq(events_of(gettid()),
+                     "domain libcore+step+epoch+full-+exp---");
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
-        operators_and_ranges_are_told_as_they_nest,
-        nodes_of_a_backward_are_told,
-        each_thread_has_its_own,
-        what_a_session_cuts_off_is_told_whole,
-        what_is_never_ended_ends_with_what_is_outside,
-        a_device_that_is_opened_later_is_told_from_the_next_round,
-        deep_ranges_are_told_to_a_depth_and_end_right,
-        without_a_tool_nothing_is_offered,
-        nvtx_has_them_in_a_domain,
+        operators_and_ranges_are_reported_nested,
+        nodes_of_a_backward_are_reported,
+        each_thread_has_its_own_ranges,
+        ranges_cut_off_by_a_session_are_complete,
+        unended_range_ends_with_its_parent,
+        later_device_reports_from_the_next_session,
+        deep_ranges_are_reported_up_to_a_depth,
+        ranges_are_not_offered_without_a_tool,
+        nvtx_ranges_are_in_a_domain,
     };
 
     build = getenv("LIBCORE_BUILD");

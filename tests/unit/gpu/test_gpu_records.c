@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a GPU says it did, through the host side that all GPUs share, on the
- * emulated device. */
+/* Activity records of a GPU, through the shared host side, on the emulated
+ * device. */
 
 #include "support/gpu_emulated.h"
 
@@ -71,7 +71,7 @@ START_TEST(kernels_and_copies_belong_to_their_operators)
 }
 END_TEST
 
-START_TEST(a_graphs_kernels_belong_to_its_launch)
+START_TEST(kernels_of_a_graph_belong_to_its_launch)
 {
     core_stream *stream;
     core_graph *graph;
@@ -97,7 +97,7 @@ START_TEST(a_graphs_kernels_belong_to_its_launch)
 }
 END_TEST
 
-START_TEST(a_second_round_records_anew)
+START_TEST(second_session_records_again)
 {
     core_tensor *x;
 
@@ -109,12 +109,12 @@ START_TEST(a_second_round_records_anew)
         only(CORE_ACTIVITY_KERNEL, "ew_exp_f32");
         core_profiler_release(profiler);
         drop(x);
-        CALL(exp, ones()); /* nobody's */
+        CALL(exp, ones()); /* outside any range */
         OK(core_device_synchronize(gpu));
     }
 }
 END_TEST
 
 EMULATED_SUITE("gpu records", kernels_and_copies_belong_to_their_operators,
-               a_graphs_kernels_belong_to_its_launch,
-               a_second_round_records_anew)
+               kernels_of_a_graph_belong_to_its_launch,
+               second_session_records_again)

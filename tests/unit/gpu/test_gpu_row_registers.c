@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels of GPUs that share a row, or a column, among threads: softmax, layers
- * that are normalised, reductions.  Each length and address goes to the kernel
- * that is meant for it, and gives the CPU's numbers. */
+/* Kernels of GPUs in which threads share a row or a column: softmax, layer
+ * norms, reductions.  Each length and address selects the intended kernel, and
+ * the results equal the CPU's. */
 
 #define SUITE_SECONDS 240
 
@@ -13,16 +13,17 @@
 #define cpu opened("cpu")
 
 static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16};
-/* Of a thread, of a team with vectors and without, of a block, of none. */
+/* For one thread, a team with and without vectors, a block, and longer. */
 static const int64_t lengths[] = {16,   17,   32,   127,  128,  1000, 1023,
                                   1024, 1025, 1032, 8184, 8192, 8208};
-/* Elements before the first, which is at a multiple of 16 without them. */
+/* Elements before the first one; without them its address is a multiple of
+ * 16. */
 static const int64_t skips[] = {0, 1};
 enum {
     DTYPES = sizeof dtypes / sizeof *dtypes,
     LENGTHS = sizeof lengths / sizeof *lengths,
     SKIPS = sizeof skips / sizeof *skips,
-    ROWS = 9 /* more than a block's teams */
+    ROWS = 9 /* more than the teams of a block */
 };
 
 typedef struct setting {
@@ -60,8 +61,8 @@ static core_tensor *flat(const setting *s, unsigned seed)
 enum { RESULTS = 6 };
 typedef size_t (*calls)(const setting *s, core_tensor **out);
 
-/* All that f makes is the CPU's. */
-static void is_the_cpus(calls f, const setting *given)
+/* All results of f equal the CPU's. */
+static void check_matches_cpu(calls f, const setting *given)
 {
     setting s[2] = {*given, *given};
     core_tensor *out[2][RESULTS];
@@ -83,7 +84,7 @@ static void everywhere(calls f)
                      lengths[n / DTYPES % LENGTHS],
                      skips[n / DTYPES / LENGTHS]};
 
-        is_the_cpus(f, &s);
+        check_matches_cpu(f, &s);
     }
 }
 
@@ -95,20 +96,21 @@ static size_t softmax_of(const setting *s, core_tensor **out)
 
     out[0] = CALL(softmax_forward, x, 1, false);
     out[1] = CALL(log_softmax_forward, x, 1, false);
-    /* Rows that begin where x does, of the same numbers on both. */
+    /* Rows whose addresses are aligned like x, with the same numbers on both
+     * devices. */
     x = CALL(abs, rows(s, s->rows, 3));
     out[2] = CALL(softmax_backward_data, grad, x, 1, s->dtype);
     out[3] = CALL(log_softmax_backward_data, grad, CALL(neg, x), 1, s->dtype);
     return 4;
 }
 
-START_TEST(softmax_is_the_cpus)
+START_TEST(softmax_matches_the_cpu)
 {
     everywhere(softmax_of);
 }
 END_TEST
 
-/* f16 and bf16 to f32, and their gradients back. */
+/* f16 and bf16 to f32, and the gradients back. */
 static size_t widened(const setting *s, core_tensor **out)
 {
     setting wide = *s;
@@ -124,21 +126,22 @@ static size_t widened(const setting *s, core_tensor **out)
     return 3;
 }
 
-START_TEST(half_to_float_is_the_cpus)
+START_TEST(half_to_float_matches_the_cpu)
 {
     setting s = {NULL, CORE_BF16, ROWS, 64, 0};
 
-    is_the_cpus(widened, &s);
+    check_matches_cpu(widened, &s);
     for (size_t n = 0; n < LENGTHS * SKIPS; n++) {
         s = (setting){NULL, n % 2 ? CORE_F16 : CORE_BF16, ROWS,
                       lengths[n % LENGTHS], skips[n / LENGTHS]};
-        is_the_cpus(widened, &s);
+        check_matches_cpu(widened, &s);
     }
 }
 END_TEST
 
-/* Rows with one number of each kind at the place; the others are plain. */
-static core_tensor *with_strange(core_device *device, int64_t length, int place)
+/* Each row has one special number, at the given position. */
+static core_tensor *with_special_number(core_device *device, int64_t length,
+                                        int place)
 {
     static const double strange[] = {INFINITY, -INFINITY, NAN, 3e38, -3e38, 0};
     core_tensor *x;
@@ -154,15 +157,15 @@ static core_tensor *with_strange(core_device *device, int64_t length, int place)
     return moved(x, device);
 }
 
-START_TEST(strange_numbers_are_the_cpus)
+START_TEST(special_numbers_match_the_cpu)
 {
     static const int64_t some[] = {20, 33, 1000, 2000, 9000};
 
     for (int i = 0; i < 5; i++)
         for (int last = 0; last < 2; last++) {
             int place = last ? (int)some[i] - 1 : 0;
-            core_tensor *a = with_strange(cpu, some[i], place);
-            core_tensor *b = with_strange(gpu, some[i], place);
+            core_tensor *a = with_special_number(cpu, some[i], place);
+            core_tensor *b = with_special_number(gpu, some[i], place);
 
             same(CALL(softmax_forward, a, 1, false),
                  CALL(softmax_forward, b, 1, false), 1e-6);
@@ -200,7 +203,7 @@ static size_t layer_without(const setting *s, core_tensor **out)
 {
     return layer(s, NULL, NULL, out);
 }
-/* Parameters of f32. */
+/* The parameters are f32. */
 static size_t layer_mixed(const setting *s, core_tensor **out)
 {
     setting wide = *s;
@@ -211,26 +214,26 @@ static size_t layer_mixed(const setting *s, core_tensor **out)
     return layer(s, flat(&wide, 3), flat(&wide, 4), out);
 }
 
-START_TEST(layers_are_the_cpus)
+START_TEST(layer_norms_match_the_cpu)
 {
     everywhere(layer_with);
 }
 END_TEST
 
-START_TEST(layers_without_parameters_are_the_cpus)
+START_TEST(layer_norms_without_parameters_match_the_cpu)
 {
     everywhere(layer_without);
 }
 END_TEST
 
-START_TEST(layers_with_wider_parameters_are_the_cpus)
+START_TEST(layer_norms_with_f32_parameters_match_the_cpu)
 {
     everywhere(layer_mixed);
 }
 END_TEST
 
-/* Rows of nothing have statistics. */
-START_TEST(layers_of_nothing_are_the_cpus)
+/* Empty rows have statistics. */
+START_TEST(empty_layer_norms_match_the_cpu)
 {
     setting s = {NULL, CORE_F32, 3, 0, 0};
     core_tensor *out[2][3], *x;
@@ -251,13 +254,13 @@ START_TEST(layers_of_nothing_are_the_cpus)
 END_TEST
 
 /* Several parts of rows; more columns than a block has. */
-START_TEST(many_rows_have_one_gradient)
+START_TEST(gradient_sums_over_many_rows)
 {
     setting s = {NULL, CORE_F64, 700, 50, 0};
 
-    is_the_cpus(layer_with, &s);
+    check_matches_cpu(layer_with, &s);
     s.length = 4;
-    is_the_cpus(layer_with, &s);
+    check_matches_cpu(layer_with, &s);
 }
 END_TEST
 
@@ -265,7 +268,7 @@ END_TEST
 
 static size_t reduced(const setting *s, core_tensor **out)
 {
-    const int64_t dims[] = {s->skip}; /* which one */
+    const int64_t dims[] = {s->skip}; /* selects the row */
     setting from = *s;
     core_tensor *x;
 
@@ -280,7 +283,7 @@ static size_t reduced(const setting *s, core_tensor **out)
     return 6;
 }
 
-START_TEST(reductions_are_the_cpus)
+START_TEST(reductions_match_the_cpu)
 {
     static const int64_t sizes[][2] = {
         {1, 1},     {3, 5},     {8, 8},     {9, 40},     {33, 33},
@@ -293,7 +296,7 @@ START_TEST(reductions_are_the_cpus)
                 setting s = {NULL, d ? CORE_F64 : CORE_F32, sizes[n][0],
                              sizes[n][1], dim};
 
-                is_the_cpus(reduced, &s);
+                check_matches_cpu(reduced, &s);
             }
 }
 END_TEST
@@ -305,14 +308,14 @@ static void softmax_launches(core_dtype dtype, int64_t length, int64_t skip,
 {
     setting s = {gpu, dtype, 3, length, skip};
     core_tensor *x = rows(&s, 3, 1);
-    core_profiler *profiler = kernels_watched();
+    core_profiler *profiler = start_kernel_trace();
 
     CALL(softmax_forward, x, 1, false);
-    kernels_were(profiler, (const char *const[]){name, NULL});
+    check_kernels(profiler, (const char *const[]){name, NULL});
     drop_all();
 }
 
-START_TEST(rows_have_kernels_for_their_length)
+START_TEST(kernel_depends_on_the_row_length)
 {
     softmax_launches(CORE_F32, 16, 0, "softmax_f32_f32_alone");
     softmax_launches(CORE_F32, 1024, 0, "softmax_f32_f32_team");
@@ -328,23 +331,24 @@ START_TEST(rows_have_kernels_for_their_length)
 }
 END_TEST
 
-/* Blocks of a column's parts, put together by another launch. */
-START_TEST(a_long_column_is_cut)
+/* A column is cut into parts for several blocks, merged by another launch. */
+START_TEST(long_columns_are_split)
 {
     setting s = {gpu, CORE_F32, 1024, 256, 0};
     core_tensor *x = rows(&s, s.rows, 1);
-    core_profiler *profiler = kernels_watched();
+    core_profiler *profiler = start_kernel_trace();
 
     CALL(sum_dim, x, (const int64_t[]){0}, 1, false, CORE_DTYPE_NONE);
-    kernels_were(profiler, (const char *const[]){"red_columns_sum_f32",
-                                                 "red_merge_sum_f32", NULL});
+    check_kernels(profiler, (const char *const[]){"red_columns_sum_f32",
+                                                  "red_merge_sum_f32", NULL});
 }
 END_TEST
 
-EMULATED_SUITE("gpu, held", softmax_is_the_cpus, half_to_float_is_the_cpus,
-               strange_numbers_are_the_cpus, layers_are_the_cpus,
-               layers_without_parameters_are_the_cpus,
-               layers_with_wider_parameters_are_the_cpus,
-               layers_of_nothing_are_the_cpus, many_rows_have_one_gradient,
-               reductions_are_the_cpus, rows_have_kernels_for_their_length,
-               a_long_column_is_cut)
+EMULATED_SUITE("gpu, held", softmax_matches_the_cpu,
+               half_to_float_matches_the_cpu, special_numbers_match_the_cpu,
+               layer_norms_match_the_cpu,
+               layer_norms_without_parameters_match_the_cpu,
+               layer_norms_with_f32_parameters_match_the_cpu,
+               empty_layer_norms_match_the_cpu, gradient_sums_over_many_rows,
+               reductions_match_the_cpu, kernel_depends_on_the_row_length,
+               long_columns_are_split)

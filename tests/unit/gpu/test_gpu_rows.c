@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Element-wise kernels of GPUs where an operand is broadcast or has gaps
- * between its rows: several elements at once, of rows of any length, at any
- * address.  The numbers are the CPU's, bit for bit. */
+/* Element-wise kernels of GPUs whose operands are broadcast or have gaps
+ * between their rows: several elements at once, for rows of any length at any
+ * address.  The results equal the CPU's, bit for bit. */
 
 #define SUITE_SECONDS 60
 
@@ -12,8 +12,8 @@
 static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_F16, CORE_BF16,
                                     CORE_I64, CORE_I32, CORE_I8};
 static const int64_t lengths[] = {7, 8, 9, 10, 12, 15, 16, 31, 64};
-/* Elements in front of a tensor's first, which is at a multiple of 16 without
- * them. */
+/* Elements before a tensor's first one; without them its address is a multiple
+ * of 16. */
 static const int64_t skips[] = {0, 1, 4, 7};
 enum {
     DTYPES = sizeof dtypes / sizeof *dtypes,
@@ -22,14 +22,14 @@ enum {
     ROWS = 13
 };
 
-/* Where operands are, and how they are made. */
+/* The device and the shape of the operands. */
 typedef struct setting {
     core_device *device;
     core_dtype dtype;
     int64_t length, skip;
 } setting;
 
-/* Rows of a buffer, in which `gap` elements are between one and the next. */
+/* Rows of a buffer, `gap` elements apart. */
 static core_tensor *rows(const setting *s, int64_t count, int64_t length,
                          unsigned seed, int64_t gap)
 {
@@ -58,7 +58,7 @@ static core_tensor *by_a_row(const setting *s)
     return plus(rows(s, ROWS, s->length, 1, 0), row(s, 2));
 }
 
-/* [rows, length] and [rows, 1], each of which comes first once. */
+/* [rows, length] and [rows, 1], in both orders. */
 static core_tensor *by_a_column(const setting *s)
 {
     core_tensor *x = rows(s, ROWS, s->length, 3, 0);
@@ -67,19 +67,19 @@ static core_tensor *by_a_column(const setting *s)
     return plus(plus(x, y), CALL(sub, y, x, core_int(1)));
 }
 
-/* Neither is as large as the result. */
+/* Neither operand has the result's shape. */
 static core_tensor *by_both(const setting *s)
 {
     return plus(rows(s, ROWS, 1, 5, 0), row(s, 6));
 }
 
-/* Rows with gaps between them, which are no multiple of anything. */
+/* Rows with gaps of any size between them. */
 static core_tensor *with_gaps(const setting *s)
 {
     return plus(rows(s, ROWS, s->length, 7, 1), rows(s, ROWS, s->length, 8, 4));
 }
 
-/* The result is what has gaps, and nothing in them is touched. */
+/* The result has gaps, which must not be written. */
 static core_tensor *into_gaps(const setting *s)
 {
     core_tensor *x = rows(s, ROWS, s->length, 9, 2);
@@ -89,7 +89,7 @@ static core_tensor *into_gaps(const setting *s)
                 ((int64_t[]){1}), 1, &s->skip);
 }
 
-/* Three operands, of another dtype than the result's among them. */
+/* Three operands, one with another dtype than the result. */
 static core_tensor *by_a_mask(const setting *s)
 {
     core_tensor *mask = CALL(gt_scalar, row(s, 11), core_int(20));
@@ -104,7 +104,7 @@ static core_tensor *compared(const setting *s)
     return CALL(lt, rows(s, ROWS, s->length, 14, 0), row(s, 15));
 }
 
-/* Four operands: NCHW by what belongs to channels and to images. */
+/* Four operands: NCHW with per-channel and per-image operands. */
 static core_tensor *by_channels(const setting *s)
 {
     core_tensor *x = CALL(reshape, rows(s, 12, s->length, 16, 0),
@@ -116,7 +116,7 @@ static core_tensor *by_channels(const setting *s)
     return CALL(addcmul, x, channels, images, core_int(2));
 }
 
-START_TEST(numbers_are_the_cpus)
+START_TEST(results_match_the_cpu)
 {
     static core_tensor *(*const cases[])(const setting *) = {
         by_a_row,  by_a_column, by_both,  with_gaps,
@@ -136,15 +136,15 @@ START_TEST(numbers_are_the_cpus)
 }
 END_TEST
 
-/* The kernel that f launched has this name, and is the only one. */
+/* f launched one kernel, which has this name. */
 static void launches(core_tensor *(*f)(const setting *), int64_t length,
                      const char *name)
 {
     setting s = {gpuemu(), CORE_F32, length, 0};
-    core_profiler *profiler = kernels_watched();
+    core_profiler *profiler = start_kernel_trace();
 
     f(&s);
-    kernels_were(profiler, (const char *const[]){name, NULL});
+    check_kernels(profiler, (const char *const[]){name, NULL});
     drop_all();
 }
 
@@ -158,8 +158,8 @@ static core_tensor *flat(const setting *s)
     return plus(rows(s, 16, 16, 1, 0), rows(s, 16, 16, 2, 0));
 }
 
-/* So the above was by rows, where there are some of at least eight. */
-START_TEST(rows_have_a_kernel)
+/* The cases above run by rows if these have at least eight elements. */
+START_TEST(rows_use_the_row_kernel)
 {
     launches(by_a_row, 31, "ew_add_Tensor_f32_r");
     launches(by_both, 8, "ew_add_Tensor_f32_r");
@@ -170,4 +170,4 @@ START_TEST(rows_have_a_kernel)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, rows", numbers_are_the_cpus, rows_have_a_kernel)
+EMULATED_SUITE("gpu, rows", results_match_the_cpu, rows_use_the_row_kernel)

@@ -1,59 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* backends/rocm behind a libamdhip64 that is none (tests/fixtures/gpu): what HIP
- * may answer, and what libcore says of it.  Skipped where the plugin was not
- * built. */
+/* backends/rocm on a fake libamdhip64 (tests/fixtures/gpu): what HIP may
+ * return, and what libcore reports.  Skipped if the plugin was not built. */
 
 #define SUITE_SECONDS 60
 #define GPU "rocm"
-/* Its number is that of the HIP that was found. */
+/* The version is that of the HIP that configure found. */
 #define GPU_DRIVER ".libs/libamdhip64.so.?"
 #define ROCBLAS ".libs/librocblas.so.?"
 
 #include "support/gpu_products.h"
 
-#include <rocm/images.h>
+#include <rocm/architectures.h>
 
 /* ----------------------------------------------------------- no devices -- */
 
 START_TEST(without_a_driver_there_is_no_device)
 {
-    if (access("/dev/kfd", F_OK) == 0) /* a machine with one */
+    if (access("/dev/kfd", F_OK) == 0) {
+        suite_skip("this machine has a driver");
         return;
-    there_is_none("no /dev/kfd");
+    }
+    check_no_device("no /dev/kfd");
 }
 END_TEST
 
-START_TEST(a_hip_without_some_function_is_too_old)
+START_TEST(hip_that_lacks_a_function_is_too_old)
 {
     load("old/.libs/libamdhip64.so.?");
-    there_is_none("is too old: it has no hip");
+    check_no_device("is too old: it lacks hip");
 }
 END_TEST
 
-START_TEST(error_35_is_a_driver_that_is_too_old)
+START_TEST(error_35_means_driver_too_old)
 {
     load_fake("hipInit=35");
-    there_is_none("too old for HIP (error 35)");
+    check_no_device("too old for HIP (error 35)");
 }
 END_TEST
 
-START_TEST(error_100_is_no_device)
+START_TEST(error_100_means_no_device)
 {
     load_fake("hipInit=100");
-    there_is_none("no device (error 100)");
+    check_no_device("no device (error 100)");
 }
 END_TEST
 
-START_TEST(another_error_of_the_start_has_its_name)
+START_TEST(other_start_errors_are_named)
 {
     load_fake("hipGetDeviceCount=3");
-    there_is_none("hipErrorNotInitialized (error 3)");
+    check_no_device("hipErrorNotInitialized (error 3)");
 }
 END_TEST
 
-START_TEST(a_device_that_cannot_be_opened_is_told)
+START_TEST(failure_to_open_a_device_is_reported)
 {
     core_device *device;
 
@@ -67,28 +68,30 @@ END_TEST
 
 /* ------------------------------------------------- what it recovers from -- */
 
-START_TEST(an_invalid_image_is_told)
+START_TEST(invalid_image_is_reported)
 {
-    image_is_refused("hipModuleLoadData=200", "hipErrorInvalidImage (200)");
+    check_image_is_refused("hipModuleLoadData=200",
+                           "hipErrorInvalidImage (200)");
 }
 END_TEST
 
-START_TEST(an_image_for_other_gpus_is_told)
+START_TEST(image_for_other_gpus_is_reported)
 {
-    image_is_refused("hipModuleLoadData=209",
-                     "hipErrorNoBinaryForGpu, the kernels here are for gfx");
+    check_image_is_refused(
+        "hipModuleLoadData=209",
+        "hipErrorNoBinaryForGpu, the kernels were built for gfx");
 }
 END_TEST
 
-START_TEST(a_kernel_that_is_missing_is_named)
+START_TEST(missing_kernel_is_named)
 {
-    a_kernel_is_missing("hipModuleGetFunction=500");
+    check_missing_kernel("hipModuleGetFunction=500");
 }
 END_TEST
 
-/* More rows than HIP takes blocks of: what the launch asks for is looked at, and
- * then it fails, since to emulate all of them takes long. */
-START_TEST(a_launch_has_no_more_threads_than_hip_takes)
+/* More rows than HIP allows blocks.  The arguments of the launch are checked,
+ * and then it fails, since emulating all rows would take long. */
+START_TEST(launch_respects_the_thread_limit_of_hip)
 {
     const int64_t rows = (1 << 24) + 1;
     core_tensor *x, *y = NULL;
@@ -105,52 +108,54 @@ END_TEST
 
 /* ---------------------------------------------------------------- losses -- */
 
-START_TEST(an_illegal_address_poisons_one_device)
+START_TEST(illegal_address_loses_one_device)
 {
-    an_address_loses("hipErrorIllegalAddress", "(700)");
+    check_illegal_address("hipErrorIllegalAddress", "(700)");
 }
 END_TEST
 
-START_TEST(a_context_that_somebody_destroyed_is_a_lost_device)
+START_TEST(destroyed_context_is_a_lost_device)
 {
-    call_loses("hipStreamSynchronize=709 hipStreamQuery=709 hipEventQuery=709 "
-               "hipEventSynchronize=709",
-               "hipErrorContextIsDestroyed (709)");
+    check_call_loses_device(
+        "hipStreamSynchronize=709 hipStreamQuery=709 hipEventQuery=709 "
+        "hipEventSynchronize=709",
+        "hipErrorContextIsDestroyed (709)");
 }
 END_TEST
 
-START_TEST(a_launch_that_failed_is_a_lost_device)
+START_TEST(failed_launch_is_a_lost_device)
 {
-    call_loses("hipStreamSynchronize=719 hipStreamQuery=719 hipEventQuery=719 "
-               "hipEventSynchronize=719",
-               "hipErrorLaunchFailure (719)");
+    check_call_loses_device(
+        "hipStreamSynchronize=719 hipStreamQuery=719 hipEventQuery=719 "
+        "hipEventSynchronize=719",
+        "hipErrorLaunchFailure (719)");
 }
 END_TEST
 
-START_TEST(memory_of_before_a_reset_is_gone)
+START_TEST(memory_does_not_survive_a_reset)
 {
-    memory_of_before_is_gone("hipMalloc", "hipFree");
+    check_memory_is_gone_after_reset("hipMalloc", "hipFree");
 }
 END_TEST
 
 /* ------------------------------------------------ what runs on the device -- */
 
-START_TEST(callbacks_compute_behind_host_functions)
+START_TEST(callbacks_compute_with_host_functions)
 {
     setenv("FAKE_HIP_NO_GATES", "1", 1);
-    callbacks_run();
+    check_callbacks_run();
 }
 END_TEST
 
-START_TEST(an_integrated_gpu_has_the_hosts_memory)
+START_TEST(integrated_gpu_uses_host_memory)
 {
     setenv("FAKE_HIP_INTEGRATED", "1", 1);
-    memory_is(CORE_MEMORY_UNIFIED);
+    check_memory_kind(CORE_MEMORY_UNIFIED);
 }
 END_TEST
 
-/* Another library of the process has a device of its own current. */
-START_TEST(the_threads_device_stays_what_it_was)
+/* Another library of the process has made its own device current. */
+START_TEST(current_device_is_preserved)
 {
     int (*set)(int), (*get)(int *), now = -1;
 
@@ -163,13 +168,13 @@ START_TEST(the_threads_device_stays_what_it_was)
     ck_assert(computes(device_of("rocm:1")));
     ck_assert_int_eq(get(&now), 0);
     ck_assert_int_eq(now, 2);
-    ck_assert(computes(device_of("rocm:2"))); /* the one that is current */
+    ck_assert(computes(device_of("rocm:2"))); /* the current one */
     ck_assert_int_eq(get(&now), 0);
     ck_assert_int_eq(now, 2);
 }
 END_TEST
 
-static void features_are(const char *expected)
+static void check_features(const char *expected)
 {
     core_device_information information = {.struct_size = sizeof information};
 
@@ -180,29 +185,30 @@ static void features_are(const char *expected)
         0);
 }
 
-START_TEST(the_width_of_wavefronts_is_the_devices)
+START_TEST(wavefront_width_is_the_devices)
 {
     setenv("GPUEMU_WARP", "64", 1);
     load_fake("");
     ck_assert(computes(device_of("rocm")));
-    features_are("gfx90a:sramecc+:xnack-, wavefront 64");
+    check_features("gfx90a:sramecc+:xnack-, wavefront 64");
 }
 END_TEST
 
-START_TEST(a_gpu_without_kernels_is_no_device)
+START_TEST(gpu_without_kernels_cannot_be_opened)
 {
     core_device *device;
 
     setenv("FAKE_HIP_ARCH", "gfx90:xnack-", 1);
     load_fake("");
     FAILS(core_device_find("rocm", &device), CORE_ERROR_UNSUPPORTED,
-          "kernels here are for gfx");
+          "kernels were built for gfx");
     ck_assert(computes(device_of("cpu")));
 }
 END_TEST
 
-/* By name, whatever features it has; what is no name may be for any. */
-START_TEST(kernels_fit_gpus)
+/* By name, for any features; an entry that is not a name may support any
+ * GPU. */
+START_TEST(architectures_fit_the_right_gpus)
 {
     static const struct {
         const char *list, *name;
@@ -227,118 +233,118 @@ START_TEST(kernels_fit_gpus)
 }
 END_TEST
 
-/* Without a name the width is there. */
-START_TEST(an_architecture_without_a_name_has_its_width)
+/* Without a name, the width is reported. */
+START_TEST(unnamed_architecture_reports_its_width)
 {
     setenv("FAKE_HIP_ARCH", "", 1);
     load_fake("");
-    features_are("wavefront 32");
+    check_features("wavefront 32");
 }
 END_TEST
 
 /* --------------------------------------------------------- its libraries -- */
 
-START_TEST(a_product_on_each_stream_is_the_librarys)
+START_TEST(library_multiplies_on_every_stream)
 {
-    a_product_on_each_stream(ROCBLAS);
+    check_products_on_each_stream(ROCBLAS);
 }
 END_TEST
 
-START_TEST(captured_products_work_in_memory_of_their_graph)
+START_TEST(captured_products_use_memory_of_their_graph)
 {
-    captured_products_work_in_their_graphs(ROCBLAS);
+    check_captured_products(ROCBLAS);
 }
 END_TEST
 
-START_TEST(a_captured_sum_of_products_works_in_one_workspace)
+START_TEST(captured_sum_of_products_uses_one_workspace)
 {
-    captured_sums_work_in_one_workspace(ROCBLAS);
+    check_captured_sums(ROCBLAS);
 }
 END_TEST
 
-START_TEST(a_captured_convolution_works_in_one_workspace)
+START_TEST(captured_convolution_uses_one_workspace)
 {
-    captured_convolutions_work_in_one(ROCBLAS);
+    check_captured_convolutions(ROCBLAS);
 }
 END_TEST
 
-START_TEST(without_memory_for_it_no_product_is_captured)
+START_TEST(product_is_not_captured_without_workspace)
 {
-    without_memory_no_product_is_captured(ROCBLAS);
+    check_capture_without_memory(ROCBLAS);
 }
 END_TEST
 
-START_TEST(a_capture_does_not_start_the_library)
+START_TEST(capture_does_not_start_the_library)
 {
-    a_capture_starts_no_library(ROCBLAS, "rocblas_create_handle=1");
+    check_capture_starts_no_library(ROCBLAS, "rocblas_create_handle=1");
 }
 END_TEST
 
-START_TEST(a_reset_destroys_the_librarys_handles_there)
+START_TEST(reset_destroys_handles_in_their_context)
 {
-    a_reset_destroys_handles_there(ROCBLAS);
+    check_reset_destroys_handles(ROCBLAS);
 }
 END_TEST
 
-START_TEST(adopted_streams_leave_the_librarys_handles)
+START_TEST(handles_of_adopted_streams_are_reused)
 {
-    adopted_streams_leave_their_handles(ROCBLAS);
+    check_adopted_streams_release_handles(ROCBLAS);
 }
 END_TEST
 
-START_TEST(a_handle_that_cannot_be_waited_for_is_passed_over)
+START_TEST(handle_that_cannot_be_waited_for_is_skipped)
 {
-    such_a_handle_is_passed_over(ROCBLAS, "hipStreamWaitEvent=1");
+    check_handle_is_skipped(ROCBLAS, "hipStreamWaitEvent=1");
 }
 END_TEST
 
-START_TEST(an_event_outlives_the_stream_that_it_was_recorded_on)
+START_TEST(event_outlives_its_stream)
 {
-    an_event_outlives_its_stream(ROCBLAS);
+    check_event_outlives_stream(ROCBLAS);
 }
 END_TEST
 
-START_TEST(a_stream_that_captures_for_others_is_left_alone)
+START_TEST(stream_captured_by_others_is_not_touched)
 {
-    captures_for_others(ROCBLAS, "hipStreamBeginCapture", "hipStreamEndCapture",
-                        "hipGraphDestroy");
+    check_stream_captured_by_others(ROCBLAS, "hipStreamBeginCapture",
+                                    "hipStreamEndCapture", "hipGraphDestroy");
 }
 END_TEST
 
-START_TEST(what_others_capture_is_not_disturbed)
+START_TEST(captures_of_others_are_not_disturbed)
 {
-    captures_beside_others(ROCBLAS, "hipStreamBeginCapture",
-                           "hipStreamEndCapture", "hipGraphDestroy");
+    check_captures_of_others(ROCBLAS, "hipStreamBeginCapture",
+                             "hipStreamEndCapture", "hipGraphDestroy");
 }
 END_TEST
 
-START_TEST(a_wait_that_fails_leaves_nothing_under_way)
+START_TEST(failed_wait_leaves_no_work_pending)
 {
-    a_wait_fails("hipStreamSynchronize=2");
+    check_failed_wait("hipStreamSynchronize=2");
 }
 END_TEST
 
-START_TEST(a_sum_that_the_library_leaves_is_finished)
+START_TEST(sum_that_the_library_abandons_is_finished)
 {
-    a_sum_that_a_library_leaves(ROCBLAS, "rocblas_gemm@2=2");
+    check_abandoned_sum(ROCBLAS, "rocblas_gemm@2=2");
 }
 END_TEST
 
-START_TEST(without_a_library_the_plugin_multiplies_and_says_so)
+START_TEST(plugin_multiplies_and_warns_without_a_library)
 {
-    without_a_library("rocBLAS");
+    check_without_library("rocBLAS");
 }
 END_TEST
 
-START_TEST(a_library_that_does_not_start_is_not_used)
+START_TEST(library_that_does_not_start_is_not_used)
 {
-    a_library_does_not_start(ROCBLAS, "rocblas_create_handle=1");
+    check_library_does_not_start(ROCBLAS, "rocblas_create_handle=1");
 }
 END_TEST
 
-START_TEST(a_product_that_failed_is_a_lost_device)
+START_TEST(failed_product_is_a_lost_device)
 {
-    a_product_fails(ROCBLAS, "rocblas_gemm=6");
+    check_failed_product(ROCBLAS, "rocblas_gemm=6");
 }
 END_TEST
 
@@ -346,54 +352,54 @@ int main(void)
 {
     const TTest *const tests[] = {
         without_a_driver_there_is_no_device,
-        a_hip_without_some_function_is_too_old,
-        error_35_is_a_driver_that_is_too_old,
-        error_100_is_no_device,
-        a_count_of_zero_is_no_device,
-        another_error_of_the_start_has_its_name,
-        a_device_that_cannot_be_opened_is_told,
-        no_memory_is_told_and_the_device_goes_on,
-        an_invalid_image_is_told,
-        an_image_for_other_gpus_is_told,
-        a_kernel_that_is_missing_is_named,
-        a_launch_has_no_more_threads_than_hip_takes,
+        hip_that_lacks_a_function_is_too_old,
+        error_35_means_driver_too_old,
+        error_100_means_no_device,
+        device_count_of_zero_means_no_device,
+        other_start_errors_are_named,
+        failure_to_open_a_device_is_reported,
+        out_of_memory_fails_and_the_device_still_works,
+        invalid_image_is_reported,
+        image_for_other_gpus_is_reported,
+        missing_kernel_is_named,
+        launch_respects_the_thread_limit_of_hip,
         operands_of_two_devices_are_refused,
-        an_illegal_address_poisons_one_device,
-        a_context_that_somebody_destroyed_is_a_lost_device,
-        a_launch_that_failed_is_a_lost_device,
-        memory_of_before_a_reset_is_gone,
-        callbacks_compute_behind_gates,
-        callbacks_compute_behind_host_functions,
-        a_capture_is_replayed,
-        error_words_of_busy_streams_serve_again,
-        two_devices_copy_to_one_another,
-        a_card_has_memory_of_its_own,
-        an_integrated_gpu_has_the_hosts_memory,
-        the_threads_device_stays_what_it_was,
-        the_width_of_wavefronts_is_the_devices,
-        an_architecture_without_a_name_has_its_width,
-        a_gpu_without_kernels_is_no_device,
-        kernels_fit_gpus,
-        a_product_on_each_stream_is_the_librarys,
-        captured_products_work_in_memory_of_their_graph,
-        a_captured_sum_of_products_works_in_one_workspace,
-        a_captured_convolution_works_in_one_workspace,
-        without_memory_for_it_no_product_is_captured,
-        a_capture_does_not_start_the_library,
-        a_reset_destroys_the_librarys_handles_there,
-        adopted_streams_leave_the_librarys_handles,
-        a_handle_that_cannot_be_waited_for_is_passed_over,
-        an_event_outlives_the_stream_that_it_was_recorded_on,
-        a_stream_that_captures_for_others_is_left_alone,
-        what_others_capture_is_not_disturbed,
+        illegal_address_loses_one_device,
+        destroyed_context_is_a_lost_device,
+        failed_launch_is_a_lost_device,
+        memory_does_not_survive_a_reset,
+        callbacks_compute_with_gates,
+        callbacks_compute_with_host_functions,
+        capture_can_be_replayed,
+        error_records_of_busy_streams_are_reused,
+        devices_copy_to_each_other,
+        discrete_gpu_has_its_own_memory,
+        integrated_gpu_uses_host_memory,
+        current_device_is_preserved,
+        wavefront_width_is_the_devices,
+        unnamed_architecture_reports_its_width,
+        gpu_without_kernels_cannot_be_opened,
+        architectures_fit_the_right_gpus,
+        library_multiplies_on_every_stream,
+        captured_products_use_memory_of_their_graph,
+        captured_sum_of_products_uses_one_workspace,
+        captured_convolution_uses_one_workspace,
+        product_is_not_captured_without_workspace,
+        capture_does_not_start_the_library,
+        reset_destroys_handles_in_their_context,
+        handles_of_adopted_streams_are_reused,
+        handle_that_cannot_be_waited_for_is_skipped,
+        event_outlives_its_stream,
+        stream_captured_by_others_is_not_touched,
+        captures_of_others_are_not_disturbed,
         pinned_memory_outlives_a_reset,
-        a_wait_that_fails_leaves_nothing_under_way,
-        a_sum_that_the_library_leaves_is_finished,
-        without_a_library_the_plugin_multiplies_and_says_so,
-        a_library_that_does_not_start_is_not_used,
-        a_product_that_failed_is_a_lost_device,
+        failed_wait_leaves_no_work_pending,
+        sum_that_the_library_abandons_is_finished,
+        plugin_multiplies_and_warns_without_a_library,
+        library_that_does_not_start_is_not_used,
+        failed_product_is_a_lost_device,
     };
 
-    return run_behind_fake("rocm driver", "core_rocm.so", tests,
-                           sizeof tests / sizeof *tests);
+    return run_with_fake_driver("rocm driver", "core_rocm.so", tests,
+                                sizeof tests / sizeof *tests);
 }

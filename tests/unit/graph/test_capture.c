@@ -269,19 +269,12 @@ int main(void)
         a_generator_lives_as_long_as_the_graph,
         a_graphs_memory_is_its_own_until_it_goes,
     };
-    Suite *suite = suite_create("capture");
-    TCase *tcase = tcase_create("capture");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "capture",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -427,23 +427,23 @@ int main(void)
         a_fallback_cannot_be_captured,
         a_step_that_counts_on_the_host_is_refused,
     };
-    Suite *suite = suite_create("capture, refused");
-    TCase *tcase = tcase_create("capture"), *plans = tcase_create("plans");
-    SRunner *runner;
-    int failed;
+    const TTest *const plans_tests[] = {
+        a_plan_that_was_not_prepared_is_refused,
+        a_queue_that_streams_share_is_not_captured,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "capture",
+            .setup = begin,
+            .teardown = end,
+            SUITE_TESTS(tests),
+        },
+        {
+            .name = "plans",
+            .teardown = drop_all,
+            SUITE_TESTS(plans_tests),
+        },
+    };
 
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_checked_fixture(tcase, NULL, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    tcase_add_checked_fixture(plans, NULL, drop_all);
-    tcase_add_test(plans, a_plan_that_was_not_prepared_is_refused);
-    tcase_add_test(plans, a_queue_that_streams_share_is_not_captured);
-    suite_add_tcase(suite, plans);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

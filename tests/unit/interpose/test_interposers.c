@@ -5,6 +5,7 @@
  * that would do harm is not made. */
 
 #include "support/faulty_backend.h"
+#include "support/suite.h"
 
 static core_memory block_of(uint64_t size)
 {
@@ -642,54 +643,68 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("layers");
-    TCase *checks = tcase_create("validate"), *others = tcase_create("others"),
-          *plugins = tcase_create("plugins");
+    const TTest *const checks_tests[] = {
+        what_is_right_is_no_breach,
+        a_slot_that_is_missing_stays_missing,
+        memory_freed_twice_is_told_and_freed_once,
+        a_size_that_was_not_allocated_is_told,
+        bytes_outside_of_a_block_are_not_copied,
+        memory_that_is_gone_is_not_copied,
+        null_of_the_host_is_not_copied,
+        a_block_given_twice_is_told,
+        misaligned_memory_is_told,
+        properties_that_cannot_be_are_told,
+        no_device_wants_a_reason,
+        a_stream_that_is_gone_is_not_used,
+        a_stream_that_is_null_is_told,
+        an_event_that_was_not_recorded_is_not_asked,
+        waiting_is_never_busy,
+        a_status_that_there_is_not_is_told,
+        a_failure_without_a_reason_is_told_and_stays_that_failure,
+        a_changed_rounding_is_told,
+        a_callback_that_ends_twice_ends_once,
+        a_callback_that_was_not_dropped_is_dropped,
+        a_wait_in_a_callback_is_told_and_not_made,
+        work_that_a_callback_gives_is_told,
+        a_stream_that_captures_is_not_waited_for,
+        interfaces_of_others_pass,
+        a_device_closed_with_memory_is_told,
+        a_kernel_within_its_memory_runs,
+        a_kernel_beyond_its_memory_does_not_run,
+        a_kernel_that_changes_its_results_values_is_told,
+        a_failing_function_that_leaves_a_result_is_told,
+        calls_that_do_not_run_get_nothing_of_the_host,
+        errors_that_say_nothing_are_told,
+        null_is_given_back_to_the_plugin,
+    };
+    const TTest *const others_tests[] = {
+        a_traced_call_is_a_line,
+        the_nth_call_of_a_kind_fails,
+        words_that_are_none_are_refused,
+    };
+    const TTest *const plugins_tests[] = {
+        without_layers_the_plugins_own_functions_are_called,
+        a_plugin_with_layers_comes_and_goes,
+        a_wrong_word_fails_the_load_and_says_so,
+    };
+    const test_suite suites[] = {
+        {
+            .name = "validate",
+            .setup = validate,
+            .teardown = end,
+            SUITE_TESTS(checks_tests),
+        },
+        {
+            .name = "others",
+            SUITE_TESTS(others_tests),
+        },
+        {
+            .name = "plugins",
+            .setup = folder_make,
+            .teardown = folder_remove,
+            SUITE_TESTS(plugins_tests),
+        },
+    };
 
-    tcase_add_checked_fixture(checks, validate, end);
-    tcase_add_test(checks, what_is_right_is_no_breach);
-    tcase_add_test(checks, a_slot_that_is_missing_stays_missing);
-    tcase_add_test(checks, memory_freed_twice_is_told_and_freed_once);
-    tcase_add_test(checks, a_size_that_was_not_allocated_is_told);
-    tcase_add_test(checks, bytes_outside_of_a_block_are_not_copied);
-    tcase_add_test(checks, memory_that_is_gone_is_not_copied);
-    tcase_add_test(checks, null_of_the_host_is_not_copied);
-    tcase_add_test(checks, a_block_given_twice_is_told);
-    tcase_add_test(checks, misaligned_memory_is_told);
-    tcase_add_test(checks, properties_that_cannot_be_are_told);
-    tcase_add_test(checks, no_device_wants_a_reason);
-    tcase_add_test(checks, a_stream_that_is_gone_is_not_used);
-    tcase_add_test(checks, a_stream_that_is_null_is_told);
-    tcase_add_test(checks, an_event_that_was_not_recorded_is_not_asked);
-    tcase_add_test(checks, waiting_is_never_busy);
-    tcase_add_test(checks, a_status_that_there_is_not_is_told);
-    tcase_add_test(checks,
-                   a_failure_without_a_reason_is_told_and_stays_that_failure);
-    tcase_add_test(checks, a_changed_rounding_is_told);
-    tcase_add_test(checks, a_callback_that_ends_twice_ends_once);
-    tcase_add_test(checks, a_callback_that_was_not_dropped_is_dropped);
-    tcase_add_test(checks, a_wait_in_a_callback_is_told_and_not_made);
-    tcase_add_test(checks, work_that_a_callback_gives_is_told);
-    tcase_add_test(checks, a_stream_that_captures_is_not_waited_for);
-    tcase_add_test(checks, interfaces_of_others_pass);
-    tcase_add_test(checks, a_device_closed_with_memory_is_told);
-    tcase_add_test(checks, a_kernel_within_its_memory_runs);
-    tcase_add_test(checks, a_kernel_beyond_its_memory_does_not_run);
-    tcase_add_test(checks, a_kernel_that_changes_its_results_values_is_told);
-    tcase_add_test(checks, a_failing_function_that_leaves_a_result_is_told);
-    tcase_add_test(checks, calls_that_do_not_run_get_nothing_of_the_host);
-    tcase_add_test(checks, errors_that_say_nothing_are_told);
-    tcase_add_test(checks, null_is_given_back_to_the_plugin);
-    suite_add_tcase(suite, checks);
-    tcase_add_test(others, a_traced_call_is_a_line);
-    tcase_add_test(others, the_nth_call_of_a_kind_fails);
-    tcase_add_test(others, words_that_are_none_are_refused);
-    suite_add_tcase(suite, others);
-    tcase_add_checked_fixture(plugins, folder_make, folder_remove);
-    tcase_add_test(plugins,
-                   without_layers_the_plugins_own_functions_are_called);
-    tcase_add_test(plugins, a_plugin_with_layers_comes_and_goes);
-    tcase_add_test(plugins, a_wrong_word_fails_the_load_and_says_so);
-    suite_add_tcase(suite, plugins);
-    return run(suite);
+    return suite_run(suites, sizeof suites / sizeof *suites);
 }

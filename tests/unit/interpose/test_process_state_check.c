@@ -154,20 +154,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("layer manners");
-    TCase *one = tcase_create("validate");
-
-    tcase_add_checked_fixture(one, validate, end);
-    tcase_add_test(one, a_changed_handler_is_told_with_its_call);
-    tcase_add_test(one, a_handler_that_is_there_already_is_no_change);
-    tcase_add_test(one, a_changed_mask_is_told_with_its_call);
-    tcase_add_test(one, a_changed_locale_is_told_with_its_call);
-    tcase_add_test(one, a_changed_locale_of_the_thread_is_told_with_its_call);
+    const TTest *const tests[] = {
+        a_changed_handler_is_told_with_its_call,
+        a_handler_that_is_there_already_is_no_change,
+        a_changed_mask_is_told_with_its_call,
+        a_changed_locale_is_told_with_its_call,
+        a_changed_locale_of_the_thread_is_told_with_its_call,
 #if defined __x86_64__
-    tcase_add_test(one, a_changed_x87_is_told_with_its_call);
+        a_changed_x87_is_told_with_its_call,
 #endif
-    tcase_add_test(one, a_call_around_it_is_not_to_blame);
-    tcase_add_test(one, without_validate_nobody_looks);
-    suite_add_tcase(suite, one);
-    return run(suite);
+        a_call_around_it_is_not_to_blame,
+        without_validate_nobody_looks,
+    };
+    const test_suite suite = {
+        .name = "process state",
+        .setup = validate,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
+
+    return suite_run(&suite, 1);
 }

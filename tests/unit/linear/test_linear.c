@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused Linear: what it computes, what it keeps, and where its weight's
- * gradient goes. */
+/* The fused linear layer: its results, what it saves for backward, and where
+ * the gradient of its weight is stored. */
 
 #include "support/linear.h"
 
@@ -17,7 +17,7 @@ static core_tensor *composed(uint32_t activation)
                                             : y;
 }
 
-START_TEST(it_is_the_operators_it_stands_for)
+START_TEST(fused_linear_equals_separate_operators)
 {
     for (uint32_t activation = 0; activation <= 2; activation++) {
         core_tensor *want = composed(activation), *y, *grads[3];
@@ -57,7 +57,7 @@ static core_status checked(void *context, core_tensor *const *inputs,
     return core_linear_apply(&given, &outputs[0]);
 }
 
-START_TEST(derivatives_of_both_orders_are_right)
+START_TEST(first_and_second_derivatives_are_correct)
 {
     core_tensor *inputs[3] = {leaf(wave(CORE_F64, 2, (int64_t[]){3, 4}, 0.7)),
                               leaf(wave(CORE_F64, 2, (int64_t[]){2, 4}, 0.3)),
@@ -72,8 +72,8 @@ START_TEST(derivatives_of_both_orders_are_right)
 }
 END_TEST
 
-/* By hand, from the same quantizers. */
-START_TEST(eight_bits_compute_with_what_was_quantized)
+/* Expected result computed from the same quantizers. */
+START_TEST(float8_linear_computes_with_quantized_operands)
 {
     const uint32_t scalings[] = {CORE_SCALING_CURRENT, CORE_SCALING_DELAYED,
                                  CORE_SCALING_BLOCK};
@@ -98,7 +98,7 @@ START_TEST(eight_bits_compute_with_what_was_quantized)
 }
 END_TEST
 
-START_TEST(eight_bits_learn_what_f32_learns_on_any_device)
+START_TEST(float8_gradients_approximate_f32_on_every_device)
 {
     const char *places[] = {"cpu", "sim"};
     core_tensor *grads[2];
@@ -126,7 +126,7 @@ START_TEST(eight_bits_learn_what_f32_learns_on_any_device)
 }
 END_TEST
 
-START_TEST(autocast_lowers_it_as_the_operator)
+START_TEST(autocast_lowers_fused_linear_like_linear)
 {
     uint64_t region;
     core_tensor *y, *main = wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1);
@@ -147,13 +147,13 @@ START_TEST(autocast_lowers_it_as_the_operator)
 }
 END_TEST
 
-/* -------------------------------------------------------- what is kept -- */
+/* ------------------------------------------------------- what is saved -- */
 
-START_TEST(nothing_is_kept_that_no_gradient_needs)
+START_TEST(only_tensors_needed_by_gradients_are_saved)
 {
     core_linear_backward_args k = kept(true, true, true);
 
-    ck_assert_ptr_eq(k.input, x); /* the very ones */
+    ck_assert_ptr_eq(k.input, x); /* the same tensors, not copies */
     ck_assert_ptr_eq(k.weight, w);
     ck_assert_ptr_null(k.activated);
     core_linear_backward_release(&k);
@@ -188,9 +188,9 @@ START_TEST(nothing_is_kept_that_no_gradient_needs)
 }
 END_TEST
 
-/* ------------------------------------------------------- walking it again -- */
+/* ------------------------------------------------------ second backward -- */
 
-START_TEST(a_second_backward_gives_the_same_where_the_graph_is_kept)
+START_TEST(retained_graph_gives_the_same_gradient_again)
 {
     for (int s = 0; s < 2; s++) {
         core_tensor *y, *first, *ones;
@@ -211,7 +211,7 @@ START_TEST(a_second_backward_gives_the_same_where_the_graph_is_kept)
 }
 END_TEST
 
-START_TEST(what_keeps_no_history_can_be_differentiated_once)
+START_TEST(fused_variants_are_differentiable_only_once)
 {
     for (int way = 0; way < 3; way++) {
         core_tensor *y, *grad = NULL, *again = NULL;
@@ -234,7 +234,7 @@ START_TEST(what_keeps_no_history_can_be_differentiated_once)
 }
 END_TEST
 
-START_TEST(a_weight_that_was_changed_is_told)
+START_TEST(backward_refuses_changed_weight)
 {
     core_tensor *y = loss(apply());
     bool before = core_grad_mode_set(false);
@@ -247,7 +247,7 @@ END_TEST
 
 /* ---------------------------------------------------------- microbatches -- */
 
-START_TEST(the_weight_is_quantized_in_the_first_microbatch)
+START_TEST(weight_is_quantized_only_in_first_microbatch)
 {
     core_linear_workspace *workspace;
     core_tensor *y;
@@ -277,7 +277,7 @@ START_TEST(the_weight_is_quantized_in_the_first_microbatch)
 }
 END_TEST
 
-START_TEST(ten_thousand_steps_leave_nothing)
+START_TEST(ten_thousand_steps_leak_no_memory)
 {
     core_memory_stats stats = {.struct_size = sizeof stats};
     core_linear_workspace *workspace;
@@ -308,9 +308,9 @@ START_TEST(ten_thousand_steps_leave_nothing)
 }
 END_TEST
 
-/* -------------------------------------------------- the weight's gradient -- */
+/* ------------------------------------------------ gradient of the weight -- */
 
-START_TEST(a_main_gradient_gets_it_in_place_of_grad)
+START_TEST(main_grad_receives_weight_gradient_instead_of_grad)
 {
     for (int i = 0; i < 3; i++) {
         core_tensor *want, *main, *twice;
@@ -323,7 +323,7 @@ START_TEST(a_main_gradient_gets_it_in_place_of_grad)
             quantized(CORE_SCALING_CURRENT);
         main = wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1);
         args.main_grad = main;
-        backward(loss(apply())); /* what was there goes */
+        backward(loss(apply())); /* overwrites main */
         ck_assert_ptr_null(core_tensor_grad(w));
         ck_assert_ptr_nonnull(core_tensor_grad(x));
         if (i == 2)
@@ -338,7 +338,7 @@ START_TEST(a_main_gradient_gets_it_in_place_of_grad)
 }
 END_TEST
 
-START_TEST(a_destination_of_the_backward_gets_it_at_once)
+START_TEST(destination_receives_weight_gradient_in_place)
 {
     core_linear_store *store;
 
@@ -366,14 +366,14 @@ START_TEST(a_destination_of_the_backward_gets_it_at_once)
         to.flags = CORE_DESTINATION_ACCUMULATE;
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
         near(buffer, twice, 1e-5);
-        /* Two uses of one weight in a graph. */
+        /* One weight used twice in a graph. */
         y = keep(core_tensor_retain(y));
         y = add(loss(apply()), y);
         to.flags = 0;
         OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
         near(buffer, twice, i % 3 ? 0.02 : 1e-5);
     }
-    /* One that is not row-major gets a copy. */
+    /* A destination that is not row-major gets a copy. */
     tensors(CORE_F32);
     {
         core_tensor *turned =
@@ -386,7 +386,7 @@ START_TEST(a_destination_of_the_backward_gets_it_at_once)
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
         ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
         near(turned, core_tensor_grad(w), 1e-5);
-        /* Where it is delayed none arrives. */
+        /* A delayed gradient does not reach the destination. */
         args.store = store;
         y = loss(apply());
         OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
@@ -396,7 +396,7 @@ START_TEST(a_destination_of_the_backward_gets_it_at_once)
 }
 END_TEST
 
-START_TEST(it_is_computed_when_it_is_asked_for)
+START_TEST(delayed_weight_gradient_is_computed_by_backward_dw)
 {
     core_linear_store *store;
     core_tensor *want, *main;
@@ -437,7 +437,7 @@ static core_tensor *to_sim(core_tensor *tensor)
                      false, -1));
 }
 
-START_TEST(with_such_quantizers_the_host_waits_for_nothing)
+START_TEST(linear_with_no_wait_quantizers_never_synchronizes)
 {
     core_tensor *want, *y, *ones;
     uint64_t waits;
@@ -474,36 +474,30 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        it_is_the_operators_it_stands_for,
-        derivatives_of_both_orders_are_right,
-        eight_bits_compute_with_what_was_quantized,
-        eight_bits_learn_what_f32_learns_on_any_device,
-        autocast_lowers_it_as_the_operator,
-        nothing_is_kept_that_no_gradient_needs,
-        a_second_backward_gives_the_same_where_the_graph_is_kept,
-        what_keeps_no_history_can_be_differentiated_once,
-        a_weight_that_was_changed_is_told,
-        the_weight_is_quantized_in_the_first_microbatch,
-        ten_thousand_steps_leave_nothing,
-        a_main_gradient_gets_it_in_place_of_grad,
-        a_destination_of_the_backward_gets_it_at_once,
-        it_is_computed_when_it_is_asked_for,
-        with_such_quantizers_the_host_waits_for_nothing,
+    const TTest *const tests[] = {
+        fused_linear_equals_separate_operators,
+        first_and_second_derivatives_are_correct,
+        float8_linear_computes_with_quantized_operands,
+        float8_gradients_approximate_f32_on_every_device,
+        autocast_lowers_fused_linear_like_linear,
+        only_tensors_needed_by_gradients_are_saved,
+        retained_graph_gives_the_same_gradient_again,
+        fused_variants_are_differentiable_only_once,
+        backward_refuses_changed_weight,
+        weight_is_quantized_only_in_first_microbatch,
+        ten_thousand_steps_leak_no_memory,
+        main_grad_receives_weight_gradient_instead_of_grad,
+        destination_receives_weight_gradient_in_place,
+        delayed_weight_gradient_is_computed_by_backward_dw,
+        linear_with_no_wait_quantizers_never_synchronizes,
     };
-    Suite *suite = suite_create("fused linear");
-    TCase *tcase = tcase_create("linear");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

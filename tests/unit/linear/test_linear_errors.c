@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused Linear: what is wrong is told, and leaves quantizers, workspace
- * and gradients as they were. */
+/* Errors of the fused linear layer: they are reported and leave quantizers,
+ * workspace and gradients unchanged. */
 
 #include "support/linear.h"
 
 #include "base/memory.h"
 #include "quant/quantizer.h"
 
-/* How often what could have to be undone was kept. */
+/* How often the state of a quantizer was saved for a rollback. */
 static int marks;
 
 void __real_core__quantizer_mark_set(const core_quantizer *quantizer,
@@ -33,7 +33,7 @@ static void refused(core_status code, const char *text)
     tensors(CORE_F32);
 }
 
-START_TEST(wrong_arguments_are_told)
+START_TEST(invalid_linear_arguments_are_refused)
 {
     args.weight = b;
     refused(CORE_ERROR_SHAPE,
@@ -89,7 +89,7 @@ START_TEST(wrong_arguments_are_told)
 }
 END_TEST
 
-START_TEST(a_gradient_that_is_no_number_is_told_and_leaves_the_state)
+START_TEST(nan_gradient_is_refused_and_keeps_the_state)
 {
     core_tensor *y, *bad;
     core_quantizer_state state = {.struct_size = sizeof state};
@@ -127,8 +127,8 @@ static core_quantizer_state state_of(int quantizer, float *history)
     return state;
 }
 
-/* Of the two quantizers the input's goes first. */
-START_TEST(a_forward_that_fails_half_way_leaves_quantizers_and_workspace)
+/* The quantizer of the input runs before that of the weight. */
+START_TEST(failed_forward_restores_quantizers_and_workspace)
 {
     core_tensor *bad, *good = w, *first, *y = NULL;
     core_linear_workspace *workspace;
@@ -158,8 +158,8 @@ START_TEST(a_forward_that_fails_half_way_leaves_quantizers_and_workspace)
 }
 END_TEST
 
-/* One quantizer for both is called twice. */
-START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
+/* One quantizer serves input and weight and is called twice. */
+START_TEST(failed_allocation_restores_the_quantizers)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_linear_backward_args back;
@@ -209,8 +209,8 @@ START_TEST(without_memory_it_fails_and_leaves_the_quantizers)
 }
 END_TEST
 
-/* The forward may go well, and what it made not be recorded. */
-START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
+/* Forward may succeed and recording it may still fail. */
+START_TEST(failed_recording_restores_quantizers_and_workspace)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_tensor *y, *want, *old = w;
@@ -223,7 +223,7 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
     quantized(CORE_SCALING_DELAYED);
     args.workspace = workspace;
     args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
-    for (int i = 0; i < 5; i++) /* all of the history */
+    for (int i = 0; i < 5; i++) /* fills the history */
         apply();
     for (int i = 0; i < 2; i++)
         states[i] = state_of(i, histories[i]);
@@ -243,7 +243,7 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
         ck_assert_ptr_null(y);
         for (int i = 0; i < 2; i++)
             same_state(i, &states[i], histories[i]);
-        args.weight = old; /* which the workspace still has */
+        args.weight = old; /* still stored in the workspace */
         args.microbatch = CORE_LINEAR_LATER_MICROBATCH;
         near(apply(), want, 0);
         OK(core_quantizer_set_state(quantizers[0], &states[0], histories[0]));
@@ -255,9 +255,9 @@ START_TEST(what_cannot_be_recorded_leaves_quantizers_and_workspace)
 }
 END_TEST
 
-/* The state of each quantizer, with what the device knows of it, is kept once
- * for what is computed and recorded. */
-START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
+/* The state of each quantizer, including its device part, is saved once for
+ * both computing and recording. */
+START_TEST(call_saves_quantizer_state_only_once)
 {
     core_linear_made made;
     core_tensor *y;
@@ -277,8 +277,8 @@ START_TEST(a_call_keeps_the_state_of_a_quantizer_once)
 }
 END_TEST
 
-/* 448 is the largest number, and at first the scale is 1. */
-START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
+/* 448 is the largest number of f8e4m3, and the first scale is 1. */
+START_TEST(values_beyond_float8_saturate_and_are_counted)
 {
     core_quantizer_state state = {.struct_size = sizeof state};
     core_tensor *y;
@@ -294,12 +294,12 @@ START_TEST(what_is_too_large_for_eight_bits_saturates_and_is_counted)
     ck_assert_double_eq(values[0], 448.0 * IN);
     OK(core_quantizer_get_state(quantizers[0], &state));
     ck_assert_uint_eq(state.saturated, 1);
-    read_all(apply(), values); /* the scale has learnt */
+    read_all(apply(), values); /* the scale has adapted */
     ck_assert(fabs(values[0] / (1e30 * IN) - 1) < 1e-6);
 }
 END_TEST
 
-START_TEST(blocks_of_the_gradient_are_asked_for_before_anything_is_done)
+START_TEST(gradient_block_size_is_checked_before_quantizing)
 {
     core_quantizer_options options = {.struct_size = sizeof options,
                                       .scaling = CORE_SCALING_BLOCK,
@@ -321,7 +321,7 @@ START_TEST(blocks_of_the_gradient_are_asked_for_before_anything_is_done)
 }
 END_TEST
 
-START_TEST(backward_without_what_it_needs_is_told)
+START_TEST(backward_without_its_tensors_is_refused)
 {
     core_linear_backward_args k = kept(true, true, false);
     core_tensor *grads[3];
@@ -348,30 +348,24 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        wrong_arguments_are_told,
-        a_gradient_that_is_no_number_is_told_and_leaves_the_state,
-        a_forward_that_fails_half_way_leaves_quantizers_and_workspace,
-        without_memory_it_fails_and_leaves_the_quantizers,
-        what_cannot_be_recorded_leaves_quantizers_and_workspace,
-        a_call_keeps_the_state_of_a_quantizer_once,
-        what_is_too_large_for_eight_bits_saturates_and_is_counted,
-        blocks_of_the_gradient_are_asked_for_before_anything_is_done,
-        backward_without_what_it_needs_is_told,
+    const TTest *const tests[] = {
+        invalid_linear_arguments_are_refused,
+        nan_gradient_is_refused_and_keeps_the_state,
+        failed_forward_restores_quantizers_and_workspace,
+        failed_allocation_restores_the_quantizers,
+        failed_recording_restores_quantizers_and_workspace,
+        call_saves_quantizer_state_only_once,
+        values_beyond_float8_saturate_and_are_counted,
+        gradient_block_size_is_checked_before_quantizing,
+        backward_without_its_tensors_is_refused,
     };
-    Suite *suite = suite_create("fused linear: errors");
-    TCase *tcase = tcase_create("linear_errors");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: errors",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused Linear, to the byte: what lies in a device's memory between
- * forward and backward, and after it, is what the design says and no more. */
+/* Memory of the fused linear layer, to the byte: what it holds on a device
+ * between forward and backward, and afterwards, is exactly what the design
+ * documents. */
 
 #include "support/linear.h"
 
-/* One way to use it. */
-typedef struct way {
+/* One configuration of the layer. */
+typedef struct config {
     bool bias;
     uint32_t activation;
     uint32_t scaling; /* 0: not quantized */
-    bool half;        /* bf16, else f32 */
-    unsigned wants;   /* gradients: 1 input, 2 weight, 4 bias */
+    bool half;        /* bf16 instead of f32 */
+    unsigned needs;   /* gradients to compute: INPUT | WEIGHT | BIAS */
     uint32_t microbatch;
     bool main_grad;
-    bool delayed; /* the weight's gradient */
+    bool delayed; /* whether the weight gradient is delayed */
     bool retain;
-} way;
+} config;
 
 enum { INPUT = 1, WEIGHT = 2, BIAS = 4 };
 
@@ -42,228 +43,228 @@ static core_tensor *there(core_tensor *tensor, bool requires_grad)
     return requires_grad ? leaf(copy) : copy;
 }
 
-static void prepare(const way *way)
+static void prepare(const config *config)
 {
-    core_dtype dtype = way->half ? CORE_BF16 : CORE_F32;
+    core_dtype dtype = config->half ? CORE_BF16 : CORE_F32;
 
     teardown();
     tensors(dtype);
-    x = args.input = there(x, way->wants & INPUT);
-    w = args.weight = there(w, way->wants & WEIGHT);
-    b = there(b, way->wants & BIAS);
-    args.bias = way->bias ? b : NULL;
-    args.activation = way->activation;
-    if (way->scaling)
-        quantized(way->scaling);
-    if (way->main_grad)
+    x = args.input = there(x, config->needs & INPUT);
+    w = args.weight = there(w, config->needs & WEIGHT);
+    b = there(b, config->needs & BIAS);
+    args.bias = config->bias ? b : NULL;
+    args.activation = config->activation;
+    if (config->scaling)
+        quantized(config->scaling);
+    if (config->main_grad)
         args.main_grad =
             there(wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1), false);
     ones = CALL(ones, (int64_t[]){2, 3, OUT}, 3, dtype, device_of("sim"));
     OK(core_linear_workspace_create(&workspace));
     OK(core_linear_store_create(&store));
-    if (way->microbatch) {
+    if (config->microbatch) {
         args.workspace = workspace;
-        args.microbatch = way->microbatch;
+        args.microbatch = config->microbatch;
     }
-    if (way->delayed)
+    if (config->delayed)
         args.store = store;
-    if (way->microbatch == CORE_LINEAR_LATER_MICROBATCH) {
+    if (config->microbatch == CORE_LINEAR_LATER_MICROBATCH) {
         core_tensor *y;
 
         args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
         OK(core_linear_apply(&args, &y));
         core_tensor_release(y);
-        args.microbatch = way->microbatch;
+        args.microbatch = config->microbatch;
     }
     OK(core_device_synchronize(device_of("sim")));
 }
 
-/* Of a quantized matrix: a byte each, and one scale or a byte for each 32. */
-static uint64_t codes(const way *way, uint64_t numel)
+/* Bytes of a quantized matrix: one per element, plus one scale or one byte per
+ * 32 elements. */
+static uint64_t codes(const config *config, uint64_t numel)
 {
-    return numel + (way->scaling == CORE_SCALING_BLOCK ? numel / 32 : 4);
+    return numel + (config->scaling == CORE_SCALING_BLOCK ? numel / 32 : 4);
 }
 
-static bool wants(const way *way, unsigned which)
+static bool needs(const config *config, unsigned which)
 {
-    return way->wants & which && (which != BIAS || way->bias);
+    return config->needs & which && (which != BIAS || config->bias);
 }
 
-/* What forward leaves beside the result. */
-static uint64_t saved(const way *way)
+/* Bytes that forward keeps besides the result. */
+static uint64_t saved(const config *config)
 {
-    uint64_t size = way->half ? 2 : 4, sum = 0;
-    bool any = wants(way, INPUT) || wants(way, WEIGHT) || wants(way, BIAS);
+    uint64_t size = config->half ? 2 : 4, sum = 0;
+    bool any =
+        needs(config, INPUT) || needs(config, WEIGHT) || needs(config, BIAS);
 
-    if (way->activation == CORE_LINEAR_GELU && any)
-        sum += ROWS * OUT * size; /* its argument */
-    if (way->scaling && wants(way, WEIGHT))
-        sum += codes(way, ROWS * IN);
-    if (way->scaling &&
-        (way->microbatch ? way->microbatch == CORE_LINEAR_FIRST_MICROBATCH
-                         : wants(way, INPUT)))
-        sum += codes(way, OUT * IN); /* once, for workspace and backward */
+    if (config->activation == CORE_LINEAR_GELU && any)
+        sum += ROWS * OUT * size; /* the argument of the activation */
+    if (config->scaling && needs(config, WEIGHT))
+        sum += codes(config, ROWS * IN);
+    if (config->scaling &&
+        (config->microbatch ? config->microbatch == CORE_LINEAR_FIRST_MICROBATCH
+                            : needs(config, INPUT)))
+        sum += codes(config, OUT * IN); /* shared by workspace and backward */
     return sum;
 }
 
-/* What is in the workspace belongs to no backward. */
-static uint64_t in_workspace(const way *way)
+/* Bytes of the workspace, which no backward owns. */
+static uint64_t in_workspace(const config *config)
 {
-    return way->microbatch == CORE_LINEAR_FIRST_MICROBATCH
-               ? codes(way, OUT * IN)
+    return config->microbatch == CORE_LINEAR_FIRST_MICROBATCH
+               ? codes(config, OUT * IN)
                : 0;
 }
 
-static uint64_t gradients(const way *way)
+static uint64_t gradients(const config *config)
 {
-    uint64_t size = way->half ? 2 : 4;
-    bool elsewhere = way->main_grad || way->delayed;
+    uint64_t size = config->half ? 2 : 4;
+    bool elsewhere = config->main_grad || config->delayed;
 
-    return (wants(way, INPUT) ? ROWS * IN * size : 0) +
-           (wants(way, WEIGHT) && !elsewhere ? OUT * IN * size : 0) +
-           (wants(way, BIAS) ? OUT * size : 0);
+    return (needs(config, INPUT) ? ROWS * IN * size : 0) +
+           (needs(config, WEIGHT) && !elsewhere ? OUT * IN * size : 0) +
+           (needs(config, BIAS) ? OUT * size : 0);
 }
 
-/* With a store: the gradient as it is multiplied, and the input's codes; the
- * gradient without activation and quantizers is the caller's own. */
-static uint64_t waiting(const way *way)
+/* Bytes held by a store: the gradient to be multiplied and the codes of the
+ * input; without activation and quantizers the gradient is the caller's. */
+static uint64_t waiting(const config *config)
 {
-    uint64_t size = way->scaling ? 4 : way->half ? 2 : 4;
+    uint64_t size = config->scaling ? 4 : config->half ? 2 : 4;
 
-    if (!way->delayed || !wants(way, WEIGHT))
+    if (!config->delayed || !needs(config, WEIGHT))
         return 0;
-    return (way->activation || way->scaling ? ROWS * OUT * size : 0) +
-           (way->scaling ? codes(way, ROWS * IN) : 0);
+    return (config->activation || config->scaling ? ROWS * OUT * size : 0) +
+           (config->scaling ? codes(config, ROWS * IN) : 0);
 }
 
-static void told(const way *way, const char *when, uint64_t have, uint64_t want)
+static void check_bytes(const config *config, const char *when, uint64_t have,
+                        uint64_t want)
 {
     ck_assert_msg(have == want,
                   "%s: %llu bytes, not %llu (bias %d activation %u scaling %u "
-                  "bf16 %d wants %u microbatch %u main_grad %d delayed %d "
+                  "bf16 %d needs %u microbatch %u main_grad %d delayed %d "
                   "retain %d)",
                   when, (unsigned long long)have, (unsigned long long)want,
-                  way->bias, way->activation, way->scaling, way->half,
-                  way->wants, way->microbatch, way->main_grad, way->delayed,
-                  way->retain);
+                  config->bias, config->activation, config->scaling,
+                  config->half, config->needs, config->microbatch,
+                  config->main_grad, config->delayed, config->retain);
 }
 
-static void walk(const way *way)
+static void walk(const config *config)
 {
-    uint64_t output = ROWS * OUT * (way->half ? 2 : 4), before;
+    uint64_t output = ROWS * OUT * (config->half ? 2 : 4), before;
     core_tensor *y;
 
-    prepare(way);
+    prepare(config);
     before = held();
     OK(core_linear_apply(&args, &y));
-    told(way, "after forward", held(), before + output + saved(way));
-    if (way->retain) {
+    check_bytes(config, "after forward", held(),
+                before + output + saved(config));
+    if (config->retain) {
         OK(core_backward(&y, 1, &ones, CORE_RETAIN_GRAPH));
         while (core_linear_store_count(store))
             OK(core_linear_backward_dw(store));
         clear();
-        told(way, "after a backward that retains", held(),
-             before + output + saved(way));
+        check_bytes(config, "after a backward that retains the graph", held(),
+                    before + output + saved(config));
     }
-    if (wants(way, INPUT) || wants(way, WEIGHT) || wants(way, BIAS))
+    if (needs(config, INPUT) || needs(config, WEIGHT) || needs(config, BIAS))
         OK(core_backward(&y, 1, &ones, 0));
-    told(way, "after backward", held(),
-         before + output + gradients(way) + waiting(way) + in_workspace(way));
+    check_bytes(config, "after backward", held(),
+                before + output + gradients(config) + waiting(config) +
+                    in_workspace(config));
     while (core_linear_store_count(store))
         OK(core_linear_backward_dw(store));
     clear();
-    told(way, "at the end", held(), before + output + in_workspace(way));
+    check_bytes(config, "at the end", held(),
+                before + output + in_workspace(config));
     core_tensor_release(y);
     core_linear_workspace_release(workspace);
     core_linear_store_release(store);
-    told(way, "when all is released", held(),
-         before - (way->microbatch == CORE_LINEAR_LATER_MICROBATCH
-                       ? codes(way, OUT * IN)
-                       : 0));
+    check_bytes(config, "after everything was released", held(),
+                before - (config->microbatch == CORE_LINEAR_LATER_MICROBATCH
+                              ? codes(config, OUT * IN)
+                              : 0));
 }
 
-START_TEST(bytes_are_the_sum_for_each_activation_and_scaling)
+START_TEST(bytes_match_design_for_each_activation_and_scaling)
 {
     for (int i = 0; i < 2 * 3 * 4 * 2; i++)
-        walk(&(way){.bias = i % 2,
-                    .activation = i / 2 % 3,
-                    .scaling = (uint32_t)(i / 6 % 4),
-                    .half = i / 24,
-                    .wants = INPUT | WEIGHT | BIAS});
+        walk(&(config){.bias = i % 2,
+                       .activation = i / 2 % 3,
+                       .scaling = (uint32_t)(i / 6 % 4),
+                       .half = i / 24,
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
-START_TEST(bytes_are_the_sum_whichever_gradients_are_wanted)
+START_TEST(bytes_match_design_for_each_set_of_gradients)
 {
     for (int i = 0; i < 8 * 3 * 4; i++)
-        walk(&(way){.bias = true,
-                    .wants = (unsigned)(i % 8),
-                    .activation = i / 8 % 3,
-                    .scaling = (uint32_t)(i / 24)});
+        walk(&(config){.bias = true,
+                       .needs = (unsigned)(i % 8),
+                       .activation = i / 8 % 3,
+                       .scaling = (uint32_t)(i / 24)});
 }
 END_TEST
 
-START_TEST(bytes_are_the_sum_with_a_weight_that_is_kept)
+START_TEST(bytes_match_design_with_weight_kept_in_workspace)
 {
     for (int i = 0; i < 2 * 3 * 4; i++)
-        walk(&(way){.bias = true,
-                    .microbatch = 1 + (uint32_t)(i % 2),
-                    .scaling = 1 + (uint32_t)(i / 2 % 3),
-                    .wants = i / 6 == 0   ? WEIGHT
-                             : i / 6 == 1 ? INPUT
-                             : i / 6 == 2 ? BIAS
-                                          : INPUT | WEIGHT | BIAS});
+        walk(&(config){.bias = true,
+                       .microbatch = 1 + (uint32_t)(i % 2),
+                       .scaling = 1 + (uint32_t)(i / 2 % 3),
+                       .needs = i / 6 == 0   ? WEIGHT
+                                : i / 6 == 1 ? INPUT
+                                : i / 6 == 2 ? BIAS
+                                             : INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
-START_TEST(bytes_are_the_sum_where_the_weight_s_gradient_goes_elsewhere)
+START_TEST(bytes_match_design_with_main_grad_and_delayed_gradient)
 {
     for (int i = 0; i < 4 * 3 * 4; i++)
-        walk(&(way){.bias = true,
-                    .main_grad = i % 2,
-                    .delayed = i / 2 % 2,
-                    .activation = i / 4 % 3,
-                    .scaling = (uint32_t)(i / 12),
-                    .wants = INPUT | WEIGHT | BIAS});
+        walk(&(config){.bias = true,
+                       .main_grad = i % 2,
+                       .delayed = i / 2 % 2,
+                       .activation = i / 4 % 3,
+                       .scaling = (uint32_t)(i / 12),
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
-START_TEST(bytes_are_the_sum_where_the_graph_is_retained)
+START_TEST(bytes_match_design_with_retained_graph)
 {
     for (int i = 0; i < 4 * 3 * 4; i++)
-        walk(&(way){.bias = true,
-                    .retain = true,
-                    .main_grad = i % 2,
-                    .delayed = i / 2 % 2,
-                    .activation = i / 4 % 3,
-                    .scaling = (uint32_t)(i / 12),
-                    .microbatch = i / 12 ? CORE_LINEAR_FIRST_MICROBATCH : 0,
-                    .wants = INPUT | WEIGHT | BIAS});
+        walk(&(config){.bias = true,
+                       .retain = true,
+                       .main_grad = i % 2,
+                       .delayed = i / 2 % 2,
+                       .activation = i / 4 % 3,
+                       .scaling = (uint32_t)(i / 12),
+                       .microbatch = i / 12 ? CORE_LINEAR_FIRST_MICROBATCH : 0,
+                       .needs = INPUT | WEIGHT | BIAS});
 }
 END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        bytes_are_the_sum_for_each_activation_and_scaling,
-        bytes_are_the_sum_whichever_gradients_are_wanted,
-        bytes_are_the_sum_with_a_weight_that_is_kept,
-        bytes_are_the_sum_where_the_weight_s_gradient_goes_elsewhere,
-        bytes_are_the_sum_where_the_graph_is_retained,
+    const TTest *const tests[] = {
+        bytes_match_design_for_each_activation_and_scaling,
+        bytes_match_design_for_each_set_of_gradients,
+        bytes_match_design_with_weight_kept_in_workspace,
+        bytes_match_design_with_main_grad_and_delayed_gradient,
+        bytes_match_design_with_retained_graph,
     };
-    Suite *suite = suite_create("fused linear: memory");
-    TCase *tcase = tcase_create("linear_memory");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: memory",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

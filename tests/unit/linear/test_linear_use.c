@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused Linear as programs use it: workspaces and stores that outlive what
- * they were made of or are used on several streams, regions of autocast around
- * its steps, main gradients of few bits, and no features. */
+/* The fused linear layer as programs use it: workspaces and stores that outlive
+ * their tensors or are used on several streams, autocast regions around its
+ * steps, f16 main gradients, and zero features. */
 
 #include "support/linear.h"
 
@@ -18,7 +18,7 @@ static core_linear_store *store;
 
 static void setup_use(void)
 {
-    setenv("LIBCORE_SIM_CHECK", "1", 1); /* what nothing orders is an error */
+    setenv("LIBCORE_SIM_CHECK", "1", 1); /* makes races errors */
     setup();
     OK(core_linear_workspace_create(&workspace));
     OK(core_linear_store_create(&store));
@@ -31,9 +31,9 @@ static void teardown_use(void)
     teardown();
 }
 
-/* -------------------------------------------- what outlives a call -- */
+/* ---------------------------------------------- workspaces and stores -- */
 
-START_TEST(a_workspace_is_never_of_another_weight)
+START_TEST(workspace_is_refused_for_another_weight)
 {
     quantized(CORE_SCALING_CURRENT);
     args.workspace = workspace;
@@ -42,7 +42,7 @@ START_TEST(a_workspace_is_never_of_another_weight)
         float values[OUT * IN] = {(float)i};
         core_tensor *weight, *y;
 
-        /* One that may well lie where the one before lay. */
+        /* The allocator may give it the address of the previous weight. */
         OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){OUT, IN}, 2,
                                  NULL, &weight));
         args.weight = weight;
@@ -78,8 +78,8 @@ static void with_flags(uint32_t flags)
     args.grad_quantizer = quantizers[2];
 }
 
-/* Steps on one stream, then on another, and what is left for a third. */
-START_TEST(workspace_and_store_go_along_with_their_streams)
+/* Runs steps on two streams alternately; backward_dw runs on a third. */
+START_TEST(workspace_and_store_are_ordered_across_streams)
 {
     core_stream *streams[2] = {new_stream("sim"), new_stream("sim")};
     core_tensor *want, *y, *ones, *input = to_sim(x);
@@ -117,9 +117,9 @@ START_TEST(workspace_and_store_go_along_with_their_streams)
 }
 END_TEST
 
-/* The weight's own gradient would be waited for; where nothing goes to it, the
- * main gradient is.  The weight was used before, on the caller's stream. */
-START_TEST(a_main_gradient_is_there_when_the_backward_returns)
+/* Backward waits for a weight gradient stored in grad, and must do so for a
+ * main gradient.  The weight was used before on the caller's stream. */
+START_TEST(main_grad_is_ready_when_backward_returns)
 {
     core_tensor *before, *want, *y, *ones;
 
@@ -150,8 +150,8 @@ START_TEST(a_main_gradient_is_there_when_the_backward_returns)
 }
 END_TEST
 
-/* As the engine's threads do, where Linears of two devices share it: what
- * they do at once is seen now and then, and by a thread sanitizer always. */
+/* Linear layers on two devices fill one store from the engine's threads; races
+ * show up occasionally, and always under a thread sanitizer. */
 static void *fill_store(void *unused)
 {
     for (int i = 0; i < PUSHES; i++) {
@@ -162,7 +162,7 @@ static void *fill_store(void *unused)
     return unused;
 }
 
-START_TEST(several_threads_may_fill_a_store)
+START_TEST(several_threads_may_fill_one_store)
 {
     pthread_t threads[THREADS];
 
@@ -173,11 +173,11 @@ START_TEST(several_threads_may_fill_a_store)
     ck_assert_uint_eq(core_linear_store_count(store), THREADS * PUSHES);
     core_linear_store_release(store);
     store = NULL;
-    ck_assert_uint_eq(core_tensor_references(b), 1); /* all were there */
+    ck_assert_uint_eq(core_tensor_references(b), 1); /* all were released */
 }
 END_TEST
 
-START_TEST(a_delayed_gradient_tells_what_was_changed_since)
+START_TEST(delayed_gradient_refuses_changed_input)
 {
     core_tensor *y;
 
@@ -190,7 +190,7 @@ START_TEST(a_delayed_gradient_tells_what_was_changed_since)
               "changed");
     ck_assert_uint_eq(core_linear_store_count(store), 1);
     ck_assert_ptr_null(core_tensor_grad(w));
-    /* No backward would take its gradient further. */
+    /* A delayed gradient of a non-leaf would reach nothing. */
     args.weight = mul(w, w);
     FAILS(core_linear_apply(&args, &y), CORE_ERROR_INVALID_ARGUMENT, "leaf");
     ck_assert_ptr_null(y);
@@ -201,7 +201,7 @@ END_TEST
 
 /* --------------------------------------------------------------- regions -- */
 
-START_TEST(what_is_called_in_a_region_computes_as_outside)
+START_TEST(backward_calls_ignore_autocast_regions)
 {
     core_linear_backward_args saved;
     core_linear_made made;
@@ -234,7 +234,7 @@ START_TEST(what_is_called_in_a_region_computes_as_outside)
 }
 END_TEST
 
-START_TEST(eight_bits_take_what_a_region_made)
+START_TEST(float8_linear_accepts_inputs_lowered_by_autocast)
 {
     core_tensor *low =
         leaf(CALL(to_copy, CALL(detach, x), CORE_BF16, NULL, false, -1));
@@ -265,7 +265,7 @@ static core_status count_cast(core_call *call, const core_value *given,
     return core_redispatch_below(call, given, nargs, results, nresults);
 }
 
-START_TEST(a_weight_is_cast_once_in_a_region)
+START_TEST(weight_is_cast_once_in_autocast_region)
 {
     core_registration *counting;
     uint64_t region;
@@ -284,10 +284,10 @@ START_TEST(a_weight_is_cast_once_in_a_region)
 }
 END_TEST
 
-/* ---------------------------------------------------------- main gradients -- */
+/* ------------------------------------------------------ main gradients -- */
 
-/* The factors are beyond f16, the gradient is not. */
-START_TEST(a_main_gradient_of_few_bits_gets_what_f32_computes)
+/* The factors overflow f16, the gradient does not. */
+START_TEST(f16_main_grad_receives_gradient_computed_in_f32)
 {
     core_tensor *main = CALL(zeros, (int64_t[]){OUT, IN}, 2, CORE_F16, NULL);
     core_tensor *large = CALL(mul_scalar, CALL(detach, x), core_float(1e6));
@@ -314,7 +314,7 @@ START_TEST(a_main_gradient_of_few_bits_gets_what_f32_computes)
 }
 END_TEST
 
-/* ------------------------------------------------------------- no features -- */
+/* --------------------------------------------------------- no features -- */
 
 static void check_sizes(int64_t in, int64_t out, bool fused)
 {
@@ -339,7 +339,7 @@ static void check_sizes(int64_t in, int64_t out, bool fused)
         HOLDS(CALL(sum, core_tensor_grad(input), CORE_DTYPE_NONE), 1, 0);
 }
 
-START_TEST(there_may_be_no_features)
+START_TEST(linear_accepts_zero_features)
 {
     for (int fused = 0; fused < 2; fused++) {
         check_sizes(0, 4, fused);
@@ -349,9 +349,10 @@ START_TEST(there_may_be_no_features)
 }
 END_TEST
 
-/* ----------------------------------------------------------- a second run -- */
+/* --------------------------------------------------------- recomputation -- */
 
-/* The same quantizers twice: each call finds another scale. */
+/* Calls the layer twice with the same quantizers; each call has another
+ * scale. */
 static core_status twice(void *context, core_tensor *const *inputs,
                          size_t ninputs, core_tensor **outputs,
                          size_t *noutputs)
@@ -389,7 +390,7 @@ static core_status inside(void *context, core_tensor *const *inputs,
     return core_checkpoint(&info, inputs, ninputs, outputs, noutputs);
 }
 
-static void stepped(int checkpoints)
+static void run_step(int checkpoints)
 {
     const core_checkpoint_info info = {.struct_size = sizeof info,
                                        .function =
@@ -410,7 +411,7 @@ typedef struct outcome {
     double grads[2][ROWS * IN + OUT * IN];
 } outcome;
 
-static void look(outcome *out)
+static void read_outcome(outcome *out)
 {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < 3; i++) {
@@ -424,7 +425,7 @@ static void look(outcome *out)
     clear();
 }
 
-START_TEST(a_second_run_has_the_scales_of_the_first)
+START_TEST(recomputation_uses_the_scales_of_the_first_run)
 {
     static outcome want[3], have;
 
@@ -437,8 +438,8 @@ START_TEST(a_second_run_has_the_scales_of_the_first)
             quantized(CORE_SCALING_DELAYED);
             with_flags(flags);
             for (int i = 0; i < 3; i++) {
-                stepped(checkpoints);
-                look(checkpoints ? &have : &want[i]);
+                run_step(checkpoints);
+                read_outcome(checkpoints ? &have : &want[i]);
                 if (checkpoints)
                     ck_assert_mem_eq(&have, &want[i], sizeof have);
             }
@@ -446,12 +447,12 @@ START_TEST(a_second_run_has_the_scales_of_the_first)
 }
 END_TEST
 
-/* Nodes of a host and of two devices, each of which quantizes what comes back:
- * the backward inside runs them in threads of their own. */
+/* Nodes of the host and of two devices, each of which quantizes its gradient;
+ * the inner backward runs them on the worker threads. */
 typedef struct passing_back {
     passing pass;
     core_quantizer *quantizer;
-    core_tensor *told;
+    core_tensor *updated;
 } passing_back;
 
 static passing_back parts[3];
@@ -461,7 +462,7 @@ static core_status quantize_back(void *context)
     passing_back *part = context;
     core_tensor *data, *scales;
     core_status status =
-        core_quantizer_quantize(part->quantizer, part->told, &data, &scales);
+        core_quantizer_quantize(part->quantizer, part->updated, &data, &scales);
 
     if (status != CORE_OK)
         return status;
@@ -489,7 +490,7 @@ static core_status back_inside(void *context, core_tensor *const *inputs,
     return core_mul(inputs[0], keep(grad), &outputs[0]);
 }
 
-START_TEST(a_backward_inside_quantizes_once_in_every_thread)
+START_TEST(nested_backward_quantizes_once_per_worker)
 {
     const core_checkpoint_info info = {.struct_size = sizeof info,
                                        .function = back_inside};
@@ -504,7 +505,7 @@ START_TEST(a_backward_inside_quantizes_once_in_every_thread)
                                            .inside = quantize_back,
                                            .context = &parts[i]},
                                   .quantizer = quantizers[i],
-                                  .told = w};
+                                  .updated = w};
     for (int step = 1; step <= 20; step++) {
         OK(core_checkpoint(&info, &x, 1, &y, &count));
         backward(loss(keep(y)));
@@ -523,32 +524,26 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_workspace_is_never_of_another_weight,
-        workspace_and_store_go_along_with_their_streams,
-        a_main_gradient_is_there_when_the_backward_returns,
-        several_threads_may_fill_a_store,
-        a_delayed_gradient_tells_what_was_changed_since,
-        what_is_called_in_a_region_computes_as_outside,
-        eight_bits_take_what_a_region_made,
-        a_weight_is_cast_once_in_a_region,
-        a_main_gradient_of_few_bits_gets_what_f32_computes,
-        there_may_be_no_features,
-        a_second_run_has_the_scales_of_the_first,
-        a_backward_inside_quantizes_once_in_every_thread,
+        workspace_is_refused_for_another_weight,
+        workspace_and_store_are_ordered_across_streams,
+        main_grad_is_ready_when_backward_returns,
+        several_threads_may_fill_one_store,
+        delayed_gradient_refuses_changed_input,
+        backward_calls_ignore_autocast_regions,
+        float8_linear_accepts_inputs_lowered_by_autocast,
+        weight_is_cast_once_in_autocast_region,
+        f16_main_grad_receives_gradient_computed_in_f32,
+        linear_accepts_zero_features,
+        recomputation_uses_the_scales_of_the_first_run,
+        nested_backward_quantizes_once_per_worker,
     };
-    Suite *suite = suite_create("fused linear: use");
-    TCase *tcase = tcase_create("linear");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "fused linear: use",
+        .setup = setup_use,
+        .teardown = teardown_use,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup_use, teardown_use);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

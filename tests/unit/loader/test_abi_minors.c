@@ -529,31 +529,38 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("abi/minors");
-    TCase *tests = tcase_create("minors");
+    const TTest *const tests[] = {
+        a_plugin_of_0_1_runs_in_this_core,
+        a_plugin_of_0_2_has_the_features_of_0_2,
+        a_plugin_of_0_2_runs_in_a_core_of_0_1,
+        a_plugin_of_0_3_has_the_features_of_0_3,
+        a_plugin_of_0_3_runs_in_a_core_of_0_2,
+        a_plugin_of_0_4_has_the_features_of_0_4,
+        a_plugin_of_0_4_runs_in_a_core_of_0_3,
+        a_plugin_of_0_5_has_the_features_of_0_5,
+        a_plugin_of_0_5_runs_in_a_core_of_0_4,
+        old_plugins_never_see_newer_dtypes,
+        all_minors_run_side_by_side,
+        a_forked_child_has_the_devices_that_are_fork_safe,
+        the_shipped_plugins_run_in_a_core_of_0_1,
+        a_plugin_of_the_future_runs_with_what_is_known,
+        unknown_flags_of_an_answer_are_unsupported,
+        unknown_flags_of_a_backend_are_unsupported,
+        unknown_demands_are_unsupported,
+        unknown_keys_are_unsupported,
+        unknown_properties_are_no_promise,
+        an_unknown_status_is_an_error,
+    };
+    const suite_loop loops[] = {
+        {demands_of_a_later_minor_are_unsupported, 0, 6},
+    };
+    const test_suite suite = {
+        .name = "abi/minors",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_plugin_of_0_1_runs_in_this_core);
-    tcase_add_test(tests, a_plugin_of_0_2_has_the_features_of_0_2);
-    tcase_add_test(tests, a_plugin_of_0_2_runs_in_a_core_of_0_1);
-    tcase_add_test(tests, a_plugin_of_0_3_has_the_features_of_0_3);
-    tcase_add_test(tests, a_plugin_of_0_3_runs_in_a_core_of_0_2);
-    tcase_add_test(tests, a_plugin_of_0_4_has_the_features_of_0_4);
-    tcase_add_test(tests, a_plugin_of_0_4_runs_in_a_core_of_0_3);
-    tcase_add_test(tests, a_plugin_of_0_5_has_the_features_of_0_5);
-    tcase_add_test(tests, a_plugin_of_0_5_runs_in_a_core_of_0_4);
-    tcase_add_test(tests, old_plugins_never_see_newer_dtypes);
-    tcase_add_test(tests, all_minors_run_side_by_side);
-    tcase_add_test(tests, a_forked_child_has_the_devices_that_are_fork_safe);
-    tcase_add_test(tests, the_shipped_plugins_run_in_a_core_of_0_1);
-    tcase_add_test(tests, a_plugin_of_the_future_runs_with_what_is_known);
-    tcase_add_test(tests, unknown_flags_of_an_answer_are_unsupported);
-    tcase_add_test(tests, unknown_flags_of_a_backend_are_unsupported);
-    tcase_add_test(tests, unknown_demands_are_unsupported);
-    tcase_add_loop_test(tests, demands_of_a_later_minor_are_unsupported, 0, 6);
-    tcase_add_test(tests, unknown_keys_are_unsupported);
-    tcase_add_test(tests, unknown_properties_are_no_promise);
-    tcase_add_test(tests, an_unknown_status_is_an_error);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "base/json.h"
 
 #include <check.h>
@@ -128,21 +130,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base/json");
-    TCase *tests = tcase_create("json");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        nesting_commas_and_lines,   texts_are_escaped_and_valid,
+        numbers_read_back_the_same, what_is_left_open_is_an_error,
+        too_deep_is_an_error,       a_failing_writer_is_an_error,
+    };
+    const test_suite suite = {
+        .name = "base/json",
+        .setup = start,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, start, NULL);
-    tcase_add_test(tests, nesting_commas_and_lines);
-    tcase_add_test(tests, texts_are_escaped_and_valid);
-    tcase_add_test(tests, numbers_read_back_the_same);
-    tcase_add_test(tests, what_is_left_open_is_an_error);
-    tcase_add_test(tests, too_deep_is_an_error);
-    tcase_add_test(tests, a_failing_writer_is_an_error);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

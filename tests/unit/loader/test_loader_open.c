@@ -490,45 +490,48 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/open");
-    TCase *tests = tcase_create("open");
+    const TTest *const tests[] = {
+        a_good_plugin_brings_its_device_type,
+        loading_twice_gives_the_same_plugin,
+        scanning_runs_no_code,
+        a_plugin_is_opened_when_its_device_type_is_asked_for,
+        an_unknown_device_type_says_where_was_looked,
+        a_device_type_whose_plugin_failed_says_why,
+        an_abi_beyond_ours_is_refused_before_its_constructor,
+        without_a_note_no_constructor_runs,
+        without_an_entry_no_constructor_runs,
+        the_entry_of_a_dependency_does_not_count,
+        the_entry_of_a_dependency_does_not_count_without_sections,
+        importing_libcore_is_refused_without_sections,
+        an_entry_that_is_no_function_is_refused,
+        a_file_that_became_a_pipe_holds_nobody_up,
+        a_refusing_entry_gives_its_reason,
+        a_version_that_was_not_offered_is_refused,
+        a_failing_init_leaves_nothing_behind,
+        device_types_outside_the_note_are_refused,
+        importing_libcore_is_refused_before_the_constructor,
+        an_unresolved_symbol_is_a_reason,
+        of_two_with_one_name_the_first_is_used,
+        the_programs_choice_goes_before_one_that_was_found,
+        of_two_with_one_device_type_the_second_is_undone,
+        one_bad_plugin_does_not_hinder_the_others,
+        loading_leaves_the_surroundings_alone,
+        a_file_that_changed_since_the_scan_is_refused,
+        unloading_shuts_down_and_loading_again_works,
+        unloading_in_use_is_busy_and_changes_nothing,
+        lent_kernels_pin_their_plugin,
+        want_of_memory_anywhere_fails_one_load_and_no_more,
+        threads_may_load_at_once,
+        registering_outside_init_is_refused,
+        the_host_reads_settings_of_plugins,
+        a_shorter_error_struct_is_read_no_further,
+    };
+    const test_suite suite = {
+        .name = "loader/open",
+        .setup = folder_make,
+        .teardown = folder_remove,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, folder_make, folder_remove);
-    tcase_add_test(tests, a_good_plugin_brings_its_device_type);
-    tcase_add_test(tests, loading_twice_gives_the_same_plugin);
-    tcase_add_test(tests, scanning_runs_no_code);
-    tcase_add_test(tests, a_plugin_is_opened_when_its_device_type_is_asked_for);
-    tcase_add_test(tests, an_unknown_device_type_says_where_was_looked);
-    tcase_add_test(tests, a_device_type_whose_plugin_failed_says_why);
-    tcase_add_test(tests, an_abi_beyond_ours_is_refused_before_its_constructor);
-    tcase_add_test(tests, without_a_note_no_constructor_runs);
-    tcase_add_test(tests, without_an_entry_no_constructor_runs);
-    tcase_add_test(tests, the_entry_of_a_dependency_does_not_count);
-    tcase_add_test(tests,
-                   the_entry_of_a_dependency_does_not_count_without_sections);
-    tcase_add_test(tests, importing_libcore_is_refused_without_sections);
-    tcase_add_test(tests, an_entry_that_is_no_function_is_refused);
-    tcase_add_test(tests, a_file_that_became_a_pipe_holds_nobody_up);
-    tcase_add_test(tests, a_refusing_entry_gives_its_reason);
-    tcase_add_test(tests, a_version_that_was_not_offered_is_refused);
-    tcase_add_test(tests, a_failing_init_leaves_nothing_behind);
-    tcase_add_test(tests, device_types_outside_the_note_are_refused);
-    tcase_add_test(tests, importing_libcore_is_refused_before_the_constructor);
-    tcase_add_test(tests, an_unresolved_symbol_is_a_reason);
-    tcase_add_test(tests, of_two_with_one_name_the_first_is_used);
-    tcase_add_test(tests, the_programs_choice_goes_before_one_that_was_found);
-    tcase_add_test(tests, of_two_with_one_device_type_the_second_is_undone);
-    tcase_add_test(tests, one_bad_plugin_does_not_hinder_the_others);
-    tcase_add_test(tests, loading_leaves_the_surroundings_alone);
-    tcase_add_test(tests, a_file_that_changed_since_the_scan_is_refused);
-    tcase_add_test(tests, unloading_shuts_down_and_loading_again_works);
-    tcase_add_test(tests, unloading_in_use_is_busy_and_changes_nothing);
-    tcase_add_test(tests, lent_kernels_pin_their_plugin);
-    tcase_add_test(tests, want_of_memory_anywhere_fails_one_load_and_no_more);
-    tcase_add_test(tests, threads_may_load_at_once);
-    tcase_add_test(tests, registering_outside_init_is_refused);
-    tcase_add_test(tests, the_host_reads_settings_of_plugins);
-    tcase_add_test(tests, a_shorter_error_struct_is_read_no_further);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

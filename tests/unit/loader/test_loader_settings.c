@@ -477,37 +477,37 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base/settings and log");
-    TCase *tests = tcase_create("settings");
+    const TTest *const tests[] = {
+        every_row_of_the_table_is_complete,
+        a_shorter_struct_is_filled_no_further,
+        the_environment_is_read_once,
+        an_empty_variable_is_not_set,
+        the_program_goes_before_the_environment,
+        numbers_out_of_range_name_the_range,
+        a_wrong_value_in_the_environment_is_told_and_not_used,
+        switches_have_several_words,
+        a_misspelt_name_is_not_taken,
+        settings_of_plugins_are_read_and_set,
+        words_of_lists_are_whole,
+        texts_stay_when_the_setting_changes,
+        threads_see_whole_values,
+        words_that_nobody_knows_are_refused,
+        wrong_words_of_the_environment_are_told_before_the_first_device,
+        values_that_readers_take_are_taken,
+        a_wrong_path_of_the_environment_costs_itself_alone,
+        operators_that_may_still_come_are_no_wrong_words,
+        nothing_is_printed_unasked,
+        the_setting_sends_messages_to_the_standard_error,
+        a_misspelt_level_is_told_where_the_log_goes,
+        a_sink_gets_what_it_asked_for,
+        logging_keeps_the_error_record,
+        a_misspelt_variable_is_told_once_with_the_nearest_setting,
+    };
+    const test_suite suite = {
+        .name = "base/settings and log",
+        .setup = clear,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, clear, NULL);
-    tcase_add_test(tests, every_row_of_the_table_is_complete);
-    tcase_add_test(tests, a_shorter_struct_is_filled_no_further);
-    tcase_add_test(tests, the_environment_is_read_once);
-    tcase_add_test(tests, an_empty_variable_is_not_set);
-    tcase_add_test(tests, the_program_goes_before_the_environment);
-    tcase_add_test(tests, numbers_out_of_range_name_the_range);
-    tcase_add_test(tests,
-                   a_wrong_value_in_the_environment_is_told_and_not_used);
-    tcase_add_test(tests, switches_have_several_words);
-    tcase_add_test(tests, a_misspelt_name_is_not_taken);
-    tcase_add_test(tests, settings_of_plugins_are_read_and_set);
-    tcase_add_test(tests, words_of_lists_are_whole);
-    tcase_add_test(tests, texts_stay_when_the_setting_changes);
-    tcase_add_test(tests, threads_see_whole_values);
-    tcase_add_test(tests, words_that_nobody_knows_are_refused);
-    tcase_add_test(
-        tests, wrong_words_of_the_environment_are_told_before_the_first_device);
-    tcase_add_test(tests, values_that_readers_take_are_taken);
-    tcase_add_test(tests, a_wrong_path_of_the_environment_costs_itself_alone);
-    tcase_add_test(tests, operators_that_may_still_come_are_no_wrong_words);
-    tcase_add_test(tests, nothing_is_printed_unasked);
-    tcase_add_test(tests, the_setting_sends_messages_to_the_standard_error);
-    tcase_add_test(tests, a_misspelt_level_is_told_where_the_log_goes);
-    tcase_add_test(tests, a_sink_gets_what_it_asked_for);
-    tcase_add_test(tests, logging_keeps_the_error_record);
-    tcase_add_test(tests,
-                   a_misspelt_variable_is_told_once_with_the_nearest_setting);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

@@ -432,8 +432,10 @@ START_TEST(relocations_that_cannot_be_are_refused)
     /* A linker that packs relocations (DT_RELR) has none for the array. */
     while (called < first + count && called->r_offset != array)
         called++;
-    if (called == first + count)
+    if (called == first + count) {
+        suite_skip("the linker packs relocations");
         return;
+    }
     before = *called;
     called->r_addend = (int64_t)dynamic_entry(DT_STRTAB)->d_un.d_val;
     assert_segments(CORE_ERROR_CORRUPT, "calls what is no code");
@@ -553,39 +555,43 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/note");
-    TCase *tests = tcase_create("note");
+    const TTest *const tests[] = {
+        a_good_note_is_read_whole,
+        every_truncation_is_an_error,
+        an_empty_file_is_no_elf_file,
+        another_machine_is_named,
+        big_endian_is_refused,
+        a_program_is_no_plugin,
+        wrong_magic_is_refused,
+        unknown_note_version_is_refused,
+        another_owner_is_not_our_note,
+        name_without_end_is_refused,
+        name_with_other_characters_is_refused,
+        bytes_behind_a_text_are_refused,
+        device_types_are_words,
+        impossible_abi_range_is_refused,
+        abi_ranges_that_do_not_meet_are_named,
+        huge_note_segment_is_not_read,
+        note_sizes_near_the_end_of_numbers_do_not_wrap,
+        segment_table_behind_the_end_is_refused,
+        good_segments_are_accepted,
+        a_tail_that_may_not_be_written_is_refused,
+        segments_over_each_other_are_refused,
+        impossible_segments_are_refused,
+        a_dynamic_section_that_points_elsewhere_is_refused,
+        a_table_without_its_size_or_kind_is_refused,
+        names_that_lie_elsewhere_are_refused,
+        relocations_that_cannot_be_are_refused,
+        good_symbols_are_accepted,
+        ten_thousand_corrupted_files_never_crash,
+        ten_thousand_corrupted_notes_never_crash,
+    };
+    const test_suite suite = {
+        .name = "loader/note",
+        .setup = load_good,
+        .teardown = free_good,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, load_good, free_good);
-    tcase_add_test(tests, a_good_note_is_read_whole);
-    tcase_add_test(tests, every_truncation_is_an_error);
-    tcase_add_test(tests, an_empty_file_is_no_elf_file);
-    tcase_add_test(tests, another_machine_is_named);
-    tcase_add_test(tests, big_endian_is_refused);
-    tcase_add_test(tests, a_program_is_no_plugin);
-    tcase_add_test(tests, wrong_magic_is_refused);
-    tcase_add_test(tests, unknown_note_version_is_refused);
-    tcase_add_test(tests, another_owner_is_not_our_note);
-    tcase_add_test(tests, name_without_end_is_refused);
-    tcase_add_test(tests, name_with_other_characters_is_refused);
-    tcase_add_test(tests, bytes_behind_a_text_are_refused);
-    tcase_add_test(tests, device_types_are_words);
-    tcase_add_test(tests, impossible_abi_range_is_refused);
-    tcase_add_test(tests, abi_ranges_that_do_not_meet_are_named);
-    tcase_add_test(tests, huge_note_segment_is_not_read);
-    tcase_add_test(tests, note_sizes_near_the_end_of_numbers_do_not_wrap);
-    tcase_add_test(tests, segment_table_behind_the_end_is_refused);
-    tcase_add_test(tests, good_segments_are_accepted);
-    tcase_add_test(tests, a_tail_that_may_not_be_written_is_refused);
-    tcase_add_test(tests, segments_over_each_other_are_refused);
-    tcase_add_test(tests, impossible_segments_are_refused);
-    tcase_add_test(tests, a_dynamic_section_that_points_elsewhere_is_refused);
-    tcase_add_test(tests, a_table_without_its_size_or_kind_is_refused);
-    tcase_add_test(tests, names_that_lie_elsewhere_are_refused);
-    tcase_add_test(tests, relocations_that_cannot_be_are_refused);
-    tcase_add_test(tests, good_symbols_are_accepted);
-    tcase_add_test(tests, ten_thousand_corrupted_files_never_crash);
-    tcase_add_test(tests, ten_thousand_corrupted_notes_never_crash);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

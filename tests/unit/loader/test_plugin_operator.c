@@ -170,12 +170,12 @@ int main(void)
         a_graph_that_needs_a_plugin_keeps_it_loaded,
         loading_and_unloading_leaves_nothing_behind,
     };
-    Suite *suite = suite_create("operators of plugins");
-    TCase *tcase = tcase_create("operators of plugins");
+    const test_suite suite = {
+        .name = "operators of plugins",
+        .setup = open_plugin,
+        .teardown = drop_all,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, open_plugin, drop_all);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

@@ -241,26 +241,29 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loader/quarantine");
-    TCase *tests = tcase_create("quarantine");
+    const TTest *const tests[] = {
+        a_good_plugin_passes,
+        a_crash_in_init_is_a_reason,
+        a_crash_in_a_constructor_is_a_reason,
+        an_exit_in_init_is_a_reason,
+        an_answer_of_the_plugins_own_does_not_count,
+        an_init_that_hangs_is_a_reason,
+        what_the_plugin_says_itself_comes_through,
+        it_can_be_tried_again,
+        the_programs_settings_hold_there_too,
+        what_is_wrong_in_the_environment_is_wrong_there_too,
+        a_helper_that_is_not_there_refuses_everything,
+        a_helper_that_has_closed_its_pipe_is_waited_for_asleep,
+        what_it_said_before_it_closed_its_pipe_counts,
+        a_helper_that_says_too_much_is_waited_for_asleep,
+        hardly_any_damaged_code_gets_past_it,
+    };
+    const test_suite suite = {
+        .name = "loader/quarantine",
+        .setup = quarantine,
+        .teardown = folder_remove,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, quarantine, folder_remove);
-    tcase_add_test(tests, a_good_plugin_passes);
-    tcase_add_test(tests, a_crash_in_init_is_a_reason);
-    tcase_add_test(tests, a_crash_in_a_constructor_is_a_reason);
-    tcase_add_test(tests, an_exit_in_init_is_a_reason);
-    tcase_add_test(tests, an_answer_of_the_plugins_own_does_not_count);
-    tcase_add_test(tests, an_init_that_hangs_is_a_reason);
-    tcase_add_test(tests, what_the_plugin_says_itself_comes_through);
-    tcase_add_test(tests, it_can_be_tried_again);
-    tcase_add_test(tests, the_programs_settings_hold_there_too);
-    tcase_add_test(tests, what_is_wrong_in_the_environment_is_wrong_there_too);
-    tcase_add_test(tests, a_helper_that_is_not_there_refuses_everything);
-    tcase_add_test(tests,
-                   a_helper_that_has_closed_its_pipe_is_waited_for_asleep);
-    tcase_add_test(tests, what_it_said_before_it_closed_its_pipe_counts);
-    tcase_add_test(tests, a_helper_that_says_too_much_is_waited_for_asleep);
-    tcase_add_test(tests, hardly_any_damaged_code_gets_past_it);
-    suite_add_tcase(suite, tests);
-    return run(suite);
+    return suite_run(&suite, 1);
 }

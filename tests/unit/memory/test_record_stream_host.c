@@ -19,16 +19,13 @@ static void open_mutant(const char *rule)
 {
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
-    const void *table;
 
     setenv("LIBCORE_MUTANT_RULE", rule, 1);
     snprintf(path, sizeof path,
              "%s/tests/fixtures/mutants/.libs/core_mutant.so",
              build ? build : ".");
     OK(core_plugin_load(path, &plugin));
-    OK(core_device_find("mutant", &sim));
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
+    sim_find("mutant");
 }
 
 /* What is all of its segment, so that no other block serves in its place. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Fused attention, on the CPU and on the emulated GPU, against products and
- * softmax on the CPU: results and gradients, masks, dropout's mask, layouts. */
+/* Fused attention on the CPU and on the emulated GPU, compared with matmul and
+ * softmax on the CPU: results, gradients, masks, dropout, layouts. */
 
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
@@ -17,7 +17,7 @@
 
 static bool on_gpu;
 
-static core_device *opened(const char *name)
+static core_device *device_named(const char *name)
 {
     core_device *device;
 
@@ -25,19 +25,19 @@ static core_device *opened(const char *name)
     return device;
 }
 
-static core_tensor *moved(core_tensor *tensor, core_device *device)
+static core_tensor *to_device(core_tensor *tensor, core_device *device)
 {
     return CALL(to_copy, tensor, core_tensor_dtype(tensor), device, false, -1);
 }
 
-/* What is attended to. */
+/* Shape and options of one attention call. */
 typedef struct heads {
     core_dtype dtype;
     int64_t batch, count, rows, columns, inner, outer;
     double dropout;
     bool causal;
-    char mask;   /* 'b': bool, 'a': added; 0: none */
-    bool turned; /* [batch, place, head, element] in memory */
+    char mask;         /* 'b': bool mask, 'a': additive mask, 0: none */
+    bool heads_inside; /* stored as [batch, position, head, element] */
     double tolerance;
 } heads;
 
@@ -47,15 +47,15 @@ static core_tensor *normal(const heads *h, int64_t rows, int64_t width)
 {
     core_tensor *x;
 
-    if (!h->turned)
+    if (!h->heads_inside)
         return CALL(randn, (int64_t[]){h->batch, h->count, rows, width}, 4,
-                    NULL, h->dtype, opened("cpu"));
+                    NULL, h->dtype, device_named("cpu"));
     x = CALL(randn, (int64_t[]){h->batch, rows, h->count, width}, 4, NULL,
-             h->dtype, opened("cpu"));
+             h->dtype, device_named("cpu"));
     return CALL(transpose, x, 1, 2);
 }
 
-/* Broadcast over the batch; a row of it may not hide everything. */
+/* Broadcasts over the batch; no row may hide all keys. */
 static core_tensor *mask_of(const heads *h)
 {
     int64_t sizes[] = {1, h->count, h->rows, h->columns};
@@ -63,7 +63,7 @@ static core_tensor *mask_of(const heads *h)
 
     if (h->mask == 0)
         return NULL;
-    x = CALL(randn, sizes, 4, NULL, h->dtype, opened("cpu"));
+    x = CALL(randn, sizes, 4, NULL, h->dtype, device_named("cpu"));
     return h->mask == 'a' ? x : CALL(lt_scalar, x, core_float(.8));
 }
 
@@ -77,14 +77,15 @@ static void make(const heads *h, core_tensor **out)
     out[GRAD] = normal(h, h->rows, h->outer);
 }
 
-/* The same on a device, as leaves. */
+/* Copies the tensors to a device and makes the differentiable ones leaves. */
 static void place(const heads *h, core_tensor *const *from, core_device *device,
                   core_tensor **out)
 {
     for (int i = 0; i < TENSORS; i++) {
-        core_tensor *x = from[i] ? moved(from[i], device) : NULL;
+        core_tensor *x = from[i] ? to_device(from[i], device) : NULL;
 
-        if (x && h->turned && i != MASK) /* its layout is not kept on the way */
+        /* to_copy does not keep the layout */
+        if (x && h->heads_inside && i != MASK)
             x = CALL(transpose, CALL(contiguous, CALL(transpose, x, 1, 2), 0),
                      1, 2);
         out[i] = x && i != GRAD && !(i == MASK && h->mask == 'b') ? leaf(x) : x;
@@ -128,8 +129,9 @@ static void same(const heads *h, const char *what, core_tensor *a,
 
     ck_assert_int_eq(core_tensor_numel(b), count);
     for (int k = 0; k < 2; k++) {
-        core_tensor *wide = CALL(to_copy, k == 0 ? a : b, CORE_F64,
-                                 opened("cpu"), false, CORE_FORMAT_CONTIGUOUS);
+        core_tensor *wide =
+            CALL(to_copy, k == 0 ? a : b, CORE_F64, device_named("cpu"), false,
+                 CORE_FORMAT_CONTIGUOUS);
 
         values[k] = malloc((size_t)count * sizeof(double));
         ck_assert_ptr_nonnull(values[k]);
@@ -150,7 +152,7 @@ static void compare(const heads *h, core_device *device)
     core_tensor *made[TENSORS], *plain[TENSORS], *fused[TENSORS], *a, *b;
 
     make(h, made);
-    place(h, made, opened("cpu"), plain);
+    place(h, made, device_named("cpu"), plain);
     place(h, made, device, fused);
     core_seed(5);
     a = composed(h, plain);
@@ -168,14 +170,14 @@ static void compare(const heads *h, core_device *device)
 static void compare_all(const heads *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        compare(&list[i], opened("cpu"));
+        compare(&list[i], device_named("cpu"));
         if (on_gpu)
-            compare(&list[i], opened(gpu_name()));
+            compare(&list[i], device_named(gpu_name()));
         drop_all();
     }
 }
 
-START_TEST(results_and_gradients_are_those_of_products_and_softmax)
+START_TEST(attention_matches_matmul_and_softmax)
 {
     static const heads list[] = {
         {CORE_F32, 1, 1, 1, 1, 1, 1, 0, false, 0, false, 1e-5},
@@ -184,7 +186,7 @@ START_TEST(results_and_gradients_are_those_of_products_and_softmax)
         {CORE_F64, 1, 2, 40, 40, 16, 16, 0, false, 0, true, 1e-12},
         {CORE_F32, 1, 1, 20, 30, 130, 256, 0, false, 0, false, 1e-5},
         {CORE_F64, 1, 1, 20, 30, 256, 100, 0, false, 0, false, 1e-12},
-        /* beyond what kernels take */
+        /* sizes that the fused kernels do not support */
         {CORE_F32, 1, 1, 10, 10, 300, 8, 0, false, 0, false, 1e-5},
         {CORE_F16, 1, 2, 70, 70, 16, 16, 0, false, 0, false, 4e-3},
         {CORE_BF16, 1, 2, 20, 70, 16, 80, 0, false, 0, true, 4e-2},
@@ -194,7 +196,7 @@ START_TEST(results_and_gradients_are_those_of_products_and_softmax)
 }
 END_TEST
 
-START_TEST(masks_hide)
+START_TEST(masked_attention_matches_masked_softmax)
 {
     static const heads list[] = {
         {CORE_F32, 2, 2, 70, 70, 16, 16, 0, true, 0, false, 1e-5},
@@ -210,7 +212,7 @@ START_TEST(masks_hide)
 }
 END_TEST
 
-START_TEST(dropout_draws_the_mask_of_the_operator)
+START_TEST(dropout_draws_the_same_mask_as_the_dropout_operator)
 {
     static const heads list[] = {
         {CORE_F32, 2, 2, 70, 67, 16, 16, .4, false, 0, false, 1e-5},
@@ -222,8 +224,8 @@ START_TEST(dropout_draws_the_mask_of_the_operator)
 }
 END_TEST
 
-/* Draws of one call, then of the next. */
-START_TEST(the_generator_goes_on_as_far)
+/* Compares how far the generator advances, with and without dropout. */
+START_TEST(fused_attention_advances_generator_like_dropout)
 {
     heads h = {CORE_F32, 1, 1, 9, 11, 4, 4, .5, false, 0, false, 0};
     core_tensor *t[TENSORS];
@@ -241,7 +243,7 @@ START_TEST(the_generator_goes_on_as_far)
 }
 END_TEST
 
-START_TEST(the_layout_of_the_heads_is_kept)
+START_TEST(result_keeps_layout_of_heads)
 {
     heads h = {CORE_F32, 2, 3, 5, 5, 4, 4, 0, false, 0, true, 0};
     core_tensor *t[TENSORS], *x;
@@ -252,11 +254,12 @@ START_TEST(the_layout_of_the_heads_is_kept)
 }
 END_TEST
 
-START_TEST(a_row_without_keys_is_no_number)
+START_TEST(fully_masked_row_returns_nan)
 {
     heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 'b', false, 0};
-    core_device *devices[2] = {opened("cpu"),
-                               on_gpu ? opened(gpu_name()) : opened("cpu")};
+    core_device *devices[2] = {device_named("cpu"),
+                               on_gpu ? device_named(gpu_name())
+                                      : device_named("cpu")};
     float got[6];
 
     for (int k = 0; k < 2; k++) {
@@ -272,7 +275,7 @@ START_TEST(a_row_without_keys_is_no_number)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_told)
+START_TEST(invalid_arguments_are_named)
 {
     heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 0, false, 0};
     core_tensor *t[TENSORS], *out[4];
@@ -290,7 +293,7 @@ START_TEST(what_does_not_fit_is_told)
                                    false, NULL, &out[0], &out[1], &out[2],
                                    &out[3]),
           CORE_ERROR_SHAPE, "attn_bias");
-    /* Without the logarithms there is no gradient. */
+    /* Without logsumexp, backward cannot compute the gradient. */
     OK(core_efficient_attention(leaf(t[QUERY]), t[KEY], t[VALUE], NULL, false,
                                 0, false, NULL, &out[0], &out[1], &out[2],
                                 &out[3]));
@@ -304,13 +307,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        results_and_gradients_are_those_of_products_and_softmax,
-        masks_hide,
-        dropout_draws_the_mask_of_the_operator,
-        the_generator_goes_on_as_far,
-        the_layout_of_the_heads_is_kept,
-        a_row_without_keys_is_no_number,
-        what_does_not_fit_is_told,
+        attention_matches_matmul_and_softmax,
+        masked_attention_matches_masked_softmax,
+        dropout_draws_the_same_mask_as_the_dropout_operator,
+        fused_attention_advances_generator_like_dropout,
+        result_keeps_layout_of_heads,
+        fully_masked_row_returns_nan,
+        invalid_arguments_are_named,
     };
 
     on_gpu = gpu_plugin_found();

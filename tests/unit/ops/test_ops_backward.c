@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backward operators called by hand, with gradients that do not fit. */
+/* Backward operators called directly, with gradients that do not fit. */
 
 #include "support/ops.h"
 
-START_TEST(a_padding_backward_wants_the_forwards_sizes)
+START_TEST(padding_backward_requires_sizes_of_forward)
 {
     core_tensor *grad = MATRIX(1, 3, 1, 2, 3);
     core_tensor *self = MATRIX(1, 3, 1, 2, 3);
@@ -21,7 +21,7 @@ START_TEST(a_padding_backward_wants_the_forwards_sizes)
 }
 END_TEST
 
-/* Operator, words, and what the message says. */
+/* A call, its error code and a part of the message. */
 static const struct refusal {
     check call;
     core_status code;
@@ -93,7 +93,7 @@ static const struct refusal {
      "optional"},
 };
 
-START_TEST(arguments_that_the_forward_could_not_have_had_are_refused)
+START_TEST(arguments_impossible_in_forward_are_refused)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];
@@ -113,7 +113,7 @@ START_TEST(arguments_that_the_forward_could_not_have_had_are_refused)
 }
 END_TEST
 
-START_TEST(a_kernel_takes_a_thousand_tensors)
+START_TEST(cat_and_stack_take_a_thousand_tensors)
 {
     core_tensor *tensors[1000], *out;
     double total;
@@ -129,7 +129,7 @@ START_TEST(a_kernel_takes_a_thousand_tensors)
 }
 END_TEST
 
-START_TEST(a_result_on_another_device_is_refused)
+START_TEST(out_on_another_device_is_refused)
 {
     core_device *meta;
     core_tensor *on_meta, *here = SCALAR(1);
@@ -140,6 +140,6 @@ START_TEST(a_result_on_another_device_is_refused)
 }
 END_TEST
 
-SUITE("ops backward", a_padding_backward_wants_the_forwards_sizes,
-      arguments_that_the_forward_could_not_have_had_are_refused,
-      a_kernel_takes_a_thousand_tensors, a_result_on_another_device_is_refused)
+SUITE("ops backward", padding_backward_requires_sizes_of_forward,
+      arguments_impossible_in_forward_are_refused,
+      cat_and_stack_take_a_thousand_tensors, out_on_another_device_is_refused)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Numbers that no size could take: paddings, steps, offsets and sizes at the
- * ends of int64_t are refused at once, by an operator that says its name, or
- * mean what they say. */
+/* Numbers that no size can have: paddings, steps, offsets and sizes at the ends
+ * of int64_t are either refused at once, by an error that names the operator,
+ * or have their literal meaning. */
 
 #include "support/ops.h"
 
@@ -12,7 +12,7 @@
 #define MOST "9223372036854775807"
 #define LEAST "-9223372036854775808"
 
-/* Operator, words; what the message says besides the operator's name. */
+/* Operator, arguments, and a part of the message besides the operator name. */
 static const struct refusal {
     const char *op, *words, *text;
 } refusals[] = {
@@ -80,7 +80,7 @@ static const struct refusal {
     {"native_group_norm", "p:2,2 n n i:4611686018427387905 i:4 i:1 i:4 f:1",
      "elements"},
     {"nll_loss", "p:4,3 x:4/3 n i:77", "CORE_REDUCTION"},
-    /* no kernel looks at what writes to, or reads from, no elements */
+    /* no kernel checks a call that reads or writes no elements */
     {"scatter.src", "p:3,0 i:1 x:3,2/2 p:3,2", "index"},
     {"scatter_add", "p:0,3 i:0 x:2,3/2 p:2,3", "index"},
     {"scatter.reduce", "p:3,0 i:-1 x:3,2/2 p:3,2 s:add", "index"},
@@ -97,24 +97,12 @@ static const struct refusal {
     {"stack", "[ n p:3 ] i:0", "tensor 0 of"},
 };
 
-static core_status call_words(const char *op, const char *words,
-                              core_value *results)
-{
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
-    arguments a;
-
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
-    return core_op_call(a.op, a.values, a.count, results, 4);
-}
-
-START_TEST(numbers_beyond_all_sizes_are_refused)
+START_TEST(numbers_beyond_any_size_are_refused)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];
         core_value results[4] = {0};
-        core_status status = call_words(r->op, r->words, results);
+        core_status status = call_op_words(r->op, r->words, results);
         const char *said = status ? core_error_message() : "";
         char name[64];
 
@@ -134,10 +122,10 @@ START_TEST(numbers_beyond_all_sizes_are_refused)
 }
 END_TEST
 
-/* What is beyond the corners means all or nothing, as it says. */
+/* An end beyond the last element means all elements or none. */
 static const struct meaning {
     const char *op, *words;
-    double total; /* sum of the result */
+    double total; /* sum of the elements of the result */
     int64_t numel;
 } meanings[] = {
     {"triu", "m:3,3 i:" MOST, 0, 9},
@@ -161,12 +149,12 @@ static const struct meaning {
     {"expand", "q:1 l:4", 0, 4},
 };
 
-START_TEST(the_ends_of_the_integers_mean_what_they_say)
+START_TEST(int64_limits_have_their_literal_meaning)
 {
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
         const struct meaning *m = &meanings[i];
         core_value results[4] = {0};
-        core_status status = call_words(m->op, m->words, results);
+        core_status status = call_op_words(m->op, m->words, results);
         core_tensor *wide;
         double total;
 
@@ -185,8 +173,9 @@ START_TEST(the_ends_of_the_integers_mean_what_they_say)
 }
 END_TEST
 
-/* Against the asymptotic series, 10.40.1 and 10.40.2, whose next term is below 1e-12. */
-START_TEST(scaled_bessel_functions_keep_their_digits_far_out)
+/* Against the asymptotic series DLMF 10.40.1 and 10.40.2, whose next term is
+ * below 1e-12. */
+START_TEST(scaled_bessel_functions_are_accurate_for_large_x)
 {
     static const double places[] = {1000, 30000, 1e12, 1.7e308};
 
@@ -216,6 +205,6 @@ START_TEST(scaled_bessel_functions_keep_their_digits_far_out)
 }
 END_TEST
 
-SUITE("ops bounds", numbers_beyond_all_sizes_are_refused,
-      the_ends_of_the_integers_mean_what_they_say,
-      scaled_bessel_functions_keep_their_digits_far_out)
+SUITE("ops bounds", numbers_beyond_any_size_are_refused,
+      int64_limits_have_their_literal_meaning,
+      scaled_bessel_functions_are_accurate_for_large_x)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What factors multiply to, what a singular or endless matrix gives, and small
- * answers of searches, histograms and of what looks for equal elements. */
+/* Matrix factorizations, singular and non-finite matrices; small cases of
+ * searchsorted, histograms, unique and segment_reduce. */
 
 #include "support/autograd.h"
 
@@ -10,8 +10,8 @@
 
 #define SIZES(...) ((const int64_t[]){__VA_ARGS__})
 
-/* Two matrices, the second of which needs its rows exchanged. */
-static core_tensor *two(void)
+/* Two matrices; the second needs a row exchange. */
+static core_tensor *two_matrices(void)
 {
     return typed(
         CORE_F64, 3, SIZES(2, 3, 3),
@@ -27,20 +27,20 @@ static void same(core_tensor *a, core_tensor *b)
     HOLDS(CALL(all, d), 1, 1);
 }
 
-static core_tensor *turned(core_tensor *x)
+static core_tensor *transposed(core_tensor *x)
 {
     return CALL(transpose, x, -2, -1);
 }
 
-static core_tensor *units(void)
+static core_tensor *identities(void)
 {
     return CALL(expand, CALL(eye, 3, CORE_F64, NULL), SIZES(2, 3, 3), 3, false);
 }
 
-START_TEST(factors_multiply_to_the_matrix)
+START_TEST(factors_multiply_back_to_the_matrix)
 {
-    core_tensor *a = two(), *p, *l, *u, *x, *info;
-    core_tensor *s = CALL(matmul, a, turned(a));
+    core_tensor *a = two_matrices(), *p, *l, *u, *x, *info;
+    core_tensor *s = CALL(matmul, a, transposed(a));
 
     OK(core_linalg_lu(a, true, &p, &l, &u));
     same(CALL(matmul, keep(p), CALL(matmul, keep(l), keep(u))), a);
@@ -49,40 +49,40 @@ START_TEST(factors_multiply_to_the_matrix)
     same(CALL(matmul, x, keep(p)), a);
     OK(core_linalg_eigh_parts(s, "L", true, &l, &u));
     x = CALL(mul, keep(u), CALL(unsqueeze, keep(l), -2));
-    same(CALL(matmul, x, turned(u)), s);
+    same(CALL(matmul, x, transposed(u)), s);
     OK(core_linalg_inv_ex(a, true, &x, &info));
     keep(info);
-    same(CALL(matmul, a, keep(x)), units());
+    same(CALL(matmul, a, keep(x)), identities());
     OK(core_linalg_ldl_factor_ex(s, false, true, &l, &p, &info));
     keep(info);
     same(CALL(matmul, s,
-              CALL(linalg_ldl_solve, keep(l), keep(p), units(), false)),
-         units());
+              CALL(linalg_ldl_solve, keep(l), keep(p), identities(), false)),
+         identities());
 }
 END_TEST
 
-START_TEST(systems_are_solved_from_both_sides)
+START_TEST(lu_solve_solves_both_sides_and_adjoint)
 {
-    core_tensor *a = two(), *lu, *pivots, *info, *x;
+    core_tensor *a = two_matrices(), *lu, *pivots, *info, *x;
 
     OK(core_linalg_lu_factor_ex(a, true, true, &lu, &pivots, &info));
     keep(lu);
     keep(pivots);
     keep(info);
-    x = CALL(linalg_lu_solve, lu, pivots, units(), true, false);
-    same(CALL(matmul, a, x), units());
-    x = CALL(linalg_lu_solve, lu, pivots, units(), false, false);
-    same(CALL(matmul, x, a), units());
-    x = CALL(linalg_lu_solve, lu, pivots, units(), true, true);
-    same(CALL(matmul, turned(a), x), units());
-    x = CALL(linalg_lu_solve, lu, pivots, units(), false, true);
-    same(CALL(matmul, x, turned(a)), units());
+    x = CALL(linalg_lu_solve, lu, pivots, identities(), true, false);
+    same(CALL(matmul, a, x), identities());
+    x = CALL(linalg_lu_solve, lu, pivots, identities(), false, false);
+    same(CALL(matmul, x, a), identities());
+    x = CALL(linalg_lu_solve, lu, pivots, identities(), true, true);
+    same(CALL(matmul, transposed(a), x), identities());
+    x = CALL(linalg_lu_solve, lu, pivots, identities(), false, true);
+    same(CALL(matmul, x, transposed(a)), identities());
 }
 END_TEST
 
-START_TEST(a_singular_matrix_is_named)
+START_TEST(singular_matrix_error_names_its_index)
 {
-    core_tensor *a = two(), *x, *info, *p;
+    core_tensor *a = two_matrices(), *x, *info, *p;
 
     OK(core_fill_(CALL(select, CALL(select, a, 0, 1), 0, 2), core_int(0)));
     FAILS(core_linalg_inv_ex(a, true, &x, &info), CORE_ERROR_INVALID_ARGUMENT,
@@ -100,8 +100,8 @@ START_TEST(a_singular_matrix_is_named)
 }
 END_TEST
 
-/* The determinant is smooth there: its slopes are the cofactors. */
-START_TEST(the_gradient_of_a_singular_determinant_is_its_cofactors)
+/* The determinant is smooth there: its gradient is the cofactor matrix. */
+START_TEST(gradient_of_singular_determinant_is_the_cofactors)
 {
     core_tensor *a = leaf(MATRIX(2, 2, 1, 2, 2, 4)), *x, *lu, *pivots;
     core_tensor *grad;
@@ -126,7 +126,7 @@ static core_tensor *determinant(core_tensor *a)
     return keep(x);
 }
 
-/* d/da of sum(weights * cofactors(a)), which must be these. */
+/* Checks d/da of sum(weights * cofactors(a)). */
 static void second_is(core_tensor *a, core_tensor *weights, size_t count,
                       const double *expected)
 {
@@ -147,8 +147,8 @@ static void second_is(core_tensor *a, core_tensor *weights, size_t count,
 #define SECOND_IS(a, weights, n, ...) \
     second_is(a, weights, n, (double[]){__VA_ARGS__})
 
-/* Of a matrix of two they are its own elements, of a larger one minors. */
-START_TEST(the_second_derivative_of_a_singular_determinant_is_right)
+/* Cofactors of a 2 x 2 matrix are its own elements; of a larger one, minors. */
+START_TEST(second_derivative_of_singular_determinant_is_correct)
 {
     core_tensor *w = MATRIX(2, 2, 1, 2, 3, 4);
     core_tensor *v = MATRIX(3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -167,7 +167,7 @@ START_TEST(the_second_derivative_of_a_singular_determinant_is_right)
 }
 END_TEST
 
-START_TEST(the_second_derivative_is_right_where_rows_almost_agree)
+START_TEST(second_derivative_is_correct_for_nearly_equal_rows)
 {
     core_tensor *v = MATRIX(3, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0);
     core_tensor *w = MATRIX(3, 3, 0, 0, 0, 0, 0, 1, 0, 0, 0);
@@ -181,7 +181,7 @@ START_TEST(the_second_derivative_is_right_where_rows_almost_agree)
 }
 END_TEST
 
-START_TEST(a_batch_may_hold_singular_matrices)
+START_TEST(batch_may_contain_singular_matrices)
 {
     const int64_t sizes[] = {2, 2, 2};
     core_tensor *a =
@@ -193,7 +193,7 @@ START_TEST(a_batch_may_hold_singular_matrices)
 }
 END_TEST
 
-/* The first derivative, so that its second is the third. */
+/* The first derivative as a function, so that its second is the third. */
 static core_status slopes(void *context, core_tensor *const *inputs,
                           size_t ninputs, core_tensor **outputs,
                           size_t *noutputs)
@@ -206,7 +206,7 @@ static core_status slopes(void *context, core_tensor *const *inputs,
     return core_grad(&x, 1, NULL, inputs, 1, CORE_CREATE_GRAPH, outputs);
 }
 
-START_TEST(determinants_have_third_derivatives_where_they_are_regular)
+START_TEST(third_derivative_of_determinant_needs_regular_matrix)
 {
     core_tensor *a = leaf(
         MATRIX(4, 4, 2, -1, .5, 3, 1, 4, -2, .25, -.5, 1.5, 3, 1, 2, 0, 1, -3));
@@ -225,7 +225,7 @@ START_TEST(determinants_have_third_derivatives_where_they_are_regular)
 }
 END_TEST
 
-START_TEST(cofactors_of_small_numbers_are_right)
+START_TEST(cofactors_of_small_numbers_are_correct)
 {
     core_tensor *a = leaf(MATRIX(2, 2, 1e-12, 2e-12, 2e-12, 4e-12)), *off;
 
@@ -236,9 +236,9 @@ START_TEST(cofactors_of_small_numbers_are_right)
 }
 END_TEST
 
-START_TEST(what_is_not_finite_is_refused_by_iterations)
+START_TEST(svd_and_eigh_refuse_non_finite_matrices)
 {
-    core_tensor *a = two(), *u, *s, *v;
+    core_tensor *a = two_matrices(), *u, *s, *v;
 
     OK(core_fill_(CALL(select, CALL(select, a, 0, 1), 0, 2), core_float(NAN)));
     FAILS(core_linalg_svd_parts(a, false, true, NULL, &u, &s, &v),
@@ -248,7 +248,7 @@ START_TEST(what_is_not_finite_is_refused_by_iterations)
 }
 END_TEST
 
-START_TEST(places_in_sorted_rows_are_found)
+START_TEST(searchsorted_bucketize_and_isin_find_positions)
 {
     core_tensor *row = VECTOR(5, 1, 3, 3, 5, 7);
     core_tensor *x = VECTOR(4, 0, 3, 7, NAN), *to;
@@ -263,7 +263,7 @@ START_TEST(places_in_sorted_rows_are_found)
 }
 END_TEST
 
-START_TEST(histograms_count_both_ends_and_leave_out_the_rest)
+START_TEST(histc_counts_both_ends_and_skips_outliers)
 {
     core_tensor *x = VECTOR(6, -1, 0, .5, 1, 2, NAN), *to;
     core_tensor *n = typed(CORE_I64, 1, SIZES(3), (double[]){2, -1, 0});
@@ -276,7 +276,7 @@ START_TEST(histograms_count_both_ends_and_leave_out_the_rest)
 }
 END_TEST
 
-START_TEST(equal_elements_are_found_in_order)
+START_TEST(unique_and_mode_find_equal_elements)
 {
     core_tensor *x = VECTOR(6, 3, 1, 1, 3, 3, 2), *values, *at, *counts;
 
@@ -294,7 +294,7 @@ START_TEST(equal_elements_are_found_in_order)
 }
 END_TEST
 
-START_TEST(segments_may_be_empty)
+START_TEST(segment_reduce_accepts_empty_segments)
 {
     core_tensor *x = VECTOR(3, 1, 2, 6), *to;
     core_tensor *n = typed(CORE_I64, 1, SIZES(3), (double[]){2, 0, 1});
@@ -323,15 +323,17 @@ START_TEST(segments_may_be_empty)
 }
 END_TEST
 
-SUITE("ops factors", factors_multiply_to_the_matrix,
-      systems_are_solved_from_both_sides, a_singular_matrix_is_named,
-      the_gradient_of_a_singular_determinant_is_its_cofactors,
-      the_second_derivative_of_a_singular_determinant_is_right,
-      the_second_derivative_is_right_where_rows_almost_agree,
-      a_batch_may_hold_singular_matrices,
-      determinants_have_third_derivatives_where_they_are_regular,
-      cofactors_of_small_numbers_are_right,
-      what_is_not_finite_is_refused_by_iterations,
-      places_in_sorted_rows_are_found,
-      histograms_count_both_ends_and_leave_out_the_rest,
-      equal_elements_are_found_in_order, segments_may_be_empty)
+SUITE("ops factors", factors_multiply_back_to_the_matrix,
+      lu_solve_solves_both_sides_and_adjoint,
+      singular_matrix_error_names_its_index,
+      gradient_of_singular_determinant_is_the_cofactors,
+      second_derivative_of_singular_determinant_is_correct,
+      second_derivative_is_correct_for_nearly_equal_rows,
+      batch_may_contain_singular_matrices,
+      third_derivative_of_determinant_needs_regular_matrix,
+      cofactors_of_small_numbers_are_correct,
+      svd_and_eigh_refuse_non_finite_matrices,
+      searchsorted_bucketize_and_isin_find_positions,
+      histc_counts_both_ends_and_skips_outliers,
+      unique_and_mode_find_equal_elements,
+      segment_reduce_accepts_empty_segments)

@@ -2,10 +2,11 @@
  * Copyright The libcore authors */
 
 /* Every operator of the registry that has a gradient, against finite
- * differences, to second order: as it stands, with operands, results and
- * gradients that are not contiguous, in place, and, where it is element-wise,
- * on numbers, on nothing, and broadcast.  An operator without a sample fails
- * the test.  What has no derivative says so; it never gives zero. */
+ * differences, to second order: as it is; with non-contiguous operands, results
+ * and gradients; in place; and, if it is element-wise, on 0-dimensional and
+ * empty tensors and with broadcasting.  An operator without a sample fails the
+ * test.  An operator without a derivative must report that and never return
+ * zero. */
 
 #include "support/ops_samples.h"
 
@@ -14,8 +15,8 @@
 #include <libcore/random.h>
 
 enum {
-    STRIDED = 1, /* operands, results and their gradients lie otherwise */
-    INPLACE = 2  /* the first operand is a copy */
+    STRIDED = 1, /* operands, results and their gradients are not contiguous */
+    INPLACE = 2  /* the first operand is a copy, which the call changes */
 };
 
 typedef struct callee {
@@ -26,7 +27,7 @@ typedef struct callee {
 
 /* ------------------------------------------------------------- the call -- */
 
-/* x, reversed: its dimensions in the other order. */
+/* x with its dimensions in reverse order. */
 static core_status reverse(core_tensor *x, core_tensor **out)
 {
     int64_t order[8], ndim = (int64_t)core_tensor_ndim(x);
@@ -36,8 +37,8 @@ static core_status reverse(core_tensor *x, core_tensor **out)
     return core_permute(x, order, (size_t)ndim, out);
 }
 
-/* The same elements, first dimension innermost; every other element of a
- * vector. */
+/* The same elements with the first dimension innermost; of a vector, every
+ * other element. */
 static core_status strided(core_tensor *x, core_tensor **out)
 {
     core_tensor *a = NULL, *b = NULL;
@@ -83,7 +84,7 @@ static core_status positive(core_tensor *x, core_tensor **out)
 static core_tensor *passed[ARGUMENTS * TENSORS];
 static size_t npassed;
 
-/* A tensor of the arguments, as the operator is to see it. */
+/* Prepares one tensor argument as `callee->how` requires. */
 static core_status pass(const callee *callee, uint32_t at, core_tensor **tensor)
 {
     core_tensor *made = NULL;
@@ -200,7 +201,8 @@ static void differentiate(callee *callee, const char *words)
         note(callee, words, ", second order");
 }
 
-/* The derivative of the order that the sample has not: refused, by name. */
+/* The derivative that the sample lacks must be refused by an error that names
+ * the operator. */
 static void refuse(const sample *s, callee *callee, const char *words)
 {
     const arguments *a = callee->arguments;
@@ -220,10 +222,10 @@ static void refuse(const sample *s, callee *callee, const char *words)
                                 1e-5);
     }
     if (status != CORE_ERROR_UNSUPPORTED)
-        note(callee, words, ", it ought to be refused");
+        note(callee, words, ", expected UNSUPPORTED");
     else if (!strstr(core_error_message(), s->op) &&
              !strstr(core_error_message(), "linalg_qr"))
-        note(callee, words, ", its refusal does not name it");
+        note(callee, words, ", the error does not name the operator");
 }
 
 static core_operator *inplace_of(const core_operator *op)
@@ -236,7 +238,7 @@ static core_operator *inplace_of(const core_operator *op)
     return NULL;
 }
 
-/* The words with other sizes: numbers (0), nothing (1), broadcast (2). */
+/* Rewrites the sizes: 0-dimensional (0), empty (1) or broadcast (2). */
 static void resize(const char *words, int kind, char *out)
 {
     static const char *const sizes[] = {"", "2,0"};
@@ -318,49 +320,49 @@ static void run(const sample *samples, size_t count)
 
 #define RUN(samples) run(samples, sizeof samples / sizeof *samples)
 
-START_TEST(functions_of_one_tensor)
+START_TEST(unary_functions_pass_gradgradcheck)
 {
     RUN(samples_of_one);
 }
 END_TEST
 
-START_TEST(functions_of_several_tensors)
+START_TEST(functions_of_several_tensors_pass_gradgradcheck)
 {
     RUN(samples_of_several);
 }
 END_TEST
 
-START_TEST(special_functions)
+START_TEST(special_functions_pass_gradgradcheck)
 {
     RUN(samples_special);
 }
 END_TEST
 
-START_TEST(reductions_and_order)
+START_TEST(reductions_and_sorts_pass_gradgradcheck)
 {
     RUN(samples_reduced);
 }
 END_TEST
 
-START_TEST(views_and_arrangements)
+START_TEST(views_and_shape_operators_pass_gradgradcheck)
 {
     RUN(samples_shaped);
 }
 END_TEST
 
-START_TEST(indices_and_masks)
+START_TEST(indexing_and_masking_pass_gradgradcheck)
 {
     RUN(samples_indexed);
 }
 END_TEST
 
-START_TEST(products_and_factors_of_matrices)
+START_TEST(matrix_operators_pass_gradgradcheck)
 {
     RUN(samples_matrix);
 }
 END_TEST
 
-START_TEST(layers_and_losses)
+START_TEST(layers_and_losses_pass_gradgradcheck)
 {
     RUN(samples_layered);
 }
@@ -368,8 +370,8 @@ END_TEST
 
 /* ---------------------------------------------------------- third order -- */
 
-/* The first derivative, of the sum of results each times a number of its own,
- * as a function of the leaves. */
+/* The first derivative of a sum of the results, each multiplied by a different
+ * number, as a function of the leaves. */
 static core_status slope(void *context, core_tensor *const *inputs,
                          size_t ninputs, core_tensor **outputs,
                          size_t *noutputs)
@@ -405,7 +407,7 @@ static const check thirds[] = {
     {"logcumsumexp", "t:4 i:0", -1, 1, 0},
 };
 
-START_TEST(third_derivatives)
+START_TEST(normalizations_pass_third_order_check)
 {
     for (size_t i = 0; i < sizeof thirds / sizeof *thirds; i++) {
         char text[256];
@@ -452,11 +454,11 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
         const core_operator *op = &core__operators[i];
         const core__operator_data *data = op->data;
 
-        /* Without a formula it raises, which its sample is to show. */
+        /* Without a formula backward fails, which its sample must show. */
         if (data->base != i || !(op->mask & CORE__KEY_AUTOGRAD) ||
             !(data->gradient || data->implicit || data->no_gradient))
             continue;
-        /* No sample has its dtypes: test_scaled_mm.c shows that it raises. */
+        /* No sample has 8-bit dtypes; test_scaled_mm.c covers the error. */
         if (op->flags & CORE__OP_EIGHT_BITS)
             continue;
         all++;
@@ -467,12 +469,17 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
                  sizeof failures - strlen(failures), " %s", data->name);
     }
     ck_assert_uint_gt(all, 300);
-    ck_assert_msg(missing == 0, "%zu of %zu have none:%s", missing, all,
+    ck_assert_msg(missing == 0, "%zu of %zu have no sample:%s", missing, all,
                   failures);
 }
 END_TEST
 
-SUITE("ops gradgrad", functions_of_one_tensor, functions_of_several_tensors,
-      special_functions, reductions_and_order, views_and_arrangements,
-      indices_and_masks, products_and_factors_of_matrices, layers_and_losses,
-      third_derivatives, every_operator_with_a_gradient_has_a_sample)
+SUITE("ops gradgrad", unary_functions_pass_gradgradcheck,
+      functions_of_several_tensors_pass_gradgradcheck,
+      special_functions_pass_gradgradcheck,
+      reductions_and_sorts_pass_gradgradcheck,
+      views_and_shape_operators_pass_gradgradcheck,
+      indexing_and_masking_pass_gradgradcheck,
+      matrix_operators_pass_gradgradcheck, layers_and_losses_pass_gradgradcheck,
+      normalizations_pass_third_order_check,
+      every_operator_with_a_gradient_has_a_sample)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Every formula of ops.yaml against finite differences, to second order where
- * it has one. */
+/* Every gradient formula of ops.yaml against finite differences; to second
+ * order where there is a second derivative. */
 
 #include "support/ops_calls.h"
 
-/* All floating results that have a gradient. */
+/* Returns all floating results that require grad. */
 static core_status call(void *context, core_tensor *const *inputs,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
@@ -59,57 +59,57 @@ static void run(const check *checks, size_t count)
 
 #define RUN(checks) run(checks, sizeof checks / sizeof *checks)
 
-/* ------------------------------------------------------------------ cases -- */
+/* ----------------------------------------------------------------- cases -- */
 
-START_TEST(functions_of_one_tensor)
+START_TEST(unary_functions_pass_gradcheck)
 {
     RUN(unary);
 }
 END_TEST
 
-START_TEST(functions_of_several_tensors)
+START_TEST(functions_of_several_tensors_pass_gradcheck)
 {
     RUN(binary);
 }
 END_TEST
 
-START_TEST(activation_functions)
+START_TEST(activation_functions_pass_gradcheck)
 {
     RUN(activations);
 }
 END_TEST
 
-START_TEST(reductions_and_order)
+START_TEST(reductions_and_sorts_pass_gradcheck)
 {
     RUN(reductions);
 }
 END_TEST
 
-START_TEST(views_and_arrangements)
+START_TEST(views_and_shape_operators_pass_gradcheck)
 {
     RUN(shapes);
 }
 END_TEST
 
-START_TEST(indices_and_masks)
+START_TEST(indexing_and_masking_pass_gradcheck)
 {
     RUN(indexing);
 }
 END_TEST
 
-START_TEST(products_of_matrices)
+START_TEST(matrix_products_pass_gradcheck)
 {
     RUN(matrices);
 }
 END_TEST
 
-START_TEST(layers_and_losses)
+START_TEST(layers_and_losses_pass_gradcheck)
 {
     RUN(networks);
 }
 END_TEST
 
-START_TEST(a_missing_formula_raises_when_it_is_asked_for)
+START_TEST(backward_without_formula_names_the_operator)
 {
     core_tensor *x = leaf(VECTOR(2, .5, 1.5));
     core_tensor *y = CALL(special_airy_ai, x);
@@ -118,7 +118,7 @@ START_TEST(a_missing_formula_raises_when_it_is_asked_for)
 
     FAILS(core_backward(&loss, 1, NULL, 0), CORE_ERROR_UNSUPPORTED,
           "special_airy_ai");
-    /* nor does core_grad take its input for an unused one */
+    /* core_grad must not take its input for an unused one either */
     loss = sum(CALL(special_airy_ai, x));
     FAILS(core_grad(&loss, 1, NULL, &x, 1, CORE_ALLOW_UNUSED, &grad),
           CORE_ERROR_UNSUPPORTED, "special_airy_ai");
@@ -126,8 +126,8 @@ START_TEST(a_missing_formula_raises_when_it_is_asked_for)
 }
 END_TEST
 
-/* The slopes at infinity and at the zero below 0. */
-START_TEST(slopes_at_the_edges_are_limits)
+/* The slopes at infinity and at -0. */
+START_TEST(slopes_at_domain_edges_are_limits)
 {
     core_tensor *x = leaf(VECTOR(3, INFINITY, 1, 20));
     core_tensor *y = leaf(VECTOR(3, -0.0, 0.0, 1));
@@ -144,8 +144,11 @@ START_TEST(slopes_at_the_edges_are_limits)
 }
 END_TEST
 
-SUITE("ops gradients", functions_of_one_tensor, functions_of_several_tensors,
-      activation_functions, reductions_and_order, views_and_arrangements,
-      indices_and_masks, products_of_matrices, layers_and_losses,
-      a_missing_formula_raises_when_it_is_asked_for,
-      slopes_at_the_edges_are_limits)
+SUITE("ops gradients", unary_functions_pass_gradcheck,
+      functions_of_several_tensors_pass_gradcheck,
+      activation_functions_pass_gradcheck, reductions_and_sorts_pass_gradcheck,
+      views_and_shape_operators_pass_gradcheck,
+      indexing_and_masking_pass_gradcheck, matrix_products_pass_gradcheck,
+      layers_and_losses_pass_gradcheck,
+      backward_without_formula_names_the_operator,
+      slopes_at_domain_edges_are_limits)

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Every operator of the registry, called with arguments that no program would
- * give: sizes that do not fit, ranks 0 to 5, nothing where something is
- * wanted, numbers at the ends of their ranges.  A call may succeed or fail;
- * it must return, say why it failed, give nothing when it does, and keep
- * nothing alive.
+/* Every operator of the registry, called with arguments that no sane program
+ * passes: sizes that do not fit, ranks 0 to 5, missing arguments, numbers at
+ * the ends of their ranges.  A call may succeed or fail; it must return, and if
+ * it fails it must set a message, return no result and leak nothing.
  *
- * Each call has a number and is made from the seed and that number alone.
- * HOSTILE_SEED, HOSTILE_CALLS (per operator), HOSTILE_OP (a name) and
- * HOSTILE_CALL (one number) choose others; what crashes says which it was.
- * HOSTILE_APART: each operator in a process of its own, to see them all.
- * Memory is as large as was asked for, to the byte, so that an address
- * sanitizer sees the first one beyond it. */
+ * Each call has a number and depends only on the seed and that number.
+ * HOSTILE_SEED, HOSTILE_CALLS (calls per operator), HOSTILE_OP (one operator)
+ * and HOSTILE_CALL (one call) select others; a crash prints which call it was.
+ * HOSTILE_APART runs each operator in a separate process, so that a crash
+ * does not stop the rest.  Allocations have exactly the requested size, so that
+ * an address sanitizer sees the first byte beyond them. */
 
-/* A thousand operators, 150 calls of each: minutes under a sanitizer. */
+/* A thousand operators with 150 calls each take minutes under a sanitizer. */
 #define SUITE_SECONDS 900
 
 #include "support/crash_guard.h"
@@ -38,7 +37,7 @@ static void settings_read(void)
     only_op = getenv("HOSTILE_OP");
 }
 
-/* ------------------------------------------------------- made-up calls -- */
+/* ------------------------------------------------------- random calls -- */
 
 static const int64_t ends[] = {
     INT64_MAX,
@@ -77,7 +76,7 @@ static double real(void)
     return (double)below(4000) / 1000 - 2;
 }
 
-/* What the tensors of one call have in common. */
+/* Sizes and dtypes shared by the tensors of one call. */
 typedef struct theme {
     uint32_t ndim;
     int64_t sizes[6];
@@ -136,18 +135,18 @@ static void pick_sizes(const theme *t, uint32_t *out_ndim, int64_t *sizes)
         return;
     }
     switch (below(7)) {
-    case 0: /* one dimension more, in front */
+    case 0: /* one dimension more in front */
         memmove(sizes + 1, sizes, 5 * sizeof *sizes);
         sizes[0] = any_size();
         n = n < 5 ? n + 1 : n;
         break;
-    case 1: /* without the first, or the last */
+    case 1: /* first or last dimension removed */
         if (n > 0 && chance(50))
             memmove(sizes, sizes + 1, --n * sizeof *sizes);
         else if (n > 0)
             n--;
         break;
-    case 2: /* one of its dimensions alone */
+    case 2: /* one of its dimensions only */
         sizes[0] = sizes[n ? below(n) : 0];
         n = 1;
         break;
@@ -160,7 +159,7 @@ static void pick_sizes(const theme *t, uint32_t *out_ndim, int64_t *sizes)
             sizes[n - 2] = t->sizes[n - 1];
         }
         break;
-    case 5: /* one changed */
+    case 5: /* one size changed */
         sizes[n ? below(n) : 0] = any_size();
         break;
     default:
@@ -182,7 +181,7 @@ static core_dtype pick_dtype(const theme *t, const char *name)
     return t->dtype;
 }
 
-/* Rows of a permutation of the dimensions, with gaps now and then. */
+/* Strides of a permutation of the dimensions, sometimes with gaps. */
 static void pick_strides(uint32_t ndim, const int64_t *sizes, int64_t *strides)
 {
     int64_t stride = chance(15) ? 2 : 1;
@@ -357,7 +356,7 @@ static void show(const core_value *value)
     fputc('\n', stderr);
 }
 
-static bool made_up_call(core_operator *op)
+static bool random_call(core_operator *op)
 {
     static hostile_call h;
     bool good;
@@ -375,7 +374,7 @@ static bool made_up_call(core_operator *op)
     return good;
 }
 
-static void made_up_calls(uint32_t index)
+static void random_calls(uint32_t index)
 {
     core_operator *op = core_op_at(index);
     const char *name = core_op_name(op);
@@ -390,15 +389,15 @@ static void made_up_calls(uint32_t index)
                  "call of HOSTILE_OP=%s HOSTILE_CALL=%llu\n", name,
                  (unsigned long long)k);
         random_begin(seed, hash(name), k);
-        good += made_up_call(op);
-        ck_assert_msg(hostile_alive() == before, "%s%lld storages stay alive",
+        good += random_call(op);
+        ck_assert_msg(hostile_alive() == before, "%s%lld storages leak",
                       hostile_name, (long long)(hostile_alive() - before));
     }
     if (getenv("HOSTILE_COUNT"))
         printf("%-40s %u of %u succeed\n", name, good, calls);
 }
 
-START_TEST(whatever_is_given_is_answered)
+START_TEST(random_calls_succeed_or_report_an_error)
 {
     uint32_t count = 0;
 
@@ -406,15 +405,15 @@ START_TEST(whatever_is_given_is_answered)
     hostile_open(devices);
     for (; core_op_at(count); count++)
         if (!only_op || strcmp(only_op, core_op_name(core_op_at(count))) == 0)
-            hostile_apart(made_up_calls, count);
+            hostile_apart(random_calls, count);
     ck_assert_uint_gt(count, 600);
 }
 END_TEST
 
-/* --------------------------------------------- good calls, made worse -- */
+/* --------------------------------------------- mutations of valid calls -- */
 
-/* Another text in place of one word. */
-static void worsen_word(char *word, size_t room)
+/* Replaces the text of one argument. */
+static void mutate_argument(char *word, size_t room)
 {
     static const char kinds[] = "pxqmu";
     static const char *const numbers[] = {
@@ -448,12 +447,12 @@ static void worsen_word(char *word, size_t room)
             if (word[at + 1] == ' ')
                 memmove(word + at + 1, word + at + 2, n - at + 1);
         }
-    } else if (tensor && chance(25)) { /* one less */
+    } else if (tensor && chance(25)) { /* one dimension less */
         char *comma = strchr(word, ',');
 
         if (comma)
             memmove(word + 2, comma + 1, strlen(comma));
-    } else if (tensor) { /* another size, or limit of the indices */
+    } else if (tensor) { /* another size, or another limit of the indices */
         while (*digit && chance(60) &&
                digit[1 + strcspn(digit + 1, "0123456789")])
             digit += 1 + strcspn(digit + 1, "0123456789");
@@ -482,7 +481,7 @@ static void worsen_word(char *word, size_t room)
     }
 }
 
-static void worsen(const char *good, char *words, size_t room)
+static void mutate(const char *good, char *words, size_t room)
 {
     char copy[256], *rest;
     size_t used = 0;
@@ -495,13 +494,13 @@ static void worsen(const char *good, char *words, size_t room)
 
         snprintf(text, sizeof text, "%s", word);
         if (text[0] != '[' && text[0] != ']' && chance(30))
-            worsen_word(text, sizeof text);
+            mutate_argument(text, sizeof text);
         used += (size_t)snprintf(words + used, room - used, "%s%s",
                                  first ? "" : " ", text);
     }
 }
 
-/* parse() of ops.h ends the test for what it cannot read. */
+/* parse() of ops.h fails the test on text that it cannot read. */
 static bool readable(const char *words)
 {
     int64_t numel = 1;
@@ -526,7 +525,7 @@ static bool readable(const char *words)
 
 static const check *table;
 
-static void worse_call(const check *c, const char *words)
+static void mutated_call(const check *c, const char *words)
 {
     int64_t before = hostile_alive();
     char copy[512];
@@ -540,50 +539,50 @@ static void worse_call(const check *c, const char *words)
     HOSTILE_ASSERT(hostile_run(a.op, a.values, a.count) || words != c->words,
                    "%s", core_error_message());
     drop_all();
-    HOSTILE_ASSERT(hostile_alive() == before, "%lld storages stay alive",
+    HOSTILE_ASSERT(hostile_alive() == before, "%lld storages leak",
                    (long long)(hostile_alive() - before));
 }
 
-static void worse_calls(uint32_t index)
+static void mutated_calls(uint32_t index)
 {
     const check *c = &table[index];
     char words[512];
 
-    worse_call(c, c->words); /* is good */
+    mutated_call(c, c->words); /* must succeed */
     for (uint64_t k = 0; k < calls; k++) {
         random_begin(seed, hash(c->words), k);
-        worsen(c->words, words, sizeof words);
+        mutate(c->words, words, sizeof words);
         if (readable(words))
-            worse_call(c, words);
+            mutated_call(c, words);
     }
 }
 
-static void worse_table(const check *checks, size_t count)
+static void mutate_table(const check *checks, size_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         table = checks;
         if (!only_op || strcmp(only_op, checks[i].op) == 0)
-            hostile_apart(worse_calls, i);
+            hostile_apart(mutated_calls, i);
     }
 }
 
-#define WORSE(checks) worse_table(checks, sizeof checks / sizeof *checks)
+#define MUTATE(checks) mutate_table(checks, sizeof checks / sizeof *checks)
 
-START_TEST(good_calls_made_worse_are_answered)
+START_TEST(mutated_valid_calls_succeed_or_report_an_error)
 {
     settings_read();
     hostile_open(devices);
-    WORSE(unary);
-    WORSE(binary);
-    WORSE(activations);
-    WORSE(reductions);
-    WORSE(shapes);
-    WORSE(indexing);
-    WORSE(matrices);
-    WORSE(networks);
-    WORSE(others);
+    MUTATE(unary);
+    MUTATE(binary);
+    MUTATE(activations);
+    MUTATE(reductions);
+    MUTATE(shapes);
+    MUTATE(indexing);
+    MUTATE(matrices);
+    MUTATE(networks);
+    MUTATE(others);
 }
 END_TEST
 
-SUITE("ops hostile", whatever_is_given_is_answered,
-      good_calls_made_worse_are_answered)
+SUITE("ops hostile", random_calls_succeed_or_report_an_error,
+      mutated_valid_calls_succeed_or_report_an_error)

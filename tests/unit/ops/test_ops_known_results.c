@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Answers at the edges of what operators take: one number instead of a row,
- * no batch, nothing asked for. */
+/* Known results at the edges of what operators accept: 0-dimensional tensors,
+ * empty batches, infinity and NaN. */
 
 #include "support/ops.h"
 
@@ -10,14 +10,14 @@
 
 #include <math.h>
 
-/* A call, one of its results, the sizes and the sum that this has. */
-typedef struct answer {
+/* A call, the index of one of its results, and that result's sizes and sum. */
+typedef struct known_result {
     const char *op, *words;
     int result;
     uint32_t ndim;
     int64_t sizes[2];
     double total;
-} answer;
+} known_result;
 
 static core_status call_words(const char *op, const char *words, arguments *a,
                               core_value *results)
@@ -31,10 +31,10 @@ static core_status call_words(const char *op, const char *words, arguments *a,
     return core_op_call(a->op, a->values, a->count, results, 4);
 }
 
-static void look(const answer *rows, size_t count)
+static void check_results(const known_result *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const answer *r = &rows[i];
+        const known_result *r = &rows[i];
         core_value results[4] = {0};
         arguments a;
         core_status status = call_words(r->op, r->words, &a, results);
@@ -57,11 +57,11 @@ static void look(const answer *rows, size_t count)
     }
 }
 
-#define LOOK(rows) look(rows, sizeof rows / sizeof *(rows))
+#define CHECK_RESULTS(rows) check_results(rows, sizeof rows / sizeof *(rows))
 
-START_TEST(losses_of_one_number)
+START_TEST(losses_of_scalars_have_known_values)
 {
-    static const answer rows[] = {
+    static const known_result rows[] = {
         {"multi_margin_loss", "p: x:/1 i:1 f:1 n i:1", 0, 0, {0}, 0},
         {"multi_margin_loss", "p: x:/1 i:1 f:1 n i:0", 0, 0, {0}, 0},
         {"multi_margin_loss", "p:2 x:/1 i:1 f:1 n i:0", 0, 0, {0}, .5},
@@ -73,13 +73,13 @@ START_TEST(losses_of_one_number)
         {"nll_loss_forward", "p:2,3 x:2/1 p:3 i:0 i:-100", 1, 0, {0}, 0},
     };
 
-    LOOK(rows);
+    CHECK_RESULTS(rows);
 }
 END_TEST
 
-START_TEST(a_number_has_one_dimension_to_keep)
+START_TEST(aminmax_of_scalar_keeps_one_dimension)
 {
-    static const answer rows[] = {
+    static const known_result rows[] = {
         {"aminmax", "p: i:0 b:1", 0, 1, {1}, .5},
         {"aminmax", "p: i:-1 b:1", 1, 1, {1}, .5},
         {"aminmax", "p: i:0 b:0", 0, 0, {0}, .5},
@@ -88,16 +88,16 @@ START_TEST(a_number_has_one_dimension_to_keep)
     core_value results[4] = {0};
     arguments a;
 
-    LOOK(rows);
+    CHECK_RESULTS(rows);
     FAILS(call_words("aminmax", "p: i:1 b:1", &a, results), CORE_ERROR_INDEX,
           "aminmax", "1");
 }
 END_TEST
 
-/* Of slices there is always everything. */
-START_TEST(runs_of_slices_and_of_elements)
+/* inverse and counts are always computed for slices. */
+START_TEST(unique_consecutive_of_slices_returns_inverse_and_counts)
 {
-    static const answer rows[] = {
+    static const known_result rows[] = {
         {"unique_consecutive", "p:4 b:0 b:0 n", 1, 1, {0}, 0},
         {"unique_consecutive", "p:4 b:0 b:0 i:0", 1, 1, {0}, 0},
         {"unique_consecutive", "p:4 b:0 b:0 i:0", 2, 1, {0}, 0},
@@ -109,11 +109,11 @@ START_TEST(runs_of_slices_and_of_elements)
         {"unique_consecutive", "p:3,2 b:0 b:0 i:0", 2, 1, {1}, 3},
     };
 
-    LOOK(rows);
+    CHECK_RESULTS(rows);
 }
 END_TEST
 
-START_TEST(no_batch_has_gradients)
+START_TEST(group_norm_of_empty_batch_has_zero_gradients)
 {
     core_value results[4] = {0};
     core_tensor *y;
@@ -131,8 +131,9 @@ START_TEST(no_batch_has_gradients)
 }
 END_TEST
 
-/* An argument without a formula raises when its gradient is asked for. */
-START_TEST(no_gradient_is_silently_absent)
+/* Backward through an argument without a formula fails; it names that
+ * argument. */
+START_TEST(backward_without_formula_names_the_argument)
 {
     static const struct {
         const char *op, *words, *argument;
@@ -188,8 +189,8 @@ START_TEST(no_gradient_is_silently_absent)
 }
 END_TEST
 
-/* The weight of a margin has a formula. */
-START_TEST(margins_have_gradients)
+/* The weight of multi_margin_loss has a formula. */
+START_TEST(weight_of_margin_loss_has_a_gradient)
 {
     core_value results[4] = {0};
     core_tensor *y;
@@ -204,9 +205,9 @@ START_TEST(margins_have_gradients)
 }
 END_TEST
 
-/* What saturates, and infinity where its value makes no difference, leave all
+/* Saturation, and infinity where it does not change the value, leave all
  * gradients finite. */
-START_TEST(losses_have_finite_slopes_at_their_ends)
+START_TEST(losses_have_finite_gradients_at_their_limits)
 {
     core_tensor *x = leaf(VECTOR(4, 0, 1, 1, .5));
     core_tensor *zero = VECTOR(3, 0, 0, 0);
@@ -229,8 +230,8 @@ START_TEST(losses_have_finite_slopes_at_their_ends)
 }
 END_TEST
 
-/* And NaN is not hidden by them. */
-START_TEST(losses_of_nan_have_a_slope_of_nan)
+/* The cases above do not hide NaN. */
+START_TEST(losses_of_nan_have_nan_gradients)
 {
     core_tensor *zero = VECTOR(2, 0, 0), *x, *y;
     double slope[2];
@@ -248,7 +249,7 @@ START_TEST(losses_of_nan_have_a_slope_of_nan)
 }
 END_TEST
 
-START_TEST(the_extreme_of_a_dimension_with_nan_has_no_slope)
+START_TEST(amax_over_a_row_with_nan_has_nan_gradient)
 {
     core_tensor *x = leaf(MATRIX(2, 3, 1, NAN, NAN, 2, 2, 1)), *y;
     double slope[6];
@@ -259,7 +260,7 @@ START_TEST(the_extreme_of_a_dimension_with_nan_has_no_slope)
     for (int i = 0; i < 3; i++)
         ck_assert(isnan(slope[i]));
     ck_assert(slope[3] == .5 && slope[4] == .5 && slope[5] == 0);
-    /* the only one, though, is as good as any number */
+    /* max over all elements compares NaN as equal to the maximum */
     x = leaf(VECTOR(3, 1, NAN, NAN));
     y = CALL(max, x);
     OK(core_backward(&y, 1, NULL, 0));
@@ -274,8 +275,8 @@ static core_tensor *slope_of(core_tensor *x, core_tensor *y)
     return core_tensor_grad(x);
 }
 
-/* Where the formula as it is written has no digits or no range left. */
-START_TEST(small_dtypes_have_the_slopes_of_large_ones)
+/* Where the formula as it is written would lose its digits or its range. */
+START_TEST(gradients_agree_across_floating_dtypes)
 {
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16,
                                         CORE_BF16};
@@ -313,7 +314,7 @@ START_TEST(small_dtypes_have_the_slopes_of_large_ones)
 }
 END_TEST
 
-START_TEST(mantissas_of_far_numbers_have_slopes)
+START_TEST(frexp_of_huge_and_tiny_numbers_has_gradients)
 {
     core_tensor *x = leaf(VECTOR(2, 0x1p500, -0x1p-500)), *m, *e;
     double slope[2];
@@ -325,7 +326,7 @@ START_TEST(mantissas_of_far_numbers_have_slopes)
 }
 END_TEST
 
-START_TEST(cross_entropies_are_of_probabilities)
+START_TEST(binary_cross_entropy_refuses_self_outside_0_to_1)
 {
     core_tensor *half = VECTOR(2, .5, .5), *out;
     core_tensor *bad[] = {VECTOR(2, -.1, .5), VECTOR(2, .5, 1.1),
@@ -337,14 +338,14 @@ START_TEST(cross_entropies_are_of_probabilities)
 }
 END_TEST
 
-static core_tensor *brought(core_tensor *x, core_device *device)
+static core_tensor *to_device(core_tensor *x, core_device *device)
 {
     return CALL(to_copy, x, CORE_DTYPE_NONE, device, false, -1);
 }
 
-/* A device that runs ahead of the host is not waited for: what is no
- * probability has no loss there. */
-START_TEST(cross_entropies_of_none_are_nan_where_nobody_looks)
+/* The core does not wait for an asynchronous device to check its data: a self
+ * that is not a probability gives NaN there. */
+START_TEST(binary_cross_entropy_outside_0_to_1_is_nan_on_async_device)
 {
     core_tensor *half = VECTOR(2, .5, .5), *x;
     core_tensor *bad[] = {VECTOR(2, -.1, .5), VECTOR(2, 1.1, .5),
@@ -354,17 +355,16 @@ START_TEST(cross_entropies_of_none_are_nan_where_nobody_looks)
 
     OK(core_device_find("sim", &sim));
     for (int i = 0; i < 3; i++) {
-        x = CALL(binary_cross_entropy, brought(bad[i], sim), brought(half, sim),
-                 NULL, 0);
+        x = CALL(binary_cross_entropy, to_device(bad[i], sim),
+                 to_device(half, sim), NULL, 0);
         OK(core_tensor_read(x, loss, sizeof loss));
         ck_assert(isnan(loss[0]) && fabs(loss[1] - M_LN2) < 1e-12);
     }
 }
 END_TEST
 
-/* A target is a number like another: the formula goes on outside of 0 to 1, on
- * every device. */
-START_TEST(targets_of_cross_entropies_may_be_any_numbers)
+/* The formula also applies to targets outside of 0 to 1, on every device. */
+START_TEST(binary_cross_entropy_accepts_any_target)
 {
     core_tensor *self = VECTOR(3, .5, .2, .5), *target = VECTOR(3, 2, -1, NAN);
     core_device *devices[2];
@@ -373,8 +373,8 @@ START_TEST(targets_of_cross_entropies_may_be_any_numbers)
     OK(core_device_find("cpu", &devices[0]));
     OK(core_device_find("sim", &devices[1]));
     for (int i = 0; i < 2; i++) {
-        core_tensor *x = CALL(binary_cross_entropy, brought(self, devices[i]),
-                              brought(target, devices[i]), NULL, 0);
+        core_tensor *x = CALL(binary_cross_entropy, to_device(self, devices[i]),
+                              to_device(target, devices[i]), NULL, 0);
 
         OK(core_tensor_read(x, loss, sizeof loss));
         ck_assert(fabs(loss[0] - M_LN2) < 1e-12 &&
@@ -384,8 +384,8 @@ START_TEST(targets_of_cross_entropies_may_be_any_numbers)
 }
 END_TEST
 
-/* What lies before the first end goes on from there. */
-START_TEST(far_weights_go_on_from_their_end)
+/* With a negative weight the result extrapolates from the first end. */
+START_TEST(lerp_extrapolates_for_negative_weights)
 {
     core_tensor *a = VECTOR(3, .25, .25, 1), *b = VECTOR(3, INFINITY, 1, 3);
     core_tensor *x = CALL(lerp, a, b, VECTOR(3, -.75, -INFINITY, -2));
@@ -396,8 +396,8 @@ START_TEST(far_weights_go_on_from_their_end)
 }
 END_TEST
 
-/* Neither above nor below. */
-START_TEST(what_is_no_number_has_no_sign)
+/* NaN is neither positive nor negative. */
+START_TEST(sign_of_nan_is_zero)
 {
     core_tensor *x = leaf(VECTOR(3, NAN, -2, INFINITY));
 
@@ -407,7 +407,7 @@ START_TEST(what_is_no_number_has_no_sign)
 }
 END_TEST
 
-START_TEST(output_padding_is_less_than_stride_or_dilation)
+START_TEST(output_padding_must_be_less_than_stride_or_dilation)
 {
     core_tensor *x =
         typed(CORE_F32, 3, (int64_t[]){1, 1, 3}, (double[]){1, 2, 3});
@@ -430,7 +430,7 @@ START_TEST(output_padding_is_less_than_stride_or_dilation)
 }
 END_TEST
 
-START_TEST(hardswish_is_the_identity_from_3_on)
+START_TEST(hardswish_is_the_identity_from_3_up)
 {
     core_tensor *x = leaf(VECTOR(5, -4, -3, 0, 3, 4));
     core_tensor *y = CALL(sum, CALL(hardswish, x), CORE_DTYPE_NONE);
@@ -447,7 +447,7 @@ START_TEST(hardswish_is_the_identity_from_3_on)
 END_TEST
 
 /* The largest number is that of the dtype. */
-START_TEST(infinity_becomes_the_largest_number)
+START_TEST(nan_to_num_replaces_infinity_by_largest_finite_number)
 {
     static const core_dtype dtypes[] = {CORE_F16, CORE_BF16};
     static const double largest[] = {65504, 0x1.fep127};
@@ -466,7 +466,7 @@ START_TEST(infinity_becomes_the_largest_number)
 }
 END_TEST
 
-START_TEST(a_norm_that_is_no_number_shrinks_nothing)
+START_TEST(renorm_leaves_rows_with_nan_norm_unchanged)
 {
     core_tensor *x = MATRIX(2, 2, NAN, 5, 3, 4);
 
@@ -476,8 +476,8 @@ START_TEST(a_norm_that_is_no_number_shrinks_nothing)
 }
 END_TEST
 
-/* The last element at a place stays; the others have no part in it. */
-START_TEST(a_part_that_overlaps_itself_is_written_in_order)
+/* The last element written at a position stays; only it gets a gradient. */
+START_TEST(as_strided_scatter_writes_overlapping_elements_in_order)
 {
     core_tensor *x = leaf(VECTOR(4, 5, 6, 7, 8));
     core_tensor *src = leaf(MATRIX(2, 2, 1, 2, 3, 4)), *y;
@@ -493,19 +493,19 @@ START_TEST(a_part_that_overlaps_itself_is_written_in_order)
 }
 END_TEST
 
-START_TEST(truth_is_multiplied_and_stepped)
+START_TEST(heaviside_and_addr_accept_bool)
 {
-    static const answer rows[] = {
+    static const known_result rows[] = {
         {"heaviside", "m:5 m:5", 0, 1, {5}, 2},
         {"addr", "m:4,4 m:4 m:4", 0, 2, {4, 4}, 7},
     };
 
-    LOOK(rows);
+    CHECK_RESULTS(rows);
 }
 END_TEST
 
-/* Scales of rows and columns are not what makes a matrix singular. */
-START_TEST(a_badly_scaled_determinant_has_a_second_derivative)
+/* Scaling of rows and columns does not make a matrix singular. */
+START_TEST(badly_scaled_determinant_has_a_second_derivative)
 {
     core_tensor *of[] = {MATRIX(2, 2, 1, 0, 0, 1e-20),
                          MATRIX(2, 2, 1e20, 2e-20, 3e20, 4e-20),
@@ -521,14 +521,15 @@ START_TEST(a_badly_scaled_determinant_has_a_second_derivative)
         OK(core_grad(&x, 1, NULL, &a, 1, CORE_CREATE_GRAPH, &first));
         first = CALL(select, CALL(select, keep(first), 0, 0), 0, 0);
         OK(core_grad(&first, 1, NULL, &a, 1, 0, &second));
-        /* of a11, the cofactor of a00 */
+        /* the element for a11 of the cofactor of a00 */
         HOLDS(CALL(select, CALL(select, keep(second), 0, 1), 0, 1), 1, 1);
     }
 }
 END_TEST
 
-/* Sources of 0 at one place: their slope is 0, and no more is known. */
-START_TEST(a_product_of_zeros_has_no_second_derivative)
+/* With two zeros at one position the gradient is 0; the second derivative is
+ * not implemented there. */
+START_TEST(scatter_reduce_prod_of_two_zeros_has_no_second_derivative)
 {
     core_tensor *x = VECTOR(2, 1, 2), *src = leaf(VECTOR(3, 0, 0, 3));
     core_tensor *index, *y, *grad = NULL;
@@ -545,7 +546,7 @@ START_TEST(a_product_of_zeros_has_no_second_derivative)
 }
 END_TEST
 
-START_TEST(the_bessel_function_of_a_sphere_is_curved_at_0)
+START_TEST(spherical_bessel_j0_has_second_derivative_at_zero)
 {
     core_tensor *x = leaf(VECTOR(1, 0)), *y, *grad = NULL, *second = NULL;
     double value;
@@ -562,8 +563,8 @@ START_TEST(the_bessel_function_of_a_sphere_is_curved_at_0)
 }
 END_TEST
 
-/* An empty index may be of another dtype. */
-START_TEST(nothing_gathered_has_a_gradient_of_0)
+/* An empty index may have another dtype. */
+START_TEST(gather_with_empty_index_has_zero_gradient)
 {
     core_tensor *x = leaf(VECTOR(3, 1, 2, 3)), *index, *y;
     int64_t none = 0;
@@ -575,8 +576,8 @@ START_TEST(nothing_gathered_has_a_gradient_of_0)
 }
 END_TEST
 
-/* Its dimension of size 1 is not there to be made empty. */
-START_TEST(the_best_of_a_number_is_itself)
+/* k = 0 of a 0-dimensional tensor still returns its element. */
+START_TEST(topk_of_scalar_returns_the_scalar)
 {
     for (int64_t k = 0; k <= 1; k++) {
         core_tensor *values, *indices;
@@ -588,23 +589,29 @@ START_TEST(the_best_of_a_number_is_itself)
 }
 END_TEST
 
-SUITE("ops answers", the_best_of_a_number_is_itself, losses_of_one_number,
-      a_number_has_one_dimension_to_keep, runs_of_slices_and_of_elements,
-      no_batch_has_gradients, no_gradient_is_silently_absent,
-      margins_have_gradients, losses_have_finite_slopes_at_their_ends,
-      losses_of_nan_have_a_slope_of_nan,
-      the_extreme_of_a_dimension_with_nan_has_no_slope,
-      small_dtypes_have_the_slopes_of_large_ones,
-      mantissas_of_far_numbers_have_slopes, far_weights_go_on_from_their_end,
-      what_is_no_number_has_no_sign, cross_entropies_are_of_probabilities,
-      cross_entropies_of_none_are_nan_where_nobody_looks,
-      targets_of_cross_entropies_may_be_any_numbers,
-      output_padding_is_less_than_stride_or_dilation,
-      hardswish_is_the_identity_from_3_on, infinity_becomes_the_largest_number,
-      a_norm_that_is_no_number_shrinks_nothing,
-      a_part_that_overlaps_itself_is_written_in_order,
-      truth_is_multiplied_and_stepped,
-      a_badly_scaled_determinant_has_a_second_derivative,
-      a_product_of_zeros_has_no_second_derivative,
-      the_bessel_function_of_a_sphere_is_curved_at_0,
-      nothing_gathered_has_a_gradient_of_0)
+SUITE("ops answers", topk_of_scalar_returns_the_scalar,
+      losses_of_scalars_have_known_values,
+      aminmax_of_scalar_keeps_one_dimension,
+      unique_consecutive_of_slices_returns_inverse_and_counts,
+      group_norm_of_empty_batch_has_zero_gradients,
+      backward_without_formula_names_the_argument,
+      weight_of_margin_loss_has_a_gradient,
+      losses_have_finite_gradients_at_their_limits,
+      losses_of_nan_have_nan_gradients,
+      amax_over_a_row_with_nan_has_nan_gradient,
+      gradients_agree_across_floating_dtypes,
+      frexp_of_huge_and_tiny_numbers_has_gradients,
+      lerp_extrapolates_for_negative_weights, sign_of_nan_is_zero,
+      binary_cross_entropy_refuses_self_outside_0_to_1,
+      binary_cross_entropy_outside_0_to_1_is_nan_on_async_device,
+      binary_cross_entropy_accepts_any_target,
+      output_padding_must_be_less_than_stride_or_dilation,
+      hardswish_is_the_identity_from_3_up,
+      nan_to_num_replaces_infinity_by_largest_finite_number,
+      renorm_leaves_rows_with_nan_norm_unchanged,
+      as_strided_scatter_writes_overlapping_elements_in_order,
+      heaviside_and_addr_accept_bool,
+      badly_scaled_determinant_has_a_second_derivative,
+      scatter_reduce_prod_of_two_zeros_has_no_second_derivative,
+      spherical_bessel_j0_has_second_derivative_at_zero,
+      gather_with_empty_index_has_zero_gradient)

@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* Every operator that has a gradient, forward and backward, with each of its
- * allocations failing in turn: OUT_OF_MEMORY, no
- * result, nothing leaked, and the next call works. */
+ * allocations failing in turn: it fails with OUT_OF_MEMORY, returns no result,
+ * leaks nothing, and the next call succeeds. */
 
 #include "support/ops_samples.h"
 
@@ -31,7 +31,7 @@ static const sample *sample_at(int index)
     return NULL;
 }
 
-/* The gradients of the sum of the first result that has some. */
+/* Computes the gradients of the sum of the first result that requires grad. */
 static core_status gradients(arguments *a, const core_value *results)
 {
     core_tensor *total, *grads[TENSORS] = {NULL};
@@ -96,7 +96,7 @@ static void starve(const sample *s, arguments *a, bool for_good)
     core__alloc_fault_set(-1, false);
 }
 
-START_TEST(no_memory_is_an_error_wherever_it_ends)
+START_TEST(failed_allocation_is_out_of_memory_without_leaks)
 {
     const sample *s = sample_at(_i);
     check c = {s->op, s->words, s->low, s->high, 0};
@@ -108,8 +108,8 @@ START_TEST(no_memory_is_an_error_wherever_it_ends)
     snprintf(words, sizeof words, "%s", s->words);
     parse(&a, &c, words);
     if (a.positive)
-        return;  /* its leaves want more than these words give */
-    OK(run(&a)); /* what is made once */
+        return;  /* these samples need positive definite leaves */
+    OK(run(&a)); /* creates what is allocated once and kept */
     starve(s, &a, false);
     starve(s, &a, true);
 }
@@ -117,20 +117,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops memory");
-    TCase *tests = tcase_create("ops memory");
-    SRunner *runner;
-    int count = 0, failed;
+    suite_loop loops[] = {
+        {failed_allocation_is_out_of_memory_without_leaks, 0, 0},
+    };
+    const test_suite suite = {
+        .name = "ops memory",
+        .teardown = drop_all,
+        SUITE_LOOPS(loops),
+    };
 
-    while (sample_at(count))
-        count++;
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, no_memory_is_an_error_wherever_it_ends, 0,
-                        count);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    while (sample_at(loops[0].end))
+        loops[0].end++;
+    return suite_run(&suite, 1);
 }

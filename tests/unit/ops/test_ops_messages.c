@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Every operator that has a sample is called with a tensor argument that does
- * not suit: of other sizes, of another dtype, on another device.  Where that
- * is an error, it names the operator and a tensor among the arguments. */
+/* Every operator that has a sample, called with a tensor argument that does not
+ * fit: other sizes, another dtype, another device.  If the call fails, the
+ * error names the operator and one of the tensor arguments. */
 
 #include "support/ops_samples.h"
 
@@ -40,23 +40,24 @@ static bool names_tensor(const arguments *a, const char *text)
     return false;
 }
 
-/* About the program, not about one of the call's tensors. */
-static bool is_else(core_status status)
+/* Whether the error concerns the program and not a tensor of the call. */
+static bool is_about_program(core_status status)
 {
     return status == CORE_ERROR_AUTOGRAD || status == CORE_ERROR_UNSUPPORTED ||
            status == CORE_ERROR_DATA_DEPENDENT ||
            status == CORE_ERROR_OUT_OF_MEMORY;
 }
 
-static void look(const arguments *a, const sample *s, const char *what,
-                 uint32_t position)
+static void check_message(const arguments *a, const sample *s, const char *what,
+                          uint32_t position)
 {
     core_value got[RESULTS] = {0};
     core_status status = core_op_call(a->op, a->values, a->count, got, RESULTS);
     const char *said = status ? core_error_message() : "";
 
-    ck_assert_msg(!status || (names(said, core__operator_name(a->op)) &&
-                              (is_else(status) || names_tensor(a, said))),
+    ck_assert_msg(!status ||
+                      (names(said, core__operator_name(a->op)) &&
+                       (is_about_program(status) || names_tensor(a, said))),
                   "%s(%s), %s, %s: %d \"%s\"", s->op, s->words, what,
                   core__argument_name(a->op, position), status, said);
     for (int i = 0; i < RESULTS; i++) {
@@ -73,8 +74,8 @@ static core_tensor *zeros_of(core_tensor *like, core_dtype dtype,
                 device);
 }
 
-static void look_at_each(arguments *a, const sample *s, uint32_t position,
-                         core_tensor **at)
+static void check_argument(arguments *a, const sample *s, uint32_t position,
+                           core_tensor **at)
 {
     static const core_dtype dtypes[] = {CORE_BOOL, CORE_I8, CORE_F16, CORE_F32,
                                         CORE_I64};
@@ -85,14 +86,14 @@ static void look_at_each(arguments *a, const sample *s, uint32_t position,
     OK(core_device_find("meta", &meta));
     for (size_t ndim = 0; ndim <= 6; ndim++) {
         *at = CALL(zeros, sizes, ndim, core_tensor_dtype(kept), NULL);
-        look(a, s, "other sizes", position);
+        check_message(a, s, "other sizes", position);
     }
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         *at = zeros_of(kept, dtypes[i], NULL);
-        look(a, s, core_dtype_name(dtypes[i]), position);
+        check_message(a, s, core_dtype_name(dtypes[i]), position);
     }
     *at = zeros_of(kept, core_tensor_dtype(kept), meta);
-    look(a, s, "another device", position);
+    check_message(a, s, "another device", position);
     *at = kept;
 }
 
@@ -113,11 +114,11 @@ static void run(const sample *samples, size_t count)
             core_value *value = &a.values[k];
 
             if (value->tag == CORE_VALUE_TENSOR)
-                look_at_each(&a, s, k, &value->u.tensor);
+                check_argument(&a, s, k, &value->u.tensor);
             if (value->tag == CORE_VALUE_TENSOR_LIST && value->count > 0 &&
                 value->u.tensors[0])
-                look_at_each(&a, s, k,
-                             (core_tensor **)(uintptr_t)value->u.tensors);
+                check_argument(&a, s, k,
+                               (core_tensor **)(uintptr_t)value->u.tensors);
         }
         drop_all();
     }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What inference says (the meta device) is what comes out (the CPU): sizes,
- * strides and dtypes.  And what it refuses, with which words. */
+/* The sizes, strides and dtypes of meta results (shape inference) equal those
+ * of CPU results; wrong arguments are refused on both. */
 
 #include "support/ops.h"
 
 static core_device *meta;
 
-/* The same layout, without data. */
+/* A meta tensor with the same layout. */
 static core_tensor *shadow(core_tensor *tensor)
 {
     uint32_t n = core_tensor_ndim(tensor);
@@ -134,7 +134,7 @@ static const check checks[] = {
      0},
 };
 
-START_TEST(meta_says_what_the_cpu_does)
+START_TEST(meta_results_match_cpu_results)
 {
     OK(core_device_find("meta", &meta));
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
@@ -163,7 +163,7 @@ START_TEST(meta_says_what_the_cpu_does)
 }
 END_TEST
 
-START_TEST(a_shape_that_depends_on_data_is_refused_on_meta)
+START_TEST(data_dependent_shape_is_refused_on_meta)
 {
     core_tensor *mask, *out;
 
@@ -174,7 +174,7 @@ START_TEST(a_shape_that_depends_on_data_is_refused_on_meta)
 }
 END_TEST
 
-/* Refusals: operator, words, code, and what the message says. */
+/* Refused calls: operator, arguments, code, and a part of the message. */
 static const struct refusal {
     check call;
     core_status code;
@@ -223,7 +223,7 @@ static const struct refusal {
     {{"mse_loss", "p:3 p:3 i:7", 0, 1, 0}, CORE_ERROR_INVALID_ARGUMENT, "7"},
 };
 
-START_TEST(wrong_arguments_are_named)
+START_TEST(wrong_arguments_are_refused_with_reason)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];
@@ -245,6 +245,6 @@ START_TEST(wrong_arguments_are_named)
 }
 END_TEST
 
-SUITE("ops meta", meta_says_what_the_cpu_does,
-      a_shape_that_depends_on_data_is_refused_on_meta,
-      wrong_arguments_are_named)
+SUITE("ops meta", meta_results_match_cpu_results,
+      data_dependent_shape_is_refused_on_meta,
+      wrong_arguments_are_refused_with_reason)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators that write into what is given are called what they are called
- * elsewhere: no rule says how, so that they stand here, with the names of the
- * arguments that they write. */
+/* Names of the operators that write into given tensors, with the names of the
+ * arguments they write.  The names follow those of other frameworks, not a
+ * rule, and are therefore listed here. */
+
+#include "support/suite.h"
 
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
@@ -137,7 +139,7 @@ static const row rows[] = {
     {"xlogy.OutTensor", "xlogy.Tensor", "out"},
 };
 
-/* The names behind "(a!) ", in order. */
+/* Collects the names behind "(a!) ", in order. */
 static void written_by(const char *schema, char *text, size_t size)
 {
     size_t used = 0;
@@ -156,7 +158,7 @@ static void written_by(const char *schema, char *text, size_t size)
     }
 }
 
-START_TEST(operators_that_write_have_their_names)
+START_TEST(out_operators_have_the_listed_names)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
@@ -173,15 +175,15 @@ START_TEST(operators_that_write_have_their_names)
 }
 END_TEST
 
-/* What programs were written with goes on. */
-START_TEST(a_former_name_finds_its_operator)
+/* Programs written with former names keep working. */
+START_TEST(former_name_finds_the_operator)
 {
     static const char *const names[][2] = {
         {"topk.out", "topk.values"},
         {"norm.ScalarOpt_dim_out", "norm.out"},
         {"pow_.Tensor_Tensor", "pow_.Tensor"},
         {"any.dim_out", "any.out"},
-        {"any.out", "any.out"}, /* was that of all elements */
+        {"any.out", "any.out"}, /* formerly the variant over all elements */
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -195,16 +197,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ops/names");
-    TCase *tests = tcase_create("names");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        out_operators_have_the_listed_names,
+        former_name_finds_the_operator,
+    };
+    const test_suite suite = {
+        .name = "ops/names",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, operators_that_write_have_their_names);
-    tcase_add_test(tests, a_former_name_finds_its_operator);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Every operator that writes into given tensors gives there what its
- * functional form gives: into an empty tensor, into one with steps between its
- * elements, into one that fits whose name nobody asks back; and refuses one of
- * other sizes. */
+/* Every operator that writes into given tensors stores there what its
+ * functional form returns: into an empty tensor, into a strided one, and into a
+ * dense one without returning the result; it refuses a tensor of other
+ * sizes. */
 
 #include "support/ops_samples.h"
 
@@ -31,8 +31,8 @@ static const core_operator *out_form(const core_operator *op)
     return NULL;
 }
 
-/* A tensor with room between its elements. */
-static core_tensor *stepped(core_tensor *like)
+/* A tensor with gaps between its elements. */
+static core_tensor *strided_like(core_tensor *like)
 {
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t ndim = core_tensor_ndim(like);
@@ -50,7 +50,7 @@ static core_tensor *target(core_tensor *like, int way)
     const int64_t nothing = 0, other[2] = {7, 11};
 
     if (way == 1)
-        return stepped(like);
+        return strided_like(like);
     if (way == 3)
         return CALL(zeros, core_tensor_sizes(like), core_tensor_ndim(like),
                     core_tensor_dtype(like), core_tensor_device(like));
@@ -67,12 +67,12 @@ static void same(core_tensor *want, core_tensor *got, const sample *s)
     ck_assert_msg(core_tensor_ndim(want) == core_tensor_ndim(got) &&
                       core_tensor_dtype(want) == core_tensor_dtype(got) &&
                       core_tensor_numel(want) == core_tensor_numel(got),
-                  "%s(%s): the result given as out has other sizes", s->op,
-                  s->words);
+                  "%s(%s): the out tensor has other sizes than the result",
+                  s->op, s->words);
     OK(core_tensor_read(want, a, bytes));
     OK(core_tensor_read(got, b, bytes));
     ck_assert_msg(strstr(s->op, "empty") || memcmp(a, b, bytes) == 0,
-                  "%s(%s): other values", s->op, s->words);
+                  "%s(%s): the out tensor has other values", s->op, s->words);
     free(a);
     free(b);
 }
@@ -87,8 +87,8 @@ static core_tensor *positive(core_tensor *x)
     return CALL(add, y, CALL(eye, n, CORE_F64, NULL), core_int(1));
 }
 
-/* Without what a new tensor is to be like, where one is given: dtype, layout,
- * device and pin_memory. */
+/* Copies the arguments.  An out form lacks dtype, layout, device and
+ * pin_memory, which it takes from the given tensor. */
 static void take_arguments(const arguments *a, const core_operator *form,
                            core_value *args)
 {
@@ -104,8 +104,8 @@ static void take_arguments(const arguments *a, const core_operator *form,
             args[i < options ? i : i - 4] = a->values[i];
 }
 
-/* What the first given result is called. */
-static const char *as_what(const core_operator *form)
+/* How an error refers to the first given tensor. */
+static const char *given_as(const core_operator *form)
 {
     static char text[64];
 
@@ -143,7 +143,7 @@ static void run_way(const sample *s, arguments *a, const core_operator *form,
     }
     if (way == 2)
         ck_assert_msg(status == CORE_ERROR_SHAPE &&
-                          strstr(core_error_message(), as_what(form)),
+                          strstr(core_error_message(), given_as(form)),
                       "%s(%s): %d \"%s\"", s->op, s->words, status,
                       status ? core_error_message() : "");
 }
@@ -173,7 +173,7 @@ static void run_sample(const sample *s)
         ck_abort_msg("%s(%s): %s", s->op, s->words, core_error_message());
     for (uint32_t i = 0; i < a.op->nresults; i++)
         if (want[i].tag != CORE_VALUE_TENSOR)
-            goto done; /* not asked for */
+            goto done; /* the sample does not return this result */
     reached[form->id] = true;
     for (int way = 0; way < 4; way++)
         run_way(s, &a, form, want, way);
@@ -185,7 +185,7 @@ done:
 
 /* ------------------------------------------------------ refused memory -- */
 
-/* A tensor on the elements of `base` from `from` on. */
+/* A tensor on the elements of `base` that start at `from`. */
 static core_tensor *window(core_tensor *base, core_tensor *like, int64_t from)
 {
     int64_t numel = core_tensor_numel(like);
@@ -224,10 +224,10 @@ static void refused(const sample *s, const core_operator *form,
     free(after);
 }
 
-/* All elements at one place; another result's memory. */
-static void run_doubled(const sample *s, const core_operator *form,
-                        const core_value *want, core_value *args,
-                        core_value *outs)
+/* Refuses an out tensor whose elements overlap, and two that share memory. */
+static void run_overlapping(const sample *s, const core_operator *form,
+                            const core_value *want, core_value *args,
+                            core_value *outs)
 {
     for (uint32_t i = 0; i < form->nresults; i++) {
         core_tensor *like = want[i].u.tensor, *one;
@@ -254,7 +254,8 @@ static void run_doubled(const sample *s, const core_operator *form,
     }
 }
 
-/* Half of an operand's memory; an empty tensor in front of it. */
+/* Refuses an out tensor that overlaps an operand, and an empty one on the
+ * operand's storage. */
 static void run_shared(const sample *s, const core_operator *form,
                        const core_value *want, core_value *args,
                        core_value *outs, core_tensor **operand)
@@ -283,7 +284,8 @@ static void run_shared(const sample *s, const core_operator *form,
     }
 }
 
-/* Nothing that writes into given tensors is recorded. */
+/* Out operators are not differentiable: operands that require grad are
+ * refused. */
 static void run_recorded(const sample *s, const core_operator *form,
                          core_value *args)
 {
@@ -327,7 +329,7 @@ static void run_refused(const sample *s, arguments *a,
                                   core_tensor_dtype(want[i].u.tensor),
                                   core_tensor_device(want[i].u.tensor)));
     run_recorded(s, form, args);
-    run_doubled(s, form, want, args, outs);
+    run_overlapping(s, form, want, args, outs);
     for (core_value *arg = args; arg < outs; arg++) {
         if (arg->tag == CORE_VALUE_TENSOR)
             run_shared(s, form, want, args, outs, &arg->u.tensor);
@@ -354,7 +356,7 @@ static void run(const sample *samples, size_t count)
 
 #define RUN(samples) run(samples, sizeof samples / sizeof *(samples))
 
-/* What has no gradient has no call among those. */
+/* Calls of operators without a gradient, which the samples above lack. */
 static const sample others[] = {
     {"floor_divide", "p:3 p:1", .5, 2, 0, 0},
     {"eq.Tensor", "p:3 p:3", 0, 1, 0, 0},
@@ -470,7 +472,7 @@ static const sample others[] = {
     {"min", "p:5", 0, 1, 0, 0},
 };
 
-START_TEST(results_are_written_where_they_are_wanted)
+START_TEST(out_operators_store_the_functional_result)
 {
     RUN(samples_of_one);
     RUN(samples_of_several);
@@ -490,9 +492,9 @@ START_TEST(results_are_written_where_they_are_wanted)
 }
 END_TEST
 
-/* New tensors are like the one that is given, not like those of the call
- * without one. */
-START_TEST(what_is_given_says_dtype_and_device)
+/* A new tensor takes dtype and device from the given tensor, not the defaults
+ * of the functional form. */
+START_TEST(factories_take_dtype_and_device_from_out)
 {
     core_tensor *counts =
         typed(CORE_I32, 1, (int64_t[]){3}, (double[]){7, 7, 7});
@@ -522,5 +524,5 @@ START_TEST(what_is_given_says_dtype_and_device)
 }
 END_TEST
 
-SUITE("ops out", results_are_written_where_they_are_wanted,
-      what_is_given_says_dtype_and_device)
+SUITE("ops out", out_operators_store_the_functional_result,
+      factories_take_dtype_and_device_from_out)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Arguments that an operator has no meaning for: it says its name, theirs, and
- * what they are; and the same ones where they do have a meaning. */
+/* Arguments without a meaning: the error names the operator, the argument and
+ * its value.  Each table also has valid calls of the same operators. */
 
 #include "support/ops.h"
 
-/* Operator, words; what the message says, or NULL where the call is good. */
+/* Operator, arguments, and a part of the message; NULL: the call succeeds. */
 typedef struct row {
     const char *op, *words, *text;
 } row;
@@ -22,7 +22,7 @@ static core_status call_words(const row *r, core_value *results)
     return core_op_call(a.op, a.values, a.count, results, 4);
 }
 
-static void look(const row *rows, size_t count)
+static void check_rows(const row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const row *r = &rows[i];
@@ -42,10 +42,10 @@ static void look(const row *rows, size_t count)
     }
 }
 
-#define LOOK(rows) look(rows, sizeof rows / sizeof *(rows))
+#define CHECK_ROWS(rows) check_rows(rows, sizeof rows / sizeof *(rows))
 
-/* The numbers of an operator are looked at on its every way. */
-START_TEST(a_width_below_0_is_refused)
+/* The number is checked for every variant and for empty tensors. */
+START_TEST(softshrink_refuses_negative_lambd)
 {
     static const row rows[] = {
         {"softshrink", "p:3 f:-0.5", "lambd is -0.5"},
@@ -56,11 +56,11 @@ START_TEST(a_width_below_0_is_refused)
         {"softshrink", "p:3 f:0.5", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(integers_are_multiplied_by_whole_numbers)
+START_TEST(alpha_of_integer_result_must_be_whole)
 {
     static const row rows[] = {
         {"add.Tensor", "x:3/2 x:3/2 f:0.5", "alpha is 0.5"},
@@ -81,7 +81,7 @@ START_TEST(integers_are_multiplied_by_whole_numbers)
         {"add.Tensor", "p:3 p:3 f:0.5", NULL},
         {"add.Tensor", "x:3/2 p:3 f:0.5", NULL},
         {"sub.Scalar", "x:3/2 f:0.5 f:0.5", NULL},
-        /* recorded answers cut the factors of integer products */
+        /* integer products truncate their factors, as recorded results do */
         {"addmv", "x:2/2 x:2,2/2 x:2/2 f:0.5 i:1", NULL},
         {"addmm", "p:2,2 p:2,2 p:2,2 f:0.5 f:0.5", NULL},
         {"index_add", "x:3/2 i:0 x:2/2 x:2/2 f:2", NULL},
@@ -89,11 +89,11 @@ START_TEST(integers_are_multiplied_by_whole_numbers)
         {"index_copy", "x:3/2 i:0 x:2/2 x:2/2", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(an_empty_list_is_no_list_of_sizes)
+START_TEST(empty_size_list_is_refused)
 {
     static const row rows[] = {
         {"_adaptive_avg_pool2d",
@@ -111,11 +111,11 @@ START_TEST(an_empty_list_is_no_list_of_sizes)
         {"avg_pool2d", "p:1,1,4,4 l:2 l: l:0 b:0 b:1 n", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_mask_is_bool)
+START_TEST(mask_must_be_bool)
 {
     static const row rows[] = {
         {"masked_fill.Scalar", "p:3 x:3/2 f:1", "mask must be bool, not i64"},
@@ -127,11 +127,11 @@ START_TEST(a_mask_is_bool)
         {"where.self", "m:3 p:3 p:3", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_threshold_that_is_no_number_is_refused)
+START_TEST(smooth_l1_loss_refuses_negative_or_nan_beta)
 {
     static const row rows[] = {
         {"smooth_l1_loss", "p:3 p:3 i:1 f:nan", "beta is nan"},
@@ -139,11 +139,11 @@ START_TEST(a_threshold_that_is_no_number_is_refused)
         {"smooth_l1_loss", "p:3 p:3 i:1 f:0", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(an_index_out_of_range_names_its_argument)
+START_TEST(index_out_of_range_names_its_argument)
 {
     static const row rows[] = {
         {"index_select", "p:3 i:0 x:5/9", "argument index holds 3"},
@@ -159,11 +159,11 @@ START_TEST(an_index_out_of_range_names_its_argument)
         {"multi_margin_loss", "p:5,3 x:5/9 i:1 f:1 n i:1", "argument"},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_number_is_selected_from_once)
+START_TEST(index_select_of_scalar_requires_one_index)
 {
     static const row rows[] = {
         {"index_select", "p: i:0 x:0/1", "index has 0 elements"},
@@ -173,11 +173,11 @@ START_TEST(a_number_is_selected_from_once)
         {"index_select", "p:3 i:0 x:0/1", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(gels_wants_full_rank)
+START_TEST(lstsq_gels_requires_full_rank)
 {
     static const row rows[] = {
         {"linalg_lstsq", "m:3,2 m:3,1 n s:gels", "self"},
@@ -188,7 +188,7 @@ START_TEST(gels_wants_full_rank)
     core_tensor *a = MATRIX(3, 2, 1, 2, 2, 4, 3, 6), *x[4];
     core_tensor *b = MATRIX(3, 1, 1, 1, 1);
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
     FAILS(core_linalg_lstsq(a, b, NULL, "gels", &x[0], &x[1], &x[2], &x[3]),
           CORE_ERROR_INVALID_ARGUMENT, "linalg_lstsq", "full rank", "gelsd");
     OK(core_linalg_lstsq(a, b, NULL, "gelsd", &x[0], &x[1], &x[2], &x[3]));
@@ -198,8 +198,8 @@ START_TEST(gels_wants_full_rank)
 }
 END_TEST
 
-/* What scales an image is a number above 0 that gives a size. */
-START_TEST(a_scale_without_a_size_is_refused)
+/* A scale factor must be above 0 and give a valid size. */
+START_TEST(upsample_refuses_scale_without_valid_size)
 {
     static const row rows[] = {
         {"upsample_nearest2d.vec", "p:1,1,2,2 n g:nan,2", "scale"},
@@ -209,11 +209,11 @@ START_TEST(a_scale_without_a_size_is_refused)
         {"upsample_nearest1d.vec", "p:1,1,2 n g:2", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_way_to_approximate_is_known)
+START_TEST(gelu_refuses_unknown_approximation)
 {
     static const row rows[] = {
         {"gelu", "p:3 s:foo",
@@ -225,12 +225,12 @@ START_TEST(a_way_to_approximate_is_known)
         {"gelu_backward", "p:3 p:3 s:tanh", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-/* 0 is not the same as none. */
-START_TEST(nothing_is_divided_by_0)
+/* 0 is a divisor; only a missing one means the size of the window. */
+START_TEST(avg_pool_refuses_divisor_0)
 {
     static const row rows[] = {
         {"avg_pool2d", "p:1,4,4 l:2 l:2 l:0 b:0 b:1 i:0",
@@ -246,11 +246,11 @@ START_TEST(nothing_is_divided_by_0)
         {"avg_pool2d_backward", "p:1,2,2 p:1,4,4 l:2 l:2 l:0 b:0 b:1 n", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_distance_has_a_norm)
+START_TEST(cdist_refuses_negative_or_nan_p)
 {
     static const row rows[] = {
         {"_cdist_forward", "p:2,3 p:2,3 f:-1 n", "p is -1"},
@@ -259,11 +259,11 @@ START_TEST(a_distance_has_a_norm)
         {"_cdist_forward", "p:2,3 p:2,3 f:inf n", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(integers_have_no_negative_power)
+START_TEST(integers_refuse_negative_exponents)
 {
     static const row rows[] = {
         {"pow.Tensor_Scalar", "x:3/2 i:-1", "-1"},
@@ -272,7 +272,7 @@ START_TEST(integers_have_no_negative_power)
         {"pow.Tensor_Scalar", "p:3 i:-2", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
@@ -299,7 +299,7 @@ START_TEST(running_statistics_have_no_gradient)
 }
 END_TEST
 
-START_TEST(numbers_that_are_none_are_refused_by_name)
+START_TEST(scalars_with_invalid_tag_name_their_argument)
 {
     static const uint32_t tags[] = {CORE_VALUE_NONE, CORE_VALUE_STRING, 99,
                                     0x5a5a5a5a};
@@ -311,26 +311,26 @@ START_TEST(numbers_that_are_none_are_refused_by_name)
     for (int i = 0; i < 4; i++) {
         core_scalar junk = {.tag = tags[i]};
 
-#define NO(call, ...) FAILS(call, CORE_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
-        NO(core_add(x, x, junk, &z), "add", "argument 3, alpha");
-        NO(core_add(x, y, junk, &z), "add", "argument 3, alpha");
-        NO(core_add_(x, x, junk), "add_", "alpha");
-        NO(core_add_out(x, x, junk, x), "add", "alpha");
-        NO(core_add_scalar(x, junk, core_int(1), &z), "argument 2, other");
-        NO(core_add_scalar(x, core_int(1), junk, &z), "argument 3, alpha");
-        NO(core_full(sizes, 2, junk, CORE_F32, NULL, &z), "full",
-           "argument 2, fill_value");
-        NO(core_full(sizes, 2, junk, CORE_DTYPE_NONE, NULL, &z), "full",
-           "fill_value");
-        NO(core_fill_(x, junk), "fill_", "argument 2, value");
-        NO(core_arange(junk, CORE_DTYPE_NONE, NULL, &z), "arange", "end");
-        NO(core_leaky_relu(x, junk, &z), "leaky_relu", "negative_slope");
-        NO(core_leaky_relu_(x, junk), "leaky_relu", "negative_slope");
-        NO(core_linalg_vector_norm(x, junk, NULL, 0, false, CORE_DTYPE_NONE,
-                                   &z),
-           "vector_norm", "ord");
+#define REFUSED(call, ...) FAILS(call, CORE_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
+        REFUSED(core_add(x, x, junk, &z), "add", "argument 3, alpha");
+        REFUSED(core_add(x, y, junk, &z), "add", "argument 3, alpha");
+        REFUSED(core_add_(x, x, junk), "add_", "alpha");
+        REFUSED(core_add_out(x, x, junk, x), "add", "alpha");
+        REFUSED(core_add_scalar(x, junk, core_int(1), &z), "argument 2, other");
+        REFUSED(core_add_scalar(x, core_int(1), junk, &z), "argument 3, alpha");
+        REFUSED(core_full(sizes, 2, junk, CORE_F32, NULL, &z), "full",
+                "argument 2, fill_value");
+        REFUSED(core_full(sizes, 2, junk, CORE_DTYPE_NONE, NULL, &z), "full",
+                "fill_value");
+        REFUSED(core_fill_(x, junk), "fill_", "argument 2, value");
+        REFUSED(core_arange(junk, CORE_DTYPE_NONE, NULL, &z), "arange", "end");
+        REFUSED(core_leaky_relu(x, junk, &z), "leaky_relu", "negative_slope");
+        REFUSED(core_leaky_relu_(x, junk), "leaky_relu", "negative_slope");
+        REFUSED(core_linalg_vector_norm(x, junk, NULL, 0, false,
+                                        CORE_DTYPE_NONE, &z),
+                "vector_norm", "ord");
         if (tags[i] != CORE_VALUE_NONE)
-            NO(core_clamp(x, &junk, NULL, &z), "clamp", "argument 2, min");
+            REFUSED(core_clamp(x, &junk, NULL, &z), "clamp", "argument 2, min");
         ck_assert_ptr_null(z);
     }
     OK(core_add(x, x, core_bool(true), &z));
@@ -340,8 +340,8 @@ START_TEST(numbers_that_are_none_are_refused_by_name)
 }
 END_TEST
 
-/* By the core, whatever the device is: meta has no kernels. */
-START_TEST(what_is_drawn_has_a_range)
+/* The core checks this for every device; meta has no kernels. */
+START_TEST(random_operators_refuse_invalid_ranges)
 {
     core_device *devices[2];
     int64_t n = 3, limit;
@@ -354,29 +354,30 @@ START_TEST(what_is_drawn_has_a_range)
         OK(core_zeros(&n, 1, CORE_U8, devices[i], &bytes));
         OK(core_zeros(&n, 1, CORE_BOOL, devices[i], &bits));
         OK(core_zeros(&n, 1, CORE_F16, devices[i], &half));
-        NO(core_uniform_(x, 1, 0, NULL), "uniform_: from is 1 and to 0");
-        NO(core_uniform_(x, NAN, 1, NULL), "uniform_: from is nan");
-        NO(core_uniform_(x, 0, INFINITY, NULL), "uniform_", "and to inf");
-        NO(core_normal_(x, 0, -1, NULL), "normal_: std is -1");
-        NO(core_normal_(x, 0, NAN, NULL), "normal_: std is nan");
-        NO(core_bernoulli_float_(x, 1.5, NULL), "bernoulli_", "p is 1.5");
-        NO(core_bernoulli_float_(x, NAN, NULL), "bernoulli_", "p is nan");
+        REFUSED(core_uniform_(x, 1, 0, NULL), "uniform_: from is 1 and to 0");
+        REFUSED(core_uniform_(x, NAN, 1, NULL), "uniform_: from is nan");
+        REFUSED(core_uniform_(x, 0, INFINITY, NULL), "uniform_", "and to inf");
+        REFUSED(core_normal_(x, 0, -1, NULL), "normal_: std is -1");
+        REFUSED(core_normal_(x, 0, NAN, NULL), "normal_: std is nan");
+        REFUSED(core_bernoulli_float_(x, 1.5, NULL), "bernoulli_", "p is 1.5");
+        REFUSED(core_bernoulli_float_(x, NAN, NULL), "bernoulli_", "p is nan");
         limit = 5;
-        NO(core_random_from_(x, 5, &limit, NULL), "random_",
-           "from is 5 and to 5");
+        REFUSED(core_random_from_(x, 5, &limit, NULL), "random_",
+                "from is 5 and to 5");
         limit = 257;
-        NO(core_random_from_(bytes, 0, &limit, NULL), "random_", "0 to 256",
-           "u8", "0 to 255");
-        NO(core_random_from_(bytes, -1, &limit, NULL), "random_", "-1");
-        NO(core_random_from_(bytes, 256, NULL, NULL), "random_", "256");
-        NO(core_random_from_(bits, 0, &limit, NULL), "random_", "bool");
+        REFUSED(core_random_from_(bytes, 0, &limit, NULL), "random_",
+                "0 to 256", "u8", "0 to 255");
+        REFUSED(core_random_from_(bytes, -1, &limit, NULL), "random_", "-1");
+        REFUSED(core_random_from_(bytes, 256, NULL, NULL), "random_", "256");
+        REFUSED(core_random_from_(bits, 0, &limit, NULL), "random_", "bool");
         limit = 65506;
-        NO(core_random_from_(half, 0, &limit, NULL), "random_", "f16", "65504");
+        REFUSED(core_random_from_(half, 0, &limit, NULL), "random_", "f16",
+                "65504");
         limit = INT64_MIN;
-        NO(core_random_from_(x, 0, &limit, NULL), "random_",
-           "from is 0 and to -92");
-        NO(core_randint(1000, &n, 1, NULL, CORE_U8, devices[i], &z), "randint",
-           "u8", "0 to 255");
+        REFUSED(core_random_from_(x, 0, &limit, NULL), "random_",
+                "from is 0 and to -92");
+        REFUSED(core_randint(1000, &n, 1, NULL, CORE_U8, devices[i], &z),
+                "randint", "u8", "0 to 255");
         limit = 256;
         OK(core_random_from_(bytes, 0, &limit, NULL));
         OK(core_random_from_(bytes, 255, NULL, NULL));
@@ -394,7 +395,7 @@ START_TEST(what_is_drawn_has_a_range)
 }
 END_TEST
 
-START_TEST(numbers_that_are_too_large_are_named)
+START_TEST(numbers_too_large_are_named)
 {
     int64_t sizes[] = {2, 3}, strides[] = {3, 1}, most = INT64_MAX;
     core_tensor *x, *z;
@@ -413,7 +414,7 @@ START_TEST(numbers_that_are_too_large_are_named)
 }
 END_TEST
 
-START_TEST(a_range_does_not_end_before_it_starts)
+START_TEST(arange_refuses_end_before_start)
 {
     static const row rows[] = {
         {"arange.start", "i:1 f:0.5", "from 1 to 0.5"},
@@ -427,12 +428,12 @@ START_TEST(a_range_does_not_end_before_it_starts)
         {"arange.start_step", "f:1 f:1 f:-2", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-/* What is to be done is known where there is nothing to do, too. */
-START_TEST(a_reduction_is_known)
+/* Modes are also checked where there is nothing to compute. */
+START_TEST(unknown_mode_is_refused_even_for_empty_tensors)
 {
     static const row rows[] = {
         {"scatter_.value_reduce", "p:3,3 i:1 x:3,3/3 f:2 s:reduced",
@@ -456,11 +457,11 @@ START_TEST(a_reduction_is_known)
         {"scatter_add", "p:3 i:0 x:2/3 p:2", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_weight_of_prelu_is_a_vector)
+START_TEST(prelu_weight_must_be_a_vector)
 {
     static const row rows[] = {
         {"prelu", "p:2,3 p:3,1", "weight has 2 dimensions"},
@@ -472,11 +473,11 @@ START_TEST(a_weight_of_prelu_is_a_vector)
         {"prelu", "p:2,3 p:", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-START_TEST(a_tensor_that_is_changed_keeps_its_dtype)
+START_TEST(in_place_operators_refuse_to_change_dtype)
 {
     static const row rows[] = {
         {"clamp_", "m:2 n f:2", "dtype bool cannot hold"},
@@ -496,28 +497,29 @@ START_TEST(a_tensor_that_is_changed_keeps_its_dtype)
         {"cumprod_", "p:3 i:0 n", NULL},
     };
 
-    LOOK(rows);
+    CHECK_ROWS(rows);
 }
 END_TEST
 
-/* A typed call's lists and formats. */
-START_TEST(a_stride_that_leads_nowhere_is_named)
+/* Lists of a typed call are checked as well. */
+START_TEST(conv2d_names_invalid_stride_padding_and_dilation)
 {
     const int64_t sizes[4] = {1, 1, 3, 3}, one[2] = {1, 1}, none[2] = {0, 0};
     const int64_t odd[2] = {1, -4};
     core_tensor *x, *y;
 
     OK(core_ones(sizes, 4, CORE_F32, NULL, &x));
-    NO(core_conv2d(x, x, NULL, odd, 2, none, 2, one, 2, 1, &y), "conv2d",
-       "dimension 1 stride is -4");
-    NO(core_conv2d(x, x, NULL, one, 2, odd, 2, one, 2, 1, &y), "padding -4");
-    NO(core_conv2d(x, x, NULL, one, 2, none, 2, none, 2, 1, &y), "dimension 0",
-       "dilation 0");
+    REFUSED(core_conv2d(x, x, NULL, odd, 2, none, 2, one, 2, 1, &y), "conv2d",
+            "dimension 1 stride is -4");
+    REFUSED(core_conv2d(x, x, NULL, one, 2, odd, 2, one, 2, 1, &y),
+            "padding -4");
+    REFUSED(core_conv2d(x, x, NULL, one, 2, none, 2, none, 2, 1, &y),
+            "dimension 0", "dilation 0");
     core_tensor_release(x);
 }
 END_TEST
 
-START_TEST(a_list_longer_than_a_value_holds_is_refused)
+START_TEST(list_longer_than_uint32_is_refused)
 {
     const int64_t two[] = {2, 3};
     core_tensor *x = VECTOR(1, 1), *out = x;
@@ -532,7 +534,7 @@ START_TEST(a_list_longer_than_a_value_holds_is_refused)
 }
 END_TEST
 
-START_TEST(a_memory_format_is_known)
+START_TEST(unknown_memory_format_is_refused)
 {
     static const int64_t sizes[] = {1, 2, 3, 1, 2};
     static const int32_t unknown[] = {77, 4, -2, -7};
@@ -559,17 +561,19 @@ START_TEST(a_memory_format_is_known)
 }
 END_TEST
 
-SUITE("ops refusals", a_width_below_0_is_refused,
-      integers_are_multiplied_by_whole_numbers,
-      an_empty_list_is_no_list_of_sizes, a_mask_is_bool,
-      a_threshold_that_is_no_number_is_refused, a_number_is_selected_from_once,
-      an_index_out_of_range_names_its_argument, gels_wants_full_rank,
-      a_scale_without_a_size_is_refused, integers_have_no_negative_power,
-      running_statistics_have_no_gradient, a_way_to_approximate_is_known,
-      nothing_is_divided_by_0, a_distance_has_a_norm,
-      numbers_that_are_none_are_refused_by_name,
-      numbers_that_are_too_large_are_named,
-      a_range_does_not_end_before_it_starts, a_reduction_is_known,
-      a_weight_of_prelu_is_a_vector, a_tensor_that_is_changed_keeps_its_dtype,
-      a_list_longer_than_a_value_holds_is_refused, a_memory_format_is_known,
-      what_is_drawn_has_a_range, a_stride_that_leads_nowhere_is_named)
+SUITE("ops refusals", softshrink_refuses_negative_lambd,
+      alpha_of_integer_result_must_be_whole, empty_size_list_is_refused,
+      mask_must_be_bool, smooth_l1_loss_refuses_negative_or_nan_beta,
+      index_select_of_scalar_requires_one_index,
+      index_out_of_range_names_its_argument, lstsq_gels_requires_full_rank,
+      upsample_refuses_scale_without_valid_size,
+      integers_refuse_negative_exponents, running_statistics_have_no_gradient,
+      gelu_refuses_unknown_approximation, avg_pool_refuses_divisor_0,
+      cdist_refuses_negative_or_nan_p,
+      scalars_with_invalid_tag_name_their_argument, numbers_too_large_are_named,
+      arange_refuses_end_before_start,
+      unknown_mode_is_refused_even_for_empty_tensors,
+      prelu_weight_must_be_a_vector, in_place_operators_refuse_to_change_dtype,
+      list_longer_than_uint32_is_refused, unknown_memory_format_is_refused,
+      random_operators_refuse_invalid_ranges,
+      conv2d_names_invalid_stride_padding_and_dilation)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Nothing is saved that no gradient needs: for every row that the generator
- * made of a formula there is a call whose gradient changes with the data that
- * the row keeps.  Hooks on saved tensors hand other data to the formula; where
- * that makes no difference in any sample, sizes or strides were enough, and
- * the formula is to say so (self.sizes, self.layout). */
+/* Backward saves only what a gradient needs: for every saved row that the
+ * generator derives from a formula, some call's gradient changes with the data
+ * of that row.  Saved-tensor hooks pass other data to the formula; where that
+ * makes no difference in any sample, the sizes or strides were enough and the
+ * formula must say so (self.sizes, self.layout). */
 
 #include "support/ops_samples.h"
 
@@ -25,8 +25,8 @@ static uint8_t kept[OPERATORS][ROWS], used[OPERATORS][ROWS];
 
 enum { TURNED, ZEROS, ONES, NANS, WAYS };
 
-static uintptr_t packed;  /* of the call, so far */
-static uintptr_t changed; /* which of them backward sees changed, from 1 */
+static uintptr_t packed;  /* tensors packed by the call so far */
+static uintptr_t changed; /* which one backward sees changed, from 1; 0: none */
 static int way;
 static int64_t elements[PACKED];
 static core_tensor *held[PACKED];
@@ -149,7 +149,7 @@ static void release(outcome *o)
 
 /* -------------------------------------------------------------- samples -- */
 
-/* Tensors that a row packs, in the order in which rows do. */
+/* How many tensors a row packs for this value. */
 static uint32_t tensors_of(const core_value *value)
 {
     uint32_t count = 0;
@@ -161,7 +161,7 @@ static uint32_t tensors_of(const core_value *value)
     return count;
 }
 
-/* The row of each packed tensor. */
+/* Finds the row of each packed tensor. */
 static void attribute(const graph *g, uint32_t *rows)
 {
     const core__gradient *gradient = g->a.op->data->gradient;
@@ -196,7 +196,7 @@ static void attribute(const graph *g, uint32_t *rows)
                   core_op_name(g->a.op), (size_t)packed, count);
 }
 
-/* flags: some formulas go another way where the graph is recorded. */
+/* Takes flags because some formulas differ where the graph is recorded. */
 static void disturb_each(graph *g, uint32_t flags)
 {
     const uint32_t id = g->a.op->id;
@@ -277,7 +277,7 @@ static void run(const sample *samples, size_t count)
     }
 }
 
-/* Calls that need a row which no other sample does. */
+/* Calls for rows that no other sample covers. */
 static const sample samples_of_rows[] = {
     {"pow.Scalar", "f:0 t:5", .5, 2, 0, 0},
     {"native_batch_norm_backward",
@@ -286,7 +286,7 @@ static const sample samples_of_rows[] = {
 
 #define RUN(samples) run(samples, sizeof samples / sizeof *samples)
 
-START_TEST(every_saved_tensor_is_one_that_a_gradient_reads)
+START_TEST(every_saved_tensor_is_read_by_a_gradient)
 {
     static char unread[4000], unseen[4000];
     size_t rows = 0;
@@ -323,10 +323,10 @@ START_TEST(every_saved_tensor_is_one_that_a_gradient_reads)
     }
     ck_assert_uint_gt(rows, 300);
     ck_assert_msg(!unread[0] && !unseen[0],
-                  "saved, and no gradient depends on it:%s; saved in no "
+                  "saved although no gradient depends on it:%s; saved in no "
                   "sample:%s",
                   unread, unseen);
 }
 END_TEST
 
-SUITE("ops saved", every_saved_tensor_is_one_that_a_gradient_reads)
+SUITE("ops saved", every_saved_tensor_is_read_by_a_gradient)

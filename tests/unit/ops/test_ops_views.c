@@ -27,7 +27,7 @@ static void layout(core_tensor *tensor, uint32_t ndim, const int64_t *sizes,
 
 #define SIZES(...) ((const int64_t[]){__VA_ARGS__})
 
-START_TEST(views_share_memory_and_count_from_the_end)
+START_TEST(views_share_memory_and_accept_negative_indices)
 {
     core_tensor *x = counting(2, SIZES(3, 4));
     core_tensor *v = CALL(select, x, -1, -2);
@@ -48,7 +48,7 @@ START_TEST(views_share_memory_and_count_from_the_end)
 }
 END_TEST
 
-START_TEST(a_reshape_copies_only_where_it_must)
+START_TEST(reshape_copies_only_if_strides_require_it)
 {
     core_tensor *x = counting(2, SIZES(3, 4));
     core_tensor *t = CALL(t, x);
@@ -60,7 +60,7 @@ START_TEST(a_reshape_copies_only_where_it_must)
 }
 END_TEST
 
-START_TEST(tensors_without_dimensions_or_elements_are_fine)
+START_TEST(scalars_and_empty_tensors_are_valid_operands)
 {
     core_tensor *number = SCALAR(3);
     core_tensor *none = CALL(zeros, SIZES(0, 3), 2, CORE_F32, NULL);
@@ -82,7 +82,7 @@ START_TEST(tensors_without_dimensions_or_elements_are_fine)
 }
 END_TEST
 
-START_TEST(several_views_come_as_a_list)
+START_TEST(split_and_chunk_return_lists_of_views)
 {
     core_tensor *x = counting(1, SIZES(5));
     core_tensor **parts;
@@ -118,7 +118,7 @@ START_TEST(composites_have_in_place_and_out_variants)
 }
 END_TEST
 
-START_TEST(a_change_in_place_by_a_composite_is_differentiated)
+START_TEST(in_place_composite_is_differentiable)
 {
     core_tensor *x = leaf(VECTOR(3, -2, .5, 3));
     core_tensor *y = CALL(mul_scalar, x, core_int(2));
@@ -132,7 +132,7 @@ START_TEST(a_change_in_place_by_a_composite_is_differentiated)
 }
 END_TEST
 
-START_TEST(a_long_list_is_joined_whole)
+START_TEST(cat_joins_700_tensors_and_differentiates_them)
 {
     core_tensor *parts[700];
     core_tensor *out;
@@ -147,7 +147,7 @@ START_TEST(a_long_list_is_joined_whole)
 }
 END_TEST
 
-START_TEST(factories_take_dtype_and_numbers)
+START_TEST(factories_infer_dtype_and_fill_values)
 {
     core_tensor *x =
         CALL(full, SIZES(2), 1, core_int(3), CORE_DTYPE_NONE, NULL);
@@ -170,7 +170,7 @@ START_TEST(factories_take_dtype_and_numbers)
 }
 END_TEST
 
-START_TEST(channels_last_goes_through_convolution_and_pooling)
+START_TEST(convolution_and_pooling_keep_channels_last)
 {
     core_tensor *x = counting(4, SIZES(1, 2, 4, 4));
     core_tensor *w = CALL(ones, SIZES(3, 2, 3, 3), 4, CORE_F64, NULL);
@@ -187,10 +187,12 @@ START_TEST(channels_last_goes_through_convolution_and_pooling)
 }
 END_TEST
 
-SUITE("ops views", views_share_memory_and_count_from_the_end,
-      a_reshape_copies_only_where_it_must,
-      tensors_without_dimensions_or_elements_are_fine,
-      several_views_come_as_a_list, composites_have_in_place_and_out_variants,
-      a_change_in_place_by_a_composite_is_differentiated,
-      a_long_list_is_joined_whole, factories_take_dtype_and_numbers,
-      channels_last_goes_through_convolution_and_pooling)
+SUITE("ops views", views_share_memory_and_accept_negative_indices,
+      reshape_copies_only_if_strides_require_it,
+      scalars_and_empty_tensors_are_valid_operands,
+      split_and_chunk_return_lists_of_views,
+      composites_have_in_place_and_out_variants,
+      in_place_composite_is_differentiable,
+      cat_joins_700_tensors_and_differentiates_them,
+      factories_infer_dtype_and_fill_values,
+      convolution_and_pooling_keep_channels_last)

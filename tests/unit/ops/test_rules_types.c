@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Rules of types and layout, those that are nowhere else:
+/* Rules for result types and layouts that no other file tests.  The rest:
  *
  * promotion, in place, out=
  *     test_structured.c: category_comes_first_then_dimensions,
@@ -9,13 +9,13 @@
  *     in_place_keeps_dtype_and_refuses_a_higher_category
  * devices
  *     test_structured.c: devices_that_differ_are_an_error_with_both;
- *     test_autograd_graph.c: a_0_dim_tensor_of_the_host_goes_with_a_devices
+ *     test_autograd_graph.c: host_scalar_combines_with_device_tensor
  * layout
  *     test_layout.c: results_follow_the_order_of_strides */
 
 #include "support/autograd.h"
 
-static core_tensor *of(core_dtype dtype, int64_t n, double value)
+static core_tensor *filled(core_dtype dtype, int64_t n, double value)
 {
     double values[4096];
 
@@ -24,35 +24,37 @@ static core_tensor *of(core_dtype dtype, int64_t n, double value)
     return typed(dtype, 1, &n, values);
 }
 
-START_TEST(true_division_of_integers_gives_the_default_float)
+START_TEST(true_division_of_integers_returns_the_default_float)
 {
-    core_tensor *x = CALL(div, of(CORE_I64, 2, 7), of(CORE_I32, 2, 2));
+    core_tensor *x = CALL(div, filled(CORE_I64, 2, 7), filled(CORE_I32, 2, 2));
 
     ck_assert_uint_eq(core_tensor_dtype(x), CORE_F32);
     HOLDS(x, 2, 3.5, 3.5);
 }
 END_TEST
 
-START_TEST(sums_of_integers_are_i64)
+START_TEST(sum_of_integers_returns_i64)
 {
-    core_tensor *x = sum(of(CORE_U8, 4, 255));
+    core_tensor *x = sum(filled(CORE_U8, 4, 255));
 
     ck_assert_uint_eq(core_tensor_dtype(x), CORE_I64);
     HOLDS(x, 1, 1020);
-    ck_assert_uint_eq(core_tensor_dtype(sum(of(CORE_BOOL, 2, 1))), CORE_I64);
+    ck_assert_uint_eq(core_tensor_dtype(sum(filled(CORE_BOOL, 2, 1))),
+                      CORE_I64);
 }
 END_TEST
 
 /* In bf16 a sum of ones would stop at 256, in f16 at 2048. */
-START_TEST(sums_of_half_precision_accumulate_in_f32)
+START_TEST(sum_of_half_precision_accumulates_in_f32)
 {
-    HOLDS(sum(of(CORE_BF16, 4096, 1)), 1, 4096);
-    HOLDS(sum(of(CORE_F16, 4096, 1)), 1, 4096);
-    ck_assert_uint_eq(core_tensor_dtype(sum(of(CORE_BF16, 2, 1))), CORE_BF16);
+    HOLDS(sum(filled(CORE_BF16, 4096, 1)), 1, 4096);
+    HOLDS(sum(filled(CORE_F16, 4096, 1)), 1, 4096);
+    ck_assert_uint_eq(core_tensor_dtype(sum(filled(CORE_BF16, 2, 1))),
+                      CORE_BF16);
 }
 END_TEST
 
-START_TEST(nan_propagates_through_min_and_max)
+START_TEST(min_and_max_propagate_nan)
 {
     double nan = strtod("nan", NULL), got;
     core_tensor *x = VECTOR(3, 1, nan, 2), *y = VECTOR(3, 5, 5, nan);
@@ -84,7 +86,7 @@ static core_tensor *channels_last(core_tensor *x)
     return CALL(contiguous, x, CORE_FORMAT_CHANNELS_LAST);
 }
 
-START_TEST(where_layouts_differ_the_first_one_counts)
+START_TEST(result_takes_layout_of_first_operand)
 {
     core_tensor *rows = zeros4(2, 3, 4, 5), *last = channels_last(rows);
 
@@ -95,7 +97,7 @@ START_TEST(where_layouts_differ_the_first_one_counts)
 }
 END_TEST
 
-START_TEST(channels_last_propagates_through_convolution_pooling_and_norm)
+START_TEST(convolution_pooling_and_norm_propagate_channels_last)
 {
     const int64_t one[] = {1, 1}, none[] = {0, 0}, two[] = {2, 2};
     core_tensor *x = channels_last(zeros4(2, 3, 4, 4)), *y, *mean, *deviation;
@@ -112,11 +114,12 @@ START_TEST(channels_last_propagates_through_convolution_pooling_and_norm)
 }
 END_TEST
 
-/* ------------------------------------------------------------ what refuses -- */
+/* -------------------------------------------------------------- refusals -- */
 
-START_TEST(division_of_integers_by_zero_names_operator_and_argument)
+START_TEST(integer_division_by_zero_names_operator_and_argument)
 {
-    core_tensor *x = of(CORE_I64, 2, 7), *zero = of(CORE_I64, 2, 0), *out;
+    core_tensor *x = filled(CORE_I64, 2, 7), *zero = filled(CORE_I64, 2, 0),
+                *out;
 
     FAILS(core_remainder(x, zero, &out), CORE_ERROR_INVALID_ARGUMENT,
           "remainder.Tensor", "divided by zero", "argument 2");
@@ -126,9 +129,9 @@ START_TEST(division_of_integers_by_zero_names_operator_and_argument)
 }
 END_TEST
 
-START_TEST(what_has_no_meaning_on_a_dtype_names_operator_and_dtype)
+START_TEST(unsupported_dtype_error_names_operator_and_dtype)
 {
-    core_tensor *b = of(CORE_BOOL, 2, 1), *out;
+    core_tensor *b = filled(CORE_BOOL, 2, 1), *out;
     core_tensor *m = CALL(view_sizes, b, (int64_t[]){1, 2}, 2);
 
     FAILS(core_clamp_tensor(b, b, b, &out), CORE_ERROR_NO_KERNEL,
@@ -139,18 +142,20 @@ START_TEST(what_has_no_meaning_on_a_dtype_names_operator_and_dtype)
           "i64", "bool");
     FAILS(core_cumprod_(b, 0, CORE_DTYPE_NONE), CORE_ERROR_DTYPE, "cumprod_",
           "i64", "bool");
-    FAILS(core_softmax(of(CORE_I64, 2, 1), 0, CORE_DTYPE_NONE, &out),
+    FAILS(core_softmax(filled(CORE_I64, 2, 1), 0, CORE_DTYPE_NONE, &out),
           CORE_ERROR_DTYPE, "_softmax", "floating", "i64");
 }
 END_TEST
 
-/* 0.1 is not a number of bf16 nor of f16; the nearest one is on the bound. */
-START_TEST(bounds_are_numbers_of_the_elements_dtype)
+/* bf16 and f16 cannot represent 0.1: the bound is rounded to the dtype, so the
+ * nearest number is exactly on it. */
+START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 {
     const core_dtype halves[] = {CORE_BF16, CORE_F16};
 
     for (size_t i = 0; i < 2; i++) {
-        core_tensor *x = of(halves[i], 2, 0.1), *one = of(halves[i], 2, 1);
+        core_tensor *x = filled(halves[i], 2, 0.1),
+                    *one = filled(halves[i], 2, 1);
 
         HOLDS(CALL(hardshrink_backward, one, x, core_float(0.1)), 2, 0, 0);
         HOLDS(CALL(softshrink_backward, one, x, core_float(0.1)), 2, 0, 0);
@@ -160,11 +165,10 @@ START_TEST(bounds_are_numbers_of_the_elements_dtype)
 }
 END_TEST
 
-SUITE("rules of types", true_division_of_integers_gives_the_default_float,
-      sums_of_integers_are_i64, sums_of_half_precision_accumulate_in_f32,
-      nan_propagates_through_min_and_max,
-      where_layouts_differ_the_first_one_counts,
-      channels_last_propagates_through_convolution_pooling_and_norm,
-      division_of_integers_by_zero_names_operator_and_argument,
-      what_has_no_meaning_on_a_dtype_names_operator_and_dtype,
-      bounds_are_numbers_of_the_elements_dtype)
+SUITE("rules of types", true_division_of_integers_returns_the_default_float,
+      sum_of_integers_returns_i64, sum_of_half_precision_accumulates_in_f32,
+      min_and_max_propagate_nan, result_takes_layout_of_first_operand,
+      convolution_pooling_and_norm_propagate_channels_last,
+      integer_division_by_zero_names_operator_and_argument,
+      unsupported_dtype_error_names_operator_and_dtype,
+      shrink_bounds_are_rounded_to_the_operand_dtype)

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fast path of views and of empty gives what the operators' own functions
- * give, in every mode of the thread and of every kind of tensor; and who is to
- * see a call still sees it. */
+/* The fast path of views and of empty returns what the general path of these
+ * operators returns, in every mode of the thread and for every kind of tensor;
+ * and kernels, the profiler and autograd still see these calls. */
 
 #include "support/devices.h"
 
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "ops/functions.h"
 #include "tensor/tensor.h"
 
 #include <libcore/device.h>
 #include <libcore/dispatch.h>
 #include <libcore/profiler.h>
 
-/* Headers of tensors lie ready, without which nothing is quick. */
-static void warm(void)
+/* Fills the cache of tensor headers, without which the fast path is not
+ * taken. */
+static void fill_header_cache(void)
 {
     enum { COUNT = 32 };
     core_tensor *some[COUNT];
@@ -28,7 +30,7 @@ static void warm(void)
         core_tensor_release(some[i]);
 }
 
-/* ------------------------------------------------------- the same, twice -- */
+/* ------------------------------------------------------ fast and general -- */
 
 static core_status run(uint32_t id, bool quick, const core_value *args,
                        core_tensor **out)
@@ -48,7 +50,7 @@ static core_status run(uint32_t id, bool quick, const core_value *args,
     return status;
 }
 
-static void are_the_same(const core_tensor *a, const core_tensor *b)
+static void assert_same_view(const core_tensor *a, const core_tensor *b)
 {
     ck_assert_uint_eq(a->references, 1);
     ck_assert_uint_eq(b->references, 1);
@@ -59,7 +61,7 @@ static void are_the_same(const core_tensor *a, const core_tensor *b)
     ck_assert_ptr_eq(a->device, b->device);
     ck_assert_int_eq(a->numel, b->numel);
     ck_assert_int_eq(a->offset, b->offset);
-    ck_assert(!a->autograd == !b->autograd); /* narrow's slice is recorded */
+    ck_assert(!a->autograd == !b->autograd); /* for the slice behind narrow */
     ck_assert_ptr_eq(a->base, b->base);
     for (uint32_t i = 0; i < a->ndim; i++) {
         ck_assert_int_eq(a->sizes[i], b->sizes[i]);
@@ -67,9 +69,9 @@ static void are_the_same(const core_tensor *a, const core_tensor *b)
     }
 }
 
-static size_t views; /* how many there were */
+static size_t views; /* how many were compared */
 
-/* A view both ways: they are alike, and no reference is left. */
+/* Compares both paths for one view: equal results, no reference leaked. */
 static void compare(uint32_t id, core_tensor *self, const core_value *rest,
                     uint32_t nrest)
 {
@@ -85,7 +87,7 @@ static void compare(uint32_t id, core_tensor *self, const core_value *rest,
                      run(id, false, args, &general));
     if (quick) {
         views++;
-        are_the_same(quick, general);
+        assert_same_view(quick, general);
         ck_assert_ptr_eq(quick->storage, general->storage);
         core_tensor_release(general);
         core_tensor_release(quick);
@@ -141,9 +143,9 @@ static void compare_shapes(void)
 {
     core_tensor *matrix = SIZED(3, 4);
 
-    warm();
+    fill_header_cache();
     views = 0;
-    /* Narrow knows its way once slice has been called. */
+    /* narrow takes its fast path only after slice has been called. */
     CALL(slice, matrix, 0, NULL, NULL, 1);
     compare_all(matrix);
     compare_all(SIZED(1, 4));
@@ -166,13 +168,13 @@ static void compare_shapes(void)
     drop_all();
 }
 
-START_TEST(views_are_those_of_the_operators_own_functions)
+START_TEST(fast_views_equal_general_views)
 {
     compare_shapes();
 }
 END_TEST
 
-START_TEST(and_with_grad_mode_off)
+START_TEST(fast_views_equal_general_views_without_grad_mode)
 {
     core_grad_mode_set(false);
     compare_shapes();
@@ -180,7 +182,7 @@ START_TEST(and_with_grad_mode_off)
 }
 END_TEST
 
-START_TEST(and_in_inference_mode)
+START_TEST(fast_views_equal_general_views_in_inference_mode)
 {
     uint64_t before = core_inference_begin();
 
@@ -189,7 +191,7 @@ START_TEST(and_in_inference_mode)
 }
 END_TEST
 
-START_TEST(and_below_the_autograd_layer)
+START_TEST(fast_views_equal_general_views_below_autograd)
 {
     core__thread *self = core__thread_self();
 
@@ -199,17 +201,17 @@ START_TEST(and_below_the_autograd_layer)
 }
 END_TEST
 
-START_TEST(and_of_tensors_that_are_not_ordinary)
+START_TEST(fast_views_of_special_tensors_equal_general_views)
 {
     uint64_t before;
     core_tensor *matrix = SIZED(3, 4), *inference, *no_grad;
 
-    warm();
+    fill_header_cache();
     views = 0;
     CALL(slice, matrix, 0, NULL, NULL, 1);
     before = core_inference_begin();
     inference = SIZED(3, 4);
-    compare_all(matrix); /* an ordinary one, of there */
+    compare_all(matrix); /* a normal tensor in inference mode */
     core_inference_end(before);
     compare_all(inference);
     core_grad_mode_set(false);
@@ -227,14 +229,14 @@ START_TEST(and_of_tensors_that_are_not_ordinary)
 }
 END_TEST
 
-/* Whoever goes last. */
-START_TEST(a_view_outlives_its_base)
+/* Base and views may be released in any order. */
+START_TEST(view_outlives_its_base)
 {
     int64_t alive;
     core_tensor *base, *view, *part;
     void *data;
 
-    warm();
+    fill_header_cache();
     alive = core__thread_storages(CORE__SLOT_HOST);
     OK(core_full((int64_t[]){40, 40}, 2, core_float(7), CORE_F32, NULL, &base));
     OK(core_transpose(base, 0, 1, &view));
@@ -249,7 +251,7 @@ START_TEST(a_view_outlives_its_base)
 }
 END_TEST
 
-START_TEST(empty_is_that_of_its_own_function)
+START_TEST(fast_empty_equals_general_empty)
 {
     static const core_dtype dtypes[] = {CORE_DTYPE_NONE, CORE_F64, CORE_F32,
                                         CORE_BOOL,       CORE_U8,  9999};
@@ -258,7 +260,7 @@ START_TEST(empty_is_that_of_its_own_function)
     core_tensor *quick, *general;
     size_t made = 0;
 
-    for (int turn = 0; turn < 2; turn++) /* the second finds kept ones */
+    for (int turn = 0; turn < 2; turn++) /* the second finds cached headers */
         for (uint32_t first = 0; first < 8; first++)
             for (uint32_t ndim = 0; first + ndim <= 8; ndim++)
                 for (size_t d = 0; d < 6; d++)
@@ -277,7 +279,7 @@ START_TEST(empty_is_that_of_its_own_function)
                         if (!quick)
                             continue;
                         made++;
-                        are_the_same(quick, general);
+                        assert_same_view(quick, general);
                         core_tensor_release(quick);
                         core_tensor_release(general);
                     }
@@ -285,7 +287,7 @@ START_TEST(empty_is_that_of_its_own_function)
 }
 END_TEST
 
-/* ------------------------------------------------------ who is to see it -- */
+/* ------------------------------------------------------------- observers -- */
 
 static int seen;
 
@@ -305,12 +307,12 @@ static core_status refuse(core_call *call, const core_value *args,
     return core_error_set(CORE_ERROR_UNSUPPORTED, "not this one");
 }
 
-START_TEST(a_function_for_slice_sees_what_narrow_asks_for)
+START_TEST(function_registered_for_slice_sees_narrow)
 {
     core_registration *registration;
     core_tensor *matrix = SIZED(3, 4), *view;
 
-    warm();
+    fill_header_cache();
     CALL(slice, matrix, 0, NULL, NULL, 1);
     CALL(narrow, matrix, 0, 1, 2);
     seen = 0;
@@ -346,12 +348,12 @@ static uint64_t calls_of(core_profiler *profiler, const char *name)
     return 0;
 }
 
-START_TEST(a_session_counts_them)
+START_TEST(profiler_counts_fast_views)
 {
     core_tensor *matrix = SIZED(3, 4);
     core_profiler *profiler;
 
-    warm();
+    fill_header_cache();
     CALL(slice, matrix, 0, NULL, NULL, 1);
     CALL(narrow, matrix, 0, 1, 2);
     CALL(transpose, matrix, 0, 1);
@@ -369,13 +371,13 @@ START_TEST(a_session_counts_them)
 }
 END_TEST
 
-START_TEST(what_requires_grad_is_recorded_beside_quiet_calls)
+START_TEST(fast_views_record_tensors_that_require_grad)
 {
     core_tensor *matrix = SIZED(3, 4),
                 *x = leaf(CALL(ones, (int64_t[]){3, 4}, 2, CORE_F32, NULL));
     core_tensor *part;
 
-    warm();
+    fill_header_cache();
     CALL(slice, matrix, 0, NULL, NULL, 1);
     CALL(narrow, matrix, 0, 1, 2);
     part = CALL(narrow, x, 0, 1, 2);
@@ -385,7 +387,7 @@ START_TEST(what_requires_grad_is_recorded_beside_quiet_calls)
     backward(sum(part));
     holds(core_tensor_grad(x), 12,
           (double[]){0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1});
-    /* In place through a view that was made the short way. */
+    /* In place through a view that the fast path created. */
     part = CALL(narrow, matrix, 0, 0, 1);
     OK(core_fill_(matrix, core_float(1)));
     OK(core_mul_(part, CALL(narrow, x, 0, 0, 1)));
@@ -394,9 +396,11 @@ START_TEST(what_requires_grad_is_recorded_beside_quiet_calls)
 }
 END_TEST
 
-SUITE("ops_quick", views_are_those_of_the_operators_own_functions,
-      and_with_grad_mode_off, and_in_inference_mode,
-      and_below_the_autograd_layer, and_of_tensors_that_are_not_ordinary,
-      a_view_outlives_its_base, empty_is_that_of_its_own_function,
-      a_function_for_slice_sees_what_narrow_asks_for, a_session_counts_them,
-      what_requires_grad_is_recorded_beside_quiet_calls)
+SUITE("ops_quick", fast_views_equal_general_views,
+      fast_views_equal_general_views_without_grad_mode,
+      fast_views_equal_general_views_in_inference_mode,
+      fast_views_equal_general_views_below_autograd,
+      fast_views_of_special_tensors_equal_general_views, view_outlives_its_base,
+      fast_empty_equals_general_empty,
+      function_registered_for_slice_sees_narrow, profiler_counts_fast_views,
+      fast_views_record_tensors_that_require_grad)

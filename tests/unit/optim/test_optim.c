@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include <libcore/autograd.h>
 #include <libcore/device.h>
 #include <libcore/ops.h>
@@ -82,7 +84,7 @@ static void use_adam(const core_adam_options *options)
                   "%s", core_error_message());
 }
 
-static void give_gradient(int step)
+static void set_gradient(int step)
 {
     core_tensor *grad = vector(gradients[step]);
 
@@ -93,7 +95,7 @@ static void give_gradient(int step)
 static void take_steps(int first, int last)
 {
     for (int i = first; i < last; i++) {
-        give_gradient(i);
+        set_gradient(i);
         ck_assert_msg(core_optimizer_step(optimizer) == CORE_OK, "%s",
                       core_error_message());
     }
@@ -111,7 +113,7 @@ static void expect(const double *wanted, double tolerance)
 
 /* ----------------------------------------------------------------- steps -- */
 
-/* After the four steps, by the optimizers of libtorch 1.13.1. */
+/* Parameters after four steps of the optimizers of libtorch 1.13.1. */
 static const struct {
     double momentum;
     double dampening;
@@ -148,7 +150,7 @@ static const struct {
      {0.35339897604968701, -0.95400073370055705, 1.9355227155814272}},
 };
 
-START_TEST(sgd_steps_as_libtorch_does)
+START_TEST(sgd_matches_libtorch)
 {
     core_sgd_options options =
         sgd(sgd_cases[_i].momentum, sgd_cases[_i].dampening,
@@ -161,7 +163,7 @@ START_TEST(sgd_steps_as_libtorch_does)
 }
 END_TEST
 
-START_TEST(adam_steps_as_libtorch_does)
+START_TEST(adam_matches_libtorch)
 {
     static const double after[SIZE] = {0.48798198813091526, -1.2224054795310471,
                                        1.9758283843876332};
@@ -173,7 +175,7 @@ START_TEST(adam_steps_as_libtorch_does)
 }
 END_TEST
 
-START_TEST(adam_with_weight_decay_steps_as_libtorch_does)
+START_TEST(adam_with_weight_decay_matches_libtorch)
 {
     static const double after[SIZE] = {0.4843831136665474, -1.2162770752877743,
                                        1.9731874843603967};
@@ -189,7 +191,7 @@ START_TEST(adam_with_weight_decay_steps_as_libtorch_does)
 }
 END_TEST
 
-START_TEST(decoupled_adam_steps_as_libtorch_does)
+START_TEST(adamw_matches_libtorch)
 {
     static const double after[SIZE] = {0.48600708254439978, -1.2174594203869329,
                                        1.9678970051666327};
@@ -203,7 +205,7 @@ START_TEST(decoupled_adam_steps_as_libtorch_does)
 }
 END_TEST
 
-START_TEST(a_step_leaves_gradient_and_modes_alone)
+START_TEST(step_keeps_gradient_and_modes)
 {
     core_sgd_options options = sgd(.9, 0, .01, 1);
     double got[SIZE];
@@ -224,7 +226,7 @@ START_TEST(a_step_leaves_gradient_and_modes_alone)
 }
 END_TEST
 
-START_TEST(a_parameter_without_gradient_is_left_alone)
+START_TEST(parameter_without_gradient_is_not_stepped)
 {
     core_adam_options options = adam();
 
@@ -236,7 +238,7 @@ START_TEST(a_parameter_without_gradient_is_left_alone)
 }
 END_TEST
 
-START_TEST(the_learning_rate_can_change_on_the_way)
+START_TEST(learning_rate_can_change_between_steps)
 {
     core_sgd_options options = sgd(0, 0, 0, 0);
     const double after[SIZE] = {0.5 - 0.1 * 0.1 + 0.5 * 0.4,
@@ -257,7 +259,7 @@ START_TEST(the_learning_rate_can_change_on_the_way)
 }
 END_TEST
 
-START_TEST(a_gradient_that_backward_made_is_followed)
+START_TEST(step_follows_gradient_of_backward)
 {
     core_sgd_options options = sgd(0, 0, 0, 0);
     const double after[SIZE] = {0.5 * 0.8, -1.25 * 0.8, 2.0 * 0.8};
@@ -276,7 +278,7 @@ END_TEST
 
 /* ----------------------------------------------------------------- state -- */
 
-/* Moves all state of one optimizer to another one, through host memory. */
+/* Copies the state of one optimizer to another through host memory. */
 static void move_state(const core_optimizer *from, core_optimizer *to)
 {
     core_tensor *state[4];
@@ -303,7 +305,7 @@ static void read_parameter(double *values)
                      CORE_OK);
 }
 
-START_TEST(a_restored_optimizer_goes_on_bit_for_bit)
+START_TEST(restored_optimizer_continues_bit_for_bit)
 {
     core_sgd_options momentum = sgd(.9, 0, .01, 1);
     core_adam_options options = adam();
@@ -338,7 +340,7 @@ START_TEST(a_restored_optimizer_goes_on_bit_for_bit)
 }
 END_TEST
 
-START_TEST(state_is_named_and_checked)
+START_TEST(optimizer_state_has_names_and_is_validated)
 {
     const int64_t two = 2, size = SIZE;
     const float narrow[SIZE] = {0};
@@ -468,7 +470,7 @@ START_TEST(options_out_of_range_are_refused)
 }
 END_TEST
 
-START_TEST(what_is_no_parameter_is_refused)
+START_TEST(invalid_parameters_are_refused)
 {
     core_sgd_options options = sgd(0, 0, 0, 0);
     core_tensor *plain = vector(start), *result;
@@ -489,7 +491,7 @@ START_TEST(what_is_no_parameter_is_refused)
 }
 END_TEST
 
-START_TEST(the_optimizer_keeps_its_parameters_alive)
+START_TEST(optimizer_keeps_its_parameters_alive)
 {
     core_sgd_options options = sgd(0, 0, 0, 0);
     uint32_t before = core_tensor_references(parameter);
@@ -503,7 +505,7 @@ START_TEST(the_optimizer_keeps_its_parameters_alive)
 }
 END_TEST
 
-/* A first step, where all state is made. */
+/* Takes a first step, which allocates all state. */
 static core_status first_step(int kind)
 {
     core_sgd_options momentum = sgd(.9, 0, .01, 1);
@@ -520,12 +522,12 @@ static core_status first_step(int kind)
     return status;
 }
 
-START_TEST(without_memory_at_any_point_nothing_leaks)
+START_TEST(failed_allocation_in_first_step_leaks_nothing)
 {
     int64_t allowed = 0, live;
     core_status status;
 
-    give_gradient(0);
+    set_gradient(0);
     ck_assert_int_eq(first_step(_i), CORE_OK);
     do {
         core__alloc_fault_set(INT64_MAX, false);
@@ -545,31 +547,32 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("optim");
-    TCase *tests = tcase_create("optimizers");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        adam_matches_libtorch,
+        adam_with_weight_decay_matches_libtorch,
+        adamw_matches_libtorch,
+        step_keeps_gradient_and_modes,
+        parameter_without_gradient_is_not_stepped,
+        learning_rate_can_change_between_steps,
+        step_follows_gradient_of_backward,
+        optimizer_state_has_names_and_is_validated,
+        state_that_shares_memory_is_refused,
+        options_out_of_range_are_refused,
+        invalid_parameters_are_refused,
+        optimizer_keeps_its_parameters_alive,
+    };
+    const suite_loop loops[] = {
+        {sgd_matches_libtorch, 0, sizeof sgd_cases / sizeof *sgd_cases},
+        {restored_optimizer_continues_bit_for_bit, 0, 2},
+        {failed_allocation_in_first_step_leaks_nothing, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "optim",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, sgd_steps_as_libtorch_does, 0,
-                        sizeof sgd_cases / sizeof *sgd_cases);
-    tcase_add_test(tests, adam_steps_as_libtorch_does);
-    tcase_add_test(tests, adam_with_weight_decay_steps_as_libtorch_does);
-    tcase_add_test(tests, decoupled_adam_steps_as_libtorch_does);
-    tcase_add_test(tests, a_step_leaves_gradient_and_modes_alone);
-    tcase_add_test(tests, a_parameter_without_gradient_is_left_alone);
-    tcase_add_test(tests, the_learning_rate_can_change_on_the_way);
-    tcase_add_test(tests, a_gradient_that_backward_made_is_followed);
-    tcase_add_loop_test(tests, a_restored_optimizer_goes_on_bit_for_bit, 0, 2);
-    tcase_add_test(tests, state_is_named_and_checked);
-    tcase_add_test(tests, state_that_shares_memory_is_refused);
-    tcase_add_test(tests, options_out_of_range_are_refused);
-    tcase_add_test(tests, what_is_no_parameter_is_refused);
-    tcase_add_test(tests, the_optimizer_keeps_its_parameters_alive);
-    tcase_add_loop_test(tests, without_memory_at_any_point_nothing_leaks, 0, 2);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

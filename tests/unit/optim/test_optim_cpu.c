@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of many parameters in one call, on the CPU: to the bit what operators
- * make of them, which every other element of a wider tensor goes through. */
+/* Steps of many parameters in one call on the CPU: bit-identical to the steps
+ * by separate operators, which non-contiguous parameters take. */
 
 #define SUITE_SECONDS 120
 
@@ -22,7 +22,7 @@ static const core_dtype dtypes[] = {CORE_F32, CORE_F64};
 static const char *const instruction_sets[] = {"baseline", "avx2", "avx512",
                                                ""};
 
-/* Zeros of both signs, tiny and large ones among them. */
+/* Includes zeros of both signs, tiny and large numbers. */
 static double number(int64_t k, size_t seed)
 {
     static const double odd[] = {0, -0.0, 1e-41, -3e-39, 1e30, -7e18};
@@ -33,18 +33,18 @@ static double number(int64_t k, size_t seed)
     return (double)bits / 500001 - 1;
 }
 
-/* As a dense tensor, or as every other element of a wider one. */
+/* A dense tensor, or every other element of a wider one. */
 static core_tensor *numbers(core_dtype dtype, int64_t n, size_t seed,
                             bool apart)
 {
-    int64_t step = apart ? 2 : 1, room = n * step;
-    double *values = malloc((size_t)(room + 1) * sizeof *values);
+    int64_t step = apart ? 2 : 1, buffer = n * step;
+    double *values = malloc((size_t)(buffer + 1) * sizeof *values);
     core_tensor *tensor;
 
     ck_assert_ptr_nonnull(values);
-    for (int64_t k = 0; k < room; k++)
+    for (int64_t k = 0; k < buffer; k++)
         values[k] = number(k / step, seed);
-    tensor = typed(dtype, 1, &room, values);
+    tensor = typed(dtype, 1, &buffer, values);
     free(values);
     return apart ? CALL(as_strided, tensor, &n, 1, &step, 1, NULL) : tensor;
 }
@@ -140,8 +140,9 @@ static void run(int variant, core_dtype dtype)
     drop_all();
 }
 
-/* A process has one instruction set, and Check a process for each test. */
-START_TEST(bits_are_those_of_operators)
+/* A process has one instruction set; Check runs each test in its own
+ * process. */
+START_TEST(fused_steps_equal_separate_operators_bit_for_bit)
 {
     setenv("LIBCORE_CPU_ISA", instruction_sets[_i], 1);
     for (uint32_t threads = 1; threads <= 3; threads++) {
@@ -153,8 +154,8 @@ START_TEST(bits_are_those_of_operators)
 }
 END_TEST
 
-/* The decay comes before the gradient is read. */
-START_TEST(a_gradient_in_the_parameters_memory_is_read_in_turn)
+/* Weight decay is applied before the gradient is read. */
+START_TEST(gradient_sharing_parameter_memory_is_read_in_order)
 {
     for (int variant = 0; variant < VARIANTS; variant++) {
         core_tensor *parameters[2];
@@ -176,8 +177,8 @@ START_TEST(a_gradient_in_the_parameters_memory_is_read_in_turn)
 }
 END_TEST
 
-/* Parts of one tensor, the second of which lies in the first and the third. */
-START_TEST(parameters_that_share_memory_step_one_after_the_other)
+/* Views of one tensor; the second overlaps the first and the third. */
+START_TEST(parameters_sharing_memory_step_one_after_the_other)
 {
     enum { N = 30000 };
     const int64_t n = 3 * N, size = 2 * N, one = 1;
@@ -204,7 +205,7 @@ START_TEST(parameters_that_share_memory_step_one_after_the_other)
         optimizers[2] = make(&parameters[1][1], 1, variant);
         for (int i = 0; i < 3; i++)
             OK(core_optimizer_step(optimizers[i]));
-        same(whole[0], whole[1], variant, "what they share");
+        same(whole[0], whole[1], variant, "shared memory");
         for (int i = 0; i < 3; i++)
             core_optimizer_release(optimizers[i]);
         drop_all();
@@ -212,8 +213,8 @@ START_TEST(parameters_that_share_memory_step_one_after_the_other)
 }
 END_TEST
 
-/* Whether parameters were stepped in one call. */
-static bool together(core_optimizer *optimizer)
+/* Whether the parameters were stepped in one call. */
+static bool steps_together(core_optimizer *optimizer)
 {
     core_profile_row row = {.struct_size = sizeof row};
     core_profiler *profiler;
@@ -232,9 +233,9 @@ static bool together(core_optimizer *optimizer)
     return found;
 }
 
-/* Not a view of it: the very tensor is the momentum of both, or the gradient of
- * the first is the second, which its own step writes. */
-START_TEST(a_tensor_of_two_parameters_is_written_in_turn)
+/* The same tensor, not a view, is the momentum of both parameters; or the
+ * gradient of the first is the second, which its own step writes. */
+START_TEST(parameters_sharing_a_state_tensor_are_not_fused)
 {
     core_tensor *parameters[2], *shared = numbers(CORE_F32, 100, 1, false);
     core_optimizer *optimizer;
@@ -245,24 +246,24 @@ START_TEST(a_tensor_of_two_parameters_is_written_in_turn)
                                 numbers(CORE_F32, 100, 7 + i, false)));
     }
     optimizer = make(parameters, 2, 2);
-    ck_assert(together(optimizer));
+    ck_assert(steps_together(optimizer));
     for (size_t i = 0; i < 2; i++)
         OK(core_optimizer_set_state(optimizer, i, 1, &shared, 1));
-    ck_assert(!together(optimizer));
+    ck_assert(!steps_together(optimizer));
     core_optimizer_release(optimizer);
     optimizer = make(parameters, 2, 1);
-    ck_assert(together(optimizer));
+    ck_assert(steps_together(optimizer));
     OK(core_tensor_set_grad(parameters[0], parameters[1]));
-    ck_assert(!together(optimizer));
+    ck_assert(!steps_together(optimizer));
     OK(core_tensor_set_grad(parameters[0], NULL));
     core_optimizer_release(optimizer);
 }
 END_TEST
 
-/* Two tensors that know nothing of each other, on memory of the test's. */
-START_TEST(memory_from_outside_is_written_in_turn)
+/* Two unrelated tensors on memory of the test. */
+START_TEST(parameters_overlapping_in_external_memory_are_not_fused)
 {
-    static float room[150];
+    static float buffer[150];
 
     for (int64_t apart = 50; apart <= 100; apart += 50) {
         const int64_t size = 50;
@@ -270,20 +271,20 @@ START_TEST(memory_from_outside_is_written_in_turn)
         core_optimizer *optimizer;
 
         for (int64_t i = 0; i < 2; i++) {
-            OK(core_tensor_from_memory(room + i * (apart - 50), CORE_F32, &size,
-                                       1, NULL, NULL, &parameters[i]));
+            OK(core_tensor_from_memory(buffer + i * (apart - 50), CORE_F32,
+                                       &size, 1, NULL, NULL, &parameters[i]));
             leaf(keep(parameters[i]));
             OK(core_tensor_set_grad(parameters[i],
                                     numbers(CORE_F32, 50, 7, false)));
         }
         optimizer = make(parameters, 2, 2);
-        ck_assert_int_eq(together(optimizer), apart == 100);
+        ck_assert_int_eq(steps_together(optimizer), apart == 100);
         core_optimizer_release(optimizer);
     }
 }
 END_TEST
 
-START_TEST(what_changes_has_another_version)
+START_TEST(cpu_step_bumps_version_of_stepped_parameters_only)
 {
     core_tensor *x = leaf(numbers(CORE_F32, 20, 1, false));
     core_tensor *idle = leaf(numbers(CORE_F32, 20, 1, false));
@@ -299,9 +300,9 @@ START_TEST(what_changes_has_another_version)
 }
 END_TEST
 
-/* Where a step is one operator, one call saves launches, and nothing where
- * there are none. */
-START_TEST(one_operator_for_each_parameter_needs_no_pass_without_streams)
+/* Where a step is one operator, a fused call saves only launches: none on the
+ * CPU. */
+START_TEST(plain_sgd_is_fused_only_on_devices_with_streams)
 {
     for (int variant = 0; variant < 2; variant++)
         for (int d = 0; d < 2; d++) {
@@ -320,7 +321,7 @@ START_TEST(one_operator_for_each_parameter_needs_no_pass_without_streams)
                          CORE_DTYPE_NONE, device, false, -1)));
             }
             optimizer = make(parameters, 2, variant);
-            ck_assert_int_eq(together(optimizer), d == 1 || variant == 1);
+            ck_assert_int_eq(steps_together(optimizer), d == 1 || variant == 1);
             for (size_t i = 0; i < 2; i++)
                 ck_assert_uint_eq(core_optimizer_steps(optimizer, i), 1);
             core_optimizer_release(optimizer);
@@ -328,8 +329,8 @@ START_TEST(one_operator_for_each_parameter_needs_no_pass_without_streams)
 }
 END_TEST
 
-/* Without momentum and decay, which no optimizer asks of the CPU. */
-START_TEST(plain_steps_have_the_bits_of_a_sum)
+/* Without momentum and decay, a case that no optimizer uses on the CPU. */
+START_TEST(plain_fused_sgd_equals_add_bit_for_bit)
 {
     for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
         for (size_t i = 0; i < COUNT; i++) {
@@ -351,7 +352,7 @@ static void read_all(core_tensor *tensor, float *out, size_t n)
     OK(core_tensor_read(tensor, out, n * sizeof *out));
 }
 
-START_TEST(scaled_gradients_and_infinities)
+START_TEST(fused_cpu_step_unscales_gradients_and_skips_on_found_inf)
 {
     enum { N = 300 };
     core_tensor *x = numbers(CORE_F32, N, 1, false);
@@ -381,7 +382,7 @@ START_TEST(scaled_gradients_and_infinities)
 }
 END_TEST
 
-START_TEST(lists_may_be_empty_and_so_may_their_tensors)
+START_TEST(fused_step_accepts_empty_tensors)
 {
     core_tensor *x = numbers(CORE_F64, 0, 1, false);
     core_tensor *y[2] = {x, x};
@@ -396,31 +397,27 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_gradient_in_the_parameters_memory_is_read_in_turn,
-        parameters_that_share_memory_step_one_after_the_other,
-        a_tensor_of_two_parameters_is_written_in_turn,
-        memory_from_outside_is_written_in_turn,
-        what_changes_has_another_version,
-        one_operator_for_each_parameter_needs_no_pass_without_streams,
-        plain_steps_have_the_bits_of_a_sum,
-        scaled_gradients_and_infinities,
-        lists_may_be_empty_and_so_may_their_tensors,
+        gradient_sharing_parameter_memory_is_read_in_order,
+        parameters_sharing_memory_step_one_after_the_other,
+        parameters_sharing_a_state_tensor_are_not_fused,
+        parameters_overlapping_in_external_memory_are_not_fused,
+        cpu_step_bumps_version_of_stepped_parameters_only,
+        plain_sgd_is_fused_only_on_devices_with_streams,
+        plain_fused_sgd_equals_add_bit_for_bit,
+        fused_cpu_step_unscales_gradients_and_skips_on_found_inf,
+        fused_step_accepts_empty_tensors,
     };
-    Suite *suite = suite_create("optim, cpu");
-    TCase *all = tcase_create("optim, cpu");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {fused_steps_equal_separate_operators_bit_for_bit, 0,
+         sizeof instruction_sets / sizeof *instruction_sets},
+    };
+    const test_suite suite = {
+        .name = "optim, cpu",
+        .teardown = drop_all,
+        .seconds = SUITE_SECONDS,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(all, NULL, drop_all);
-    tcase_set_timeout(all, SUITE_SECONDS);
-    tcase_add_loop_test(all, bits_are_those_of_operators, 0,
-                        sizeof instruction_sets / sizeof *instruction_sets);
-    for (size_t k = 0; k < sizeof tests / sizeof *tests; k++)
-        tcase_add_test(all, tests[k]);
-    suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Clipping, learning rates and AdamW against their formulas in f64, computed
- * here. */
+/* Clipping, learning-rate schedules and AdamW against their formulas, computed
+ * here in f64. */
 
 #include "support/stream.h"
 
@@ -24,7 +24,7 @@ static double number(core_tensor *tensor)
     return value;
 }
 
-/* Two parameters whose grads are (3, -4) and 12: of norm 13. */
+/* Two parameters with grads (3, -4) and 12, whose joint norm is 13. */
 static void make_two(core_tensor **out)
 {
     out[0] = grad_of(VECTOR(2, 0, 0), VECTOR(2, 3, -4));
@@ -41,7 +41,7 @@ static double clip_two(core_tensor *const *two, double largest, double order)
 
 /* ------------------------------------------------------------ clipping -- */
 
-START_TEST(grads_are_scaled_as_one_vector)
+START_TEST(clip_grad_norm_scales_grads_as_one_vector)
 {
     const double norms[] = {13, 19, 12};
     const double orders[] = {2, 1, INFINITY};
@@ -62,7 +62,7 @@ START_TEST(grads_are_scaled_as_one_vector)
 }
 END_TEST
 
-START_TEST(grads_that_are_small_enough_keep_their_bits)
+START_TEST(clip_grad_norm_keeps_small_grads_unchanged)
 {
     core_tensor *two[2];
     double have[2];
@@ -75,7 +75,7 @@ START_TEST(grads_that_are_small_enough_keep_their_bits)
 }
 END_TEST
 
-START_TEST(parameters_without_grads_count_for_nothing)
+START_TEST(clip_grad_norm_ignores_parameters_without_grad)
 {
     core_tensor *three[3], *norm;
 
@@ -90,7 +90,7 @@ START_TEST(parameters_without_grads_count_for_nothing)
 }
 END_TEST
 
-START_TEST(grads_of_half_precision_are_measured_in_f32)
+START_TEST(clip_grad_norm_of_f16_is_computed_in_f32)
 {
     const int64_t n = 3;
     const double start[3] = {0, 0, 0}, large[3] = {300, 400, 0};
@@ -98,7 +98,7 @@ START_TEST(grads_of_half_precision_are_measured_in_f32)
         grad_of(typed(CORE_F16, 1, &n, start), typed(CORE_F16, 1, &n, large));
     core_tensor *norm;
 
-    /* 300 * 300 is beyond f16. */
+    /* 300 * 300 overflows f16. */
     OK(core_clip_grad_norm(&p, 1, 5, 2, true, &norm));
     ck_assert_uint_eq(core_tensor_dtype(keep(norm)), CORE_F32);
     ck_assert_double_eq(number(norm), 500);
@@ -107,7 +107,7 @@ START_TEST(grads_of_half_precision_are_measured_in_f32)
 }
 END_TEST
 
-START_TEST(grads_on_several_devices_are_one_vector_too)
+START_TEST(clip_grad_norm_spans_several_devices)
 {
     core_device *sim = device_of("sim");
     core_tensor *two[2], *norm;
@@ -123,7 +123,7 @@ START_TEST(grads_on_several_devices_are_one_vector_too)
 }
 END_TEST
 
-START_TEST(a_norm_that_is_no_number_is_told_before_a_grad_changes)
+START_TEST(non_finite_norm_is_reported_before_grads_change)
 {
     core_tensor *p = grad_of(VECTOR(2, 0, 0), VECTOR(2, 3, INFINITY));
     core_tensor *norm = p;
@@ -142,7 +142,7 @@ START_TEST(a_norm_that_is_no_number_is_told_before_a_grad_changes)
 }
 END_TEST
 
-START_TEST(values_are_clamped_one_by_one)
+START_TEST(clip_grad_value_clamps_each_element)
 {
     core_tensor *two[2];
 
@@ -153,7 +153,7 @@ START_TEST(values_are_clamped_one_by_one)
 }
 END_TEST
 
-START_TEST(what_cannot_be_clipped_is_refused)
+START_TEST(clipping_refuses_invalid_arguments)
 {
     const int64_t n = 2;
     core_tensor *two[2], *wrong[2];
@@ -179,7 +179,7 @@ END_TEST
 
 /* ------------------------------------------------------ learning rates -- */
 
-START_TEST(warm_up_rises_along_a_line)
+START_TEST(warmup_schedule_rises_linearly)
 {
     for (uint64_t step = 0; step < 9; step++)
         ck_assert_double_eq_tol(core_schedule_warmup(0.3, 9, step),
@@ -190,9 +190,9 @@ START_TEST(warm_up_rises_along_a_line)
 }
 END_TEST
 
-START_TEST(the_cosine_falls_from_rate_to_least)
+START_TEST(cosine_schedule_falls_to_the_minimum)
 {
-    /* By thirds: cos 0, 60, 120 and 180 degrees. */
+    /* At thirds: the cosine of 0, 60, 120 and 180 degrees. */
     const double wanted[4] = {1, 0.1 + 0.9 * 0.75, 0.1 + 0.9 * 0.25, 0.1};
 
     for (uint64_t i = 0; i < 4; i++)
@@ -201,13 +201,13 @@ START_TEST(the_cosine_falls_from_rate_to_least)
     ck_assert_double_eq_tol(core_schedule_cosine(1, 0.1, 5, 35, 2), 0.5, 1e-16);
     ck_assert_double_eq(core_schedule_cosine(1, 0.1, 5, 35, 36), 0.1);
     ck_assert_double_eq(core_schedule_cosine(1, 0.1, 5, 35, UINT64_MAX), 0.1);
-    /* Nothing behind the warm-up. */
+    /* No steps after the warm-up. */
     ck_assert_double_eq(core_schedule_cosine(1, 0.1, 5, 5, 5), 0.1);
     ck_assert_double_eq(core_schedule_cosine(1, 0.1, 0, 0, 0), 0.1);
 }
 END_TEST
 
-START_TEST(the_line_falls_from_rate_to_least)
+START_TEST(linear_schedule_falls_to_the_minimum)
 {
     for (uint64_t i = 0; i <= 10; i++)
         ck_assert_double_eq_tol(core_schedule_linear(2, 1, 3, 13, 3 + i),
@@ -218,7 +218,7 @@ START_TEST(the_line_falls_from_rate_to_least)
 }
 END_TEST
 
-START_TEST(decay_falls_by_steps)
+START_TEST(decay_schedule_falls_in_steps)
 {
     for (uint64_t step = 0; step < 30; step++)
         ck_assert_double_eq_tol(core_schedule_decay(1, 0.5, 10, step),
@@ -234,7 +234,7 @@ END_TEST
 
 enum { SIZE = 7, STEPS = 200 };
 
-/* Whatever: it turns, grows and vanishes. */
+/* An arbitrary sequence that changes sign, grows and vanishes. */
 static double gradient_at(int step, int i)
 {
     if ((step + i) % 11 == 0)
@@ -264,7 +264,7 @@ static void reference_step(reference *r, const core_adam_options *o, double lr,
     }
 }
 
-/* Largest difference over all steps. */
+/* Returns the largest difference over all steps. */
 static double follow_adamw(core_dtype dtype, core_device *device)
 {
     core_adam_options options = {.struct_size = sizeof options,
@@ -306,7 +306,7 @@ static double follow_adamw(core_dtype dtype, core_device *device)
     return worst;
 }
 
-START_TEST(adamw_follows_its_formula)
+START_TEST(adamw_matches_its_formula)
 {
     core_device *cpu = device_of("cpu"), *sim = device_of("sim");
 
@@ -316,13 +316,13 @@ START_TEST(adamw_follows_its_formula)
 }
 END_TEST
 
-SUITE("optimizers by their formulas", grads_are_scaled_as_one_vector,
-      grads_that_are_small_enough_keep_their_bits,
-      parameters_without_grads_count_for_nothing,
-      grads_of_half_precision_are_measured_in_f32,
-      grads_on_several_devices_are_one_vector_too,
-      a_norm_that_is_no_number_is_told_before_a_grad_changes,
-      values_are_clamped_one_by_one, what_cannot_be_clipped_is_refused,
-      warm_up_rises_along_a_line, the_cosine_falls_from_rate_to_least,
-      the_line_falls_from_rate_to_least, decay_falls_by_steps,
-      adamw_follows_its_formula)
+SUITE("optimizers by their formulas", clip_grad_norm_scales_grads_as_one_vector,
+      clip_grad_norm_keeps_small_grads_unchanged,
+      clip_grad_norm_ignores_parameters_without_grad,
+      clip_grad_norm_of_f16_is_computed_in_f32,
+      clip_grad_norm_spans_several_devices,
+      non_finite_norm_is_reported_before_grads_change,
+      clip_grad_value_clamps_each_element, clipping_refuses_invalid_arguments,
+      warmup_schedule_rises_linearly, cosine_schedule_falls_to_the_minimum,
+      linear_schedule_falls_to_the_minimum, decay_schedule_falls_in_steps,
+      adamw_matches_its_formula)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Steps of many parameters in one call, on the emulated GPU: what the CPU makes
- * of them, in one call for f32 and f64 (test_optim_cpu has their bits), one by
- * one for halves. */
+/* Steps of many parameters in one call on the emulated GPU match the CPU: in
+ * one call for f32 and f64 (test_optim_cpu.c checks their bits), one by one for
+ * half precision. */
 
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
@@ -18,7 +18,7 @@
 
 enum { COUNT = 70, STEPS = 3 };
 
-static core_device *opened(const char *name)
+static core_device *device_named(const char *name)
 {
     core_device *device;
 
@@ -26,10 +26,10 @@ static core_device *opened(const char *name)
     return device;
 }
 
-static core_tensor *on(const char *device, core_tensor *tensor,
-                       core_dtype dtype)
+static core_tensor *copied_to(const char *device, core_tensor *tensor,
+                              core_dtype dtype)
 {
-    return CALL(to_copy, tensor, dtype, opened(device), false, -1);
+    return CALL(to_copy, tensor, dtype, device_named(device), false, -1);
 }
 
 static int64_t size_of(size_t i)
@@ -56,7 +56,7 @@ static const core_dtype dtypes[] = {CORE_F32, CORE_F64, CORE_BF16, CORE_F16};
 static const double tolerances[] = {1e-6, 1e-14, 4e-2, 4e-3};
 
 static core_tensor *parameters[2][COUNT];
-static const char *place(int which)
+static const char *device_for(int which)
 {
     return which == 0 ? "cpu" : gpu_name();
 }
@@ -65,29 +65,34 @@ static void make_parameters(int t)
 {
     for (int d = 0; d < 2; d++)
         for (size_t i = 0; i < COUNT; i++)
-            parameters[d][i] = leaf(on(place(d), numbers(i, 1), dtypes[t]));
-    /* One that is not dense: it goes by operators. */
+            parameters[d][i] =
+                leaf(copied_to(device_for(d), numbers(i, 1), dtypes[t]));
+    /* A non-contiguous parameter takes the path of separate operators. */
     for (int d = 0; d < 2; d++) {
-        core_tensor *wide = on(place(d),
-                               CALL(arange_start_step, core_int(0), core_int(4),
-                                    core_float(.25), CORE_F64, NULL),
-                               dtypes[t]);
+        core_tensor *wide =
+            copied_to(device_for(d),
+                      CALL(arange_start_step, core_int(0), core_int(4),
+                           core_float(.25), CORE_F64, NULL),
+                      dtypes[t]);
 
         parameters[d][5] = leaf(
             CALL(as_strided, wide, (int64_t[]){3}, 1, (int64_t[]){2}, 1, NULL));
     }
 }
 
-/* Some have no grad at some steps, and so make fewer. */
+/* Some parameters lack a grad at some steps and are stepped less often. */
 static void give_grads(int t, size_t step)
 {
     for (int d = 0; d < 2; d++)
         for (size_t i = 0; i < COUNT; i++) {
-            core_tensor *grad = on(place(d), numbers(i, 5 + step), dtypes[t]);
+            core_tensor *grad =
+                copied_to(device_for(d), numbers(i, 5 + step), dtypes[t]);
 
             if (i == 5)
-                grad = CALL(slice, on(place(d), numbers(8, step), dtypes[t]), 0,
-                            &(int64_t){0}, &(int64_t){3}, 1);
+                grad =
+                    CALL(slice,
+                         copied_to(device_for(d), numbers(8, step), dtypes[t]),
+                         0, &(int64_t){0}, &(int64_t){3}, 1);
             OK(core_tensor_set_grad(parameters[d][i],
                                     (i + step) % 9 == 4 ? NULL : grad));
         }
@@ -99,7 +104,7 @@ static void same(core_tensor *a, core_tensor *b, double tolerance, size_t i)
     double *values[2];
 
     for (int d = 0; d < 2; d++) {
-        core_tensor *x = on("cpu", d ? b : a, CORE_F64);
+        core_tensor *x = copied_to("cpu", d ? b : a, CORE_F64);
 
         values[d] = malloc((size_t)(n + 1) * sizeof(double));
         ck_assert_ptr_nonnull(values[d]);
@@ -184,7 +189,7 @@ static void run(make f, int variant, int t)
     drop_all();
 }
 
-START_TEST(descent_is_the_same_as_by_operators)
+START_TEST(fused_sgd_on_gpu_matches_cpu)
 {
     for (int variant = 0; variant < 4; variant++)
         for (int t = 0; t < 4; t++)
@@ -192,7 +197,7 @@ START_TEST(descent_is_the_same_as_by_operators)
 }
 END_TEST
 
-START_TEST(adam_is_the_same_as_by_operators)
+START_TEST(fused_adam_on_gpu_matches_cpu)
 {
     for (int variant = 0; variant < 3; variant++)
         for (int t = 0; t < 4; t++)
@@ -205,7 +210,7 @@ static int64_t version_of(core_tensor *tensor)
     return (int64_t)core_tensor_version(tensor);
 }
 
-START_TEST(what_changes_has_another_version)
+START_TEST(gpu_step_bumps_version_of_parameters)
 {
     core_optimizer *optimizer;
     int64_t before;
@@ -228,14 +233,14 @@ static float first_of(core_tensor *tensor)
     return x[1];
 }
 
-START_TEST(scaled_gradients_and_infinities)
+START_TEST(fused_gpu_step_unscales_gradients_and_skips_on_found_inf)
 {
-    core_tensor *x = on(gpu_name(), numbers(8, 1), CORE_F32);
-    core_tensor *g = on(gpu_name(), numbers(8, 2), CORE_F32);
-    core_tensor *two =
-        on(gpu_name(), typed(CORE_F64, 0, NULL, (double[]){2}), CORE_F32);
-    core_tensor *none =
-        on(gpu_name(), typed(CORE_F64, 0, NULL, (double[]){0}), CORE_F32);
+    core_tensor *x = copied_to(gpu_name(), numbers(8, 1), CORE_F32);
+    core_tensor *g = copied_to(gpu_name(), numbers(8, 2), CORE_F32);
+    core_tensor *two = copied_to(
+        gpu_name(), typed(CORE_F64, 0, NULL, (double[]){2}), CORE_F32);
+    core_tensor *none = copied_to(
+        gpu_name(), typed(CORE_F64, 0, NULL, (double[]){0}), CORE_F32);
     float before = first_of(x), slope = first_of(g);
 
     OK(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
@@ -251,10 +256,10 @@ START_TEST(scaled_gradients_and_infinities)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_told)
+START_TEST(fused_step_refuses_mismatched_arguments)
 {
-    core_tensor *x = on(gpu_name(), numbers(8, 1), CORE_F32);
-    core_tensor *g = on(gpu_name(), numbers(8, 2), CORE_F64);
+    core_tensor *x = copied_to(gpu_name(), numbers(8, 1), CORE_F32);
+    core_tensor *g = copied_to(gpu_name(), numbers(8, 2), CORE_F64);
     core_tensor *h = numbers(8, 2), *both[2] = {x, x};
 
     FAILS(core_fused_sgd_step(&x, 1, &g, 1, NULL, 0, .5, 0, 0, 0, false, false,
@@ -278,14 +283,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        descent_is_the_same_as_by_operators, adam_is_the_same_as_by_operators,
-        what_changes_has_another_version,    scaled_gradients_and_infinities,
-        what_does_not_fit_is_told,
+        fused_sgd_on_gpu_matches_cpu,
+        fused_adam_on_gpu_matches_cpu,
+        gpu_step_bumps_version_of_parameters,
+        fused_gpu_step_unscales_gradients_and_skips_on_found_inf,
+        fused_step_refuses_mismatched_arguments,
     };
 
-    if (!gpu_plugin_found()) {
-        printf("1..0 # SKIP the plugin of %s is not built\n", gpu_name());
-        return 0;
-    }
+    if (!gpu_plugin_found())
+        return suite_skip_all("the plugin of %s is not built", gpu_name());
     return run_suite("optim, fused", tests, sizeof tests / sizeof *tests);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A thousand parameters of every floating dtype, on the CPU and on a simulated
- * device by turns, some without grad: each takes the step that an optimizer of
- * its own would take, to the bit, and those of f64 follow the formula. */
+/* A thousand parameters of every floating dtype, alternating between the CPU
+ * and a simulated device, some without grad: each takes the step of an
+ * optimizer of its own, bit for bit, and the f64 ones follow the formula. */
 
 #include "support/stream.h"
 
@@ -22,7 +22,7 @@ static int64_t size_of(size_t i)
     return 1 + (int64_t)(i * 7 % SIZE_MOST);
 }
 
-/* Every 11th never has a grad. */
+/* Every 11th parameter never has a grad. */
 static bool has_grad(size_t i)
 {
     return i % 11 != 10;
@@ -56,7 +56,7 @@ static core_tensor *parameter(size_t i)
     return leaf(tensor_of(i, values));
 }
 
-static void give_grad(core_tensor *tensor, size_t i, int step)
+static void set_grad(core_tensor *tensor, size_t i, int step)
 {
     double values[SIZE_MOST];
     size_t before = pooled;
@@ -104,9 +104,9 @@ static core_optimizer *make(const kind *kind, core_tensor *const *tensors,
     return optimizer;
 }
 
-/* optim.h's formulas, for one element. */
+/* The formulas of optim.h for one element. */
 typedef struct element {
-    double p, a, b; /* parameter, and the two states */
+    double p, a, b; /* parameter and its two states */
 } element;
 
 static void follow_sgd(element *e, const core_sgd_options *o, double grad,
@@ -133,7 +133,7 @@ static void follow_adam(element *e, const core_adam_options *o, double grad,
             (sqrt(e->b) / sqrt(second) + o->epsilon);
 }
 
-/* What element k of parameter i is after all steps, in f64. */
+/* Element k of parameter i after all steps, in f64. */
 static double follow(const kind *kind, size_t i, int64_t k)
 {
     element e = {start_of(i, k), 0, 0};
@@ -157,7 +157,7 @@ static void values_of(core_tensor *tensor, double *out)
     drop(wide);
 }
 
-/* Some lie at every step beyond what a dtype of 16 bits tells apart. */
+/* Some changes per step are below the resolution of 16-bit dtypes. */
 static double tolerance(core_dtype dtype)
 {
     return dtype == CORE_F64   ? 1e-12
@@ -190,7 +190,7 @@ static void check(const kind *kind, size_t i)
     ck_assert_int_eq(core_tensor_dtype(many[i]), dtypes[i / 2 % 4]);
 }
 
-START_TEST(a_thousand_parameters_step_as_each_alone)
+START_TEST(joint_step_equals_individual_steps)
 {
     const kind *kind = &kinds[_i];
     core_optimizer *all, *own[COUNT] = {NULL};
@@ -205,12 +205,12 @@ START_TEST(a_thousand_parameters_step_as_each_alone)
     for (int step = 0; step < STEPS; step++) {
         for (size_t i = 0; i < COUNT; i++)
             if (has_grad(i))
-                give_grad(many[i], i, step);
+                set_grad(many[i], i, step);
         OK(core_optimizer_step(all));
         for (size_t i = 0; i < COUNT; i++)
             if (few[i]) {
                 if (has_grad(i))
-                    give_grad(few[i], i, step);
+                    set_grad(few[i], i, step);
                 OK(core_optimizer_step(own[i]));
             }
     }
@@ -224,19 +224,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("optim many");
-    TCase *tests = tcase_create("optim many");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {joint_step_equals_individual_steps, 0, sizeof kinds / sizeof *kinds},
+    };
+    const test_suite suite = {
+        .name = "optim many",
+        .teardown = drop_all,
+        .seconds = 60,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, a_thousand_parameters_step_as_each_alone, 0,
-                        sizeof kinds / sizeof *kinds);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

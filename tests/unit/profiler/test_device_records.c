@@ -12,7 +12,7 @@
 #include <libcore/capture.h>
 #include <libcore/profiler.h>
 
-enum { SKEW = 1000000 }; /* ns between the clocks, as they were read */
+enum { SKEW = 1000000 }; /* tolerance in ns of reading two clocks */
 
 static core_profiler *profiler;
 
@@ -70,12 +70,12 @@ static bool trace_has(const char *part)
     return strstr(text, part) != NULL;
 }
 
-/* What the operator of a slice is called. */
-static const char *giver(const core__profile_slice *slice)
+/* The name of the operator that launched a slice. */
+static const char *launcher(const core__profile_slice *slice)
 {
     const core__profile_work *work = core__profile_slice_work(profiler, slice);
 
-    return !work ? "nobody"
+    return !work ? "none"
            : work->parent == CORE__PROFILE_NONE
                ? "no operator"
                : profiler->parts[slice->part].events[work->parent].name;
@@ -97,7 +97,7 @@ static const core__profile_slice *slice_of(uint32_t kind, const char *name)
         if (profiler->slices[i].kind == kind &&
             strcmp(profiler->slices[i].name, name) == 0)
             return &profiler->slices[i];
-    ck_abort_msg("nothing of kind %u is called %s", kind, name);
+    ck_abort_msg("no slice of kind %u is called %s", kind, name);
     return NULL;
 }
 
@@ -115,9 +115,9 @@ static core_profile_row row_of(core_profile_kind kind, const char *name)
     return (core_profile_row){0};
 }
 
-/* ---------------------------------------------------------------- records -- */
+/* -------------------------------------------------------------- records -- */
 
-START_TEST(kernels_and_copies_are_as_the_plugin_says)
+START_TEST(kernels_and_copies_come_from_plugin_records)
 {
     const core__profile_slice *copy, *kernel;
     core_tensor *a, *b;
@@ -134,22 +134,22 @@ START_TEST(kernels_and_copies_are_as_the_plugin_says)
     ck_assert(trace_has("\"name\": \"stream 0\""));
     copy = slice_of(CORE_ACTIVITY_COPY, "copy from the host");
     ck_assert_uint_eq(copy->bytes, sizeof values);
-    ck_assert_str_eq(giver(copy), "_to_copy");
+    ck_assert_str_eq(launcher(copy), "_to_copy");
     slice_of(CORE_ACTIVITY_COPY, "copy to the host");
     kernel = slice_of(CORE_ACTIVITY_KERNEL, "exp");
-    ck_assert_str_eq(giver(kernel), "exp");
+    ck_assert_str_eq(launcher(kernel), "exp");
     ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "exp"), 1);
     ck_assert_uint_eq(row_of(CORE_PROFILE_OPERATOR, "exp").device_self,
                       kernel->end - kernel->begin);
-    /* A copy is no kernel, and has device time all the same. */
+    /* A copy is not a kernel but counts as device time. */
     ck_assert_uint_eq(row_of(CORE_PROFILE_OPERATOR, "_to_copy").kernels, 0);
     ck_assert_uint_eq(row_of(CORE_PROFILE_OPERATOR, "_to_copy").device_self,
                       copy->end - copy->begin);
 }
 END_TEST
 
-/* The device's clock began at another time than the host's. */
-START_TEST(times_are_those_of_the_host)
+/* The device clock has another zero than the host clock. */
+START_TEST(device_times_are_converted_to_host_clock)
 {
     core_tensor *a = ones("sim");
 
@@ -192,7 +192,7 @@ static void *work(void *context)
     return NULL;
 }
 
-START_TEST(each_thread_has_what_it_gave)
+START_TEST(records_are_attributed_to_the_launching_thread)
 {
     core_tensor *a = ones("sim");
     job jobs[] = {{core_exp, a}, {core_sqrt, a}, {core_neg, a}};
@@ -216,12 +216,12 @@ START_TEST(each_thread_has_what_it_gave)
     ck_assert_uint_ne(lanes[1], lanes[2]);
     for (size_t i = 0; i < profiler->nslices; i++)
         if (profiler->slices[i].kind == CORE_ACTIVITY_KERNEL)
-            ck_assert_str_eq(giver(&profiler->slices[i]),
+            ck_assert_str_eq(launcher(&profiler->slices[i]),
                              profiler->slices[i].name);
 }
 END_TEST
 
-START_TEST(kernels_of_a_graph_belong_to_its_launch)
+START_TEST(kernels_of_graph_are_attributed_to_its_launch)
 {
     core_stream *stream = new_stream("sim"), *before = current_of("sim");
     core_tensor *a = ones("sim"), *b;
@@ -250,7 +250,7 @@ START_TEST(kernels_of_a_graph_belong_to_its_launch)
         ck_assert_str_eq(given->name, "graph");
         ck_assert(id == 0 || id == given->id);
         id = given->id;
-        ck_assert_str_eq(giver(&profiler->slices[i]), "launch");
+        ck_assert_str_eq(launcher(&profiler->slices[i]), "launch");
     }
     ck_assert_uint_gt(row_of(CORE_PROFILE_RANGE, "launch").device_self, 0);
     core_graph_release(graph);
@@ -260,7 +260,7 @@ START_TEST(kernels_of_a_graph_belong_to_its_launch)
 }
 END_TEST
 
-START_TEST(records_beyond_the_limit_are_counted)
+START_TEST(device_records_beyond_the_limit_are_counted)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .flags = CORE_PROFILE_DEVICE,
@@ -276,7 +276,7 @@ START_TEST(records_beyond_the_limit_are_counted)
 }
 END_TEST
 
-START_TEST(every_round_begins_and_ends_the_records)
+START_TEST(each_round_starts_and_stops_recording)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .flags = CORE_PROFILE_DEVICE,
@@ -292,7 +292,7 @@ START_TEST(every_round_begins_and_ends_the_records)
         if (i % 2)
             ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "neg_"), 1);
     }
-    OK(core_neg_(a)); /* nobody looks */
+    OK(core_neg_(a)); /* not recorded */
     stop();
     ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "neg_"), 1);
     ck_assert(table_has("those of its plugin, 1 records"));
@@ -304,7 +304,7 @@ START_TEST(every_round_begins_and_ends_the_records)
 }
 END_TEST
 
-START_TEST(records_of_a_device_that_was_reset_are_lost)
+START_TEST(device_reset_discards_records)
 {
     core_device *sim = device_of("sim");
     core_tensor *a = ones("sim");
@@ -324,9 +324,9 @@ START_TEST(records_of_a_device_that_was_reset_are_lost)
 }
 END_TEST
 
-/* ----------------------------------------------------------------- events -- */
+/* --------------------------------------------------------------- events -- */
 
-static void computes_by_events(const char *why)
+static void check_timed_by_events(const char *why)
 {
     core_tensor *a = ones("sim");
 
@@ -338,36 +338,36 @@ static void computes_by_events(const char *why)
     ck_assert_msg(table_has(why), "%s", why);
     ck_assert(trace_has("\"labels\": \"events around each launch\""));
     ck_assert_uint_eq(count_slices(CORE_ACTIVITY_KERNEL, "neg_"), 1);
-    ck_assert_str_eq(giver(slice_of(CORE_ACTIVITY_KERNEL, "neg_")), "neg_");
+    ck_assert_str_eq(launcher(slice_of(CORE_ACTIVITY_KERNEL, "neg_")), "neg_");
     ck_assert_uint_gt(row_of(CORE_PROFILE_OPERATOR, "neg_").device_self, 0);
 }
 
-START_TEST(without_records_there_are_events)
+START_TEST(plugin_without_records_is_timed_by_events)
 {
     setenv("LIBCORE_SIM_PROFILER", "0", 1);
-    computes_by_events("launch\n");
+    check_timed_by_events("launch\n");
 }
 END_TEST
 
-START_TEST(a_plugin_that_records_nothing_says_why)
+START_TEST(plugin_that_cannot_record_is_reported_with_reason)
 {
     setenv("LIBCORE_SIM_PROFILER", "2", 1);
-    computes_by_events("launch: its plugin records nothing: ");
+    check_timed_by_events("launch: its plugin records nothing: ");
     ck_assert(table_has("LIBCORE_SIM_PROFILER is 2"));
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_4_is_not_asked_for_records)
+START_TEST(plugin_of_abi_0_4_is_timed_by_events)
 {
     core__abi_minor_offered = 4;
-    computes_by_events("launch\n");
+    check_timed_by_events("launch\n");
 }
 END_TEST
 
-/* ----------------------------------------------------------------- errors -- */
+/* --------------------------------------------------------------- errors -- */
 
-/* Whoever looks on takes no error away: it is still there to be told. */
-START_TEST(errors_of_the_device_stay_to_be_told)
+/* The profiler does not consume errors: they are still reported afterwards. */
+START_TEST(profiler_does_not_consume_device_errors)
 {
     static const char *const modes[] = {"1", "0"};
     core_tensor *a, *index, *out;
@@ -383,7 +383,7 @@ START_TEST(errors_of_the_device_stay_to_be_told)
           "index_select", "77");
     core_tensor_release(out);
     core_profiler_release(profiler);
-    /* Nor what was there before the session's first work. */
+    /* Nor an error from before the session's first operator. */
     OK(core_index_select(a, 0, index, &out));
     start();
     OK(core_neg_(a));
@@ -394,7 +394,7 @@ START_TEST(errors_of_the_device_stay_to_be_told)
 }
 END_TEST
 
-START_TEST(what_records_do_passes_validation)
+START_TEST(recording_passes_validation_interposer)
 {
     setenv("LIBCORE_LAYERS", "validate", 1);
     start();
@@ -406,7 +406,7 @@ START_TEST(what_records_do_passes_validation)
 }
 END_TEST
 
-START_TEST(a_profiler_that_fails_fails_nothing_else)
+START_TEST(failing_profiler_does_not_affect_operators)
 {
     core_tensor *a;
     double values[3];
@@ -425,29 +425,30 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("profiler/records");
-    TCase *tests = tcase_create("records");
-    SRunner *runner;
-    int failed;
+    const TTest *const tests[] = {
+        kernels_and_copies_come_from_plugin_records,
+        device_times_are_converted_to_host_clock,
+        records_are_attributed_to_the_launching_thread,
+        kernels_of_graph_are_attributed_to_its_launch,
+        device_records_beyond_the_limit_are_counted,
+        each_round_starts_and_stops_recording,
+        device_reset_discards_records,
+        plugin_without_records_is_timed_by_events,
+        plugin_that_cannot_record_is_reported_with_reason,
+        plugin_of_abi_0_4_is_timed_by_events,
+        recording_passes_validation_interposer,
+        failing_profiler_does_not_affect_operators,
+    };
+    const suite_loop loops[] = {
+        {profiler_does_not_consume_device_errors, 0, 2},
+    };
+    const test_suite suite = {
+        .name = "profiler/records",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, kernels_and_copies_are_as_the_plugin_says);
-    tcase_add_test(tests, times_are_those_of_the_host);
-    tcase_add_test(tests, each_thread_has_what_it_gave);
-    tcase_add_test(tests, kernels_of_a_graph_belong_to_its_launch);
-    tcase_add_test(tests, records_beyond_the_limit_are_counted);
-    tcase_add_test(tests, every_round_begins_and_ends_the_records);
-    tcase_add_test(tests, records_of_a_device_that_was_reset_are_lost);
-    tcase_add_test(tests, without_records_there_are_events);
-    tcase_add_test(tests, a_plugin_that_records_nothing_says_why);
-    tcase_add_test(tests, a_plugin_of_0_4_is_not_asked_for_records);
-    tcase_add_loop_test(tests, errors_of_the_device_stay_to_be_told, 0, 2);
-    tcase_add_test(tests, what_records_do_passes_validation);
-    tcase_add_test(tests, a_profiler_that_fails_fails_nothing_else);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* LIBCORE_NAN_CHECK: who makes a NaN says so. */
+/* LIBCORE_NAN_CHECK: an operator that creates a NaN fails and is named. */
 
 #include "support/devices.h"
 
@@ -27,9 +27,10 @@ static void end(void)
     drop_all();
 }
 
-#define MAKES_NAN(call, op) FAILS(call, CORE_ERROR_REFUSED, op ": the result, ")
+#define CREATES_NAN(call, op) \
+    FAILS(call, CORE_ERROR_REFUSED, op ": the result, ")
 
-START_TEST(who_makes_a_nan_is_told)
+START_TEST(operator_that_creates_nan_is_named)
 {
     const char *devices[] = {"cpu", "sim:0"};
 
@@ -37,16 +38,16 @@ START_TEST(who_makes_a_nan_is_told)
         core_tensor *x = fresh_on(VECTOR(2, 1, -1), devices[i]), *y = x;
         core_tensor *zero = fresh_on(VECTOR(2, 0, 0), devices[i]);
 
-        MAKES_NAN(core_log(x, &y), "log");
+        CREATES_NAN(core_log(x, &y), "log");
         ck_assert_ptr_null(y);
         ck_assert_ptr_nonnull(strstr(core_error_message(), "f64 [2] on "));
-        MAKES_NAN(core_div(zero, zero, &y), "div.Tensor");
-        MAKES_NAN(core_sqrt_(x), "sqrt_");
+        CREATES_NAN(core_div(zero, zero, &y), "div.Tensor");
+        CREATES_NAN(core_sqrt_(x), "sqrt_");
     }
 }
 END_TEST
 
-START_TEST(who_passes_one_on_is_not)
+START_TEST(operator_that_propagates_nan_is_accepted)
 {
     core_tensor *x = VECTOR(2, 1, NAN), *y = VECTOR(2, 1, 2);
     double have[2];
@@ -61,13 +62,13 @@ START_TEST(who_passes_one_on_is_not)
 }
 END_TEST
 
-START_TEST(what_was_never_computed_is_not_looked_at)
+START_TEST(uninitialized_and_constant_tensors_are_not_checked)
 {
     const int64_t n = 100000;
     core_device *sim = device_of("sim:0");
     core_tensor *x;
 
-    /* Fresh memory there is full of what reads as NaN. */
+    /* Fresh memory of sim is filled with bytes that read as NaN. */
     for (int i = 0; i < 4; i++) {
         OK(core_empty(&n, 1, CORE_F32, sim, -1, &x));
         OK(core_fill_(x, core_float(i)));
@@ -89,8 +90,8 @@ static core_status nan_of(core_call *call, const core_value *args,
                            &results[0].u.tensor);
 }
 
-/* Whatever it is called. */
-START_TEST(an_operator_of_a_program_is_looked_at)
+/* The operator's name does not matter. */
+START_TEST(custom_operators_are_checked)
 {
     core_value arg = {CORE_VALUE_TENSOR, 0, {.tensor = VECTOR(2, 1, 2)}};
     core_registration *op, *kernel;
@@ -101,13 +102,13 @@ START_TEST(an_operator_of_a_program_is_looked_at)
     OK(core_function_register("mine::empty_spot", CORE_KEY_BACKEND, "cpu",
                               nan_of, NULL, &kernel));
     OK(core_op_find("mine::empty_spot", &found));
-    MAKES_NAN(core_op_call(found, &arg, 1, &result, 1), "mine::empty_spot");
+    CREATES_NAN(core_op_call(found, &arg, 1, &result, 1), "mine::empty_spot");
     core_registration_release(kernel);
     core_registration_release(op);
 }
 END_TEST
 
-START_TEST(a_given_result_may_have_held_one)
+START_TEST(out_tensor_may_contain_nan_before_the_call)
 {
     core_tensor *x = VECTOR(2, 1, 4), *negative = VECTOR(2, 1, -4);
     core_tensor *out = VECTOR(2, NAN, NAN);
@@ -118,11 +119,11 @@ START_TEST(a_given_result_may_have_held_one)
 }
 END_TEST
 
-START_TEST(a_backward_tells_it_too)
+START_TEST(nan_in_backward_is_reported)
 {
     core_tensor *x = leaf(VECTOR(2, 0, 1)), *y;
 
-    /* The slope of the root at 0 is infinite, and 0 of it no number. */
+    /* The slope of sqrt at 0 is infinite; multiplied by 0 it is NaN. */
     y = sum(mul(CALL(sqrt, x), VECTOR(2, 0, 1)));
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_REFUSED, "no operand does");
     check(false);
@@ -131,51 +132,50 @@ START_TEST(a_backward_tells_it_too)
 }
 END_TEST
 
-START_TEST(a_profile_does_not_end_it)
+START_TEST(profiling_does_not_disable_nan_check)
 {
     core_tensor *x = VECTOR(2, -1, 1), *y;
     core_profiler *profiler;
 
     OK(core_profiler_start(NULL, &profiler));
-    MAKES_NAN(core_log(x, &y), "log");
+    CREATES_NAN(core_log(x, &y), "log");
     OK(core_profiler_stop(profiler));
     core_profiler_release(profiler);
-    MAKES_NAN(core_log(x, &y), "log");
-    check(true); /* which it is */
+    CREATES_NAN(core_log(x, &y), "log");
+    check(true); /* it already is on */
     check(false);
     CALL(log, x);
 }
 END_TEST
 
-START_TEST(only_a_switch_is_accepted)
+START_TEST(nan_check_accepts_only_boolean_values)
 {
     core_tensor *x = VECTOR(2, -1, 1), *y;
 
     FAILS(core_setting_set("LIBCORE_NAN_CHECK", "perhaps"),
           CORE_ERROR_INVALID_ARGUMENT, "LIBCORE_NAN_CHECK is \"perhaps\"");
-    MAKES_NAN(core_log(x, &y), "log");
+    CREATES_NAN(core_log(x, &y), "log");
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("nan check");
-    TCase *tcase = tcase_create("nan check");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        operator_that_creates_nan_is_named,
+        operator_that_propagates_nan_is_accepted,
+        uninitialized_and_constant_tensors_are_not_checked,
+        custom_operators_are_checked,
+        out_tensor_may_contain_nan_before_the_call,
+        nan_in_backward_is_reported,
+        profiling_does_not_disable_nan_check,
+        nan_check_accepts_only_boolean_values,
+    };
+    const test_suite suite = {
+        .name = "nan check",
+        .setup = begin,
+        .teardown = end,
+        SUITE_TESTS(tests),
+    };
 
-    suite_add_tcase(suite, tcase);
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, who_makes_a_nan_is_told);
-    tcase_add_test(tcase, who_passes_one_on_is_not);
-    tcase_add_test(tcase, what_was_never_computed_is_not_looked_at);
-    tcase_add_test(tcase, an_operator_of_a_program_is_looked_at);
-    tcase_add_test(tcase, a_given_result_may_have_held_one);
-    tcase_add_test(tcase, a_backward_tells_it_too);
-    tcase_add_test(tcase, a_profile_does_not_end_it);
-    tcase_add_test(tcase, only_a_switch_is_accepted);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

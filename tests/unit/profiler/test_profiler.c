@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The profiler: what ran is there, with its callers, its times, its memory and
- * its device; what did not is not. */
+/* The profiler: it reports the operators that ran in a session with their
+ * callers, times, memory and devices, and no others. */
 
 #include "support/children.h"
 #include "support/profiler.h"
@@ -18,9 +18,9 @@
 #include <pthread.h>
 #include <time.h>
 
-/* ------------------------------------------------------------------- rows -- */
+/* ----------------------------------------------------------------- rows -- */
 
-START_TEST(operators_are_counted_while_a_session_runs_and_not_else)
+START_TEST(operators_are_counted_only_during_a_session)
 {
     core_tensor *a = square(2);
 
@@ -35,7 +35,7 @@ START_TEST(operators_are_counted_while_a_session_runs_and_not_else)
 }
 END_TEST
 
-START_TEST(an_operator_that_calls_others_has_the_rest_for_itself)
+START_TEST(self_time_excludes_called_operators)
 {
     core_profile_row outer, inner;
     core_tensor *a = square(2);
@@ -50,14 +50,14 @@ START_TEST(an_operator_that_calls_others_has_the_rest_for_itself)
     ck_assert_uint_ge(outer.cpu_total, inner.cpu_total);
     ck_assert_uint_le(outer.cpu_self, outer.cpu_total - inner.cpu_total);
     ck_assert_uint_eq(inner.cpu_self, inner.cpu_total);
-    /* The product is counted once, where it is computed. */
+    /* The flop are counted once, at the operator that computes them. */
     ck_assert_uint_eq(inner.flop, 2 * 8 * 8 * 8);
     ck_assert_uint_eq(outer.flop, 0);
     ck_assert_uint_eq(inner.bytes, 3 * 64 * 4);
 }
 END_TEST
 
-START_TEST(convolutions_have_two_operations_per_weight_and_element)
+START_TEST(convolution_counts_two_flop_per_weight_and_element)
 {
     core_tensor *x =
         typed(CORE_F32, 4, (int64_t[]){1, 1, 8, 8}, (double[64]){1});
@@ -75,8 +75,8 @@ START_TEST(convolutions_have_two_operations_per_weight_and_element)
 }
 END_TEST
 
-/* Of 2 heads with 3 queries and 4 keys of 8 elements, and values of 6. */
-START_TEST(attention_has_its_two_products_and_their_gradients)
+/* 2 heads with 3 queries and 4 keys of 8 elements, and values of 6 elements. */
+START_TEST(attention_counts_its_products_and_their_gradients)
 {
     const char *name = "_scaled_dot_product_efficient_attention";
     const uint64_t pairs = 2 * 3 * 4;
@@ -97,7 +97,7 @@ START_TEST(attention_has_its_two_products_and_their_gradients)
     stop();
     ck_assert_uint_eq(row_of(CORE_PROFILE_OPERATOR, name).flop,
                       2 * pairs * (8 + 6));
-    /* Scores again and their gradient, then the query's and the value's. */
+    /* Recomputed scores and their gradient, then those of query and value. */
     ck_assert_uint_eq(row_of(CORE_PROFILE_OPERATOR,
                              "_scaled_dot_product_efficient_attention_backward")
                           .flop,
@@ -105,7 +105,7 @@ START_TEST(attention_has_its_two_products_and_their_gradients)
 }
 END_TEST
 
-START_TEST(sums_of_products_count_each_of_the_batch)
+START_TEST(addbmm_and_addr_count_flop_of_every_product)
 {
     core_tensor *c = square(0),
                 *row = typed(CORE_F32, 1, (int64_t[]){8}, (double[8]){1});
@@ -122,7 +122,7 @@ START_TEST(sums_of_products_count_each_of_the_batch)
 }
 END_TEST
 
-START_TEST(nodes_of_a_backward_are_there_and_what_they_call_is_inside)
+START_TEST(backward_nodes_contain_the_operators_they_call)
 {
     core_tensor *a = leaf(VECTOR(2, 3, 4));
     core_profile_row node, inner;
@@ -133,18 +133,18 @@ START_TEST(nodes_of_a_backward_are_there_and_what_they_call_is_inside)
     node = row_of(CORE_PROFILE_BACKWARD, "mul.Tensor backward");
     inner = row_of(CORE_PROFILE_OPERATOR, "mul.Tensor");
     ck_assert_uint_eq(node.calls, 1);
-    ck_assert_uint_ge(inner.calls, 2); /* forward, and two in the formula */
+    ck_assert_uint_ge(inner.calls, 2); /* forward, and the formula twice */
     ck_assert_uint_gt(node.cpu_total, node.cpu_self);
 }
 END_TEST
 
-START_TEST(ranges_hold_what_runs_inside)
+START_TEST(range_contains_operators_run_inside)
 {
     core_tensor *a = square(2);
     core_range range;
     core_profile_row row;
 
-    ck_assert_uint_eq(core_range_begin("nobody sees it"), 0);
+    ck_assert_uint_eq(core_range_begin("without a session"), 0);
     start();
     range = core_range_begin("mine");
     mul(a, a);
@@ -154,11 +154,11 @@ START_TEST(ranges_hold_what_runs_inside)
     row = row_of(CORE_PROFILE_RANGE, "mine");
     ck_assert_uint_eq(row.calls, 1);
     ck_assert_uint_gt(row.cpu_total, row.cpu_self);
-    ck_assert_uint_eq(row_of(CORE_PROFILE_RANGE, "nobody sees it").calls, 0);
+    ck_assert_uint_eq(row_of(CORE_PROFILE_RANGE, "without a session").calls, 0);
 }
 END_TEST
 
-START_TEST(a_range_that_is_left_early_ends_those_inside)
+START_TEST(end_of_range_ends_inner_ranges)
 {
     core_range outer, inner;
     core_tensor *a = square(2);
@@ -167,13 +167,13 @@ START_TEST(a_range_that_is_left_early_ends_those_inside)
     outer = core_range_begin("outer");
     inner = core_range_begin("inner");
     core_range_end(outer);
-    core_range_end(inner); /* too late: nothing */
+    core_range_end(inner); /* has ended already: no effect */
     outer = core_range_begin("after");
     mul(a, a);
     core_range_end(outer);
     stop();
     ck_assert_uint_eq(row_of(CORE_PROFILE_RANGE, "inner").calls, 1);
-    /* "after" lies in none of them. */
+    /* "after" is inside neither range. */
     ck_assert_uint_eq(row_of(CORE_PROFILE_RANGE, "outer").cpu_self +
                           row_of(CORE_PROFILE_RANGE, "inner").cpu_total,
                       row_of(CORE_PROFILE_RANGE, "outer").cpu_total);
@@ -192,7 +192,7 @@ static core_status doubled(core_call *call, const core_value *args,
                     &results[0].u.tensor);
 }
 
-START_TEST(names_outlive_the_operators_that_had_them)
+START_TEST(names_outlive_unregistered_operators)
 {
     core_registration *own, *function;
     core_tensor *a = square(1), *b;
@@ -216,9 +216,9 @@ START_TEST(names_outlive_the_operators_that_had_them)
 }
 END_TEST
 
-/* ---------------------------------------------------------------- devices -- */
+/* -------------------------------------------------------------- devices -- */
 
-START_TEST(kernels_of_a_device_have_its_time)
+START_TEST(kernel_time_is_measured_on_device)
 {
     core_tensor *a = on(square(2), "sim:0");
     core_profile_row row;
@@ -233,7 +233,7 @@ START_TEST(kernels_of_a_device_have_its_time)
 }
 END_TEST
 
-START_TEST(waits_say_what_for)
+START_TEST(waits_are_reported_with_their_cause)
 {
     core_tensor *a = on(typed(CORE_F32, 0, NULL, (double[]){3}), "sim:0");
     core_scalar value;
@@ -250,7 +250,7 @@ START_TEST(waits_say_what_for)
 }
 END_TEST
 
-START_TEST(memory_of_a_device_goes_up_and_down)
+START_TEST(operator_memory_counts_device_allocations)
 {
     core_tensor *a = on(square(2), "sim:0"), *b;
     core_profile_row row;
@@ -269,7 +269,7 @@ START_TEST(memory_of_a_device_goes_up_and_down)
 }
 END_TEST
 
-/* -------------------------------------------------------------- schedules -- */
+/* ------------------------------------------------------------ schedules -- */
 
 static unsigned readies;
 
@@ -286,7 +286,7 @@ static core_status ready(core_profiler *own, void *user)
     return CORE_OK;
 }
 
-START_TEST(a_schedule_records_its_active_steps_alone)
+START_TEST(schedule_records_only_active_steps)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .wait = 1,
@@ -304,7 +304,7 @@ START_TEST(a_schedule_records_its_active_steps_alone)
         OK(core_profiler_step(profiler));
         ck_assert_uint_eq(readies, i < 3 ? 0 : i < 7 ? 1 : 2);
     }
-    ck_assert_ptr_null(core__observer_now()); /* it is over */
+    ck_assert_ptr_null(core__observer_now()); /* the session is over */
     stop();
     ck_assert_uint_eq(readies, 2);
     ck_assert_uint_eq(calls_of("mul.Tensor"), 2);
@@ -317,7 +317,7 @@ static core_status stop_in_ready(core_profiler *own, void *user)
     return core_profiler_stop(own);
 }
 
-START_TEST(a_session_that_is_stopped_in_ready_is_over)
+START_TEST(session_stopped_in_ready_callback_is_over)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .active = 1,
@@ -337,7 +337,7 @@ START_TEST(a_session_that_is_stopped_in_ready_is_over)
 }
 END_TEST
 
-START_TEST(events_beyond_the_limit_are_counted)
+START_TEST(events_beyond_the_limit_are_counted_as_missing)
 {
     core_profiler_options options = {.struct_size = sizeof options, .limit = 3};
     core_tensor *a = square(2);
@@ -347,7 +347,7 @@ START_TEST(events_beyond_the_limit_are_counted)
     for (int i = 0; i < 5; i++)
         mul(a, a);
     stop();
-    /* One is the range of the step. */
+    /* One of the 3 is the range of the step. */
     ck_assert_uint_eq(calls_of("mul.Tensor"), 2);
     OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
     ck_assert_ptr_nonnull(strstr(text, "3 events are missing"));
@@ -355,8 +355,8 @@ START_TEST(events_beyond_the_limit_are_counted)
 }
 END_TEST
 
-/* Blocks and launches too: what is recorded does not grow for ever. */
-START_TEST(allocations_and_launches_beyond_the_limit_are_counted)
+/* The limit also bounds memory and launch records. */
+START_TEST(allocations_and_launches_beyond_limit_are_counted)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .flags = CORE_PROFILE_MEMORY |
@@ -371,14 +371,15 @@ START_TEST(allocations_and_launches_beyond_the_limit_are_counted)
         core_tensor_release(b);
     }
     stop();
-    /* 3 operators, 4 launches, and 4 changes of memory: of 20, 20 and 40. */
+    /* 3 of 20 operators, 4 of 20 launches and 4 of 40 memory changes are
+     * kept. */
     OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
     ck_assert_ptr_nonnull(strstr(text, "69 events are missing"));
     core_text_free(text);
 }
 END_TEST
 
-START_TEST(a_limit_that_is_larger_than_any_number_is_none)
+START_TEST(limit_is_clamped_to_maximum)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .limit = UINT64_MAX};
@@ -389,9 +390,9 @@ START_TEST(a_limit_that_is_larger_than_any_number_is_none)
 }
 END_TEST
 
-/* -------------------------------------------------------------- bad input -- */
+/* ------------------------------------------------------------ bad input -- */
 
-START_TEST(one_session_runs_at_a_time)
+START_TEST(second_session_is_refused_while_one_runs)
 {
     core_profiler *second = profiler;
 
@@ -411,7 +412,7 @@ static void *stop_elsewhere(void *unused)
     return unused;
 }
 
-START_TEST(another_thread_cannot_stop_it)
+START_TEST(session_cannot_be_stopped_by_another_thread)
 {
     core_tensor *a = square(2);
     pthread_t thread;
@@ -419,14 +420,14 @@ START_TEST(another_thread_cannot_stop_it)
     start();
     ck_assert_int_eq(pthread_create(&thread, NULL, stop_elsewhere, NULL), 0);
     pthread_join(thread, NULL);
-    mul(a, a); /* it goes on */
+    mul(a, a); /* the session continues */
     stop();
     ck_assert_uint_eq(calls_of("mul.Tensor"), 1);
     FAILS(core_profiler_stop(profiler), CORE_ERROR_INVALID_ARGUMENT, "stopped");
 }
 END_TEST
 
-START_TEST(options_that_cannot_be_are_refused)
+START_TEST(invalid_profiler_options_are_refused)
 {
     core_profiler_options options = {.struct_size = sizeof options};
 
@@ -445,7 +446,7 @@ START_TEST(options_that_cannot_be_are_refused)
 }
 END_TEST
 
-START_TEST(there_is_no_report_while_it_records)
+START_TEST(reports_are_refused_while_recording)
 {
     size_t count;
     char *text;
@@ -462,7 +463,7 @@ START_TEST(there_is_no_report_while_it_records)
 }
 END_TEST
 
-START_TEST(a_report_that_cannot_be_written_is_an_error)
+START_TEST(unwritable_report_is_an_error)
 {
     start();
     stop();
@@ -475,12 +476,12 @@ START_TEST(a_report_that_cannot_be_written_is_an_error)
 }
 END_TEST
 
-/* No session was ever begun in this test's process. */
-START_TEST(a_range_that_never_began_ends_nothing)
+/* This test's process never started a session. */
+START_TEST(ending_unknown_range_has_no_effect)
 {
     core_range_end(1);
     core_range_end(UINT64_MAX);
-    ck_assert_uint_eq(core_range_begin("nobody observes"), 0);
+    ck_assert_uint_eq(core_range_begin("without a session"), 0);
 }
 END_TEST
 
@@ -497,8 +498,8 @@ static void *end_the_others(void *of_another)
     return NULL;
 }
 
-/* Its number is that of one of the thread's own. */
-START_TEST(a_range_of_another_thread_ends_nothing)
+/* The range number equals that of one of the thread's own ranges. */
+START_TEST(ending_range_of_another_thread_has_no_effect)
 {
     core_range range, second;
     pthread_t thread;
@@ -520,7 +521,7 @@ START_TEST(a_range_of_another_thread_ends_nothing)
 }
 END_TEST
 
-/* ---------------------------------------------------------------- threads -- */
+/* -------------------------------------------------------------- threads -- */
 
 enum { THREADS = 4, ROUNDS = 200, ROUNDS_AT_LEAST = 20 };
 
@@ -543,7 +544,7 @@ static void *work(void *unused)
     return unused;
 }
 
-START_TEST(sessions_come_and_go_while_threads_compute)
+START_TEST(sessions_may_start_and_stop_while_threads_compute)
 {
     pthread_t threads[THREADS];
     time_t until = time(NULL) + 5;
@@ -551,7 +552,7 @@ START_TEST(sessions_come_and_go_while_threads_compute)
     atomic_store(&go_on, 1);
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, work, NULL), 0);
-    /* Fewer where so many threads get little of the processor. */
+    /* Fewer rounds if the threads get little processor time. */
     for (int i = 0; i < ROUNDS && (i < ROUNDS_AT_LEAST || time(NULL) < until);
          i++) {
         start();
@@ -567,7 +568,7 @@ START_TEST(sessions_come_and_go_while_threads_compute)
 }
 END_TEST
 
-START_TEST(a_thread_that_ended_is_in_the_report)
+START_TEST(ended_thread_is_in_the_report)
 {
     pthread_t thread;
 
@@ -582,7 +583,7 @@ START_TEST(a_thread_that_ended_is_in_the_report)
 }
 END_TEST
 
-START_TEST(a_forked_child_is_not_profiled)
+START_TEST(forked_child_is_not_profiled)
 {
     core_tensor *a = square(2);
     pid_t child;
@@ -618,7 +619,7 @@ static void *fork_and_profile(void *unused)
     return NULL;
 }
 
-START_TEST(a_session_of_another_thread_does_not_last_in_a_child)
+START_TEST(child_may_start_session_despite_session_of_other_thread)
 {
     pthread_t thread;
 
@@ -632,48 +633,42 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        operators_are_counted_while_a_session_runs_and_not_else,
-        an_operator_that_calls_others_has_the_rest_for_itself,
-        convolutions_have_two_operations_per_weight_and_element,
-        attention_has_its_two_products_and_their_gradients,
-        sums_of_products_count_each_of_the_batch,
-        nodes_of_a_backward_are_there_and_what_they_call_is_inside,
-        ranges_hold_what_runs_inside,
-        a_range_that_is_left_early_ends_those_inside,
-        names_outlive_the_operators_that_had_them,
-        kernels_of_a_device_have_its_time,
-        waits_say_what_for,
-        memory_of_a_device_goes_up_and_down,
-        a_schedule_records_its_active_steps_alone,
-        a_session_that_is_stopped_in_ready_is_over,
-        events_beyond_the_limit_are_counted,
-        allocations_and_launches_beyond_the_limit_are_counted,
-        a_limit_that_is_larger_than_any_number_is_none,
-        one_session_runs_at_a_time,
-        another_thread_cannot_stop_it,
-        options_that_cannot_be_are_refused,
-        there_is_no_report_while_it_records,
-        a_report_that_cannot_be_written_is_an_error,
-        a_range_that_never_began_ends_nothing,
-        a_range_of_another_thread_ends_nothing,
-        sessions_come_and_go_while_threads_compute,
-        a_thread_that_ended_is_in_the_report,
-        a_forked_child_is_not_profiled,
-        a_session_of_another_thread_does_not_last_in_a_child,
+        operators_are_counted_only_during_a_session,
+        self_time_excludes_called_operators,
+        convolution_counts_two_flop_per_weight_and_element,
+        attention_counts_its_products_and_their_gradients,
+        addbmm_and_addr_count_flop_of_every_product,
+        backward_nodes_contain_the_operators_they_call,
+        range_contains_operators_run_inside,
+        end_of_range_ends_inner_ranges,
+        names_outlive_unregistered_operators,
+        kernel_time_is_measured_on_device,
+        waits_are_reported_with_their_cause,
+        operator_memory_counts_device_allocations,
+        schedule_records_only_active_steps,
+        session_stopped_in_ready_callback_is_over,
+        events_beyond_the_limit_are_counted_as_missing,
+        allocations_and_launches_beyond_limit_are_counted,
+        limit_is_clamped_to_maximum,
+        second_session_is_refused_while_one_runs,
+        session_cannot_be_stopped_by_another_thread,
+        invalid_profiler_options_are_refused,
+        reports_are_refused_while_recording,
+        unwritable_report_is_an_error,
+        ending_unknown_range_has_no_effect,
+        ending_range_of_another_thread_has_no_effect,
+        sessions_may_start_and_stop_while_threads_compute,
+        ended_thread_is_in_the_report,
+        forked_child_is_not_profiled,
+        child_may_start_session_despite_session_of_other_thread,
     };
-    Suite *suite = suite_create("profiler");
-    TCase *tcase = tcase_create("profiler");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Ranges that lie deep, that nobody ends, or whose names are no text; and a
- * session that its `ready` stops. */
+/* Deeply nested or unended ranges, names that are not valid text, and sessions
+ * stopped by their `ready` callback. */
 
 #include "support/profiler.h"
 
@@ -11,9 +11,9 @@
 
 enum { MANY = 200000, CASE_SECONDS = 20 };
 
-/* What takes a step for each range around each event does not come to an end
- * here before the time is up. */
-START_TEST(reports_are_quick_where_ranges_never_end)
+/* An algorithm that visits every enclosing range of every event would exceed
+ * the time limit. */
+START_TEST(reports_scale_with_deeply_nested_ranges)
 {
     core_tensor *x = VECTOR(2, 3, 4);
     core_profile_row row;
@@ -34,13 +34,13 @@ START_TEST(reports_are_quick_where_ranges_never_end)
     core_text_free(text);
     OK(core_profiler_save_html(profiler, "profiler-nesting.html"));
     text = content("profiler-nesting.html");
-    /* "step" is outside of all. */
+    /* The outermost range is "step". */
     ck_assert_ptr_nonnull(strstr(text, "\"deeper\": 399751,"));
     free(text);
 }
 END_TEST
 
-START_TEST(many_names_have_a_row_each)
+START_TEST(each_of_many_names_has_its_row)
 {
     core_profile_row row = {.struct_size = sizeof row};
     char name[32];
@@ -62,7 +62,7 @@ START_TEST(many_names_have_a_row_each)
 }
 END_TEST
 
-START_TEST(times_of_kernels_go_to_all_ranges_around_them)
+START_TEST(kernel_time_counts_for_all_enclosing_ranges)
 {
     core_tensor *x = on(VECTOR(2, 3, 4), "sim:0");
     core_profile_row outer, inner, kernel;
@@ -93,8 +93,8 @@ START_TEST(times_of_kernels_go_to_all_ranges_around_them)
 }
 END_TEST
 
-/* a has b, which has a, and then there is another b. */
-START_TEST(what_calls_itself_through_others_counts_once)
+/* a contains b, which contains a; a second b follows outside. */
+START_TEST(recursive_range_counts_time_once)
 {
     core_range ranges[4];
     core_profile_row a, b, step;
@@ -114,21 +114,21 @@ START_TEST(what_calls_itself_through_others_counts_once)
     ck_assert_uint_eq(b.calls, 2);
     ck_assert_uint_eq(step.calls, 1);
     ck_assert_uint_ge(a.cpu_total, a.cpu_self);
-    /* Each moment is somebody's own, once; the second b is in no a. */
+    /* Each instant is self time of one range; the second b is outside a. */
     ck_assert_uint_eq(step.cpu_total, step.cpu_self + a.cpu_self + b.cpu_self);
     ck_assert_uint_le(a.cpu_total, step.cpu_total);
     ck_assert_uint_ge(a.cpu_total + b.cpu_total, a.cpu_self + b.cpu_self);
 }
 END_TEST
 
-START_TEST(a_range_that_has_ended_ends_no_other)
+START_TEST(ending_ended_range_has_no_effect)
 {
     core_range outer, inner, next;
 
     start();
     outer = core_range_begin("outer");
     inner = core_range_begin("inner");
-    core_range_end(outer); /* and so does what is inside */
+    core_range_end(outer); /* also ends inner */
     next = core_range_begin("next");
     core_range_end(inner);
     core_range_end(outer);
@@ -155,7 +155,7 @@ static bool is_text(const char *text)
     return true;
 }
 
-START_TEST(names_that_are_no_text_are_text_in_reports)
+START_TEST(invalid_utf8_names_are_replaced_in_reports)
 {
     static const char *const names[] = {"cut \xc3",       "\xff\xfe; odd",
                                         "lone \xa9 half", "\xed\xa0\x80",
@@ -185,7 +185,7 @@ START_TEST(names_that_are_no_text_are_text_in_reports)
 }
 END_TEST
 
-START_TEST(names_are_cut_between_characters)
+START_TEST(names_are_truncated_between_characters)
 {
     char out[8];
 
@@ -217,7 +217,7 @@ static core_status stop_it_and_fail(core_profiler *session, void *user)
     return core_profiler_stop(NULL);
 }
 
-START_TEST(a_session_that_stops_may_be_stopped_in_ready)
+START_TEST(ready_callback_may_stop_a_stopping_session)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .ready = stop_it};
@@ -231,7 +231,7 @@ START_TEST(a_session_that_stops_may_be_stopped_in_ready)
           "has been stopped");
     ck_assert_uint_eq(readies, 1);
     core_profiler_release(profiler);
-    options.ready = stop_it_and_fail; /* its own error is the call's */
+    options.ready = stop_it_and_fail; /* its error becomes that of the call */
     OK(core_profiler_start(&options, &profiler));
     FAILS(core_profiler_stop(profiler), CORE_ERROR_INVALID_ARGUMENT,
           "profiler is NULL");
@@ -242,28 +242,22 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        reports_are_quick_where_ranges_never_end,
-        many_names_have_a_row_each,
-        times_of_kernels_go_to_all_ranges_around_them,
-        what_calls_itself_through_others_counts_once,
-        a_range_that_has_ended_ends_no_other,
-        names_that_are_no_text_are_text_in_reports,
-        names_are_cut_between_characters,
-        a_session_that_stops_may_be_stopped_in_ready,
+        reports_scale_with_deeply_nested_ranges,
+        each_of_many_names_has_its_row,
+        kernel_time_counts_for_all_enclosing_ranges,
+        recursive_range_counts_time_once,
+        ending_ended_range_has_no_effect,
+        invalid_utf8_names_are_replaced_in_reports,
+        names_are_truncated_between_characters,
+        ready_callback_may_stop_a_stopping_session,
     };
-    Suite *suite = suite_create("profiler nesting");
-    TCase *tcase = tcase_create("profiler nesting");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler nesting",
+        .setup = setup,
+        .teardown = teardown,
+        .seconds = CASE_SECONDS,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, CASE_SECONDS);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a session writes: traces, stacks, pages. */
+/* Reports of a session: traces, stacks, HTML pages. */
 
 #include "support/profiler.h"
 
@@ -15,7 +15,7 @@ static bool has(const char *text, const char *part)
     return strstr(text, part) != NULL;
 }
 
-/* A forward and backward on sim within a range. */
+/* Records forward and backward on sim inside a range. */
 static void record_something(void)
 {
     core_tensor *a = leaf(on(VECTOR(2, 3, 4), "sim:0"));
@@ -28,7 +28,7 @@ static void record_something(void)
     stop();
 }
 
-START_TEST(a_trace_has_threads_streams_memory_and_arrows)
+START_TEST(trace_contains_threads_streams_memory_and_arrows)
 {
     char *text;
 
@@ -58,8 +58,8 @@ static void *forward(void *of_sines)
     return NULL;
 }
 
-/* Threads number their nodes alike; these are run by a third. */
-START_TEST(arrows_begin_in_the_thread_that_made_the_node)
+/* The threads number their nodes alike; a third thread runs the nodes. */
+START_TEST(backward_arrows_start_in_the_forward_thread)
 {
     core_tensor *a = leaf(on(VECTOR(2, 3, 4), "sim:0"));
     core_tensor *b = leaf(on(VECTOR(2, 3, 4), "sim:0"));
@@ -92,7 +92,7 @@ START_TEST(arrows_begin_in_the_thread_that_made_the_node)
 }
 END_TEST
 
-START_TEST(stacks_go_from_the_outermost_to_the_innermost)
+START_TEST(stacks_are_ordered_from_outermost_to_innermost)
 {
     char *text;
 
@@ -106,7 +106,7 @@ START_TEST(stacks_go_from_the_outermost_to_the_innermost)
 }
 END_TEST
 
-START_TEST(a_page_is_one_file_whose_data_ends_where_it_should)
+START_TEST(page_is_self_contained_and_escapes_its_data)
 {
     char *text, *at;
     int scripts = 0;
@@ -116,7 +116,7 @@ START_TEST(a_page_is_one_file_whose_data_ends_where_it_should)
     text = content("profiler-test.html");
     for (at = text; (at = strstr(at, "</script>")); at++)
         scripts++;
-    ck_assert_int_eq(scripts, 2); /* none of them in the data */
+    ck_assert_int_eq(scripts, 2); /* none in the data */
     ck_assert(has(text, "\\u003c/script>"));
     ck_assert(has(text, "sim stream 0"));
     ck_assert(has(text, "\"remarks\": "));
@@ -126,8 +126,8 @@ START_TEST(a_page_is_one_file_whose_data_ends_where_it_should)
 }
 END_TEST
 
-/* Blocks and boxes without number are drawn as a browser can bear. */
-START_TEST(a_page_does_not_grow_with_what_was_allocated)
+/* The page condenses memory records to what a browser can draw. */
+START_TEST(page_size_is_bounded_for_many_allocations)
 {
     core_profiler_options options = {.struct_size = sizeof options,
                                      .flags = CORE_PROFILE_MEMORY,
@@ -149,7 +149,7 @@ START_TEST(a_page_does_not_grow_with_what_was_allocated)
     memory = strstr(text, "\"memory\": [");
     ck_assert_ptr_nonnull(memory);
     *strstr(memory, "\"rows\": [") = '\0';
-    ck_assert_uint_lt(strlen(memory), 1500000); /* all would be 4 MB */
+    ck_assert_uint_lt(strlen(memory), 1500000); /* 4 MB uncondensed */
     for (const char *at = memory; (at = strstr(at, ", ")); at++) {
         char *end;
         double bytes = strtod(at + 2, &end);
@@ -162,7 +162,7 @@ START_TEST(a_page_does_not_grow_with_what_was_allocated)
 }
 END_TEST
 
-START_TEST(a_name_is_a_line_of_the_table)
+START_TEST(names_are_truncated_to_one_table_line)
 {
     char *text;
 
@@ -178,12 +178,12 @@ START_TEST(a_name_is_a_line_of_the_table)
 }
 END_TEST
 
-/* As where another thread begins one between a session's last look at the
- * clock and its end. */
-START_TEST(what_begins_as_a_session_ends_has_no_length)
+/* A range may begin on another thread between a session's last clock reading
+ * and its end. */
+START_TEST(range_started_at_session_end_has_zero_length)
 {
     const core__profile_rule rule = {0, 100};
-    uint32_t round = UINT32_MAX - 1; /* no session's */
+    uint32_t round = UINT32_MAX - 1; /* not used by any session */
     core__profile_part *parts;
     uint64_t before;
     size_t count;
@@ -204,26 +204,20 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_trace_has_threads_streams_memory_and_arrows,
-        arrows_begin_in_the_thread_that_made_the_node,
-        stacks_go_from_the_outermost_to_the_innermost,
-        a_page_is_one_file_whose_data_ends_where_it_should,
-        a_page_does_not_grow_with_what_was_allocated,
-        a_name_is_a_line_of_the_table,
-        what_begins_as_a_session_ends_has_no_length,
+        trace_contains_threads_streams_memory_and_arrows,
+        backward_arrows_start_in_the_forward_thread,
+        stacks_are_ordered_from_outermost_to_innermost,
+        page_is_self_contained_and_escapes_its_data,
+        page_size_is_bounded_for_many_allocations,
+        names_are_truncated_to_one_table_line,
+        range_started_at_session_end_has_zero_length,
     };
-    Suite *suite = suite_create("profiler reports");
-    TCase *tcase = tcase_create("profiler reports");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "profiler reports",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

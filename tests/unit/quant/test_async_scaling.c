@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Quantizers that wait for nothing, beside those that do: the same numbers,
- * known later; on several streams, of what is no number, and where a call
- * fails. */
+/* Quantizers that never synchronize (CORE_QUANTIZER_NO_WAIT), compared with
+ * those that do: the same numbers, available later; on several streams, with
+ * non-finite data, and after a failed call. */
 
 #include "support/devices.h"
 
@@ -15,12 +15,13 @@
 
 enum { LENGTH = 3, ROWS = 4, COLUMNS = 64, NUMEL = ROWS * COLUMNS };
 
-/* Where a state is set, or goes from device to device. */
-static bool may_wait;
+/* A state is set or moves between devices, which synchronizes. */
+static bool sync_allowed;
 
-static core_quantizer *pair[2]; /* one that waits, and one that does not */
+static core_quantizer *pair[2]; /* one that synchronizes, one that does not */
 
-static core_quantizer *made(uint32_t scaling, uint32_t flags, int32_t margin)
+static core_quantizer *quantizer_of(uint32_t scaling, uint32_t flags,
+                                    int32_t margin)
 {
     const core_quantizer_options options = {
         .struct_size = sizeof options,
@@ -48,15 +49,15 @@ static void make_pair(uint32_t scaling, uint32_t flags, int32_t margin)
 {
     drop_pair();
     for (int i = 0; i < 2; i++)
-        pair[i] =
-            made(scaling, flags | (i ? CORE_QUANTIZER_NO_WAIT : 0), margin);
+        pair[i] = quantizer_of(
+            scaling, flags | (i ? CORE_QUANTIZER_NO_WAIT : 0), margin);
 }
 
 static void teardown(void)
 {
     drop_pair();
     drop_all();
-    may_wait = false;
+    sync_allowed = false;
 }
 
 static core_quantizer_state state_of(core_quantizer *quantizer)
@@ -86,7 +87,7 @@ static void read_bytes(core_tensor *tensor, uint8_t *bytes)
                             core_dtype_size(core_tensor_dtype(tensor))));
 }
 
-/* One call of both: the same data, scales and numbers of them. */
+/* Calls both: data, scales and the sizes of scales must be equal. */
 static void check_call(core_tensor *x)
 {
     static uint8_t bytes[2][NUMEL];
@@ -98,7 +99,7 @@ static void check_call(core_tensor *x)
         OK(core_quantizer_quantize(pair[i], x, &data[i], &scales[i]));
         OK(core_dequantize(keep(data[i]), keep(scales[i]), CORE_F32, &wide[i]));
         keep(wide[i]);
-        if (i && !may_wait)
+        if (i && !sync_allowed)
             ck_assert_uint_eq(core_host_waits(), waits);
     }
     for (int i = 0; i < 2; i++)
@@ -114,7 +115,7 @@ static void check_states(void)
 {
     core_quantizer_state states[2] = {state_of(pair[0]), state_of(pair[1])};
 
-    states[1].saturated = states[0].saturated; /* which it does not count */
+    states[1].saturated = states[0].saturated; /* not counted without waits */
     ck_assert_mem_eq(&states[0], &states[1], sizeof states[0]);
     ck_assert_mem_eq(core_quantizer_history(pair[0]),
                      core_quantizer_history(pair[1]),
@@ -123,7 +124,7 @@ static void check_states(void)
 
 static const double courses[] = {1, 0, 50, 3, 3e-39, 0.2, 0, 0, 0, 0, 700};
 
-START_TEST(all_scalings_have_the_numbers_of_those_that_wait)
+START_TEST(no_wait_quantizer_equals_waiting_quantizer)
 {
     const uint32_t flags[] = {0, CORE_QUANTIZER_POWER_OF_TWO,
                               CORE_QUANTIZER_MOST_RECENT};
@@ -133,7 +134,7 @@ START_TEST(all_scalings_have_the_numbers_of_those_that_wait)
             for (int f = 0; f < (int)(sizeof flags / sizeof *flags); f++) {
                 make_pair(scaling, flags[f], f * 3 - 2);
                 for (size_t i = 0; i < sizeof courses / sizeof *courses; i++) {
-                    /* Of zeros alone the one that waits keeps its scale. */
+                    /* For zeros only, the one that waits keeps its scale. */
                     if (scaling == CORE_SCALING_CURRENT && courses[i] == 0)
                         continue;
                     check_call(of_size(courses[i], p ? "sim" : "cpu"));
@@ -145,11 +146,11 @@ START_TEST(all_scalings_have_the_numbers_of_those_that_wait)
 }
 END_TEST
 
-START_TEST(its_state_goes_on_elsewhere)
+START_TEST(no_wait_state_moves_between_devices)
 {
     core_quantizer_state state;
 
-    may_wait = true;
+    sync_allowed = true;
     make_pair(CORE_SCALING_DELAYED, 0, 0);
     check_call(of_size(5, "sim"));
     check_call(of_size(2, "sim"));
@@ -160,7 +161,7 @@ START_TEST(its_state_goes_on_elsewhere)
     check_call(of_size(1, "cpu"));
     check_call(of_size(1, "sim"));
     check_states();
-    /* What was loaded holds, whatever the device has. */
+    /* A loaded state replaces whatever the device has. */
     check_call(of_size(9, "sim"));
     for (int i = 0; i < 2; i++)
         OK(core_quantizer_set_state(pair[i], &state, (float[]){1, 4}));
@@ -169,7 +170,7 @@ START_TEST(its_state_goes_on_elsewhere)
 }
 END_TEST
 
-START_TEST(what_is_no_number_goes_through_and_is_forgotten)
+START_TEST(non_finite_data_passes_through_and_is_forgotten)
 {
     const double bad[] = {NAN, INFINITY, -INFINITY};
     core_tensor *x, *data, *scales, *wide, *first;
@@ -192,7 +193,7 @@ START_TEST(what_is_no_number_goes_through_and_is_forgotten)
             state = state_of(pair[1]);
             ck_assert(i ? isinf(state.amax) : isnan(state.amax));
             ck_assert(isfinite(state.scale) && state.scale > 0);
-            /* It can be saved and loaded all the same. */
+            /* Such a state can still be saved and loaded. */
             OK(core_quantizer_set_state(pair[1], &state,
                                         core_quantizer_history(pair[1])));
             OK(core_quantizer_quantize(pair[1], of_size(4, "cpu"), &data,
@@ -204,7 +205,7 @@ START_TEST(what_is_no_number_goes_through_and_is_forgotten)
 }
 END_TEST
 
-START_TEST(it_goes_along_with_streams)
+START_TEST(no_wait_quantizer_is_ordered_across_streams)
 {
     core_device *sim = (setenv("LIBCORE_SIM_CHECK", "1", 1), device_of("sim"));
     core_stream *streams[2] = {new_stream("sim"), new_stream("sim")};
@@ -230,11 +231,11 @@ START_TEST(it_goes_along_with_streams)
 }
 END_TEST
 
-/* ------------------------------------------------------------ in a Linear -- */
+/* --------------------------------------------- in the fused linear layer -- */
 
-START_TEST(a_call_that_fails_leaves_what_the_device_has)
+START_TEST(failed_call_restores_device_state)
 {
-    core_quantizer *other = made(CORE_SCALING_BLOCK, 0, 0);
+    core_quantizer *other = quantizer_of(CORE_SCALING_BLOCK, 0, 0);
     core_tensor *x = of_size(3, "cpu"), *y;
     core_linear_forward_args args = {.struct_size = sizeof args,
                                      .input = x,
@@ -246,7 +247,7 @@ START_TEST(a_call_that_fails_leaves_what_the_device_has)
         for (int k = 0; k < 2; k++) {
             args.input_quantizer = pair[k];
             args.weight_quantizer = other;
-            /* The weight has an element that is no number. */
+            /* The weight has an element that is NaN. */
             args.weight = CALL(full, (int64_t[]){2, COLUMNS}, 2,
                                core_float(NAN), CORE_F32, NULL);
             FAILS(core_linear_apply(&args, &y), CORE_ERROR_INVALID_ARGUMENT,
@@ -260,9 +261,9 @@ START_TEST(a_call_that_fails_leaves_what_the_device_has)
 }
 END_TEST
 
-/* A loss scaled too far: the step is left out and the scale becomes smaller,
- * until it is right. */
-START_TEST(a_scaler_steps_back_where_eight_bits_overflow)
+/* The loss scale is far too large: steps are skipped and the scale decreases
+ * until it fits. */
+START_TEST(grad_scaler_backs_off_when_float8_overflows)
 {
     const core_grad_scaler_state from = {.struct_size = sizeof from,
                                          .scale = 0x1p120,
@@ -273,7 +274,7 @@ START_TEST(a_scaler_steps_back_where_eight_bits_overflow)
                                   .learning_rate = 1e-3};
     core_tensor *w = leaf(CALL(mul_scalar, of_size(1, "cpu"), core_float(1)));
     core_quantizer *grads =
-        made(CORE_SCALING_DELAYED, CORE_QUANTIZER_NO_WAIT, 0);
+        quantizer_of(CORE_SCALING_DELAYED, CORE_QUANTIZER_NO_WAIT, 0);
     core_linear_forward_args args = {
         .struct_size = sizeof args, .input = of_size(1e4, "cpu"), .weight = w};
     core_grad_scaler *scaler;
@@ -309,27 +310,20 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
-        all_scalings_have_the_numbers_of_those_that_wait,
-        its_state_goes_on_elsewhere,
-        what_is_no_number_goes_through_and_is_forgotten,
-        it_goes_along_with_streams,
-        a_call_that_fails_leaves_what_the_device_has,
-        a_scaler_steps_back_where_eight_bits_overflow,
+    const TTest *const tests[] = {
+        no_wait_quantizer_equals_waiting_quantizer,
+        no_wait_state_moves_between_devices,
+        non_finite_data_passes_through_and_is_forgotten,
+        no_wait_quantizer_is_ordered_across_streams,
+        failed_call_restores_device_state,
+        grad_scaler_backs_off_when_float8_overflows,
     };
-    Suite *suite = suite_create("quantizer that waits for nothing");
-    TCase *tcase = tcase_create("quantizer that waits for nothing");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "quantizer that waits for nothing",
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What devices without kernels for eight bits do instead of them, beside what
- * kernels do: the same bits. */
+/* The fallbacks for devices without float8 kernels, compared with the kernels:
+ * the same bits. */
 
 #define SUITE_SECONDS 60
 
@@ -26,7 +26,7 @@ static const char *const places[] = {"cpu", "sim"};
 enum { ROWS = 500, COLUMNS = 8, NUMEL = ROWS * COLUMNS };
 static const int64_t sizes[2] = {ROWS, COLUMNS};
 
-/* Ties, their neighbours in f64, numbers of all sizes, and what is none. */
+/* Ties, their neighbours in f64, numbers of all magnitudes, and NaN. */
 static core_tensor *numbers(const char *place)
 {
     static double values[NUMEL];
@@ -59,7 +59,7 @@ static core_tensor *cast(core_tensor *tensor, core_dtype dtype)
     return CALL(to_copy, tensor, dtype, NULL, false, -1);
 }
 
-/* NaN is NaN, whatever its bits. */
+/* Every NaN equals every other NaN. */
 static void check_same(core_tensor *have, core_tensor *want)
 {
     static double a[NUMEL], b[NUMEL];
@@ -74,8 +74,8 @@ static void check_same(core_tensor *have, core_tensor *want)
                       core_dtype_name(core_tensor_dtype(want)), i, a[i], b[i]);
 }
 
-static core_status missing(uint32_t id, const core_value *args, uint32_t nargs,
-                           core_value *result)
+static core_status call_fallback(uint32_t id, const core_value *args,
+                                 uint32_t nargs, core_value *result)
 {
     core_call call = {.op = core_op_at(id)};
 
@@ -87,7 +87,7 @@ static void copy(core_tensor *to, core_tensor *from)
     const core_value args[3] = {core_pack_tensor(to), core_pack_tensor(from),
                                 core_pack_bool(false)};
 
-    OK(missing(CORE_OP_COPY_, args, 3, NULL));
+    OK(call_fallback(CORE_OP_COPY_, args, 3, NULL));
 }
 
 static core_tensor *like(core_tensor *tensor, core_dtype dtype)
@@ -106,7 +106,7 @@ static void check_both_ways(core_tensor *from, core_dtype format)
     check_same(back, cast(want, core_tensor_dtype(from)));
 }
 
-START_TEST(conversions_have_the_bits_of_kernels)
+START_TEST(fallback_conversions_equal_kernel_bits)
 {
     for (int p = 0; p < 2; p++)
         for (int f = 0; f < 2; f++) {
@@ -126,7 +126,7 @@ START_TEST(conversions_have_the_bits_of_kernels)
                 copy(have, from);
                 check_same(have, cast(from, formats[f]));
             }
-            /* Far beyond f8, and f32. */
+            /* Far beyond the range of float8 and the precision of f32. */
             OK(core_fill_(whole, core_float(-9e15)));
             whole = cast(whole, CORE_I64);
             copy(like(whole, formats[f]), whole);
@@ -134,7 +134,7 @@ START_TEST(conversions_have_the_bits_of_kernels)
 }
 END_TEST
 
-START_TEST(chance_has_the_bits_of_kernels)
+START_TEST(fallback_stochastic_rounding_equals_kernel_bits)
 {
     for (int p = 0; p < 2; p++)
         for (int f = 0; f < 2; f++)
@@ -154,10 +154,10 @@ START_TEST(chance_has_the_bits_of_kernels)
                                     NULL, &want));
                 after[0] = CALL(rand, (int64_t[]){4}, 1, NULL, CORE_F64, NULL);
                 core_seed(11);
-                OK(missing(CORE_OP_STOCHASTIC_ROUND, args, 4, &result));
+                OK(call_fallback(CORE_OP_STOCHASTIC_ROUND, args, 4, &result));
                 after[1] = CALL(rand, (int64_t[]){4}, 1, NULL, CORE_F64, NULL);
                 check_same(keep(result.u.tensor), keep(want));
-                /* And takes as many numbers. */
+                /* The fallback draws as many random numbers. */
                 OK(core_tensor_read(after[0], drawn[0], sizeof drawn[0]));
                 OK(core_tensor_read(after[1], drawn[1], sizeof drawn[1]));
                 ck_assert_mem_eq(drawn[0], drawn[1], sizeof drawn[0]);
@@ -165,7 +165,7 @@ START_TEST(chance_has_the_bits_of_kernels)
 }
 END_TEST
 
-START_TEST(fills_and_moves_reach_what_they_should_alone)
+START_TEST(fallback_fills_and_copies_write_only_their_view)
 {
     for (int f = 0; f < 2; f++) {
         core_tensor *want = cast(numbers("cpu"), formats[f]);
@@ -182,7 +182,7 @@ START_TEST(fills_and_moves_reach_what_they_should_alone)
         }
         OK(core_fill_(parts[0], core_float(-1.7)));
         args[0] = core_pack_tensor(parts[1]);
-        OK(missing(CORE_OP_FILL__SCALAR, args, 2, &result));
+        OK(call_fallback(CORE_OP_FILL__SCALAR, args, 2, &result));
         ck_assert_ptr_eq(result.u.tensor, parts[1]);
         core_value_release(&result);
         check_same(have, want);
@@ -190,9 +190,9 @@ START_TEST(fills_and_moves_reach_what_they_should_alone)
         OK(core_zero_(parts[0]));
         parts[1] = CALL(narrow, have, 0, 7, 5);
         args[0] = core_pack_tensor(parts[1]);
-        OK(missing(CORE_OP_ZERO_, args, 1, NULL));
+        OK(call_fallback(CORE_OP_ZERO_, args, 1, NULL));
         check_same(have, want);
-        /* Of one dtype, between layouts; and one number for all. */
+        /* Same dtype, another layout; then a scalar into all elements. */
         have = like(want, formats[f]);
         copy(CALL(t, have), turned[0]);
         check_same(have, want);
@@ -203,20 +203,22 @@ START_TEST(fills_and_moves_reach_what_they_should_alone)
 }
 END_TEST
 
-START_TEST(nothing_else_is_served)
+START_TEST(fallback_refuses_other_operators_and_dtypes)
 {
     core_tensor *x = numbers("cpu"), *y = like(x, CORE_F32);
     const core_value args[3] = {core_pack_tensor(y), core_pack_tensor(x),
                                 core_pack_bool(false)};
 
-    ck_assert_int_eq(missing(CORE_OP_COPY_, args, 3, NULL),
+    ck_assert_int_eq(call_fallback(CORE_OP_COPY_, args, 3, NULL),
                      CORE_ERROR_NO_KERNEL);
-    ck_assert_int_eq(missing(CORE_OP_ZERO_, args, 1, NULL),
+    ck_assert_int_eq(call_fallback(CORE_OP_ZERO_, args, 1, NULL),
                      CORE_ERROR_NO_KERNEL);
-    ck_assert_int_eq(missing(CORE_OP_EXP, args, 1, NULL), CORE_ERROR_NO_KERNEL);
+    ck_assert_int_eq(call_fallback(CORE_OP_EXP, args, 1, NULL),
+                     CORE_ERROR_NO_KERNEL);
 }
 END_TEST
 
-SUITE("eight bits without kernels", conversions_have_the_bits_of_kernels,
-      chance_has_the_bits_of_kernels,
-      fills_and_moves_reach_what_they_should_alone, nothing_else_is_served)
+SUITE("eight bits without kernels", fallback_conversions_equal_kernel_bits,
+      fallback_stochastic_rounding_equals_kernel_bits,
+      fallback_fills_and_copies_write_only_their_view,
+      fallback_refuses_other_operators_and_dtypes)

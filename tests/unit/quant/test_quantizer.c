@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The quantizer: which scales the three ways give, what they keep, and that
- * what cannot be quantized changes nothing. */
+/* The quantizer: the scales of its three modes, its state, and that a refused
+ * tensor leaves the state unchanged. */
 
 #include "support/devices.h"
 
@@ -67,7 +67,7 @@ static core_tensor *singles(int64_t count, const double *values)
 
 #define SINGLES(n, ...) singles(n, (double[]){__VA_ARGS__})
 
-static core_tensor *back(quantized q)
+static core_tensor *dequantized(quantized q)
 {
     return CALL(dequantize, q.data, q.scales, CORE_F32);
 }
@@ -84,7 +84,7 @@ START_TEST(current_scaling_uses_the_whole_range)
     HOLDS(q.data, 4, 64, -448, 224, 0);
     OK(core_tensor_item_float(q.scales, &inverse));
     ck_assert_double_eq(inverse, (double)(1 / 64.0f));
-    HOLDS(back(q), 4, 1, -7, 3.5, 0);
+    HOLDS(dequantized(q), 4, 1, -7, 3.5, 0);
     ck_assert_float_eq(state_now().scale, 64);
     ck_assert_float_eq(state_now().amax, 7);
     ck_assert_uint_eq(state_now().calls, 1);
@@ -93,7 +93,7 @@ START_TEST(current_scaling_uses_the_whole_range)
 }
 END_TEST
 
-START_TEST(powers_of_two_are_rounded_down)
+START_TEST(power_of_two_scale_is_rounded_down)
 {
     make(CORE_SCALING_CURRENT, CORE_F8E4M3, CORE_QUANTIZER_POWER_OF_TWO);
     HOLDS(quantize(SINGLES(2, 5, -1)).data, 2, 320, -64);
@@ -101,7 +101,7 @@ START_TEST(powers_of_two_are_rounded_down)
 }
 END_TEST
 
-START_TEST(zeros_and_tiny_numbers_have_a_scale)
+START_TEST(zeros_and_tiny_numbers_get_a_finite_scale)
 {
     make(CORE_SCALING_CURRENT, CORE_F8E4M3, 0);
     HOLDS(quantize(SINGLES(2, 0, 0)).data, 2, 0, 0);
@@ -113,16 +113,16 @@ START_TEST(zeros_and_tiny_numbers_have_a_scale)
 }
 END_TEST
 
-START_TEST(delayed_scaling_uses_what_was_seen_before)
+START_TEST(delayed_scaling_uses_maxima_of_earlier_calls)
 {
     quantized q;
 
     make(CORE_SCALING_DELAYED, CORE_F8E4M3, 0);
     ck_assert_float_eq(state_now().scale, 1);
-    q = quantize(SINGLES(2, 7, -1)); /* as it is */
+    q = quantize(SINGLES(2, 7, -1)); /* quantized with scale 1 */
     HOLDS(q.data, 2, 7, -1);
     ck_assert_float_eq(state_now().scale, 64);
-    /* Twice as large as known: it saturates, and is counted. */
+    /* Twice the known maximum saturates and is counted. */
     q = quantize(SINGLES(2, 14, -1));
     HOLDS(q.data, 2, 448, -64);
     ck_assert_uint_eq(state_now().saturated, 1);
@@ -135,12 +135,12 @@ START_TEST(delayed_scaling_uses_what_was_seen_before)
     ck_assert_float_eq(core_quantizer_history(quantizer)[2], 7);
     quantize(SINGLES(1, 1));
     ck_assert_float_eq(state_now().scale, 32);
-    quantize(SINGLES(1, 1)); /* 14 is forgotten */
+    quantize(SINGLES(1, 1)); /* 14 leaves the history */
     ck_assert_float_eq(state_now().scale, 448);
 }
 END_TEST
 
-START_TEST(the_most_recent_alone_may_count_and_a_margin_be_left)
+START_TEST(most_recent_flag_and_margin_determine_the_scale)
 {
     core_quantizer_options given =
         options(CORE_SCALING_DELAYED, CORE_F8E4M3, CORE_QUANTIZER_MOST_RECENT);
@@ -157,8 +157,8 @@ START_TEST(the_most_recent_alone_may_count_and_a_margin_be_left)
 }
 END_TEST
 
-/* Of 64 numbers in two blocks: 1.75 * 2^3 and 2^-6 are their largest. */
-START_TEST(blocks_share_powers_of_two)
+/* 64 numbers in two blocks, whose maxima are 1.75 * 2^3 and 2^-6. */
+START_TEST(block_scales_are_powers_of_two)
 {
     double values[64];
     float got[64];
@@ -180,7 +180,7 @@ START_TEST(blocks_share_powers_of_two)
         OK(core_tensor_read(q.scales, scales, 2));
         ck_assert_uint_eq(scales[0], 127 + 3 - 8);
         ck_assert_uint_eq(scales[1], 127 - 6 - 8);
-        OK(core_tensor_read(back(q), got, sizeof got));
+        OK(core_tensor_read(dequantized(q), got, sizeof got));
         for (int i = 0; i < 64; i++)
             ck_assert_float_eq(got[i], (float)values[i]);
     }
@@ -197,7 +197,7 @@ START_TEST(blocks_share_powers_of_two)
 }
 END_TEST
 
-START_TEST(chance_is_drawn_for_every_element)
+START_TEST(stochastic_rounding_draws_for_every_element)
 {
     double values[64];
 
@@ -206,7 +206,7 @@ START_TEST(chance_is_drawn_for_every_element)
     make(CORE_SCALING_CURRENT, CORE_F8E4M3, CORE_QUANTIZER_STOCHASTIC);
     core_seed(3);
     {
-        core_tensor *x = back(quantize(singles(64, values)));
+        core_tensor *x = dequantized(quantize(singles(64, values)));
         float got[64];
         int up = 0;
 
@@ -221,7 +221,7 @@ START_TEST(chance_is_drawn_for_every_element)
 }
 END_TEST
 
-START_TEST(state_is_saved_and_loaded)
+START_TEST(saved_quantizer_state_can_be_loaded)
 {
     core_quantizer_state saved;
     float history[3];
@@ -247,7 +247,7 @@ START_TEST(state_is_saved_and_loaded)
 }
 END_TEST
 
-START_TEST(what_cannot_be_quantized_changes_nothing)
+START_TEST(refused_tensor_leaves_the_state_unchanged)
 {
     core_tensor *data = NULL, *scales = NULL;
     const double bad[] = {NAN, INFINITY, -INFINITY};
@@ -286,7 +286,7 @@ START_TEST(what_cannot_be_quantized_changes_nothing)
 }
 END_TEST
 
-START_TEST(wrong_options_and_states_are_refused)
+START_TEST(invalid_options_and_states_are_refused)
 {
     core_quantizer_options given = options(7, CORE_F8E4M3, 0);
     core_quantizer_state state;
@@ -328,9 +328,9 @@ START_TEST(wrong_options_and_states_are_refused)
 }
 END_TEST
 
-/* The same scales and data as with the host's help, and no wait until the
- * state is asked for. */
-START_TEST(without_waits_the_device_computes_the_scale)
+/* The same scales and data as with synchronization; the host waits only when
+ * the state is queried. */
+START_TEST(no_wait_quantizer_computes_scale_on_device)
 {
     core_tensor *x = CALL(to_copy, SINGLES(5, 1, -7, 3.3, 0, 0.001), CORE_F32,
                           device_of("sim"), false, -1);
@@ -360,17 +360,17 @@ START_TEST(without_waits_the_device_computes_the_scale)
     without = quantize(SINGLES(2, 1, NAN));
     OK(core_tensor_item_float(without.scales, &b));
     ck_assert(isnan(b));
-    HOLDS(CALL(isnan, back(without)), 2, 1, 1);
+    HOLDS(CALL(isnan, dequantized(without)), 2, 1, 1);
     without = quantize(SINGLES(3, 1, -INFINITY, -7));
-    HOLDS(CALL(isinf, back(without)), 3, 0, 1, 0);
-    HOLDS(CALL(eq_scalar, back(without), core_float(0)), 3, 1, 0, 1);
+    HOLDS(CALL(isinf, dequantized(without)), 3, 0, 1, 0);
+    HOLDS(CALL(eq_scalar, dequantized(without), core_float(0)), 3, 1, 0, 1);
     ck_assert_float_eq(state_now().amax, INFINITY);
 }
 END_TEST
 
-/* On "meta" there is nothing to look at: without a wait it goes through, and what
- * asks for a number says whose. */
-START_TEST(where_there_are_no_numbers_the_quantizer_says_so)
+/* "meta" has no data: with NO_WAIT the call succeeds; a call that needs a
+ * number fails and names the quantizer. */
+START_TEST(quantizer_on_meta_refuses_data_dependent_calls)
 {
     core_tensor *x =
         CALL(empty, (int64_t[]){2, 64}, 2, CORE_F32, device_of("meta"), -1);
@@ -408,7 +408,7 @@ START_TEST(where_there_are_no_numbers_the_quantizer_says_so)
         quantize(typed(CORE_F32, 2, (int64_t[]){1, 32}, (double[32]){7}));
         ck_assert_float_eq(state_now().amax, 7);
     }
-    /* No elements are known everywhere. */
+    /* A tensor without elements needs no data. */
     make(CORE_SCALING_CURRENT, CORE_F8E4M3, 0);
     quantize(
         CALL(empty, (int64_t[]){0, 32}, 2, CORE_F32, device_of("meta"), -1));
@@ -417,33 +417,26 @@ END_TEST
 
 int main(void)
 {
-    const TTest *tests[] = {
+    const TTest *const tests[] = {
         current_scaling_uses_the_whole_range,
-        powers_of_two_are_rounded_down,
-        zeros_and_tiny_numbers_have_a_scale,
-        delayed_scaling_uses_what_was_seen_before,
-        the_most_recent_alone_may_count_and_a_margin_be_left,
-        blocks_share_powers_of_two,
-        chance_is_drawn_for_every_element,
-        state_is_saved_and_loaded,
-        what_cannot_be_quantized_changes_nothing,
-        wrong_options_and_states_are_refused,
-        without_waits_the_device_computes_the_scale,
-        where_there_are_no_numbers_the_quantizer_says_so,
+        power_of_two_scale_is_rounded_down,
+        zeros_and_tiny_numbers_get_a_finite_scale,
+        delayed_scaling_uses_maxima_of_earlier_calls,
+        most_recent_flag_and_margin_determine_the_scale,
+        block_scales_are_powers_of_two,
+        stochastic_rounding_draws_for_every_element,
+        saved_quantizer_state_can_be_loaded,
+        refused_tensor_leaves_the_state_unchanged,
+        invalid_options_and_states_are_refused,
+        no_wait_quantizer_computes_scale_on_device,
+        quantizer_on_meta_refuses_data_dependent_calls,
     };
-    Suite *suite = suite_create("quantizer");
-    TCase *tcase = tcase_create("quantizer");
-    SRunner *runner;
-    int failed;
+    const test_suite suite = {
+        .name = "quantizer",
+        .teardown = teardown,
+        .seconds = 60,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, NULL, teardown);
-    tcase_set_timeout(tcase, 60);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of eight bits: on any device those of the numbers that the codes
- * stand for. */
+/* Float8 matrix products equal, on every device, the products of the numbers
+ * that the codes represent. */
 
 #include "support/devices.h"
 
@@ -40,14 +40,14 @@ static core_tensor *scale(const char *place, double value)
     return CALL(full, NULL, 0, core_float(value), CORE_F32, device_of(place));
 }
 
-/* What it is of. */
+/* The operands of one product. */
 typedef struct factors {
     core_tensor *a, *b, *scale_a, *scale_b, *bias;
     core_dtype dtype;
 } factors;
 
-static factors some(const char *place, core_dtype a, core_dtype b,
-                    core_dtype dtype)
+static factors make_factors(const char *place, core_dtype a, core_dtype b,
+                            core_dtype dtype)
 {
     return (factors){
         .a = wave(place, a, 2, (int64_t[]){M, K}),
@@ -65,8 +65,8 @@ static core_tensor *product(const factors *f)
                 f->dtype, false);
 }
 
-/* By hand. */
-static core_tensor *wanted(const factors *f)
+/* The expected product, computed in f32. */
+static core_tensor *expected_product(const factors *f)
 {
     core_tensor *a = CALL(dequantize, f->a, f->scale_a, CORE_F32);
     core_tensor *b = CALL(dequantize, f->b, f->scale_b, CORE_F32), *y;
@@ -100,21 +100,21 @@ static void check_same(core_tensor *have, core_tensor *want)
     check_near(have, want, 0);
 }
 
-START_TEST(it_is_the_product_of_the_numbers)
+START_TEST(scaled_mm_equals_product_of_dequantized_numbers)
 {
     for (int i = 0; i < 2 * 2 * 2 * 3 * 2; i++) {
-        factors f = some(places[i % 2], formats[i / 2 % 2], formats[i / 4 % 2],
-                         results[i / 8 % 3]);
+        factors f = make_factors(places[i % 2], formats[i / 2 % 2],
+                                 formats[i / 4 % 2], results[i / 8 % 3]);
 
         if (i / 24)
             f.bias = NULL;
-        check_same(product(&f), wanted(&f));
+        check_same(product(&f), expected_product(&f));
     }
 }
 END_TEST
 
-/* What K products add up to, and the bias, in whatever order: the sums of some
- * processors' BLAS follow the layout. */
+/* Error bound of adding K products and the bias in any order: the summation
+ * order of some BLAS libraries depends on the layout. */
 static double rounding(const factors *f)
 {
     core_tensor *a = CALL(dequantize, f->a, f->scale_a, CORE_F64);
@@ -127,10 +127,10 @@ static double rounding(const factors *f)
     return (most + 1) * K * ldexp(1, -24);
 }
 
-START_TEST(any_layout_gives_the_same)
+START_TEST(scaled_mm_gives_same_result_for_any_layout)
 {
     for (int p = 0; p < 2; p++) {
-        factors f = some(places[p], CORE_F8E4M3, CORE_F8E5M2, CORE_F32);
+        factors f = make_factors(places[p], CORE_F8E4M3, CORE_F8E5M2, CORE_F32);
         core_tensor *want = product(&f);
         double error = rounding(&f);
 
@@ -141,10 +141,10 @@ START_TEST(any_layout_gives_the_same)
 }
 END_TEST
 
-START_TEST(what_is_no_number_stays_so)
+START_TEST(scaled_mm_propagates_nan)
 {
     for (int p = 0; p < 2; p++) {
-        factors f = some(places[p], CORE_F8E4M3, CORE_F8E5M2, CORE_F32);
+        factors f = make_factors(places[p], CORE_F8E4M3, CORE_F8E5M2, CORE_F32);
         core_tensor *row = CALL(select, f.a, 0, 1), *y;
         float values[M * N];
 
@@ -153,14 +153,14 @@ START_TEST(what_is_no_number_stays_so)
         OK(core_tensor_read(y, values, sizeof values));
         for (int i = 0; i < M * N; i++)
             ck_assert_int_eq(isnan(values[i]) != 0, i / N == 1);
-        check_same(y, wanted(&f));
+        check_same(y, expected_product(&f));
     }
 }
 END_TEST
 
-START_TEST(nothing_summed_is_the_bias)
+START_TEST(scaled_mm_over_empty_dimension_returns_the_bias)
 {
-    factors f = some("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
+    factors f = make_factors("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
     core_tensor *want = CALL(to_copy, f.bias, CORE_F32, NULL, false, -1);
 
     f.a = CALL(narrow, f.a, 1, 0, 0);
@@ -171,9 +171,9 @@ START_TEST(nothing_summed_is_the_bias)
 }
 END_TEST
 
-START_TEST(a_region_changes_nothing)
+START_TEST(autocast_does_not_change_scaled_mm)
 {
-    factors f = some("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
+    factors f = make_factors("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
     core_tensor *want = product(&f), *have;
     uint64_t region;
 
@@ -184,9 +184,9 @@ START_TEST(a_region_changes_nothing)
 }
 END_TEST
 
-START_TEST(meta_tells_the_result)
+START_TEST(scaled_mm_on_meta_returns_dtype_and_sizes)
 {
-    factors f = some("cpu", CORE_F8E4M3, CORE_F8E5M2, CORE_BF16);
+    factors f = make_factors("cpu", CORE_F8E4M3, CORE_F8E5M2, CORE_BF16);
     core_tensor **all[] = {&f.a, &f.b, &f.scale_a, &f.scale_b, &f.bias}, *y;
 
     for (int i = 0; i < 5; i++)
@@ -209,9 +209,10 @@ static void refused(const factors *f, core_tensor *scale_result,
     ck_assert_ptr_null(y);
 }
 
-START_TEST(what_cannot_be_is_told)
+START_TEST(scaled_mm_refuses_invalid_arguments)
 {
-    const factors good = some("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_BF16);
+    const factors good =
+        make_factors("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_BF16);
     factors f = good;
 
     f.a = wave("cpu", CORE_BF16, 2, (int64_t[]){M, K});
@@ -244,9 +245,9 @@ START_TEST(what_cannot_be_is_told)
 }
 END_TEST
 
-START_TEST(a_gradient_through_it_is_an_error)
+START_TEST(backward_through_scaled_mm_is_unsupported)
 {
-    factors f = some("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
+    factors f = make_factors("cpu", CORE_F8E4M3, CORE_F8E4M3, CORE_F32);
     core_tensor *y;
 
     f.bias = leaf(f.bias);
@@ -255,8 +256,10 @@ START_TEST(a_gradient_through_it_is_an_error)
 }
 END_TEST
 
-SUITE("products of eight bits", it_is_the_product_of_the_numbers,
-      any_layout_gives_the_same, what_is_no_number_stays_so,
-      nothing_summed_is_the_bias, a_region_changes_nothing,
-      meta_tells_the_result, what_cannot_be_is_told,
-      a_gradient_through_it_is_an_error)
+SUITE("products of eight bits", scaled_mm_equals_product_of_dequantized_numbers,
+      scaled_mm_gives_same_result_for_any_layout, scaled_mm_propagates_nan,
+      scaled_mm_over_empty_dimension_returns_the_bias,
+      autocast_does_not_change_scaled_mm,
+      scaled_mm_on_meta_returns_dtype_and_sizes,
+      scaled_mm_refuses_invalid_arguments,
+      backward_through_scaled_mm_is_unsupported)

@@ -44,7 +44,7 @@ static const core_dtype all_dtypes[] = {
     CORE_I16, CORE_I8,  CORE_U8,  CORE_BOOL, CORE_F8E4M3, CORE_F8E5M2};
 enum { DTYPES = sizeof all_dtypes / sizeof *all_dtypes };
 
-START_TEST(what_is_saved_is_loaded_bit_for_bit_in_every_dtype)
+START_TEST(every_dtype_is_saved_and_loaded_bit_for_bit)
 {
     const int64_t sizes[] = {2, 3};
     core_named_tensor tensors[DTYPES];
@@ -84,7 +84,7 @@ START_TEST(what_is_saved_is_loaded_bit_for_bit_in_every_dtype)
 }
 END_TEST
 
-START_TEST(scalars_empty_tensors_and_views_are_saved_in_row_major_order)
+START_TEST(scalars_empty_tensors_and_views_are_saved_row_major)
 {
     const float data[6] = {0, 1, 2, 3, 4, 5};
     const float turned[6] = {0, 3, 1, 4, 2, 5};
@@ -131,7 +131,7 @@ START_TEST(scalars_empty_tensors_and_views_are_saved_in_row_major_order)
 }
 END_TEST
 
-START_TEST(texts_come_back_whatever_is_in_them)
+START_TEST(metadata_texts_survive_a_round_trip)
 {
     const core_named_text texts[] = {
         {"plain", "text"},
@@ -154,7 +154,7 @@ START_TEST(texts_come_back_whatever_is_in_them)
 }
 END_TEST
 
-START_TEST(the_file_is_what_the_format_says_byte_for_byte)
+START_TEST(saved_file_matches_the_format_byte_for_byte)
 {
     static const char header[] =
         "{\"__metadata__\":{\"k\":\"v\"},"
@@ -185,7 +185,7 @@ START_TEST(the_file_is_what_the_format_says_byte_for_byte)
 }
 END_TEST
 
-START_TEST(a_header_of_another_writer_is_read)
+START_TEST(header_of_another_writer_is_read)
 {
     core_safetensors *file;
     core_safetensors_entry entry = {.struct_size = sizeof entry};
@@ -237,10 +237,10 @@ static const struct {
      1},
     {"{\"a\":{\"dtype\":\"U8\",\"other\":[1],\"data_offsets\":[0,1]}}", 1},
     {ONE("U8", "[1]", "[0,1]") ",", 1},
-    {ONE("U8", "[1]", "[0,2]"), 2},  /* more data than the shape wants */
-    {ONE("F32", "[1]", "[0,3]"), 3}, /* less */
+    {ONE("U8", "[1]", "[0,2]"), 2},  /* more data than the shape needs */
+    {ONE("F32", "[1]", "[0,3]"), 3}, /* less data than the shape needs */
     {ONE("U8", "[1]", "[0,1]"), 0},  /* truncated */
-    {ONE("U8", "[1]", "[0,1]"), 2},  /* data of no tensor */
+    {ONE("U8", "[1]", "[0,1]"), 2},  /* data beyond all tensors */
     {ONE("U8", "[1]", "[1,2]"), 2},  /* a hole */
     {ONE("U8", "[1]", "[1,0]"), 1},  /* backwards */
     {ONE("U8", "[-1]", "[0,1]"), 1},
@@ -283,7 +283,7 @@ static const struct {
 };
 enum { MALFORMED = sizeof malformed / sizeof *malformed };
 
-START_TEST(a_malformed_file_is_corrupt_and_named)
+START_TEST(malformed_file_is_reported_as_corrupt_with_its_path)
 {
     write_file(malformed[_i].json, malformed[_i].data_size);
     ck_assert_msg(try_open() == CORE_ERROR_CORRUPT, "%s: %s",
@@ -292,7 +292,7 @@ START_TEST(a_malformed_file_is_corrupt_and_named)
 }
 END_TEST
 
-/* A valid file to damage. */
+/* Writes a valid file to be damaged. */
 static size_t write_valid(uint8_t *bytes, size_t room)
 {
     write_file("{\"__metadata__\":{\"key\":\"caf\xc3\xa9\"},"
@@ -304,7 +304,7 @@ static size_t write_valid(uint8_t *bytes, size_t room)
     return read_bytes(bytes, room);
 }
 
-START_TEST(a_file_cut_anywhere_is_corrupt)
+START_TEST(truncated_file_is_corrupt)
 {
     uint8_t bytes[512];
     size_t size = write_valid(bytes, sizeof bytes);
@@ -316,7 +316,7 @@ START_TEST(a_file_cut_anywhere_is_corrupt)
 }
 END_TEST
 
-START_TEST(a_file_with_any_byte_changed_is_read_or_refused)
+START_TEST(changed_byte_is_accepted_or_reported_as_corrupt)
 {
     static const uint8_t values[] = {0, 0xff, '"', '\\', '{', '9', 1};
     uint8_t bytes[512];
@@ -339,7 +339,7 @@ START_TEST(a_file_with_any_byte_changed_is_read_or_refused)
 }
 END_TEST
 
-START_TEST(a_header_length_beyond_the_file_is_corrupt)
+START_TEST(header_length_beyond_the_file_is_corrupt)
 {
     static const uint64_t lengths[] = {9, UINT64_MAX, UINT64_MAX - 7, 1u << 31};
 
@@ -352,7 +352,7 @@ START_TEST(a_header_length_beyond_the_file_is_corrupt)
 }
 END_TEST
 
-START_TEST(a_missing_file_is_not_found_and_a_folder_no_file)
+START_TEST(missing_file_and_folder_are_refused)
 {
     core_safetensors *file;
 
@@ -364,7 +364,7 @@ START_TEST(a_missing_file_is_not_found_and_a_folder_no_file)
 }
 END_TEST
 
-START_TEST(what_cannot_be_loaded_says_why)
+START_TEST(unloadable_tensor_is_reported_with_reason)
 {
     const float data[4] = {0};
     const int64_t sizes[] = {2, 2};
@@ -382,7 +382,7 @@ START_TEST(what_cannot_be_loaded_says_why)
                      CORE_ERROR_NOT_FOUND);
     ck_assert_ptr_null(loaded);
     ck_assert_int_eq(core_safetensors_load(file, "b", cpu, &loaded),
-                     CORE_ERROR_CORRUPT); /* a truth of 8 */
+                     CORE_ERROR_CORRUPT); /* a bool stored as 8 */
     ck_assert_int_eq(core_safetensors_load(file, "c", cpu, &loaded),
                      CORE_ERROR_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(core_error_message(), "C64"));
@@ -399,7 +399,7 @@ END_TEST
 
 /* ------------------------------------------------------------- bad saves -- */
 
-START_TEST(a_failed_save_leaves_the_old_file_and_no_other)
+START_TEST(failed_save_keeps_the_old_file_and_creates_no_other)
 {
     const int64_t size = 4;
     const float data[4] = {1, 2, 3, 4};
@@ -425,7 +425,7 @@ START_TEST(a_failed_save_leaves_the_old_file_and_no_other)
 }
 END_TEST
 
-START_TEST(a_place_that_cannot_be_written_is_told_beforehand)
+START_TEST(check_path_refuses_unwritable_paths)
 {
     char missing[PATH_MAX + 32];
 
@@ -443,7 +443,7 @@ START_TEST(a_place_that_cannot_be_written_is_told_beforehand)
 }
 END_TEST
 
-START_TEST(a_link_is_followed_and_the_mode_stays)
+START_TEST(save_follows_symlink_and_keeps_mode)
 {
     char link_path[PATH_MAX + 32];
     struct stat now;
@@ -469,7 +469,7 @@ static void link_to(const char *target, const char *name, char *out_path)
     ck_assert_int_eq(symlink(target, out_path), 0);
 }
 
-START_TEST(a_link_to_nothing_is_written_through)
+START_TEST(save_through_dangling_symlinks_creates_the_target)
 {
     char first[PATH_MAX + 32], second[PATH_MAX + 32];
     struct stat now;
@@ -488,7 +488,7 @@ START_TEST(a_link_to_nothing_is_written_through)
 }
 END_TEST
 
-START_TEST(links_that_lead_nowhere_are_refused)
+START_TEST(invalid_symlinks_are_refused)
 {
     char path[PATH_MAX + 32];
 
@@ -505,7 +505,7 @@ START_TEST(links_that_lead_nowhere_are_refused)
 }
 END_TEST
 
-START_TEST(names_that_a_file_cannot_have_are_refused)
+START_TEST(invalid_tensor_names_are_refused)
 {
     const float data = 1;
     core_tensor *tensor = make(&data, CORE_F32, 0, NULL);
@@ -551,7 +551,7 @@ static core_status save_and_load(core_tensor *tensor)
     return status;
 }
 
-START_TEST(without_memory_at_any_point_nothing_is_left)
+START_TEST(failed_allocation_leaves_no_file_and_no_memory)
 {
     const int64_t size = 4;
     const float data[4] = {1, 2, 3, 4};
@@ -582,35 +582,35 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors");
-    TCase *tests = tcase_create("files");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        every_dtype_is_saved_and_loaded_bit_for_bit,
+        scalars_empty_tensors_and_views_are_saved_row_major,
+        metadata_texts_survive_a_round_trip,
+        saved_file_matches_the_format_byte_for_byte,
+        header_of_another_writer_is_read,
+        truncated_file_is_corrupt,
+        changed_byte_is_accepted_or_reported_as_corrupt,
+        header_length_beyond_the_file_is_corrupt,
+        missing_file_and_folder_are_refused,
+        unloadable_tensor_is_reported_with_reason,
+        failed_save_keeps_the_old_file_and_creates_no_other,
+        check_path_refuses_unwritable_paths,
+        save_follows_symlink_and_keeps_mode,
+        save_through_dangling_symlinks_creates_the_target,
+        invalid_symlinks_are_refused,
+        invalid_tensor_names_are_refused,
+        failed_allocation_leaves_no_file_and_no_memory,
+    };
+    const suite_loop loops[] = {
+        {malformed_file_is_reported_as_corrupt_with_its_path, 0, MALFORMED},
+    };
+    const test_suite suite = {
+        .name = "safetensors",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, what_is_saved_is_loaded_bit_for_bit_in_every_dtype);
-    tcase_add_test(
-        tests, scalars_empty_tensors_and_views_are_saved_in_row_major_order);
-    tcase_add_test(tests, texts_come_back_whatever_is_in_them);
-    tcase_add_test(tests, the_file_is_what_the_format_says_byte_for_byte);
-    tcase_add_test(tests, a_header_of_another_writer_is_read);
-    tcase_add_loop_test(tests, a_malformed_file_is_corrupt_and_named, 0,
-                        MALFORMED);
-    tcase_add_test(tests, a_file_cut_anywhere_is_corrupt);
-    tcase_add_test(tests, a_file_with_any_byte_changed_is_read_or_refused);
-    tcase_add_test(tests, a_header_length_beyond_the_file_is_corrupt);
-    tcase_add_test(tests, a_missing_file_is_not_found_and_a_folder_no_file);
-    tcase_add_test(tests, what_cannot_be_loaded_says_why);
-    tcase_add_test(tests, a_failed_save_leaves_the_old_file_and_no_other);
-    tcase_add_test(tests, a_place_that_cannot_be_written_is_told_beforehand);
-    tcase_add_test(tests, a_link_is_followed_and_the_mode_stays);
-    tcase_add_test(tests, a_link_to_nothing_is_written_through);
-    tcase_add_test(tests, links_that_lead_nowhere_are_refused);
-    tcase_add_test(tests, names_that_a_file_cannot_have_are_refused);
-    tcase_add_test(tests, without_memory_at_any_point_nothing_is_left);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Ten thousand corruptions of a file and of an index: each is opened, or is an
- * error.  The same each time; tests/fuzz looks for others. */
+/* Ten thousand corruptions each of a file and of an index: each is opened or
+ * reported as an error.  The sequence is fixed; tests/fuzz looks for others. */
 
 #include "support/autograd.h"
 
@@ -76,7 +76,7 @@ static void corrupt_once(uint8_t *bytes, size_t *size, size_t from)
     case 3:
         insert(bytes, size, at, word, strlen(word));
         break;
-    case 4: /* something else's */
+    case 4: /* replaced by a token of another kind */
         cut_out(bytes, size, at, draw(4));
         insert(bytes, size, at, word, strlen(word));
         break;
@@ -94,9 +94,9 @@ static void corrupt(uint8_t *bytes, size_t *size, size_t from)
         corrupt_once(bytes, size, from);
 }
 
-/* ------------------------------------------------------------ what holds -- */
+/* ------------------------------------------------------------ invariants -- */
 
-static void is_expected(core_status status)
+static void check_status(core_status status)
 {
     ck_assert_msg(status == CORE_OK || status == CORE_ERROR_CORRUPT ||
                       status == CORE_ERROR_UNSUPPORTED ||
@@ -105,7 +105,8 @@ static void is_expected(core_status status)
     ck_assert(status == CORE_OK || *core_error_message());
 }
 
-/* Everything in a file that was accepted can be had, or says why not. */
+/* Every tensor of an accepted file can be loaded or is refused with a
+ * reason. */
 static void use(core_safetensors *file)
 {
     core_safetensors_entry entry = {.struct_size = sizeof entry};
@@ -116,13 +117,13 @@ static void use(core_safetensors *file)
 
         OK(core_safetensors_describe(file, i, &entry));
         status = core_safetensors_load(file, entry.name, NULL, &copied);
-        is_expected(status);
+        check_status(status);
         ck_assert((status == CORE_OK) == (copied != NULL));
         if (copied)
             ck_assert_uint_eq((uint64_t)core_tensor_numel(copied) *
                                   core_dtype_size(entry.dtype),
                               entry.size);
-        is_expected(core_safetensors_tensor(file, entry.name, &mapped));
+        check_status(core_safetensors_tensor(file, entry.name, &mapped));
         core_tensor_release(copied);
         core_tensor_release(mapped);
     }
@@ -130,13 +131,13 @@ static void use(core_safetensors *file)
         ck_assert_ptr_nonnull(core_safetensors_text_at(file, i).text);
 }
 
-/* Opens what lies there; whether that went well. */
+/* Opens the file; returns whether that succeeded. */
 static bool try_file(const char *path)
 {
     core_safetensors *file = NULL;
     core_status status = core_safetensors_map(path, &file);
 
-    is_expected(status);
+    check_status(status);
     ck_assert((status == CORE_OK) == (file != NULL));
     if (file)
         use(file);
@@ -150,7 +151,7 @@ static void write_at(int fd, const uint8_t *bytes, size_t size)
     ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
 }
 
-/* Some of all kinds, or the test is none; and nothing is left. */
+/* Some corruptions must be accepted and some refused; nothing may leak. */
 static void count_kinds(int accepted, int64_t live)
 {
     ck_assert_int_gt(accepted, CORRUPTIONS / 100);
@@ -170,7 +171,7 @@ static const char index_json[] =
     "{\"metadata\":{\"total_size\":5,\"x\":\"y\",\"z\":[1,{\"q\":null}]},"
     "\"weight_map\":{\"a\":\"file.safetensors\",\"b\":\"file.safetensors\"}}";
 
-START_TEST(a_damaged_file_is_read_or_refused)
+START_TEST(damaged_file_is_opened_or_refused)
 {
     uint8_t valid[ROOM], bytes[ROOM];
     size_t valid_size, size;
@@ -188,7 +189,8 @@ START_TEST(a_damaged_file_is_read_or_refused)
 
         memcpy(bytes, valid, valid_size);
         size = valid_size;
-        /* Half of them are damaged behind the length, which is set right. */
+        /* Every other corruption spares the header length, which is fixed
+         * up. */
         corrupt(bytes, &size, state % 2 ? 8 : 0);
         length = size - 5 - 8;
         if (kept % 2 && size > 13)
@@ -204,7 +206,7 @@ START_TEST(a_damaged_file_is_read_or_refused)
 }
 END_TEST
 
-START_TEST(a_damaged_index_is_read_or_refused)
+START_TEST(damaged_index_is_opened_or_refused)
 {
     uint8_t bytes[ROOM];
     char path[PATH_MAX + 32];
@@ -235,8 +237,9 @@ START_TEST(a_damaged_index_is_read_or_refused)
 }
 END_TEST
 
-/* On blocks of the exact size, where a sanitizer sees a byte too much. */
-START_TEST(the_readers_stay_in_their_bytes)
+/* Runs the parsers on blocks of exact size, so that a sanitizer sees
+ * overreads. */
+START_TEST(parsers_do_not_read_beyond_their_input)
 {
     core__header header;
     core__index index;
@@ -250,15 +253,15 @@ START_TEST(the_readers_stay_in_their_bytes)
 
         memcpy(bytes, json, size);
         corrupt(bytes, &size, 0);
-        size = draw(3) ? size : draw(size + 1); /* and cut */
+        size = draw(3) ? size : draw(size + 1); /* sometimes truncated */
         exact = malloc(size ? size : 1);
         ck_assert_ptr_nonnull(exact);
         memcpy(exact, bytes, size);
         if (kept % 2) {
-            is_expected(core__header_parse(&header, "x", exact, size, 5));
+            check_status(core__header_parse(&header, "x", exact, size, 5));
             core__header_free(&header);
         } else {
-            is_expected(core__index_parse(&index, "x", exact, size));
+            check_status(core__index_parse(&index, "x", exact, size));
             core__index_free(&index);
         }
         free(exact);
@@ -270,9 +273,9 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_damaged_file_is_read_or_refused,
-        a_damaged_index_is_read_or_refused,
-        the_readers_stay_in_their_bytes,
+        damaged_file_is_opened_or_refused,
+        damaged_index_is_opened_or_refused,
+        parsers_do_not_read_beyond_their_input,
     };
 
     return run_files("damaged safetensors", tests,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Tensors that are a file's pages. */
+/* Tensors on the mapped pages of a file. */
 
 #include "support/autograd.h"
 
@@ -37,7 +37,7 @@ static void *data_of(core_tensor *tensor)
     return data;
 }
 
-/* Whether a page of the file is mapped here. */
+/* Whether this process maps a page of the file. */
 static bool is_mapped(void)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -51,7 +51,7 @@ static bool is_mapped(void)
     return found;
 }
 
-/* f32 [2, 3] of 0 … 5, and i64 [2] of 7, -8. */
+/* Saves f32 [2, 3] of 0 … 5 and i64 [2] of 7, -8. */
 static void save_two(void)
 {
     const int64_t two = 2;
@@ -64,7 +64,7 @@ static void save_two(void)
     OK(core_safetensors_save(file_path, named, 2, NULL, 0));
 }
 
-START_TEST(a_mapped_tensor_is_the_files_memory)
+START_TEST(mapped_tensor_uses_the_pages_of_the_file)
 {
     core_safetensors_entry entry = {.struct_size = sizeof entry};
     core_safetensors *file;
@@ -83,14 +83,14 @@ START_TEST(a_mapped_tensor_is_the_files_memory)
     ck_assert_str_eq(entry.name, "a");
     ck_assert_ptr_eq(data_of(a), entry.data);
     ck_assert_ptr_eq(data_of(tensor_of(file, "a")), entry.data);
-    /* It is read as any other file, too. */
+    /* A mapped file can also be read by copying. */
     OK(core_safetensors_load(file, "a", NULL, &a));
     ck_assert_ptr_ne(data_of(keep(a)), entry.data);
     core_safetensors_close(file);
 }
 END_TEST
 
-START_TEST(the_pages_live_as_long_as_a_tensor_on_them)
+START_TEST(mapping_lives_as_long_as_its_tensors)
 {
     core_safetensors *file;
     core_tensor *a, *b, *row;
@@ -112,7 +112,7 @@ START_TEST(the_pages_live_as_long_as_a_tensor_on_them)
 }
 END_TEST
 
-START_TEST(changes_in_place_stay_in_this_process)
+START_TEST(in_place_changes_do_not_reach_the_file)
 {
     uint8_t before[1024], after[1024];
     core_safetensors *file, *other;
@@ -125,7 +125,7 @@ START_TEST(changes_in_place_stay_in_this_process)
     other = map();
     a = tensor_of(file, "a");
     OK(core_add_scalar_(a, core_float(10), core_int(1)));
-    OK(core_tensor_set_requires_grad(a, true)); /* as parameters are */
+    OK(core_tensor_set_requires_grad(a, true)); /* like a parameter */
     HOLDS(a, 6, 10, 11, 12, 13, 14, 15);
     seen = tensor_of(other, "a");
     HOLDS(seen, 6, 0, 1, 2, 3, 4, 5);
@@ -136,7 +136,7 @@ START_TEST(changes_in_place_stay_in_this_process)
 }
 END_TEST
 
-START_TEST(a_file_that_is_replaced_is_kept_as_it_was)
+START_TEST(mapping_keeps_contents_of_replaced_file)
 {
     core_safetensors *file;
     core_tensor *a;
@@ -150,7 +150,7 @@ START_TEST(a_file_that_is_replaced_is_kept_as_it_was)
 }
 END_TEST
 
-START_TEST(a_file_that_may_not_be_written_is_mapped_all_the_same)
+START_TEST(read_only_file_can_be_mapped_and_changed_in_memory)
 {
     core_safetensors *file;
     core_tensor *a;
@@ -165,9 +165,9 @@ START_TEST(a_file_that_may_not_be_written_is_mapped_all_the_same)
 }
 END_TEST
 
-START_TEST(data_at_odd_places_are_not_used_in_place)
+START_TEST(misaligned_data_cannot_be_mapped)
 {
-    /* Padded to a multiple of 8, as by every writer. */
+    /* Padded to a multiple of 8, as all writers do. */
     static const char json[] =
         "{\"c\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]},"
         "\"odd\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]},"
@@ -195,7 +195,7 @@ START_TEST(data_at_odd_places_are_not_used_in_place)
 }
 END_TEST
 
-START_TEST(what_cannot_be_used_in_place_says_why)
+START_TEST(unmappable_tensor_is_reported_with_reason)
 {
     core_safetensors *file;
     core_tensor *tensor = NULL;
@@ -242,7 +242,7 @@ static core_status map_and_take(void)
     return status;
 }
 
-START_TEST(without_memory_at_any_point_no_page_stays)
+START_TEST(failed_allocation_leaves_no_mapping)
 {
     int64_t allowed = 0, live;
     core_status status;
@@ -268,14 +268,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_mapped_tensor_is_the_files_memory,
-        the_pages_live_as_long_as_a_tensor_on_them,
-        changes_in_place_stay_in_this_process,
-        a_file_that_is_replaced_is_kept_as_it_was,
-        a_file_that_may_not_be_written_is_mapped_all_the_same,
-        data_at_odd_places_are_not_used_in_place,
-        what_cannot_be_used_in_place_says_why,
-        without_memory_at_any_point_no_page_stays,
+        mapped_tensor_uses_the_pages_of_the_file,
+        mapping_lives_as_long_as_its_tensors,
+        in_place_changes_do_not_reach_the_file,
+        mapping_keeps_contents_of_replaced_file,
+        read_only_file_can_be_mapped_and_changed_in_memory,
+        misaligned_data_cannot_be_mapped,
+        unmappable_tensor_is_reported_with_reason,
+        failed_allocation_leaves_no_mapping,
     };
 
     return run_files("safetensors in place", tests,

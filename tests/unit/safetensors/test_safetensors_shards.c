@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Files that are spread over shards, with an index. */
+/* Models that are split into shards, with an index. */
 
 #include "support/autograd.h"
 
@@ -38,7 +38,8 @@ static void save_as(const char *name, const core_named_tensor *tensors,
     OK(core_safetensors_save(path, tensors, count, NULL, 0));
 }
 
-/* a [2] and b [1] in one file, c [2] and, of no use, d in another. */
+/* a [2] and b [1] in one file, c [2] and d, which the index omits, in
+ * another. */
 static void save_shards(void)
 {
     const core_named_tensor one[2] = {{"a", VECTOR(2, 1, 2)},
@@ -66,7 +67,7 @@ static core_status open_index(core_safetensors **out_file)
 
 /* -------------------------------------------------------------- reading -- */
 
-START_TEST(shards_are_read_as_one_file)
+START_TEST(shards_are_read_like_one_file)
 {
     static const char *const names[] = {"a", "b", "c"};
     core_safetensors_entry entry = {.struct_size = sizeof entry};
@@ -94,7 +95,7 @@ START_TEST(shards_are_read_as_one_file)
 }
 END_TEST
 
-START_TEST(shards_are_mapped_one_by_one)
+START_TEST(shards_are_mapped_and_unmapped_separately)
 {
     core_safetensors *file;
     core_tensor *a, *c;
@@ -110,7 +111,7 @@ START_TEST(shards_are_mapped_one_by_one)
 }
 END_TEST
 
-START_TEST(shards_may_lie_in_folders_below)
+START_TEST(shards_may_be_in_subfolders)
 {
     const core_named_tensor one = {"a", VECTOR(2, 1, 2)};
     char path[PATH_MAX + 8];
@@ -127,7 +128,7 @@ END_TEST
 
 /* --------------------------------------------------------------- faults -- */
 
-START_TEST(a_missing_shard_is_named)
+START_TEST(missing_shard_is_named)
 {
     core_safetensors *file;
 
@@ -140,7 +141,7 @@ START_TEST(a_missing_shard_is_named)
 }
 END_TEST
 
-START_TEST(a_tensor_that_is_not_in_its_shard_is_named)
+START_TEST(tensor_missing_in_its_shard_is_named)
 {
     core_safetensors *file;
 
@@ -151,7 +152,7 @@ START_TEST(a_tensor_that_is_not_in_its_shard_is_named)
 }
 END_TEST
 
-START_TEST(a_damaged_shard_is_named)
+START_TEST(damaged_shard_is_named)
 {
     core_safetensors *file;
 
@@ -171,7 +172,7 @@ static const char *const outside[] = {
     "x/",   "x/..",        "\\u002e\\u002e/x",
 };
 
-START_TEST(names_that_lead_out_of_the_folder_are_refused)
+START_TEST(shard_names_outside_the_folder_are_refused)
 {
     core_safetensors *file;
     char json[200];
@@ -214,7 +215,7 @@ static const struct {
     {"{\"x\":\"\xff\"}", "not UTF-8"},
 };
 
-START_TEST(a_malformed_index_is_corrupt_and_named)
+START_TEST(malformed_index_is_reported_as_corrupt_with_its_path)
 {
     core_safetensors *file;
 
@@ -225,7 +226,7 @@ START_TEST(a_malformed_index_is_corrupt_and_named)
 }
 END_TEST
 
-START_TEST(deep_nesting_ends_in_an_error_not_in_the_stack)
+START_TEST(deeply_nested_json_is_refused_without_stack_overflow)
 {
     enum { DEEP = 100000 };
     char *json = malloc(DEEP + 8);
@@ -241,7 +242,7 @@ START_TEST(deep_nesting_ends_in_an_error_not_in_the_stack)
 }
 END_TEST
 
-START_TEST(without_memory_at_any_point_nothing_stays_open)
+START_TEST(failed_allocation_leaves_no_shard_open)
 {
     int64_t allowed = 0, live;
     core_safetensors *file;
@@ -267,27 +268,29 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors in shards");
-    TCase *tests = tcase_create("shards");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        shards_are_read_like_one_file,
+        shards_are_mapped_and_unmapped_separately,
+        shards_may_be_in_subfolders,
+        missing_shard_is_named,
+        tensor_missing_in_its_shard_is_named,
+        damaged_shard_is_named,
+        deeply_nested_json_is_refused_without_stack_overflow,
+        failed_allocation_leaves_no_shard_open,
+    };
+    const suite_loop loops[] = {
+        {shard_names_outside_the_folder_are_refused, 0,
+         sizeof outside / sizeof *outside},
+        {malformed_index_is_reported_as_corrupt_with_its_path, 0,
+         sizeof malformed / sizeof *malformed},
+    };
+    const test_suite suite = {
+        .name = "safetensors in shards",
+        .setup = set_up,
+        .teardown = tear_down,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, shards_are_read_as_one_file);
-    tcase_add_test(tests, shards_are_mapped_one_by_one);
-    tcase_add_test(tests, shards_may_lie_in_folders_below);
-    tcase_add_test(tests, a_missing_shard_is_named);
-    tcase_add_test(tests, a_tensor_that_is_not_in_its_shard_is_named);
-    tcase_add_test(tests, a_damaged_shard_is_named);
-    tcase_add_loop_test(tests, names_that_lead_out_of_the_folder_are_refused, 0,
-                        sizeof outside / sizeof *outside);
-    tcase_add_loop_test(tests, a_malformed_index_is_corrupt_and_named, 0,
-                        sizeof malformed / sizeof *malformed);
-    tcase_add_test(tests, deep_nesting_ends_in_an_error_not_in_the_stack);
-    tcase_add_test(tests, without_memory_at_any_point_nothing_stays_open);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

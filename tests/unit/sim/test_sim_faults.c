@@ -433,29 +433,30 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sim: faults");
-    TCase *tcase = tcase_create("faults");
+    const TTest *const tests[] = {
+        the_nth_call_fails_and_no_other,
+        the_environment_asks_for_faults_too,
+        work_that_fails_poisons_its_stream_and_later_events_alone,
+        who_waits_for_work_that_failed_hears_of_it_and_goes_on,
+        what_was_before_a_dropped_wait_is_waited_for,
+        bad_data_sets_the_word_once_and_the_stream_goes_on,
+        without_a_core_that_takes_words_waiting_tells,
+        a_lost_device_says_so_until_it_is_reset,
+        who_waits_for_a_lost_device_is_let_go,
+        memory_that_a_lost_device_is_still_at_may_be_freed,
+        host_memory_that_a_lost_device_is_still_at_may_be_freed,
+        captured_work_runs_at_every_launch_and_not_before,
+        a_capture_can_be_thrown_away,
+        what_cannot_be_captured_is_told,
+        replays_are_watched_for_races,
+        a_launch_wants_the_plan_of_its_structure,
+    };
+    const test_suite suite = {
+        .name = "sim: faults",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, the_nth_call_fails_and_no_other);
-    tcase_add_test(tcase, the_environment_asks_for_faults_too);
-    tcase_add_test(tcase,
-                   work_that_fails_poisons_its_stream_and_later_events_alone);
-    tcase_add_test(tcase,
-                   who_waits_for_work_that_failed_hears_of_it_and_goes_on);
-    tcase_add_test(tcase, what_was_before_a_dropped_wait_is_waited_for);
-    tcase_add_test(tcase, bad_data_sets_the_word_once_and_the_stream_goes_on);
-    tcase_add_test(tcase, without_a_core_that_takes_words_waiting_tells);
-    tcase_add_test(tcase, a_lost_device_says_so_until_it_is_reset);
-    tcase_add_test(tcase, who_waits_for_a_lost_device_is_let_go);
-    tcase_add_test(tcase, memory_that_a_lost_device_is_still_at_may_be_freed);
-    tcase_add_test(tcase,
-                   host_memory_that_a_lost_device_is_still_at_may_be_freed);
-    tcase_add_test(tcase, captured_work_runs_at_every_launch_and_not_before);
-    tcase_add_test(tcase, a_capture_can_be_thrown_away);
-    tcase_add_test(tcase, what_cannot_be_captured_is_told);
-    tcase_add_test(tcase, replays_are_watched_for_races);
-    tcase_add_test(tcase, a_launch_wants_the_plan_of_its_structure);
-    suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

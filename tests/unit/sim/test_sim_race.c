@@ -393,36 +393,39 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sim: races");
-    TCase *tcase = tcase_create("races");
+    const TTest *const tests[] = {
+        a_write_that_nothing_orders_with_a_write_is_found,
+        it_is_found_after_the_first_is_done_if_nobody_waited,
+        a_read_and_a_write_conflict_either_way_round,
+        reads_do_not_conflict,
+        the_error_names_both_operators_and_streams_and_poisons_the_later,
+        an_event_orders,
+        an_event_orders_only_what_came_before_it,
+        recording_anew_leaves_the_earlier_wait_alone,
+        order_goes_on_through_a_third_stream,
+        a_wait_of_the_host_orders_what_it_gives_later,
+        a_wait_of_the_host_for_another_stream_orders_nothing,
+        an_event_that_answered_it_is_done_orders,
+        bytes_side_by_side_do_not_conflict,
+        bytes_between_each_other_do_not_conflict,
+        many_runs_of_bytes_are_told_apart_exactly,
+        an_old_write_shows_behind_a_later_read_and_the_other_way_round,
+        a_write_must_come_after_every_reader,
+        memory_is_freed_only_when_all_are_done_with_it,
+        pinned_memory_is_watched_too,
+        devices_order_each_other_by_events,
+        more_streams_than_it_can_check_make_no_conflicts,
+    };
+    const suite_loop loops[] = {
+        {it_finds_what_remembering_everything_finds, 0, 20},
+    };
+    const test_suite suite = {
+        .name = "sim: races",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, a_write_that_nothing_orders_with_a_write_is_found);
-    tcase_add_test(tcase, it_is_found_after_the_first_is_done_if_nobody_waited);
-    tcase_add_test(tcase, a_read_and_a_write_conflict_either_way_round);
-    tcase_add_test(tcase, reads_do_not_conflict);
-    tcase_add_test(
-        tcase,
-        the_error_names_both_operators_and_streams_and_poisons_the_later);
-    tcase_add_test(tcase, an_event_orders);
-    tcase_add_test(tcase, an_event_orders_only_what_came_before_it);
-    tcase_add_test(tcase, recording_anew_leaves_the_earlier_wait_alone);
-    tcase_add_test(tcase, order_goes_on_through_a_third_stream);
-    tcase_add_test(tcase, a_wait_of_the_host_orders_what_it_gives_later);
-    tcase_add_test(tcase, a_wait_of_the_host_for_another_stream_orders_nothing);
-    tcase_add_test(tcase, an_event_that_answered_it_is_done_orders);
-    tcase_add_test(tcase, bytes_side_by_side_do_not_conflict);
-    tcase_add_test(tcase, bytes_between_each_other_do_not_conflict);
-    tcase_add_test(tcase, many_runs_of_bytes_are_told_apart_exactly);
-    tcase_add_test(
-        tcase, an_old_write_shows_behind_a_later_read_and_the_other_way_round);
-    tcase_add_test(tcase, a_write_must_come_after_every_reader);
-    tcase_add_test(tcase, memory_is_freed_only_when_all_are_done_with_it);
-    tcase_add_test(tcase, pinned_memory_is_watched_too);
-    tcase_add_test(tcase, devices_order_each_other_by_events);
-    tcase_add_test(tcase, more_streams_than_it_can_check_make_no_conflicts);
-    tcase_add_loop_test(tcase, it_finds_what_remembering_everything_finds, 0,
-                        20);
-    suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

@@ -296,26 +296,30 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sim: streams");
-    TCase *tcase = tcase_create("streams");
+    const TTest *const tests[] = {
+        nothing_runs_before_the_call_returns_while_it_is_held,
+        streams_overtake_each_other_without_an_event,
+        an_event_holds_the_later_stream_back,
+        recording_anew_leaves_earlier_waiters_alone,
+        a_destroyed_stream_runs_its_work_to_the_end,
+        time_passes_between_events,
+        a_callback_runs_once_or_is_dropped_once,
+        streams_of_high_priority_go_first,
+        a_foreign_stream_is_adopted_and_left_alone,
+        a_device_has_only_so_many_queues,
+        a_forked_child_is_told_that_it_cannot,
+        a_process_that_exits_with_work_under_way_does_not_hang,
+    };
+    const suite_loop loops[] = {
+        {work_of_one_stream_keeps_its_order_under_delays, 0, 3},
+    };
+    const test_suite suite = {
+        .name = "sim: streams",
+        .setup = setup,
+        .teardown = teardown,
+        SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase,
-                   nothing_runs_before_the_call_returns_while_it_is_held);
-    tcase_add_loop_test(tcase, work_of_one_stream_keeps_its_order_under_delays,
-                        0, 3);
-    tcase_add_test(tcase, streams_overtake_each_other_without_an_event);
-    tcase_add_test(tcase, an_event_holds_the_later_stream_back);
-    tcase_add_test(tcase, recording_anew_leaves_earlier_waiters_alone);
-    tcase_add_test(tcase, a_destroyed_stream_runs_its_work_to_the_end);
-    tcase_add_test(tcase, time_passes_between_events);
-    tcase_add_test(tcase, a_callback_runs_once_or_is_dropped_once);
-    tcase_add_test(tcase, streams_of_high_priority_go_first);
-    tcase_add_test(tcase, a_foreign_stream_is_adopted_and_left_alone);
-    tcase_add_test(tcase, a_device_has_only_so_many_queues);
-    tcase_add_test(tcase, a_forked_child_is_told_that_it_cannot);
-    tcase_add_test(tcase,
-                   a_process_that_exits_with_work_under_way_does_not_hang);
-    suite_add_tcase(suite, tcase);
-    return run_suite(suite);
+    return suite_run(&suite, 1);
 }

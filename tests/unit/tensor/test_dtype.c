@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "tensor/dtype.h"
 
 #include <libcore/tensor.h>
@@ -219,24 +221,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tensor/dtype");
-    TCase *tests = tcase_create("dtype");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        names_and_sizes_belong_together,
+        reserved_and_unknown_dtypes_are_told_apart,
+        promotion_is_the_known_table,
+        promotion_does_not_mind_the_order,
+        f16_round_trips,
+        f16_rounds_to_nearest_even,
+        bf16_round_trips_and_rounds_to_nearest_even,
+        elements_keep_what_fits,
+        integers_wrap_and_floats_are_cut,
+        a_bool_that_is_not_0_or_1_counts_as_true,
+    };
+    const test_suite suite = {
+        .name = "tensor/dtype",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, names_and_sizes_belong_together);
-    tcase_add_test(tests, reserved_and_unknown_dtypes_are_told_apart);
-    tcase_add_test(tests, promotion_is_the_known_table);
-    tcase_add_test(tests, promotion_does_not_mind_the_order);
-    tcase_add_test(tests, f16_round_trips);
-    tcase_add_test(tests, f16_rounds_to_nearest_even);
-    tcase_add_test(tests, bf16_round_trips_and_rounds_to_nearest_even);
-    tcase_add_test(tests, elements_keep_what_fits);
-    tcase_add_test(tests, integers_wrap_and_floats_are_cut);
-    tcase_add_test(tests, a_bool_that_is_not_0_or_1_counts_as_true);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "base/memory.h"
 #include "device/device.h"
 #include "tensor/layout.h"
@@ -438,26 +440,24 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tensor/layout");
-    TCase *tests = tcase_create("layout");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        contiguity_ignores_dimensions_of_one,
+        row_major_and_channels_last_strides,
+        channels_last_is_told_from_row_major,
+        is_contiguous_knows_the_formats,
+        results_follow_the_order_of_strides,
+        views_without_a_copy_are_found,
+        found_views_name_the_same_elements,
+        overlap_is_none_same_or_partial,
+        overlap_with_itself_is_never_missed,
+        overlap_of_two_is_never_missed,
+        what_lies_beside_does_not_overlap,
+        common_layouts_do_not_overlap_themselves,
+    };
+    const test_suite suite = {
+        .name = "tensor/layout",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, contiguity_ignores_dimensions_of_one);
-    tcase_add_test(tests, row_major_and_channels_last_strides);
-    tcase_add_test(tests, channels_last_is_told_from_row_major);
-    tcase_add_test(tests, is_contiguous_knows_the_formats);
-    tcase_add_test(tests, results_follow_the_order_of_strides);
-    tcase_add_test(tests, views_without_a_copy_are_found);
-    tcase_add_test(tests, found_views_name_the_same_elements);
-    tcase_add_test(tests, overlap_is_none_same_or_partial);
-    tcase_add_test(tests, overlap_with_itself_is_never_missed);
-    tcase_add_test(tests, overlap_of_two_is_never_missed);
-    tcase_add_test(tests, what_lies_beside_does_not_overlap);
-    tcase_add_test(tests, common_layouts_do_not_overlap_themselves);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -165,28 +165,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("numbers");
-    TCase *tests = tcase_create("numbers");
-    SRunner *runner;
-    int failed;
+    const suite_loop loops[] = {
+        {a_negative_power_of_integers_is_refused, 0, DEVICES},
+        {other_powers_are_as_they_were, 0, DEVICES},
+        {a_number_that_does_not_fit_is_refused_and_nothing_changes, 0,
+         sizeof outside / sizeof *outside},
+        {what_fits_is_stored, 0, DEVICES},
+        {scales_that_lead_nowhere_are_refused, 0, DEVICES},
+        {without_memory_the_operator_and_the_device_are_named, 0, DEVICES},
+    };
+    const test_suite suite = {
+        .name = "numbers",
+        .teardown = drop_all,
+        SUITE_LOOPS(loops),
+    };
 
-    tcase_add_checked_fixture(tests, NULL, drop_all);
-    tcase_add_loop_test(tests, a_negative_power_of_integers_is_refused, 0,
-                        DEVICES);
-    tcase_add_loop_test(tests, other_powers_are_as_they_were, 0, DEVICES);
-    tcase_add_loop_test(
-        tests, a_number_that_does_not_fit_is_refused_and_nothing_changes, 0,
-        sizeof outside / sizeof *outside);
-    tcase_add_loop_test(tests, what_fits_is_stored, 0, DEVICES);
-    tcase_add_loop_test(tests, scales_that_lead_nowhere_are_refused, 0,
-                        DEVICES);
-    tcase_add_loop_test(tests,
-                        without_memory_the_operator_and_the_device_are_named, 0,
-                        DEVICES);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

@@ -4,6 +4,8 @@
 /* The expected texts are what print() of NumPy 2.2 shows for the same arrays,
  * but for dtype and device behind them. */
 
+#include "support/suite.h"
+
 #include "base/memory.h"
 #include "tensor/number_format.h"
 #include "tensor/tensor.h"
@@ -334,30 +336,28 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tensor/print");
-    TCase *tests = tcase_create("print");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        floats_have_the_fewest_digits_and_one_width,
+        far_apart_numbers_get_exponents,
+        nan_and_infinity_are_padded,
+        integers_and_bools_are_aligned,
+        half_floats_show_their_own_precision,
+        a_0_dim_tensor_is_a_number,
+        rows_stand_under_each_other,
+        long_rows_are_broken,
+        large_tensors_are_summarised,
+        hidden_elements_do_not_count,
+        a_view_is_shown_by_its_strides,
+        a_large_view_is_summarised_by_its_strides,
+        empty_tensors_show_their_sizes,
+        a_meta_tensor_shows_its_sizes,
+        the_locale_has_no_say,
+        no_memory_is_an_error_that_leaves_null,
+    };
+    const test_suite suite = {
+        .name = "tensor/print",
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_test(tests, floats_have_the_fewest_digits_and_one_width);
-    tcase_add_test(tests, far_apart_numbers_get_exponents);
-    tcase_add_test(tests, nan_and_infinity_are_padded);
-    tcase_add_test(tests, integers_and_bools_are_aligned);
-    tcase_add_test(tests, half_floats_show_their_own_precision);
-    tcase_add_test(tests, a_0_dim_tensor_is_a_number);
-    tcase_add_test(tests, rows_stand_under_each_other);
-    tcase_add_test(tests, long_rows_are_broken);
-    tcase_add_test(tests, large_tensors_are_summarised);
-    tcase_add_test(tests, hidden_elements_do_not_count);
-    tcase_add_test(tests, a_view_is_shown_by_its_strides);
-    tcase_add_test(tests, a_large_view_is_summarised_by_its_strides);
-    tcase_add_test(tests, empty_tensors_show_their_sizes);
-    tcase_add_test(tests, a_meta_tensor_shows_its_sizes);
-    tcase_add_test(tests, the_locale_has_no_say);
-    tcase_add_test(tests, no_memory_is_an_error_that_leaves_null);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

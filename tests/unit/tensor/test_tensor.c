@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include "support/suite.h"
+
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -548,35 +550,33 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tensor/tensor");
-    TCase *tests = tcase_create("tensor");
-    SRunner *runner = srunner_create(suite);
-    int failed;
+    const TTest *const tests[] = {
+        a_new_tensor_is_what_was_asked_for,
+        impossible_tensors_are_refused,
+        a_bool_is_0_or_1,
+        more_memory_than_there_is_is_an_error,
+        strides_of_ones_own_give_a_large_enough_storage,
+        many_dimensions_leave_the_inline_room,
+        tensors_without_elements_work,
+        views_share_storage_version_and_base,
+        other_tensors_do_not_share,
+        resizing_keeps_the_tensor_and_drops_the_data,
+        views_of_each_mode_say_where_they_were_made,
+        memory_of_the_callers_is_used_in_place,
+        memory_is_given_back_when_the_call_fails,
+        reading_follows_strides_and_writing_too,
+        a_wrong_size_is_refused_before_anything_is_touched,
+        single_elements_come_as_numbers,
+        meta_tensors_have_no_data,
+        slices_are_what_their_numbers_say,
+        released_values_are_none,
+        no_memory_leaves_null_and_nothing_behind,
+    };
+    const test_suite suite = {
+        .name = "tensor/tensor",
+        .setup = start,
+        SUITE_TESTS(tests),
+    };
 
-    tcase_add_checked_fixture(tests, start, NULL);
-    tcase_add_test(tests, a_new_tensor_is_what_was_asked_for);
-    tcase_add_test(tests, impossible_tensors_are_refused);
-    tcase_add_test(tests, a_bool_is_0_or_1);
-    tcase_add_test(tests, more_memory_than_there_is_is_an_error);
-    tcase_add_test(tests, strides_of_ones_own_give_a_large_enough_storage);
-    tcase_add_test(tests, many_dimensions_leave_the_inline_room);
-    tcase_add_test(tests, tensors_without_elements_work);
-    tcase_add_test(tests, views_share_storage_version_and_base);
-    tcase_add_test(tests, other_tensors_do_not_share);
-    tcase_add_test(tests, resizing_keeps_the_tensor_and_drops_the_data);
-    tcase_add_test(tests, views_of_each_mode_say_where_they_were_made);
-    tcase_add_test(tests, memory_of_the_callers_is_used_in_place);
-    tcase_add_test(tests, memory_is_given_back_when_the_call_fails);
-    tcase_add_test(tests, reading_follows_strides_and_writing_too);
-    tcase_add_test(tests, a_wrong_size_is_refused_before_anything_is_touched);
-    tcase_add_test(tests, single_elements_come_as_numbers);
-    tcase_add_test(tests, meta_tensors_have_no_data);
-    tcase_add_test(tests, slices_are_what_their_numbers_say);
-    tcase_add_test(tests, released_values_are_none);
-    tcase_add_test(tests, no_memory_leaves_null_and_nothing_behind);
-    suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(&suite, 1);
 }

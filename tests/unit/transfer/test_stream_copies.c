@@ -4,25 +4,20 @@
 /* Copies by core_tensor_copy: between layouts, dtypes and devices, waiting and
  * not. */
 
+#include "support/sim_device.h"
 #include "support/stream.h"
 
-#include "../../../plugins/sim/sim_control.h"
 #include "device/stream.h"
 
 #include <libcore/memory.h>
 
-static core_device *cpu, *sim, *sim1;
-static const sim_control *control;
+static core_device *cpu, *sim1;
 
 static void open_devices(void)
 {
-    const void *table;
-
     cpu = device_of("cpu");
-    sim = device_of("sim");
+    sim_find("sim");
     sim1 = device_of("sim:1");
-    OK(core_device_interface(sim, "sim.control", 1, &table));
-    control = table;
 }
 
 /* rows x columns: 0, 1, 2, … */

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.h: for which GPUs there are kernels. */
+/* architectures.h: which GPUs the kernels run on. */
 
-#ifndef ROCM_IMAGES_H
-#define ROCM_IMAGES_H
+#ifndef ROCM_ARCHITECTURES_H
+#define ROCM_ARCHITECTURES_H
 
 #include <stdbool.h>
 #include <string.h>
 
-/* Of a GPU that is named: "gfx90a:sramecc+:xnack-, ...".  What the list has that
- * is no such name ("native", "gfx11-generic") may be for any. */
+/* Whether kernels compiled for `list`, such as "gfx906 gfx90a", run on a GPU
+ * named like "gfx90a:sramecc+:xnack-, ...".  Entries that are not names
+ * ("native", "gfx11-generic") may run on any. */
 static inline bool rocm_arches_fit(const char *list, const char *name)
 {
     size_t size = strcspn(name, ":,");

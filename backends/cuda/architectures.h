@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* images.h: for which GPUs there are kernels. */
+/* architectures.h: which GPUs the kernels run on. */
 
-#ifndef CUDA_IMAGES_H
-#define CUDA_IMAGES_H
+#ifndef CUDA_ARCHITECTURES_H
+#define CUDA_ARCHITECTURES_H
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "sm_80 sm_90", as they were compiled, for a GPU of capability 80, that is 8.0.
- * Code runs on GPUs of its major number that are as new or newer; PTX, which the
- * last has, on all that are.  "90a" is for itself alone, "100f" for its major
- * number. */
+/* Whether kernels compiled for `list`, such as "sm_80 sm_90", run on a GPU of a
+ * capability, such as 80 for 8.0.  Code runs on GPUs of the same major version
+ * that are as new or newer, and the PTX of the last architecture on all that
+ * are.  "90a" runs only on itself, "100f" on its major version. */
 static inline bool cuda_arches_fit(const char *list, int capability)
 {
     const char *at = list;
