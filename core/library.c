@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The composition root: what rooms call in rooms above them.
+/* The composition root: the functions that rooms call in later rooms.
  *
  * Each room declares a table of the functions that it needs (base/upcalls.h
- * says why); this file alone knows all rooms, and fills in the tables. */
+ * explains why); only this file knows all rooms, and fills in the tables. */
 
 #include "autocast/autocast.h"
 #include "autocast/thread_end.h"
@@ -48,11 +48,11 @@ static const core__thread_end thread_release[] = {
     core__memory_pools_end,
     core__memory_thread_end,
     core__stream_thread_end,
-    core__profiler_thread_end, /* records what the others release */
+    core__profiler_thread_end, /* last: records releases by the others */
     NULL,
 };
 
-/* A lock that may be taken while another one is held comes after that one. */
+/* A lock that may be taken while another is held comes after it. */
 static void (*const fork_locks[])(core__fork at) = {
     core__workers_fork,
     core__plans_fork,
@@ -82,7 +82,7 @@ static void (*const fork_child[])(void) = {
 static core_status (*const setting_checks[CORE__SETTINGS])(const char *text) = {
     [CORE__SETTING_DEVICE] = core__device_name_check,
     [CORE__SETTING_PLUGIN_PATH] = core__plugin_path_check,
-    [CORE__SETTING_LAYERS] = core__layers_check,
+    [CORE__SETTING_LAYERS] = core__interposers_check,
     [CORE__SETTING_FAULT] = core__faults_check,
     [CORE__SETTING_QUARANTINE] = core__quarantine_check,
     [CORE__SETTING_FALLBACK] = core__fallback_check,

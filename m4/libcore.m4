@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# libcore.m4: what configure.ac asks for, one macro for each question.
+# libcore.m4: the macros of configure.ac.
 
-# LIBCORE_LP64: the only machines that the plugin ABI is laid out for.
+# LIBCORE_LP64: fails unless the machine has the data model of the plugin ABI.
 AC_DEFUN([LIBCORE_LP64], [
   AC_MSG_CHECKING([for 64-bit addresses, little endian])
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
@@ -12,13 +12,13 @@ AC_DEFUN([LIBCORE_LP64], [
     #endif]])],
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
-     AC_MSG_ERROR([libcore is for LP64, little-endian machines])])
+     AC_MSG_ERROR([libcore supports only LP64, little-endian machines])])
 ])
 
-# LIBCORE_WARNINGS: WARN_CFLAGS, the warnings that the sources are free of.
+# LIBCORE_WARNINGS: sets WARN_CFLAGS.
 AC_DEFUN([LIBCORE_WARNINGS], [
   AC_ARG_ENABLE([werror],
-    [AS_HELP_STRING([--enable-werror], [make warnings errors])])
+    [AS_HELP_STRING([--enable-werror], [treat warnings as errors])])
   WARN_CFLAGS="-Wall -Wextra"
   for flag in -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
     LIBCORE_CFLAG([$flag], [WARN_CFLAGS="$WARN_CFLAGS $flag"])
@@ -32,7 +32,7 @@ AC_DEFUN([LIBCORE_WARNINGS], [
 AC_DEFUN([LIBCORE_CFLAG], [
   libcore_saved_CFLAGS=$CFLAGS
   CFLAGS="$CFLAGS -Werror $1"
-  AC_MSG_CHECKING([whether $CC takes $1])
+  AC_MSG_CHECKING([whether $CC accepts $1])
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM],
     [libcore_flag=yes], [libcore_flag=no])
   CFLAGS=$libcore_saved_CFLAGS
@@ -66,10 +66,10 @@ AC_DEFUN([LIBCORE_SANITIZE], [
   AM_CONDITIONAL([SANITIZE], [test "x$enable_sanitize" != xno])
 ])
 
-# LIBCORE_SMALL: SMALL_CFLAGS, for plugins.  Tables for unwinding are a tenth of
-# a library, and nothing in them unwinds; debuggers have theirs in the debug
-# information.  Sanitizers want them for their reports.
-# COMPACT_CFLAGS: what is inlined elsewhere is called.
+# LIBCORE_SMALL: SMALL_CFLAGS, for plugins: no unwind tables, which are a tenth
+# of a library.  Nothing unwinds through plugins, and debuggers use the debug
+# information; sanitizers need the tables for their reports.
+# COMPACT_CFLAGS: less inlining.
 AC_DEFUN([LIBCORE_SMALL], [
   COMPACT_CFLAGS=
   LIBCORE_CFLAG([-finline-limit=10], [COMPACT_CFLAGS=-finline-limit=10])
@@ -81,16 +81,16 @@ AC_DEFUN([LIBCORE_SMALL], [
   AC_SUBST([SMALL_CFLAGS])
 ])
 
-# LIBCORE_LINKER: version scripts, which decide what our objects export.
+# LIBCORE_LINKER: checks for version scripts, which control exported symbols.
 AC_DEFUN([LIBCORE_LINKER], [
-  AC_MSG_CHECKING([whether the linker takes version scripts])
+  AC_MSG_CHECKING([whether the linker accepts version scripts])
   echo '{ global: shown; local: *; };' >conftest.map
   libcore_saved_LDFLAGS=$LDFLAGS
   LDFLAGS="$LDFLAGS -shared -fPIC -Wl,--version-script=conftest.map"
   AC_LINK_IFELSE([AC_LANG_SOURCE([[int shown(void) { return 0; }]])],
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
-     AC_MSG_ERROR([a linker with --version-script (GNU ld, lld) is needed])])
+     AC_MSG_ERROR([a linker with --version-script (GNU ld, lld) is required])])
   rm -f conftest.map
   # Half of the library's relocations are relative; packed they take a tenth
   # of the room.  The C library must know them when the program runs.
@@ -112,10 +112,10 @@ int shown(void) { return 0; }
   LDFLAGS=$libcore_saved_LDFLAGS
 ])
 
-# LIBCORE_PYTHON: PYTHON, an interpreter with PyYAML.  Only a checkout needs
+# LIBCORE_PYTHON: sets PYTHON, an interpreter with PyYAML.  Only a checkout needs
 # it: a tarball has the generated files.
 AC_DEFUN([LIBCORE_PYTHON], [
-  AC_ARG_VAR([PYTHON], [a Python 3 that has PyYAML, for the generators])
+  AC_ARG_VAR([PYTHON], [a Python 3 with PyYAML, for the generators])
   AC_ARG_WITH([python],
     [AS_HELP_STRING([--without-python],
        [generate nothing: a tarball has the generated files])])
@@ -137,14 +137,14 @@ AC_DEFUN([LIBCORE_PYTHON], [
   released tarball, which needs neither])])])
 ])
 
-# LIBCORE_CHECK: the library that the unit tests are written with.
+# LIBCORE_CHECK: looks for the unit test library.
 AC_DEFUN([LIBCORE_CHECK], [
   PKG_CHECK_MODULES([CHECK], [check >= 0.11],
     [have_check=yes], [have_check=no])
   AM_CONDITIONAL([HAVE_CHECK], [test "x$have_check" = xyes])
 ])
 
-# LIBCORE_ZLIB: core-train reads data sets as they are packed.
+# LIBCORE_ZLIB: looks for zlib, with which core-train reads compressed data sets.
 AC_DEFUN([LIBCORE_ZLIB], [
   ZLIB_LIBS=
   have_zlib=no
@@ -154,8 +154,8 @@ AC_DEFUN([LIBCORE_ZLIB], [
   AM_CONDITIONAL([HAVE_ZLIB], [test "x$have_zlib" = xyes])
 ])
 
-# LIBCORE_TOOLS: programs that only tests and checks use; absent, the tests
-# that want one say so and are skipped.
+# LIBCORE_TOOLS: looks for programs that only tests and checks use; without one,
+# the tests that need it are skipped with a message.
 AC_DEFUN([LIBCORE_TOOLS], [
   AC_CHECK_PROGS([VALGRIND], [valgrind])
   AC_CHECK_PROGS([CLANG_FORMAT], [clang-format])
@@ -163,28 +163,27 @@ AC_DEFUN([LIBCORE_TOOLS], [
   AC_CHECK_PROGS([CXX_CHECK], [g++ clang++ c++])
 ])
 
-# LIBCORE_BACKEND_ROW(NAME, STATE, REASON): a row of the table that configure
-# ends with.
+# LIBCORE_BACKEND_ROW(NAME, STATE, REASON): adds a row to the final table.
 AC_DEFUN([LIBCORE_BACKEND_ROW], [
   libcore_backend_rows="$libcore_backend_rows
 $1|$2|$3"
 ])
 
-# LIBCORE_BACKEND_SWITCH(NAME): --disable-NAME.
+# LIBCORE_BACKEND_SWITCH(NAME): adds the option --disable-NAME.
 AC_DEFUN([LIBCORE_BACKEND_SWITCH], [
   AC_ARG_ENABLE([$1],
     [AS_HELP_STRING([--disable-$1], [do not build the $1 backend])],
     [], [enable_$1=yes])
 ])
 
-# LIBCORE_BACKEND_LATER(NAME, FOLDER): one that this tree does not hold.
+# LIBCORE_BACKEND_LATER(NAME, FOLDER): a backend that is not in this tree.
 AC_DEFUN([LIBCORE_BACKEND_LATER], [
   AS_IF([test -d "$srcdir/$2"],
-    [LIBCORE_BACKEND_ROW([$1], [no], [$2 is there but not yet wired in])],
+    [LIBCORE_BACKEND_ROW([$1], [no], [$2 exists but is not integrated yet])],
     [LIBCORE_BACKEND_ROW([$1], [no], [not in this release])])
 ])
 
-# LIBCORE_SUMMARY: what was built and why not.
+# LIBCORE_SUMMARY: prints what will be built, and why the rest will not.
 AC_DEFUN([LIBCORE_SUMMARY], [
   AS_ECHO([""])
   AS_ECHO(["libcore $PACKAGE_VERSION, plugin ABI $LIBCORE_ABI_MAJOR"])

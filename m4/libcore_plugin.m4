@@ -2,20 +2,20 @@
 # Copyright The libcore authors
 #
 # Copying and distribution of this file, with or without modification, are
-# permitted: it is for the configure.ac of plugins.
+# permitted, for use in the configure.ac of plugins.
 
 # LIBCORE_PLUGIN([MINIMUM-VERSION], [IF-FOUND], [IF-NOT-FOUND])
 #
-# Looks for libcore's headers, which are all that a plugin is built with, and
-# substitutes
+# Looks for libcore's headers, the only requirement of a plugin, and substitutes
 #
 #   LIBCORE_PLUGIN_CFLAGS    for the compiler: the headers, hidden symbols
 #   LIBCORE_PLUGIN_LDFLAGS   for the linker (not libtool): a shared object
-#                            that exports its entry alone
-#   plugindir                where libcore looks for plugins; with
-#                            --with-libcore-plugindir=DIR another place
-#   LIBCORE_PLUGIN_SEAL      followed by a plugin's file, seals it; where
-#                            core-info is not found or does not run, it says so
+#                            that exports only its entry
+#   plugindir                libcore's plugin directory, or the argument of
+#                            --with-libcore-plugindir=DIR
+#   LIBCORE_PLUGIN_SEAL      a command that seals the plugin file given to it,
+#                            or prints that core-info is missing or does not
+#                            run
 #   libcore_abi_major
 #
 # Without IF-NOT-FOUND their absence is an error.  With Automake and libtool:
@@ -29,7 +29,7 @@ AC_DEFUN([LIBCORE_PLUGIN], [
   AC_REQUIRE([PKG_PROG_PKG_CONFIG])
   AC_ARG_WITH([libcore-plugindir],
     [AS_HELP_STRING([--with-libcore-plugindir=DIR],
-       [where the plugin is installed @<:@libcore's folder of plugins@:>@])])
+       [where the plugin is installed @<:@libcore's plugin directory@:>@])])
   LIBCORE_PLUGIN_CFLAGS=
   LIBCORE_PLUGIN_LDFLAGS=
   AC_MSG_CHECKING([for the plugin headers of libcore m4_default([$1], [])])
@@ -50,16 +50,15 @@ AC_DEFUN([LIBCORE_PLUGIN], [
       [plugindir=$with_libcore_plugindir])
     AC_PATH_PROG([LIBCORE_CORE_INFO], [core-info], [],
       [`$PKG_CONFIG --variable=bindir libcore`$PATH_SEPARATOR$PATH])
-    LIBCORE_PLUGIN_SEAL="echo not sealed, as core-info does not run:"
+    LIBCORE_PLUGIN_SEAL="echo not sealed, because core-info does not run:"
     AS_IF([test -n "$LIBCORE_CORE_INFO" &&
            "$LIBCORE_CORE_INFO" --version >/dev/null 2>&1],
       [LIBCORE_PLUGIN_SEAL="$LIBCORE_CORE_INFO --seal"])
-    # In C++ a unique symbol would keep the plugin from being unloaded.  Asked
-    # without Autoconf's macros of C++, which a project in C with libtool has
-    # in no order.
+    # In C++ a unique symbol would prevent unloading the plugin.  Checked without
+    # Autoconf's C++ macros, whose order a C project with libtool cannot ensure.
     LIBCORE_PLUGIN_CXXFLAGS=$LIBCORE_PLUGIN_CFLAGS
     AS_IF([test -n "$CXX"], [
-      AC_MSG_CHECKING([whether $CXX takes -fno-gnu-unique])
+      AC_MSG_CHECKING([whether $CXX accepts -fno-gnu-unique])
       echo 'int number;' >conftest.cc
       AS_IF([$CXX $CXXFLAGS -fno-gnu-unique -c -o conftest.o conftest.cc dnl
              >&AS_MESSAGE_LOG_FD 2>&1],

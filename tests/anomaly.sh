@@ -41,13 +41,13 @@ names_the_program() {
     grep 'sqrt.*the forward made it at.*/anomalous)' "$work/said"
 }
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 echo 1..1
 if names_the_program >"$work/log" 2>&1; then
     echo 'ok 1 - the reported place in the forward pass is in the program'
 else
     echo 'not ok 1 - the reported place in the forward pass is in the program'
-    telling "$work/log"
+    print_reason "$work/log"
 fi

@@ -9,8 +9,8 @@ root=$LIBCORE_SOURCE
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 if ! command -v python3 >/dev/null 2>&1; then
     echo '1..0 # SKIP no Python'

@@ -22,8 +22,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # ok NAME COMMAND…: prints the last line of the command's output.
 ok() {
@@ -35,7 +35,7 @@ ok() {
         sed -n '$s/^/# /p' "$work/log"
     else
         echo "not ok $number - $name"
-        telling "$work/log"
+        print_reason "$work/log"
     fi
 }
 

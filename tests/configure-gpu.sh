@@ -11,8 +11,8 @@ source=$(cd "$LIBCORE_SOURCE" && pwd)
 number=0
 skipped=
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 ok() { # name, command...
     name=$1
@@ -24,7 +24,7 @@ ok() { # name, command...
         echo "ok $number - $name"
     else
         echo "not ok $number - $name"
-        telling "$work/log"
+        print_reason "$work/log"
     fi
 }
 

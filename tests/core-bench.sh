@@ -9,8 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # quick ARGUMENT…: measures each row for the shortest possible time.
 quick() {
@@ -179,23 +179,23 @@ ends() {
 }
 
 wrong_usage() {
-    ends 2 'cannot understand --colour' --colour || return
-    ends 2 'no section speed' speed || return
-    ends 2 'a value is wanted' --threads || return
-    ends 2 'threads wants a number' --threads 0 || return
-    ends 2 'threads wants a number' --threads 1025 || return
-    ends 2 'threads wants a number' --threads 1x || return
-    ends 2 'threads wants a number' --threads 4294967297 || return
-    ends 2 'min-time wants seconds' --min-time inf || return
-    ends 2 'min-time wants seconds' --min-time 0 || return
+    ends 2 'unknown argument --colour' --colour || return
+    ends 2 'unknown section speed' speed || return
+    ends 2 'missing value after --threads' --threads || return
+    ends 2 'threads accepts a number' --threads 0 || return
+    ends 2 'threads accepts a number' --threads 1025 || return
+    ends 2 'threads accepts a number' --threads 1x || return
+    ends 2 'threads accepts a number' --threads 4294967297 || return
+    ends 2 'min-time accepts seconds' --min-time inf || return
+    ends 2 'min-time accepts seconds' --min-time 0 || return
     ends 2 'cannot read' --compare "$work/none" micro || return
     ends 2 'cannot read' --compare "$work" micro || return
-    ends 2 'does not go with --json' --compare /dev/null --json micro || return
-    ends 2 'nothing of what was measured' --threads 1 --min-time 1e-9 \
+    ends 2 'does not accept --json' --compare /dev/null --json micro || return
+    ends 2 'no measured row is in' --threads 1 --min-time 1e-9 \
         --compare /dev/null micro || return
-    ends 2 'does not go with a section: micro' --device sim micro || return
+    ends 2 'does not accept a section: micro' --device sim micro || return
     ends 1 'no device "nothing"' --device nothing || return
-    ends 2 'no row nothing' count nothing 1 || return
+    ends 2 'unknown row nothing' count nothing 1 || return
     ends 2 'a row and a number' count add1.plain none
 }
 
@@ -204,7 +204,7 @@ full() {
     for arguments in '--help' '--version' 'count' '--min-time 1e-9 micro'; do
         # shellcheck disable=SC2086 # splits into words
         ! "$bench" $arguments >/dev/full 2>"$work/err" &&
-            grep 'could not be written' "$work/err" || return
+            grep 'writing standard output failed' "$work/err" || return
     done
 }
 

@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-conformance: the golden cases pass on every device here, and files that
-# are wrong are refused.
+# core-conformance: the golden cases pass on every device of the build, and
+# invalid files are refused.
 conformance=$LIBCORE_BUILD/core-conformance
 golden=$LIBCORE_SOURCE/tests/golden
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
-# ends STATUS PATTERN ARGUMENT…: that exit status, and a line that matches.
+# ends STATUS PATTERN ARGUMENT…: expects that exit status, and a line of output
+# that matches.
 ends() {
     status=$1 pattern=$2
     shift 2
@@ -21,7 +22,7 @@ ends() {
     got=$?
     [ $got = "$status" ] && grep -E -e "$pattern" "$work/out" && return
     cat "$work/out"
-    echo "it ended with $got, not $status, or said nothing like: $pattern"
+    echo "exit status $got, not $status, or no line matches: $pattern"
     return 1
 }
 
@@ -30,16 +31,17 @@ full() {
     for arguments in --help --version --list-operators \
         "--golden $LIBCORE_SOURCE/tests/golden/public --filter exp" \
         "--plugin $sim --list" "--plugin $sim --filter core/entry/*"; do
-        set -f # no file is meant
-        # shellcheck disable=SC2086 # words are
+        set -f # no file names
+        # shellcheck disable=SC2086 # split into words
         "$conformance" $arguments >/dev/full 2>"$work/out"
         got=$?
         set +f
-        [ $got = 2 ] && grep 'could not be written' "$work/out" || return
+        [ $got = 2 ] || return
+        grep 'writing standard output failed' "$work/out" || return
     done
 }
 
-# A golden set of its own: small FILTER writes one case of it.
+# small FILTER: writes a golden set with one case of that operator.
 small() {
     {
         echo "golden 1"
@@ -49,7 +51,7 @@ small() {
     cp "$golden/public.bin" "$work/small.bin"
 }
 
-# damaged SED PATTERN: the small set, changed, is refused with this message.
+# damaged SED PATTERN: the small set, edited, is refused with this message.
 damaged() {
     sed -e "$1" "$work/small.cases" >"$work/bad.cases"
     cp "$work/small.bin" "$work/bad.bin"
@@ -68,7 +70,7 @@ truncated_cases() {
     ends 2 'within case' --golden "$work/bad"
 }
 
-# A number where the operator takes a tensor is one without dimensions.
+# A number for a tensor argument is a tensor without dimensions.
 numbers() {
     printf '\000\000\300\077\000\000\000\100' >"$work/number.bin"
     printf '\000\000\100\100\000\000\200\100' >>"$work/number.bin"
@@ -94,16 +96,16 @@ dropped() {
     small add.Tensor
     sed 's/^end/drop/' "$work/small.cases" >"$work/bad.cases"
     cp "$work/small.bin" "$work/bad.bin"
-    ends 2 'no case was chosen' --golden "$work/bad"
+    ends 2 'no case was selected' --golden "$work/bad"
 }
 
-# The first byte of a result is changed.
+# Overwrites the first bytes of a result.
 changed() {
     small neg
     at=$(sed -n 's/^ret .* \([0-9]*\) [0-9]*$/\1/p' "$work/small.cases")
     printf '\125\125\125\125' |
         dd of="$work/small.bin" bs=1 seek="$at" conv=notrunc 2>/dev/null
-    ends 1 'FAILED case [0-9]+ neg: result 0, element .*got .*, want' \
+    ends 1 'FAILED case [0-9]+ neg: result 0, element .*got .*, expected' \
         --golden "$work/small"
 }
 
@@ -122,21 +124,21 @@ required() {
         ends 2 'No such file' --golden "$work/small" --required "$work/none"
 }
 
-# Without OpenBLAS there are no factors of matrices: these cases are missing
-# then, and nothing else is.
-wanted=$golden/required.ops all='passed, 0 failed, 0 missing'
+# Without OpenBLAS there are no matrix factorizations: then only their cases are
+# missing.
+wanted=$golden/public.ops all='passed, 0 failed, 0 missing'
 if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libopenblas\.so\.0'; then
-    grep -vxE 'cholesky|linalg_(cholesky_ex|qr|solve_triangular)' "$wanted" \
+    grep -vE '^(cholesky|linalg_(cholesky_ex|qr|solve_triangular)) ' "$wanted" \
         >"$work/required.ops"
     wanted=$work/required.ops all='passed, 0 failed'
 fi
 ok "golden cases pass on cpu" ends 0 "$all" \
     --golden "$golden/public" --device cpu --required "$wanted"
-ok "sums that agree with f64 alone are counted" ends 0 'agree with the same' \
+ok "sums that agree only with f64 are counted" ends 0 'agree with the same' \
     --golden "$golden/public" --device cpu --filter 'mm'
 ok "golden cases pass on sim" ends 0 "$all" \
     --golden "$golden/public" --device sim --required "$wanted"
-# The same on a sim of another kind.
+# The same with another setting of sim.
 golden_in() {
     (
         export "LIBCORE_SIM_$1"
@@ -149,20 +151,20 @@ for mode in MEMORY=flat QUEUES=1 COMPILE=1 CHECK=1; do
 done
 ok "shapes and dtypes pass on meta" ends 0 'passed, 0 failed' \
     --golden "$golden/public" --device meta
-ok "a filter chooses operators" ends 0 '^12 passed, 0 failed, 0 missing' \
+ok "a filter selects operators" ends 0 '^12 passed, 0 failed, 0 missing' \
     --golden "$golden/public" --filter 'add.Tensor'
 ok "a filter that matches nothing is an error" ends 2 'no case' \
     --golden "$golden/public" --filter 'nothing*'
 ok "a result that differs is named" changed
-ok "an unknown operator is missing, not passed" missing
-ok "a required operator must have passed" required
-ok "a dropped case is void" dropped
-ok "a number may stand for a tensor" numbers
-ok "truncated data are refused" truncated_data
+ok "an unknown operator counts as missing" missing
+ok "a required operator must pass" required
+ok "a dropped case is not selected" dropped
+ok "a number is accepted for a tensor" numbers
+ok "truncated data is refused" truncated_data
 ok "truncated cases are refused" truncated_cases
 small permute
-ok "another version is refused" damaged 's/golden 1/golden 2/' 'version 2'
-ok "another file is refused" damaged '1s/golden/silver/' 'does not begin'
+ok "a file of another version is refused" damaged 's/golden 1/golden 2/' 'version 2'
+ok "a file of another kind is refused" damaged '1s/golden/silver/' 'does not begin'
 ok "an unknown dtype is refused" damaged 's/arg T f32/arg T f99/' 'f99'
 ok "too many dimensions are refused" damaged 's/arg T f32 2/arg T f32 99/' \
     '99 is not between'
@@ -178,17 +180,17 @@ ok "an unknown device is named" ends 2 'abacus' \
     --golden "$golden/public" --device abacus
 ok "an unknown flag is refused" ends 2 'unknown flag --wrong' --wrong
 ok "a flag without its value is refused" ends 2 'needs a value' --golden
-ok "nothing to replay is an error" ends 2 '--golden PREFIX'
+ok "a call without input is an error" ends 2 '--golden PREFIX'
 ok "operators are listed" ends 0 '^add.Tensor\(' --list-operators
-ok "help is given" ends 0 'usage: core-conformance' --help
+ok "--help prints the usage" ends 0 'usage: core-conformance' --help
 # --------------------------------------------------------- --plugin FILE.so
 plugins=$LIBCORE_BUILD/.libs
 
 passes() { # level, plugin, setting, more…
     reached=$1 plugin=$2 setting=$3
     shift 3
-    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" "$@" \
-        >"$work/out" 2>&1
+    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" \
+        --timeout 600 "$@" >"$work/out" 2>&1
     got=$?
     cat "$work/out"
     [ $got = 0 ] && grep -qE "^# level reached: $reached" "$work/out"
@@ -204,7 +206,8 @@ template() {
     passes ops "$work/core_template.so" A=1
 }
 
-# The verdicts of a mutant's test under waivers: LINE, then what must be seen.
+# waived RULE LINE STATUS PATTERN: the verdict of a test of the mutant under a
+# waiver.
 waived() {
     rule=$1 line=$2 status=$3 pattern=$4
     echo "$line" >"$work/waivers"
@@ -217,7 +220,7 @@ silent_waiver() {
         ! grep '^# waivers' "$work/out"
 }
 
-goes_on_after_a_crash() {
+continues_after_a_crash() {
     LIBCORE_MUTANT_RULE=crashes "$conformance" --plugin "$mutant" \
         --filter 'ops/ex[p]*/f32' >"$work/out" 2>&1
     cat "$work/out"
@@ -233,7 +236,7 @@ resumes() {
     got=$?
     cat "$work/out"
     [ $got = 0 ] || return
-    # What was done is told, and not done again.
+    # Results of the first run are reported, and its tests do not run again.
     grep -q '^ok .* core/entry/' "$work/out" &&
         ! grep -q '^PASS *core/entry/' "$work/out" &&
         grep -q '^PASS *core/events/' "$work/out" &&
@@ -262,24 +265,24 @@ submits() {
         --plugin "$plugins/core_cpu.so"
 }
 
-# A result that is changed in a submission, with and without its hash.
+# A submission with a changed result, with and without an updated hash.
 forged() {
     cp "$work/s.tar" "$work/f.tar"
     sed -i 's/"verdict": "PASS"/"verdict": "FAIL"/' "$work/f.tar"
-    ends 2 'not the one that was hashed' --verify "$work/f.tar" || return 1
+    ends 2 'does not match its hash' --verify "$work/f.tar" || return 1
     (cd "$work/t" && sed -i '0,/"verdict": "PASS"/s//"verdict": "FAIL"/' \
         results.jsonl && sha256sum results.* >SHA256SUMS &&
         xargs tar --format=ustar -cf "$work/f.tar" <"$work/names") || return 1
-    ends 2 'summary is not that of its results' --verify "$work/f.tar" ||
+    ends 2 'summary does not match its results' --verify "$work/f.tar" ||
         return 1
     head -c 3000 "$work/s.tar" >"$work/f.tar"
     ends 2 'is cut' --verify "$work/f.tar" || return 1
     cp "$work/s.tar" "$work/f.tar"
     echo more >>"$work/f.tar"
-    ends 2 'something behind its end' --verify "$work/f.tar"
+    ends 2 'data after its end' --verify "$work/f.tar"
 }
 
-# What cannot be opened is told once, and nothing else is.
+# A plugin that cannot be opened is reported in one line.
 one_line() { # pattern, file
     ends 2 "$1" --plugin "$2" && [ "$(wc -l <"$work/out")" = 1 ]
 }
@@ -303,7 +306,7 @@ fi
 for mode in $modes; do
     ok "sim passes level core with $mode" passes core "$sim" "LIBCORE_SIM_$mode"
 done
-# Some minutes: every level in every mode, with the recorded calls.
+# Takes minutes: every level in every mode, with the recorded calls.
 if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     for mode in MEMORY=flat CHECK=1 QUEUES=1 QUEUES=3 COMPILE=1 DEVICES=1 \
         GRANULARITY=4096 ALIGNMENT=256 TAIL=100 LARGEST=16000000 \
@@ -312,35 +315,35 @@ if [ -n "${LIBCORE_TEST_LONG-}" ]; then
             "LIBCORE_SIM_$mode" --golden "$golden/public"
     done
 fi
-ok "the template passes for what it claims" template
-ok "tests are shared out among shards" shards
+ok "the template passes the level that it claims" template
+ok "shards divide the tests among them" shards
 ok "a run is resumed" resumes
-ok "a filtered run is no conformance run" ends 0 'this was no conformance run' \
-    --plugin "$sim" --filter 'core/entry/*'
+ok "a filtered run is not a conformance run" ends 0 \
+    'this was not a conformance run' --plugin "$sim" --filter 'core/entry/*'
 ok "a filter that matches no test is an error" ends 2 \
-    '^core-conformance: none of the [0-9]+ tests is chosen: --filter nothing' \
+    '^core-conformance: none of the [0-9]+ tests is selected: --filter' \
     --plugin "$sim" --filter 'nothing*'
-ok "a shard without tests is one" ends 2 \
-    'chosen: [1-9] are shared out among 100 shards$' \
+ok "a shard without tests is an error" ends 2 \
+    'selected: [1-9] are divided among 100 shards$' \
     --plugin "$sim" --filter 'core/entry/*' --shard 100/100
 ok "reports are bundled and verified" submits
-ok "a submission that was changed is refused" forged
+ok "a changed submission is refused" forged
 ok "output that cannot be written is an error" full
-ok "a file that is no plugin is refused in a line" one_line \
+ok "a file that is not a plugin is refused in one line" one_line \
     'core-conformance.sh: refused: is not an ELF file' \
     "$LIBCORE_SOURCE/tests/core-conformance.sh"
-ok "a plugin of another ABI is refused in a line" one_line \
+ok "a plugin of another ABI is refused in one line" one_line \
     'core_abi_future.so: refused: .* this libcore offers' \
     "$LIBCORE_BUILD/tests/fixtures/.libs/core_abi_future.so"
 alone() {
     LIBCORE_PLUGIN_DENY=cpu one_line 'the reference device "cpu" is missing' \
         "$sim"
 }
-ok "without the reference nothing is judged" alone
+ok "a missing reference device is an error" alone
 ok "a first call has a budget" ends 1 'not ok .* perf/compile/mm # FAIL' \
     --plugin "$plugins/core_cpu.so" --only perf --compile-budget 0 \
     --filter 'perf/compile/mm'
-# What could only fail in the end is told before anything runs.
+# Errors that would otherwise occur at the end are reported before tests run.
 early() { # pattern, arguments…
     pattern=$1
     shift
@@ -354,57 +357,57 @@ before() {
         early "$work cannot be read" --waivers "$work" &&
         early 'none cannot be read' --waivers "$work/none" || return
     echo 'waive sim core/x soon known' >"$work/waivers"
-    early 'waivers:1 has no date' --waivers "$work/waivers" || return
-    # What is asked whether it can be written stays as it is.
+    early 'waivers:1 has no end date' --waivers "$work/waivers" || return
+    # Checking whether a file can be written does not change it.
     echo kept >"$work/report"
     early 'cannot be written' --jsonl "$work/report" --html "$work" &&
         [ "$(cat "$work/report")" = kept ] && [ ! -e "$work/no" ]
 }
-ok "what cannot be written or read in the end is told first" before
+ok "unwritable reports and unreadable waivers are reported first" before
 others() {
-    ends 2 '^core-conformance: --device cpu is none of this plugin.s, which has "sim"$' \
+    ends 2 '^core-conformance: --device cpu: the plugin has "sim"$' \
         --plugin "$sim" --device cpu --only core &&
-        ends 2 'none of this plugin' --plugin "$sim" --device si &&
+        ends 2 'device si: the plugin has' --plugin "$sim" --device si &&
         ends 0 '^ok 1 - core/tensors/loads$' --plugin "$sim" --device sim:0 \
             --filter core/tensors/loads
 }
-ok "another plugin's device is refused" others
+ok "a device of another plugin is refused" others
 numbers_fit() {
     for shard in 1/99999999999 -1/3 ' 1/3' 0/3 4/3 1/0 1/2/3 1; do
-        ends 2 'wants I/N' --plugin "$sim" --shard "$shard" || return
+        ends 2 'accepts I/N' --plugin "$sim" --shard "$shard" || return
     done
     ends 2 'at most a week' --plugin "$sim" --timeout 99999999999
 }
-ok "numbers that do not fit are refused" numbers_fit
-ok "a plugin that is not there is named" ends 2 'No such file' \
+ok "numbers out of range are refused" numbers_fit
+ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then
-    ok "a run goes on after a crash" goes_on_after_a_crash
-    ok "a failure is waived" waived fills-by-bytes \
+    ok "a run continues after a crash" continues_after_a_crash
+    ok "a failure is waived" waived fills-with-one-byte \
         'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
-    ok "a waiver of the past says nothing" waived fills-by-bytes \
+    ok "an expired waiver has no effect" waived fills-with-one-byte \
         'waive mutant core/memory/* 2020-01-01 known' 1 'fills # FAIL'
-    ok "that it has ended is told" waived fills-by-bytes \
+    ok "an expired waiver is reported" waived fills-with-one-byte \
         'waive mutant core/memory/* 2020-01-01 known' 1 \
-        '^# waivers, line 1: core/memory/\* ended on 2020-01-01'
-    ok "a waiver that matches nothing is told" waived none \
+        '^# waivers, line 1: core/memory/\* expired on 2020-01-01'
+    ok "a waiver that matches nothing is reported" waived none \
         'waive mutant core/memry/* 2999-01-01 known' 0 \
         '^# waivers, line 1: core/memry/\* matches no test'
-    ok "one of another device is not" silent_waiver
-    ok "a waiver says what it says on its last day" waived fills-by-bytes \
+    ok "a waiver of another device is not reported" silent_waiver
+    ok "a waiver is valid on its last day" waived fills-with-one-byte \
         "waive mutant core/memory/* $(date -u +%Y-%m-%d) known" 0 \
         'fills # WAIVED'
-    ok "a day that there is not is refused" waived none \
-        'waive mutant core/memory/* 2999-02-29 known' 2 'has no date'
-    ok "a month that there is not is refused" waived none \
-        'waive mutant core/memory/* 2999-13-01 known' 2 'has no date'
-    ok "a waiver of another device says nothing" waived fills-by-bytes \
+    ok "a nonexistent day is refused" waived none \
+        'waive mutant core/memory/* 2999-02-29 known' 2 'has no end date'
+    ok "a nonexistent month is refused" waived none \
+        'waive mutant core/memory/* 2999-13-01 known' 2 'has no end date'
+    ok "a waiver of another device has no effect" waived fills-with-one-byte \
         'waive other core/memory/* 2999-01-01 known' 1 'fills # FAIL'
-    ok "an expected failure is one" waived fills-by-bytes \
+    ok "an expected failure is reported as one" waived fills-with-one-byte \
         'xfail mutant core/memory/* 2999-01-01 known' 0 'fills # XFAIL'
-    ok "an expected failure that passes is bad" waived none \
+    ok "an expected failure that passes is an error" waived none \
         'xfail mutant core/memory/* 2999-01-01 known' 1 'fills # XPASS'
     ok "a waiver without a date is refused" waived none \
-        'waive mutant core/memory/* soon known' 2 'has no date'
+        'waive mutant core/memory/* soon known' 2 'has no end date'
 fi
 echo "1..$number"

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# core-info: what it shows, what it refuses.
+# core-info: its output, and the arguments and files that it refuses.
 info=$LIBCORE_BUILD/core-info
 fixtures=$LIBCORE_BUILD/tests/fixtures/.libs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
-# shows PATTERN ARGUMENT…: success, and a line that matches.
+# shows PATTERN ARGUMENT…: expects success, and a line of output that matches.
 shows() {
     pattern=$1
     shift
@@ -23,7 +23,8 @@ shows() {
     }
 }
 
-# ends STATUS PATTERN ARGUMENT…: that exit status, and a message that matches.
+# ends STATUS PATTERN ARGUMENT…: expects that exit status, and a message that
+# matches.
 ends() {
     status=$1 pattern=$2
     shift 2
@@ -31,7 +32,7 @@ ends() {
     [ $? = "$status" ] && grep -E -e "$pattern" "$work/err"
 }
 
-# The fixtures' folder in the place of the plugins'.
+# Runs a command with the fixtures' folder instead of the plugins'.
 with_fixtures() {
     LIBCORE_PLUGIN_PATH=$fixtures "$@"
 }
@@ -43,13 +44,13 @@ wrong_setting() {
 full() {
     [ -c /dev/full ] || return 0
     for arguments in '' --json --kernels --settings --help --version; do
-        # shellcheck disable=SC2086 # none, or a word
+        # shellcheck disable=SC2086 # empty, or one word
         ! "$info" $arguments >/dev/full 2>"$work/err" &&
-            grep 'could not be written' "$work/err" || return
+            grep 'writing standard output failed' "$work/err" || return
     done
 }
 
-json_is_good() {
+json_is_correct() {
     "$info" --json | "$python" -c '
 import json, sys
 info = json.load(sys.stdin)
@@ -82,13 +83,14 @@ assert plugins["core_abi_future.so"]["abi"]["minor_min"] == 1000
 }
 
 no_device() {
-    LIBCORE_DEVICE=abacus shows 'get none: no device "abacus"' --devices
+    LIBCORE_DEVICE=abacus shows 'default device: none: no device "abacus"' \
+        --devices
 }
 
-# What a driver says is no matter of the terminal's.
-careless() { # where, pattern
+# A driver cannot send control characters to the terminal.
+invalid_values() { # where, pattern
     (
-        export FIXTURE_CARELESS="$1" LIBCORE_PLUGIN_PATH="$fixtures"
+        export FIXTURE_INVALID="$1" LIBCORE_PLUGIN_PATH="$fixtures"
         LC_ALL=C shows "$2" --devices &&
             ! LC_ALL=C grep -a "$(printf '[\001-\011\013-\037\177]')" \
                 "$work/out" && ! grep -aF '(null)' "$work/out"
@@ -96,32 +98,32 @@ careless() { # where, pattern
 }
 
 raw_texts() {
-    careless 'raw texts' ' A\\x1b\[2J\\x0d\\x0aB\\xc2\\x9b$' &&
-        ! sed -n '/^  careless .*synchronous/,/kernels for/p' "$work/out" |
+    invalid_values 'raw texts' ' A\\x1b\[2J\\x0d\\x0aB\\xc2\\x9b$' &&
+        ! sed -n '/^  invalid .*synchronous/,/kernels for/p' "$work/out" |
             grep -a ' id:' &&
         grep -a 'driver: Größe\\x091\\xe2\\x80\\xae$' "$work/out"
 }
 
 raw_json() {
-    FIXTURE_CARELESS='raw texts' with_fixtures "$info" --json >"$work/out" &&
+    FIXTURE_INVALID='raw texts' with_fixtures "$info" --json >"$work/out" &&
         grep -F 'A\u001b[2J\u000d\nB' "$work/out" &&
         grep -F '"stable_id": ""' "$work/out"
 }
 
 unknown_names() {
-    careless 'unknown names' 'of these names: expp\\x1b, exp_$' &&
-        FIXTURE_CARELESS='unknown names' LIBCORE_LOG=warning \
+    invalid_values 'unknown names' 'of these names: expp\\x1b, exp_$' &&
+        FIXTURE_INVALID='unknown names' LIBCORE_LOG=warning \
             with_fixtures "$info" >/dev/null 2>"$work/err" &&
-        grep -F 'careless: the kernel "expp " of "careless" is never' \
+        grep -F 'invalid: the kernel "expp " of "invalid" is never' \
             "$work/err" &&
-        grep -F 'careless: the kernel "exp_" of "careless" is never called: '\
+        grep -F 'invalid: the kernel "exp_" of "invalid" is never called: '\
 'calls of this operator use the kernels of "exp"' "$work/err" || return
     shows 'kernels for' --devices || return
     ! grep 'never called' "$work/out"
 }
 
 another_name() {
-    careless "another's name" 'of these names: sum\.dim_IntList$'
+    invalid_values "another's name" 'of these names: sum\.dim_IntList$'
 }
 
 kinds() {
@@ -129,7 +131,7 @@ kinds() {
         shows '^ +memory: device,pinned,virtual,peer$' --devices
 }
 
-# A copy that is sealed, and then damaged.
+# Seals a copy of a plugin, and then damages it.
 sealed() {
     mkdir "$work/sealed" &&
         cp "$fixtures/core_good.so" "$work/sealed/" &&
@@ -141,48 +143,48 @@ sealed() {
         sed 's/libcore tests/libcore rests/' "$work/sealed/core_good.so" \
             >"$work/sealed/core_rest.so" &&
         rm "$work/sealed/core_good.so" &&
-        LIBCORE_PLUGIN_PATH=$work/sealed shows 'is not as it was sealed' \
+        LIBCORE_PLUGIN_PATH=$work/sealed shows 'does not match its seal' \
             --plugins
 }
 
 not_sealed() {
     echo text >"$work/text.so"
     ends 1 'text.so: is not an ELF file' --seal "$work/text.so" &&
-        ends 2 'seal wants files' --seal
+        ends 2 'seal needs at least one file' --seal
 }
 
 echo 1..24
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
-ok 'both are shown without flags' shows '^ +cpu +loaded'
-ok 'the device that programs get is shown' \
-    shows '^  programs that name no device get "cpu"$' --devices
-ok 'if there is none, why not' no_device
+ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
+ok 'the default device is shown' \
+    shows '^  default device: "cpu"$' --devices
+ok 'the reason for a missing default device is shown' no_device
 ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
-ok 'their types and who reads them too' \
+ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
-ok 'a wrong value is told' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
-ok 'a name that nobody knows is told' wrong_setting '^ +LIBCORE_THREDS=2$'
-ok 'reasons of other plugins are shown' \
+ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
+ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
+ok 'reasons of refused plugins are shown' \
     with_fixtures shows 'the moon is full' --plugins
-ok 'an unknown flag is an error' ends 2 '--colour is not understood' --colour
+ok 'an unknown flag is an error' ends 2 'unknown argument --colour' --colour
 ok 'the message has the usage' ends 2 '^usage: core-info' --colour
 ok 'output that cannot be written is an error' full
-ok 'texts of drivers are cleaned' raw_texts
-ok 'JSON escapes them' raw_json
-ok 'a reason is one line' careless 'raw reason' \
+ok 'control characters of drivers are escaped' raw_texts
+ok 'control characters of drivers are escaped in JSON' raw_json
+ok 'a reason is printed in one line' invalid_values 'raw reason' \
     'none: no\\x1b\[2Jdevice\\x0aname \\xff\\x7f$'
-ok 'kernels that nobody asks for are told' unknown_names
-ok 'so is one under the name of an operator that uses others' another_name
+ok 'kernels that are never called are reported' unknown_names
+ok 'a kernel of an operator that uses other kernels is reported' another_name
 ok 'kinds of memory are shown' kinds
-ok 'a file that was sealed is refused when it is damaged' sealed
-ok 'what cannot be sealed is told' not_sealed
+ok 'a damaged sealed file is refused' sealed
+ok 'a file that cannot be sealed is reported' not_sealed
 python=${PYTHON:-python3}
 if "$python" -c 'import json' 2>/dev/null; then
-    ok 'JSON holds all of it' json_is_good
-    ok 'JSON holds every reason' fixtures_as_json
+    ok 'JSON contains all information' json_is_correct
+    ok 'JSON contains every reason' fixtures_as_json
 else
-    echo 'ok 22 - JSON holds all of it # SKIP no Python'
-    echo 'ok 23 - JSON holds every reason # SKIP no Python'
+    echo 'ok 23 - JSON contains all information # SKIP no Python'
+    echo 'ok 24 - JSON contains every reason # SKIP no Python'
 fi

@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# tools/explain: of a long log what tells why something failed, and nothing of
-# what was good.
+# tools/explain prints the lines of a log that explain a failure, and nothing about
+# what passed.
 explain=$LIBCORE_SOURCE/tools/explain
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
-# gives FILE WORD…: exactly what $work/expected has.
-gives() {
+# prints ARGUMENT…: expects exactly the contents of $work/expected.
+prints() {
     "$explain" "$@" >"$work/out" 2>&1 || return
     diff -u "$work/expected" "$work/out"
 }
@@ -24,7 +24,7 @@ TAP version 13
 ok 1 - good FAIL
 PASS: tests/x 1 - good FAIL
 not ok 2 - bad
-# why it is
+# the reason
 # in two lines
 FAIL: tests/x 2 - bad
 ok 3 - good again
@@ -35,15 +35,15 @@ the second line
 EOF
     cat >"$work/expected" <<'EOF'
 not ok 2 - bad
-# why it is
+# the reason
 # in two lines
 not ok 4 - worse: one line
 the second line
 EOF
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
-# A report is before results that came earlier, and has a picture of memory.
+# The report precedes earlier results, and contains a dump of shadow memory.
 reports() {
     {
         echo '==12==ERROR: AddressSanitizer: heap-buffer-overflow'
@@ -57,19 +57,19 @@ reports() {
     } >"$work/tap"
     cat >"$work/expected" <<'EOF'
 not ok 2 - bad: Early exit with return value 1
-said besides, in any case:
+other output, of any case:
 ==12==ERROR: AddressSanitizer: heap-buffer-overflow
     #0 in overflow x.c:1
 ==12==ABORTING
 EOF
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
-# A program that ends before it has said a result.
+# A program that exits before its first result.
 without_results() {
     echo 'error while loading shared libraries: libx.so.1' >"$work/tap"
     cp "$work/tap" "$work/expected"
-    gives "$work/tap"
+    prints "$work/tap"
 }
 
 long() {
@@ -88,7 +88,7 @@ long() {
         [ "$(tail -n 1 "$work/out")" = 600 ] && ! grep FAIL "$work/out"
 }
 
-# Where nothing is loud, what is an error.
+# Without failed results, lines that contain errors.
 quiet() {
     {
         seq 100
@@ -102,19 +102,19 @@ quiet() {
 short() {
     seq 40 >"$work/log"
     cp "$work/log" "$work/expected"
-    gives --plain "$work/log"
+    prints --plain "$work/log"
 }
 
 nameless() {
     "$explain" "$work/none" 2>"$work/err"
-    [ $? = 2 ] && grep 'wants the name of a file' "$work/err"
+    [ $? = 2 ] && grep 'needs the name of a file' "$work/err"
 }
 
-ok 'cases that failed are shown with what is beneath them' cases
-ok 'a report of a sanitizer is shown wherever it stands' reports
+ok 'failed cases are shown with the lines below them' cases
+ok 'a sanitizer report is shown wherever it is' reports
 ok 'a log without results is shown' without_results
-ok 'of a long log what failed and the end' long
-ok 'of another what is an error' quiet
-ok 'a short one is shown whole' short
-ok 'a file that is not there is refused' nameless
+ok 'a long log is reduced to its failures and its end' long
+ok 'a log without failed results is reduced to its errors' quiet
+ok 'a short log is shown completely' short
+ok 'a missing file is refused' nameless
 echo "1..$number"

@@ -29,8 +29,8 @@ if ! "$clang" $flags -o "$work/try" "$work/try.c" >/dev/null 2>&1; then
     exit 0
 fi
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # fuzz NAME SOURCE…: builds and runs tests/fuzz/NAME.c with these files of
 # core/; the corpus is $work/NAME.corpus.
@@ -53,7 +53,7 @@ fuzz() {
         echo "ok $number - $name: $runs inputs"
     else
         echo "not ok $number - $name"
-        telling "$work/log"
+        print_reason "$work/log"
     fi
 }
 

@@ -9,8 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 parts() {
     "$script" --short --report "$work/report" "$LIBCORE_BUILD" sim device \

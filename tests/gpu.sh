@@ -11,8 +11,8 @@ number=0
 emulated=$LIBCORE_BUILD/backends/gpu/emulated/.libs
 golden=$LIBCORE_SOURCE/tests/golden/public
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() { # name, reason
     number=$((number + 1))
@@ -36,7 +36,7 @@ replay() { # device, arguments...
 
 recorded() { # setting
     env "$1" "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device gpuemu --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device gpuemu --required "$LIBCORE_SOURCE/tests/golden/public.ops"
 }
 
 in_other_ways() {
@@ -71,7 +71,7 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     [ -n "$slow" ] || in_other_ways
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
-        --plugin "$emulated/core_gpuemu.so"
+        --timeout 600 --plugin "$emulated/core_gpuemu.so"
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \
@@ -98,7 +98,7 @@ vendor() { # name, folder, pattern of libraries not to link to, MB at most
         test \$(wc -c <'$file') -le $(($4 * 1048576))"
     if grep -qE "^ *$1 .*streams" "$work/out"; then
         ok "recorded_cases_pass_on_$1" replay "$1" \
-            --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+            --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     else
         ok "$1_reports_why_there_is_no_device" says "$1.*(no |too old|does not)" \
             "$LIBCORE_BUILD/core-info"
@@ -108,7 +108,7 @@ vendor() { # name, folder, pattern of libraries not to link to, MB at most
 # The plugin's own products use matrix units, on CDNA only.
 hipcc=$(sed -n 's/^HIPCC = //p' "$LIBCORE_BUILD/Makefile")
 units() { # architecture, number of kernels that use them
-    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O3 \
+    TMPDIR=$work "$hipcc" --cuda-device-only -S -x hip "--offload-arch=$1" -std=c++17 -O0 \
         -w -ffp-contract=off -I "$LIBCORE_SOURCE/backends" -o "$work/$1.s" \
         "$LIBCORE_SOURCE/backends/gpu/kernels/matmul.cu" &&
         awk '/^matmul_[a-z0-9_]*:/ { kernel = $1 }
@@ -148,11 +148,12 @@ with_fakes() { # name, folder, libraries...; with $settings
     ok "recorded_cases_pass_on_${vendor}_with_fake $*" \
         env LD_LIBRARY_PATH="$work/$vendor" $settings \
         "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device "$vendor" --required "$LIBCORE_SOURCE/tests/gpu-operators.txt"
+        --device "$vendor" --required "$LIBCORE_SOURCE/tests/golden/public.ops"
     # shellcheck disable=SC2086 # word splitting is intended
     ok "${vendor}_reaches_level_core_with_fake $*" \
         says 'level reached: core' env LD_LIBRARY_PATH="$work/$vendor" \
-        $settings "$LIBCORE_BUILD/core-conformance" --level core --plugin "$file"
+        $settings "$LIBCORE_BUILD/core-conformance" --level core \
+        --timeout 600 --plugin "$file"
     rm -r "${work:?}/$vendor"
 }
 

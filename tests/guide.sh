@@ -11,8 +11,8 @@ number=0
 template=$LIBCORE_SOURCE/plugins/template
 path=$LIBCORE_BUILD/.libs
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() { # name, why
     number=$((number + 1))
@@ -55,7 +55,7 @@ own() {
 # or wrong.
 conforms() { # level, file
     LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
-        --plugin "$2" --only "$1" >"$work/out" 2>&1
+        --plugin "$2" --only "$1" --timeout 600 >"$work/out" 2>&1
     grep -A1 '^not ok' "$work/out"
     grep "^# level $1  *no failure" "$work/out"
 }

@@ -11,8 +11,8 @@ trap 'rm -rf "$work"' EXIT
 number=0
 fixtures=$LIBCORE_SOURCE/tests/fixtures/opencl
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 skip() {
     echo "1..0 # SKIP $1"
@@ -62,6 +62,9 @@ leave_out() { # word, file, line
 
 cp -r "$LIBCORE_SOURCE/plugins/opencl" "$work/shipped"
 rm -f "$work/shipped/opencl_kernels.h"
+# A checkout has it where it is built; a release, among the sources.
+[ -f "$work/shipped/opencl_operations.h" ] ||
+    cp "$LIBCORE_BUILD/plugins/opencl/opencl_operations.h" "$work/shipped/"
 sanitize= # as the library is: what looks on has to come first
 if ldd "$LIBCORE_BUILD/.libs/libcore.so" | grep -q libasan; then
     sanitize=-fsanitize=address

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# docs/operators.md says what ops.yaml says.
+# docs/operators.md matches ops.yaml.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
-name="docs/operators.md is what gen_ops.py makes of ops.yaml"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
+name="docs/operators.md is the output of gen_ops.py"
 echo 1..1
 if ! python3 -c 'import yaml' 2>/dev/null; then
     echo "ok 1 - $name # SKIP no python3 with PyYAML"
@@ -20,5 +20,5 @@ if diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md" \
     echo "ok 1 - $name"
 else
     echo "not ok 1 - $name"
-    telling "$work/log"
+    print_reason "$work/log"
 fi

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# quickstart, in a tree whose build takes no time: what it runs, where, and
-# what it says when something fails.
+# quickstart, in a tree with a fake build: which programs it runs, where, and the
+# messages when one fails.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
-# tree NAME MAKE TRAIN: both are lines of shell that stand for the programs.
+# tree NAME MAKE TRAIN: both are lines of shell that replace the programs.
 tree() {
     tree=$work/$1
     mkdir -p "$tree/tools" &&
         cp "$LIBCORE_SOURCE/tools/quickstart" "$tree/tools" || return
     {
-        # shellcheck disable=SC2016 # it is for later
+        # shellcheck disable=SC2016 # expanded later
         echo 'say() { echo "$*"; }'
         echo 'install_missing() { true; }'
         echo 'processors() { echo 1; }'
@@ -25,7 +25,7 @@ tree() {
     printf '#!/bin/sh\necho "  backend   state"\n: >Makefile\n' \
         >"$tree/configure"
     printf '#!/bin/sh\n%s\n' "$3" >"$tree/train"
-    # shellcheck disable=SC2016 # it is for later
+    # shellcheck disable=SC2016 # expanded later
     printf '#!/bin/sh\n%s\nmkdir .libs
         cp ../train core-train; cp ../train core-info\n' "$2" >"$tree/make"
     chmod +x "$tree/configure" "$tree/train" "$tree/make"
@@ -40,10 +40,10 @@ quickstart() {
 }
 
 # shellcheck disable=SC2016 # the programs expand it
-tells='echo "$0: $PWD $LIBCORE_PLUGIN_PATH $*"'
+prints_call='echo "$0: $PWD $LIBCORE_PLUGIN_PATH $*"'
 
 runs_here() {
-    tree good true "$tells" || return
+    tree good true "$prints_call" || return
     quickstart --epochs 1 --text 'a book' || return
     b=$tree/build-quickstart
     grep "^  backend" "$work/out" &&
@@ -52,9 +52,9 @@ runs_here() {
             "$work/out" | grep -e '--epochs 1 --text a book$'
 }
 
-# What it says to type, typed.
-says_what_to_do() {
-    tree next true "$tells" && quickstart || return
+# Runs the commands that it suggests.
+suggestions_work() {
+    tree next true "$prints_call" && quickstart || return
     sed -n 's/^    //p' "$work/out" >"$work/typed"
     [ "$(wc -l <"$work/typed")" = 4 ] || return
     # shellcheck disable=SC1091 # it was just written
@@ -65,10 +65,10 @@ says_what_to_do() {
 }
 
 make_fails() {
-    tree broken 'echo "rows.c:1: no"; exit 2' "$tells" || return
+    tree broken 'echo "rows.c:1: no"; exit 2' "$prints_call" || return
     ! quickstart && grep 'make failed' "$work/out" &&
         grep 'rows.c:1: no' "$work/out" &&
-        grep "all of it is in .*build-quickstart/make.txt" "$work/out" &&
+        grep "the whole log is in .*build-quickstart/make.txt" "$work/out" &&
         ! grep core-train: "$work/out"
 }
 
@@ -80,15 +80,15 @@ training_fails() {
 }
 
 helps() {
-    tree help true "$tells" && quickstart --help &&
+    tree help true "$prints_call" && quickstart --help &&
         grep 'OPTION of core-train' "$work/out" &&
         [ ! -e "$tree/build-quickstart" ]
 }
 
 mkdir "$work/here"
 echo 1..5
-ok 'the model is trained where one is, with one'\''s options' runs_here
-ok 'what it says to type works' says_what_to_do
-ok 'a build that fails shows why' make_fails
-ok 'training that fails is a failure' training_fails
+ok 'the model is trained in the current folder with the given options' runs_here
+ok 'the suggested commands work' suggestions_work
+ok 'a failing build shows its errors' make_fails
+ok 'failing training is a failure' training_fails
 ok '--help builds nothing' helps

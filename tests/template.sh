@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# plugins/template: builds from the headers alone, is short enough to copy, and
-# is a whole device.
+# plugins/template builds with only the public headers, is short enough to copy,
+# and implements a complete device.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 says() { # pattern, command...
     pattern=$1
@@ -26,23 +26,23 @@ golden() {
 
 cp "$LIBCORE_SOURCE"/plugins/template/*.* "$work/"
 # shellcheck disable=SC2016 # the inner shell expands
-ok 'it has less than 300 lines' sh -c '[ "$(wc -l <"$1")" -lt 300 ]' sh \
+ok 'the source has fewer than 300 lines' sh -c '[ "$(wc -l <"$1")" -lt 300 ]' sh \
     "$work/template.c"
 # shellcheck disable=SC2086 # CC may be words
-ok 'it builds without warnings' ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra \
+ok 'the source compiles without warnings' ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra \
     -Werror -fPIC -fvisibility=hidden -I"$LIBCORE_SOURCE/include" -shared \
     -Wl,-z,defs -Wl,--version-script="$work/plugin.map" \
     -o "$work/core_template.so" "$work/template.c" -lm
 LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$work
 export LIBCORE_PLUGIN_PATH
-ok 'core-info shows its device' says '^ *template ' "$LIBCORE_BUILD/core-info"
+ok 'core-info lists the device' says '^ *template ' "$LIBCORE_BUILD/core-info"
 LIBCORE_FALLBACK=copy_
 export LIBCORE_FALLBACK
 for name in 'add.Tensor' exp mm; do
-    ok "its kernel of $name is right" \
+    ok "the kernel of $name is correct" \
         says '^[1-9][0-9]* passed, 0 failed' golden --filter "$name"
 done
 LIBCORE_FALLBACK=count
-ok 'with the fallback every recorded case passes' \
+ok 'every recorded case passes with the fallback' \
     says '^[0-9]{4} passed, 0 failed, 0 missing' golden
 echo "1..$number"

@@ -11,8 +11,8 @@ number=0
 data=$work/data
 mkdir "$data"
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # bands HALF COUNT: images with a bright band whose position is the label.
 bands() {
@@ -177,18 +177,18 @@ refuses() {
 }
 
 bad_input() {
-    refuses 2 '--amp fp4: there are bf16, fp16, fp8 and off' --amp fp4 || return
-    refuses 2 '--amp : there are' --amp '' || return
-    refuses 2 '--amp wants a value' --amp || return
+    refuses 2 '--amp fp4: accepts bf16, fp16, fp8 and off' --amp fp4 || return
+    refuses 2 '--amp : accepts' --amp '' || return
+    refuses 2 '--amp needs a value' --amp || return
     refuses 1 'diverged in epoch 1: a tensor to be quantized is infinite' \
         --amp fp8 --lr 1e30 || return
     mlp --amp fp16 --steps 4 --save "$work/half" || return
-    refuses 1 'amp fp16 and cannot go on with bf16' --amp bf16 \
+    refuses 1 'amp fp16 and cannot be resumed with bf16' --amp bf16 \
         --resume "$work/half" || return
-    refuses 1 'amp fp16 and cannot go on with off' --amp off \
+    refuses 1 'amp fp16 and cannot be resumed with off' --amp off \
         --resume "$work/half" || return
     edit '"amp":"fp16"' '"amp":"fp17"' || return
-    refuses 1 'has a precision "fp17"' --resume "$work/edited" || return
+    refuses 1 'unknown precision "fp17"' --resume "$work/edited" || return
     for scale in 00000 1e999 -6553 nan00 none0; do
         edit '"scaler.scale":"65536"' "\"scaler.scale\":\"$scale\"" || return
         refuses 1 'edited is damaged: ' --resume "$work/edited" || return
@@ -235,7 +235,7 @@ quantizers_are_kept() {
     edit '"quantizers.scales"' '"quantizers.sca1es"' || return
     refuses 1 'quantizers.scales' --resume "$work/edited" || return
     edit '12,3]' '3,12]' || return
-    refuses 1 '"quantizers.counts" must be 12 times 3 numbers of dtype i64' \
+    refuses 1 '"quantizers.counts" must be 12 times 3 elements of dtype i64' \
         --resume "$work/edited"
 }
 

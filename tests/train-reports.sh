@@ -11,8 +11,8 @@ number=0
 data=$work/data
 mkdir "$data"
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # images COUNT FILE, labels COUNT FILE: write data; COUNT is below 256.
 images() {
@@ -135,7 +135,7 @@ goes_on() {
     "$@" >"$work/out" 2>"$work/err"
     got=$?
     cat "$work/out" "$work/err"
-    [ $got = 1 ] && grep -q 'training goes on' "$work/err" &&
+    [ $got = 1 ] && grep -q 'training continues' "$work/err" &&
         grep -q '^weights ' "$work/out" && [ -s "$work/weights" ] &&
         ! grep -q -e '^losses drawn' -e '^profile in' "$work/out"
 }
@@ -192,7 +192,7 @@ ok 'too few steps are reported and no report is written' too_few
 ok 'weights of too few steps are saved' too_few_are_saved
 ok 'SIGINT writes what was recorded so far' interrupted
 ok 'a profile folder that cannot be created is refused first' \
-    refuses 'cannot make' --profile "$work/none/such"
+    refuses 'cannot create' --profile "$work/none/such"
 : >"$work/file"
 ok 'a file as profile folder is refused first' \
     refuses 'is no folder' --profile "$work/file"

@@ -12,8 +12,8 @@ data=$work/data
 places=$work/places
 mkdir "$data" "$places"
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 # idx_images COUNT ROWS FILE, idx_labels COUNT FILE: write valid files; the
 # pixels are arbitrary but differ.  COUNT is below 65536.
@@ -185,7 +185,7 @@ after_interrupt() {
         --save "$work/stopped" >"$work/out" 2>"$work/err" &
     pid=$!
     tries=0
-    until [ -s "$work/out" ] || [ $tries = 300 ]; do
+    until [ -s "$work/out" ] || [ $tries = 3000 ]; do
         sleep 0.1
         kill -0 $pid || return
         tries=$((tries + 1))
@@ -196,8 +196,7 @@ after_interrupt() {
     cat "$work/err"
     [ $got = "$2" ] || return
     epoch=$(sed -n 's/.*interrupted in epoch \([0-9]*\) .*/\1/p' "$work/err")
-    # Few epochs to repeat: the interrupt came early.
-    [ -n "$epoch" ] && [ "$epoch" -lt 5000 ] || return
+    [ -n "$epoch" ] || return
     straight=$(weights --epochs "$epoch") || return
     same "$straight" \
         "$(weights --epochs "$epoch" --resume "$work/stopped")"
@@ -304,22 +303,23 @@ every_option_counts() {
 }
 
 bad_text() {
-    refuses 2 'wants --text FILE' --model gpt || return
-    refuses 2 'go with --model gpt' --text "$work/text" || return
-    refuses 2 'go with --model gpt' --width 8 --model cnn || return
-    refuses 2 '--dropout goes with' --dropout 0.5 || return
-    refuses 2 'dropout 1: a number below 1' --model cnn --dropout 1 || return
-    refuses 2 'schedule none: there are decay and cosine' \
+    refuses 2 'requires --text FILE' --model gpt || return
+    refuses 2 'require --model gpt' --text "$work/text" || return
+    refuses 2 'require --model gpt' --width 8 --model cnn || return
+    refuses 2 '--dropout requires' --dropout 0.5 || return
+    refuses 2 'dropout 1: must be a number below 1' --model cnn \
+        --dropout 1 || return
+    refuses 2 'schedule none: accepts decay and cosine' \
         --schedule none || return
-    refuses 2 'width 10 cannot be shared among --heads 4' --model gpt \
+    refuses 2 'width 10 is not divisible by --heads 4' --model gpt \
         --text "$work/text" --width 10 || return
     refuses 1 'cannot read .*/none' --model gpt --text "$work/none" || return
     printf 'short' >"$work/short"
-    refuses 1 'short has 5 characters; .* 650 are wanted' --model gpt \
+    refuses 1 'short has 5 characters; .* 650 are required' --model gpt \
         --text "$work/short" || return
     text --steps 1 --save "$work/half" || return
     seq 3000 4000 >"$work/other"
-    refuses 1 'another text' --resume "$work/half" --batch 16 \
+    refuses 1 'a different text' --resume "$work/half" --batch 16 \
         --text "$work/other"
 }
 
@@ -347,17 +347,17 @@ bad_images() {
     cp "$data/train-labels-idx1-ubyte" "$work/bad"
     damaged train-images 'begins with 00 00 08 01, not 00 00 08 03' || return
     idx_images 300 27 "$work/bad"
-    damaged train-images 'images of 27 x 28; 28 x 28 are wanted' || return
+    damaged train-images 'images of 27 x 28, not 28 x 28' || return
     idx_images 299 28 "$work/bad"
     damaged train-images '299 images, but .* has 300 labels' || return
     idx_images 0 28 "$work/bad"
-    damaged train-images 'says that it has 0 images'
+    damaged train-images 'has 0 images in its header'
 }
 
 bad_labels() {
     { head -c 307 "$data/train-labels-idx1-ubyte" && printf '\012'; } \
         >"$work/bad"
-    damaged train-labels 'label 299 is 10; labels go from 0 to 9' || return
+    damaged train-labels 'label 299 is 10, not 0 to 9' || return
     cut "$data/t10k-labels-idx1-ubyte" 20
     damaged test-labels 'bad is truncated'
 }
@@ -394,19 +394,19 @@ bad_checkpoint() {
     refuses 1 'not a safetensors file' \
         --resume "$data/t10k-images-idx3-ubyte" || return
     printf '\002\000\000\000\000\000\000\000{}' >"$work/bad"
-    refuses 1 'no checkpoint of core-train' --resume "$work/bad"
+    refuses 1 'not a checkpoint of core-train' --resume "$work/bad"
 }
 
 other_checkpoint() {
     weights --epochs 1 --save "$work/good" || return
-    refuses 1 'optimizer adam and cannot go on with sgd' \
+    refuses 1 'optimizer adam and cannot be resumed with sgd' \
         --resume "$work/good" --optimizer sgd || return
     "$train" --data "$data" --resume "$work/good" --batch 32 2>"$work/err"
-    [ $? = 1 ] && grep 'batch 64 and cannot go on with 32' "$work/err" ||
+    [ $? = 1 ] && grep 'batch 64 and cannot be resumed with 32' "$work/err" ||
         return
-    refuses 1 'seed 0 and cannot go on with 3' --resume "$work/good" \
+    refuses 1 'seed 0 and cannot be resumed with 3' --resume "$work/good" \
         --seed 3 || return
-    refuses 1 'with 300 training images, and here are 200' \
+    refuses 1 'with 300 training images, but the data have 200' \
         --resume "$work/good" --limit 200 || return
     # Weights of other sizes under the same names.
     sed 's/"shape":\[256,784\]/"shape":[784,256]/' "$work/good" >"$work/bad"
@@ -463,11 +463,11 @@ full() {
     [ -c /dev/full ] || return 0
     for word in --help --version; do
         "$train" $word >/dev/full 2>"$work/err"
-        [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err" ||
+        [ $? = 1 ] && grep 'cannot write standard output' "$work/err" ||
             return
     done
     "$train" --data "$data" --epochs 1 --json >/dev/full 2>"$work/err"
-    [ $? = 1 ] && grep 'cannot write to the standard output' "$work/err"
+    [ $? = 1 ] && grep 'cannot write standard output' "$work/err"
 }
 
 # However training ends, an earlier checkpoint stays intact.
@@ -479,7 +479,7 @@ diverges() {
     for how in '' '--steps 3' '--steps 1 --lr 1e39' '--log 1' \
         '--optimizer adam --lr 1e38 --steps 2'; do
         # shellcheck disable=SC2086 # splits into words
-        refuses 1 'diverged in epoch 1: .*file was left as it was' \
+        refuses 1 'diverged in epoch 1: .*file was not changed' \
             --optimizer sgd --lr 1e30 --save "$places/file" $how || return
         cmp "$places/file" "$work/kept" || return
     done
@@ -524,25 +524,25 @@ not_a_number() {
     cp "$work/good" "$work/bad"
     printf '\000\000\300\177' |
         dd of="$work/bad" bs=4 seek=100000 conv=notrunc || return
-    refuses 1 'bad is of no use: tensor ".*" has an element that is infinite' \
+    refuses 1 'bad cannot be used: tensor ".*" has an infinite' \
         --resume "$work/bad" --epochs 2 --save "$places/file"
 }
 
 # Options are checked against those of the checkpoint.
 resumed_options() {
     weights --epochs 1 --save "$work/good" || return
-    refuses 2 '--lr 0: a number above 0' --resume "$work/good" --lr 0 || return
+    refuses 2 '--lr 0: must be a number above 0' --resume "$work/good" --lr 0 || return
     refuses 2 '--epochs -1: ' --resume "$work/good" --epochs -1 || return
-    refuses 1 'momentum goes with --optimizer sgd' --resume "$work/good" \
+    refuses 1 'momentum requires --optimizer sgd' --resume "$work/good" \
         --momentum 0.5 || return
-    refuses 1 'go with --model gpt' --resume "$work/good" \
+    refuses 1 'require --model gpt' --resume "$work/good" \
         --text "$work/good" || return
-    refuses 1 '--dropout goes with' --resume "$work/good" --dropout 0.5 ||
+    refuses 1 '--dropout requires' --resume "$work/good" --dropout 0.5 ||
         return
     refuses 1 'path is NULL or empty' --resume '' || return
-    refuses 1 'a file to write needs a name' --save '' || return
+    refuses 1 'cannot write a file: its name is NULL or empty' --save '' || return
     text --steps 1 --save "$work/half" || return
-    refuses 1 'wants --text FILE' --resume "$work/half" --batch 16
+    refuses 1 'requires --text FILE' --resume "$work/half" --batch 16
 }
 
 shapes_only() {
@@ -554,27 +554,27 @@ shapes_only() {
 wrong_usage() {
     refuses 2 'unknown option --colour' --colour || return
     refuses 2 'unknown option -x' -x || return
-    refuses 2 'what is "more"' more || return
-    refuses 2 '--epochs wants a value' --epochs || return
-    refuses 2 '--epochs none: a whole number from 1' --epochs none ||
+    refuses 2 'unexpected argument "more"' more || return
+    refuses 2 '--epochs needs a value' --epochs || return
+    refuses 2 '--epochs none: must be an integer from 1' --epochs none ||
         return
     refuses 2 '--epochs 0: ' --epochs 0 || return
     refuses 2 '--batch 1x: ' --batch 1x || return
-    refuses 2 '--threads 0: a whole number from 1 to 1024' --threads 0 ||
+    refuses 2 '--threads 0: must be an integer from 1 to 1024' --threads 0 ||
         return
     refuses 2 '--threads 1025: ' --threads 1025 || return
     refuses 2 '--device meta: ' --device meta || return
-    refuses 2 'devices are named once' --device cpu --devices sim,cpu || return
-    refuses 2 '--device cpu,cpu: one device' --device cpu,cpu || return
+    refuses 2 'names a device twice' --device cpu --devices sim,cpu || return
+    refuses 2 '--device cpu,cpu: must be one device' --device cpu,cpu || return
     refuses 2 '--devices cpu,meta: ' --devices cpu,meta || return
-    refuses 2 '--lr nan: a number above 0' --lr nan || return
+    refuses 2 '--lr nan: must be a number above 0' --lr nan || return
     refuses 2 '--lr -1: ' --lr -1 || return
     refuses 2 '--seed -1: ' --seed -1 || return
-    refuses 2 'optimizer lion: there are adam, adamw and sgd' \
+    refuses 2 'optimizer lion: accepts adam, adamw and sgd' \
         --optimizer lion || return
-    refuses 2 'model vit: there are mlp, cnn and gpt' --model vit || return
-    refuses 2 'goes with --optimizer sgd' --momentum 0.5 || return
-    refuses 2 '--momentum 1: a number below 1' --optimizer sgd --momentum 1
+    refuses 2 'model vit: accepts mlp, cnn and gpt' --model vit || return
+    refuses 2 'requires --optimizer sgd' --momentum 0.5 || return
+    refuses 2 '--momentum 1: must be a number below 1' --optimizer sgd --momentum 1
 }
 
 # Without a wait the device would still use freed memory.
@@ -585,7 +585,7 @@ wrong_setting() (
     LIBCORE_BLOCKING=
     LIBCORE_FALLBACK=abacus
     export LIBCORE_FALLBACK
-    refuses 1 'LIBCORE_FALLBACK names "abacus", which is no operator'
+    refuses 1 'LIBCORE_FALLBACK contains "abacus", which is not an operator'
 )
 
 helps() {

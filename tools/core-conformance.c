@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-conformance: checks the binary of a plugin (conformance/check.c), or
+/* core-conformance: tests the binary of a plugin (conformance/check.c), or
  * replays recorded operator calls on a device and compares results and
- * gradients.  What the recordings are: tests/golden/README.md. */
+ * gradients (tests/golden/README.md describes the recordings). */
 
 #include "conformance/check.h"
 #include "conformance/golden.h"
@@ -38,23 +38,27 @@ static const char usage[] =
     "       core-conformance --list-operators [--filter GLOB]\n"
     "\n"
     "  --golden PREFIX   replay PREFIX.cases with the data of PREFIX.bin\n"
-    "  --device NAME     on this device (default: as programs choose it)\n"
-    "  --filter GLOB     only operators whose name matches: 'add.*'\n"
+    "  --device NAME     the device to use (default: libcore's default "
+    "device)\n"
+    "  --filter GLOB     only operators whose name matches, such as 'add.*'\n"
     "  --case ID         only this case\n"
-    "  --required FILE   operators, one a line, that must pass all their "
-    "cases\n"
-    "  --summary         a line per operator\n"
-    "  --verbose         a line per case, passed and missing ones too\n"
-    "  --list-operators  the built-in operators and their schemas\n"
+    "  --required FILE   operators, one per line, all of whose cases must "
+    "pass\n"
+    "  --summary         print a line per operator\n"
+    "  --verbose         print a line per case, also for passed and missing "
+    "ones\n"
+    "  --list-operators  print the built-in operators and their schemas\n"
     "  --help, --version\n"
     "\n"
-    "The last line is `N passed, N failed, N missing`; an operator that is "
-    "not\n"
-    "registered, or that the device has no kernel for, is missing.  Exit\n"
-    "status: 0; 1 when a case failed or a required operator did not pass; 2\n"
-    "when nothing could be replayed.\n";
+    "The last line is `N passed, N failed, N missing`. A case is missing if "
+    "its\n"
+    "operator is not registered or has no kernel on the device. Exit status: "
+    "0;\n"
+    "1 if a case failed or a required operator did not pass; 2 if nothing "
+    "could\n"
+    "be replayed.\n";
 
-static int complain(const char *format, const char *what)
+static int print_error(const char *format, const char *what)
 {
     fprintf(stderr, "core-conformance: ");
     fprintf(stderr, format, what);
@@ -64,12 +68,12 @@ static int complain(const char *format, const char *what)
 
 /* ------------------------------------------------------------- options -- */
 
-/* The text behind a flag; NULL after a complaint. */
+/* Returns the value of a flag; NULL after printing an error. */
 static const char *value_of(int argc, char **argv, int *i)
 {
     if (*i + 1 < argc)
         return argv[++*i];
-    complain("%s needs a value", argv[*i]);
+    print_error("%s needs a value", argv[*i]);
     return NULL;
 }
 
@@ -81,11 +85,11 @@ static bool case_number(const char *text, int64_t *out)
     *out = strtoll(text, &end, 10);
     if (*text && !*end && !errno && *out >= 0)
         return true;
-    complain("--case wants the number of a case, not \"%s\"", text);
+    print_error("--case needs the number of a case, not \"%s\"", text);
     return false;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to continue, or else the exit status. */
 static int read_options(int argc, char **argv, options *out)
 {
     *out = (options){.only = -1};
@@ -131,14 +135,13 @@ static int read_options(int argc, char **argv, options *out)
             printf("core-conformance %s\n", core_version());
             return EXIT_SUCCESS;
         } else {
-            return complain("unknown flag %s; --help lists those there are",
-                            argv[i]);
+            return print_error("unknown flag %s; see --help", argv[i]);
         }
     }
     if (!out->golden && !out->list)
-        return complain("%s", "--plugin FILE.so says what to test, or "
-                              "--golden PREFIX what to replay; --help tells "
-                              "more");
+        return print_error("%s",
+                           "--plugin FILE.so (to test) or --golden PREFIX "
+                           "(to replay) is required; see --help");
     return -1;
 }
 
@@ -172,8 +175,8 @@ static int list_operators(const char *filter)
     return EXIT_SUCCESS;
 }
 
-static void tell(const options *chosen, const golden_case *the_case,
-                 replay_outcome outcome, const char *text)
+static void print_case(const options *chosen, const golden_case *the_case,
+                       replay_outcome outcome, const char *text)
 {
     static const char *const names[] = {"passed", "FAILED", "missing"};
 
@@ -183,12 +186,12 @@ static void tell(const options *chosen, const golden_case *the_case,
            the_case->name, *text ? ": " : "", text);
 }
 
-/* Every case that was chosen; false: the file is not as it should be. */
+/* Replays all selected cases; false: the file is malformed. */
 static bool replay_all(const options *chosen, const replay_device *on,
-                       golden_file *golden, tally *all)
+                       golden_file *golden, outcome_counts *all)
 {
     golden_case the_case;
-    golden_answer answer;
+    golden_result answer;
     char text[1200];
 
     memset(&the_case, 0, sizeof the_case);
@@ -200,9 +203,9 @@ static bool replay_all(const options *chosen, const replay_device *on,
         if (chosen->only >= 0 && the_case.id != chosen->only)
             continue;
         outcome = replay_case(on, &the_case, text, sizeof text);
-        tell(chosen, &the_case, outcome, text);
+        print_case(chosen, &the_case, outcome, text);
         all->agreed += outcome == REPLAY_PASSED && *text;
-        if (!tally_add(all, the_case.name, outcome)) {
+        if (!outcome_counts_add(all, the_case.name, outcome)) {
             snprintf(golden->problem, sizeof golden->problem, "no memory");
             answer = GOLDEN_PROBLEM;
             break;
@@ -212,28 +215,28 @@ static bool replay_all(const options *chosen, const replay_device *on,
     return answer == GOLDEN_END;
 }
 
-static int finish(const options *chosen, tally *all)
+static int finish(const options *chosen, outcome_counts *all)
 {
     const size_t *total = all->total;
     bool good;
 
     if (chosen->summary)
-        tally_print(all);
-    good = tally_check_required(all);
+        outcome_counts_print(all);
+    good = outcome_counts_check_required(all);
     if (total[REPLAY_PASSED] + total[REPLAY_FAILED] + total[REPLAY_MISSING] ==
         0)
-        return complain("%s", "no case was chosen");
+        return print_error("%s", "no case was selected");
     if (all->agreed)
-        printf("of those passed, %zu sums in f16 or bf16 agree with the same "
-               "call in f64, and lie further from what was recorded than its "
-               "tolerance\n",
+        printf("of those passed, %zu sums in f16 or bf16 differ from the "
+               "recording by more than the tolerance but agree with the same "
+               "call in f64\n",
                all->agreed);
     printf("%zu passed, %zu failed, %zu missing\n", total[REPLAY_PASSED],
            total[REPLAY_FAILED], total[REPLAY_MISSING]);
     return good && !total[REPLAY_FAILED] ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* Of the two programs that this is. */
+/* Tests which of the two programs was requested. */
 static bool is_check(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -248,7 +251,7 @@ static int run(int argc, char **argv)
     options chosen;
     replay_device on = {0};
     golden_file golden = {0};
-    tally all = {0};
+    outcome_counts all = {0};
     char text[500];
     int result;
 
@@ -261,27 +264,28 @@ static int run(int argc, char **argv)
         return list_operators(chosen.filter);
     result = EXIT_USAGE;
     if (!golden_open(chosen.golden, &golden)) {
-        complain("%s", golden.problem);
+        print_error("%s", golden.problem);
         goto done;
     }
-    if (chosen.required && !tally_require(&all, chosen.required, chosen.filter,
-                                          text, sizeof text)) {
-        complain("%s", text);
+    if (chosen.required &&
+        !outcome_counts_require(&all, chosen.required, chosen.filter, text,
+                                sizeof text)) {
+        print_error("%s", text);
         goto done;
     }
     if (!open_device(chosen.device, &on)) {
-        complain("%s", core_error_message());
+        print_error("%s", core_error_message());
         goto done;
     }
     if (!replay_all(&chosen, &on, &golden, &all)) {
         fflush(stdout);
-        complain("%s", golden.problem);
+        print_error("%s", golden.problem);
         goto done;
     }
     result = finish(&chosen, &all);
 done:
     core_device_set_current(NULL);
-    tally_free(&all);
+    outcome_counts_free(&all);
     golden_close(&golden);
     return result;
 }
@@ -292,5 +296,5 @@ int main(int argc, char **argv)
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return result;
-    return complain("%s", "the standard output could not be written");
+    return print_error("%s", "writing standard output failed");
 }

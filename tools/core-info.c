@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-info: which plugins there are, loaded or not and why, what devices and
- * kernels they bring, and the settings. */
+/* core-info: lists plugins (loaded or not, and why), their devices and kernels,
+ * and the settings. */
 
 #define _GNU_SOURCE /* environ */
 
@@ -40,16 +40,16 @@ static const char usage[] =
     "[--settings]\n"
     "       core-info --seal FILE.so...\n"
     "\n"
-    "  --plugins   every plugin that was found: loaded, or why not\n"
+    "  --plugins   every plugin that was found, and why one was not loaded\n"
     "  --devices   devices, their memory and features\n"
-    "  --kernels   how many kernels each operator has on each backend\n"
-    "  --settings  every LIBCORE_ setting, its value and what it may be\n"
-    "  --json      the same for programs; without another flag, all of it\n"
-    "  --seal      write into plugins' files a sum of what is loaded of "
-    "them: from\n"
-    "              then on a file that is damaged is refused; the last step of "
-    "its\n"
-    "              build; none of its code runs\n"
+    "  --kernels   the number of kernels per operator and backend\n"
+    "  --settings  every LIBCORE_ setting, its value and accepted values\n"
+    "  --json      print JSON; without another flag, everything\n"
+    "  --seal      store a checksum of the loaded contents in each plugin "
+    "file, so\n"
+    "              that a damaged file is refused from then on; the last step "
+    "of\n"
+    "              building a plugin; runs none of its code\n"
     "  --help, --version\n"
     "\n"
     "Without flags: plugins and devices.\n";
@@ -99,8 +99,8 @@ static int compare_counts(const void *a, const void *b)
                        (one->name.size < two->name.size);
 }
 
-/* Kernels by operator, sorted by name; the caller frees.  NULL: none, or no
- * memory. */
+/* Counts kernels by operator, sorted by name; the caller frees.  NULL: none, or
+ * no memory. */
 static count *count_kernels(const core_backend_information *backend,
                             size_t *out_size)
 {
@@ -127,7 +127,7 @@ static count *count_kernels(const core_backend_information *backend,
 
 /* ---------------------------------------------------------------- text -- */
 
-/* The ABI that was negotiated, or else the range that the note has. */
+/* The negotiated ABI, or else the range in the plugin's note. */
 static const char *abi_text(const core_plugin_information *p, char *text,
                             size_t size)
 {
@@ -143,15 +143,15 @@ static const char *abi_text(const core_plugin_information *p, char *text,
 
 enum { COLUMNS = 6 };
 
-/* The columns of a plugin's line that stand before its file. */
+/* The columns of a plugin's line before its file. */
 static void plugin_columns(const core_plugin_information *p, char *abi,
                            size_t size, const char *columns[COLUMNS])
 {
-    columns[0] = *p->name ? clean_text(p->name) : "-";
+    columns[0] = *p->name ? printable_text(p->name) : "-";
     columns[1] = state_name(p->state);
     columns[2] = abi_text(p, abi, size);
-    columns[3] = *p->version ? clean_text(p->version) : "-";
-    columns[4] = *p->device_types ? clean_text(p->device_types) : "-";
+    columns[3] = *p->version ? printable_text(p->version) : "-";
+    columns[4] = *p->device_types ? printable_text(p->device_types) : "-";
     columns[5] = p->abi_minor_max > 0 ? seal_name(p->seal) : "-";
 }
 
@@ -174,7 +174,8 @@ static void print_plugins(void)
 
     printf("plugins\n");
     if (plugins == 0) {
-        printf("  none was found; LIBCORE_PLUGIN_PATH says where to look\n");
+        printf(
+            "  none found; LIBCORE_PLUGIN_PATH lists the folders to search\n");
         return;
     }
     for (int k = 0; k < COLUMNS; k++)
@@ -192,9 +193,9 @@ static void print_plugins(void)
         core_plugin_information p = plugin_information(core_plugin_at(i));
 
         plugin_columns(&p, abi, sizeof abi, columns);
-        print_columns(columns, widths, clean_text(p.path));
+        print_columns(columns, widths, printable_text(p.path));
         if (*p.reason)
-            printf("  %-*s  %s\n", widths[0], "", clean_text(p.reason));
+            printf("  %-*s  %s\n", widths[0], "", printable_text(p.reason));
     }
 }
 
@@ -219,10 +220,10 @@ static const char *bytes_text(uint64_t bytes, char *text, size_t size)
 static void print_field(const char *name, core_string text)
 {
     if (text.size > 0 && text.data)
-        printf("  %-12s %s: %s\n", "", name, clean(text));
+        printf("  %-12s %s: %s\n", "", name, printable(text));
 }
 
-/* Names of the kinds of memory, in the order of their bits. */
+/* Names of the memory kinds, in the order of their bits. */
 static const char *const kind_names[] = {"device", "unified", "host-visible",
                                          "pinned", "virtual", "peer"};
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
@@ -254,7 +255,7 @@ static void print_device(const core_backend_information *backend,
     snprintf(name, sizeof name, "%s:%u", backend->device_type, index);
     if (core_device_find(name, &device) != CORE_OK) {
         printf("  %-12s cannot be opened: %s\n", name,
-               clean_text(core_error_message()));
+               printable_text(core_error_message()));
         return;
     }
     core_device_get_information(device, &information);
@@ -266,7 +267,7 @@ static void print_device(const core_backend_information *backend,
            bytes_text(total, a, sizeof a), bytes_text(left, b, sizeof b),
            properties.compute_units,
            backend->synchronous ? "synchronous" : "streams",
-           clean(information.name));
+           printable(information.name));
     print_field("id", information.stable_id);
     print_field("driver", information.driver);
     print_field("runtime", information.runtime);
@@ -275,17 +276,16 @@ static void print_device(const core_backend_information *backend,
     print_kinds(device);
 }
 
-/* What programs get that name none. */
+/* The device of programs that name none. */
 static void print_default(void)
 {
     core_device *device;
 
     if (core_device_default(&device) == CORE_OK)
-        printf("  programs that name no device get \"%s\"\n",
-               core_device_name(device));
+        printf("  default device: \"%s\"\n", core_device_name(device));
     else
-        printf("  programs that name no device get none: %s\n",
-               clean_text(core_error_message()));
+        printf("  default device: none: %s\n",
+               printable_text(core_error_message()));
 }
 
 static void print_devices(void)
@@ -294,20 +294,20 @@ static void print_devices(void)
 
     printf("devices\n");
     printf("  %-12s %-11s %-11s %5s  %-11s %s\n", "name", "memory", "free",
-           "units", "execution", "what it is");
+           "units", "execution", "description");
     for (uint32_t i = 0; core_backend_describe(i, &backend) == CORE_OK; i++) {
         if (backend.device_count == 0)
             printf("  %-12s none: %s\n", backend.device_type,
-                   *backend.reason ? clean_text(backend.reason)
+                   *backend.reason ? printable_text(backend.reason)
                                    : "the plugin gave no reason");
         for (uint32_t k = 0; k < backend.device_count; k++)
             print_device(&backend, k);
         printf("  %-12s %u kernels for %u operators\n", "",
                backend.kernel_count, backend.operator_count);
         if (*backend.unmatched_kernels)
-            printf("  %-12s never called, as no operator asks for kernels of "
+            printf("  %-12s never called, because no operator uses kernels of "
                    "these names: %s\n",
-                   "", clean_text(backend.unmatched_kernels));
+                   "", printable_text(backend.unmatched_kernels));
     }
     print_default();
 }
@@ -345,20 +345,22 @@ static void print_settings(void)
     printf("settings\n");
     for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
         if (s.value)
-            printf("  %s=%s (from the %s)\n", s.name, clean_text(s.value),
+            printf("  %s=%s (from the %s)\n", s.name, printable_text(s.value),
                    s.from == CORE_SETTING_FROM_PROGRAM ? "program"
                                                        : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.default_text);
-        printf("      %s\n      May be: %s.\n      Type: %s; used by: %s.\n",
+        printf("      %s\n"
+               "      Accepts: %s.\n"
+               "      Type: %s; used by: %s.\n",
                s.help, s.allowed, setting_type(s.type), s.used_by);
         if (s.status != CORE_OK)
             printf("      Not accepted: %s\n",
-                   clean_text(core_error_message()));
+                   printable_text(core_error_message()));
     }
 }
 
-/* Misspelt ones, mostly. */
+/* Mostly misspelt settings. */
 static void print_unknown_settings(void)
 {
     for (char **entry = environ; *entry; entry++) {
@@ -370,9 +372,9 @@ static void print_unknown_settings(void)
              i++)
             known = strlen(s.name) == size && !strncmp(s.name, *entry, size);
         if (!known)
-            printf("  %s\n      No setting of libcore has this name; a plugin "
-                   "may read it.\n",
-                   clean_text(*entry));
+            printf("  %s\n"
+                   "      Not a setting of libcore; a plugin may read it.\n",
+                   printable_text(*entry));
     }
 }
 
@@ -597,16 +599,16 @@ static bool write_json(const options *wanted)
 
 /* ---------------------------------------------------------------- main -- */
 
-/* The exit status when all is said: output that was lost is a failure. */
+/* The exit status after all output; lost output is a failure. */
 static int finish(bool good)
 {
     if (good && !ferror(stdout) && fflush(stdout) == 0)
         return EXIT_SUCCESS;
-    perror("core-info: the output could not be written");
+    perror("core-info: writing standard output failed");
     return EXIT_FAILURE;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to continue, or else the exit status. */
 static int parse(int argc, char **argv, options *wanted)
 {
     static const struct {
@@ -633,8 +635,10 @@ static int parse(int argc, char **argv, options *wanted)
         while (k < nflags && strcmp(argv[i], flags[k].flag) != 0)
             k++;
         if (k == nflags) {
-            fprintf(stderr, "core-info: %s is not understood\n%s", argv[i],
-                    usage);
+            fprintf(stderr,
+                    "core-info: unknown argument %s\n"
+                    "%s",
+                    argv[i], usage);
             return EXIT_USAGE;
         }
         *(bool *)((char *)wanted + flags[k].offset) = true;
@@ -647,19 +651,22 @@ static int parse(int argc, char **argv, options *wanted)
     return -1;
 }
 
-/* All of them are tried. */
+/* Tries all files, even if one fails. */
 static int seal(int count, char **files)
 {
     int status = EXIT_SUCCESS;
 
     if (count == 0) {
-        fprintf(stderr, "core-info: --seal wants files\n%s", usage);
+        fprintf(stderr,
+                "core-info: --seal needs at least one file\n"
+                "%s",
+                usage);
         return EXIT_USAGE;
     }
     for (int i = 0; i < count; i++)
         if (core_plugin_seal_file(files[i]) != CORE_OK) {
             fprintf(stderr, "core-info: %s\n",
-                    clean_text(core_error_message()));
+                    printable_text(core_error_message()));
             status = EXIT_FAILURE;
         }
     return status;
@@ -677,7 +684,8 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     if (core_plugins_load_all() != CORE_OK) {
-        fprintf(stderr, "core-info: %s\n", clean_text(core_error_message()));
+        fprintf(stderr, "core-info: %s\n",
+                printable_text(core_error_message()));
         return EXIT_FAILURE;
     }
     if (wanted.json)

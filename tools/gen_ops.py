@@ -16,7 +16,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from ops import doc, emit  # noqa: E402
+from ops import doc, emit, samples  # noqa: E402
 from ops.model import Model  # noqa: E402
 from ops.schema import Problem  # noqa: E402
 
@@ -57,6 +57,8 @@ def main():
         write(options.out, "ops_table.c", emit.table(model))
         write(options.out, "ops_gradients.c", emit.gradients(model))
         write(options.out, "ops.h", emit.header(model, names, preamble))
+        write(options.out, "ops_samples.h", samples.tests(model))
+        write(options.out, "ops_conformance.c", samples.conformance(model))
         write(options.out, "operators.json", emit.listing(model))
     except Problem as problem:
         print("%s: %s" % (options.ops, problem), file=sys.stderr)

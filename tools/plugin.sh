@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# plugin.sh: sourced by programs that are given a build and a device.
+# plugin.sh: sourced by scripts that take a build and a device.
 
-# The file of the plugin that has the device, in whichever folder the build made
-# it; nothing where there is none.
+# Prints the path of the plugin for the device in the build; nothing if there is
+# none.
 plugin_of() { # build, device
     for folder in "$1/backends/${2%%:*}/.libs" "$1/.libs" \
         "$1/plugins/${2%%:*}/.libs" "$1/backends/rocm/nvidia/.libs" \

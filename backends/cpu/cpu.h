@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cpu.h: what the files of the CPU backend share. */
+/* cpu.h: the common declarations of the CPU backend. */
 
 #ifndef CPU_CPU_H
 #define CPU_CPU_H
@@ -16,7 +16,7 @@ extern const core_host *cpu_host;
 core_status cpu_error(core_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* One row of a file's table of kernels; the plugin registers them all. */
+/* One row of a file's table of kernels; plugin.c registers them all. */
 typedef struct cpu_kernel {
     const char *name; /* functional operator, "add.Tensor" */
     core_function launch;

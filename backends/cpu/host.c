@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* host.c: the host table, and errors reported through it. */
+/* The host table, and errors reported through it. */
 
 #include <libcore/sdk.h>
 
@@ -13,7 +13,7 @@ const core_host *cpu_host;
 
 core_status cpu_error(core_status code, const char *format, ...)
 {
-    /* Numbers have a point, whatever the program's locale. */
+    /* Numbers use a decimal point, whatever the program's locale is. */
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t before = plain ? uselocale(plain) : (locale_t)0;
     va_list arguments;

@@ -22,8 +22,8 @@ const char *cpu_isa_name(int isa)
 }
 
 #if defined(__x86_64__) && defined(CPU_X86_ISA)
-/* The C library asked the processor when the process began, and asking again
- * costs a virtual machine some microseconds a question. */
+/* The C library ran CPUID when the process started; running it again costs some
+ * microseconds each time in a virtual machine. */
 #if __has_include(<sys/platform/x86.h>)
 #define HAS(NAME, name) CPU_FEATURE_ACTIVE(NAME)
 #else
@@ -40,7 +40,7 @@ static int best_of_avx512(void)
 }
 #endif
 
-/* What the machine, and its operating system, can run. */
+/* The best set that the machine and its operating system support. */
 static int best(void)
 {
 #if defined(__x86_64__) && defined(CPU_X86_ISA)
@@ -68,7 +68,7 @@ core_status cpu_isa_choose(const core_host *host, int *out_isa)
             return CORE_OK;
         }
     return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                     "LIBCORE_CPU_ISA is \"%.*s\"; it can be baseline, avx2, "
-                     "avx512 or avx512_bf16",
+                     "LIBCORE_CPU_ISA is \"%.*s\"; accepted are baseline, "
+                     "avx2, avx512 and avx512_bf16",
                      (int)wanted.size, wanted.data);
 }

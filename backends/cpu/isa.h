@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* isa.h: instruction sets.  Files of kernels that profit from wider vectors
+/* isa.h: instruction sets.  Files with kernels that benefit from wider vectors
  * are compiled once per set, with -DCPU_ISA=baseline, avx2 or avx512 and the
- * matching machine flags, into one convenience library each; what they share
- * across files is named CPU_NAME(x).  Architectures other than x86-64 build
- * `baseline` alone. */
+ * matching compiler flags, into one convenience library each; names shared
+ * between such files are written CPU_NAME(x).  Architectures other than x86-64
+ * only have `baseline`. */
 
 #ifndef CPU_ISA_H
 #define CPU_ISA_H
@@ -16,17 +16,17 @@ enum {
     CPU_ISA_BASELINE = 0,
     CPU_ISA_AVX2 = 1,
     CPU_ISA_AVX512 = 2,
-    CPU_ISA_AVX512_BF16 = 3 /* the files of AVX-512, and bf16.h */
+    CPU_ISA_AVX512_BF16 = 3 /* the files for AVX-512, and bf16.h */
 };
 
-/* Which of the sets that files are compiled for. */
+/* The set that files are compiled for. */
 #define CPU_ISA_COMPILED(isa) ((isa) < CPU_ISA_AVX512 ? (isa) : CPU_ISA_AVX512)
 
-/* The best set that this machine has, lowered by the setting LIBCORE_CPU_ISA.
- * An unknown value of the setting is an error. */
+/* Determines the best set of this machine, limited by the setting
+ * LIBCORE_CPU_ISA.  An unknown value of the setting is an error. */
 core_status cpu_isa_choose(const core_host *host, int *out_isa);
 const char *cpu_isa_name(int isa);
-/* What init chose. */
+/* The set chosen by init. */
 extern int cpu_isa;
 
 #ifdef CPU_ISA

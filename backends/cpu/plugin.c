@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin.c: the CPU backend as a plugin. */
+/* The CPU backend as a plugin. */
 
 #include <string.h>
 
@@ -60,9 +60,9 @@ enum { AT_ONCE = 64 };
 
 static core_status set_threads(uint32_t threads)
 {
-    if (cpu_pool_set_threads(threads) != 0)
+    if (cpu_thread_pool_set_threads(threads) != 0)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                         "%u threads: the CPU backend takes 1 to 1024",
+                         "%u threads: the CPU backend accepts 1 to 1024",
                          threads);
     return CORE_OK;
 }
@@ -73,9 +73,9 @@ static const void *get_interface(void *backend, core_string name,
     static const core_cpu_threads_interface threads = {
         .struct_size = sizeof(core_cpu_threads_interface),
         .set = set_threads,
-        .get = cpu_pool_threads,
+        .get = cpu_thread_pool_threads,
     };
-    /* The pool begins anew in a child by itself: thread_pool.c. */
+    /* The pool restarts in a forked child by itself (thread_pool.c). */
     static const core_fork_safe_interface fork_safe = {
         .struct_size = sizeof(core_fork_safe_interface),
     };
@@ -88,8 +88,8 @@ static const void *get_interface(void *backend, core_string name,
     return NULL;
 }
 
-/* At most AT_ONCE rows as the ABI wants them, an array of pointers: memory for
- * all would cost more than filling it, being new to the process. */
+/* The ABI takes an array of pointers; at most AT_ONCE at a time, because new
+ * memory for all of them would cost more than filling it. */
 static core_status register_rows(const core_host *host, core_registry *registry,
                                  const cpu_kernel *rows, uint32_t count)
 {
@@ -156,7 +156,7 @@ static core_status register_all(const core_host *host, core_registry *registry)
         status = register_table(host, registry, isa_tables[k][isa]);
     for (k = 0; status == CORE_OK && tables[k] != NULL; k++)
         status = register_table(host, registry, tables[k]);
-    if (status != CORE_OK) /* stop is for what began */
+    if (status != CORE_OK) /* undoes a partial start */
         cpu_elementwise_close();
     return status;
 }
@@ -175,9 +175,9 @@ static core_status read_threads(const core_host *host)
         }
         threads = threads * 10 + (uint64_t)(text.data[k] - '0');
     }
-    if (threads == 0 || cpu_pool_set_threads((uint32_t)threads) != 0)
+    if (threads == 0 || cpu_thread_pool_set_threads((uint32_t)threads) != 0)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                         "LIBCORE_THREADS is \"%.*s\"; it can be 1 to 1024",
+                         "LIBCORE_THREADS is \"%.*s\"; accepted are 1 to 1024",
                          (int)text.size, text.data);
     return CORE_OK;
 }
@@ -216,7 +216,7 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
 {
     (void)plugin;
     (void)deadline_ns;
-    cpu_pool_shutdown();
+    cpu_thread_pool_shutdown();
     cpu_scratch_shutdown();
     cpu_elementwise_close();
     return CORE_OK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* tables.h: every file with kernels, one line each.  X(file) stands for its
- * `const cpu_kernel_table cpu_<file>_kernels`; later lines win over earlier
- * ones where signatures overlap. */
+/* tables.h: the files with kernels.  X(file) names the `const cpu_kernel_table
+ * cpu_<file>_kernels`; later lines take precedence over earlier ones where
+ * signatures overlap. */
 
 #ifndef CPU_TABLES_H
 #define CPU_TABLES_H
@@ -37,9 +37,9 @@
     X(spectra)        \
     X(optim)
 
-/* Compiled per instruction set (isa.h): the file defines
- * `const cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise
- * operators come besides (elementwise.h). */
+/* Compiled per instruction set (isa.h): the file defines `const
+ * cpu_kernel_table CPU_NAME(cpu_<file>_kernels)`.  The element-wise operators
+ * are registered separately (elementwise.h). */
 #define CPU_ISA_TABLES(X) \
     X(copy)               \
     X(reduce)             \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* view.c: strided copies with conversion, and dense buffers (view.h). */
+/* Strided copies with conversion, and dense buffers (view.h). */
 
 #include "view.h"
 
@@ -110,7 +110,7 @@ static void copy_same(uint32_t size, char *to, int64_t to_stride,
     }
 }
 
-/* Through a few numbers of the wider of the two compute types. */
+/* Converts through a small buffer of the wider of the two compute types. */
 static void copy_converted(const copy *c, char *to, const char *from)
 {
     enum { STEP = 256 };
@@ -178,7 +178,7 @@ void cpu_copy(core_dtype to_dtype, void *to, const int64_t *to_strides,
               .from_stride = 1};
     int64_t rows = 1;
 
-    /* Innermost first; dimensions that follow one another become one. */
+    /* Innermost first; contiguous dimensions are merged. */
     for (uint32_t d = ndim; d-- > 0;) {
         uint32_t last = c.ndim - 1;
 
@@ -313,7 +313,7 @@ core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
     return CORE_OK;
 }
 
-/* Strides with which a view is read as a shape that it broadcasts to. */
+/* The strides with which a view is read as a shape that it broadcasts to. */
 static void broadcast_strides(const core_view *view, const core_view *shape,
                               int64_t *out)
 {
@@ -403,8 +403,8 @@ core_status cpu_index_error(const core_call *call, const char *argument,
     core_string name = cpu_operator(call);
 
     return cpu_error(CORE_ERROR_INDEX,
-                     "%.*s: argument %s holds %lld, which is out of range for "
-                     "dimension %lld of size %lld",
+                     "%.*s: argument %s contains %lld, which is out of range "
+                     "for dimension %lld of size %lld",
                      (int)name.size, name.data, argument, (long long)index,
                      (long long)dim, (long long)size);
 }

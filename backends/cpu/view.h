@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* view.h: what the kernels that receive views share: reading arguments, and
+/* view.h: helpers of the kernels that receive views: reading arguments, and
  * computing on dense buffers.
  *
- * Kernels of this kind compute in one of three types, whatever the operands'
- * dtype: f32 (for f32, f16, bf16), f64, and i64 (integers and bool).  A dense
- * buffer is a view's content, row-major, in such a type: the view's own memory
- * where that is what it holds already, a converted copy otherwise.  So a
- * kernel is written for dense memory and three types, and is right for any
- * strides and any dtype. */
+ * Such kernels compute in one of three types, whatever the operands' dtype
+ * is: f32 (for f32, f16, bf16), f64, and i64 (integers and bool).  A dense
+ * buffer has the contents of a view, row-major, in such a type: the view's
+ * own memory if it already has that form, otherwise a converted copy.  So a
+ * kernel is written for dense memory and three types, and works with any
+ * strides and dtype. */
 
 #ifndef CPU_VIEW_H
 #define CPU_VIEW_H
@@ -23,7 +23,7 @@
 
 /* ----------------------------------------------------------- arguments -- */
 
-/* NULL where the value is absent. */
+/* Returns NULL if the value is absent. */
 static inline const core_view *cpu_view(const core_value *value)
 {
     return value->tag == CORE_VALUE_VIEW ? value->u.view : NULL;
@@ -39,7 +39,8 @@ static inline int64_t cpu_int(const core_value *value)
     return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
 }
 
-/* Element k of a list that may have been given as one number for all. */
+/* Returns element k of a list, or the number that was given instead of a
+ * list. */
 static inline int64_t cpu_list_int(const core_value *value, uint32_t k,
                                    int64_t absent)
 {
@@ -50,7 +51,7 @@ static inline int64_t cpu_list_int(const core_value *value, uint32_t k,
     return value->u.ints[value->count == 1 ? 0 : k];
 }
 
-/* A dimension, counted from the end where negative. */
+/* Returns a dimension, counted from the end if negative. */
 static inline uint32_t cpu_dim(int64_t dim, uint32_t ndim)
 {
     if (ndim == 0)
@@ -58,29 +59,31 @@ static inline uint32_t cpu_dim(int64_t dim, uint32_t ndim)
     return (uint32_t)(dim < 0 ? dim + (int64_t)ndim : dim);
 }
 
-/* The name of the operator that is computed, for messages. */
+/* Returns the name of the operator being computed, for messages. */
 static inline core_string cpu_operator(const core_call *call)
 {
     return call->host->operator_name(call->op);
 }
 
-/* Reports an index out of range of a dimension; `argument` holds it. */
+/* Reports an index that is out of range for a dimension; `argument` contains
+ * it. */
 core_status cpu_index_error(const core_call *call, const char *argument,
                             int64_t index, int64_t size, int64_t dim);
 
-/* Sizes of one dimension, and the products of those around it. */
+/* The size of a dimension, and the products of the sizes before and after
+ * it. */
 typedef struct cpu_split {
     int64_t outer, size, inner;
 } cpu_split;
 
 cpu_split cpu_split_at(const core_view *view, uint32_t dim);
 
-/* A line is the elements along one dimension; lines are counted over all the
- * others, and are the same lines for views that differ along it alone. */
+/* A line is the elements along one dimension; lines are numbered over all other
+ * dimensions, equally for views that differ in that dimension only. */
 int64_t cpu_line_count(const core_view *view, uint32_t dim);
 
-/* Elements in a view before the first of a line of `shape`, which is not
- * larger around that dimension. */
+/* Returns the offset in a view of the first element of a line of `shape`, which
+ * is not larger in the other dimensions. */
 static inline int64_t cpu_line_offset_in(const core_view *shape,
                                          const core_view *view, uint32_t dim,
                                          int64_t line)
@@ -130,7 +133,8 @@ static inline void *cpu_line_address(const core_view *view, uint32_t dim,
            cpu_line_offset(view, dim, line) * cpu_item_size(view->dtype);
 }
 
-/* The type that a kernel computes in: CORE_F32, CORE_F64 or CORE_I64. */
+/* Returns the type that a kernel computes in: CORE_F32, CORE_F64 or
+ * CORE_I64. */
 static inline core_dtype cpu_compute_dtype(core_dtype dtype)
 {
     if (dtype == CORE_F64)
@@ -165,11 +169,11 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
 #define CPU_BOOL CORE_DTYPE_MASK(CORE_BOOL)
 #define CPU_NUMBERS (CPU_FLOATS | CPU_INTEGERS)
 #define CPU_ALL (CPU_NUMBERS | CPU_BOOL)
-/* For storage alone. */
+/* Storage types only. */
 #define CPU_FLOAT8 (CORE_DTYPE_MASK(CORE_F8E4M3) | CORE_DTYPE_MASK(CORE_F8E5M2))
 #define CPU_INDICES (CORE_DTYPE_MASK(CORE_I64) | CORE_DTYPE_MASK(CORE_I32))
 
-/* Expands X(dtype name, C type) over the types that kernels compute in. */
+/* Expands X(dtype name, C type) for the types that kernels compute in. */
 #define CPU_COMPUTE_FLOATS(X) \
     X(f32, float)             \
     X(f64, double)
@@ -180,44 +184,44 @@ CPU_ARITHMETIC(i64, int64_t, uint64_t)
 /* ------------------------------------------------------- dense buffers -- */
 
 typedef struct cpu_dense {
-    void *data;            /* NULL where the view was */
+    void *data;            /* NULL if the view was */
     void *owned;           /* to be freed, or NULL */
-    const core_view *view; /* where to write back, or NULL */
+    const core_view *view; /* to be written back to, or NULL */
     core_dtype dtype;
 } cpu_dense;
 
-/* The content of a view as `dtype` (F32, F64, I64, or the view's own).  A NULL
- * view gives NULL data. */
+/* Returns the contents of a view as `dtype` (F32, F64, I64, or the view's own).
+ * For a NULL view the data are NULL. */
 core_status cpu_dense_read(const core_view *view, core_dtype dtype,
                            cpu_dense *out);
 
-/* The same, to be changed and then written back by cpu_dense_write. */
+/* The same, to be changed and written back by cpu_dense_write. */
 core_status cpu_dense_update(const core_view *view, core_dtype dtype,
                              cpu_dense *out);
 
-/* Memory for a view's content, to be filled and then written back by
- * cpu_dense_write.  A NULL view gives NULL data. */
+/* Returns memory for the contents of a view, to be filled and written back by
+ * cpu_dense_write.  For a NULL view the data are NULL. */
 core_status cpu_dense_open(const core_view *view, core_dtype dtype,
                            cpu_dense *out);
 void cpu_dense_write(cpu_dense *dense);
 
-/* As cpu_dense_read; where the view is NULL, `count` times a value. */
+/* Like cpu_dense_read; if the view is NULL, `count` times a value. */
 core_status cpu_dense_or(const core_view *view, core_dtype dtype, int64_t count,
                          double value, cpu_dense *out);
 
-/* Memory for a result, filled with what another view of its shape, or one
- * that broadcasts to it, holds: nothing moves where they are the same. */
+/* Returns memory for a result with the contents of another view of its shape,
+ * or one that broadcasts to it; copies nothing if both are the same. */
 core_status cpu_dense_copy(const core_view *result, const core_view *from,
                            core_dtype dtype, cpu_dense *out);
 
-/* What a view holds when broadcast to `shape`. */
+/* Returns the contents of a view broadcast to `shape`. */
 core_status cpu_dense_expand(const core_view *view, const core_view *shape,
                              core_dtype dtype, cpu_dense *out);
 
-/* Takes zeroed and used-up ones. */
+/* Accepts zeroed and closed buffers. */
 void cpu_dense_close(cpu_dense *dense);
 
-/* Copies n bytes, few of them most often. */
+/* Copies n bytes, usually few. */
 static inline void cpu_move(void *to, const void *from, int64_t n)
 {
     switch (n) {
@@ -238,7 +242,8 @@ static inline void cpu_move(void *to, const void *from, int64_t n)
     }
 }
 
-/* Memory of count elements of size bytes, never 0 of them; NULL reports. */
+/* Allocates count elements of size bytes, at least one; reports an error if it
+ * returns NULL. */
 void *cpu_allocate(int64_t count, int64_t size);
 
 /* Copies and converts, strides in elements. */
@@ -252,7 +257,7 @@ void cpu_view_copy(const core_view *to, const core_view *from);
 /* Sets every element to a number. */
 void cpu_view_fill(const core_view *to, const core_value *number);
 
-/* A row of n elements at a stride, read as and written from a compute type. */
+/* Read and write a row of n strided elements as a compute type. */
 #define CPU_ROWS(NAME, TYPE)                                          \
     void cpu_get_##NAME(TYPE *to, core_dtype dtype, const void *from, \
                         int64_t stride, int64_t n);                   \
@@ -261,8 +266,8 @@ void cpu_view_fill(const core_view *to, const core_value *number);
 CPU_COMPUTE_TYPES(CPU_ROWS)
 #undef CPU_ROWS
 
-/* How many of n items, each of `cost` elementary steps, make a chunk that is
- * worth handing to a thread.  Depends on the problem alone. */
+/* Returns the number of items per chunk, of n items that cost `cost` elementary
+ * steps each, that is worth a thread.  Depends on the problem alone. */
 static inline int64_t cpu_grain(int64_t n, int64_t cost)
 {
     int64_t grain = 32768 / (cost > 0 ? cost : 1);

@@ -5,7 +5,7 @@
 
 #include "blas.h"
 
-#include "api.h"
+#include "api_names.h"
 
 #include <gpu/host/library.h>
 

@@ -14,6 +14,8 @@ AC_DEFUN([LIBCORE_GPU_GENCODE], [
 # LIBCORE_GPU_CUDA: the cuda backend.
 AC_DEFUN([LIBCORE_GPU_CUDA], [
   AC_ARG_VAR([NVCC], [CUDA's compiler])
+  AC_ARG_VAR([NVCCFLAGS], [its flags, -O3 by default])
+  : ${NVCCFLAGS="-O3"}
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
        [build the cuda backend, with CUDA from DIR @<:@if a GPU is found@:>@])])

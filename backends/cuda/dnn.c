@@ -11,7 +11,7 @@
 
 #include "dnn.h"
 
-#include "api.h"
+#include "api_names.h"
 #include "dnn_api.h"
 
 #include <gpu/host/handles.h>

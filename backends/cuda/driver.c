@@ -5,7 +5,7 @@
  * libraries of the process share.  Each call makes it current and afterwards
  * restores the context that the thread had, if any. */
 
-#include "api.h"
+#include "api_names.h"
 #include "architectures.h"
 #include "blas.h"
 #include "dnn.h"

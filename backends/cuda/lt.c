@@ -8,6 +8,8 @@
 
 #include "lt.h"
 
+#include "api_names.h"
+
 #include <gpu/host/library.h>
 
 #include <libcore/plugin.h>

@@ -90,25 +90,4 @@ extern rocm_api hip;
 /* Returns NULL, or why there is no usable HIP; the text stays valid. */
 const char *rocm_api_open(void);
 
-/* The names that backends/gpu/host uses. */
-#define GPU_API hip
-#define GPU_API_CAPTURE_RELAXED hipStreamCaptureModeRelaxed
-#define GPU_API_NOT_CAPTURING hipStreamCaptureStatusNone
-#define GPU_API_NOT_READY hipErrorNotReady
-#define GPU_API_NON_BLOCKING hipStreamNonBlocking
-#define GPU_API_NO_TIMING hipEventDisableTiming
-#define GPU_API_BLOCKING_SYNC hipEventBlockingSync
-#define GPU_API_INSTANTIATE(out, graph) \
-    hip.GraphInstantiate(out, graph, NULL, NULL, 0)
-typedef hipStreamCaptureMode gpu_api_capture_mode;
-typedef hipStreamCaptureStatus gpu_api_capture_status;
-typedef hipStream_t gpu_api_stream;
-typedef hipEvent_t gpu_api_event;
-typedef hipGraph_t gpu_api_graph;
-typedef hipGraphExec_t gpu_api_graph_exec;
-typedef hipModule_t gpu_api_module;
-typedef hipFunction_t gpu_api_function;
-
-#include <gpu/host/capture_mode.h>
-
 #endif

@@ -12,6 +12,8 @@ AC_DEFUN([LIBCORE_GPU_OFFLOAD], [
 # LIBCORE_GPU_HIP: the rocm backend.
 AC_DEFUN([LIBCORE_GPU_HIP], [
   AC_ARG_VAR([HIPCC], [HIP's compiler])
+  AC_ARG_VAR([HIPCCFLAGS], [its flags, -O3 by default])
+  : ${HIPCCFLAGS="-O3"}
   AC_ARG_WITH([hip],
     [AS_HELP_STRING([--with-hip@<:@=DIR@:>@],
        [build the rocm backend, with ROCm from DIR @<:@if a GPU is found@:>@])])

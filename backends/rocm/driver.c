@@ -4,7 +4,7 @@
 /* driver.c: the gpu_driver of HIP.  A device is its number.  Each call makes it
  * the thread's current device and afterwards restores the one before. */
 
-#include "api.h"
+#include "api_names.h"
 #include "architectures.h"
 #include "blas.h"
 #include "failure.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Eight sums of 64 bits, one for each word of a block.  A word is mixed with a
- * key, and the product of its halves added to its own sum, for which hardware
- * has one instruction for several words at once.  The word as it is goes to
- * its neighbour's sum: a product may hide a change, when its other half is 0,
- * and a sum of words does not.  The keys change from block to block, so that
- * their order counts. */
+/* Eight 64-bit sums, one per 64-bit word of a block.  Each word is XORed with
+ * a key, and the product of the two halves of the result is added to the
+ * word's own sum; vector instructions do this for several words at once.  The
+ * word itself is added to its neighbour's sum, because a product can hide a
+ * change of one half when the other half is 0.  The keys change from block to
+ * block, so the order of the blocks matters. */
 
 #include "base/checksum.h"
 
@@ -14,8 +14,8 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
-/* What the C library knows of the processor: to ask the processor itself, at
- * every start, costs a virtual machine more than a checksum. */
+/* Uses what the C library knows about the processor: executing CPUID at every
+ * start costs more than a checksum on a virtual machine. */
 #if __has_include(<sys/platform/x86.h>)
 #include <sys/platform/x86.h>
 #define HAS_AVX2 CPU_FEATURE_ACTIVE(AVX2)
@@ -26,10 +26,10 @@
 
 enum { LANES = CORE__CHECKSUM_LANES, BLOCK = CORE__CHECKSUM_BLOCK };
 
-/* The golden ratio, and primes without a pattern. */
-static const uint64_t step = UINT64_C(0x9e3779b97f4a7c15);
-static const uint64_t forth = UINT64_C(0xd6e8feb86659fd93);
-static const uint64_t back = UINT64_C(0xff51afd7ed558ccd);
+/* The golden ratio, and odd multipliers without a pattern. */
+static const uint64_t key_step = UINT64_C(0x9e3779b97f4a7c15);
+static const uint64_t forward_factor = UINT64_C(0xd6e8feb86659fd93);
+static const uint64_t backward_factor = UINT64_C(0xff51afd7ed558ccd);
 
 static void blocks_plain(core__checksum *self, const unsigned char *bytes,
                          size_t count)
@@ -42,7 +42,7 @@ static void blocks_plain(core__checksum *self, const unsigned char *bytes,
             mixed = word ^ self->keys[i];
             self->sums[i] += (mixed & UINT32_MAX) * (mixed >> 32);
             self->sums[i ^ 1] += word;
-            self->keys[i] += step;
+            self->keys[i] += key_step;
         }
 }
 
@@ -50,7 +50,7 @@ static void blocks_plain(core__checksum *self, const unsigned char *bytes,
 __attribute__((target("avx2"))) static void blocks_avx2(
     core__checksum *self, const unsigned char *bytes, size_t count)
 {
-    const __m256i steps = _mm256_set1_epi64x((long long)step);
+    const __m256i steps = _mm256_set1_epi64x((long long)key_step);
     __m256i sums[2], keys[2];
 
     memcpy(sums, self->sums, sizeof sums);
@@ -62,7 +62,7 @@ __attribute__((target("avx2"))) static void blocks_avx2(
             __m256i mixed = _mm256_xor_si256(words, keys[i]);
             __m256i product =
                 _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));
-            /* Each word in its neighbour's place. */
+            /* Each word in its neighbour's position. */
             __m256i turned = _mm256_shuffle_epi32(words, 0x4e);
 
             sums[i] =
@@ -76,11 +76,11 @@ __attribute__((target("avx2"))) static void blocks_avx2(
 
 void core__checksum_begin(core__checksum *self, bool plain)
 {
-    uint64_t key = step;
+    uint64_t key = key_step;
 
     memset(self, 0, sizeof *self);
     for (uint32_t i = 0; i < LANES; i++) {
-        key = (key ^ key >> 29) * forth;
+        key = (key ^ key >> 29) * forward_factor;
         self->keys[i] = key;
     }
     self->blocks = blocks_plain;
@@ -112,7 +112,7 @@ void core__checksum_add(core__checksum *self, const void *data, size_t size)
     memcpy(self->block, bytes + size / BLOCK * BLOCK, size % BLOCK);
 }
 
-/* One to one in every sum: what changed one of them changes the result. */
+/* Bijective in each sum, so a change of one sum changes the result. */
 static uint64_t mix(uint64_t all, uint64_t sum, uint64_t factor)
 {
     all = (all ^ sum) * factor;
@@ -121,7 +121,8 @@ static uint64_t mix(uint64_t all, uint64_t sum, uint64_t factor)
 
 void core__checksum_end(core__checksum *self, uint8_t out_sum[16])
 {
-    uint64_t first = mix(step, self->bytes, forth), second = ~first;
+    uint64_t first = mix(key_step, self->bytes, forward_factor),
+             second = ~first;
     size_t held = self->bytes % BLOCK;
 
     if (held > 0) {
@@ -129,8 +130,8 @@ void core__checksum_end(core__checksum *self, uint8_t out_sum[16])
         self->blocks(self, self->block, 1);
     }
     for (uint32_t i = 0; i < LANES; i++) {
-        first = mix(first, self->sums[i], forth);
-        second = mix(second, self->sums[LANES - 1 - i], back);
+        first = mix(first, self->sums[i], forward_factor);
+        second = mix(second, self->sums[LANES - 1 - i], backward_factor);
     }
     memcpy(out_sum, &first, sizeof first);
     memcpy(out_sum + sizeof first, &second, sizeof second);

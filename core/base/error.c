@@ -66,7 +66,7 @@ core_status core__error(core_status code, const char *format, ...)
 core_status core__error_memory(size_t size)
 {
     return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                       "out of host memory: %zu bytes were asked for", size);
+                       "out of host memory: %zu bytes were requested", size);
 }
 
 core_status core__error_info(const core_error_info *info)
@@ -96,7 +96,7 @@ void core__error_prefix(const char *format, ...)
     va_end(arguments);
     strcat(prefix, ": ");
     length = strlen(prefix);
-    /* What does not fit any more is cut off at the end. */
+    /* Text that no longer fits is cut off at the end. */
     memmove(record->text + length, record->text,
             sizeof record->text - length - 1);
     memcpy(record->text, prefix, length);
@@ -125,8 +125,8 @@ core_status core__error_room(const char *function, const char *type,
                              uint32_t size, size_t full)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: struct_size is %u; it is sizeof(%s), %zu", function,
-                       size, type, full);
+                       "%s: struct_size is %u; it must be sizeof(%s), %zu",
+                       function, size, type, full);
 }
 
 const char *core_error_message(void)

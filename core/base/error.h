@@ -1,47 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* error.h: how the core's files report errors. */
+/* error.h: how files of the core report errors. */
 
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
 #include <libcore/status.h>
 
-/* Fills the thread's record and returns code.  The function that decides an
- * error calls it; those above pass the status on. */
+/* Fills the thread's error record and returns code.  The function that detects
+ * an error calls it; its callers pass the status on. */
 core_status core__error(core_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 core_status core__error_info(const core_error_info *info);
 core_status core__error_memory(size_t size) __attribute__((cold));
-/* Puts "text: " before the message of the current record. */
+/* Prepends "text: " to the message of the current record. */
 void core__error_prefix(const char *format, ...)
     __attribute__((format(printf, 1, 2), cold));
 
-/* Puts text behind it. */
+/* Appends text to the message. */
 void core__error_suffix(const char *format, ...)
     __attribute__((format(printf, 1, 2), cold));
 
-/* For an argument that is NULL and must not be. */
+/* For a pointer argument that must not be NULL. */
 core_status core__error_null(const char *function, const char *argument)
     __attribute__((cold));
 
-/* For a struct_size that leaves no room for anything. */
+/* For a struct_size too small for any field. */
 core_status core__error_room(const char *function, const char *type,
                              uint32_t size, size_t full) __attribute__((cold));
 
 #define core__likely(x) __builtin_expect(!!(x), 1)
 #define core__unlikely(x) __builtin_expect(!!(x), 0)
 
-/* At the top of a public function: its argument must not be NULL. */
+/* At the start of a public function: the argument must not be NULL. */
 #define CORE__NOT_NULL(argument)                          \
     do {                                                  \
         if (core__unlikely(!(argument)))                  \
             return core__error_null(__func__, #argument); \
     } while (0)
 
-/* At the top of a public function that fills as much of *out as its caller's
- * header has: that must be a field besides struct_size and its neighbour. */
+/* At the start of a public function that fills as much of *out as its caller's
+ * header declares: struct_size must cover at least one field after the first
+ * two. */
 #define CORE__HAS_ROOM(out, type)                                        \
     do {                                                                 \
         if (core__unlikely((out)->struct_size <= 2 * sizeof(uint32_t)))  \

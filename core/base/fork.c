@@ -9,11 +9,11 @@
 
 uint8_t core__fork_mark = 1;
 
-static pthread_mutex_t renewing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t renew_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void core__fork_renewing(core__fork at)
 {
-    core__fork_mutex(at, &renewing);
+    core__fork_mutex(at, &renew_lock);
 }
 
 void core__fork_mutex(core__fork at, pthread_mutex_t *lock)
@@ -24,18 +24,18 @@ void core__fork_mutex(core__fork at, pthread_mutex_t *lock)
         pthread_mutex_unlock(lock);
 }
 
-/* In a child; several threads may come at once by now. */
+/* In a child, where several threads may already be running. */
 void core__fork_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark)
 {
-    pthread_mutex_lock(&renewing);
+    pthread_mutex_lock(&renew_lock);
     if (atomic_load(mark) != core__fork_mark) {
         pthread_mutex_init(lock, NULL);
         atomic_store_explicit(mark, core__fork_mark, memory_order_release);
     }
-    pthread_mutex_unlock(&renewing);
+    pthread_mutex_unlock(&renew_lock);
 }
 
-static void prepare(void)
+static void before_fork(void)
 {
     for (size_t i = 0; core__base_upcalls.fork_locks[i]; i++)
         core__base_upcalls.fork_locks[i](CORE__FORK_PREPARE);
@@ -52,12 +52,12 @@ static void release(core__fork at)
         core__base_upcalls.fork_locks[count](at);
 }
 
-static void parent(void)
+static void after_fork_in_parent(void)
 {
     release(CORE__FORK_PARENT);
 }
 
-static void child(void)
+static void after_fork_in_child(void)
 {
     core__fork_mark =
         core__fork_mark == UINT8_MAX ? 1 : (uint8_t)(core__fork_mark + 1);
@@ -66,9 +66,10 @@ static void child(void)
         core__base_upcalls.fork_child[i]();
 }
 
-/* Before any plugin's and, mostly, the program's: what they take before a fork
- * is then taken before this. */
-__attribute__((constructor)) static void watch(void)
+/* Registered before any plugin's handlers and usually before the program's:
+ * handlers run in reverse order before a fork, so their locks are taken before
+ * these. */
+__attribute__((constructor)) static void register_handlers(void)
 {
-    pthread_atfork(prepare, parent, child);
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* fork.h: what becomes of locks when the process is forked.
+/* fork.h: locks across fork().
  *
- * In the child only the forking thread is left, and what another one held is
- * held for good.  There are three kinds of locks:
+ * Only the forking thread exists in the child, so a lock that another thread
+ * held is never released there.  There are three kinds of locks:
  *
- * - Of the core alone: while it is held no plugin, no function of the program
- *   and nothing that waits is called.  fork.c takes it before the fork and releases
- *   it on both sides, so that what it guards is whole in the child.
- * - Plugins or the program are called while it is held.  They may have locks of
- *   their own that they take before a fork, so it is not taken then: in the
- *   child it begins anew where somebody had it, and what it guards is either
- *   written so that any moment of it is good, or begins anew, too.
- * - Of one object, and there is no list of them: held with core__fork_mark, or
- *   renewed by who takes it first in the child (core__fork_lock).
+ * - Locks of the core alone: no plugin, no user function and nothing that waits
+ *   is called while one is held.  fork.c takes them before the fork and
+ *   releases them on both sides, so the data they guard is consistent in the
+ *   child.
+ * - Locks that are held while plugins or the program are called.  These may
+ *   have their own locks, which they take before a fork, so fork.c does not
+ *   take these locks.  The child reinitialises them; the data they guard is
+ *   either valid at every moment, or is reinitialised as well.
+ * - Locks of single objects, which no list records: either the holder stores
+ *   core__fork_mark in the lock, or the first thread that takes the lock in the
+ *   child reinitialises it (core__fork_lock).
  *
- * What belongs to a device with streams is none of these: the child has no such
- * device (device/registry.c). */
+ * Objects of a device with streams need none of these: the child cannot use
+ * such a device (device/registry.c). */
 
 #ifndef CORE_BASE_FORK_H
 #define CORE_BASE_FORK_H
@@ -26,14 +28,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Never 0, and another one in a child than in its parent: what is marked with
- * another one is held by a thread that is not here.  Written in children only,
- * while there is one thread. */
+/* Never 0, and different in a child and its parent.  A lock with another mark
+ * is held by a thread that does not exist in this process.  Written only in a
+ * child, while it has one thread. */
 extern uint8_t core__fork_mark;
 
 void core__fork_renew(pthread_mutex_t *lock, _Atomic uint8_t *mark);
 
-/* mark: core__fork_mark when the lock was made. */
+/* mark: core__fork_mark at the time when the lock was initialised. */
 static inline void core__fork_lock(pthread_mutex_t *lock, _Atomic uint8_t *mark)
 {
     if (__builtin_expect(atomic_load_explicit(mark, memory_order_acquire) !=
@@ -52,7 +54,8 @@ typedef enum core__fork {
 /* For a fork handler: takes the lock, or releases it on both sides. */
 void core__fork_mutex(core__fork at, pthread_mutex_t *lock);
 
-/* The lock of core__fork_renew; last of all. */
+/* Fork handler of the lock of core__fork_renew.  Must be the last in the
+ * list. */
 void core__fork_renewing(core__fork at);
 
 #endif

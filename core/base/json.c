@@ -73,8 +73,8 @@ static void put_quoted(core__json *json, const char *text, size_t size)
     put(json, "\"", 1);
 }
 
-/* What stands before a value: a comma, a line, its name. */
-static void before(core__json *json, const char *name)
+/* Writes what precedes a value: a comma, a line break, the name. */
+static void put_prefix(core__json *json, const char *name)
 {
     if (json->depth > 0) {
         if (json->filled[json->depth - 1])
@@ -91,7 +91,7 @@ static void before(core__json *json, const char *name)
 static void open_level(core__json *json, const char *name, char opening,
                        char closing)
 {
-    before(json, name);
+    put_prefix(json, name);
     if (json->depth == CORE__JSON_DEPTH) {
         json->failed = true;
         return;
@@ -135,7 +135,7 @@ void core__json_end(core__json *json)
 void core__json_text_size(core__json *json, const char *name, const char *text,
                           size_t size)
 {
-    before(json, name);
+    put_prefix(json, name);
     if (text)
         put_quoted(json, text, size);
     else
@@ -152,7 +152,7 @@ void core__json_integer(core__json *json, const char *name, int64_t value)
     char text[32];
 
     snprintf(text, sizeof text, "%" PRId64, value);
-    before(json, name);
+    put_prefix(json, name);
     put_text(json, text);
 }
 
@@ -161,7 +161,7 @@ void core__json_unsigned(core__json *json, const char *name, uint64_t value)
     char text[32];
 
     snprintf(text, sizeof text, "%" PRIu64, value);
-    before(json, name);
+    put_prefix(json, name);
     put_text(json, text);
 }
 
@@ -169,7 +169,7 @@ void core__json_number(core__json *json, const char *name, double value)
 {
     char text[40];
 
-    before(json, name);
+    put_prefix(json, name);
     if (!isfinite(value)) {
         put_text(json, "null");
         return;
@@ -184,7 +184,7 @@ void core__json_number(core__json *json, const char *name, double value)
 
 void core__json_boolean(core__json *json, const char *name, bool value)
 {
-    before(json, name);
+    put_prefix(json, name);
     put_text(json, value ? "true" : "false");
 }
 

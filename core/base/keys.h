@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* keys.h: dispatch keys, one 64-bit set (docs/architecture.md, Decisions 4).
+/* keys.h: dispatch keys, a set of 64 bits (docs/architecture.md, Decisions 4).
  *
- *   bits  0–15  backends, by the slot taken when they load.  Slot 0 is "no
- *               backend": what a call without tensors and device has.
- *   bits 16, 17 facts, not keys: some tensor requires grad, is a recorded view
- *   bits 20–…   functionality, lowest to highest
+ *   bits  0–15  backends, by the slot taken when they load.  Slot 0 means "no
+ *               backend": a call without a tensor and without a device.
+ *   bits 16, 17 facts about the operands: one requires grad, one is a recorded
+ *               view
+ *   bits 20–…   functionalities, lowest to highest
  *
- * A call is served by its highest functionality, for its highest backend. */
+ * A call is served by the entry of its highest functionality and highest
+ * backend. */
 
-#ifndef CORE_DISPATCH_KEYS_H
-#define CORE_DISPATCH_KEYS_H
+#ifndef CORE_BASE_KEYS_H
+#define CORE_BASE_KEYS_H
 
 #include <stdint.h>
 
@@ -19,8 +21,8 @@ enum {
     CORE__SLOTS = 16,
     CORE__SLOT_NONE = 0,
     CORE__SLOT_META = 1,
-    CORE__SLOT_HOST = 2,  /* "cpu", whenever it loads: a 0-dim tensor of the
-                             host never decides where a call runs */
+    CORE__SLOT_HOST = 2,  /* "cpu", whenever it loads: a 0-dim tensor on the
+                           * host never decides where a call runs */
     CORE__SLOT_FIRST = 3, /* of the other backends */
     CORE__FUNCTIONALITY_SHIFT = 20
 };
@@ -31,7 +33,8 @@ enum {
     CORE__FUNCTIONALITY_AUTOGRAD,
     CORE__FUNCTIONALITY_AUTOCAST,
     CORE__FUNCTIONALITY_PROFILER,
-    CORE__FUNCTIONALITY_TRACE, /* in every thread's set while steps are logged */
+    CORE__FUNCTIONALITY_TRACE, /* in every thread's set while calls are
+                                * logged */
     CORE__FUNCTIONALITIES
 };
 
@@ -47,26 +50,27 @@ enum {
 
 #define CORE__KEYS_SLOTS UINT64_C(0xffff)
 #define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)
-/* A fact among the keys: a view.  Its base may join the graph later, by a
- * change in place, and the view with it; one made with grad mode off stays
- * behind, and cannot be changed in place from then on. */
+/* A fact, not a key: some operand is a view.  Its base may join the graph
+ * later, by an in-place change, and the view with it.  A view made with grad
+ * mode off does not join, and cannot be changed in place from then on. */
 #define CORE__KEYS_VIEW (UINT64_C(1) << 17)
 #define CORE__KEYS_FUNCTIONALITY (~((UINT64_C(1) << 20) - 1))
-/* What an ordinary tensor carries besides its slot; an inference tensor has
- * CORE__KEY_BACKEND alone. */
+/* The keys of an ordinary tensor besides its slot.  An inference tensor has
+ * CORE__KEY_BACKEND only. */
 #define CORE__KEYS_TENSOR \
     (CORE__KEY_BACKEND | CORE__KEY_INPLACE_OR_VIEW | CORE__KEY_AUTOGRAD)
 #define CORE__KEY_SLOT(slot) (UINT64_C(1) << (slot))
 
-/* A set fits 32 bits: beside it there is room for what a thread excludes. */
+/* A set of keys fits in 32 bits; the upper half of the same 64 bits has the
+ * keys that a thread excludes. */
 enum { CORE__STATE_EXCLUDED_SHIFT = 32 };
 _Static_assert(CORE__FUNCTIONALITY_SHIFT + CORE__FUNCTIONALITIES <=
                    CORE__STATE_EXCLUDED_SHIFT,
-               "base/thread.h keeps sets in half a word");
+               "base/thread.h stores a key set in 32 bits");
 
 enum { CORE__TABLE_SIZE = CORE__FUNCTIONALITIES * CORE__SLOTS };
 
-/* keys must hold a functionality. */
+/* keys must contain a functionality. */
 static inline uint32_t core__keys_functionality(uint64_t keys)
 {
     return 63 - CORE__FUNCTIONALITY_SHIFT - (uint32_t)__builtin_clzll(keys);
@@ -74,12 +78,12 @@ static inline uint32_t core__keys_functionality(uint64_t keys)
 
 static inline uint32_t core__keys_slot(uint64_t keys)
 {
-    /* |1: slot 0 when there is none */
+    /* |1: slot 0 if there is no backend */
     return 63 - (uint32_t)__builtin_clzll((keys & CORE__KEYS_SLOTS) | 1);
 }
 
-/* Position of the highest bit; value must not be 0.  On x86 the builtin would
- * be widened again by a second instruction, on the hot path. */
+/* Position of the highest bit; value must not be 0.  On x86 the compiler would
+ * widen the builtin's result with a second instruction, on the hot path. */
 static inline uint64_t core__highest_bit(uint64_t value)
 {
 #if defined(__x86_64__)
@@ -92,8 +96,8 @@ static inline uint64_t core__highest_bit(uint64_t value)
 #endif
 }
 
-/* Where a call of these keys is in an operator's table.  They have a slot, as
- * every tensor's have. */
+/* Index of the entry for these keys in an operator's table.  The keys must
+ * contain a slot, as those of every tensor do. */
 static inline uint64_t core__keys_index_of_set(uint64_t keys)
 {
     return core__highest_bit(keys) * CORE__SLOTS +
@@ -106,7 +110,7 @@ static inline uint64_t core__keys_index(uint64_t keys)
     return core__keys_index_of_set(keys | CORE__KEY_SLOT(CORE__SLOT_NONE));
 }
 
-/* The same set without `functionality` and what is above it. */
+/* The set without `functionality` and everything above it. */
 static inline uint64_t core__keys_below(uint64_t keys, uint32_t functionality)
 {
     return keys & (CORE__KEY(functionality) - 1);

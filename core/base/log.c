@@ -14,22 +14,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LOG_TEXT = 1024, NOTHING = -1 };
+enum { LOG_TEXT = 1024, NO_LEVEL = -1 };
 
 typedef struct log_sink {
     core_log_function function; /* NULL: the standard error */
     void *context;
 } log_sink;
 
-/* It knows its owner: a sink that has something to tell is not waited for by
- * itself. */
+/* Checks its owner, so that a sink that logs from within its own call is not
+ * waited for by itself. */
 static pthread_mutex_t lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-/* The one in use is set behind the other, so that it is whole in a child that
- * was forked meanwhile. */
+/* A new sink is written to the unused entry, so that the one in use is
+ * complete in a child forked meanwhile. */
 static log_sink sinks[2];
-static _Atomic uint32_t sink_used;
-/* The last level that goes somewhere, and the settings that say so. */
-static _Atomic int level_last = NOTHING;
+static _Atomic uint32_t current_sink;
+/* The least severe level that is written anywhere, and the generation of the
+ * settings from which it was read. */
+static _Atomic int least_level = NO_LEVEL;
 static _Atomic uint32_t level_generation;
 static _Atomic bool level_fixed; /* a sink was set */
 
@@ -43,7 +44,7 @@ static void write_line(uint32_t level, const char *component, const char *text)
         level = CORE_LOG_DEBUG;
     if (pthread_mutex_lock(&lock) != 0)
         return;
-    sink = &sinks[atomic_load(&sink_used)];
+    sink = &sinks[atomic_load(&current_sink)];
     if (sink->function)
         sink->function(sink->context, level, component, text);
     else
@@ -52,22 +53,23 @@ static void write_line(uint32_t level, const char *component, const char *text)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whoever was writing is not in the child; a sink that forks still lets go of
- * the lock, which is then not its own. */
+/* The thread that was writing does not exist in the child.  A sink that forks
+ * still unlocks the mutex, which it then does not own. */
 void core__log_forked(void)
 {
-    static const pthread_mutex_t anew = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    static const pthread_mutex_t unlocked =
+        PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
-    lock = anew;
+    lock = unlocked;
 }
 
-/* Reads LIBCORE_LOG.  Who misspelt it wants to see something: warnings, of
- * which the misspelling is the first. */
+/* Reads LIBCORE_LOG.  If its value is not accepted, warnings are enabled; the
+ * first one reports the value. */
 static void read_level(uint32_t generation)
 {
     const char *text = NULL;
     uint32_t choice = 0;
-    int last = NOTHING;
+    int last = NO_LEVEL;
     core__error_record earlier;
 
     core__error_keep(&earlier);
@@ -79,7 +81,7 @@ static void read_level(uint32_t generation)
         last = (int)choice;
     }
     core__error_restore(&earlier);
-    atomic_store(&level_last, last);
+    atomic_store(&least_level, last);
     atomic_store(&level_generation, generation);
 }
 
@@ -90,7 +92,7 @@ bool core__log_wanted(uint32_t level)
     if (!atomic_load(&level_fixed) &&
         atomic_load(&level_generation) != generation)
         read_level(generation);
-    return (int)level <= atomic_load(&level_last);
+    return (int)level <= atomic_load(&least_level);
 }
 
 void core__log(uint32_t level, const char *component, const char *format, ...)
@@ -105,7 +107,7 @@ void core__log(uint32_t level, const char *component, const char *format, ...)
     va_end(arguments);
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = ' '; /* a line is one, and nothing to a terminal */
+            *c = ' '; /* one line, without control characters for a terminal */
     write_line(level, component, text);
 }
 
@@ -116,13 +118,13 @@ void core_log_set_sink(core_log_function function, void *context,
 
     if (pthread_mutex_lock(&lock) != 0)
         return;
-    other = 1 - atomic_load(&sink_used);
+    other = 1 - atomic_load(&current_sink);
     sinks[other] = (log_sink){function, context};
-    atomic_store(&sink_used, other);
+    atomic_store(&current_sink, other);
     atomic_store(&level_fixed, function != NULL);
     if (level > CORE_LOG_DEBUG)
         level = CORE_LOG_DEBUG; /* everything */
-    atomic_store(&level_last, function ? (int)level : NOTHING);
+    atomic_store(&least_level, function ? (int)level : NO_LEVEL);
     atomic_store(&level_generation, 0);
     pthread_mutex_unlock(&lock);
 }

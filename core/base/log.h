@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* log.h: messages for people who look for a fault.  Errors are not logged but
- * returned; nothing is printed unless it was asked for (settings.h). */
+/* log.h: diagnostic messages.  Errors are returned, not logged, and nothing is
+ * printed unless a setting requests it (settings.h). */
 
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
@@ -11,18 +11,19 @@
 
 #include <stdbool.h>
 
-/* True if messages of the level (CORE_LOG_…) go anywhere: ask before making an
- * expensive one. */
+/* True if messages of the level (CORE_LOG_…) are written anywhere.  Check it
+ * before composing an expensive message. */
 bool core__log_wanted(uint32_t level);
-/* component: "loader", "dispatch", a plugin's name.  Cut at 1023 bytes. */
+/* component: "loader", "dispatch", or a plugin's name.  Messages are cut at
+ * 1023 bytes. */
 void core__log(uint32_t level, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* The same, whatever the level: what a setting of its own asked for. */
+/* Writes at any level: for output that a setting of its own requests. */
 void core__log_asked(const char *component, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
-/* In the child of a fork. */
+/* For the child of a fork. */
 void core__log_forked(void);
 
 #endif

@@ -38,7 +38,8 @@ void *core__alloc(size_t size)
 
 void *core__alloc_zero(size_t size)
 {
-    /* What comes fresh from the system is zero, and calloc knows. */
+    /* Memory fresh from the system is zero, and calloc does not clear it
+     * again. */
     void *memory = core__alloc_fault() ? NULL : calloc(1, size ? size : 1);
 
     if (memory)
@@ -99,7 +100,7 @@ static void count_cached(core__thread *thread, void *context)
     int64_t *cached = context;
 
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        *cached += 2 * thread->whole[i].count; /* a tensor, its storage */
+        *cached += 2 * thread->whole[i].count; /* a tensor and its storage */
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         for (core__free_block *b = thread->small[i].head; b; b = b->next)
             ++*cached;
@@ -113,9 +114,9 @@ int64_t core__alloc_live(void)
     return atomic_load(&live) - cached;
 }
 
-/* Empties or reopens one thread's free lists.  Only for tests, in which no
- * other thread computes meanwhile. */
-static void set_room(core__thread *thread, void *context)
+/* Empties a thread's free lists and sets how many blocks they may keep.  Only
+ * for tests, while no other thread computes. */
+static void set_free_list_limit(core__thread *thread, void *context)
 {
     uint32_t kept = *(uint32_t *)context;
 
@@ -145,7 +146,7 @@ void core__alloc_fault_set(int64_t allowed, bool sticky)
     atomic_store(&fault_armed, false);
     core__thread_self();
     core__base_upcalls.free_cached_blocks();
-    core__thread_each(set_room, &kept);
+    core__thread_each(set_free_list_limit, &kept);
     atomic_store(&fault_allowed, allowed);
     atomic_store(&fault_sticky, sticky);
     atomic_store(&count, 0);

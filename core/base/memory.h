@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* memory.h: host memory for the core's own objects.
+/* memory.h: host memory for the core's objects.
  *
- * All of it comes from core__alloc, so that a test can make any allocation
- * fail.  Objects that live and die with every call (tensors, storages, nodes)
- * use core__small_alloc: free lists per thread, by size class, no lock. */
+ * All of it is allocated by core__alloc, so that a test can make any
+ * allocation fail.  Objects created and freed in every call (tensors,
+ * storages, nodes) use core__small_alloc: free lists per thread and size
+ * class, without locks. */
 
 #ifndef CORE_BASE_MEMORY_H
 #define CORE_BASE_MEMORY_H
@@ -16,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NULL when there is no memory; the caller reports.  Aligned to 16. */
+/* NULL if there is no memory; the caller reports the error.  Aligned to 16
+ * bytes. */
 void *core__alloc(size_t size);
 void *core__alloc_zero(size_t size);
 void *core__realloc(void *memory, size_t size);
@@ -24,7 +26,7 @@ char *core__strdup(const char *text);
 char *core__strndup(const char *text, size_t size);
 void core__free(void *memory);
 
-/* The slow halves of the two below. */
+/* The slow paths of the functions below. */
 void *core__small_refill(size_t rounded);
 void core__small_spill(core__thread *self, void *memory, size_t cls);
 
@@ -35,8 +37,8 @@ static inline size_t core__small_class(size_t size)
     return (size + CORE__SMALL_UNIT - 1) / CORE__SMALL_UNIT;
 }
 
-/* A block that the thread keeps, or NULL: without a call, for who saves no
- * registers while there is one. */
+/* Returns a block of the thread's free list, or NULL.  Does not call any
+ * function, for callers that must not save registers. */
 static inline void *core__small_take(core__thread *self, size_t size)
 {
     size_t cls = core__small_class(size);
@@ -50,7 +52,7 @@ static inline void *core__small_take(core__thread *self, size_t size)
     return block;
 }
 
-/* size may be anything; above the largest class it is plain core__alloc. */
+/* Any size; above the largest class it is plain core__alloc. */
 static inline void *core__small_alloc_of(core__thread *self, size_t size)
 {
     void *block = core__small_take(self, size);
@@ -65,8 +67,8 @@ static inline void *core__small_alloc(size_t size)
     return core__small_alloc_of(core__thread_self(), size);
 }
 
-/* Gives a block back to those that the thread keeps; false if that has enough
- * of them: without a call, as core__small_take. */
+/* Returns a block to the thread's free list; false if the list is full.  Does
+ * not call any function, like core__small_take. */
 static inline bool core__small_give(core__thread *self, void *memory,
                                     size_t size)
 {
@@ -81,7 +83,7 @@ static inline bool core__small_give(core__thread *self, void *memory,
     return true;
 }
 
-/* size: as it was allocated with. */
+/* size: the size with which the block was allocated. */
 static inline void core__small_free_of(core__thread *self, void *memory,
                                        size_t size)
 {
@@ -94,18 +96,18 @@ static inline void core__small_free(void *memory, size_t size)
     core__small_free_of(core__thread_self(), memory, size);
 }
 
-/* Fault injection, for tests: the allocation after `allowed` more of them
- * fails, and with `sticky` all later ones.  Turns the free lists of every
- * thread off while armed, so that each use is an allocation.  Negative: off.
- * core__alloc_count tells how many allocations were asked for since. */
+/* Fault injection for tests: the allocation after `allowed` more of them
+ * fails, and with `sticky` all later ones.  While armed, every thread's free
+ * lists are off, so that each use is an allocation.  Negative: off.
+ * core__alloc_count returns the number of allocations requested since. */
 void core__alloc_fault_set(int64_t allowed, bool sticky);
 int64_t core__alloc_count(void);
-/* Counts an allocation that another allocator serves, device memory say; true
- * if it is the one to fail. */
+/* Counts an allocation served by another allocator, such as device memory;
+ * true if it must fail. */
 bool core__alloc_fault(void);
-/* Blocks allocated and not freed, free lists not counted. */
+/* Blocks allocated and not freed, without those in free lists. */
 int64_t core__alloc_live(void);
-/* How many blocks of a class a thread may keep: 0 under fault injection. */
+/* How many blocks of a class a thread may keep; 0 during fault injection. */
 uint32_t core__small_kept(void);
 
 #endif

@@ -6,9 +6,10 @@
 const core__observer *_Atomic core__observing;
 const core__observer *_Atomic core__observed_last;
 
-/* What began while somebody observed, and may end when nobody does: the end
- * comes in any case, as plugins were told of the beginning.  A program may end
- * a range that never was: then nobody may have observed at all. */
+/* Ends what began while an observer was set; none may be set any more.  The
+ * end is reported in any case, because plugins were notified of the beginning.
+ * A program may end a range that never began, so there may never have been an
+ * observer. */
 void core__observe_end_slow(uint64_t token)
 {
     const core__observer *last = atomic_load(&core__observed_last);

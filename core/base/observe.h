@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* observe.h: who is told what the core does.
+/* observe.h: the hooks by which the profiler observes the core.
  *
- * Operators are seen through a layer of the dispatcher.  What is no operator
- * tells it here: nodes of a backward, waits, memory, kernels on devices with
- * streams.  Nobody observes mostly, and each place costs a load and a branch
- * then; none is on the way of a small call. */
+ * Operators are observed by a dispatch layer.  Everything else is reported
+ * here: nodes of a backward, waits, memory, kernels on devices with streams.
+ * Usually no observer is set, and each hook costs a load and a branch; none is
+ * on the path of a small call. */
 
 #ifndef CORE_BASE_OBSERVE_H
 #define CORE_BASE_OBSERVE_H
@@ -21,7 +21,7 @@ typedef enum core__observed {
     CORE__OBSERVED_RANGE
 } core__observed;
 
-/* What a stream is given. */
+/* The kinds of work submitted to a stream. */
 typedef enum core__work_kind {
     CORE__WORK_KERNEL,
     CORE__WORK_COPY,
@@ -29,25 +29,26 @@ typedef enum core__work_kind {
 } core__work_kind;
 
 typedef struct core__observer {
-    /* A stretch of this thread's time; the token ends it, 0 is none.  sequence:
-     * of a node.  device: or NULL. */
+    /* Begins a span of this thread's time and returns the token that ends it,
+     * or 0.  sequence: of a node.  device: may be NULL. */
     uint64_t (*begin)(core__observed what, const char *name, uint64_t sequence,
                       core_device *device);
     void (*end)(uint64_t token);
     /* Bytes were allocated (> 0) or freed. */
     void (*memory)(core_device *device, int64_t bytes);
-    /* The CPU computed for a device. */
+    /* The CPU computed a call for a device. */
     void (*fallback)(core_device *device);
-    /* Around what is given to a stream, under no lock; NULL: this one is not
-     * timed.  id: core__call_number's. */
+    /* Called before and after work is submitted to a stream, without locks.
+     * NULL: this work is not timed.  id: from core__call_number. */
     void *(*work_begin)(struct core_stream *stream, const char *name,
                         uint64_t id, core__work_kind kind);
     void (*work_end)(void *work, struct core_stream *stream);
 } core__observer;
 
-/* NULL: nobody.  Tables are static: one that was seen may be called later. */
+/* NULL: no observer.  Tables are static, because one that was read may be
+ * called later. */
 extern const core__observer *_Atomic core__observing;
-/* The newest that ever observed. */
+/* The most recent observer, also after it was removed. */
 extern const core__observer *_Atomic core__observed_last;
 
 static inline const core__observer *core__observer_now(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Variables of the environment that look like settings and are none: what is
- * misspelt would else do nothing, without a word. */
+/* Warns of environment variables that look like settings but are not: a
+ * misspelt setting would otherwise be ignored silently. */
 
 #include "base/log.h"
 #include "base/settings.h"
@@ -16,8 +16,8 @@ enum { PREFIX = 8 /* LIBCORE_ */, LONGEST = 63, NEAR = 3 };
 
 extern char **environ;
 
-/* How many characters have to be put in, taken out or changed; at most
- * LONGEST of either word are looked at. */
+/* The edit distance: characters to insert, delete or replace.  At most LONGEST
+ * characters of either name are compared. */
 static size_t distance(const char *a, size_t a_size, const char *b)
 {
     size_t row[LONGEST + 1], b_size = strlen(b);
@@ -59,8 +59,9 @@ static const char *nearest(const char *name, size_t size, size_t *out_distance)
 }
 
 /* A plugin's own settings have a second underscore, and only the plugin knows
- * them: they are told only where they are nearly one of the table. */
-static void look(const char *entry)
+ * them; such a name is reported only if it is close to a setting of the
+ * core. */
+static void check_variable(const char *entry)
 {
     size_t size = strcspn(entry, "="), far;
     const char *known = nearest(entry, size, &far);
@@ -70,18 +71,18 @@ static void look(const char *entry)
     if (far > NEAR && memchr(entry + PREFIX, '_', size - PREFIX))
         return;
     core__log(CORE_LOG_WARNING, "settings",
-              "%.*s in the environment is no setting and does nothing; the "
-              "nearest is %s",
+              "the environment variable %.*s is not a setting and has no "
+              "effect; the closest setting is %s",
               (int)size, entry, known);
 }
 
-static void look_at_all(void)
+static void check_environment(void)
 {
     if (getauxval(AT_SECURE))
-        return; /* such a process does not read settings from there */
+        return; /* such a process does not read settings from the environment */
     for (char **entry = environ; entry && *entry; entry++)
         if (strncmp(*entry, "LIBCORE_", PREFIX) == 0)
-            look(*entry);
+            check_variable(*entry);
 }
 
 void core__settings_check_environment(void)
@@ -89,5 +90,5 @@ void core__settings_check_environment(void)
     static _Atomic bool looked;
 
     if (core__log_wanted(CORE_LOG_WARNING) && !atomic_exchange(&looked, true))
-        look_at_all();
+        check_environment();
 }

@@ -24,7 +24,7 @@ enum { NAME_LIMIT = 64 };
 typedef struct setting_row {
     const char *name;
     uint32_t type;
-    const char *choices; /* CHOICE: words with commas between them */
+    const char *choices; /* CHOICE: words separated by commas */
     int64_t least, most; /* INTEGER */
     int64_t number;      /* the default: integer, boolean, or choice */
     const char *default_text;
@@ -37,78 +37,75 @@ typedef struct setting_row {
 
 static const setting_row rows[CORE__SETTINGS] = {
     [CORE__SETTING_DEVICE] = {"LIBCORE_DEVICE", CORE_SETTING_TEXT, NULL, 0, 0,
-                              0, "what the program prefers, else cpu",
+                              0, "the program's preference, else cpu",
                               "a device, such as cpu or cuda:1",
-                              "The device of programs that name none.",
+                              "The device of programs that do not name one.",
                               "device"},
     [CORE__SETTING_PLUGIN_PATH] =
         {"LIBCORE_PLUGIN_PATH", CORE_SETTING_PATHS, NULL, 0, 0, 0,
-         "nothing besides the installed plugins",
-         "absolute paths of plugins or their folders, colons between them",
-         "Where plugins are looked for first.", "loader"},
+         "only the installed plugins",
+         "absolute paths of plugins or their folders, separated by colons",
+         "Plugins and folders that are searched first.", "loader"},
     [CORE__SETTING_PLUGIN_ALLOW] = {"LIBCORE_PLUGIN_ALLOW", CORE_SETTING_LIST,
                                     NULL, 0, 0, 0, "all plugins",
-                                    "names of plugins, commas between them",
+                                    "names of plugins, separated by commas",
                                     "The only plugins that may be opened.",
                                     "loader"},
     [CORE__SETTING_PLUGIN_DENY] = {"LIBCORE_PLUGIN_DENY", CORE_SETTING_LIST,
                                    NULL, 0, 0, 0, "none",
-                                   "names of plugins, commas between them",
+                                   "names of plugins, separated by commas",
                                    "Plugins that may not be opened.", "loader"},
     [CORE__SETTING_LAYERS] =
         {"LIBCORE_LAYERS", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
-         "words among validate, trace and fault, commas between them",
-         "What stands between libcore and plugins that are opened from then "
-         "on: validate checks every call, trace writes a line for it, fault "
-         "fails those of LIBCORE_FAULT.",
-         "layers"},
+         "any of validate, trace and fault, separated by commas",
+         "The interposers between libcore and plugins that are opened from "
+         "then on: validate checks every call, trace writes a line for it, "
+         "fault fails the calls given by LIBCORE_FAULT.",
+         "interpose"},
     [CORE__SETTING_FAULT] =
         {"LIBCORE_FAULT", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
-         "KIND:N, or KIND:N+ for all from the Nth on, commas between them; "
+         "KIND:N, or KIND:N+ for all from the Nth on, separated by commas; "
          "kinds are open, alloc, copy, fill, stream, event, synchronize, "
          "prepare, launch, function, interface and host",
-         "Which calls of a plugin the layer fault fails, counted by kind.",
-         "layers"},
+         "Which calls of a plugin the interposer fault fails, counted by kind.",
+         "interpose"},
     [CORE__SETTING_QUARANTINE] =
         {"LIBCORE_QUARANTINE", CORE_SETTING_TEXT, NULL, 0, 0, 0, "0",
          "0, 1, unsealed, or the absolute path of the helper program",
-         "A plugin is opened in a process of its own first: one that crashes "
-         "or hangs there is refused.  unsealed: only those whose file has no "
+         "Opens a plugin in a separate process first, and refuses one that "
+         "crashes or hangs there.  unsealed: only plugins whose file has no "
          "seal.",
          "loader"},
-    [CORE__SETTING_THREADS] = {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1,
-                               1024, 0, "as many as the process has processors",
-                               "1 to 1024",
-                               "How many threads compute on the host.",
-                               "backend cpu"},
+    [CORE__SETTING_THREADS] =
+        {"LIBCORE_THREADS", CORE_SETTING_INTEGER, NULL, 1, 1024, 0,
+         "the number of processors of the process", "1 to 1024",
+         "The number of threads that compute on the host.", "backend cpu"},
     [CORE__SETTING_CPU_ISA] =
         {"LIBCORE_CPU_ISA", CORE_SETTING_TEXT, NULL, 0, 0, 0,
-         "the best that the machine has",
+         "the best that the machine supports",
          "an instruction set that the cpu backend knows",
-         "The most that the host's kernels may use of the machine.",
+         "The most advanced instruction set that kernels on the host may use.",
          "backend cpu"},
-    [CORE__SETTING_TRACE_DISPATCH] = {"LIBCORE_TRACE_DISPATCH",
-                                      CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
-                                      SWITCH,
-                                      "Logs each call: operator: step -> step.",
-                                      "dispatch"},
+    [CORE__SETTING_TRACE_DISPATCH] =
+        {"LIBCORE_TRACE_DISPATCH", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
+         SWITCH, "Logs each call as `operator: step -> step`.", "dispatch"},
     [CORE__SETTING_FALLBACK] =
         {"LIBCORE_FALLBACK", CORE_SETTING_LIST, NULL, 0, 0, 0, "error",
-         "error, count, or names of operators with commas between them",
-         "Operators that the cpu may compute for a device without a kernel: "
-         "none, all (counted), or those listed.",
+         "error, count, or names of operators separated by commas",
+         "The operators that the cpu may compute for a device without a "
+         "kernel: none, all (counted), or those listed.",
          "dispatch"},
     [CORE__SETTING_DETERMINISTIC] =
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",
          SWITCH,
-         "Kernels give the same bits in every run, or refuse: in the thread "
-         "that sets it, and in those that begin later.",
+         "Kernels produce the same bits in every run, or fail.  Applies to the "
+         "thread that sets it and to threads that start later.",
          "dispatch"},
     [CORE__SETTING_ALLOW_TF32] =
         {"LIBCORE_ALLOW_TF32", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
-         "Products of f32 may round their operands to TF32 where a device is "
-         "faster so: in the thread that sets it, and in those that begin "
-         "later.",
+         "Products of f32 may round their operands to TF32 where that is "
+         "faster.  Applies to the thread that sets it and to threads that "
+         "start later.",
          "dispatch"},
     [CORE__SETTING_BLOCKING] =
         {"LIBCORE_BLOCKING", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
@@ -117,47 +114,49 @@ static const setting_row rows[CORE__SETTINGS] = {
          "device"},
     [CORE__SETTING_NAN_CHECK] =
         {"LIBCORE_NAN_CHECK", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0", SWITCH,
-         "An operator that makes a NaN of operands without one fails, and "
-         "names itself.  The host waits for each call; captures are not looked "
-         "at.",
+         "An operator that produces a NaN from operands without one fails, and "
+         "the error names it.  The host waits for each call; captures are not "
+         "checked.",
          "dispatch"},
     [CORE__SETTING_ALLOC] =
         {"LIBCORE_ALLOC", CORE_SETTING_LIST, NULL, 0, 0, 0,
          "expandable_segments:false,caching:true",
-         "name:value with commas between them: max_split_size_mb, "
+         "name:value, separated by commas: max_split_size_mb, "
          "roundup_power2_divisions, garbage_collection_threshold, "
          "expandable_segments, fraction, caching",
-         "How the memory of devices with streams is cached.", "memory"},
+         "Options of the caching allocator of devices with streams.", "memory"},
     [CORE__SETTING_LOG] =
         {"LIBCORE_LOG", CORE_SETTING_CHOICE, "error,warning,info,debug", 0, 3,
          0, "nothing is printed", "error, warning, info or debug",
-         "The least important messages that go to the standard error.", "log"},
+         "The least severe messages that are written to the standard error.",
+         "log"},
     [CORE__SETTING_PLAN_CACHE] =
         {"LIBCORE_PLAN_CACHE", CORE_SETTING_INTEGER, NULL, 1, 1 << 20, 1024,
          "1024", "1 to 1048576",
-         "Plans that are kept of devices that compile per shape.", "dispatch"},
-    [CORE__SETTING_CACHE] =
-        {"LIBCORE_CACHE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
-         "libcore in XDG_CACHE_HOME, else in ~/.cache",
-         "an absolute path, or 0 for nowhere",
-         "Where plugins keep compiled programs and the like between processes.",
-         "loader"},
+         "The number of plans kept for devices that compile per shape.",
+         "dispatch"},
+    [CORE__SETTING_CACHE] = {"LIBCORE_CACHE", CORE_SETTING_TEXT, NULL, 0, 0, 0,
+                             "libcore in XDG_CACHE_HOME, else in ~/.cache",
+                             "an absolute path, or 0 for no folder",
+                             "The folder where plugins keep compiled programs "
+                             "and similar files between processes.",
+                             "loader"},
     [CORE__SETTING_LAYOUT] =
         {"LIBCORE_LAYOUT", CORE_SETTING_CHOICE, "contiguous,device", 0, 1, 0,
          "contiguous", "contiguous or device",
-         "The memory format of results of convolution where no operand is "
-         "channels-last: contiguous, or as the device computes best.",
+         "The memory format of results of convolution when no operand is "
+         "channels-last: contiguous, or the format that the device prefers.",
          "device"},
 };
 
-/* Texts that were handed out stay until the process ends. */
-typedef struct kept {
-    struct kept *next;
+/* Texts that were returned live until the process ends. */
+typedef struct kept_text {
+    struct kept_text *next;
     char text[];
-} kept;
+} kept_text;
 
 typedef struct setting_value {
-    bool read; /* the environment was */
+    bool read; /* the environment was read */
     uint32_t from;
     const char *environment;
     const char *text; /* NULL: not set */
@@ -166,16 +165,16 @@ typedef struct setting_value {
 } setting_value;
 
 /* A plugin's own setting. */
-typedef struct other {
-    struct other *next;
+typedef struct plugin_setting {
+    struct plugin_setting *next;
     setting_value value;
     char name[NAME_LIMIT];
-} other;
+} plugin_setting;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static setting_value values[CORE__SETTINGS];
-static other *others;
-static kept *keep;
+static plugin_setting *plugin_settings;
+static kept_text *kept_texts;
 _Atomic uint32_t core__settings_changes = 1;
 
 void core__settings_fork(core__fork at)
@@ -186,9 +185,9 @@ void core__settings_fork(core__fork at)
 static core_status keep_text(const char *text, const char **out)
 {
     size_t size = strlen(text) + 1;
-    kept *entry;
+    kept_text *entry;
 
-    for (entry = keep; entry; entry = entry->next)
+    for (entry = kept_texts; entry; entry = entry->next)
         if (strcmp(entry->text, text) == 0)
             break;
     if (!entry) {
@@ -196,8 +195,8 @@ static core_status keep_text(const char *text, const char **out)
         if (!entry)
             return core__error_memory(sizeof *entry + size);
         memcpy(entry->text, text, size);
-        entry->next = keep;
-        keep = entry;
+        entry->next = kept_texts;
+        kept_texts = entry;
     }
     *out = entry->text;
     return CORE_OK;
@@ -301,12 +300,12 @@ static core_status parse(const setting_row *row, const char *text,
     if (good)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s is \"%s\"; what it may be: %s", row->name, text,
+                       "%s is \"%s\"; accepted: %s", row->name, text,
                        row->allowed);
 }
 
-/* Reads the environment if that was not done.  An empty variable counts as
- * not set.  Fails only for want of memory. */
+/* Reads the environment unless that was done.  An empty variable counts as not
+ * set.  Fails only if there is no memory. */
 static core_status read_environment(const char *name, setting_value *value)
 {
     const char *text;
@@ -324,9 +323,9 @@ static core_status read_environment(const char *name, setting_value *value)
     return CORE_OK;
 }
 
-/* The value with the lock held; its parse error, if any, is the thread's
- * record and the answer. */
-static core_status look(core__setting_id setting, setting_value *out)
+/* The value, with the lock held.  A parse error is set in the thread's record
+ * and returned. */
+static core_status look_up(core__setting_id setting, setting_value *out)
 {
     setting_value *value = &values[setting];
     core_status status = read_environment(rows[setting].name, value);
@@ -339,8 +338,9 @@ static core_status look(core__setting_id setting, setting_value *out)
     return status;
 }
 
-/* The lock is not held: who knows the words may have locks of its own. */
-static core_status check_words(core__setting_id setting, const char *text)
+/* Runs the setting's check without the lock: the checking room may take its
+ * own locks. */
+static core_status check_text(core__setting_id setting, const char *text)
 {
     core_status (*check)(const char *text) =
         core__base_upcalls.setting_checks[setting];
@@ -353,7 +353,7 @@ static core_status get(core__setting_id setting, setting_value *out)
     core_status status;
 
     pthread_mutex_lock(&lock);
-    status = look(setting, out);
+    status = look_up(setting, out);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -409,7 +409,7 @@ static int row_of(const char *name, size_t size)
     return -1;
 }
 
-/* LIBCORE_ and then capitals, digits and underscores. */
+/* LIBCORE_ followed by capitals, digits and underscores. */
 static bool name_good(const char *name, size_t size)
 {
     if (size < 9 || size >= NAME_LIMIT || memcmp(name, "LIBCORE_", 8) != 0)
@@ -421,13 +421,14 @@ static bool name_good(const char *name, size_t size)
     return true;
 }
 
-/* A plugin's setting, made when it is first asked for. */
-static core_status other_of(const char *name, size_t size, setting_value **out)
+/* Returns a plugin's setting and creates its entry at the first query. */
+static core_status plugin_setting_of(const char *name, size_t size,
+                                     setting_value **out)
 {
-    other *entry;
+    plugin_setting *entry;
 
     *out = NULL;
-    for (entry = others; entry; entry = entry->next)
+    for (entry = plugin_settings; entry; entry = entry->next)
         if (word_equal(name, size, entry->name))
             break;
     if (!entry) {
@@ -435,8 +436,8 @@ static core_status other_of(const char *name, size_t size, setting_value **out)
         if (!entry)
             return core__error_memory(sizeof *entry);
         memcpy(entry->name, name, size);
-        entry->next = others;
-        others = entry;
+        entry->next = plugin_settings;
+        plugin_settings = entry;
     }
     CORE_TRY(read_environment(entry->name, &entry->value));
     *out = &entry->value;
@@ -449,12 +450,13 @@ static core_status by_name(const char *name, size_t size, setting_value **out)
 
     *out = NULL;
     if (!name_good(name, size))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "\"%.*s\" is no name of a setting: those are "
-                           "LIBCORE_ and then capitals, digits or underscores",
-                           (int)(size < NAME_LIMIT ? size : NAME_LIMIT), name);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "\"%.*s\" is not a setting's name; names are LIBCORE_ followed by "
+            "capitals, digits or underscores",
+            (int)(size < NAME_LIMIT ? size : NAME_LIMIT), name);
     if (index < 0)
-        return other_of(name, size, out);
+        return plugin_setting_of(name, size, out);
     CORE_TRY(read_environment(rows[index].name, &values[index]));
     *out = &values[index];
     return CORE_OK;
@@ -495,11 +497,12 @@ core_status core_setting_describe(uint32_t index,
     CORE__HAS_ROOM(out_information, core_setting_information);
     size = out_information->struct_size;
     if (index >= CORE__SETTINGS)
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "there are %d settings; number %u was asked for",
-                           CORE__SETTINGS, index);
+        return core__error(
+            CORE_ERROR_NOT_FOUND,
+            "core_setting_describe: the index is %u; there are %d settings",
+            index, CORE__SETTINGS);
     if (get((core__setting_id)index, &value) == CORE_OK)
-        value.status = check_words((core__setting_id)index, value.text);
+        value.status = check_text((core__setting_id)index, value.text);
     filled.type = rows[index].type;
     filled.from = value.from;
     filled.status = value.status;
@@ -532,7 +535,8 @@ core_status core_setting_get(const char *name, const char **out_value)
     return status;
 }
 
-/* The first call of an operator has looked; what it found. */
+/* Set by the first call of an operator: that the setting was read, and its
+ * value. */
 static bool trace_taken, trace;
 
 core_status core__setting_take_trace(bool *out)
@@ -541,7 +545,7 @@ core_status core__setting_take_trace(bool *out)
     core_status status;
 
     pthread_mutex_lock(&lock);
-    status = look(CORE__SETTING_TRACE_DISPATCH, &value);
+    status = look_up(CORE__SETTING_TRACE_DISPATCH, &value);
     trace = status == CORE_OK && value.number != 0;
     trace_taken = true;
     *out = trace;
@@ -549,7 +553,7 @@ core_status core__setting_take_trace(bool *out)
     return status;
 }
 
-/* With the lock. */
+/* With the lock held. */
 static core_status check_trace(const setting_value *value, const char *text)
 {
     const setting_row *row = &rows[CORE__SETTING_TRACE_DISPATCH];
@@ -559,11 +563,11 @@ static core_status check_trace(const setting_value *value, const char *text)
     if (text)
         CORE_TRY(parse(row, text, &number));
     if (trace_taken && trace != (number != 0))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s is read at the first call of an operator, "
-                           "which has been made: set it before, or in the "
-                           "environment",
-                           row->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s is read at the first call of an operator, which has already "
+            "run; set it before that, or in the environment",
+            row->name);
     return CORE_OK;
 }
 
@@ -576,10 +580,10 @@ static core_status set(const char *name, const char *text)
     setting_value *value;
 
     if (index < 0 && (size < 9 || !strchr(name + 8, '_')))
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "there is no setting %s; `core-info --settings` "
-                           "lists them",
-                           name);
+        return core__error(
+            CORE_ERROR_NOT_FOUND,
+            "%s is not a setting; `core-info --settings` lists all settings",
+            name);
     CORE_TRY(by_name(name, size, &value));
     if (text && index >= 0)
         CORE_TRY(parse(&rows[index], text, &number));
@@ -595,7 +599,7 @@ static core_status set(const char *name, const char *text)
     return CORE_OK;
 }
 
-/* Calls look at their thread's own: see core__thread_call_flag_set. */
+/* Calls read their thread's copy: see core__thread_call_flag_set. */
 static core_status take_call_flag(core__setting_id setting)
 {
     bool on;
@@ -625,7 +629,7 @@ core_status core_setting_set(const char *name, const char *text)
     CORE__NOT_NULL(name);
     index = row_of(name, strlen(name));
     if (index >= 0)
-        CORE_TRY(check_words((core__setting_id)index, text));
+        CORE_TRY(check_text((core__setting_id)index, text));
     pthread_mutex_lock(&lock);
     status = set(name, text);
     pthread_mutex_unlock(&lock);
@@ -644,10 +648,10 @@ core_status core__settings_check(void)
         setting_value value;
 
         CORE_TRY(get(i, &value));
-        /* A wrong path costs itself alone: it is among the plugins, as
+        /* A wrong path affects only itself: it is listed among the plugins as
          * refused. */
         if (i != CORE__SETTING_PLUGIN_PATH)
-            CORE_TRY(check_words(i, value.text));
+            CORE_TRY(check_text(i, value.text));
     }
     CORE_TRY(take_nan_check());
     CORE_TRY(take_call_flag(CORE__SETTING_ALLOW_TF32));

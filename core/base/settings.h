@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* settings.h: what the core's files read settings with.  A setting's row, with
- * its help, is in settings.c; a new one is a line here and a row there. */
+/* settings.h: how files of the core read settings.  A new setting is a line
+ * here and a row in settings.c, which has its help text. */
 
 #ifndef CORE_BASE_SETTINGS_H
 #define CORE_BASE_SETTINGS_H
@@ -39,42 +39,42 @@ typedef enum core__setting_id {
     CORE__SETTINGS
 } core__setting_id;
 
-/* LIBCORE_TRACE_DISPATCH, which from now on cannot be changed. */
+/* Reads LIBCORE_TRACE_DISPATCH, which cannot be changed afterwards. */
 core_status core__setting_take_trace(bool *out);
 
-/* The text of a setting by its name; NULL if it is not set or not accepted.
- * Any LIBCORE_ name; lives as long as the process. */
+/* The text of a setting, by any LIBCORE_ name; NULL if it is not set or not
+ * accepted.  Lives as long as the process. */
 const char *core__setting(const char *name);
 
-/* The value in its type.  Fails with INVALID_ARGUMENT, and a message that says
- * what is allowed, when the text is not accepted; *out is then the default.
- * Texts are NULL when not set, and live as long as the process. */
+/* The value in the setting's type.  If the text is not accepted, fails with
+ * INVALID_ARGUMENT and a message that lists what is, and sets *out to the
+ * default.  A text is NULL if not set, and lives as long as the process. */
 core_status core__setting_text(core__setting_id setting, const char **out);
 core_status core__setting_integer(core__setting_id setting, int64_t *out);
 core_status core__setting_boolean(core__setting_id setting, bool *out);
-/* The position of the word in the row's list of choices. */
+/* The index of the word in the row's list of choices. */
 core_status core__setting_choice(core__setting_id setting, uint32_t *out);
-/* The next word of a list with commas, without blanks around it; false at the
- * end. */
+/* The next item of a comma-separated list, without surrounding blanks; false
+ * at the end. */
 bool core__list_next(const char **list, const char **word, size_t *size);
-/* True if text, a list with commas, holds the word. */
+/* True if the comma-separated list contains the word. */
 bool core__list_holds(const char *text, const char *word, size_t size);
 
-/* The same as core__setting, for core_host.setting. */
+/* core__setting for a text with a size, as core_host.setting needs it. */
 const char *core__setting_by_name(const char *name, size_t size);
 
 const char *core__setting_name(core__setting_id setting);
 
-/* Warns once of LIBCORE_ variables in the environment that are no settings. */
+/* Warns once of LIBCORE_ variables in the environment that are not settings. */
 void core__settings_check_environment(void);
 
 /* Fails with INVALID_ARGUMENT for the first setting whose value is not
- * accepted: before the first device, since not all readers can tell, and some
- * may never be asked.  But for a wrong path of LIBCORE_PLUGIN_PATH, which is
- * listed among the plugins. */
+ * accepted.  Called before the first device is opened, because some readers
+ * cannot report an error and some settings may never be read.  A wrong path in
+ * LIBCORE_PLUGIN_PATH does not fail; it is listed among the plugins. */
 core_status core__settings_check(void);
 
-/* Increases with every core_setting_set: readers that cache a value compare
+/* Increases with every core_setting_set; readers that cache a value compare
  * it. */
 extern _Atomic uint32_t core__settings_changes;
 static inline uint32_t core__settings_generation(void)
@@ -82,7 +82,7 @@ static inline uint32_t core__settings_generation(void)
     return atomic_load_explicit(&core__settings_changes, memory_order_acquire);
 }
 
-/* Fork handler. */
+/* Fork handler of the lock of the settings. */
 void core__settings_fork(core__fork at);
 
 #endif

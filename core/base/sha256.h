@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sha256.h: SHA-256 (FIPS 180-4), by which manifests and reports name the very
- * file that they are of.  core-conformance brings this file along. */
+/* sha256.h: SHA-256 (FIPS 180-4), with which manifests and reports identify a
+ * file.  core-conformance compiles this file in. */
 
 #ifndef CORE_BASE_SHA256_H
 #define CORE_BASE_SHA256_H
@@ -22,8 +22,8 @@ void core__sha256_add(core__sha256 *self, const void *data, size_t size);
 /* 64 digits and a NUL. */
 void core__sha256_end(core__sha256 *self, char out_text[65]);
 
-/* False: the file cannot be read.  The second is of all that a descriptor
- * stands for, whatever its position. */
+/* False if the file cannot be read.  The second function hashes the whole file
+ * of a descriptor, whatever its position. */
 bool core__sha256_file(const char *path, char out_text[65]);
 bool core__sha256_descriptor(int file, char out_text[65]);
 

@@ -10,17 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Atomic(locale_t) plain;
+static _Atomic(locale_t) c_locale;
 
-/* The locale "C" is always there, and costs no memory: several threads may make
- * it at once. */
+/* The locale "C" always exists and costs no memory, so several threads may
+ * create it at once. */
 static locale_t plain_locale(void)
 {
-    locale_t made = atomic_load_explicit(&plain, memory_order_acquire);
+    locale_t made = atomic_load_explicit(&c_locale, memory_order_acquire);
 
     if (!made) {
         made = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-        atomic_store_explicit(&plain, made, memory_order_release);
+        atomic_store_explicit(&c_locale, made, memory_order_release);
     }
     return made;
 }
@@ -71,10 +71,10 @@ size_t core__utf8_sequence(const char *at, size_t size)
     for (size_t i = 1; i < length; i++)
         if ((text[i] & 0xc0) != 0x80)
             return 0;
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || /* longer than needed */
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || /* overlong */
         (text[0] == 0xed && text[1] > 0x9f) || /* surrogates */
-        (text[0] == 0xf0 && text[1] < 0x90) || /* longer than needed */
-        (text[0] == 0xf4 && text[1] > 0x8f))   /* beyond the last */
+        (text[0] == 0xf0 && text[1] < 0x90) || /* overlong */
+        (text[0] == 0xf4 && text[1] > 0x8f))   /* beyond U+10FFFF */
         return 0;
     return length;
 }

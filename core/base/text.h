@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* text.h: numbers as text and back, whatever locale the program chose: the
- * decimal point is a point.  The process's locale is never touched, and the
- * thread's is as it was when a call returns. */
+/* text.h: numbers to text and back, independent of the program's locale: the
+ * decimal point is always a point.  The process's locale is never changed, and
+ * the thread's is restored before a call returns. */
 
 #ifndef CORE_BASE_TEXT_H
 #define CORE_BASE_TEXT_H
@@ -11,16 +11,16 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-/* snprintf and vsnprintf. */
+/* Like snprintf and vsnprintf. */
 int core__format(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int core__format_list(char *text, size_t size, const char *format,
                       va_list arguments) __attribute__((format(printf, 3, 0)));
-/* strtod and strtof. */
+/* Like strtod and strtof. */
 double core__parse_double(const char *text, char **out_end);
 float core__parse_float(const char *text, char **out_end);
-/* The length of the UTF-8 sequence at text, of which size > 0 bytes are there;
- * 0 if there is none. */
+/* The length of the UTF-8 sequence at text, of which size > 0 bytes are
+ * available; 0 if there is none. */
 size_t core__utf8_sequence(const char *text, size_t size);
 
 #endif

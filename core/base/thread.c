@@ -14,18 +14,18 @@ _Thread_local core__thread *core__self_pointer
     __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core__thread *all;
+static core__thread *threads;
 static pthread_key_t key;
-static bool has_key; /* under the lock */
+static bool key_created; /* guarded by the lock */
 
-/* Where there is no memory for a record, threads share this one: its lists
- * stay empty, and only the text of an error can come out mixed. */
+/* Shared by threads for whose record there is no memory: its lists stay empty,
+ * and only error texts can mix. */
 static core__thread emergency = {.shared = true};
-/* What ended threads counted. */
+/* Totals of threads that have ended. */
 static int64_t ended_storages[16];
 static uint64_t ended_launches[CORE__LAUNCH_SLOTS];
-static _Atomic uint32_t first_included = CORE__THREAD_INCLUDED;
-static _Atomic uint32_t first_call_flags;
+static _Atomic uint32_t initial_included = CORE__THREAD_INCLUDED;
+static _Atomic uint32_t initial_call_flags;
 
 static void free_list(core__free_block *block)
 {
@@ -37,8 +37,9 @@ static void free_list(core__free_block *block)
     }
 }
 
-/* Storages that a thread made and did not free.  Those of kept tensors count as
- * made: they are taken off here.  The thread may be computing. */
+/* Storages that a thread created and did not free.  Those in the tensor cache
+ * are counted as created, so they are subtracted.  The thread may be
+ * running. */
 static int64_t storages_of(const core__thread *thread, uint32_t slot)
 {
     bool cached = __atomic_load_n(&thread->blocks_of, __ATOMIC_ACQUIRE);
@@ -51,8 +52,8 @@ static int64_t storages_of(const core__thread *thread, uint32_t slot)
     return sum;
 }
 
-/* Under the lock: what a thread that is no more had counted. */
-static void keep_counts(const core__thread *thread)
+/* With the lock held: adds an ended thread's counters to the totals. */
+static void add_to_totals(const core__thread *thread)
 {
     for (uint32_t i = 0; i < 16; i++)
         ended_storages[i] += storages_of(thread, i);
@@ -60,7 +61,7 @@ static void keep_counts(const core__thread *thread)
         ended_launches[i] += thread->launches[i];
 }
 
-static void call(const core__thread_end *ends, core__thread *self)
+static void call_each(const core__thread_end *ends, core__thread *self)
 {
     for (; *ends; ends++)
         (*ends)(self);
@@ -70,25 +71,25 @@ static void thread_end(void *argument)
 {
     core__thread *self = argument;
 
-    call(core__base_upcalls.thread_finish, self);
+    call_each(core__base_upcalls.thread_finish, self);
     pthread_mutex_lock(&lock);
     if (self->previous)
         self->previous->next = self->next;
     else
-        all = self->next;
+        threads = self->next;
     if (self->next)
         self->next->previous = self->previous;
-    keep_counts(self);
+    add_to_totals(self);
     pthread_mutex_unlock(&lock);
-    call(core__base_upcalls.thread_release, self);
+    call_each(core__base_upcalls.thread_release, self);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         free_list(self->small[i].head);
     core__self_pointer = NULL;
     free(self);
 }
 
-/* Only the forking thread lives on in the child.  What the others counted is
- * kept; their records stay, and so do the lists in them. */
+/* Only the forking thread exists in the child.  The counters of the others are
+ * added to the totals; their records and the lists in them are leaked. */
 void core__threads_fork(core__fork at)
 {
     core__thread *self = core__self_pointer;
@@ -96,19 +97,19 @@ void core__threads_fork(core__fork at)
     core__fork_mutex(at, &lock);
     if (at != CORE__FORK_CHILD)
         return;
-    for (core__thread *thread = all; thread; thread = thread->next)
+    for (core__thread *thread = threads; thread; thread = thread->next)
         if (thread != self)
-            keep_counts(thread);
-    all = self;
+            add_to_totals(thread);
+    threads = self;
     if (self)
         self->next = self->previous = NULL;
 }
 
-/* Under the lock, which a fork knows of as it does not of pthread_once. */
+/* With the lock held: unlike pthread_once, it is safe across a fork. */
 static void make_key(void)
 {
-    if (!has_key)
-        has_key = pthread_key_create(&key, thread_end) == 0;
+    if (!key_created)
+        key_created = pthread_key_create(&key, thread_end) == 0;
 }
 
 core__thread *core__thread_create(void)
@@ -119,15 +120,15 @@ core__thread *core__thread_create(void)
         return &emergency;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         self->small[i].room = CORE__SMALL_KEPT;
-    self->included = atomic_load(&first_included);
-    self->call_flags = atomic_load(&first_call_flags);
+    self->included = atomic_load(&initial_included);
+    self->call_flags = atomic_load(&initial_call_flags);
     pthread_mutex_lock(&lock);
     make_key();
     pthread_setspecific(key, self);
-    self->next = all;
-    if (all)
-        all->previous = self;
-    all = self;
+    self->next = threads;
+    if (threads)
+        threads->previous = self;
+    threads = self;
     pthread_mutex_unlock(&lock);
     core__self_pointer = self;
     return self;
@@ -136,7 +137,7 @@ core__thread *core__thread_create(void)
 void core__thread_each(void (*visit)(core__thread *, void *), void *context)
 {
     pthread_mutex_lock(&lock);
-    for (core__thread *thread = all; thread; thread = thread->next)
+    for (core__thread *thread = threads; thread; thread = thread->next)
         visit(thread, context);
     pthread_mutex_unlock(&lock);
 }
@@ -147,7 +148,7 @@ int64_t core__thread_storages(uint32_t slot)
 
     pthread_mutex_lock(&lock);
     sum = ended_storages[slot];
-    for (core__thread *thread = all; thread; thread = thread->next)
+    for (core__thread *thread = threads; thread; thread = thread->next)
         sum += storages_of(thread, slot);
     pthread_mutex_unlock(&lock);
     return sum + __atomic_load_n(&emergency.storages[slot], __ATOMIC_RELAXED);
@@ -160,7 +161,7 @@ uint64_t core__thread_launches(uint32_t slot)
     pthread_mutex_lock(&lock);
     sum = ended_launches[slot] +
           __atomic_load_n(&emergency.launches[slot], __ATOMIC_RELAXED);
-    for (core__thread *thread = all; thread; thread = thread->next)
+    for (core__thread *thread = threads; thread; thread = thread->next)
         sum += __atomic_load_n(&thread->launches[slot], __ATOMIC_RELAXED);
     pthread_mutex_unlock(&lock);
     return sum;
@@ -168,7 +169,7 @@ uint64_t core__thread_launches(uint32_t slot)
 
 void core__thread_included_set(uint32_t included)
 {
-    atomic_store(&first_included, included);
+    atomic_store(&initial_included, included);
 }
 
 void core__thread_call_flag_set(uint32_t flag, bool on)
@@ -176,10 +177,10 @@ void core__thread_call_flag_set(uint32_t flag, bool on)
     core__thread *self = core__thread_self();
 
     if (on) {
-        atomic_fetch_or(&first_call_flags, flag);
+        atomic_fetch_or(&initial_call_flags, flag);
         self->call_flags |= flag;
     } else {
-        atomic_fetch_and(&first_call_flags, ~flag);
+        atomic_fetch_and(&initial_call_flags, ~flag);
         self->call_flags &= ~flag;
     }
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* thread.h: everything that the core keeps per thread, behind one
- * initial-exec TLS pointer (a program may dlopen libcore, and static TLS is
- * scarce then).  Made at the thread's first call, freed when it ends. */
+/* thread.h: all per-thread state of the core, behind one initial-exec TLS
+ * pointer (a program may dlopen libcore, and static TLS is scarce then).  The
+ * record is created at the thread's first call and freed when the thread
+ * ends. */
 
 #ifndef CORE_BASE_THREAD_H
 #define CORE_BASE_THREAD_H
@@ -22,9 +23,9 @@ enum {
     CORE__ERROR_TEXT = 2048
 };
 
-/* What `included` is in a thread to begin with: the key in-place-or-view
- * (dispatch/keys.h), so that a change of an inference tensor, which does not
- * carry it, is seen outside of inference mode. */
+/* The initial value of `included` in every thread: the key in-place-or-view
+ * (base/keys.h), so that a change of an inference tensor, which does not carry
+ * that key, is seen outside inference mode. */
 #define CORE__THREAD_INCLUDED (UINT64_C(1) << 21)
 
 typedef struct core__free_block {
@@ -36,7 +37,8 @@ typedef struct core__whole {
     uint32_t count;
 } core__whole;
 
-/* What was noted of the call that is being dispatched (dispatch/dispatch.c). */
+/* The dispatch steps recorded for the call in progress
+ * (dispatch/dispatch.c). */
 typedef struct core__steps {
     const core_operator *op; /* NULL: none */
     uint32_t last;
@@ -46,24 +48,26 @@ typedef struct core__steps {
 
 typedef struct core__error_record {
     core_status code;
-    uint32_t sequence; /* counts errors: tells a fresh record from an old one */
+    uint32_t sequence; /* counts errors: distinguishes a new record from an old
+                        * one */
     uint32_t severity;
     int64_t vendor_code;
     char text[CORE__ERROR_TEXT];
 } core__error_record;
 
-/* Takes the thread's record while something else may fail, and puts it back:
- * core_error_detach without memory, which may be what is missing. */
+/* Saves the thread's record while something else may fail, and restores it.
+ * Unlike core_error_detach it allocates nothing. */
 void core__error_keep(core__error_record *out_record);
 void core__error_restore(const core__error_record *kept);
 
-/* Devices beyond so many that are open share one count of launches. */
+/* Open devices beyond this number share one launch counter. */
 enum { CORE__LAUNCH_SLOTS = 32, CORE__ROWS_SIZE = 9 * 1024 };
 
 typedef struct core__thread core__thread;
 struct core__thread {
-    /* Dispatch: see dispatch/keys.h.  Both as one word too, in which a tensor's
-     * keys can be put beside the included ones. */
+    /* Dispatch keys (base/keys.h).  Both halves are also accessible as one
+     * 64-bit value, to which a tensor's keys are added beside the included
+     * ones. */
     union {
         struct {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -74,71 +78,79 @@ struct core__thread {
         };
         uint64_t state;
     };
-    /* > 0 while a dispatched call runs in this thread: what it may be reading
-     * is not reclaimed (dispatch/reclaim.c). */
+    /* > 0 while a dispatched call runs in this thread: memory that it may read
+     * is not reclaimed (dispatch/epoch_reclaim.c). */
     _Atomic uint32_t depth;
     bool no_grad;        /* autograd records nothing */
     bool inference;      /* results are inference tensors */
-    bool shared;         /* the emergency record: no memory for a real one */
+    bool shared;         /* the emergency record, used if there is no memory
+                          * for another */
     uint32_t call_flags; /* CORE_CALL_… of the settings, for kernels */
     uint64_t sequence;   /* of the next autograd node */
     core_device *device; /* current device; NULL: the default one */
-    /* Current streams by the device's ordinal, referenced; NULL: the default
-     * one.  The array itself is NULL until one is set (device/stream.c). */
+    /* Current streams by the device's ordinal, with a reference each; NULL:
+     * the default stream.  The array is NULL until one is set
+     * (device/current.c). */
     struct core_stream **streams;
     uint32_t nstreams;
-    void *pools; /* memory pools in use here, innermost first (memory/) */
-    struct core_node **destroying; /* list of nodes that are being freed */
+    void *pools; /* memory pools in use by this thread, innermost first
+                  * (memory/pool.c) */
+    struct core_node **destroying; /* list of the nodes being freed */
     void *profile_log;             /* of the profiler's session */
     bool profile_apart; /* its work is not recorded (profiler/clock.c) */
     struct core__quantized_run *quantized_run; /* quant/checkpoint_scales.h */
-    void *engine;   /* autograd's state of a backward in this thread */
-    void *executor; /* where it takes nodes from (autograd/engine/worker.h) */
-    uint32_t level; /* backwards on this stack, inside each other */
-    /* Autograd's, see autograd/graph/saved_hooks.h and anomaly.h. */
-    struct core__saved_hooks *saved_hooks;   /* in force, innermost first */
-    struct core__destinations *destinations; /* of the backward that begins */
+    void *engine;   /* state of a backward in this thread */
+    void *executor; /* source of its nodes (autograd/engine/worker.h) */
+    uint32_t level; /* number of nested backwards on this stack */
+    /* For autograd: see autograd/graph/saved_hooks.h and anomaly.h. */
+    struct core__saved_hooks *saved_hooks;   /* active, innermost first */
+    struct core__destinations *destinations; /* of the backward that starts */
     struct core__destinations *offered;      /* to the function that runs */
-    const char *place;         /* where the program says that it is */
+    const char *place;         /* the place that the program has named */
     struct core_node *running; /* in anomaly mode: the node that runs */
     bool anomaly;
-    uint32_t accumulating; /* accumulations that this thread is inside of */
-    /* Of autocast/autocast.h: the dtype that regions cast to, by backend slot
-     * (0: none); regions, innermost first; casts that are kept. */
+    uint32_t accumulating; /* number of nested gradient accumulations */
+    /* For autocast/autocast.h: the dtype to which regions cast, by backend
+     * slot (0: none); active regions, innermost first; cached casts. */
     uint8_t autocast[16];
     bool autocast_cached;
     struct core__autocast_region *autocast_regions;
     struct core__autocast_casts *autocast_casts;
-    /* Registered decompositions that run, innermost first (dispatch/cycle.c). */
+    /* Running registered decompositions, innermost first
+     * (dispatch/decomposition_cycle.c). */
     struct core__decomposing *decomposing;
-    /* Free lists of small objects: index is the size class. */
+    /* Free lists of small objects, by size class. */
     struct {
         core__free_block *head;
         uint32_t room; /* how many more may be kept */
     } small[CORE__SMALL_CLASSES];
-    /* Free memory blocks of one device that the host can use, the first that
-     * this thread freed to (memory/memory.c).  Others read blocks_of, the
-     * counts below it and storages: they are changed by what is below. */
+    /* Free memory blocks of one device that the host can access: the first
+     * such device to which this thread freed a block (memory/memory.c).  Other
+     * threads read blocks_of, the counts in `whole` and `storages`, so these
+     * are written with the functions below. */
     core_device *blocks_of;
     uint32_t blocks_slot; /* its backend's slot */
     struct {
         core__free_block *head;
         uint32_t room;
     } blocks[CORE__SMALL_CLASSES];
-    /* Tensors with storage and memory, by size class of the memory; at most
-     * whole_limit each, and none while blocks_of is NULL (tensor/kept.h). */
+    /* Tensors with storage and memory, by size class of the memory, at most
+     * whole_limit per class; none while blocks_of is NULL
+     * (tensor/tensor_cache.h). */
     core__whole whole[CORE__SMALL_CLASSES];
     uint32_t whole_limit;
-    /* Storages made less storages freed here, by backend slot: their sum over
-     * all threads is what is alive, without a shared counter. */
+    /* Storages created minus storages freed by this thread, by backend slot.
+     * The sum over all threads is the number alive, without a shared
+     * counter. */
     int64_t storages[16];
-    /* Kernels launched here, by the device's launch_slot, likewise. */
+    /* Kernels launched by this thread, by the device's launch_slot; summed in
+     * the same way. */
     uint64_t launches[CORE__LAUNCH_SLOTS];
-    /* Calls that are kept, see dispatch/quick.c. */
+    /* Cached calls (dispatch/elementwise_fast_path.c). */
     _Alignas(16) unsigned char rows[CORE__ROWS_SIZE];
     core__error_record error;
     core__steps steps;
-    core__thread *next; /* list of all, under a lock */
+    core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
 
@@ -157,8 +169,8 @@ static inline core__thread *core__thread_self(void)
     return self;
 }
 
-/* Only the thread itself writes its depth, so that no locked instruction is
- * needed; on x86 one that cannot be torn does. */
+/* Only the thread itself writes its depth, so no locked instruction is needed;
+ * on x86 a single instruction that cannot be torn suffices. */
 static inline void core__thread_enter(core__thread *self)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -183,7 +195,7 @@ static inline void core__thread_leave(core__thread *self)
 #endif
 }
 
-/* The same for counters of its own that others read. */
+/* The same for other counters of the thread that other threads read. */
 static inline void core__thread_count(uint64_t *counter)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -211,12 +223,12 @@ static inline void core__thread_more32(uint32_t *counter, int32_t by)
 #endif
 }
 
-/* What `included` begins with in threads that are still to come. */
+/* Sets the initial value of `included` for threads that start later. */
 void core__thread_included_set(uint32_t included);
-/* A CORE_CALL_… of this thread, and of those that begin later. */
+/* Sets a CORE_CALL_… flag of this thread and of threads that start later. */
 void core__thread_call_flag_set(uint32_t flag, bool on);
 
-/* Storages alive on a backend, all threads together. */
+/* Storages alive on a backend, summed over all threads. */
 int64_t core__thread_storages(uint32_t slot);
 uint64_t core__thread_launches(uint32_t slot);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that base calls.
+/* upcalls.h: the functions of later rooms that base calls.
  *
- * A room includes only rooms below it.  Where it must call one above it, it
- * declares a constant table; core/library.c fills in all of them. */
+ * A room includes only the rooms before it.  If it must call a later one, it
+ * declares a constant table of functions; core/library.c fills in all of
+ * them. */
 
 #ifndef CORE_BASE_UPCALLS_H
 #define CORE_BASE_UPCALLS_H
@@ -17,21 +18,24 @@ typedef void (*core__thread_end)(core__thread *self);
 
 /* Lists end with NULL. */
 struct core__base_upcalls {
-    /* When a thread ends.  Those of the first list may call operators; those
-     * of the second are called when the thread is no longer in the list of
+    /* Called when a thread ends.  Functions in the first list may call
+     * operators; those in the second run after the thread has left the list of
      * threads. */
     const core__thread_end *thread_finish;
     const core__thread_end *thread_release;
-    /* Locks that are held across a fork, in the order in which they are
-     * taken; each is held only while no plugin and no user function runs. */
+    /* Handlers of the locks that are held across a fork, in the order in which
+     * they are taken.  No plugin and no user function runs while one is
+     * held. */
     void (*const *fork_locks)(core__fork at);
     /* Called in the child. */
     void (*const *fork_child)(void);
-    /* Checks of settings' texts; NULL: none.  Called without locks. */
+    /* Checks of settings' texts, NULL where there is none.  Called without
+     * locks. */
     core_status (*const *setting_checks)(const char *text);
-    /* LIBCORE_NAN_CHECK: called before the first device, and when it is set. */
+    /* For LIBCORE_NAN_CHECK: called before the first device is opened, and
+     * when the setting changes. */
     void (*nan_check_set)(bool on);
-    /* Frees the blocks that threads cache, of all devices. */
+    /* Frees the blocks that threads cache, on all devices. */
     void (*free_cached_blocks)(void);
 };
 

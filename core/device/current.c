@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Each thread's current stream of each device, and guards. */
+/* Each thread's current stream per device, and the guards of streams and
+ * devices. */
 
 #include "base/memory.h"
 #include "device/stream.h"
@@ -15,8 +16,8 @@ core_stream *core__stream_current_slow(core__thread *self, core_device *device)
     return stream ? stream : device->stream;
 }
 
-/* Room for the device in this thread's array. */
-static core_status make_room(core__thread *self, const core_device *device)
+/* Grows this thread's array to include the device. */
+static core_status grow_streams(core__thread *self, const core_device *device)
 {
     uint32_t room = (device->ordinal / 8 + 1) * 8;
     core_stream **streams;
@@ -36,8 +37,9 @@ static core_status make_room(core__thread *self, const core_device *device)
     return CORE_OK;
 }
 
-/* Takes a reference (of a stream that is not the default one), and gives the
- * one of before to the caller: NULL for the default stream. */
+/* Makes the stream current, with a reference unless it is the default one, and
+ * passes the previous one's reference to the caller: NULL for the default
+ * stream. */
 static core_status exchange(core_stream *stream, core_stream **out_before)
 {
     core__thread *self = core__thread_self();
@@ -48,7 +50,7 @@ static core_status exchange(core_stream *stream, core_stream **out_before)
     *out_before = NULL;
     if (is_default && device->ordinal >= self->nstreams)
         return CORE_OK;
-    CORE_TRY(make_room(self, device));
+    CORE_TRY(grow_streams(self, device));
     slot = &self->streams[device->ordinal];
     *out_before = *slot;
     *slot = is_default ? NULL : core_stream_retain(stream);
@@ -69,7 +71,7 @@ void core__stream_restore(core_stream *before)
 
     if (!before)
         return;
-    /* The array has room: core__stream_swap made it. */
+    /* The array is large enough: core__stream_swap has grown it. */
     exchange(before, &mine);
     core_stream_release(mine);
     core_stream_release(before);
@@ -103,7 +105,7 @@ core_status core_stream_set_current(core_stream *stream)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------------- guards -- */
+/* -------------------------------------------------------------- guards -- */
 
 core_status core_stream_guard_enter(core_stream *stream,
                                     core_stream_guard *guard)
@@ -152,7 +154,7 @@ void core_device_guard_leave(core_device_guard *guard)
     *guard = (core_device_guard){0};
 }
 
-/* ---------------------------------------------------------------- threads -- */
+/* ------------------------------------------------------------- threads -- */
 
 void core__stream_thread_end(core__thread *thread)
 {
@@ -163,16 +165,16 @@ void core__stream_thread_end(core__thread *thread)
     thread->nstreams = 0;
 }
 
-/* One at a time: releasing a stream may end a thread of the plugin's, which
+/* One stream at a time: releasing one may end a thread of the plugin, which
  * must not meet the lock of the list of threads. */
-typedef struct forgotten {
+typedef struct current_entry {
     core_device *device;
     core_stream *stream;
-} forgotten;
+} current_entry;
 
-static void forget_one(core__thread *thread, void *context)
+static void take_current(core__thread *thread, void *context)
 {
-    forgotten *found = context;
+    current_entry *found = context;
     uint32_t ordinal = found->device->ordinal;
 
     if (found->stream || ordinal >= thread->nstreams)
@@ -183,11 +185,11 @@ static void forget_one(core__thread *thread, void *context)
 
 void core__stream_forget(core_device *device)
 {
-    forgotten found;
+    current_entry found;
 
     do {
-        found = (forgotten){device, NULL};
-        core__thread_each(forget_one, &found);
+        found = (current_entry){device, NULL};
+        core__thread_each(take_current, &found);
         core_stream_release(found.stream);
     } while (found.stream);
 }

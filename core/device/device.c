@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Devices by name, and which one a call gets that names none. */
+/* Looks up devices by name, and chooses the device of calls that name none. */
 
 #include "device/device.h"
 #include "device/stream.h"
@@ -21,9 +21,10 @@
 core_device *_Atomic core__default_device;
 _Atomic uint32_t core__default_device_of;
 static core_device *_Atomic host_device;
-static char *preference; /* under the lock of devices */
+static char *preference; /* guarded by the lock of devices */
 
-/* "cuda:1": the type's length and the index; false if it is no such name. */
+/* Splits "cuda:1" into the type's length and the index; false if it is not
+ * such a name. */
 static bool parse_name(const char *name, size_t size, size_t *out_type,
                        uint32_t *out_index)
 {
@@ -55,14 +56,14 @@ static bool parse_name(const char *name, size_t size, size_t *out_type,
 
 static core_status name_error(const char *name, size_t size)
 {
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "\"%.*s\" is no device name; names look like cpu, cuda "
-                       "or cuda:1",
-                       (int)(size < 64 ? size : 64), name);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "\"%.*s\" is not a device name; names look like cpu, cuda or cuda:1",
+        (int)(size < 64 ? size : 64), name);
 }
 
-/* Whether there is such a device is told when it is asked for: its plugin may
- * not be known yet. */
+/* Checks the form only.  Whether the device exists is reported when it is
+ * used, because its plugin may not be known yet. */
 core_status core__device_name_check(const char *text)
 {
     size_t size = strlen(text), type;
@@ -92,8 +93,8 @@ static core_status find(const char *name, size_t size, core_device **out_device)
     }
     if (!backend)
         return core__error(CORE_ERROR_NOT_FOUND,
-                           "no plugin has devices of type \"%.*s\"", (int)type,
-                           name);
+                           "no plugin provides devices of type \"%.*s\"",
+                           (int)type, name);
     return core__backend_device(backend, index, out_device);
 }
 
@@ -118,8 +119,8 @@ core_status core__device_host(core_device **out_device)
     return CORE_OK;
 }
 
-/* The next name of a comma-separated list, without blanks around it; false at
- * its end. */
+/* The next name of a comma-separated list, without surrounding blanks; false
+ * at the end. */
 static bool next_name(const char **list, const char **out_name,
                       size_t *out_size)
 {
@@ -139,7 +140,8 @@ static bool next_name(const char **list, const char **out_name,
     return true;
 }
 
-/* The first that can be had; the last error if none can. */
+/* The first device of the list that can be opened; the last error if none
+ * can. */
 static core_status first_of(const char *list, core_device **out_device)
 {
     core_status status = CORE_ERROR_NOT_FOUND;
@@ -198,7 +200,7 @@ core_status core_device_set_preference(const char *names)
     while (next_name(&list, &name, &size))
         if (!parse_name(name, size, &type, &index)) {
             name_error(name, size);
-            core__error_prefix("the preference \"%.128s\"", names);
+            core__error_prefix("core_device_set_preference: \"%.128s\"", names);
             return CORE_ERROR_INVALID_ARGUMENT;
         }
     if (names) {
@@ -258,7 +260,8 @@ core_status core_device_count(const char *type, uint32_t *out_count,
         backend = core__backend_by_type(type, strlen(type));
         if (!backend)
             return core__error(CORE_ERROR_NOT_FOUND,
-                               "no plugin has devices of type \"%s\"", type);
+                               "no plugin provides devices of type \"%s\"",
+                               type);
     }
     CORE_TRY(core__backend_enumerate(backend));
     *out_count = backend->device_count;
@@ -289,7 +292,7 @@ core_device *core_device_retain(core_device *device)
     return device;
 }
 
-/* The last reference is the backend's, and not the program's to give. */
+/* The last reference is the backend's, which the program must not release. */
 void core_device_release(core_device *device)
 {
     uint32_t references = device ? atomic_load(&device->references) : 0;
@@ -336,7 +339,8 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
     CORE_TRY(core__device_here(device));
     if (!device->memory.info)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s does not say how much memory it has",
+                           "core_device_memory: the plugin of \"%s\" does not "
+                           "report how much memory it has",
                            device->name);
     return core__device_result(
         device, device->memory.info(device->impl, out_free, out_total));
@@ -376,7 +380,8 @@ static core_status cpu_threads(const core_cpu_threads_interface **out)
                                                   name, 1);
     if (!*out)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the CPU backend has no setting for threads");
+                           "the CPU backend does not offer core.cpu_threads, "
+                           "which sets and reports its number of threads");
     return CORE_OK;
 }
 
@@ -386,7 +391,7 @@ core_status core_threads_set(uint32_t threads)
 
     if (threads < 1)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "at least one thread computes");
+                           "core_threads_set: 0 threads; at least 1 is needed");
     CORE_TRY(cpu_threads(&interface));
     return interface->set(threads);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.h: backends and their devices, inside the core. */
+/* device.h: backends and their devices. */
 
 #ifndef CORE_DEVICE_DEVICE_H
 #define CORE_DEVICE_DEVICE_H
@@ -25,19 +25,20 @@ typedef struct core__backend {
     char type[32]; /* "cpu" */
     uint32_t slot;
     core_plugin *plugin; /* NULL: built in (meta) */
-    core_backend table;  /* full, zero-filled copy, likewise the next three */
+    core_backend table;  /* complete, zero-filled copies, like the next three */
     core_memory_table memory;
     core_stream_table streams;
     core_event_table events;
     bool synchronous;      /* no streams */
-    uint32_t device_count; /* as enumerated last */
-    core_device **devices; /* opened when first asked for */
-    char *reason;          /* why there are none */
-    char *unasked;         /* names of kernels that no call finds, or NULL */
-    void *fallback;        /* core__kernel_set of its kernel for everything */
+    uint32_t device_count; /* from the last enumeration */
+    core_device **devices; /* each opened at its first use */
+    char *reason;          /* why there are no devices */
+    char *unasked;         /* names of kernels that are never called, or NULL */
+    void *fallback;        /* core__kernel_set of its fallback kernel */
 } core__backend;
 
-/* Optional tables, full copies; one that is absent is all NULL. */
+/* Complete copies of the optional tables; all NULL where the plugin has
+ * none. */
 typedef struct core__interfaces {
     core_timing_interface timing;
     core_host_callback_interface host_callback;
@@ -69,36 +70,38 @@ struct core_device {
     uint32_t flags; /* CORE_DEVICE_… of the properties */
     bool meta;
     bool synchronous;
-    /* It is one of the process that this one was forked from, and has streams
-     * or a plugin that is not core.fork_safe: nothing of it is used, waited for,
-     * locked or given back here. */
+    /* The device was opened by the process that this one was forked from, and
+     * it has streams or its plugin does not offer core.fork_safe: it is not
+     * used, waited for, locked or closed in this process. */
     bool forked;
-    bool small_blocks;   /* threads keep its small blocks: memory/ */
-    void *impl;          /* backend's word */
-    core_stream *stream; /* default stream; its impl is NULL when
-                                 synchronous */
+    bool small_blocks;   /* threads cache its small blocks (memory/memory.c) */
+    void *impl;          /* the backend's handle */
+    core_stream *stream; /* default stream; its impl is NULL if synchronous */
     uint32_t ordinal;    /* small, unique among open devices */
-    /* Counts losses and resets: what is older is stale.  Between a loss and
-     * the reset, `lost` is set, and the plugin still knows what is one older. */
+    /* Counts losses and resets: objects of another generation are stale.
+     * Between a loss and the reset, `lost` is set, and the plugin still has
+     * the objects of the previous generation. */
     _Atomic uint32_t generation;
     _Atomic bool lost;
-    char *loss; /* why */
+    char *loss; /* the reason */
     _Atomic uint64_t events_made;
-    /* For core_device_get_counts.  Launches are counted by the threads; what
-     * they had counted before it was opened is taken off. */
+    /* For core_device_get_counts.  Threads count launches; launches_before is
+     * their count when the device was opened. */
     uint32_t launch_slot;
     uint64_t launches_before;
     _Atomic uint64_t fallbacks;
     _Atomic uint64_t graphs;
     core__interfaces interfaces; /* NULL where the plugin has none */
-    core_memory_table memory;    /* hot copy */
+    core_memory_table memory;    /* copy for fast access */
     core_device_properties properties;
     core_device_information information;
-    void *allocator; /* memory/allocator.h; NULL: host blocks (memory.c) */
-    void *host_pool; /* memory/: pinned blocks */
+    void *allocator; /* memory/allocator.h; NULL: blocks of host memory
+                      * (memory/memory.c) */
+    void *host_pool; /* pinned blocks (memory/host_memory.c) */
     void *event_stock;
-    struct core__queues *queues;                    /* NULL when synchronous */
-    _Atomic uint64_t formats[CORE__DEVICE_FORMATS]; /* layout.c */
+    struct core__queues *queues; /* NULL when synchronous */
+    /* dispatch/preferred_layout.c */
+    _Atomic uint64_t formats[CORE__DEVICE_FORMATS];
 };
 
 enum { CORE__ORDINAL_META = 0 };
@@ -107,29 +110,30 @@ extern core_stream core__meta_stream;
 extern core_device core__meta_device;
 extern core__backend core__meta_backend;
 
-/* Lock of the registry of backends and devices. */
+/* The lock of the registry of backends and devices guards these. */
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend);
 void core__backend_remove(core__backend *backend);
-/* Called with each device that is going to be closed, no lock held; NULL until
- * someone (autograd's workers) has something to end then. */
+/* Called without locks for each device that is about to be closed; NULL until
+ * autograd's workers have something to end. */
 extern void (*_Atomic core__device_closing)(core_device *device);
 core__backend *core__backend_by_type(const char *type, size_t size);
 core__backend *core__backend_by_slot(uint32_t slot);
-/* No thread and no cache holds the device any more: before it is closed. */
+/* Removes the device from all threads and caches, before it is closed. */
 void core__device_forget(core_device *device);
 void core__device_lock(void);
 void core__device_unlock(void);
 core_status core__backend_enumerate(core__backend *backend);
-/* Enumerates if not done; opens. */
+/* Enumerates the devices if that was not done, and opens the device. */
 core_status core__backend_device(core__backend *backend, uint32_t index,
                                  core_device **out_device);
 
 /* The device of a call that names none. */
 core_status core__device_current(core_device **out_device);
-/* The same, where that takes no search; else NULL. */
+/* The same if it is known without a search, else NULL. */
 extern core_device *_Atomic core__default_device;
-extern _Atomic uint32_t core__default_device_of; /* settings' generation then */
+/* generation of the settings at that time */
+extern _Atomic uint32_t core__default_device_of;
 static inline core_device *core__device_current_known(const core__thread *self)
 {
     core_device *device = self->device;
@@ -143,7 +147,7 @@ static inline core_device *core__device_current_known(const core__thread *self)
                ? device
                : NULL;
 }
-/* The host's own device: "cpu". */
+/* The host's device: "cpu". */
 core_status core__device_host(core_device **out_device);
 
 static inline bool core__device_host_access(const core_device *device)
@@ -151,22 +155,22 @@ static inline bool core__device_host_access(const core_device *device)
     return device->flags & CORE_DEVICE_HOST_ACCESS;
 }
 
-/* What a plugin's call for this device answered: a loss is noted.  Returns
- * status. */
+/* Handles the status of a plugin's call for this device: a loss is recorded.
+ * Returns the status. */
 core_status core__device_result(core_device *device, core_status status);
-/* DEVICE_LOST, and why, for what was made in an older generation. */
+/* Fails with DEVICE_LOST and the reason, for objects of an older generation. */
 core_status core__device_stale(core_device *device);
-/* Where a lock or the plugin would be met before any other check: CORE_OK, or
- * the error of a device of the process before the fork. */
+/* For functions that would take a lock or call the plugin before any other
+ * check: fails if the device belongs to the process before a fork. */
 static inline core_status core__device_here(core_device *device)
 {
     return core__unlikely(device->forked) ? core__device_stale(device)
                                           : CORE_OK;
 }
-/* In a child of fork (base/fork.h tells all of them). */
+/* For a child of fork (base/fork.h describes these functions). */
 void core__device_forked(core_device *device);
-/* Whether the plugin still knows an object of that generation, so that it is
- * to be destroyed; else it is gone already. */
+/* True if the plugin still has objects of that generation, so that they must
+ * be destroyed. */
 static inline bool core__device_knows(const core_device *device,
                                       uint32_t generation)
 {
@@ -176,20 +180,22 @@ static inline bool core__device_knows(const core_device *device,
            (generation + 1 == now && atomic_load(&device->lost));
 }
 
-/* All work on this thread's stream of the device is done (stream.h); the one
- * place in which the core waits for data.  reason is counted and reported. */
+/* Waits until all work on this thread's stream of the device is done
+ * (stream.h).  The only place where the core waits for data.  reason is
+ * counted and reported. */
 core_status core__host_wait(core_device *device, const char *reason);
 
-/* As much of a struct as the caller has room for: both begin with their
- * struct_size. */
+/* Copies as much of a struct as fits the caller's struct_size; both begin with
+ * that field. */
 void core__device_give(void *out, const void *from, size_t size);
 
-/* In the child of a fork: the devices, and what is known of their state. */
+/* For the child of a fork: renews the locks of the devices and of their
+ * state. */
 void core__devices_forked(void);
 void core__state_forked(void);
 
-/* Checks the text of LIBCORE_DEVICE; whether there is such a device is found
- * out when it is used. */
+/* Checks the form of LIBCORE_DEVICE.  Whether the device exists is found out
+ * when it is used. */
 core_status core__device_name_check(const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* How a device is: well, lost, started anew. */
+/* The state of a device: loss, reset and status. */
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -13,18 +13,18 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Another thread may have had it. */
+/* Another thread may have held the lock. */
 void core__state_forked(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
 
-/* Under the lock.  The record of this thread says why. */
-static void lose(core_device *device)
+/* With the lock held.  This thread's error record has the reason. */
+static void mark_lost(core_device *device)
 {
     if (atomic_load(&device->lost))
         return;
-    /* Who reads it holds the lock. */
+    /* Readers hold the lock. */
     core__free(device->loss);
     device->loss = core__strdup(core_error_message());
     atomic_store(&device->lost, true);
@@ -39,13 +39,13 @@ core_status core__device_result(core_device *device, core_status status)
         return status;
     CORE_TRY(core__device_here(device));
     if (record->code != status)
-        core__error(status, "the plugin of \"%s\" did not say why",
+        core__error(status, "the plugin of \"%s\" gave no reason",
                     device->name);
     if (status != CORE_ERROR_DEVICE_LOST &&
         record->severity != CORE_SEVERITY_DEVICE_LOST)
         return status;
     pthread_mutex_lock(&lock);
-    lose(device);
+    mark_lost(device);
     pthread_mutex_unlock(&lock);
     return core__device_stale(device);
 }
@@ -58,18 +58,18 @@ core_status core__device_stale(core_device *device)
     if (device->forked)
         status = core__error(CORE_ERROR_DEVICE_LOST,
                              "device \"%s\" cannot be used in a forked child: "
-                             "it works for the process that opened it",
+                             "it belongs to the process that opened it",
                              device->name);
     else if (atomic_load(&device->lost))
         status = core__error(CORE_ERROR_DEVICE_LOST,
                              "device \"%s\" is lost until core_device_reset: "
                              "%s",
                              device->name,
-                             device->loss ? device->loss : "no reason known");
+                             device->loss ? device->loss : "unknown reason");
     else
         status = core__error(CORE_ERROR_DEVICE_LOST,
-                             "device \"%s\" was reset: what was made before is "
-                             "gone",
+                             "device \"%s\" was reset; objects created before "
+                             "the reset are invalid",
                              device->name);
     pthread_mutex_unlock(&lock);
     core__thread_self()->error.severity = CORE_SEVERITY_DEVICE_LOST;
@@ -78,13 +78,13 @@ core_status core__device_stale(core_device *device)
 
 core_status core_device_status(core_device *device)
 {
-    core_status (*ask)(void *);
+    core_status (*query)(void *);
 
     CORE__NOT_NULL(device);
     if (atomic_load(&device->lost))
         return core__device_stale(device);
-    ask = device->backend->table.device_status;
-    return ask ? core__device_result(device, ask(device->impl)) : CORE_OK;
+    query = device->backend->table.device_status;
+    return query ? core__device_result(device, query(device->impl)) : CORE_OK;
 }
 
 core_status core_device_interface(core_device *device, const char *name,
@@ -104,15 +104,16 @@ core_status core_device_interface(core_device *device, const char *name,
     if (*out_table)
         return CORE_OK;
     return core__error(CORE_ERROR_NOT_FOUND,
-                       "\"%s\" has no interface \"%.64s\" of version %u",
+                       "core_device_interface: \"%s\" has no interface "
+                       "\"%.64s\" of version %u",
                        device->name, name, version);
 }
 
-/* ------------------------------------------------------------------ reset -- */
+/* --------------------------------------------------------------- reset -- */
 
-/* Everything of before is the plugin's no more.  On failure the device is
- * lost. */
-static core_status begin_anew(core_device *device)
+/* After this, the plugin has none of the previous objects.  On failure the
+ * device is lost. */
+static core_status reset_device(core_device *device)
 {
     core_status status = device->interfaces.device_reset.reset(device->impl);
 
@@ -122,9 +123,10 @@ static core_status begin_anew(core_device *device)
         status = core__stream_default_renew(device);
     if (status == CORE_OK)
         return CORE_OK;
-    core__error_prefix("\"%s\" could not be reset", device->name);
+    core__error_prefix("core_device_reset: \"%s\" could not be reset",
+                       device->name);
     pthread_mutex_lock(&lock);
-    lose(device);
+    mark_lost(device);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -134,9 +136,11 @@ core_status core_device_reset(core_device *device)
     CORE__NOT_NULL(device);
     if (!device->interfaces.device_reset.reset)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "\"%s\" cannot be started anew", device->name);
+                           "core_device_reset: \"%s\" cannot be reset: its "
+                           "plugin does not offer core.device_reset",
+                           device->name);
     CORE_TRY(core__device_here(device));
-    /* Streams that threads had made current are of no use any more. */
+    /* Streams that threads had made current are invalid now. */
     core__stream_forget(device);
     pthread_mutex_lock(&lock);
     if (!atomic_load(&device->lost))
@@ -145,5 +149,5 @@ core_status core_device_reset(core_device *device)
     pthread_mutex_unlock(&lock);
     core__device_upcalls.allocator_reset(device);
     core__event_stock_empty(device);
-    return begin_anew(device);
+    return reset_device(device);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a device says of itself, and what was counted of it. */
+/* Properties that a device reports, and counters of its use. */
 
 #include "base/thread.h"
 #include "device/device.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { USUAL_ULP = 4 };
+enum { DEFAULT_ULP = 4 };
 
 void core__device_give(void *out, const void *from, size_t size)
 {
@@ -75,7 +75,7 @@ core_status core_device_function_ulp(core_device *device,
             dtype);
     if (!(ulp > 0))
         ulp = numerics.max_ulp;
-    *out = ulp > 0 ? ulp : USUAL_ULP;
+    *out = ulp > 0 ? ulp : DEFAULT_ULP;
     return CORE_OK;
 }
 
@@ -87,7 +87,7 @@ static core_status measure(core_device *device, uint32_t index,
                : CORE_ERROR_NOT_FOUND;
 }
 
-/* `index` is behind the last. */
+/* For an index behind the last one. */
 static core_status no_measurement(core_device *device, uint32_t index)
 {
     core_measurement one = {.struct_size = sizeof one};
@@ -95,9 +95,10 @@ static core_status no_measurement(core_device *device, uint32_t index)
 
     while (count < index && measure(device, count, &one) == CORE_OK)
         count++;
-    return core__error(CORE_ERROR_NOT_FOUND,
-                       "\"%s\" measures %u things; number %u was asked for",
-                       device->name, count, index);
+    return core__error(
+        CORE_ERROR_NOT_FOUND,
+        "core_device_measure: \"%s\" has no measurement %u; it has %u",
+        device->name, index, count);
 }
 
 core_status core_device_measure(core_device *device, uint32_t index,

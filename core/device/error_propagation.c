@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Error words of the streams that a stream waits for.
+/* Passes data errors between streams.
  *
- * Bad data goes where the results of its kernel go: whoever reads on a stream
- * that waited for the kernel's is to be told.  So a queue keeps which others
- * its streams wait for, and which those waited for; once a wait is known to be
- * over, the words of these are taken with its own.  Each word is told once, to
- * the first that asks.
+ * A data error concerns everything computed from the kernel's results, so it
+ * must also be reported on streams that waited for the kernel's stream.
+ * Therefore a queue remembers the queues that its streams waited for, and the
+ * queues that those waited for; once a wait is known to be complete, their
+ * errors are taken together with the queue's own.  Each error is reported
+ * once, to the first caller that takes it.
  *
- * A queue may end before those that waited for it are asked.  They know it by
- * an object of its own, that outlives it and keeps the word it ended with.
+ * A queue may end before the queues that waited for it take its errors.  They
+ * refer to it by an error source, a separate object that outlives the queue
+ * and keeps its last error.
  *
- * Locks: that object's goes before a queue's. */
+ * Lock order: the lock of an error source before that of a queue. */
 
 #include "base/memory.h"
 #include "device/stream.h"
@@ -22,19 +24,21 @@
 struct core__words {
     _Atomic uint32_t references;
     pthread_mutex_t lock;
-    /* NULL, and `over` is true: the queue ended, and said this. */
+    /* NULL once the queue has ended; the error that it ended with is below. */
     core__queue *queue;
     char *text;
     core_status code;
-    _Atomic bool over; /* and there is nothing to be told */
+    _Atomic bool over; /* ended, and there is no error to report */
 };
 
 struct core__heard {
     core__words *words; /* referenced */
-    uint64_t at;        /* the newest wait for it: core__queue_mark.waited */
+    uint64_t at;        /* position of the newest wait for it:
+                         * core__queue_mark.waited */
 };
 
-/* ------------------------------------------------------------- the object -- */
+/* ------------------------------------------------------------- the object
+ * -- */
 
 static core__words *retain(core__words *words)
 {
@@ -52,8 +56,8 @@ static void release(core__words *words)
     core__free(words);
 }
 
-/* Under the queue's lock. */
-static core_status words_of(core__queue *queue, core__words **out_words)
+/* With the queue's lock held. */
+static core_status error_source_of(core__queue *queue, core__words **out_words)
 {
     core__words *words = queue->words;
 
@@ -61,7 +65,7 @@ static core_status words_of(core__queue *queue, core__words **out_words)
         words = core__alloc_zero(sizeof *words);
         if (!words)
             return core__error_memory(sizeof *words);
-        atomic_init(&words->references, 1); /* the queue's */
+        atomic_init(&words->references, 1); /* the queue's reference */
         pthread_mutex_init(&words->lock, NULL);
         words->queue = queue;
         queue->words = words;
@@ -70,9 +74,10 @@ static core_status words_of(core__queue *queue, core__words **out_words)
     return CORE_OK;
 }
 
-/* ------------------------------------------------------------------ noting -- */
+/* ----------------------------------------------------------------- recording
+ * -- */
 
-/* Under the lock: those that can say nothing any more, out of the way. */
+/* With the lock held: removes sources that have no error left to report. */
 static void prune(core__queue *queue)
 {
     uint32_t kept = 0;
@@ -86,7 +91,8 @@ static void prune(core__queue *queue)
     queue->heard_count = kept;
 }
 
-/* The other queue, and all that it waited for: references. */
+/* References to the other queue's source and to all sources that it waited
+ * for. */
 static core_status list_of(core__queue *queue, core__words ***out_list,
                            uint32_t *out_count)
 {
@@ -97,7 +103,7 @@ static core_status list_of(core__queue *queue, core__words ***out_list,
     *out_count = 0;
     prune(queue);
     list = core__alloc((queue->heard_count + 1) * sizeof(core__words *));
-    status = list ? words_of(queue, &list[0])
+    status = list ? error_source_of(queue, &list[0])
                   : core__error_memory(sizeof(core__words *));
     for (uint32_t i = 0; status == CORE_OK && i <= queue->heard_count; i++) {
         if (i > 0)
@@ -109,7 +115,7 @@ static core_status list_of(core__queue *queue, core__words ***out_list,
     return status;
 }
 
-static core_status make_room(core__queue *queue, uint32_t count)
+static core_status grow_links(core__queue *queue, uint32_t count)
 {
     uint64_t room = queue->heard_room;
     core__heard *heard;
@@ -127,8 +133,8 @@ static core_status make_room(core__queue *queue, uint32_t count)
     return CORE_OK;
 }
 
-/* Under the lock, with room for it; takes the reference. */
-static void add(core__queue *queue, core__words *words)
+/* With the lock held, and with space for it; takes the reference. */
+static void add_link(core__queue *queue, core__words *words)
 {
     uint64_t at = atomic_load(&queue->waited);
     uint32_t i = 0;
@@ -158,11 +164,11 @@ core_status core__queue_hears(core__queue *queue, core__queue *other)
     status = list_of(other, &list, &count);
     pthread_mutex_lock(&queue->lock);
     if (status == CORE_OK)
-        status = make_room(queue, count);
+        status = grow_links(queue, count);
     if (status == CORE_OK) {
         atomic_fetch_add(&queue->waited, 1);
         while (count > 0)
-            add(queue, list[--count]);
+            add_link(queue, list[--count]);
     }
     pthread_mutex_unlock(&queue->lock);
     while (count > 0)
@@ -171,7 +177,8 @@ core_status core__queue_hears(core__queue *queue, core__queue *other)
     return status;
 }
 
-/* ------------------------------------------------------------------ asking -- */
+/* -------------------------------------------------------------------- taking
+ * -- */
 
 static core_status take(core__words *words, const char *reason)
 {
@@ -183,18 +190,19 @@ static core_status take(core__words *words, const char *reason)
     if (words->queue) {
         status = core__queue_word(words->queue, reason);
     } else if (!atomic_load(&words->over)) {
-        status = core__error(words->code, "%s (found by %s)",
-                             words->text ? words->text
-                                         : "a stream that has ended failed, "
-                                           "and there was no memory for how",
-                             reason);
+        status =
+            core__error(words->code, "%s (found by %s)",
+                        words->text ? words->text
+                                    : "a stream that has ended failed; there "
+                                      "was no memory to keep the reason",
+                        reason);
         atomic_store(&words->over, true);
     }
     pthread_mutex_unlock(&words->lock);
     return status;
 }
 
-/* The oldest that it waited for up to then; NULL: no more. */
+/* The oldest source waited for up to that position; NULL: no more. */
 static core__words *next(core__queue *queue, uint64_t waited)
 {
     core__words *words = NULL;
@@ -227,7 +235,7 @@ core_status core__queue_hear(core__queue *queue, uint64_t waited,
     return status;
 }
 
-/* ------------------------------------------------------------------- ending -- */
+/* -------------------------------------------------------------- ending -- */
 
 core_status core__queue_last_word(core__queue *queue, const char *reason)
 {
@@ -239,9 +247,9 @@ core_status core__queue_last_word(core__queue *queue, const char *reason)
     return shared ? CORE_OK : core__queue_word(queue, reason);
 }
 
-/* What a queue that ends has to say.  What its work still finds afterwards is
- * lost: nobody is to wait for it here. */
-static void last_word(core__words *words)
+/* Takes the last error of a queue that ends.  Errors that its work finds
+ * afterwards are lost, because this does not wait. */
+static void keep_last_error(core__words *words)
 {
     core__error_record said;
 
@@ -264,7 +272,7 @@ void core__queue_own_words_end(core__queue *queue)
         return;
     pthread_mutex_lock(&words->lock);
     if (atomic_load(&words->references) > 1)
-        last_word(words);
+        keep_last_error(words);
     words->queue = NULL;
     atomic_store(&words->over, words->code == CORE_OK);
     pthread_mutex_unlock(&words->lock);

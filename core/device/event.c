@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Events, and the order that they make between streams.
+/* Events, and the order between streams that they create.
  *
- * Locks: an event's goes before a queue's.  Neither is held while the host
- * waits. */
+ * Lock order: an event's lock before a queue's.  Neither is held while the
+ * host waits. */
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -26,7 +26,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* ----------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------- making -- */
 
 static core_status event_new(core_device *device, uint32_t flags,
                              core_event **out_event)
@@ -75,8 +75,8 @@ core_status core_event_create(core_device *device, uint32_t flags,
     CORE__NOT_NULL(device);
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "flags of an event are 0 or CORE_EVENT_TIMING, not "
-                           "0x%x",
+                           "core_event_create: the flags are 0x%x; accepted: 0 "
+                           "or CORE_EVENT_TIMING",
                            flags);
     if (atomic_load(&device->lost))
         return core__device_stale(device);
@@ -114,7 +114,7 @@ uint64_t core_device_events_made(const core_device *device)
     return device ? atomic_load(&device->events_made) : 0;
 }
 
-/* ------------------------------------------------------------------ stock -- */
+/* --------------------------------------------------------------- stock -- */
 
 core_status core__event_stock_make(core_device *device)
 {
@@ -200,7 +200,7 @@ void core__event_give(core_event *event)
     pthread_mutex_unlock(&stock->lock);
 }
 
-/* -------------------------------------------------------------- recording -- */
+/* ----------------------------------------------------------- recording -- */
 
 static core_status check_event(const core_event *event)
 {
@@ -241,8 +241,8 @@ core_status core_event_record(core_event *event, core_stream *stream)
     CORE__NOT_NULL(stream);
     if (event->device != stream->device)
         return core__error(CORE_ERROR_DEVICE,
-                           "an event of \"%s\" cannot be recorded on a stream "
-                           "of \"%s\"",
+                           "core_event_record: the event is of \"%s\", the "
+                           "stream of \"%s\"; both must be of one device",
                            event->device->name, stream->device->name);
     CORE_TRY(core__stream_check(stream));
     CORE_TRY(check_event(event));
@@ -287,15 +287,16 @@ core_status core__event_record_word(core_event *event, void *word)
     return status;
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
-/* CORE_OK where the lock can be had. */
-static core_status check_here(const core_event *event)
+/* CORE_OK if the event's lock can be taken in this process. */
+static core_status check_process(const core_event *event)
 {
     return core__device_here(event->device);
 }
 
-/* Under the event's lock; stream: which asks for it, NULL: the host. */
+/* With the event's lock held.  stream: the stream that will wait; NULL: the
+ * host. */
 static core_status check_recorded(const core_event *event, core_stream *stream,
                                   const char *what)
 {
@@ -306,11 +307,11 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
-    /* Once that capture is over nothing captures any more. */
+    /* After the end of that capture, no stream is capturing. */
     if (event->capture_id && !(stream && stream->capture) && !mine->capture)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was recorded in a capture, "
-                           "and stands for nothing outside of it",
+                           "and is valid only inside it",
                            what, event->device->name);
     if (event->capture_id)
         return core__capture_refuses(stream && atomic_load(&mine->capture_id) !=
@@ -328,7 +329,7 @@ static core_status query(core_event *event, const char *what)
     core__queue_mark mark;
     core_status status;
 
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, what);
     if (status != CORE_OK || device->synchronous) {
@@ -361,7 +362,7 @@ static core_status synchronize(core_event *event, const char *reason)
     uint64_t token;
     core_status status;
 
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_recorded(event, NULL, reason);
     if (status != CORE_OK || device->synchronous) {
@@ -401,8 +402,7 @@ static core_status wait_impl(core_stream *stream, core_event *event)
     return core__stream_given(stream, status);
 }
 
-/* data: what comes after the wait uses results of what came before the
- * event. */
+/* data: the work after the wait uses results of the work before the event. */
 static core_status wait_event(core_stream *stream, core_event *event, bool data)
 {
     core_status status;
@@ -410,13 +410,14 @@ static core_status wait_event(core_stream *stream, core_event *event, bool data)
     CORE_TRY(core__stream_check(stream));
     if (stream->device->backend != event->device->backend && stream->capture &&
         !event->device->synchronous)
-        return core__capture_refuses(stream, "work of other streams");
+        return core__capture_refuses(stream,
+                                     "a wait for work of another stream");
     if (stream->device->backend != event->device->backend)
         return synchronize(event, "core_stream_wait_event");
-    CORE_TRY(check_here(event));
+    CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
     status = check_event(event);
-    /* What a stream was given before lies before: nothing to do. */
+    /* The stream already runs its work in order: nothing to do. */
     if (status == CORE_OK && event->recorded && event->queue == stream->queue) {
         pthread_mutex_unlock(&event->lock);
         return CORE_OK;
@@ -424,7 +425,8 @@ static core_status wait_event(core_stream *stream, core_event *event, bool data)
     if (status == CORE_OK)
         status = check_recorded(event, stream, "core_stream_wait_event");
     if (status == CORE_OK && stream->capture)
-        status = core__capture_refuses(stream, "work of other streams");
+        status =
+            core__capture_refuses(stream, "a wait for work of another stream");
     if (status == CORE_OK && !stream->device->synchronous)
         status = wait_impl(stream, event);
     if (status == CORE_OK && data)
@@ -453,9 +455,11 @@ static core_status order(core_stream *later, core_stream *earlier, bool data)
     if (later->queue == earlier->queue || earlier->device->synchronous)
         return CORE_OK;
     if (later->device->backend != earlier->device->backend && later->capture)
-        return core__capture_refuses(later, "work of other streams");
+        return core__capture_refuses(later,
+                                     "a wait for work of another stream");
     if (later->device->backend != earlier->device->backend)
-        return core__stream_wait(earlier, "a device of another plugin");
+        return core__stream_wait(earlier,
+                                 "a wait for a device of another plugin");
     CORE_TRY(core__stream_check(later));
     CORE_TRY(core__stream_check(earlier));
     CORE_TRY(core__event_take(earlier->device, &event));
@@ -485,7 +489,7 @@ core_status core_stream_wait_stream(core_stream *stream, core_stream *other)
     return core__stream_order(stream, other);
 }
 
-/* ------------------------------------------------------------------- time -- */
+/* ---------------------------------------------------------------- time -- */
 
 static core_status check_timed(core_event *event, const char *which)
 {
@@ -493,12 +497,14 @@ static core_status check_timed(core_event *event, const char *which)
 
     if (!(event->flags & CORE_EVENT_TIMING))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the event `%s` was made without CORE_EVENT_TIMING",
+                           "core_event_elapsed: the event `%s` was created "
+                           "without CORE_EVENT_TIMING",
                            which);
     status = query(event, "core_event_elapsed");
     if (status == CORE_ERROR_BUSY)
         return core__error(CORE_ERROR_BUSY,
-                           "the event `%s` is not done yet: wait for it first",
+                           "core_event_elapsed: the event `%s` has not "
+                           "completed; wait for it first",
                            which);
     return status;
 }
@@ -517,10 +523,13 @@ core_status core_event_elapsed(core_event *start, core_event *end,
     device = start->device;
     if (device != end->device)
         return core__error(CORE_ERROR_DEVICE,
-                           "no time between events of \"%s\" and \"%s\"",
+                           "core_event_elapsed: the events are of \"%s\" and "
+                           "\"%s\"; both must be of one device",
                            device->name, end->device->name);
     if (!device->synchronous && !device->interfaces.timing.elapsed)
-        return core__error(CORE_ERROR_UNSUPPORTED, "\"%s\" has no clock",
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_event_elapsed: the plugin of \"%s\" does not "
+                           "offer core.timing",
                            device->name);
     CORE_TRY(check_timed(start, "start"));
     CORE_TRY(check_timed(end, "end"));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What becomes of a device in a child of fork. */
+/* Makes a device of the parent process unusable in a forked child. */
 
 #include "device/device.h"
 #include "device/upcalls.h"
 
-/* Instead of the plugin's: its threads are not here, and what they had locked
- * is in whatever state. */
+/* Replaces the plugin's functions: its threads do not exist in the child, and
+ * the data that they had locked may be inconsistent. */
 static core_status refuse(void)
 {
     return core__error(CORE_ERROR_DEVICE_LOST,
@@ -86,10 +86,10 @@ static const core_memory_table refusing = {
     .fill = fill,
 };
 
-/* A device that runs on its own is the parent's: its plugin's threads are not
- * here, and other threads had the locks of its streams and of its memory in
- * whatever state.  So is one whose plugin does not say that it knows of forks.
- * It is as lost, for good, and the plugin knows nothing of what there is. */
+/* A device with streams stays the parent's: the plugin's threads do not exist
+ * here, and other threads may have held the locks of its streams and memory.
+ * The same applies to a device whose plugin does not offer core.fork_safe.  In
+ * the child it is lost for good, and the plugin has none of its objects. */
 void core__device_forked(core_device *device)
 {
     if (device->synchronous && device->interfaces.fork_safe.struct_size) {
@@ -99,11 +99,11 @@ void core__device_forked(core_device *device)
         return;
     }
     if (device->synchronous) {
-        /* From here on every call looks whether its stream is stale. */
+        /* From here on every call checks whether its stream is stale. */
         device->synchronous = false;
         device->small_blocks = false;
         device->memory = refusing;
-        /* What was kept of it would be given out as if there were memory. */
+        /* Cached blocks would be returned as if the device could allocate. */
         core__device_upcalls.memory_forget(device);
     }
     device->forked = true;

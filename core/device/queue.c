@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The streams of a plugin, shared out among those of the core.  A device that
- * has max_streams of them serves more by giving several core streams one
- * queue: order is all that a stream promises. */
+/* Maps streams of the core to streams of a plugin, called queues.  If a device
+ * is limited to max_streams, several streams share a queue: a stream promises
+ * order only. */
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -11,18 +11,20 @@
 
 typedef struct core__queues {
     pthread_mutex_t lock;
-    core__queue **list; /* all there are; the default stream's first */
+    core__queue **list; /* all queues; the default stream's is first */
     uint32_t count;
-    uint32_t room;
-    uint32_t next; /* whose turn it is to be shared */
-    /* Own ones that are on no list any more, and that the plugin still has. */
+    uint32_t capacity;
+    uint32_t next; /* next queue to be shared */
+    /* Own queues that are on no list any more but still exist in the plugin. */
     uint32_t leaving;
-    uint32_t lingering;  /* how many of the list do */
-    uint32_t settling;   /* threads that look at those */
-    pthread_cond_t left; /* one that was leaving went, or one has looked */
-    /* The first error of streams that ended, for who waits for the device. */
-    core_status untold;
-    uint32_t untold_generation;
+    uint32_t lingering;  /* number of listed queues that linger */
+    uint32_t settling;   /* threads that inspect lingering queues */
+    pthread_cond_t left; /* signalled when a leaving queue is destroyed or an
+                          * inspection ends */
+    /* First error of streams that have ended, for callers that wait for the
+     * device. */
+    core_status unreported;
+    uint32_t unreported_generation;
     core__error_record error;
 } core__queues;
 
@@ -98,7 +100,7 @@ core__queue *core__queue_of_word(core_device *device, const void *word)
     return queue;
 }
 
-/* Whether it counts against what the device has. */
+/* True if the queue counts against the device's max_streams. */
 static bool is_own(const core__queue *queue)
 {
     return !queue->adopted &&
@@ -126,7 +128,7 @@ void core__queue_release(core__queue *queue)
     pthread_mutex_unlock(&queues->lock);
     if (!last)
         return;
-    destroy(queue); /* without the lock: callbacks may be dropped */
+    destroy(queue); /* without the lock, because callbacks may be dropped */
     if (!own)
         return;
     pthread_mutex_lock(&queues->lock);
@@ -137,25 +139,26 @@ void core__queue_release(core__queue *queue)
 
 /* -------------------------------------------------------------- lingering --
  *
- * A stream may end before its work does.  Who waits for the device waits for
- * that work too, and is told its error: so the queue stays listed until it is
+ * A stream may end before its work does.  Callers that wait for the device also
+ * wait for that work, and get its error; so the queue stays listed until it is
  * found idle. */
 
-/* The first error is kept, if there is one in this thread's record. */
-static void keep_untold(core__queues *queues, const core__queue *queue,
-                        core_status status)
+/* Keeps the error in this thread's record, if it is the first. */
+static void keep_unreported(core__queues *queues, const core__queue *queue,
+                            core_status status)
 {
     if (status == CORE_OK ||
         queue->generation != atomic_load(&queue->device->generation) ||
-        (queues->untold != CORE_OK &&
-         queues->untold_generation == queue->generation))
+        (queues->unreported != CORE_OK &&
+         queues->unreported_generation == queue->generation))
         return;
     core__error_keep(&queues->error);
-    queues->untold = status;
-    queues->untold_generation = queue->generation;
+    queues->unreported = status;
+    queues->unreported_generation = queue->generation;
 }
 
-/* Under the lock.  The list's reference is the caller's now, if true. */
+/* With the lock held.  If true, the caller has taken over the list's
+ * reference. */
 static bool end_linger(core__queues *queues, core__queue *queue)
 {
     bool lingers = queue->lingers;
@@ -165,9 +168,8 @@ static bool end_linger(core__queues *queues, core__queue *queue)
     return lingers;
 }
 
-/* Whether all its work is over; *out_error: an error that nobody was told, in
- * this thread's record.  A plugin that is asked in a callback may refuse to
- * tell. */
+/* True if all its work is done.  *out_error: an error not yet reported, in
+ * this thread's record.  In a callback the plugin may refuse the query. */
 static bool is_over(core__queue *queue, core_status *out_error)
 {
     core_device *device = queue->device;
@@ -207,8 +209,8 @@ static uint32_t count_served(core__queues *queues, const core__queue *queue)
     return served;
 }
 
-/* The caller has a reference, and keeps it. */
-static void settle(core__queues *queues, core__queue *queue)
+/* The caller keeps its reference. */
+static void reap(core__queues *queues, core__queue *queue)
 {
     uint32_t served = count_served(queues, queue);
     core__error_record mine;
@@ -220,14 +222,14 @@ static void settle(core__queues *queues, core__queue *queue)
     pthread_mutex_lock(&queues->lock);
     goes = goes && queue->served == served && end_linger(queues, queue);
     if (goes)
-        keep_untold(queues, queue, error);
+        keep_unreported(queues, queue, error);
     pthread_mutex_unlock(&queues->lock);
     core__error_restore(&mine);
     if (goes)
         core__queue_release(queue);
 }
 
-static void settled(core__queues *queues)
+static void end_inspection(core__queues *queues)
 {
     pthread_mutex_lock(&queues->lock);
     queues->settling--;
@@ -256,16 +258,16 @@ void core__queues_settle(core_device *device)
     if (!list)
         return;
     for (uint32_t i = 0; i < count; i++)
-        settle(queues, list[i]);
-    settled(queues);
+        reap(queues, list[i]);
+    end_inspection(queues);
     for (uint32_t i = 0; i < count; i++)
         core__queue_release(list[i]);
     core__free(list);
 }
 
-/* With a reference.  The plugin is told now, and not when the last event goes:
- * the stream that was adopted is its library's from now on, and may be no
- * more. */
+/* The caller has a reference.  The plugin is notified now rather than when the
+ * last event is released: from now on the adopted stream is its library's, and
+ * may be destroyed. */
 static void end_adopted(core__queue *queue)
 {
     core_device *device = queue->device;
@@ -275,7 +277,7 @@ static void end_adopted(core__queue *queue)
     core__error_keep(&mine);
     said = core__queue_last_word(queue, "the stream's end");
     pthread_mutex_lock(&device->queues->lock);
-    keep_untold(device->queues, queue, said);
+    keep_unreported(device->queues, queue, said);
     pthread_mutex_unlock(&device->queues->lock);
     core__error_restore(&mine);
     core__queue_own_words_end(queue);
@@ -286,13 +288,14 @@ static void end_adopted(core__queue *queue)
         device->backend->streams.destroy(device->impl, queue->impl);
 }
 
-/* Under the lock of the queues: nobody uses the plugin's stream any more. */
+/* With the lock of the queues held: true if the plugin's stream has no users
+ * left. */
 static bool adopted_ends(const core__queue *queue)
 {
     return queue->adopted && queue->streams == 0 && queue->waiting == 0;
 }
 
-/* It may be in a callback of its own: nothing is waited for. */
+/* May run in a callback of the stream itself, so this does not wait. */
 void core__queue_leave(core__queue *queue)
 {
     core__queues *queues;
@@ -306,15 +309,16 @@ void core__queue_leave(core__queue *queue)
               queue->generation == atomic_load(&queue->device->generation);
     if (lingers) {
         queue->lingers = true;
-        queue->references++; /* here; the stream's is the list's now */
+        queue->references++; /* this function's; the stream's is now the
+                              * list's */
         queues->lingering++;
         queues->settling++;
     }
     ends = adopted_ends(queue);
     pthread_mutex_unlock(&queues->lock);
     if (lingers) {
-        settle(queues, queue);
-        settled(queues);
+        reap(queues, queue);
+        end_inspection(queues);
     }
     if (ends)
         end_adopted(queue);
@@ -334,29 +338,29 @@ core_status core__queue_capture(core__queue *queue, bool on)
     if (alone || !on)
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s has %u streams, and this one shares its own with "
-                       "others, whose work would be captured too",
+                       "%s: this stream shares one of the device's %u streams "
+                       "with others, whose work would be captured too",
                        device->name, device->properties.max_streams);
 }
 
-/* ---------------------------------------------------------------- making -- */
+/* -------------------------------------------------------------- making -- */
 
-static core_status make_room(core__queues *queues)
+static core_status grow_list(core__queues *queues)
 {
-    uint32_t room = queues->room ? 2 * queues->room : 8;
+    uint32_t capacity = queues->capacity ? 2 * queues->capacity : 8;
     core__queue **list;
 
-    if (queues->count < queues->room)
+    if (queues->count < queues->capacity)
         return CORE_OK;
-    list = core__realloc(queues->list, room * sizeof(core__queue *));
+    list = core__realloc(queues->list, capacity * sizeof(core__queue *));
     if (!list)
-        return core__error_memory(room * sizeof(core__queue *));
+        return core__error_memory(capacity * sizeof(core__queue *));
     queues->list = list;
-    queues->room = room;
+    queues->capacity = capacity;
     return CORE_OK;
 }
 
-/* The plugin's stream: adopted, of a priority, or plain. */
+/* Creates the plugin's stream: adopted, with a priority, or plain. */
 static core_status open_impl(core_device *device, int32_t priority,
                              void *native, void **out_impl)
 {
@@ -370,15 +374,15 @@ static core_status open_impl(core_device *device, int32_t priority,
     return device->backend->streams.create(device->impl, 0, out_impl);
 }
 
-/* Under the lock of the queues. */
-static core_status make(core_device *device, int32_t priority, void *native,
-                        core__queue **out_queue)
+/* With the lock of the queues held. */
+static core_status queue_new(core_device *device, int32_t priority,
+                             void *native, core__queue **out_queue)
 {
     core__queues *queues = device->queues;
     core__queue *queue;
     core_status status;
 
-    CORE_TRY(make_room(queues));
+    CORE_TRY(grow_list(queues));
     queue = core__alloc_zero(sizeof *queue);
     if (!queue)
         return core__error_memory(sizeof *queue);
@@ -406,7 +410,7 @@ static bool serves(const core__queue *queue)
            queue->generation == atomic_load(&queue->device->generation);
 }
 
-/* How many of the device's own streams are in use. */
+/* How many of the device's streams are in use. */
 static uint32_t count_own(const core__queues *queues)
 {
     uint32_t count = queues->leaving;
@@ -416,8 +420,8 @@ static uint32_t count_own(const core__queues *queues)
     return count;
 }
 
-/* The next in turn that is well; of the same priority, and not the default
- * stream's, if there is one.  One that lingers has a stream again. */
+/* The next usable queue in turn, preferably of the same priority and not the
+ * default stream's.  A lingering queue gets a stream again. */
 static core__queue *share(core__queues *queues, int32_t priority)
 {
     core__queue *best = NULL;
@@ -466,12 +470,12 @@ core_status core__queue_take(core_device *device, int32_t priority,
         full = false;
     }
     if (!full)
-        status = make(device, priority, NULL, out_queue);
+        status = queue_new(device, priority, NULL, out_queue);
     pthread_mutex_unlock(&queues->lock);
     if (status == CORE_OK && !*out_queue)
         return core__error(CORE_ERROR_STREAM,
-                           "%s has %u streams, and all of them failed or are "
-                           "captured; core_device_reset gives new ones",
+                           "%s: all of its %u streams have failed or are being "
+                           "captured; core_device_reset creates new ones",
                            device->name, limit);
     return status;
 }
@@ -484,27 +488,28 @@ core_status core__queue_adopt(core_device *device, void *native,
     *out_queue = NULL;
     CORE_TRY(core__device_here(device));
     pthread_mutex_lock(&device->queues->lock);
-    status = make(device, 0, native, out_queue);
+    status = queue_new(device, 0, native, out_queue);
     pthread_mutex_unlock(&device->queues->lock);
     return status;
 }
 
-/* --------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
-/* Those that have or may have work, with references, so that waiting needs no
- * lock.  Of a capture nothing runs: the plugin is not to see that somebody waits
- * for it.  What ended and is over has nothing to tell. */
+/* Queues that have or may have work, with references, so that waiting needs no
+ * lock.  Queues being captured are skipped: their work does not run, and the
+ * plugin must not see a wait.  So are ended queues without work: they have no
+ * error left. */
 static core_status list_waited(core__queues *queues, core__queue ***out_list,
                                uint32_t *out_count)
 {
     core__queue **list;
-    uint32_t room;
+    uint32_t capacity;
 
     *out_count = 0;
     pthread_mutex_lock(&queues->lock);
-    room = queues->count;
-    list = core__alloc(room * sizeof(core__queue *));
-    for (uint32_t i = 0; list && i < room; i++) {
+    capacity = queues->count;
+    list = core__alloc(capacity * sizeof(core__queue *));
+    for (uint32_t i = 0; list && i < capacity; i++) {
         core__queue *queue = queues->list[i];
 
         if (queue->capturing || (!queue->streams && !queue->lingers))
@@ -515,15 +520,17 @@ static core_status list_waited(core__queues *queues, core__queue ***out_list,
     }
     pthread_mutex_unlock(&queues->lock);
     *out_list = list;
-    return list ? CORE_OK : core__error_memory(room * sizeof(core__queue *));
+    return list ? CORE_OK
+                : core__error_memory(capacity * sizeof(core__queue *));
 }
 
-/* One that lingers has been waited for, and told: the list's reference goes. */
+/* If the queue lingered, it has now been waited for and its error reported, so
+ * the list's reference is released. */
 static core_status wait_one(core__queues *queues, core__queue *queue,
                             const char *reason)
 {
     core_device *device = queue->device;
-    /* Of an older generation: it is its own streams' matter. */
+    /* Queues of an older generation are left to their streams. */
     bool stale = queue->generation != atomic_load(&device->generation) &&
                  !atomic_load(&device->lost);
     core_status status = CORE_OK;
@@ -560,9 +567,9 @@ static void wait_done(core__queues *queues, core__queue *queue)
     core__queue_release(queue);
 }
 
-/* What was kept, if `first` has nothing; it is told once. */
-static core_status take_untold(core_device *device, core_status status,
-                               core__error_record *first)
+/* Takes the kept error, if `first` has none.  Each is reported once. */
+static core_status take_unreported(core_device *device, core_status status,
+                                   core__error_record *first)
 {
     core__queues *queues = device->queues;
 
@@ -570,11 +577,11 @@ static core_status take_untold(core_device *device, core_status status,
     while (queues->settling)
         pthread_cond_wait(&queues->left, &queues->lock);
     if (status == CORE_OK &&
-        queues->untold_generation == atomic_load(&device->generation)) {
-        status = queues->untold;
+        queues->unreported_generation == atomic_load(&device->generation)) {
+        status = queues->unreported;
         *first = queues->error;
     }
-    queues->untold = CORE_OK;
+    queues->unreported = CORE_OK;
     pthread_mutex_unlock(&queues->lock);
     return status;
 }
@@ -599,7 +606,7 @@ core_status core__queues_wait(core_device *device, const char *reason)
         wait_done(queues, list[i]);
     }
     core__free(list);
-    status = take_untold(device, status, &first);
+    status = take_unreported(device, status, &first);
     if (status != CORE_OK)
         core__error_restore(&first);
     return status;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Waiting for a plugin's stream, and what is said when its work failed.
+/* Waits for a plugin's stream, and reports errors of its work.
  *
- * Work fails after the call that gave it has returned, so that the error names
- * no operator by itself.  A queue keeps the numbers of the calls it was given
- * and how many are known to be done; what failed is among those between. */
+ * Work fails after the call that submitted it has returned, so the error by
+ * itself names no operator.  A queue records the numbers of the calls
+ * submitted to it and how many are known to be done; the failed one is among
+ * those in between. */
 
 #include "base/memory.h"
 #include "base/observe.h"
@@ -34,9 +35,9 @@ uint64_t core__call_number(void)
     return atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) + 1;
 }
 
-/* -------------------------------------------------------------- the calls -- */
+/* ----------------------------------------------------------- the calls -- */
 
-/* Read anew after each core_setting_set. */
+/* Reads the setting again after each core_setting_set. */
 static core_status blocking(bool *out)
 {
     static _Atomic uint32_t seen; /* generation + 1 */
@@ -75,7 +76,8 @@ core_status core__stream_launched(core_stream *stream, core_operator *op,
     status = blocking(&wait);
     if (core__likely(status == CORE_OK && !wait) || stream->capture)
         return status;
-    /* After an error, too: the caller will free what the device now reads. */
+    /* Also after an error, because the caller will free memory that the device
+     * may be reading. */
     CORE_TRY(core__queue_wait(queue, "LIBCORE_BLOCKING"));
     return status == CORE_OK ? CORE_OK : blocking(&wait);
 }
@@ -85,7 +87,7 @@ static const char *name_of(core_operator *op)
     return op ? core__device_upcalls.operator_name(op) : "a kernel";
 }
 
-/* The call of that number; NULL if the ring has lost it. */
+/* The call with that number; NULL if the ring no longer has it. */
 static core_operator *find_call(core__queue *queue, uint64_t call)
 {
     for (uint32_t i = 0; i < CORE__QUEUE_RING; i++)
@@ -94,7 +96,8 @@ static core_operator *find_call(core__queue *queue, uint64_t call)
     return NULL;
 }
 
-/* "mm (call 12)" or "one of the 7 calls since …": what may have failed. */
+/* Describes what may have failed: "mm (call 12)" or "one of the 7 calls since
+ * …". */
 static void describe(core__queue *queue, char *text, size_t size)
 {
     uint64_t launched = atomic_load(&queue->launched);
@@ -102,7 +105,7 @@ static void describe(core__queue *queue, char *text, size_t size)
     uint32_t last = (uint32_t)((launched - 1) % CORE__QUEUE_RING);
 
     if (launched == 0 || count == 0)
-        snprintf(text, size, "work given to the stream failed");
+        snprintf(text, size, "work submitted to the stream failed");
     else if (count == 1)
         snprintf(text, size, "%s (call %llu) failed",
                  name_of(atomic_load(&queue->ring[last].op)),
@@ -118,9 +121,9 @@ static void describe(core__queue *queue, char *text, size_t size)
                  (unsigned long long)atomic_load(&queue->ring[last].call));
 }
 
-/* ------------------------------------------------------------- the errors -- */
+/* -------------------------------------------------------------- errors -- */
 
-/* A stale queue, or one that failed before. */
+/* Fails for a stale queue, and for one that failed before. */
 core_status core__queue_check(core__queue *queue)
 {
     if (queue == &core__queue_idle)
@@ -139,20 +142,21 @@ core_status core__stream_check_slow(core_stream *stream)
     return core__queue_check(stream->queue);
 }
 
-/* The record of the error that a plugin's call answered with: its own, or one
- * made up for a plugin that said nothing. */
+/* The record of the error returned by a plugin's call: the plugin's, or a
+ * generic one if the plugin set none. */
 static core__error_record *record_of(const core_device *device,
                                      core_status status)
 {
     core__error_record *record = &core__thread_self()->error;
 
     if (record->code != status)
-        core__error(status, "the plugin of \"%s\" did not say why",
+        core__error(status, "the plugin of \"%s\" gave no reason",
                     device->name);
     return record;
 }
 
-/* The first to see it writes it down; the record has the text. */
+/* The first thread to detect the failure stores its text, which is in this
+ * thread's record. */
 static core_status poison(core__queue *queue)
 {
     core__error_record *record = &core__thread_self()->error;
@@ -225,7 +229,7 @@ core_status core__stream_given(core_stream *stream, core_status status)
 core_status core__queue_word(core__queue *queue, const char *reason)
 {
     core_device *device = queue->device;
-    core_stream_error word = {.struct_size = sizeof word, .index = INT64_MIN};
+    core_stream_error taken = {.struct_size = sizeof taken, .index = INT64_MIN};
     core_operator *op;
     core_status status;
 
@@ -235,24 +239,26 @@ core_status core__queue_word(core__queue *queue, const char *reason)
     pthread_mutex_lock(&queue->lock);
     status = queue->ended ? CORE_OK
                           : device->interfaces.stream_error.take(
-                                device->impl, queue->impl, &word);
-    if (status == CORE_OK && word.code != CORE_OK) {
-        core__error(word.code, "%.*s (found by %s)",
-                    (int)(word.text.size < 512 ? word.text.size : 512),
-                    word.text.size ? word.text.data : "", reason);
+                                device->impl, queue->impl, &taken);
+    if (status == CORE_OK && taken.code != CORE_OK) {
+        core__error(taken.code, "%.*s (found by %s)",
+                    (int)(taken.text.size < 512 ? taken.text.size : 512),
+                    taken.text.size ? taken.text.data : "", reason);
         pthread_mutex_unlock(&queue->lock);
-        op = find_call(queue, word.call_id);
-        if (word.call_id == 0) /* no kernel's: of work that it waited for */
+        op = find_call(queue, taken.call_id);
+        if (taken.call_id == 0) /* not a kernel's: of work that the stream
+                                * waited for */
             core__error_prefix("%s", device->name);
-        else if (word.index == INT64_MIN)
-            core__error_prefix("%s: %s (call %llu) met bad data", device->name,
-                               name_of(op), (unsigned long long)word.call_id);
-        else
-            core__error_prefix("%s: %s (call %llu) met bad data, %lld",
+        else if (taken.index == INT64_MIN)
+            core__error_prefix("%s: %s (call %llu) encountered invalid data",
                                device->name, name_of(op),
-                               (unsigned long long)word.call_id,
-                               (long long)word.index);
-        status = word.code;
+                               (unsigned long long)taken.call_id);
+        else
+            core__error_prefix(
+                "%s: %s (call %llu) encountered invalid data, %lld",
+                device->name, name_of(op), (unsigned long long)taken.call_id,
+                (long long)taken.index);
+        status = taken.code;
         return status;
     }
     pthread_mutex_unlock(&queue->lock);
@@ -270,7 +276,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
     while (before < launched &&
            !atomic_compare_exchange_weak(&queue->succeeded, &before, launched))
         ;
-    /* What came meanwhile is now the oldest that is not known. */
+    /* A call submitted meanwhile is now the oldest whose outcome is unknown. */
     now = atomic_load(&queue->launched);
     if (now > launched && now - launched <= CORE__QUEUE_RING &&
         before < launched) {
@@ -281,7 +287,7 @@ core_status core__queue_passed(core__queue *queue, core__queue_mark mark,
     return core__queue_hear(queue, mark.waited, reason);
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 core_status core__queue_wait(core__queue *queue, const char *reason)
 {
@@ -305,10 +311,10 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
 core_status core__capture_refuses(core_stream *stream, const char *what)
 {
     core__device_upcalls.capture_spoil(stream, what);
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: %s cannot be inside a capture: nothing of it has "
-                       "run yet",
-                       stream->device->name, what);
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "%s: %s cannot be part of a capture, whose work has not run yet",
+        stream->device->name, what);
 }
 
 core_status core__stream_wait(core_stream *stream, const char *reason)

@@ -18,8 +18,7 @@ core_status core_generator_default(core_device *device,
     if (*out_generator)
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,
-                       "core_generator_default: %d devices have a default "
-                       "generator of their own, as many as there may be; %s "
-                       "cannot have one",
-                       CORE__GENERATORS, device->name);
+                       "core_generator_default: %s cannot have a default "
+                       "generator of its own; at most %d devices can",
+                       device->name, CORE__GENERATORS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Backends by type and slot, and their devices. */
+/* The registry of backends, by type and slot, and of their devices. */
 
 #include "base/fork.h"
 #include "base/log.h"
@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is beyond is a plugin's mistake. */
+/* Larger values are taken for a mistake of the plugin. */
 enum { DEVICES_LIMIT = 4096, PROPERTY_LIMIT = 1 << 30 };
 
-/* Recursive: opening a device runs a plugin's code, which may ask for another
+/* Recursive: opening a device runs a plugin's code, which may query another
  * backend's kernels. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static core__backend *_Atomic slots[CORE__SLOTS] = {
@@ -57,8 +57,9 @@ void core__device_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* What no other thread had at the time of the fork is as it should be; else
- * that thread was about to publish something, and never will. */
+/* If no other thread held the lock at the time of the fork, the registry is
+ * consistent; otherwise that thread was about to publish a change, which is
+ * lost. */
 static void renew_lock(void)
 {
     pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -111,7 +112,7 @@ core__backend *core__backend_by_type(const char *type, size_t size)
     return backend;
 }
 
-/* Copies what the plugin knew of a table into a full one. */
+/* Copies the part of a table that the plugin knew into a complete one. */
 static void copy_table(void *to, size_t full, const void *from)
 {
     uint32_t known = 0;
@@ -132,14 +133,14 @@ static core_status check_type(core_string type)
                (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
     if (!good)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a device type is 1 to 31 characters of a-z and "
-                           "0-9 that begin with a letter, not \"%.*s\"",
+                           "device type \"%.*s\": it must be 1 to 31 "
+                           "characters of a-z and 0-9 and begin with a letter",
                            (int)(type.size < 64 ? type.size : 64), type.data);
     if (find(type.data, type.size))
-        return core__error(CORE_ERROR_REFUSED,
-                           "the device type \"%.*s\" is taken by another "
-                           "plugin",
-                           (int)type.size, type.data);
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "device type \"%.*s\": another plugin has registered it",
+            (int)type.size, type.data);
     return CORE_OK;
 }
 
@@ -167,14 +168,14 @@ static core_status check_tables(const core__backend *backend)
     if (!missing)
         return CORE_OK;
     return core__error(CORE_ERROR_INCOMPATIBLE,
-                       "backend \"%s\" lacks a function among: %s",
+                       "backend \"%s\" lacks one of the functions %s",
                        backend->type, missing);
 }
 
-/* --------------------------------------------------------------- ordinals -- */
+/* ------------------------------------------------------------ ordinals -- */
 
-/* Under the lock of the registry: one bit per open device; meta has the
- * first. */
+/* Guarded by the lock of the registry: one bit per open device; the first is
+ * meta's. */
 static uint64_t ordinals[16] = {UINT64_C(1) << CORE__ORDINAL_META};
 
 static bool ordinal_take(uint32_t *out_ordinal)
@@ -192,12 +193,12 @@ static bool ordinal_take(uint32_t *out_ordinal)
     return false;
 }
 
-static void ordinal_give(uint32_t ordinal)
+static void ordinal_release(uint32_t ordinal)
 {
     ordinals[ordinal / 64] &= ~(UINT64_C(1) << ordinal % 64);
 }
 
-/* --------------------------------------------------------------- backends -- */
+/* ------------------------------------------------------------ backends -- */
 
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend)
@@ -256,7 +257,7 @@ static void device_destroy(core_device *device)
     core__device_forget(device);
     if (!device->forked)
         backend->table.device_close(backend->table.user, device->impl);
-    ordinal_give(device->ordinal);
+    ordinal_release(device->ordinal);
     core__free(device->loss);
     core__free(device);
 }
@@ -267,7 +268,7 @@ void core__backend_remove(core__backend *backend)
 {
     void (*closing)(core_device *) = atomic_load(&core__device_closing);
 
-    /* What serves the devices ends before, and without, the lock. */
+    /* Threads that serve the devices end before the lock is taken. */
     for (uint32_t i = 0;
          closing && backend->devices && i < backend->device_count; i++)
         if (backend->devices[i])
@@ -284,13 +285,13 @@ void core__backend_remove(core__backend *backend)
     core__free(backend);
 }
 
-/* What the plugin answered, with its reason or the lack of one. */
-static core_status said(const core__backend *backend, core_status status,
-                        const char *what)
+/* Adds a message to a plugin's error if the plugin set none. */
+static core_status with_reason(const core__backend *backend, core_status status,
+                               const char *what)
 {
     if (status == CORE_OK || core_error_code() == status)
         return status;
-    return core__error(status, "%s: the plugin's %s failed and did not say why",
+    return core__error(status, "%s: the plugin's %s failed and gave no reason",
                        backend->type, what);
 }
 
@@ -305,14 +306,14 @@ core_status core__backend_enumerate(core__backend *backend)
         (backend->device_count > 0 || backend == &core__meta_backend))
         goto done;
     core_error_clear();
-    status = said(
+    status = with_reason(
         backend, backend->table.enumerate(backend->table.user, &count, &reason),
         "enumerate");
     if (status == CORE_OK && count > DEVICES_LIMIT) {
-        status = core__error(CORE_ERROR_REFUSED,
-                             "%s: the plugin says that it has %u devices; more "
-                             "than %d are not believed",
-                             backend->type, count, DEVICES_LIMIT);
+        status = core__error(
+            CORE_ERROR_REFUSED,
+            "%s: the plugin reports %u devices; at most %d are accepted",
+            backend->type, count, DEVICES_LIMIT);
         count = 0;
     }
     core__free(backend->reason);
@@ -333,7 +334,7 @@ done:
     return status;
 }
 
-/* The optional tables, in full copies. */
+/* Fetches the optional tables as complete copies. */
 static void fetch_interfaces(const core__backend *backend,
                              core__interfaces *interfaces)
 {
@@ -352,14 +353,14 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(layout),       ROW(ranges),
 #undef ROW
     };
-    /* By the minor that the plugin and the core agreed on. */
+    /* By the minor that the plugin and the core negotiated. */
     static const size_t known[] = {0, 0, 10, 13, 14};
     uint32_t minor = core__device_upcalls.plugin_minor(backend->plugin);
     size_t count = minor < sizeof known / sizeof *known
                        ? known[minor]
                        : sizeof rows / sizeof *rows;
 
-    /* An older plugin is not asked for what came later. */
+    /* An older plugin is not queried for later interfaces. */
     if (!backend->table.get_interface)
         return;
     for (size_t i = 0; i < count; i++) {
@@ -370,8 +371,8 @@ static void fetch_interfaces(const core__backend *backend,
     }
 }
 
-/* At the size that the plugin's minor has. */
-static core_status ask_properties(core_device *device)
+/* With the size that the struct has in the plugin's minor. */
+static core_status fetch_properties(core_device *device)
 {
     core_device_properties *p = &device->properties;
     core_status status;
@@ -381,9 +382,10 @@ static core_status ask_properties(core_device *device)
             ? offsetof(core_device_properties, max_streams)
             : sizeof *p;
     core_error_clear();
-    status = said(device->backend,
-                  device->backend->table.device_properties(device->impl, p),
-                  "device_properties");
+    status =
+        with_reason(device->backend,
+                    device->backend->table.device_properties(device->impl, p),
+                    "device_properties");
     p->struct_size = sizeof *p;
     if (p->granularity == 0)
         p->granularity = 1;
@@ -393,8 +395,9 @@ static core_status ask_properties(core_device *device)
                               p->tail_padding > PROPERTY_LIMIT))
         return core__error(
             CORE_ERROR_REFUSED,
-            "%s: the plugin's properties cannot be: an alignment of %llu, a "
-            "granularity of %llu, padding of %llu bytes",
+            "%s: the plugin reports an alignment of %llu, a granularity of "
+            "%llu and a padding of %llu bytes; the alignment must be a power "
+            "of two, and none may exceed 2^30",
             device->backend->type, (unsigned long long)p->base_alignment,
             (unsigned long long)p->granularity,
             (unsigned long long)p->tail_padding);
@@ -412,15 +415,17 @@ static core_status device_open(core__backend *backend, uint32_t index,
         return core__error_memory(sizeof *device);
     if (!ordinal_take(&device->ordinal)) {
         core__free(device);
-        return core__error(CORE_ERROR_REFUSED, "1024 devices are open");
+        return core__error(CORE_ERROR_REFUSED,
+                           "%s: no more devices can be opened; 1024 are open",
+                           backend->type);
     }
     core_error_clear();
-    status = said(
+    status = with_reason(
         backend,
         backend->table.device_open(backend->table.user, index, &device->impl),
         "device_open");
     if (status != CORE_OK) {
-        ordinal_give(device->ordinal);
+        ordinal_release(device->ordinal);
         core__free(device);
         return status;
     }
@@ -441,7 +446,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
                               : CORE__ORDINAL_META;
     device->launches_before = core__thread_launches(device->launch_slot);
     device->information.struct_size = sizeof device->information;
-    status = ask_properties(device);
+    status = fetch_properties(device);
     if (status == CORE_OK && backend->table.device_information)
         status = backend->table.device_information(device->impl,
                                                    &device->information);
@@ -471,7 +476,9 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
     if (backend == &core__meta_backend) {
         if (index != 0)
             return core__error(CORE_ERROR_NOT_FOUND,
-                               "there is one meta device, \"meta\"");
+                               "device \"meta:%u\" does not exist; the only "
+                               "meta device is \"meta\"",
+                               index);
         *out_device = &core__meta_device;
         return CORE_OK;
     }
@@ -486,7 +493,8 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
                                                 : "the plugin gave no reason");
     } else if (index >= backend->device_count) {
         status = core__error(
-            CORE_ERROR_NOT_FOUND, "there is no device \"%s:%u\": %s has %u",
+            CORE_ERROR_NOT_FOUND,
+            "device \"%s:%u\" does not exist: the number of %s devices is %u",
             backend->type, index, backend->type, backend->device_count);
     } else {
         if (!backend->devices[index])

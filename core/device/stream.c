@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams: how they are made and end, and what can be asked of one. */
+/* Streams: creation, adoption, references, queries and callbacks. */
 
 #include "device/stream.h"
 #include "device/upcalls.h"
@@ -10,9 +10,9 @@
 
 static _Atomic uint64_t newest_id;
 
-/* ------------------------------------------------------- the default one -- */
+/* ----------------------------------------------------- the default one -- */
 
-/* The meta device computes nothing, and has a stream like all. */
+/* The meta device computes nothing, but has a stream like every device. */
 core_stream core__meta_stream = {
     .references = 1,
     .device = &core__meta_device,
@@ -89,9 +89,9 @@ void core__stream_default_drop(core_device *device)
     core__queues_destroy(device);
 }
 
-/* --------------------------------------------------------------- creating -- */
+/* ------------------------------------------------------------ creating -- */
 
-/* A stream on a queue, whose reference it takes. */
+/* Creates a stream on a queue, whose reference it takes over. */
 static core_status wrap(core_device *device, core__queue *queue,
                         core_stream **out_stream)
 {
@@ -161,9 +161,9 @@ core_status core_stream_create_priority(core_device *device, int32_t priority,
     CORE_TRY(core_device_priorities(device, &least, &greatest));
     if (priority != 0 && !device->interfaces.stream_priority.create)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the streams of \"%s\" have no priorities: 0 is the "
-                           "only one, not %d",
-                           device->name, (int)priority);
+                           "core_stream_create_priority: the priority is %d; "
+                           "streams of \"%s\" accept 0 only",
+                           (int)priority, device->name);
     if (priority > least)
         priority = least;
     if (priority < greatest)
@@ -180,9 +180,10 @@ core_status core_stream_adopt(core_device *device, void *native,
     *out_stream = NULL;
     CORE__NOT_NULL(device);
     if (!device->interfaces.stream_adopt.adopt)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "\"%s\" takes no streams of other libraries",
-                           device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_stream_adopt: \"%s\" cannot adopt streams of other libraries",
+            device->name);
     CORE__NOT_NULL(native);
     CORE_TRY(check_alive(device));
     CORE_TRY(core__queue_adopt(device, native, &queue));
@@ -199,10 +200,10 @@ core_status core_stream_native(core_stream *stream, void **out_native)
     CORE__NOT_NULL(stream);
     device = stream->device;
     if (!device->interfaces.stream_adopt.native)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the streams of \"%s\" have no handle of another "
-                           "library",
-                           device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_stream_native: streams of \"%s\" have no native handle",
+            device->name);
     CORE_TRY(core__stream_check(stream));
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.stream_adopt.native(device->impl, stream->impl,
@@ -211,7 +212,7 @@ core_status core_stream_native(core_stream *stream, void **out_native)
     return core__device_result(device, status);
 }
 
-/* ------------------------------------------------------------- references -- */
+/* ---------------------------------------------------------- references -- */
 
 core_stream *core_stream_retain(core_stream *stream)
 {
@@ -253,7 +254,7 @@ uint64_t core_stream_id(const core_stream *stream)
     return stream ? stream->id : 0;
 }
 
-/* ---------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 core_status core_stream_query(core_stream *stream)
 {
@@ -285,9 +286,9 @@ core_status core_stream_synchronize(core_stream *stream)
     return core__stream_wait(stream, "core_stream_synchronize");
 }
 
-/* -------------------------------------------------------------- callbacks -- */
+/* ----------------------------------------------------------- callbacks -- */
 
-static void nothing(void *context)
+static void drop_nothing(void *context)
 {
     (void)context;
 }
@@ -300,7 +301,7 @@ core_status core_stream_callback(core_stream *stream,
     core_status status;
 
     if (!drop)
-        drop = nothing;
+        drop = drop_nothing;
     if (!stream) {
         status = core__error_null(__func__, "stream");
     } else if (!function) {
@@ -310,7 +311,8 @@ core_status core_stream_callback(core_stream *stream,
         return CORE_OK;
     } else if (!device->interfaces.host_callback.enqueue) {
         status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "the streams of \"%s\" call no host functions",
+                             "core_stream_callback: streams of \"%s\" cannot "
+                             "call host functions",
                              device->name);
     } else if (stream->capture) {
         status = core__capture_refuses(stream, "a host callback");

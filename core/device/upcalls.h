@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that device calls (base/upcalls.h
- * says why). */
+/* upcalls.h: the functions of later rooms that device calls (base/upcalls.h
+ * explains these tables). */
 
 #ifndef CORE_DEVICE_UPCALLS_H
 #define CORE_DEVICE_UPCALLS_H
@@ -10,12 +10,12 @@
 #include "device/stream.h"
 
 struct core__device_upcalls {
-    /* Loads the plugin that brings devices of this type. */
+    /* Loads the plugin that provides devices of this type. */
     core_status (*load_type)(const char *type, size_t size);
-    /* The ABI minor that the core and the plugin agreed on. */
+    /* The ABI minor that the core and the plugin negotiated. */
     uint32_t (*plugin_minor)(const core_plugin *plugin);
     const char *(*operator_name)(const core_operator *op);
-    /* Ends the capture that is in progress on the stream, with an error. */
+    /* Invalidates the stream's capture in progress. */
     void (*capture_spoil)(core_stream *stream, const char *what);
     /* The caching allocator and pinned memory of a device. */
     core_status (*allocator_create)(core_device *device);
@@ -26,9 +26,9 @@ struct core__device_upcalls {
     void (*host_memory_end)(core_device *device);
     void (*host_memory_reset)(core_device *device);
     void (*host_memory_forked)(core_device *device);
-    /* Frees what threads cache of the device's memory. */
+    /* Frees blocks of the device's memory cached by threads. */
     void (*memory_forget)(const core_device *device);
-    /* Frees what all threads together cache of it. */
+    /* Frees its blocks in the cache shared by all threads. */
     void (*cache_empty)(core_device *device);
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Errors of calls: which argument is meant.  A check that sees two tensors
- * only knows them by what is wrong; here they are told by name. */
+/* Adds descriptions of the arguments to errors of calls.  A check that sees
+ * two tensors does not know which arguments they are; here they are named. */
 
 #include "base/error.h"
 #include "dispatch/dispatch.h"
@@ -30,7 +30,8 @@ static bool names(const char *text, const char *name)
     return false;
 }
 
-/* Whether the message says what somebody could do about a tensor. */
+/* True if the message is about something that the caller can change in a
+ * tensor. */
 static bool is_about_arguments(core_status status)
 {
     return status == CORE_ERROR_SHAPE || status == CORE_ERROR_DTYPE ||
@@ -43,8 +44,8 @@ typedef struct description {
     char text[600];
     size_t used;
     const core_device *device; /* of the first tensor */
-    bool several;              /* on more than one */
-    bool named;                /* the message names one already */
+    bool several;              /* on more than one device */
+    bool named;                /* the message already names an argument */
     uint32_t count;
 } description;
 
@@ -65,16 +66,16 @@ static void add_tensor(description *d, const char *name, int item,
             device);
 }
 
-static void look_for_devices(description *d, const core_tensor *tensor)
+static void collect_device(description *d, const core_tensor *tensor)
 {
     if (d->device && d->device != tensor->device)
         d->several = true;
     d->device = tensor->device;
 }
 
-/* Of each argument its tensors; of a list the first four. */
-static void go_over(description *d, const core_operator *op,
-                    const core_value *args, uint32_t nargs, bool add)
+/* Visits the tensors among the arguments; of a list, the first four. */
+static void visit_arguments(description *d, const core_operator *op,
+                            const core_value *args, uint32_t nargs, bool add)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         bool list = args[i].tag == CORE_VALUE_TENSOR_LIST;
@@ -93,7 +94,7 @@ static void go_over(description *d, const core_operator *op,
             if (add)
                 add_tensor(d, name, list ? (int)k : -1, tensor);
             else
-                look_for_devices(d, tensor);
+                collect_device(d, tensor);
         }
     }
 }
@@ -105,10 +106,10 @@ void core__op_arguments(const core_operator *op, core_status status,
 
     if (!is_about_arguments(status))
         return;
-    go_over(&d, op, args, nargs, false);
+    visit_arguments(&d, op, args, nargs, false);
     if (d.named || !d.device)
         return;
-    go_over(&d, op, args, nargs, true);
+    visit_arguments(&d, op, args, nargs, true);
     core__error_suffix("; %s", d.text);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators by name, and calls whose arguments are checked: what a
- * foreign-function interface, and a tool that reads calls from a file, use.
- * Typed calls go to core_op_invoke and pay for none of this. */
+/* Operators by name, and calls with checked arguments, for foreign-function
+ * interfaces and tools that read calls from a file.  Typed calls use
+ * core_op_invoke and pay for none of this. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -18,8 +18,8 @@
 
 /* --------------------------------------------------------------- names -- */
 
-/* Built-in overloads of a name that has none as it stands: "add.Tensor,
- * add.Scalar".  "" if there are none. */
+/* The built-in overloads of a name that is not an operator itself:
+ * "add.Tensor, add.Scalar"; "" if there are none. */
 static void overloads(const char *name, char *text, size_t room)
 {
     size_t length = strcspn(name, ".");
@@ -55,9 +55,10 @@ core_status core_op_find(const char *name, core_operator **out_op)
         return CORE_OK;
     overloads(name, others, sizeof others);
     if (others[0])
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "there is no operator \"%.96s\"; there is %s", name,
-                           others);
+        return core__error(
+            CORE_ERROR_NOT_FOUND,
+            "there is no operator \"%.96s\"; its overloads are %s", name,
+            others);
     return core__error(CORE_ERROR_NOT_FOUND, "there is no operator \"%.96s\"",
                        name);
 }
@@ -74,7 +75,7 @@ const char *core_op_schema(const core_operator *op)
 
 core_operator *core_op_at(uint32_t index)
 {
-    /* Ids that were given up leave rows without data. */
+    /* Retired ids leave rows without data. */
     for (uint32_t i = 0; i < core__operator_count; i++)
         if (core__operators[i].data && index-- == 0)
             return &core__operators[i];
@@ -83,8 +84,8 @@ core_operator *core_op_at(uint32_t index)
 
 /* ----------------------------------------------------------- arguments -- */
 
-/* A call's arguments as they are completed.  `ints` holds lists made of one
- * number, `floats` a list of floats given as integers. */
+/* The arguments of a call as they are completed.  `ints` holds lists created
+ * from one number, `floats` a list of floats given as integers. */
 typedef struct completion {
     const core_operator *op;
     const core__schema *schema;
@@ -112,22 +113,22 @@ static const char *tag_name(uint32_t tag)
 }
 
 static core_status __attribute__((cold))
-misfit_of(const core_operator *op, const core__schema_argument *argument,
-          uint32_t i, uint32_t tag)
+wrong_type_of(const core_operator *op, const core__schema_argument *argument,
+              uint32_t i, uint32_t tag)
 {
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: argument %u, %s, must be %s; it is %s. The "
-                       "operator is %s",
-                       core__operator_name(op), i + 1, argument->name,
-                       argument->scalar ? "a number" : tag_name(argument->tag),
-                       tag_name(tag), op->data->schema);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "%s: argument %u, %s, is %s; it must be %s. The schema is %s",
+        core__operator_name(op), i + 1, argument->name, tag_name(tag),
+        argument->scalar ? "a number" : tag_name(argument->tag),
+        op->data->schema);
 }
 
 static core_status __attribute__((cold))
-misfit(const completion *call, uint32_t i)
+wrong_type(const completion *call, uint32_t i)
 {
-    return misfit_of(call->op, &call->schema->arguments[i], i,
-                     call->args[i].tag);
+    return wrong_type_of(call->op, &call->schema->arguments[i], i,
+                         call->args[i].tag);
 }
 
 core_status core__numbers_refuse(const core_operator *op,
@@ -136,11 +137,11 @@ core_status core__numbers_refuse(const core_operator *op,
     const core__schema *schema;
 
     CORE_TRY(core__schema_of((core_operator *)op, &schema));
-    return misfit_of(op, &schema->arguments[position], position,
-                     args[position].tag);
+    return wrong_type_of(op, &schema->arguments[position], position,
+                         args[position].tag);
 }
 
-/* An argument that is missing, or NONE. */
+/* Completes an argument that is missing or NONE. */
 static core_status complete_absent(completion *call, uint32_t i)
 {
     const core__schema_argument *argument = &call->schema->arguments[i];
@@ -149,7 +150,7 @@ static core_status complete_absent(completion *call, uint32_t i)
     if (argument->has_default)
         call->args[i] = argument->fallback;
     else if (!argument->optional)
-        return misfit(call, i);
+        return wrong_type(call, i);
     return CORE_OK;
 }
 
@@ -159,11 +160,11 @@ static core_status check_list(const completion *call, uint32_t i)
 
     if (!value->count || value->u.pointer)
         return CORE_OK;
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: argument %u, %s, is %s, %u long, at no address",
-                       core__operator_name(call->op), i + 1,
-                       call->schema->arguments[i].name, tag_name(value->tag),
-                       value->count);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "%s: argument %u, %s, is %s of length %u at address NULL",
+        core__operator_name(call->op), i + 1, call->schema->arguments[i].name,
+        tag_name(value->tag), value->count);
 }
 
 static core_status check_tensors(const completion *call, uint32_t i)
@@ -182,7 +183,7 @@ static core_status check_tensors(const completion *call, uint32_t i)
     return CORE_OK;
 }
 
-/* The tag is right: is the value one that the call may have? */
+/* Checks the value; its tag is right. */
 static core_status check_value(completion *call, uint32_t i)
 {
     core_value *value = &call->args[i];
@@ -196,8 +197,8 @@ static core_status check_value(completion *call, uint32_t i)
         if (value->u.pointer)
             return CORE_OK;
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: argument %u, %s, is NULL; an absent one is "
-                           "NONE",
+                           "%s: argument %u, %s, is NULL; an absent argument "
+                           "is passed as NONE",
                            core__operator_name(call->op), i + 1,
                            call->schema->arguments[i].name);
     case CORE_VALUE_BOOL:
@@ -206,7 +207,7 @@ static core_status check_value(completion *call, uint32_t i)
     case CORE_VALUE_DTYPE:
         if (value->u.i < 0 || value->u.i >= CORE_DTYPE_LIMIT)
             return core__error(
-                CORE_ERROR_INVALID_ARGUMENT, "%s: there is no dtype %lld",
+                CORE_ERROR_INVALID_ARGUMENT, "%s: %lld is not a dtype",
                 core__operator_name(call->op), (long long)value->u.i);
         status = core__dtype_check((core_dtype)value->u.i);
         if (status != CORE_OK)
@@ -220,10 +221,10 @@ static core_status check_value(completion *call, uint32_t i)
     case CORE_VALUE_LAYOUT:
         if (value->u.i == 0)
             return CORE_OK;
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: tensors are strided; there is no layout %lld",
-                           core__operator_name(call->op),
-                           (long long)value->u.i);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: the layout is %lld; only 0, strided, is accepted",
+            core__operator_name(call->op), (long long)value->u.i);
     case CORE_VALUE_TENSOR_LIST:
         return check_tensors(call, i);
     case CORE_VALUE_INT_LIST:
@@ -260,7 +261,7 @@ static core_status convert_list(completion *call, uint32_t i)
         value->u.floats = call->floats[i];
         return CORE_OK;
     }
-    return misfit(call, i);
+    return wrong_type(call, i);
 }
 
 static core_status complete_one(completion *call, uint32_t i)
@@ -291,7 +292,8 @@ static core_status complete(completion *call, const core_value *args,
 
     if (nargs > schema->narguments)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: %u arguments; it has %u. The operator is %s",
+                           "%s: %u arguments were given; at most %u are "
+                           "accepted. The schema is %s",
                            core__operator_name(call->op), nargs,
                            schema->narguments, call->op->data->schema);
     for (uint32_t i = 0; i < schema->narguments; i++) {
@@ -303,7 +305,7 @@ static core_status complete(completion *call, const core_value *args,
 
 /* ---------------------------------------------------------------- call -- */
 
-/* Every result is an argument that was changed. */
+/* True if every result is an argument that the operator changes. */
 static bool changes_arguments_only(const core__schema *schema)
 {
     for (uint32_t i = 0; i < schema->nresults; i++)
@@ -313,7 +315,7 @@ static bool changes_arguments_only(const core__schema *schema)
     return true;
 }
 
-/* The changed arguments, in order, as results. */
+/* Returns the changed arguments, in order, as results. */
 static void return_arguments(const completion *call, core_value *results)
 {
     uint32_t filled = 0;
@@ -328,7 +330,7 @@ static void return_arguments(const completion *call, core_value *results)
     }
 }
 
-/* A program's own operator gives what its schema says. */
+/* Checks that a program's operator has returned what its schema declares. */
 static core_status check_results(const completion *call, core_value *results)
 {
     const core__schema *schema = call->schema;
@@ -346,8 +348,8 @@ static core_status check_results(const completion *call, core_value *results)
     if (wrong == schema->nresults)
         return CORE_OK;
     core__error(CORE_ERROR_INVALID_ARGUMENT,
-                "%s: the function gave %s as result %u, which is %s. The "
-                "operator is %s",
+                "%s: the function returned %s as result %u, which must be %s. "
+                "The schema is %s",
                 core__operator_name(call->op), tag_name(results[wrong].tag),
                 wrong + 1, tag_name(schema->results[wrong].tag),
                 call->op->data->schema);
@@ -377,7 +379,8 @@ core_status core_op_call(core_operator *op, const core_value *args,
     changes = changes_arguments_only(call.schema);
     if (nresults < call.schema->nresults && !(changes && nresults == 0))
         return core__error(
-            CORE_ERROR_INVALID_ARGUMENT, "%s: room for %u results; it has %u",
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: space for %u results was given; the operator returns %u",
             core__operator_name(op), nresults, call.schema->nresults);
     if (!changes) {
         CORE_TRY(core__call(op, call.args, call.schema->narguments, results,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Calls whose operands did not reach the kernel as they were given: counted,
- * so that a test sees a kernel that takes less than it seems to. */
+/* Counts calls whose operands were converted before they reached the kernel,
+ * so that tests detect a kernel that accepts fewer calls than it seems to. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Decompositions that lead back to themselves.  What one calls is only seen
- * when it runs, so each thread knows which ones it is inside of; a cycle is
- * told before it has used up the stack. */
+/* Detects decompositions that call themselves without end.  The operators that
+ * a decomposition calls are seen only when it runs, so each thread records the
+ * decompositions in which it is; a cycle is reported before it exhausts the
+ * stack. */
 
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
@@ -13,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A decomposition may well call its own operator, on less.  This many times
- * inside itself it does not; and so many calls fit a thread's small stack. */
+/* A decomposition may call its own operator on smaller operands, but not
+ * nested this often; and this many calls fit into a small thread stack. */
 enum { DEPTH_MAX = 24 };
 
 typedef struct core__decomposing {
@@ -22,7 +23,7 @@ typedef struct core__decomposing {
     struct core__decomposing *below;
 } core__decomposing;
 
-/* "a, b, a": from the outermost of the last round to the innermost. */
+/* "a, b, a": the latest round, from the outermost to the innermost. */
 static void describe(const core__decomposing *frame, char *text, size_t size)
 {
     const core__decomposing *round[8];
@@ -54,8 +55,8 @@ static core_status check(const core__decomposing *innermost)
         return CORE_OK;
     describe(innermost, text, sizeof text);
     return core__error(CORE_ERROR_REFUSED,
-                       "%s: decompositions were registered in a circle (%s); "
-                       "at least one of these needs a kernel",
+                       "%s: registered decompositions form a cycle (%s); at "
+                       "least one of these operators needs a kernel",
                        core__operator_name(self->op), text);
 }
 
@@ -67,7 +68,7 @@ core_status core__decompose(core_call *call, const core_value *args,
     core__thread *self = core__thread_self();
     core__decomposing frame = {registration, self->decomposing};
     core_status status = CORE_OK;
-    core_call own; /* the given one is everybody's */
+    core_call own; /* the given one is shared */
 
     if (frame.below)
         status = check(&frame);

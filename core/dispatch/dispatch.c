@@ -2,14 +2,14 @@
  * Copyright The libcore authors */
 
 /* The hot path: key set, shortcut, one indirect call (docs/architecture.md,
- * "The way a call goes").  No lock, no allocation.
+ * "The way a call goes").  It takes no lock and allocates nothing.
  *
- * What a call costs at least: a jump by where the operator has its tensors, the
- * thread's pointer, one load per tensor, the depth that tells epoch_reclaim.c what
- * this thread may be reading, and a comparison with the operator's first
- * shortcut (registry.h): two dozen instructions for an operator of one tensor;
- * tests/instruction-budget.txt holds it there.  A call in a state that is new to
- * its operator is served from the table. */
+ * The minimal cost of a call: a jump by the positions of the operator's
+ * tensors, the thread's pointer, one load per tensor, the depth that tells
+ * epoch_reclaim.c what this thread may be reading, and a comparison with the
+ * operator's first shortcut (registry.h): about two dozen instructions for an
+ * operator with one tensor; tests/instruction-budget.txt enforces this.  A
+ * call in a state that is new to its operator is served from the table. */
 
 #include "dispatch/dispatch.h"
 
@@ -30,9 +30,9 @@ static int tracing;
 _Atomic uint64_t core__keys_everywhere;
 
 _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
-               "base/thread.h names this key by its bit");
+               "CORE__THREAD_INCLUDED must be this key");
 
-/* Writes what this thread has noted of a call. */
+/* Writes the steps that this thread has recorded of a call. */
 static void write_steps(core__steps *steps)
 {
     if (steps->op)
@@ -40,8 +40,8 @@ static void write_steps(core__steps *steps)
     steps->op = NULL;
 }
 
-/* A line per call: its steps follow each other downwards.  It is written at the
- * last of them, or where another call begins before that. */
+/* Logs one line per call: its steps, from the highest key down.  It is written
+ * at the last step, or when another call begins before that. */
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
@@ -71,7 +71,7 @@ log_step(const core_operator *op, uint64_t keys)
                                : "(no backend)");
     steps->size += (size_t)size;
     if (size < 0 || steps->size >= sizeof steps->text)
-        steps->size = sizeof steps->text - 1; /* what is more is left out */
+        steps->size = sizeof steps->text - 1; /* the rest is left out */
     if (functionality == CORE__FUNCTIONALITY_BACKEND)
         write_steps(steps);
 }
@@ -108,13 +108,14 @@ static inline core_status serve(core_operator *op, uint64_t keys,
 static core_status __attribute__((cold, noinline))
 missing_tensor(const core_operator *op, uint32_t position)
 {
-    return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s: argument %u must be a tensor; there is none. The "
-                       "operator is %s",
-                       core__operator_name(op), position + 1, op->data->schema);
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "%s: argument %u is absent; it must be a tensor. The schema is %s",
+        core__operator_name(op), position + 1, op->data->schema);
 }
 
-/* Position of a required tensor that is not there, or CORE__OP_NOWHERE. */
+/* Returns the position of a required tensor that is absent, or
+ * CORE__OP_NOWHERE. */
 static inline uint32_t collect(const core_operator *op, const core_value *args,
                                uint64_t *keys)
 {
@@ -132,7 +133,7 @@ static inline uint32_t collect(const core_operator *op, const core_value *args,
     return CORE__OP_NOWHERE;
 }
 
-/* Lists of tensors, and the device of calls without tensors. */
+/* Handles lists of tensors, and the device of calls without tensors. */
 static core_status __attribute__((noinline))
 collect_rest(const core_operator *op, const core_value *args, uint32_t nargs,
              uint64_t *keys)
@@ -180,11 +181,11 @@ no_keys(const core_operator *op)
                        core__operator_name(op));
 }
 
-/* Everything that the hot path leaves aside: a new thread, lists of tensors,
+/* Everything that the hot path leaves out: a new thread, lists of tensors,
  * calls without tensors, errors. */
 static core_status __attribute__((noinline))
-call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
-            core_value *results, uint32_t nresults)
+call_general(core_operator *op, const core_value *args, uint32_t nargs,
+             core_value *results, uint32_t nresults)
 {
     core__thread *self = core__thread_self();
     uint64_t keys = 0;
@@ -205,8 +206,8 @@ call_slowly(core_operator *op, const core_value *args, uint32_t nargs,
     return status;
 }
 
-/* A call without a shortcut of its own at the head of the list; the thread has
- * entered it. */
+/* A call whose shortcut is not the first in the list; the thread has entered
+ * it. */
 static core_status __attribute__((noinline))
 call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
               core_value *results, uint32_t nresults, uint64_t state)
@@ -233,8 +234,9 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     return status;
 }
 
-/* One call only, at the end, so that few registers need saving.  Results are
- * NONE when a function is called and when it fails: nobody clears them here. */
+/* Makes a single call, at the end, so that few registers are saved.  Results
+ * are NONE when a function is called and when it fails, so they are not
+ * cleared here. */
 static inline __attribute__((always_inline)) core_status call_with(
     core_operator *op, const core_value *args, uint32_t nargs,
     core_value *results, uint32_t nresults, core__thread *self, uint64_t state)
@@ -242,7 +244,8 @@ static inline __attribute__((always_inline)) core_status call_with(
     const core__shortcut *shortcut;
     core_status status;
 
-    core__thread_enter(self); /* before anything is read that may be undone */
+    core__thread_enter(self); /* before reading anything that may be
+                               * unregistered */
     shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
     if (core__unlikely(shortcut->state != state))
         return call_in_state(op, args, nargs, results, nresults, state);
@@ -252,7 +255,7 @@ static inline __attribute__((always_inline)) core_status call_with(
     return status;
 }
 
-/* ------------------------------------------ by where the tensors are ---- */
+/* ------------------------------------- by the positions of the tensors -- */
 
 static core_status call_one(core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,
@@ -261,7 +264,7 @@ static core_status call_one(core_operator *op, const core_value *args,
     core__thread *self = core__self_pointer;
 
     if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR))
-        return call_slowly(op, args, nargs, results, nresults);
+        return call_general(op, args, nargs, results, nresults);
     return call_with(op, args, nargs, results, nresults, self,
                      self->state | args[0].u.tensor->keys);
 }
@@ -274,13 +277,13 @@ static core_status call_two(core_operator *op, const core_value *args,
 
     if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR ||
                        args[1].tag != CORE_VALUE_TENSOR))
-        return call_slowly(op, args, nargs, results, nresults);
+        return call_general(op, args, nargs, results, nresults);
     return call_with(op, args, nargs, results, nresults, self,
                      self->state | args[0].u.tensor->keys |
                          args[1].u.tensor->keys);
 }
 
-/* Two, and the one that takes the result, which is the last argument. */
+/* Two tensors, and an out tensor as the last argument. */
 static core_status call_out(core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -291,13 +294,13 @@ static core_status call_out(core_operator *op, const core_value *args,
     if (core__unlikely(!self || args[0].tag != CORE_VALUE_TENSOR ||
                        args[1].tag != CORE_VALUE_TENSOR ||
                        last->tag != CORE_VALUE_TENSOR))
-        return call_slowly(op, args, nargs, results, nresults);
+        return call_general(op, args, nargs, results, nresults);
     return call_with(op, args, nargs, results, nresults, self,
                      self->state | args[0].u.tensor->keys |
                          args[1].u.tensor->keys | last->u.tensor->keys);
 }
 
-/* Tensors anywhere among the arguments. */
+/* Tensors at any positions. */
 static core_status call_any(core_operator *op, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -313,10 +316,10 @@ static core_status call_any(core_operator *op, const core_value *args,
     return call_in_state(op, args, nargs, results, nresults, state);
 }
 
-/* Of no tensors: the device argument decides, or the current device. */
+/* No tensors: the device argument decides, or the current device. */
 static core_status __attribute__((noinline))
-call_factory_slowly(core_operator *op, const core_value *args, uint32_t nargs,
-                    core_value *results, uint32_t nresults)
+call_factory_general(core_operator *op, const core_value *args, uint32_t nargs,
+                     core_value *results, uint32_t nresults)
 {
     core__thread *self = core__thread_self();
     const core_value *place = &args[op->place];
@@ -331,7 +334,7 @@ call_factory_slowly(core_operator *op, const core_value *args, uint32_t nargs,
                      self->state | device->keys | CORE__KEY_BACKEND);
 }
 
-/* The same where the device is known, and no Scalar has to be looked at. */
+/* The same if the device is known, and no Scalar must be checked. */
 static core_status call_factory(core_operator *op, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
@@ -345,18 +348,18 @@ static core_status call_factory(core_operator *op, const core_value *args,
                      ? place->u.device
                      : core__device_current_known(self);
     if (core__unlikely(!device))
-        return call_factory_slowly(op, args, nargs, results, nresults);
+        return call_factory_general(op, args, nargs, results, nresults);
     return call_with(op, args, nargs, results, nresults, self,
                      self->state | device->keys | CORE__KEY_BACKEND);
 }
 
-/* By core_operator.hot. */
+/* Indexed by core_operator.hot. */
 static core_status (*const calls[])(core_operator *op, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults) = {
-    [CORE__HOT_NOT] = call_slowly, [CORE__HOT_ONE] = call_one,
-    [CORE__HOT_TWO] = call_two,    [CORE__HOT_OUT] = call_out,
-    [CORE__HOT_ANY] = call_any,    [CORE__HOT_FACTORY] = call_factory,
+    [CORE__HOT_NOT] = call_general, [CORE__HOT_ONE] = call_one,
+    [CORE__HOT_TWO] = call_two,     [CORE__HOT_OUT] = call_out,
+    [CORE__HOT_ANY] = call_any,     [CORE__HOT_FACTORY] = call_factory,
 };
 
 core_status core__call(core_operator *op, const core_value *args,
@@ -387,7 +390,7 @@ core_status core__trace_layer(core_call *call, const core_value *args,
     core__steps *steps = &core__thread_self()->steps;
     core_status status;
 
-    /* The steps that there are when nobody looks. */
+    /* The steps of a call that is not traced. */
     if (call->op->hot && !(keys & CORE__KEYS_LOUD))
         keys &= call->op->quiet;
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Element-wise operators, for every backend: promotion, numbers, broadcasting,
- * strides, in place, out.  elementwise_fast_path.c deals with the plain case before it comes
- * here. */
+/* Element-wise operators for every backend: promotion, numbers, broadcasting,
+ * strides, in-place and out variants.  elementwise_fast_path.c handles the
+ * plain case first. */
 
 #include "base/thread.h"
 #include "dispatch/kernel_constraints.h"
@@ -27,9 +27,10 @@ typedef struct elementwise {
     uint32_t ninputs;
     core_tensor *inputs[CORE__OPERANDS_MAX]; /* NULL: a number */
     core_scalar numbers[CORE__OPERANDS_MAX];
-    core_dtype number_dtypes[CORE__OPERANDS_MAX]; /* NONE: as computed in */
-    bool owned[CORE__OPERANDS_MAX];               /* inputs made here */
-    bool copied; /* as a kernel demands: never again */
+    /* NONE: the dtype of the computation */
+    core_dtype number_dtypes[CORE__OPERANDS_MAX];
+    bool owned[CORE__OPERANDS_MAX]; /* inputs created here */
+    bool copied; /* copied for a kernel's constraints: never again */
     core_dtype compute;
     core_dtype result;
     uint32_t ndim;
@@ -42,7 +43,7 @@ static bool is_number(const core_value *value)
            value->tag == CORE_VALUE_BOOL;
 }
 
-/* -------------------------------------------------------- general way -- */
+/* -------------------------------------------------------- general path -- */
 
 static core_status gather(elementwise *e)
 {
@@ -70,11 +71,11 @@ static core_status gather(elementwise *e)
         else
             absent |= 1u << position;
     }
-    /* Those that may be absent: one of them at least is there. */
+    /* The optional tensors: at least one of them is present. */
     if (absent && absent == (e->op->tensors & ~e->op->required))
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, e->op,
-                              "all of its optional tensors are absent; it "
-                              "wants at least one");
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, e->op,
+            "all optional tensors are absent; at least one is needed");
     return CORE_OK;
 }
 
@@ -98,8 +99,8 @@ static core_status find_device(elementwise *e, core_tensor *output)
                : CORE_OK;
 }
 
-/* Category first; within one, tensors with dimensions outrank 0-dim tensors,
- * which outrank numbers. */
+/* The category decides first; within one, tensors with dimensions outrank
+ * 0-dim tensors, which outrank numbers. */
 static core_dtype common_dtype(const elementwise *e)
 {
     core_dtype ranks[3] = {0}; /* dimensions, 0-dim, numbers */
@@ -153,8 +154,8 @@ static core_status find_dtypes(elementwise *e)
                 first = e->inputs[k]->dtype;
             if (e->inputs[k]->dtype != first)
                 return core__op_error(CORE_ERROR_DTYPE, e->op,
-                                      "operands must have one dtype; there "
-                                      "are %s and %s",
+                                      "the operands have the dtypes %s and %s, "
+                                      "which must be equal",
                                       core__dtype_name(first),
                                       core__dtype_name(e->inputs[k]->dtype));
         }
@@ -192,8 +193,8 @@ static core_status find_sizes(elementwise *e)
     return CORE_OK;
 }
 
-/* Brings input k to the dtype that it is wanted in; 0-dim tensors on the host
- * become numbers where they must be converted or live elsewhere. */
+/* Converts input k to its dtype in the computation; 0-dim tensors on the host
+ * become numbers if they must be converted or are on another device. */
 static core_status convert(elementwise *e, uint32_t k)
 {
     core_tensor *tensor = e->inputs[k];
@@ -225,7 +226,8 @@ static core_status convert(elementwise *e, uint32_t k)
     return CORE_OK;
 }
 
-/* A cast that in-place and out operators may do to their result. */
+/* Checks that the result may be cast to the dtype of an in-place or out
+ * target. */
 static core_status check_target_dtype(const elementwise *e,
                                       const core_tensor *target)
 {
@@ -241,7 +243,7 @@ static core_status check_target_dtype(const elementwise *e,
                           core__dtype_name(target->dtype));
 }
 
-/* In place: the others broadcast to self. */
+/* In place: the other operands broadcast to self. */
 static core_status fit_loop(elementwise *e, const core_tensor *target)
 {
     char want[128];
@@ -256,8 +258,8 @@ static core_status fit_loop(elementwise *e, const core_tensor *target)
     if (!same)
         return core__op_error(
             CORE_ERROR_SHAPE, e->op,
-            "the operands broadcast to %s, which does not fit the tensor of "
-            "%s to be changed",
+            "the operands broadcast to %s, which does not match the sizes %s "
+            "of the tensor to be changed",
             core__sizes_text(e->ndim, e->sizes, want, sizeof want),
             core__sizes_text(target->ndim, target->sizes, have, sizeof have));
     e->ndim = target->ndim;
@@ -265,7 +267,7 @@ static core_status fit_loop(elementwise *e, const core_tensor *target)
     return CORE_OK;
 }
 
-/* The same as core__written_check, for what both kinds of variants write. */
+/* The equivalent of core__written_check for in-place and out variants. */
 static core_status check_memory(const elementwise *e, const core_tensor *target)
 {
     uint32_t written = target_at(e->op);
@@ -291,7 +293,7 @@ static core_status check_target(elementwise *e, core_tensor *target)
     return fit_loop(e, target);
 }
 
-/* Whether some input spans the whole loop and is not row-major. */
+/* True if some input spans the whole loop and is not row-major. */
 static bool follows_strides(const elementwise *e)
 {
     for (uint32_t k = 0; k < e->ninputs; k++)
@@ -300,7 +302,7 @@ static bool follows_strides(const elementwise *e)
     return false;
 }
 
-/* A new output, in the stride order of the inputs. */
+/* Creates an output in the stride order of the inputs. */
 static core_status make_output(elementwise *e, core_tensor **out_output)
 {
     core__loop_builder builder;
@@ -326,8 +328,8 @@ static core_status make_output(elementwise *e, core_tensor **out_output)
 
 static core_status compute(elementwise *e, core_tensor *output);
 
-/* Whether a tensor is as the kernel wants it, which may be NULL: row-major
- * then; and of the dtype, unless that is NONE. */
+/* True if a tensor satisfies the kernel, which may be NULL: row-major is then
+ * required; and has the dtype, unless that is NONE. */
 static bool suits(const core_tensor *tensor, const core_kernel *kernel,
                   core_dtype common)
 {
@@ -344,7 +346,7 @@ static core_dtype number_dtype(const elementwise *e, uint32_t k,
                                : output->dtype;
 }
 
-/* The same with every tensor as large as the loop, and as it is demanded. */
+/* Computes with tensors of the loop's full size that satisfy the kernel. */
 static core_status compute_contiguous(elementwise *e, core_tensor *output,
                                       const core_kernel *kernel,
                                       core_dtype common)
@@ -389,7 +391,7 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
     return status;
 }
 
-/* Whether the loop is as the kernel demands; common as for suits. */
+/* True if the loop satisfies the kernel; common as for suits. */
 static bool loop_suits(const core_kernel *kernel, const core_device *device,
                        const core_loop *loop, core_dtype common)
 {
@@ -404,13 +406,13 @@ static bool loop_suits(const core_kernel *kernel, const core_device *device,
     return true;
 }
 
-/* Kernels that demand something, or have to be asked: the first that takes the
- * call, or the call with other copies of its tensors. */
-static __attribute__((noinline)) core_status compute_demanding(
+/* For kernels with constraints or `supports`: uses the first that accepts the
+ * call, or the call with copies of its tensors. */
+static __attribute__((noinline)) core_status compute_constrained(
     elementwise *e, core_tensor *output, core__kernel_call *run,
     core_loop *loop, const core_dtype *dtypes)
 {
-    /* Copies are made with copy_, which therefore can have none. */
+    /* Copies are made with copy_, which therefore cannot have any. */
     bool copies = !e->copied && e->op->id != CORE_OP_COPY_;
     uint32_t count = e->ninputs + 1;
     const core_kernel *kernel;
@@ -438,7 +440,7 @@ static __attribute__((noinline)) core_status compute_demanding(
             return core__constraint_split(run, kernel, loop, e->args, e->nargs);
         }
     }
-    /* A kernel may want few dimensions. */
+    /* A kernel may be limited to few dimensions. */
     if (copies && !(loop->flags & CORE_LOOP_CONTIGUOUS) &&
         core__kernel_pick(e->set, dtypes, count, 1))
         return compute_contiguous(e, output, NULL, CORE_DTYPE_NONE);
@@ -479,7 +481,7 @@ static core_status compute(elementwise *e, core_tensor *output)
     run.op = e->call->op;
     if (core__unlikely(!kernel || kernel->supports ||
                        kernel->demands & CORE__DEMANDS_CALL))
-        return compute_demanding(e, output, &run, &builder.loop, dtypes);
+        return compute_constrained(e, output, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, e->args, e->nargs,
                                NULL, 0);
 }
@@ -500,7 +502,7 @@ static core_status prepare(elementwise *e, core_tensor *target)
     CORE_TRY(find_dtypes(e));
     CORE_TRY(find_sizes(e));
     if (e->op->data->operands == 0 && target) {
-        e->result = target->dtype; /* fill_ and the like */
+        e->result = target->dtype; /* fill_ and similar operators */
     } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
         e->result = target->dtype; /* copy_ */
     }
@@ -514,7 +516,7 @@ static core_status prepare(elementwise *e, core_tensor *target)
     return CORE_OK;
 }
 
-/* copy_ is the one operator whose operands may be on different devices. */
+/* copy_ is the only operator whose operands may be on different devices. */
 static bool is_copy_across(const core_call *call, const core_value *args)
 {
     return call->op->id == CORE_OP_COPY_ && args[1].tag == CORE_VALUE_TENSOR &&
@@ -528,7 +530,7 @@ static core_status copy_across(core_call *call, const core_value *args,
     core_tensor *source = args[1].u.tensor;
     bool non_blocking = args[2].tag == CORE_VALUE_BOOL && args[2].u.i;
 
-    /* What is broadcast is made whole first, in memory that nobody keeps. */
+    /* A broadcast source is expanded first, in temporary memory. */
     if (non_blocking && target->ndim == source->ndim &&
         memcmp(target->sizes, source->sizes,
                target->ndim * sizeof *target->sizes) == 0)

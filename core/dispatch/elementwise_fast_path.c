@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fast path of element-wise operators: inputs are contiguous tensors of one
- * dtype, shape and device that the operator computes in.  It costs the checks,
- * one output out of those that the thread keeps, a one-dimensional loop on the
- * stack and the kernel's call.  Everything else goes the general way
- * (elementwise.c), which also words the errors.
+/* The fast path of element-wise operators: the inputs are contiguous tensors
+ * of one dtype, shape and device, with a dtype in which the operator computes.
+ * It costs the checks, one output from the thread's tensor cache, a
+ * one-dimensional loop on the stack and the kernel's call.  Everything else,
+ * including error messages, is left to the general path (elementwise.c).
  *
- * What can be known before the call is looked at when the operator's table is
- * made (core__elementwise_run chooses a function) and when a kernel is
- * registered (core__kernel.same): a call compares its tensors with each other
- * and with a mask.  That the arguments which must be tensors are some, the
- * dispatcher has seen. */
+ * What is known before the call is checked when the operator's table is made
+ * (core__elementwise_run chooses a function) and when a kernel is registered
+ * (core__kernel.same): a call compares its tensors with each other and with a
+ * mask.  The dispatcher has already checked that required tensors are
+ * present. */
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* Pairs of fields are stored one by one, not put together in a vector first. */
+/* Stores pairs of fields one by one instead of combining them in a vector. */
 #pragma GCC optimize("no-tree-slp-vectorize")
 #endif
 
@@ -33,8 +33,8 @@
 /* Strides of a contiguous operand, by item size. */
 static const int64_t item_strides[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
-/* What of an operand follows from its dtype, as it lies in core_operand behind
- * the memory. */
+/* The fields of an operand that follow from its dtype, in the order of
+ * core_operand after the memory. */
 typedef struct operand_kind {
     const int64_t *strides;
     core_dtype dtype;
@@ -61,28 +61,28 @@ static const operand_kind kinds[CORE_DTYPE_LIMIT][2] = {
     KIND(CORE_BOOL, 1),
 };
 
-/* Where the result goes. */
-typedef enum given {
+/* Where the result is stored. */
+typedef enum destination {
     NEW,
     IN_PLACE, /* argument 0 */
-    OUT       /* the last one */
-} given;
+    OUT       /* the last argument */
+} destination;
 
-/* What differs between operators; known when it is compiled, mostly. */
+/* Properties of operators, mostly known at compile time. */
 typedef struct form {
     uint32_t count; /* inputs */
-    bool alpha;     /* argument 2 is one */
+    bool alpha;     /* argument 2 is an alpha */
     bool compares;  /* the result is bool */
-    bool floats;    /* integers are computed in floats: in the general way */
-    bool written;   /* what the layer in-place-or-view does is done here */
-    given given;
-    uint32_t last; /* OUT: the position of the tensor that takes it */
+    bool floats;    /* integers are computed as floats, on the general path */
+    bool written;   /* includes the work of the in-place-or-view layer */
+    destination destination;
+    uint32_t last; /* OUT: position of the out tensor */
 } form;
 
-/* --------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------- checks -- */
 
-/* first is contiguous and not empty; kind: of the other.  Of more than one
- * dimension the sizes are still to be compared. */
+/* Compares a tensor with `first`, which is contiguous and not empty.  kind: of
+ * the other.  With more than one dimension, sizes must still be compared. */
 static inline bool alike(const core_tensor *first, const core_tensor *other,
                          uint16_t kind)
 {
@@ -90,20 +90,20 @@ static inline bool alike(const core_tensor *first, const core_tensor *other,
            first->device == other->device && first->numel == other->numel;
 }
 
-/* Not part of the functions below, which it would take registers from: most
- * tensors that are small enough for its cost to matter have one dimension. */
+/* Not inlined, because it would take registers from its callers: most tensors
+ * that are small enough for its cost to matter have one dimension. */
 static bool __attribute__((noinline))
 same_sizes(const core_tensor *first, const core_tensor *other)
 {
-    /* That sizes[0] is the same follows. */
+    /* sizes[0] is then equal, too. */
     for (uint32_t i = 1; i < first->ndim; i++)
         if (first->sizes[i] != other->sizes[i])
             return false;
     return true;
 }
 
-/* A given tensor takes the result as it is: same dtype and shape, and none of
- * the inputs but those that are the very same elements. */
+/* True if a given tensor can take the result as it is: same dtype and shape,
+ * and it shares memory with an input only if they have the same elements. */
 static inline bool takes_result(const core_tensor *target, const form form,
                                 const core_value *inputs)
 {
@@ -111,17 +111,18 @@ static inline bool takes_result(const core_tensor *target, const form form,
     uint16_t kind =
         form.compares ? core__tensor_kind(first->ndim, CORE_BOOL) : first->kind;
 
-    if (form.given == OUT ? !alike(first, target, kind) : target->kind != kind)
+    if (form.destination == OUT ? !alike(first, target, kind)
+                                : target->kind != kind)
         return false;
-    for (uint32_t k = form.given == IN_PLACE; k < form.count; k++)
+    for (uint32_t k = form.destination == IN_PLACE; k < form.count; k++)
         if (inputs[k].u.tensor->storage == target->storage &&
             inputs[k].u.tensor->offset != target->offset)
             return false;
     return true;
 }
 
-/* An alpha that is no number, or a fraction among integers, is refused in the
- * general way. */
+/* An alpha that is not a number, or a fraction with integers, is rejected on
+ * the general path. */
 static inline bool alpha_suits(const core_value *alpha, core_dtype dtype)
 {
     return core__likely(alpha->tag == CORE_VALUE_INT) ||
@@ -134,15 +135,15 @@ enum {
              CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16)
 };
 
-/* What is read of the arguments, once. */
+/* The arguments as read, once. */
 typedef struct inputs {
     core_tensor *tensor[2];
-    core__like like; /* the first one's, and so the others' */
+    core__like like; /* the first input's, and so that of all */
     core_dtype dtype;
     core_dtype result;
 } inputs;
 
-/* Whether the arguments are such that the fast path can serve them. */
+/* True if the fast path can serve these arguments. */
 static inline __attribute__((always_inline)) bool match(
     const core_value *args, const form form, const core_tensor *target,
     inputs *in)
@@ -162,15 +163,15 @@ static inline __attribute__((always_inline)) bool match(
         if (!alike(first, in->tensor[1], first->kind))
             return false;
     }
-    if (form.given != NEW && !takes_result(target, form, args))
+    if (form.destination != NEW && !takes_result(target, form, args))
         return false;
     if (core__likely(in->like.ndim < 2))
         return true;
     return (form.count < 2 || same_sizes(first, in->tensor[1])) &&
-           (form.given != OUT || same_sizes(first, target));
+           (form.destination != OUT || same_sizes(first, target));
 }
 
-/* The kernel, if there is one for such operands. */
+/* The kernel for such operands, or NULL. */
 static const core__kernel *kernel_of(const core_call *call, const form form,
                                      core_dtype dtype)
 {
@@ -187,25 +188,25 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
     return dtypes & 1u << dtype ? kernel : NULL;
 }
 
-/* ---------------------------------------------------------------- calls -- */
+/* --------------------------------------------------------------- calls -- */
 
-typedef struct quick_call {
+typedef struct fast_call {
     core__kernel_call run;
     core_loop loop;
     core_operand operands[3];
-} quick_call;
+} fast_call;
 
-/* What is the same in all calls of an operator with a dtype. */
-static void fill(quick_call *quick, core_operator *op, const inputs *in,
+/* Sets the fields that are equal in all calls of an operator with a dtype. */
+static void fill(fast_call *fast, core_operator *op, const inputs *in,
                  uint32_t count)
 {
-    core__kernel_call *run = &quick->run;
-    core_loop *loop = &quick->loop;
+    core__kernel_call *run = &fast->run;
+    core_loop *loop = &fast->loop;
 
-    memcpy(&quick->operands[0].strides, &kinds[in->result][OUTPUT],
+    memcpy(&fast->operands[0].strides, &kinds[in->result][OUTPUT],
            sizeof(operand_kind));
     for (uint32_t k = 1; k <= count; k++)
-        memcpy(&quick->operands[k].strides, &kinds[in->dtype][INPUT],
+        memcpy(&fast->operands[k].strides, &kinds[in->dtype][INPUT],
                sizeof(operand_kind));
     run->ntensors = count + 1;
     run->op = op;
@@ -217,7 +218,7 @@ static void fill(quick_call *quick, core_operator *op, const inputs *in,
     loop->noutputs = 1;
     loop->reduced = 0;
     loop->sizes = &loop->numel;
-    loop->operands = quick->operands;
+    loop->operands = fast->operands;
 }
 
 static inline void set_operand(core_operand *operand, const core_tensor *tensor,
@@ -227,56 +228,54 @@ static inline void set_operand(core_operand *operand, const core_tensor *tensor,
     operand->memory.offset += offset;
 }
 
-/* What differs from call to call. */
-static inline __attribute__((always_inline)) void point(quick_call *quick,
-                                                        const inputs *in,
-                                                        const form form,
-                                                        uint64_t item,
-                                                        core_tensor *output)
+/* Sets the fields that differ from call to call. */
+static inline __attribute__((always_inline)) void set_arguments(
+    fast_call *fast, const inputs *in, const form form, uint64_t item,
+    core_tensor *output)
 {
-    core__kernel_call *run = &quick->run;
+    core__kernel_call *run = &fast->run;
 
     run->tensors[0] = output;
-    set_operand(&quick->operands[0], output,
-                form.given == NEW
+    set_operand(&fast->operands[0], output,
+                form.destination == NEW
                     ? 0
                     : (uint64_t)output->offset * (form.compares ? 1 : item));
 #pragma GCC unroll 2
     for (uint32_t k = 0; k < form.count; k++) {
         run->tensors[k + 1] = in->tensor[k];
-        set_operand(&quick->operands[k + 1], in->tensor[k],
+        set_operand(&fast->operands[k + 1], in->tensor[k],
                     (uint64_t)in->tensor[k]->offset * item);
     }
-    quick->loop.numel = in->like.numel;
+    fast->loop.numel = in->like.numel;
 }
 
-/* ----------------------------------------------------------------- rows -- */
+/* ---------------------------------------------------------- call cache -- */
 
-/* A thread's last call of an operator, kept as it was: of the three hundred
- * bytes that a kernel is given, few differ in the next call.  It is good for
- * the same operator, dtype and device while nobody registers anything, and
- * taken while the kernel runs, which may call operators itself. */
+/* A thread's last call of an operator, cached: of the three hundred bytes that
+ * a kernel receives, few differ in the next call.  It is valid for the same
+ * operator, dtype and device as long as nothing is registered.  It is taken
+ * out while the kernel runs, because the kernel may call operators. */
 typedef struct row {
-    const core_operator *op; /* NULL: taken, or never filled */
+    const core_operator *op; /* NULL: in use, or never filled */
     const core_device *device;
     core_function launch; /* the kernel's */
     core_dtype dtype;
-    uint32_t item;       /* its bytes */
-    uint32_t registered; /* core__registered, when it was filled */
+    uint32_t item;       /* bytes per element */
+    uint32_t registered; /* core__registered at the time of filling */
     bool filled;
-    quick_call quick;
+    fast_call fast;
 } row;
 
 enum { ROWS = 8 };
 _Static_assert(ROWS * sizeof(row) <= sizeof((core__thread *)0)->rows,
-               "base/thread.h has room for them");
+               "base/thread.h reserves space for the rows");
 
 static inline row *row_at(core__thread *self, const core_operator *op)
 {
     return &((row *)(void *)self->rows)[op->id % ROWS];
 }
 
-/* NULL: it is none of this call's. */
+/* NULL: the row is not for this call. */
 static inline __attribute__((always_inline)) row *row_of(core__thread *self,
                                                          const core_call *call,
                                                          const inputs *in)
@@ -292,7 +291,7 @@ static inline __attribute__((always_inline)) row *row_of(core__thread *self,
                : NULL;
 }
 
-/* NULL: the call needs a place of its own. */
+/* NULL: the call needs a separate struct. */
 static row *row_fill(core__thread *self, const core_call *call,
                      const core__kernel *kernel, uint32_t registered,
                      const inputs *in, const form form)
@@ -308,24 +307,24 @@ static row *row_fill(core__thread *self, const core_call *call,
     row->item = core__dtype_size(in->dtype);
     row->registered = registered;
     row->filled = true;
-    fill(&row->quick, call->op, in, form.count);
-    core__kernel_call_fill(&row->quick.run, self, NULL, kernel,
-                           &row->quick.loop);
+    fill(&row->fast, call->op, in, form.count);
+    core__kernel_call_fill(&row->fast.run, self, NULL, kernel, &row->fast.loop);
     row->op = call->op;
     return row;
 }
 
-/* A row is one of a device without streams: there is nothing to capture, and no
- * word of the plugin's for one. */
+/* A row belongs to a device without streams, so there is no capture, and no
+ * handle of a stream. */
 static inline __attribute__((always_inline)) core_status launch(
     row *row, core__thread *self, const core_value *args, uint32_t nargs)
 {
-    core__kernel_call *run = &row->quick.run;
+    core__kernel_call *run = &row->fast.run;
     core_status status;
 
     run->errors = self->error.sequence;
     run->call.flags = self->call_flags;
-    run->call.device = run->device->impl; /* the same, if it was opened anew */
+    run->call.device = run->device->impl; /* may have changed if the device was
+                                           * reopened */
     row->op = NULL;
     status = row->launch(&run->call, args, nargs, NULL, 0);
     row->op = run->op;
@@ -335,28 +334,28 @@ static inline __attribute__((always_inline)) core_status launch(
     return CORE_OK;
 }
 
-/* --------------------------------------------------------- calls, at last -- */
+/* --------------------------------------------------------------- calls -- */
 
 static inline __attribute__((always_inline)) core_tensor *target_of(
     const core_value *args, const form form)
 {
-    return form.given == NEW        ? NULL
-           : form.given == IN_PLACE ? args[0].u.tensor
-                                    : args[form.last].u.tensor;
+    return form.destination == NEW        ? NULL
+           : form.destination == IN_PLACE ? args[0].u.tensor
+                                          : args[form.last].u.tensor;
 }
 
-static inline core_status answer(core_status status, core_tensor *output,
-                                 const form form, core_value *results,
-                                 uint32_t nresults)
+static inline core_status return_output(core_status status, core_tensor *output,
+                                        const form form, core_value *results,
+                                        uint32_t nresults)
 {
     if (core__unlikely(status != CORE_OK)) {
-        if (form.given == NEW)
+        if (form.destination == NEW)
             core__tensor_release(output);
         return status;
     }
-    if (form.written) /* it has a storage, as a kernel was called */
+    if (form.written) /* it has a storage, because a kernel was called */
         core__storage_bump(output->storage);
-    if (form.given != NEW) {
+    if (form.destination != NEW) {
         if (nresults == 0)
             return CORE_OK;
         core__tensor_retain(output);
@@ -365,9 +364,9 @@ static inline core_status answer(core_status status, core_tensor *output,
     return CORE_OK;
 }
 
-static core_status in_general(core_call *call, const core_value *args,
-                              uint32_t nargs, core_value *results,
-                              uint32_t nresults, const form form)
+static core_status run_general(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults, const form form)
 {
     return (form.written
                 ? core__dispatch_layers[CORE__FUNCTIONALITY_INPLACE_OR_VIEW]
@@ -376,46 +375,46 @@ static core_status in_general(core_call *call, const core_value *args,
                                              nresults);
 }
 
-/* Without a row for it or a kept tensor for its result: a first call, one of a
- * device with streams, one inside a kernel. */
+/* Without a row or a cached result: a first call, one on a device with
+ * streams, one inside a kernel. */
 static core_status __attribute__((noinline))
 run_apart(core_call *call, const core_value *args, uint32_t nargs,
           core_value *results, uint32_t nresults, const form form)
 {
-    /* read before the kernel is: what changes meanwhile makes the row old */
+    /* read before the kernel, so that a change meanwhile makes the row stale */
     uint32_t registered = atomic_load(&core__registered);
     core__thread *self = core__thread_self();
     core_tensor *output = target_of(args, form);
     const core__kernel *kernel = NULL;
     core_status status;
-    quick_call quick;
+    fast_call fast;
     inputs in;
     row *row;
 
     if (match(args, form, output, &in))
         kernel = kernel_of(call, form, in.dtype);
     if (!kernel)
-        return in_general(call, args, nargs, results, nresults, form);
-    if (form.given == NEW) {
+        return run_general(call, args, nargs, results, nresults, form);
+    if (form.destination == NEW) {
         status = core__tensor_new_like(in.tensor[0], in.result, &output);
         if (core__unlikely(status != CORE_OK))
             return core__op_allocated(call->op, in.like.device, status);
     }
     row = row_fill(self, call, kernel, registered, &in, form);
     if (row) {
-        point(&row->quick, &in, form, row->item, output);
+        set_arguments(&row->fast, &in, form, row->item, output);
         status = launch(row, self, args, nargs);
     } else {
-        fill(&quick, call->op, &in, form.count);
-        point(&quick, &in, form, core__dtype_size(in.dtype), output);
-        status = core__kernel_launch(&quick.run, &kernel->kernel, &quick.loop,
+        fill(&fast, call->op, &in, form.count);
+        set_arguments(&fast, &in, form, core__dtype_size(in.dtype), output);
+        status = core__kernel_launch(&fast.run, &kernel->kernel, &fast.loop,
                                      args, nargs, NULL, 0);
     }
-    return answer(status, output, form, results, nresults);
+    return return_output(status, output, form, results, nresults);
 }
 
-/* What changes a tensor that it may not change is refused by the layer, and who
- * looks at each step sees it there. */
+/* The layer refuses changes of tensors that must not be changed, and a tracer
+ * sees its step there. */
 static inline bool may_write(const core__thread *self,
                              const core_tensor *target)
 {
@@ -424,8 +423,8 @@ static inline bool may_write(const core__thread *self,
            !(self->included & CORE__KEY_TRACE);
 }
 
-/* The fast path.  Nothing but the kernel is called before its end, so that few
- * registers are saved; what is kept lies on a device without streams. */
+/* The fast path.  It calls nothing but the kernel before its end, so that few
+ * registers are saved; cached tensors are on a device without streams. */
 static inline __attribute__((always_inline)) core_status run(
     core_call *call, const core_value *args, uint32_t nargs,
     core_value *results, uint32_t nresults, const form form,
@@ -438,27 +437,28 @@ static inline __attribute__((always_inline)) core_status run(
     row *row;
 
     if (core__unlikely(!self || !match(args, form, output, &in)))
-        return in_general(call, args, nargs, results, nresults, form);
+        return run_general(call, args, nargs, results, nresults, form);
     if (form.written && core__unlikely(!may_write(self, output)))
-        return in_general(call, args, nargs, results, nresults, form);
+        return run_general(call, args, nargs, results, nresults, form);
     row = row_of(self, call, &in);
     if (core__unlikely(!row))
         return otherwise(call, args, nargs, results, nresults);
-    if (form.given == NEW) {
+    if (form.destination == NEW) {
         if (form.compares)
             in.like.kind = core__tensor_kind((uint8_t)in.like.ndim, CORE_BOOL);
         output = core__kept_like(self, in.like, form.compares ? 1 : row->item);
         if (core__unlikely(!output))
             return otherwise(call, args, nargs, results, nresults);
     }
-    point(&row->quick, &in, form, row->item, output);
+    set_arguments(&row->fast, &in, form, row->item, output);
     status = launch(row, self, args, nargs);
-    return answer(status, row->quick.run.tensors[0], form, results, nresults);
+    return return_output(status, row->fast.run.tensors[0], form, results,
+                         nresults);
 }
 
-/* ------------------------------------------------------------ functions -- */
+/* ----------------------------------------------------------- functions -- */
 
-/* One for each form that programs call most. */
+/* One function for each of the forms that programs call most. */
 #define FAST_FUNCTION(name, ...)                                              \
     static core_status name##_apart(core_call *call, const core_value *args,  \
                                     uint32_t nargs, core_value *results,      \
@@ -481,32 +481,33 @@ FAST_FUNCTION(run_one_float, .count = 1, .floats = true)
 FAST_FUNCTION(run_two, .count = 2)
 FAST_FUNCTION(run_two_float, .count = 2, .floats = true)
 FAST_FUNCTION(run_two_alpha, .count = 2, .alpha = true)
-FAST_FUNCTION(write_one, .count = 1, .given = IN_PLACE, .written = true)
-FAST_FUNCTION(write_two, .count = 2, .given = IN_PLACE, .written = true)
-FAST_FUNCTION(write_two_alpha, .count = 2, .alpha = true, .given = IN_PLACE,
+FAST_FUNCTION(write_one, .count = 1, .destination = IN_PLACE, .written = true)
+FAST_FUNCTION(write_two, .count = 2, .destination = IN_PLACE, .written = true)
+FAST_FUNCTION(write_two_alpha, .count = 2, .alpha = true,
+              .destination = IN_PLACE, .written = true)
+FAST_FUNCTION(write_one_out, .count = 1, .destination = OUT, .last = 1,
               .written = true)
-FAST_FUNCTION(write_one_out, .count = 1, .given = OUT, .last = 1,
+FAST_FUNCTION(write_two_out, .count = 2, .destination = OUT, .last = 2,
               .written = true)
-FAST_FUNCTION(write_two_out, .count = 2, .given = OUT, .last = 2,
-              .written = true)
-FAST_FUNCTION(write_two_alpha_out, .count = 2, .alpha = true, .given = OUT,
-              .last = 3, .written = true)
+FAST_FUNCTION(write_two_alpha_out, .count = 2, .alpha = true,
+              .destination = OUT, .last = 3, .written = true)
 
-/* Comparisons; numbers that are neither inputs nor an alpha, which are looked
- * at first; what is called below the layers. */
+/* Comparisons; operators with numbers that are neither inputs nor an alpha,
+ * which are checked first; calls below the layers. */
 static core_status run_any(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
 {
     const core_operator *op = call->op;
-    uint8_t quick = op->quick;
-    form form = {.count = quick & CORE__QUICK_INPUTS,
-                 .alpha = quick & CORE__QUICK_ALPHA,
-                 .compares = quick & CORE__QUICK_COMPARES,
-                 .floats = quick & CORE__QUICK_FLOATS,
-                 .given = op->variant == CORE__VARIANT_FUNCTIONAL ? NEW
-                          : op->variant == CORE__VARIANT_INPLACE  ? IN_PLACE
-                                                                  : OUT,
+    uint8_t fast = op->quick;
+    form form = {.count = fast & CORE__QUICK_INPUTS,
+                 .alpha = fast & CORE__QUICK_ALPHA,
+                 .compares = fast & CORE__QUICK_COMPARES,
+                 .floats = fast & CORE__QUICK_FLOATS,
+                 .destination = op->variant == CORE__VARIANT_FUNCTIONAL ? NEW
+                                : op->variant == CORE__VARIANT_INPLACE
+                                    ? IN_PLACE
+                                    : OUT,
                  .last = op->nargs - 1u};
 
     CORE_TRY(core__numbers_are(op, args, nargs));
@@ -515,13 +516,13 @@ static core_status run_any(core_call *call, const core_value *args,
 
 core_function core__elementwise_run(const core_operator *op)
 {
-    uint8_t quick = core__elementwise_quick(op);
+    uint8_t fast = core__elementwise_quick(op);
 
-    if (!quick)
+    if (!fast)
         return core__elementwise_general;
     if (op->variant != CORE__VARIANT_FUNCTIONAL)
         return run_any;
-    switch (quick) {
+    switch (fast) {
     case 1:
         return run_one;
     case 1 | CORE__QUICK_FLOATS:
@@ -540,14 +541,14 @@ core_function core__elementwise_run(const core_operator *op)
 core_function core__elementwise_write(const core_operator *op)
 {
     bool in_place = op->variant == CORE__VARIANT_INPLACE;
-    uint8_t quick = core__elementwise_quick(op);
+    uint8_t fast = core__elementwise_quick(op);
     uint32_t inputs =
-        (quick & CORE__QUICK_INPUTS) + (quick & CORE__QUICK_ALPHA ? 1u : 0u);
+        (fast & CORE__QUICK_INPUTS) + (fast & CORE__QUICK_ALPHA ? 1u : 0u);
 
     if (op->variant == CORE__VARIANT_FUNCTIONAL ||
         (!in_place && op->nargs != inputs + 1))
         return NULL;
-    switch (quick) {
+    switch (fast) {
     case 1:
         return in_place ? write_one : write_one_out;
     case 2:
@@ -559,12 +560,12 @@ core_function core__elementwise_write(const core_operator *op)
     }
 }
 
-/* Inputs are the first arguments and must be tensors, and their dtype alone
- * decides about the result's; alpha, if there is one, follows them. */
+/* Inputs are the first arguments and must be tensors, and only their dtype
+ * decides the result's; alpha, if any, follows them. */
 uint8_t core__elementwise_quick(const core_operator *op)
 {
     const core__operator_data *data = op->data;
-    uint32_t inputs, quick;
+    uint32_t inputs, fast;
 
     if (op->family != CORE__FAMILY_ELEMENTWISE ||
         data->promotion == CORE__PROMOTE_OWN || data->kept || data->infer ||
@@ -577,14 +578,14 @@ uint8_t core__elementwise_quick(const core_operator *op)
             return 0;
     if ((op->required & inputs) != inputs)
         return 0;
-    quick = data->operands;
+    fast = data->operands;
     if (data->whole)
-        quick |= CORE__QUICK_ALPHA;
+        fast |= CORE__QUICK_ALPHA;
     if (data->promotion == CORE__PROMOTE_BOOL)
-        quick |= CORE__QUICK_COMPARES;
+        fast |= CORE__QUICK_COMPARES;
     if (data->promotion == CORE__PROMOTE_FLOAT)
-        quick |= CORE__QUICK_FLOATS;
+        fast |= CORE__QUICK_FLOATS;
     if (op->numbers & ~(data->whole ? 1u << data->whole : 0))
-        quick |= CORE__QUICK_NUMBERS;
-    return (uint8_t)quick;
+        fast |= CORE__QUICK_NUMBERS;
+    return (uint8_t)fast;
 }

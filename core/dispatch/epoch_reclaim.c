@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a running call may still read is freed later.
+/* Epoch-based reclamation: frees memory that running calls may still read,
+ * later.
  *
- * A thread inside a dispatched call has depth > 0 (base/thread.h).  Memory is
- * handed here after the tables no longer show it; once every thread has been
- * seen outside of all calls, nobody can hold it.  Readers pay two plain
- * stores; the writer pays a membarrier, so that a store of depth which is
- * still in some processor's buffer cannot be missed. */
+ * A thread in a dispatched call has depth > 0 (base/thread.h).  Memory is
+ * passed to core__reclaim after the tables no longer refer to it; once every
+ * thread has been seen outside all calls, no call can be using it.  Readers
+ * pay two plain stores; the writer pays a membarrier, so that a store of depth
+ * that is still in a processor's store buffer cannot be missed. */
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -21,7 +22,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core__retired *waiting;
-static bool registered; /* under the lock */
+static bool registered; /* guarded by the lock */
 static bool has_barrier;
 
 void core__reclaim_fork(core__fork at)
@@ -29,8 +30,8 @@ void core__reclaim_fork(core__fork at)
     core__fork_mutex(at, &lock);
 }
 
-/* Under the lock, and not by pthread_once: in a child that was forked
- * meanwhile, that may wait for a thread that is not there. */
+/* With the lock held.  Unlike pthread_once it cannot wait, in a child forked
+ * meanwhile, for a thread that does not exist there. */
 static void register_barrier(void)
 {
     if (registered)
@@ -40,7 +41,7 @@ static void register_barrier(void)
                           MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-static void look(core__thread *thread, void *context)
+static void check_thread(core__thread *thread, void *context)
 {
     uint32_t allowed = thread == core__thread_self() ? thread->depth : 0;
 
@@ -56,12 +57,13 @@ static bool all_outside(void)
     if (inside || !has_barrier ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
         return false;
-    core__thread_each(look, &inside);
+    core__thread_each(check_thread, &inside);
     return !inside;
 }
 
-/* Where a kernel has no membarrier, nothing is ever freed: registrations are
- * few, and keeping them is right where freeing could be wrong. */
+/* Without membarrier in the system's kernel, nothing is ever freed:
+ * registrations are few, and keeping them is better than freeing them too
+ * early. */
 void core__reclaim(core__retired *link, void *memory)
 {
     core__retired *freeable = NULL;

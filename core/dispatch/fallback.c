@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* When the device has no kernel: a loud error, or, where LIBCORE_FALLBACK
- * allows it, the CPU computes and it is counted. */
+/* Calls for which the device has no kernel: an error, or, where
+ * LIBCORE_FALLBACK allows it, a counted computation on the CPU. */
 
 #define _GNU_SOURCE /* memmem */
 
@@ -49,17 +49,18 @@ static bool allowed(const core_operator *op)
 
 typedef struct fallback {
     core_operator *op;
-    core_device *home;
+    core_device *origin;
     core_device *host;
     core_value args[ARGUMENTS_MAX];
-    core_tensor *copies[TENSORS_MAX]; /* on the host; owned */
+    core_tensor *copies[TENSORS_MAX]; /* on the host; with references */
     core_tensor *originals[TENSORS_MAX];
     core_tensor *lists[TENSORS_MAX];
     uint32_t ncopies;
     uint32_t nlisted;
 } fallback;
 
-/* The host would have to wait for what was not even begun. */
+/* A capture fails, because the host would have to wait for work that has not
+ * run. */
 static core_status check_capture(const fallback *f, core_device *device)
 {
     core_stream *stream = core__stream_current(device);
@@ -68,13 +69,13 @@ static core_status check_capture(const fallback *f, core_device *device)
         return CORE_OK;
     core__capture_spoil(stream, "a fallback to the CPU");
     return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
-                          "\"%s\" has no kernel for it, and a fallback to the "
-                          "CPU cannot be inside a capture",
+                          "\"%s\" has no kernel, and a fallback to the CPU "
+                          "cannot be part of a capture",
                           device->name);
 }
 
-static core_status bring(fallback *f, core_tensor *tensor,
-                         core_tensor **out_copy)
+static core_status copy_to_host(fallback *f, core_tensor *tensor,
+                                core_tensor **out_copy)
 {
     core_tensor *copy;
 
@@ -89,9 +90,10 @@ static core_status bring(fallback *f, core_tensor *tensor,
     CORE_TRY(check_capture(f, tensor->device));
     if (f->ncopies == TENSORS_MAX)
         return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
-                              "more than %d tensors for the CPU fallback",
+                              "the call has more tensors than the %d that the "
+                              "CPU fallback accepts",
                               TENSORS_MAX);
-    f->home = tensor->device;
+    f->origin = tensor->device;
     CORE_TRY(core__op_allocated(f->op, f->host,
                                 core__tensor_new(f->host, tensor->dtype,
                                                  tensor->ndim, tensor->sizes,
@@ -102,35 +104,38 @@ static core_status bring(fallback *f, core_tensor *tensor,
     return core__dispatch_copy(copy, tensor);
 }
 
-static core_status bring_all(fallback *f, const core_value *args,
-                             uint32_t nargs)
+static core_status copy_all_to_host(fallback *f, const core_value *args,
+                                    uint32_t nargs)
 {
     for (uint32_t i = 0; i < nargs; i++) {
         f->args[i] = args[i];
         if (args[i].tag == CORE_VALUE_TENSOR) {
-            CORE_TRY(bring(f, args[i].u.tensor, &f->args[i].u.tensor));
+            CORE_TRY(copy_to_host(f, args[i].u.tensor, &f->args[i].u.tensor));
         } else if (args[i].tag == CORE_VALUE_DEVICE) {
-            f->home = args[i].u.device;
+            f->origin = args[i].u.device;
             f->args[i].u.device = f->host;
         } else if (args[i].tag == CORE_VALUE_TENSOR_LIST) {
             if (f->nlisted + args[i].count > TENSORS_MAX)
                 return core__op_error(CORE_ERROR_UNSUPPORTED, f->op,
-                                      "too many tensors for the CPU fallback");
+                                      "the call has more tensors than the %d "
+                                      "that the CPU fallback accepts",
+                                      TENSORS_MAX);
             f->args[i].u.tensors = f->lists + f->nlisted;
             for (uint32_t j = 0; j < args[i].count; j++) {
                 core_tensor **slot = &f->lists[f->nlisted++];
 
                 *slot = NULL;
                 if (args[i].u.tensors[j])
-                    CORE_TRY(bring(f, args[i].u.tensors[j], slot));
+                    CORE_TRY(copy_to_host(f, args[i].u.tensors[j], slot));
             }
         }
     }
     return CORE_OK;
 }
 
-/* A result goes home; one that is a changed argument is that argument. */
-static core_status send_result(fallback *f, core_value *result)
+/* Copies a result to the device; a result that is a changed argument is that
+ * argument. */
+static core_status return_result(fallback *f, core_value *result)
 {
     core_tensor *tensor;
 
@@ -144,8 +149,8 @@ static core_status send_result(fallback *f, core_value *result)
             return CORE_OK;
         }
     CORE_TRY(core__op_allocated(
-        f->op, f->home,
-        core__tensor_new(f->home, result->u.tensor->dtype,
+        f->op, f->origin,
+        core__tensor_new(f->origin, result->u.tensor->dtype,
                          result->u.tensor->ndim, result->u.tensor->sizes, NULL,
                          &tensor)));
     {
@@ -157,7 +162,7 @@ static core_status send_result(fallback *f, core_value *result)
     }
 }
 
-static bool holds(const core_value *value, const core_tensor *tensor)
+static bool contains(const core_value *value, const core_tensor *tensor)
 {
     if (value->tag == CORE_VALUE_TENSOR)
         return value->u.tensor == tensor;
@@ -168,16 +173,16 @@ static bool holds(const core_value *value, const core_tensor *tensor)
     return false;
 }
 
-/* Arguments that the operator writes: self of in-place, out arguments, and
- * such as running statistics. */
-static core_status send_changed(fallback *f, uint32_t nargs)
+/* Copies arguments that the operator writes: self of in-place variants, out
+ * arguments, and others such as running statistics. */
+static core_status return_changed(fallback *f, uint32_t nargs)
 {
     uint32_t changed = core__operator_writes(f->op, nargs);
 
     for (uint32_t i = 0; i < nargs; i++)
         if (changed >> i & 1)
             for (uint32_t c = 0; c < f->ncopies; c++)
-                if (holds(&f->args[i], f->copies[c]))
+                if (contains(&f->args[i], f->copies[c]))
                     CORE_TRY(
                         core__dispatch_copy(f->originals[c], f->copies[c]));
     return CORE_OK;
@@ -191,15 +196,16 @@ static core_status compute(core_operator *op, const core_value *args,
     core_status status;
 
     f.op = op;
-    f.home = NULL;
+    f.origin = NULL;
     f.ncopies = f.nlisted = 0;
     CORE_TRY(core__device_host(&f.host));
     for (uint32_t i = 0; i < nresults; i++)
         results[i] = (core_value){0};
-    status = bring_all(&f, args, nargs);
-    /* What names no device is made on the current one: the CPU, meanwhile. */
-    if (status == CORE_OK && !f.home)
-        status = core__device_current(&f.home);
+    status = copy_all_to_host(&f, args, nargs);
+    /* A call that names no device creates its result on the current one, which
+     * is the CPU here. */
+    if (status == CORE_OK && !f.origin)
+        status = core__device_current(&f.origin);
     if (status == CORE_OK) {
         core_device *current = core__thread_self()->device;
 
@@ -209,9 +215,9 @@ static core_status compute(core_operator *op, const core_value *args,
         core__thread_self()->device = current;
     }
     if (status == CORE_OK)
-        status = send_changed(&f, nargs);
+        status = return_changed(&f, nargs);
     for (uint32_t i = 0; i < nresults && status == CORE_OK; i++)
-        status = f.home ? send_result(&f, &results[i]) : CORE_OK;
+        status = f.origin ? return_result(&f, &results[i]) : CORE_OK;
     for (uint32_t i = 0; i < f.ncopies; i++)
         core__tensor_release(f.copies[i]);
     for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)
@@ -219,11 +225,11 @@ static core_status compute(core_operator *op, const core_value *args,
     if (status == CORE_OK) {
         atomic_fetch_add(&counted, 1);
         core__conversion_count(op, CORE_CONVERSION_HOST);
-        if (f.home)
-            atomic_fetch_add(&f.home->fallbacks, 1);
-        core__observe_fallback(f.home ? f.home : f.host);
+        if (f.origin)
+            atomic_fetch_add(&f.origin->fallbacks, 1);
+        core__observe_fallback(f.origin ? f.origin : f.host);
         core__log(CORE_LOG_INFO, "fallback", "%s: computed on the CPU for %s",
-                  core__operator_name(op), f.home ? f.home->name : "cpu");
+                  core__operator_name(op), f.origin ? f.origin->name : "cpu");
     }
     return status;
 }
@@ -242,8 +248,9 @@ static bool on_host(const core_call *call, const core_value *args,
            core__keys_slot(keys) == CORE__SLOT_META;
 }
 
-/* A word that is no operator is a misspelling, and would forbid in silence
- * what was meant to be allowed.  yet: those of a plugin may still come. */
+/* Finds a word that is not an operator: a misspelling would silently forbid
+ * what was meant to be allowed.  yet: operators of a plugin may still be
+ * registered. */
 static bool find_unknown(const char *list, bool yet, const char **out_word,
                          size_t *out_size)
 {
@@ -264,13 +271,13 @@ core_status core__fallback_check(const char *text)
     if (!find_unknown(text, true, &word, &size))
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "LIBCORE_FALLBACK names \"%.*s\", which is no operator; "
-                       "it is error, count, or a list of operators, such as "
-                       "exp,add.Tensor",
+                       "LIBCORE_FALLBACK contains \"%.*s\", which is not an "
+                       "operator; accepted: error, count, or a list of "
+                       "operators, such as exp,add.Tensor",
                        (int)(size < 80 ? size : 80), word);
 }
 
-static core_status check_words(const core_operator *op)
+static core_status check_setting(const core_operator *op)
 {
     const char *text = NULL, *word;
     size_t size;
@@ -280,8 +287,8 @@ static core_status check_words(const core_operator *op)
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                           "the device has no kernel, and LIBCORE_FALLBACK "
-                          "names \"%.*s\", which is no operator; it is error, "
-                          "count, or a list of operators",
+                          "contains \"%.*s\", which is not an operator; "
+                          "accepted: error, count, or a list of operators",
                           (int)(size < 80 ? size : 80), word);
 }
 
@@ -294,7 +301,7 @@ core_status core__fallback(core_call *call, const core_value *args,
 
     if (status != CORE_ERROR_NO_KERNEL)
         return status;
-    CORE_TRY(check_words(call->op));
+    CORE_TRY(check_setting(call->op));
     if (allowed(call->op) && !on_host(call, args, nargs))
         return compute(call->op, args, nargs, results, nresults);
     return CORE_ERROR_NO_KERNEL;
@@ -326,10 +333,10 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
                                        "%s%s", length ? ", " : "", other->type);
     }
     core__op_error(CORE_ERROR_NO_KERNEL, call->op,
-                   "\"%s\" has no kernel for it; %s%s. With "
-                   "LIBCORE_FALLBACK=count the CPU computes what a device "
-                   "lacks",
+                   "\"%s\" has no kernel; %s%s. With LIBCORE_FALLBACK=count "
+                   "the CPU computes operators that a device lacks",
                    backend ? backend->type : "?",
-                   length ? "those that have: " : "no backend has", have);
+                   length ? "backends that have one: " : "no backend has one",
+                   have);
     return core__fallback(call, args, nargs, results, nresults);
 }

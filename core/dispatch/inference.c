@@ -56,8 +56,8 @@ core_status core__dim_wrap(const core_operator *op, int64_t dim, uint32_t ndim,
     *out_dim = 0;
     if (dim < -limit || dim >= limit)
         return core__op_error(CORE_ERROR_INDEX, op,
-                              "dimension %lld is out of range: a tensor with "
-                              "%u dimensions takes %lld to %lld",
+                              "dimension %lld is out of range; a tensor with "
+                              "%u dimensions accepts %lld to %lld",
                               (long long)dim, ndim, (long long)-limit,
                               (long long)limit - 1);
     *out_dim = (uint32_t)(dim < 0 ? dim + limit : dim);

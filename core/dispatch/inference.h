@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* inference.h: shapes and dtypes of an operator's results, and the checks and
- * error messages of calls that every family of operators shares.
+/* inference.h: shapes and dtypes of an operator's results, and checks and
+ * error messages shared by all families of operators.
  *
- * Inference functions themselves are in core/ops (ops/infer.h). */
+ * The inference functions are in core/ops (ops/infer.h). */
 
 #ifndef CORE_DISPATCH_INFERENCE_H
 #define CORE_DISPATCH_INFERENCE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Structured operators whose kernels get views: inference, results, views. */
+/* Structured operators whose kernels receive views: inference, results,
+ * views. */
 
 #include "base/memory.h"
 #include "graph/capture.h"
@@ -27,19 +28,21 @@ typedef struct kernel_run {
     uint32_t nargs;
     core__kernel_set *set;
     uint32_t nresults;
-    core_tensor *targets[CORE__RESULTS_MAX]; /* borrowed */
-    core_tensor *outputs[CORE__RESULTS_MAX]; /* owned */
-    core_value values[ARGUMENTS_MAX];        /* what the kernel gets */
+    core_tensor *targets[CORE__RESULTS_MAX]; /* without references */
+    core_tensor *outputs[CORE__RESULTS_MAX]; /* with references */
+    core_value values[ARGUMENTS_MAX];        /* the kernel's arguments */
     uint32_t nvalues;
     core_view *views;
     const core_view **view_lists;
-    core_tensor **tensors; /* whose memory the kernel uses; first by view */
-    core_tensor **copies;  /* made contiguous, or brought here; owned */
+    core_tensor **tensors; /* tensors whose memory the kernel uses; first by
+                            * view */
+    core_tensor **copies;  /* contiguous copies, or copies on this device; with
+                            * references */
     uint32_t nviews;
     uint32_t nlisted;
     uint32_t ntensors;
     uint32_t ncopies;
-    /* What the four point to: `few`, or `many` where there are long lists. */
+    /* The four point to `few`, or to `many` for long lists. */
     struct {
         core_view views[VIEWS_MAX];
         const core_view *view_lists[VIEWS_MAX];
@@ -49,11 +52,12 @@ typedef struct kernel_run {
     core_dtype dtypes[CORE_SIGNATURE_MAX];
     uint32_t ndtypes;
     core_view result_views[CORE__RESULTS_MAX];
-    /* What the kernel writes in place of an output (borrowed from copies). */
+    /* Tensors that the kernel writes instead of an output (without references,
+     * from copies). */
     core_tensor *substitutes[CORE__RESULTS_MAX];
 } kernel_run;
 
-/* The device of all tensors among the arguments. */
+/* Finds the device of all tensors among the arguments. */
 static core_status find_device(kernel_run *k)
 {
     core_tensor *few[VIEWS_MAX];
@@ -110,8 +114,8 @@ static core_status find_targets(kernel_run *k)
                          : CORE_OK;
 }
 
-/* Writing straight into the target is right when nothing else reads it, or
- * when the operator is one that exists only in place (uniform_). */
+/* True if the kernel may write directly into the target: nothing else reads
+ * it, or the operator exists only in place (uniform_). */
 static bool writes_target(const kernel_run *k, const core_tensor *target,
                           const core__result_spec *spec)
 {
@@ -148,7 +152,8 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
     if (!same)
         return core__op_error(
             CORE_ERROR_SHAPE, k->op,
-            "the result is %s and does not fit the tensor of %s to be changed",
+            "the result has sizes %s, which do not match the sizes %s of the "
+            "tensor to be changed",
             core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
             core__sizes_text(target->ndim, target->sizes, have, sizeof have));
     CORE_TRY(core__storage_refused(k->op, target->dtype));
@@ -167,7 +172,7 @@ static core_status check_targets(const kernel_run *k)
         const core__result_spec *spec = &k->inference.results[i];
 
         if (spec->dtype == CORE_DTYPE_NONE)
-            continue; /* not asked for */
+            continue; /* not requested */
         if (k->op->variant == CORE__VARIANT_OUT)
             CORE_TRY(core__out_fits(k->op, target_at(k, i), k->targets[i],
                                     spec->dtype, spec->ndim, spec->sizes));
@@ -186,7 +191,7 @@ static core_status make_outputs(kernel_run *k)
         core_tensor *target = k->targets[i];
 
         if (spec->dtype == CORE_DTYPE_NONE)
-            continue; /* not asked for */
+            continue; /* not requested */
         if (target && k->op->variant == CORE__VARIANT_OUT)
             CORE_TRY(core__out_check(k->op, target_at(k, i), target,
                                      spec->dtype, spec->ndim, spec->sizes));
@@ -208,8 +213,8 @@ static void note_dtype(kernel_run *k, core_dtype dtype)
         k->dtypes[k->ndtypes++] = dtype;
 }
 
-/* Room for the views of all tensors; each may be copied once or twice. */
-static core_status make_room(kernel_run *k)
+/* Allocates views for all tensors; each may be copied once or twice. */
+static core_status reserve_views(kernel_run *k)
 {
     size_t count = 0;
     size_t most;
@@ -237,14 +242,15 @@ static core_status make_room(kernel_run *k)
     return CORE_OK;
 }
 
-static void use(kernel_run *k, core_tensor *tensor, core_view *view)
+static void add_view(kernel_run *k, core_tensor *tensor, core_view *view)
 {
     k->tensors[k->ntensors++] = tensor;
     core__tensor_fill_view(tensor, view);
 }
 
-/* A 0-dim tensor of the host among others comes to their device. */
-static core_status use_here(kernel_run *k, core_tensor *tensor, core_view *view)
+/* A 0-dim tensor on the host is copied to the device of the others. */
+static core_status add_view_here(kernel_run *k, core_tensor *tensor,
+                                 core_view *view)
 {
     if (core__unlikely(tensor->device != k->inference.device)) {
         core_tensor *here = NULL;
@@ -255,7 +261,7 @@ static core_status use_here(kernel_run *k, core_tensor *tensor, core_view *view)
         CORE_TRY(core__dispatch_copy(here, tensor));
         tensor = here;
     }
-    use(k, tensor, view);
+    add_view(k, tensor, view);
     return CORE_OK;
 }
 
@@ -273,7 +279,7 @@ static core_status view_list(kernel_run *k, const core_value *from,
 
         if (tensor) {
             view = &k->views[k->nviews++];
-            CORE_TRY(use_here(k, tensor, view));
+            CORE_TRY(add_view_here(k, tensor, view));
         }
         k->view_lists[k->nlisted++] = view;
     }
@@ -285,7 +291,7 @@ static core_status make_values(kernel_run *k)
     uint32_t count = k->op->nargs;
 
     if (k->op->variant == CORE__VARIANT_OUT)
-        count -= k->nresults; /* out arguments come as results */
+        count -= k->nresults; /* out arguments are passed as results */
     k->nvalues = count;
     for (uint32_t i = 0; i < count; i++) {
         const core_value *value = &k->args[i];
@@ -293,7 +299,7 @@ static core_status make_values(kernel_run *k)
         if (value->tag == CORE_VALUE_TENSOR) {
             core_view *view = &k->views[k->nviews++];
 
-            CORE_TRY(use_here(k, value->u.tensor, view));
+            CORE_TRY(add_view_here(k, value->u.tensor, view));
             note_dtype(k, value->u.tensor->dtype);
             k->values[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
         } else if (value->tag == CORE_VALUE_TENSOR_LIST) {
@@ -307,7 +313,7 @@ static core_status make_values(kernel_run *k)
     return CORE_OK;
 }
 
-/* Random kernels find seed, offset and the counter of a capture behind their
+/* Random kernels receive seed, offset and the counter of a capture after their
  * arguments. */
 static core_status add_random(kernel_run *k, const core_kernel *kernel)
 {
@@ -350,7 +356,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     if (counter) {
         core_view *view = &k->views[k->nviews++];
 
-        use(k, counter, view);
+        add_view(k, counter, view);
         k->values[k->nvalues] =
             (core_value){CORE_VALUE_VIEW, 0, {.view = view}};
     }
@@ -358,7 +364,7 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
     return CORE_OK;
 }
 
-/* ------------------------------------------------------------ demands -- */
+/* --------------------------------------------------------- constraints -- */
 
 static bool view_suits(const kernel_run *k, const core_kernel *kernel,
                        core_dtype common, const core_view *view)
@@ -369,7 +375,7 @@ static bool view_suits(const kernel_run *k, const core_kernel *kernel,
            core__constraint_aligned(kernel, k->inference.device, view->memory);
 }
 
-/* A copy of the tensor in a place of k->tensors, as it is demanded. */
+/* Replaces a tensor in k->tensors with a copy that satisfies the kernel. */
 static core_status replace(kernel_run *k, core_tensor **at, core_dtype common,
                            bool filled, core_view *view)
 {
@@ -417,7 +423,7 @@ static core_status replace_results(kernel_run *k, const core_kernel *kernel,
     return CORE_OK;
 }
 
-/* Makes copies of what is not as the kernel demands; of each tensor one. */
+/* Copies tensors that do not satisfy the kernel; each tensor once. */
 static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
                                  core_dtype common)
 {
@@ -431,7 +437,7 @@ static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
             continue;
         for (uint32_t c = 0; c < made && !copied; c++)
             copied = k->copies[c] == k->tensors[i];
-        /* What is new lies no better if it is copied again. */
+        /* Copying a fresh tensor again would not improve its layout. */
         if (!copied || core__constraint_dtype(k->views[i].dtype, common) !=
                            k->views[i].dtype)
             CORE_TRY(replace(k, &k->tensors[i], common, true, &k->views[i]));
@@ -455,9 +461,9 @@ static bool all_suit(const kernel_run *k, const core_kernel *kernel)
     return true;
 }
 
-/* Kernels that demand something, or have to be asked: the first that takes the
- * call, with copies where it wants such; NULL if there is none. */
-static __attribute__((noinline)) core_status find_demanding(
+/* For kernels with constraints or `supports`: the first that accepts the call,
+ * with copies where it needs them; NULL if there is none. */
+static __attribute__((noinline)) core_status find_constrained(
     kernel_run *k, uint32_t largest, const core_kernel **out_kernel)
 {
     const core_kernel *kernel;
@@ -488,8 +494,8 @@ static __attribute__((noinline)) core_status find_demanding(
     return CORE_OK;
 }
 
-/* Arguments that the kernel wrote, and copies were made of. */
-static core_status take_written(kernel_run *k)
+/* Copies back arguments of which the kernel wrote copies. */
+static core_status copy_back_written(kernel_run *k)
 {
     uint32_t written = core__operator_writes(k->op, k->nargs);
 
@@ -508,11 +514,11 @@ static core_status take_written(kernel_run *k)
     return CORE_OK;
 }
 
-/* Results that the kernel wrote elsewhere. */
-static core_status take_substitutes(kernel_run *k)
+/* Copies back results that the kernel wrote elsewhere. */
+static core_status copy_back_results(kernel_run *k)
 {
     if (core__unlikely(k->ncopies > 0))
-        CORE_TRY(take_written(k));
+        CORE_TRY(copy_back_written(k));
     for (uint32_t i = 0; i < k->nresults; i++) {
         if (!k->substitutes[i])
             continue;
@@ -534,7 +540,7 @@ static core_status launch(kernel_run *k)
         k->substitutes[i] = NULL;
         if (!k->outputs[i])
             continue;
-        use(k, k->outputs[i], &views[i]);
+        add_view(k, k->outputs[i], &views[i]);
         note_dtype(k, k->outputs[i]->dtype);
         results[i] = (core_value){CORE_VALUE_VIEW, 0, {.view = &views[i]}};
     }
@@ -544,7 +550,7 @@ static core_status launch(kernel_run *k)
     kernel = core__kernel_pick(k->set, k->dtypes, k->ndtypes, largest);
     if (core__unlikely(!kernel || kernel->supports ||
                        kernel->demands & CORE__DEMANDS_CALL))
-        CORE_TRY(find_demanding(k, largest, &kernel));
+        CORE_TRY(find_constrained(k, largest, &kernel));
     if (!kernel)
         return core__kernel_refused(k->op, k->set, k->dtypes, k->ndtypes);
     if (k->op->flags & CORE__OP_RANDOM)
@@ -558,7 +564,7 @@ static core_status launch(kernel_run *k)
         memcpy(k->run.tensors, k->tensors, k->ntensors * sizeof *k->tensors);
     CORE_TRY(core__kernel_launch(&k->run, kernel, NULL, k->values, k->nvalues,
                                  results, k->nresults));
-    return take_substitutes(k);
+    return copy_back_results(k);
 }
 
 static core_status take_allocated(kernel_run *k)
@@ -570,14 +576,14 @@ static core_status take_allocated(kernel_run *k)
         k->run.allocated[i] = NULL;
         if (!k->outputs[i])
             return core__op_error(CORE_ERROR_INTERNAL, k->op,
-                                  "the kernel allocated no result %u", i);
+                                  "the kernel did not allocate result %u", i);
     }
     return CORE_OK;
 }
 
 static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
 {
-    /* What the kernel made is known only now. */
+    /* The shape of results that the kernel allocated is known only now. */
     for (uint32_t i = 0; k->op->flags & CORE__OP_DYNAMIC_OUTPUT &&
                          i < k->nresults && k->targets[i];
          i++)
@@ -634,7 +640,7 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
         for (uint32_t i = 0; i < k->nresults && empty; i++)
             empty = !k->outputs[i] || k->outputs[i]->numel == 0;
         if (!empty) {
-            CORE_TRY(make_room(k));
+            CORE_TRY(reserve_views(k));
             CORE_TRY(make_values(k));
             CORE_TRY(launch(k));
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The call that a kernel receives, and the services it offers. */
+/* The call that a kernel receives, and the services that the host table offers
+ * it. */
 
 #include "base/memory.h"
 #include "base/observe.h"
@@ -74,8 +75,8 @@ core_status core__kernel_ask(const core_operator *op, core__kernel_set *set,
             return core_error_code() == status
                        ? status
                        : core__op_error(status, op,
-                                        "the kernel of \"%s\" does not take "
-                                        "these arguments, and no other may",
+                                        "the kernel of \"%s\" rejects these "
+                                        "arguments, and allows no other kernel",
                                         set->backend->type);
         at = ((const core__kernel *)(const void *)kernel)->next;
         while (at && !core__kernel_takes(&at->kernel, dtypes,
@@ -183,11 +184,11 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
                 (size_t)snprintf(want + at_want, sizeof want - at_want, "%s%s",
                                  i ? "," : "", core__dtype_name(dtypes[i]));
         if (taken)
-            return core__op_error(CORE_ERROR_NO_KERNEL, op,
-                                  "\"%s\" has kernels for the dtypes (%s), but "
-                                  "none takes this call: its rank, sizes, "
-                                  "alignment or arguments",
-                                  device, want);
+            return core__op_error(
+                CORE_ERROR_NO_KERNEL, op,
+                "\"%s\" has kernels for the dtypes (%s), but none accepts the "
+                "rank, sizes, alignment or arguments of this call",
+                device, want);
         return core__op_error(CORE_ERROR_NO_KERNEL, op,
                               "\"%s\" has no kernel for the dtypes (%s), "
                               "results first; it has %s",
@@ -195,8 +196,8 @@ core_status core__kernel_refused(const core_operator *op, core__kernel_set *set,
     }
 }
 
-/* Devices that run on their own can be lost and reset: not on memory of
- * before. */
+/* Devices with streams can be lost and reset: memory from before is
+ * rejected. */
 static core_status check_memory(const core__kernel_call *run)
 {
     core_tensor *const *tensors =
@@ -214,8 +215,8 @@ kernel_failed(const core__kernel_call *run, core_status status, bool silent)
     if (silent)
         core__op_error(status, run->op,
                        status == CORE_ERROR_OUT_OF_MEMORY
-                           ? "the kernel of \"%s\" found no memory to work in"
-                           : "the kernel of \"%s\" failed and did not say why",
+                           ? "the kernel of \"%s\" ran out of memory"
+                           : "the kernel of \"%s\" failed and gave no reason",
                        run->device->name);
     core__op_allocated(run->op, run->device, status);
 }
@@ -268,14 +269,14 @@ core_status core__kernel_launch(core__kernel_call *run,
 
     core__kernel_call_fill(run, self, stream->impl,
                            (const core__kernel *)(const void *)kernel, loop);
-    if (core__unlikely(!call->kernel_op)) /* of an operator without table */
+    if (core__unlikely(!call->kernel_op)) /* of an operator without a table */
         call->kernel_op = core__operator_kernel(run->op);
     if (core__unlikely(stream->capture != NULL)) {
         call->flags |= CORE_CALL_CAPTURING;
         core__capture_count(stream);
     }
     if (core__unlikely(!device->synchronous)) {
-        /* Only devices that run later need to tell calls apart. */
+        /* Only asynchronous devices need to distinguish calls. */
         call->id = core__call_number();
         CORE_TRY(core__stream_check(stream));
         CORE_TRY(check_memory(run));
@@ -331,8 +332,8 @@ core_status core__call_record_stream(core_call *call, void *stream)
 
     if (!run || run->ntensors == 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "call_record_stream: names no call of a kernel that "
-                           "runs now and has tensors");
+                           "call_record_stream: the call is not that of a "
+                           "running kernel with tensors");
     tensors = run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
     for (uint32_t i = 0; i < run->ntensors; i++)
         CORE_TRY(core__tensor_record_word(tensors[i], stream));
@@ -365,10 +366,13 @@ core_status core__call_allocate_result(core_call *call, uint32_t index,
     if (!(run->op->flags & CORE__OP_DYNAMIC_OUTPUT) || index >= limit ||
         index >= run->op->nresults)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, run->op,
-                              "the kernel may not allocate result %u", index);
+                              "call_allocate_result: result %u is not one that "
+                              "the kernel may allocate",
+                              index);
     if (run->allocated[index])
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, run->op,
-                              "the kernel allocated result %u twice", index);
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, run->op,
+            "call_allocate_result: result %u is already allocated", index);
     CORE_TRY(core__tensor_new(run->device, dtype, ndim, sizes, NULL,
                               &run->allocated[index]));
     core__tensor_fill_view(run->allocated[index], &run->allocated_views[index]);
@@ -379,8 +383,8 @@ core_status core__call_allocate_result(core_call *call, uint32_t index,
 /* ------------------------------------------------------ deferred calls -- */
 
 /* One block: the call, its loop with operands, sizes and strides, argument and
- * result values with their views and lists.  Their memory is ordered by the
- * stream, and not kept. */
+ * result values with their views and lists.  Their tensors' memory is ordered
+ * by the stream and not retained. */
 typedef struct deferred {
     core_call call;
     core__kernel_call run;
@@ -392,8 +396,9 @@ static size_t rounded(size_t size)
     return (size + 7) & ~(size_t)7;
 }
 
-/* Reserves and copies; with data NULL (the measuring pass) only counts. */
-static void *put(deferred *block, size_t *used, const void *from, size_t size)
+/* Reserves and copies; if data is NULL (the measuring pass), only counts. */
+static void *reserve(deferred *block, size_t *used, const void *from,
+                     size_t size)
 {
     char *to = block ? block->data + *used : NULL;
 
@@ -403,13 +408,13 @@ static void *put(deferred *block, size_t *used, const void *from, size_t size)
     return to;
 }
 
-static const core_view *put_view(deferred *block, size_t *used,
-                                 const core_view *view)
+static const core_view *copy_view(deferred *block, size_t *used,
+                                  const core_view *view)
 {
     size_t bytes = view->ndim * sizeof(int64_t);
-    core_view *copy = put(block, used, view, sizeof *view);
-    int64_t *sizes = put(block, used, view->sizes, bytes);
-    int64_t *strides = put(block, used, view->strides, bytes);
+    core_view *copy = reserve(block, used, view, sizeof *view);
+    int64_t *sizes = reserve(block, used, view->sizes, bytes);
+    int64_t *strides = reserve(block, used, view->strides, bytes);
 
     if (copy) {
         copy->sizes = sizes;
@@ -418,25 +423,25 @@ static const core_view *put_view(deferred *block, size_t *used,
     return copy;
 }
 
-static void put_value(deferred *block, size_t *used, const core_value *from,
-                      core_value *to)
+static void copy_value(deferred *block, size_t *used, const core_value *from,
+                       core_value *to)
 {
     const void *data = NULL;
     size_t item = 0;
 
     switch (from->tag) {
     case CORE_VALUE_VIEW:
-        data = put_view(block, used, from->u.view);
+        data = copy_view(block, used, from->u.view);
         if (to)
             to->u.view = data;
         return;
     case CORE_VALUE_VIEW_LIST: {
         const core_view **list =
-            put(block, used, NULL, from->count * sizeof *list);
+            reserve(block, used, NULL, from->count * sizeof *list);
 
         for (uint32_t i = 0; i < from->count; i++) {
             const core_view *view =
-                from->u.views[i] ? put_view(block, used, from->u.views[i])
+                from->u.views[i] ? copy_view(block, used, from->u.views[i])
                                  : NULL;
 
             if (list)
@@ -457,8 +462,8 @@ static void put_value(deferred *block, size_t *used, const core_value *from,
         item = 1;
         break;
     case CORE_VALUE_TENSOR:
-        /* Opaque to a kernel, its data is in the loop; but that there is one
-         * tells which operand is which. */
+        /* Opaque to a kernel, because its data is in the loop; but its
+         * presence determines which operand is which. */
         return;
     case CORE_VALUE_TENSOR_LIST:
         if (to)
@@ -467,33 +472,34 @@ static void put_value(deferred *block, size_t *used, const core_value *from,
     default:
         return;
     }
-    data = put(block, used, from->u.pointer,
-               from->count * item + (from->tag == CORE_VALUE_STRING));
+    data = reserve(block, used, from->u.pointer,
+                   from->count * item + (from->tag == CORE_VALUE_STRING));
     if (to)
         to->u.pointer = (void *)(uintptr_t)data;
 }
 
-static core_value *put_values(deferred *block, size_t *used,
-                              const core_value *from, uint32_t count)
+static core_value *copy_values(deferred *block, size_t *used,
+                               const core_value *from, uint32_t count)
 {
-    core_value *to = put(block, used, from, count * sizeof *from);
+    core_value *to = reserve(block, used, from, count * sizeof *from);
 
     for (uint32_t i = 0; i < count; i++)
-        put_value(block, used, &from[i], to ? &to[i] : NULL);
+        copy_value(block, used, &from[i], to ? &to[i] : NULL);
     return to;
 }
 
-static const core_loop *put_loop(deferred *block, size_t *used,
-                                 const core_loop *loop)
+static const core_loop *copy_loop(deferred *block, size_t *used,
+                                  const core_loop *loop)
 {
     size_t bytes = loop->ndim * sizeof(int64_t);
-    core_loop *copy = put(block, used, loop, sizeof *loop);
-    int64_t *sizes = put(block, used, loop->sizes, bytes);
-    core_operand *operands = put(block, used, loop->operands,
-                                 loop->noperands * sizeof *loop->operands);
+    core_loop *copy = reserve(block, used, loop, sizeof *loop);
+    int64_t *sizes = reserve(block, used, loop->sizes, bytes);
+    core_operand *operands = reserve(block, used, loop->operands,
+                                     loop->noperands * sizeof *loop->operands);
 
     for (uint32_t k = 0; k < loop->noperands; k++) {
-        int64_t *strides = put(block, used, loop->operands[k].strides, bytes);
+        int64_t *strides =
+            reserve(block, used, loop->operands[k].strides, bytes);
 
         if (operands)
             operands[k].strides = strides;
@@ -518,10 +524,10 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     *out_call = NULL;
     *out_args = NULL;
     *out_results = NULL;
-    put_values(NULL, &used, args, nargs);
-    put_values(NULL, &used, results, nresults);
+    copy_values(NULL, &used, args, nargs);
+    copy_values(NULL, &used, results, nresults);
     if (call->loop)
-        put_loop(NULL, &used, call->loop);
+        copy_loop(NULL, &used, call->loop);
     block = core__alloc(sizeof *block + used);
     if (!block)
         return core__error_memory(sizeof *block + used);
@@ -532,15 +538,15 @@ core_status core__call_copy(const core_call *call, const core_value *args,
     block->run.scratch = NULL;
     block->run.ntensors = 0;
     block->call.core = &block->run;
-    *out_args = put_values(block, &used, args, nargs);
-    *out_results = put_values(block, &used, results, nresults);
+    *out_args = copy_values(block, &used, args, nargs);
+    *out_results = copy_values(block, &used, results, nresults);
     if (call->loop)
-        block->call.loop = put_loop(block, &used, call->loop);
+        block->call.loop = copy_loop(block, &used, call->loop);
     *out_call = &block->call;
     return CORE_OK;
 }
 
 void core__call_drop(core_call *call)
 {
-    core__free(call); /* the first of its block */
+    core__free(call); /* the first member of its block */
 }

@@ -87,7 +87,7 @@ bool core__constraint_view_fits(const core_view *view)
     return last * core__dtype_size(view->dtype) <= INT32_MAX;
 }
 
-/* -------------------------------------------------------------- parts -- */
+/* ----------------------------------------------------- splitting loops -- */
 
 static bool loop_fits(const core_loop *loop)
 {
@@ -107,8 +107,8 @@ static bool loop_fits(const core_loop *loop)
     return true;
 }
 
-/* The outermost dimension that can be cut, or ndim. */
-static uint32_t cut_of(const core_loop *loop)
+/* The outermost dimension that can be split, or ndim. */
+static uint32_t split_dim_of(const core_loop *loop)
 {
     for (uint32_t d = loop->ndim; d-- > 0;)
         if (loop->sizes[d] > 1 && !(loop->reduced >> d & 1))
@@ -123,7 +123,7 @@ bool core__constraint_splits(const core_loop *loop)
 
     if (loop_fits(loop))
         return true;
-    /* As small as parts can be. */
+    /* The smallest possible part. */
     least.numel = 1;
     least.sizes = sizes;
     for (uint32_t d = 0; d < loop->ndim; d++) {
@@ -141,7 +141,7 @@ core_status core__constraint_split(core__kernel_call *run,
     core_operand operands[CORE__OPERANDS_MAX + 2];
     int64_t sizes[CORE_MAX_NDIM];
     core_loop part = *loop;
-    uint32_t cut = cut_of(loop);
+    uint32_t cut = split_dim_of(loop);
     int64_t half;
 
     if (loop_fits(loop))

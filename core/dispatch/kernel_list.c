@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The kernels of a backend, by number: for those who list them, or borrow all
- * of them.  Asked for in order, each is found from the one before. */
+/* The kernels of a backend by number, for callers that list or borrow all of
+ * them.  When queried in order, each is found from the previous one. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/registry.h"
 #include "dispatch/table.h"
 
-/* Where the last answer lay; nothing where `kernel` is NULL.  Under the
+/* Position of the last result; none if `kernel` is NULL.  Guarded by the
  * registry's lock. */
 static struct {
     const core__backend *backend;
@@ -63,6 +63,6 @@ core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
         last.index = index;
     }
     core__registry_unlock();
-    /* No message: the end of a list is no error. */
+    /* No message: the end of the list is not an error. */
     return *out_kernel ? CORE_OK : CORE_ERROR_NOT_FOUND;
 }

@@ -9,21 +9,21 @@
 
 #include <string.h>
 
-/* Room for sets, which stay: a plugin needs hundreds, and touches those that
- * are used.  Under the registry's lock, as the sets. */
-typedef struct set_rooms {
-    struct set_rooms *next;
+/* Memory for sets, which are never freed: a plugin needs hundreds, and only
+ * used ones are touched.  Guarded by the registry's lock, like the sets. */
+typedef struct set_block {
+    struct set_block *next;
     core__kernel_set *sets;
-    uint32_t left;
-} set_rooms;
+    uint32_t available;
+} set_block;
 
 enum { SETS_AT_ONCE = 512 };
-static set_rooms *rooms;
-static uint32_t left, promised;
+static set_block *set_blocks;
+static uint32_t available, promised;
 
-static bool more_rooms(void)
+static bool add_block(void)
 {
-    set_rooms *more = core__alloc(sizeof *more);
+    set_block *more = core__alloc(sizeof *more);
     core__kernel_set *sets =
         more ? core__alloc(SETS_AT_ONCE * sizeof *sets) : NULL;
 
@@ -31,34 +31,34 @@ static bool more_rooms(void)
         core__free(more);
         return false;
     }
-    *more = (set_rooms){rooms, sets, SETS_AT_ONCE};
-    rooms = more;
-    left += SETS_AT_ONCE;
+    *more = (set_block){set_blocks, sets, SETS_AT_ONCE};
+    set_blocks = more;
+    available += SETS_AT_ONCE;
     return true;
 }
 
-/* NULL: there is no memory but what is promised. */
-static core__kernel_set *set_room(void)
+/* NULL: all remaining memory is promised. */
+static core__kernel_set *allocate_set(void)
 {
-    set_rooms *at = rooms;
+    set_block *at = set_blocks;
     core__kernel_set *set;
 
-    if (left <= promised) {
-        if (!more_rooms())
+    if (available <= promised) {
+        if (!add_block())
             return NULL;
-        at = rooms;
+        at = set_blocks;
     }
-    while (at->left == 0)
+    while (at->available == 0)
         at = at->next;
-    left--;
-    set = &at->sets[--at->left];
+    available--;
+    set = &at->sets[--at->available];
     memset(set, 0, sizeof *set);
     return set;
 }
 
 bool core__kernel_set_promise(void)
 {
-    if (left <= promised && !more_rooms())
+    if (available <= promised && !add_block())
         return false;
     promised++;
     return true;
@@ -95,14 +95,14 @@ core_status core__kernel_set_make(core_operator *op, core__backend *backend,
     *out_set = set;
     if (set)
         return CORE_OK;
-    /* That of a backend which was unloaded is empty, and nobody's. */
+    /* Reuses an empty set left by an unloaded backend. */
     for (set = op->kernels; set; set = set->next)
         if (!set->backend && !atomic_load(&set->first)) {
             set->backend = backend;
             *out_set = set;
             return CORE_OK;
         }
-    set = set_room();
+    set = allocate_set();
     if (!set)
         return core__error_memory(SETS_AT_ONCE * sizeof *set);
     set->backend = backend;
@@ -112,7 +112,7 @@ core_status core__kernel_set_make(core_operator *op, core__backend *backend,
     return CORE_OK;
 }
 
-/* On a device without streams elementwise_fast_path.c asks for no plan. */
+/* On a device without streams elementwise_fast_path.c does not query plans. */
 static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
 {
     return !kernel->supports && !(kernel->demands & CORE__DEMANDS_SLOW) &&
@@ -127,7 +127,7 @@ static void refresh_quick(core__kernel_set *set)
         while (at && !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
         if (at && !is_quick(set, &at->kernel))
-            at = NULL; /* the call has to be looked at first */
+            at = NULL; /* the call must be checked first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
     }
 }

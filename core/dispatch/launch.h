@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* launch.h: the call that a kernel receives, filled in.
+/* launch.h: fills in the call that a kernel receives.
  *
- * core__kernel_launch does everything; the fast path of elementwise_fast_path.c does the plain
- * case itself: a device without streams of its own, and a kernel without
- * plans. */
+ * core__kernel_launch handles every case; elementwise_fast_path.c handles the
+ * plain case itself: a device without streams and a kernel without plans. */
 
 #ifndef CORE_DISPATCH_LAUNCH_H
 #define CORE_DISPATCH_LAUNCH_H
@@ -15,7 +14,8 @@
 #include "dispatch/registry.h"
 #include "dispatch/structured.h"
 
-/* All of the call but id and plan, which are 0.  stream: the plugin's word. */
+/* Sets all fields of the call except id and plan, which are 0.  stream: the
+ * plugin's handle. */
 static inline void core__kernel_call_fill(core__kernel_call *run,
                                           const core__thread *self,
                                           void *stream,
@@ -41,8 +41,8 @@ static inline void core__kernel_call_fill(core__kernel_call *run,
     run->scratch = NULL;
 }
 
-/* After a launch on a synchronous device: gives scratch back, counts, and words
- * an error; errors: self->error.sequence before it. */
+/* After a launch on a synchronous device: frees scratch memory, counts, and
+ * completes an error.  errors: self->error.sequence before the launch. */
 core_status core__kernel_launched(core__kernel_call *run, core__thread *self,
                                   core_status status, uint32_t errors);
 

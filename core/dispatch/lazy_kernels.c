@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels that nobody has looked for yet.  A plugin brings a thousand, and a
- * program calls a few dozen operators: to make every kernel and set when the
- * plugin is opened would touch a quarter of a megabyte of memory, which costs
- * more than all else about it.  So a plain kernel is written down in a few
- * words, and made, in room that was set aside and not touched, when its
- * operator is looked at: that cannot fail then.
+/* Kernels that no call has used yet.  A plugin registers a thousand kernels,
+ * and a program calls a few dozen operators: creating every kernel and set
+ * when the plugin is opened would touch a quarter of a megabyte of memory, the
+ * largest part of its cost.  So a plain kernel is stored in compact form, and
+ * created, in memory that was reserved but not touched, when its operator is
+ * looked up; this cannot fail then.
  *
- * All of it is under the registry's lock.  A process may fork while another
- * thread makes kernels: each leaves the list by one store, when it is made, and
- * one that was made already is not made again. */
+ * Everything is guarded by the registry's lock.  A process may fork while
+ * another thread creates kernels: each leaves the list by one store after it
+ * was created, and a kernel that exists is not created again. */
 
 #include "base/memory.h"
 #include "dispatch/registry.h"
 
 #include <string.h>
 
-enum { OPERANDS = 5 }; /* of a plain kernel; the others take any dtype */
+/* Of a plain kernel; further operands accept any dtype. */
+enum { OPERANDS = 5 };
 
 struct core__pending {
-    core__pending *next; /* of the same operator, newer; behind the newest comes
-                            the oldest */
+    core__pending *next; /* of the same operator, newer; after the newest
+                          * follows the oldest */
     core_function launch;
     void *user;
     uint32_t demands;
-    uint32_t index; /* in its slab */
-    uint32_t later; /* than its slab, in the sequence of registrations */
+    uint32_t index; /* index in its slab */
+    uint32_t later; /* registrations between its slab's and its own */
     uint32_t signature[OPERANDS];
 };
 
@@ -58,7 +59,7 @@ static core__kernel_slab *slab_of(const core__pending *pending)
         ->slab;
 }
 
-/* Whether nothing of it is lost in a core__pending. */
+/* True if a core__pending can represent the kernel completely. */
 static bool is_plain(const core_kernel *kernel)
 {
     if (kernel->struct_size < sizeof *kernel || kernel->max_ndim ||
@@ -111,7 +112,7 @@ static void make(const core__pending *pending, core_operator *op)
     kernel.name.data = core__operator_name(op);
     kernel.name.size = strlen(kernel.name.data);
     memcpy(kernel.signature, pending->signature, sizeof pending->signature);
-    /* A set has been promised, and this needs nothing else. */
+    /* A set was reserved for it, and it needs nothing else. */
     core__kernel_set_keep_promise();
     core__registry_place(slab, pending->index, &kernel, op,
                          slab->sequence + pending->later);

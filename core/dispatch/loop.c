@@ -70,7 +70,7 @@ void core__loop_add_number(core__loop_builder *builder, core_dtype dtype,
     core__element_store(dtype, &operand->immediate, value);
 }
 
-/* Whether loop dimension a belongs inside of b: < 0 yes, > 0 no, 0 unknown. */
+/* Whether loop dimension a belongs inside b: < 0 yes, > 0 no, 0 unknown. */
 static int compare(const core__loop_builder *builder, uint32_t a, uint32_t b)
 {
     for (uint32_t k = 0; k < builder->noperands; k++) {
@@ -78,7 +78,7 @@ static int compare(const core__loop_builder *builder, uint32_t a, uint32_t b)
         int64_t stride_b = builder->strides[k][b];
 
         if (stride_a == 0 || stride_b == 0)
-            continue; /* broadcast there: no opinion */
+            continue; /* broadcast there: no preference */
         if (stride_a != stride_b)
             return stride_a < stride_b ? -1 : 1;
         if (builder->sizes[a] != builder->sizes[b])
@@ -121,7 +121,7 @@ void core__loop_order(core__loop_builder *builder, uint8_t *out_permutation)
 
     for (uint32_t i = 0; i < builder->ndim; i++)
         permutation[i] = (uint8_t)(builder->ndim - 1 - i);
-    /* Insertion sort that steps over dimensions of which nothing is known. */
+    /* Insertion sort that skips dimensions whose order is unknown. */
     for (uint32_t i = 1; i < builder->ndim; i++) {
         uint32_t at = i;
 

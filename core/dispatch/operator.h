@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* operator.h: an operator as the dispatcher sees it.
+/* operator.h: operators as the dispatcher sees them.
  *
  * Built-in operators are rows of core__operators, generated from ops.yaml
- * (core/ops/README.md follows one through); custom ones are made at run time
- * with the same struct.  The constant half is core__operator_data. */
+ * (core/ops/README.md follows one through); custom ones are created at run
+ * time with the same struct.  The constant part is core__operator_data. */
 
 #ifndef CORE_DISPATCH_OPERATOR_H
 #define CORE_DISPATCH_OPERATOR_H
@@ -21,8 +21,8 @@ typedef struct core__registration core__registration;
 typedef struct core__gradient core__gradient;   /* autograd/graph/gradient.h */
 typedef struct core__inference core__inference; /* ops/infer.h */
 
-/* What a table slot holds.  Never changed once published: a new registration
- * publishes another entry. */
+/* An entry of an operator's table.  Never changed once published: a new
+ * registration publishes another entry. */
 typedef struct core__entry {
     core_function function;
     void *user;
@@ -31,7 +31,8 @@ typedef struct core__entry {
 /* How an operator is computed at a backend's slot. */
 typedef enum core__family {
     CORE__FAMILY_FUNCTION,    /* only functions: composites, custom operators */
-    CORE__FAMILY_VIEW,        /* the core's alone: an alias of its argument */
+    CORE__FAMILY_VIEW,        /* computed by the core: an alias of its
+                               * argument */
     CORE__FAMILY_ELEMENTWISE, /* structured: loop */
     CORE__FAMILY_REDUCTION,   /* structured: loop with reduced dimensions */
     CORE__FAMILY_KERNEL       /* structured: views in, views out */
@@ -77,22 +78,22 @@ enum {
 enum { CORE__OP_NOWHERE = 255 };
 /* core_operator.hot: how the keys of a call are gathered. */
 enum {
-    CORE__HOT_NOT, /* with more than tensors */
-    /* These are its first arguments, required and all there are. */
+    CORE__HOT_NOT, /* there are other arguments with keys */
+    /* The tensors are the first arguments, all of them required. */
     CORE__HOT_ONE,
     CORE__HOT_TWO,
-    CORE__HOT_OUT,    /* the same with the last argument as a third */
+    CORE__HOT_OUT,    /* the same, and the last argument is a third tensor */
     CORE__HOT_ANY,    /* by the mask */
-    CORE__HOT_FACTORY /* there are none, and options */
+    CORE__HOT_FACTORY /* no tensors, but options */
 };
 
-/* In core_operator.quick, above how many inputs it has. */
+/* Bits of core_operator.quick, above the number of inputs. */
 enum {
     CORE__QUICK_INPUTS = 3,
-    CORE__QUICK_NUMBERS = 1u << 2,  /* besides inputs and alpha */
-    CORE__QUICK_ALPHA = 1u << 3,    /* argument 2 is one */
+    CORE__QUICK_NUMBERS = 1u << 2,  /* numbers besides inputs and alpha */
+    CORE__QUICK_ALPHA = 1u << 3,    /* argument 2 is an alpha */
     CORE__QUICK_COMPARES = 1u << 4, /* the result is bool */
-    CORE__QUICK_FLOATS = 1u << 5    /* integers are computed in floats */
+    CORE__QUICK_FLOATS = 1u << 5    /* integers are computed as floats */
 };
 
 /* Constant.  Positions are of arguments in the schema. */
@@ -100,50 +101,52 @@ struct core__operator_data {
     const char *schema; /* "add.Tensor(Tensor self, …) -> Tensor" */
     const char *name;   /* "add.Tensor" */
     uint32_t since;     /* ABI minor of its first release */
-    uint32_t base;      /* id of the functional operator; itself if it is */
-    uint32_t kernel;    /* id under whose name kernels register (add.Scalar
-                           has add.Tensor's); itself mostly */
+    uint32_t base;      /* id of the functional operator; its own if it is
+                         * functional */
+    uint32_t kernel;    /* id under whose name kernels register (add.Scalar has
+                         * add.Tensor's); usually its own */
     uint8_t family;
     uint8_t variant;
     uint8_t promotion;  /* loop families: core__promotion or reduce_dtype */
-    uint8_t operands;   /* element-wise: how many inputs the loop has */
+    uint8_t operands;   /* element-wise: number of inputs of the loop */
     uint8_t operand[8]; /* their positions among the arguments */
     uint8_t dim;        /* reduction: position of the dimensions, or NOWHERE */
     uint8_t keepdim;
     uint8_t dtype; /* position of a dtype argument, or NOWHERE */
     uint8_t kept;  /* element-wise: mask of operands (by index) that keep their
-                     dtype and take no part in promotion, as a condition */
-    uint8_t whole; /* element-wise: position of alpha, if that is to be a whole
-                      number where integers are computed; 0: there is none */
-    uint32_t writes; /* arguments that are written though the schema does not
-                        say so; see core__operator_writes */
-    /* FAMILY_KERNEL: dtypes and shapes of results (ops/infer.h).
-     * FAMILY_ELEMENTWISE: a check of numbers, or NULL. */
+                    * dtype and do not take part in promotion, such as a
+                    * condition */
+    uint8_t whole; /* element-wise: position of an alpha that must be a whole
+                    * number if integers are computed; 0: there is none */
+    uint32_t writes; /* arguments that are written although the schema does not
+                      * say so; see core__operator_writes */
+    /* FAMILY_KERNEL: infers dtypes and shapes of results (ops/infer.h).
+     * FAMILY_ELEMENTWISE: checks numbers, or NULL. */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
     core_function function;
-    bool implicit;    /* function is a decomposition: autograd inside */
+    bool implicit;    /* function is a decomposition: autograd applies to the
+                       * operators that it calls */
     uint8_t autocast; /* core__autocast_rule */
-    bool no_gradient; /* nor formula, nor "not differentiable": refused */
+    bool no_gradient; /* neither a formula nor "not differentiable": refused */
     const core__gradient *gradient; /* NULL: not differentiable, or implicit */
 };
 
 typedef struct core__shortcut core__shortcut; /* registry.h */
 
 struct core_operator {
-    /* CORE__TABLE_SIZE entries; until first used the table that resolves. */
+    /* CORE__TABLE_SIZE entries; before the first use, the table that
+     * resolves. */
     const core__entry *_Atomic *table;
-    /* Where calls like earlier ones go; never NULL, but before the table is
-     * made. */
+    /* The most recent shortcut; NULL only before the table is made. */
     const core__shortcut *_Atomic shortcut;
     uint64_t mask; /* functionalities that are not fallthrough */
     /* The same for a call in which no tensor requires grad: without autograd,
-     * where its layer would do nothing but go on below.  Set when the table is
-     * made. */
+     * if its layer would only redispatch.  Set when the table is made. */
     uint64_t quiet;
-    uint32_t tensors;  /* positions that hold a tensor */
-    uint32_t required; /* those of them that must */
-    uint32_t lists;    /* positions that hold a list of tensors */
+    uint32_t tensors;  /* positions of tensors */
+    uint32_t required; /* those that are required */
+    uint32_t lists;    /* positions of lists of tensors */
     uint16_t id;
     uint16_t flags; /* CORE__OP_… */
     uint8_t nargs;
@@ -152,25 +155,25 @@ struct core_operator {
     uint8_t family;  /* data->family */
     uint8_t hot;     /* CORE__HOT_…; set when the table is made */
     uint8_t
-        quick; /* CORE__QUICK_…, where elementwise_fast_path.c can serve it; else 0.  Set
-                      when the table is made. */
-    uint8_t override_told; /* a warning was given; under the lock */
+        quick; /* CORE__QUICK_…, if elementwise_fast_path.c can serve it; else
+                * 0.  Set when the table is made. */
+    uint8_t override_told; /* a warning was logged; guarded by the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */
     const core__operator_data *data;
     core_operator *kernel_op; /* core__operator_kernel, once a table is made */
-    core__registration *registrations; /* newest first; under the lock */
-    core__kernel_set *kernels;         /* by backend; under the lock */
-    void *schema;     /* parsed when first asked for: dispatch/schema.h */
-    uint32_t numbers; /* positions that hold a Scalar */
-    uint32_t absent_numbers; /* those of them that may be NONE */
+    core__registration *registrations; /* newest first; guarded by the lock */
+    core__kernel_set *kernels;         /* by backend; guarded by the lock */
+    void *schema;            /* parsed at the first query: dispatch/schema.h */
+    uint32_t numbers;        /* positions of Scalars */
+    uint32_t absent_numbers; /* those that may be NONE */
 };
 
-/* With one of these a call goes through the autograd layer: there is something
- * to record, or somebody wants to see each step. */
+/* A call with one of these goes through the autograd layer: there is something
+ * to record, or calls are traced. */
 #define CORE__KEYS_LOUD \
     (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
-/* The keys that a call is served with, in the state of a shortcut. */
+/* The keys with which a call in the state of a shortcut is served. */
 static inline uint64_t core__keys_of_state(const core_operator *op,
                                            uint64_t state)
 {
@@ -181,13 +184,13 @@ static inline uint64_t core__keys_of_state(const core_operator *op,
     return (uint32_t)state & ~(state >> CORE__STATE_EXCLUDED_SHIFT) & mask;
 }
 
-/* Names the argument that is no number. */
+/* Fails with a message that names the argument that is not a number. */
 core_status core__numbers_refuse(const core_operator *op,
                                  const core_value *args, uint32_t position)
     __attribute__((cold));
 
-/* Whether each Scalar is a number: of a call that did not come by name, whose
- * arguments nobody looked at. */
+/* Checks that each Scalar is a number, in a call by id, whose arguments were
+ * not checked. */
 static inline core_status core__numbers_are(const core_operator *op,
                                             const core_value *args,
                                             uint32_t nargs)
@@ -206,7 +209,7 @@ static inline core_status core__numbers_are(const core_operator *op,
 extern core_operator core__operators[];
 extern const uint32_t core__operator_count;
 
-/* The functional operator that op is a variant of, or op. */
+/* The functional operator of which op is a variant, or op. */
 static inline const core_operator *core__operator_base(const core_operator *op)
 {
     return op->flags & CORE__OP_CUSTOM ? op : &core__operators[op->data->base];
@@ -219,7 +222,7 @@ static inline core_operator *core__operator_kernel(core_operator *op)
                                        : &core__operators[op->data->kernel];
 }
 
-/* Built-in operators by a generated hash; NULL if there is none. */
+/* Finds a built-in operator with a generated hash; NULL if there is none. */
 core_operator *core__operator_builtin(const char *name, size_t size);
 
 static inline const char *core__operator_name(const core_operator *op)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a call is to write into, looked at before anything is computed: memory
- * that is written twice, or that something else of the call lies in, holds
- * nothing of meaning afterwards. */
+/* Checks the tensors that a call will write, before anything is computed:
+ * memory that is written twice, or that another operand of the call shares,
+ * would have undefined contents afterwards. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -13,8 +13,8 @@
 
 const char *core__argument_name(const core_operator *op, uint32_t position)
 {
-    /* The schema is kept with the operator, which is const to those alone who
-     * compute. */
+    /* The schema is cached in the operator, which is const only for
+     * computation. */
     core_operator *owner = op->flags & CORE__OP_CUSTOM
                                ? (core_operator *)(uintptr_t)op
                                : &core__operators[op->id];
@@ -29,11 +29,11 @@ const char *core__argument_name(const core_operator *op, uint32_t position)
 core_status core__overlaps_itself_refuse(const core_operator *op,
                                          uint32_t position)
 {
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "several elements of the argument %s, which is "
-                          "written, lie at one place (an expanded tensor?); "
-                          "clone it first",
-                          core__argument_name(op, position));
+    return core__op_error(
+        CORE_ERROR_SHAPE, op,
+        "the argument %s, which is written, has several elements at one "
+        "address (an expanded tensor?); clone it first",
+        core__argument_name(op, position));
 }
 
 core_status core__shared_refuse(const core_operator *op, uint32_t written,
@@ -46,17 +46,16 @@ core_status core__shared_refuse(const core_operator *op, uint32_t written,
                           core__argument_name(op, other));
 }
 
-/* An empty tensor that the result will be larger than grows over what lies
- * behind it. */
+/* True if an empty tensor that the result enlarges would grow over `other`. */
 static bool grows_over(const core_tensor *written, const core_tensor *other)
 {
     return written->numel == 0 && other->numel > 0 && written->storage &&
            written->storage == other->storage;
 }
 
-static core_status look_at(const core_operator *op, uint32_t written,
-                           const core_tensor *target, bool both,
-                           uint32_t position, const core_tensor *other)
+static core_status check_against(const core_operator *op, uint32_t written,
+                                 const core_tensor *target, bool both,
+                                 uint32_t position, const core_tensor *other)
 {
     core__overlap overlap;
 
@@ -89,11 +88,12 @@ core_status core__written_check(const core_operator *op, const core_value *args,
             bool both = written >> k & 1;
 
             if (value->tag == CORE_VALUE_TENSOR && k != i)
-                CORE_TRY(look_at(op, i, target, both, k, value->u.tensor));
+                CORE_TRY(
+                    check_against(op, i, target, both, k, value->u.tensor));
             if (value->tag == CORE_VALUE_TENSOR_LIST)
                 for (uint32_t n = 0; n < value->count; n++)
-                    CORE_TRY(
-                        look_at(op, i, target, both, k, value->u.tensors[n]));
+                    CORE_TRY(check_against(op, i, target, both, k,
+                                           value->u.tensors[n]));
         }
     }
     return CORE_OK;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Plans by structure: kernel, device, dtypes, sizes, strides, and the arguments
- * that are neither tensors nor numbers of type Scalar or float (those change
- * from step to step, a learning rate say, and are the launch's own).
+/* Plans by structure: kernel, device, dtypes, sizes, strides, and the
+ * arguments that are neither tensors nor numbers of type Scalar or float
+ * (those, such as a learning rate, change from step to step and are passed at
+ * launch).
  *
- * The structure is written out as words; equal words are the same plan.  All
- * plans lie in one table, bounded by LIBCORE_PLAN_CACHE, the least recently
- * used goes first. */
+ * The structure is written as a sequence of 64-bit words; equal sequences
+ * share a plan.  All plans are in one table, limited by LIBCORE_PLAN_CACHE;
+ * the least recently used is dropped first. */
 
 #include "dispatch/plan.h"
 
@@ -35,7 +36,7 @@ struct core__plan {
     void (*destroy)(void *plan);
     void *word;
     uint32_t users;
-    bool dropped; /* out of the table; destroyed by the last user */
+    bool dropped; /* removed from the table; destroyed by the last user */
     uint64_t hash;
     size_t count;
     uint64_t words[];
@@ -62,7 +63,7 @@ void core__plans_fork(core__fork at)
 
 /* ----------------------------------------------------------- structure -- */
 
-static void put(structure *s, uint64_t word)
+static void add_word(structure *s, uint64_t word)
 {
     if (s->count == s->capacity) {
         bool owned = s->words != s->few;
@@ -80,77 +81,77 @@ static void put(structure *s, uint64_t word)
     s->words[s->count++] = word;
 }
 
-static void put_bytes(structure *s, const void *data, size_t size)
+static void add_bytes(structure *s, const void *data, size_t size)
 {
     const char *at = data;
 
-    put(s, size);
+    add_word(s, size);
     while (size) {
         uint64_t word = 0;
         size_t part = size < sizeof word ? size : sizeof word;
 
         memcpy(&word, at, part);
-        put(s, word);
+        add_word(s, word);
         at += part;
         size -= part;
     }
 }
 
-static void put_view(structure *s, const core_view *view)
+static void add_view(structure *s, const core_view *view)
 {
     if (!view) {
-        put(s, UINT64_MAX);
+        add_word(s, UINT64_MAX);
         return;
     }
-    put(s, (uint64_t)view->dtype << 32 | view->ndim);
+    add_word(s, (uint64_t)view->dtype << 32 | view->ndim);
     for (uint32_t i = 0; i < view->ndim; i++) {
-        put(s, (uint64_t)view->sizes[i]);
-        put(s, (uint64_t)view->strides[i]);
+        add_word(s, (uint64_t)view->sizes[i]);
+        add_word(s, (uint64_t)view->strides[i]);
     }
 }
 
-static void put_value(structure *s, const core_value *value, bool number)
+static void add_value(structure *s, const core_value *value, bool number)
 {
-    put(s, (uint64_t)value->tag << 32 | value->count);
+    add_word(s, (uint64_t)value->tag << 32 | value->count);
     switch (value->tag) {
     case CORE_VALUE_VIEW:
-        put_view(s, value->u.view);
+        add_view(s, value->u.view);
         break;
     case CORE_VALUE_VIEW_LIST:
         for (uint32_t i = 0; i < value->count; i++)
-            put_view(s, value->u.views[i]);
+            add_view(s, value->u.views[i]);
         break;
     case CORE_VALUE_STRING:
     case CORE_VALUE_BOOL_LIST:
-        put_bytes(s, value->u.pointer, value->count);
+        add_bytes(s, value->u.pointer, value->count);
         break;
     case CORE_VALUE_INT_LIST:
     case CORE_VALUE_FLOAT_LIST:
-        put_bytes(s, value->u.pointer, value->count * sizeof(int64_t));
+        add_bytes(s, value->u.pointer, value->count * sizeof(int64_t));
         break;
     case CORE_VALUE_FLOAT:
     case CORE_VALUE_NONE:
-    case CORE_VALUE_TENSOR: /* of a loop: its operands tell */
+    case CORE_VALUE_TENSOR: /* of a loop: its operands determine it */
     case CORE_VALUE_TENSOR_LIST:
     case CORE_VALUE_GENERATOR:
         break;
     default:
         if (!number)
-            put(s, (uint64_t)value->u.i);
+            add_word(s, (uint64_t)value->u.i);
     }
 }
 
-static void put_loop(structure *s, const core_loop *loop)
+static void add_loop(structure *s, const core_loop *loop)
 {
-    put(s, (uint64_t)loop->flags << 32 | loop->reduced);
-    put(s, (uint64_t)loop->ndim << 32 | loop->noperands);
-    put_bytes(s, loop->sizes, loop->ndim * sizeof *loop->sizes);
+    add_word(s, (uint64_t)loop->flags << 32 | loop->reduced);
+    add_word(s, (uint64_t)loop->ndim << 32 | loop->noperands);
+    add_bytes(s, loop->sizes, loop->ndim * sizeof *loop->sizes);
     for (uint32_t i = 0; i < loop->noperands; i++) {
         const core_operand *operand = &loop->operands[i];
 
-        put(s, (uint64_t)operand->dtype << 32 | operand->flags);
+        add_word(s, (uint64_t)operand->dtype << 32 | operand->flags);
         if (!(operand->flags & CORE_OPERAND_IMMEDIATE))
-            put_bytes(s, operand->strides,
+            add_bytes(s, operand->strides,
                       loop->ndim * sizeof *operand->strides);
     }
 }
@@ -168,18 +169,18 @@ static core_status describe(structure *s, const core__kernel_call *run,
     CORE_TRY(core__schema_of(run->op, &schema));
     if (run->op->flags & CORE__OP_RANDOM)
         nargs -= RANDOM_WORDS;
-    put(s, (uintptr_t)run->call.kernel_op);
+    add_word(s, (uintptr_t)run->call.kernel_op);
     if (run->call.loop)
-        put_loop(s, run->call.loop);
+        add_loop(s, run->call.loop);
     for (uint32_t i = 0; i < nargs; i++)
-        put_value(s, &args[i],
+        add_value(s, &args[i],
                   i < schema->narguments && schema->arguments[i].scalar);
     for (uint32_t i = 0; i < nresults; i++)
-        put_value(s, &results[i], false);
+        add_value(s, &results[i], false);
     return s->failed ? core__error_memory(s->capacity * 16) : CORE_OK;
 }
 
-static void forget(structure *s)
+static void structure_free(structure *s)
 {
     if (s->words != s->few)
         core__free(s->words);
@@ -231,8 +232,8 @@ static core__plan *look_up(const structure *s, const core_kernel *kernel,
     return plan;
 }
 
-/* Out of the table; answered if it is to be destroyed now. */
-static bool take_out(core__plan *plan)
+/* Removes the plan from the table; true if it must be destroyed now. */
+static bool remove_plan(core__plan *plan)
 {
     core__plan **at = &buckets[plan->hash % BUCKETS];
 
@@ -252,12 +253,13 @@ static void destroy(core__plan *plan)
     core__free(plan);
 }
 
-static void put_in(core__plan *plan)
+static void insert(core__plan *plan)
 {
     core__plan *evicted = NULL;
     int64_t limit;
 
-    /* A value that is not accepted leaves the default, and was told. */
+    /* A value that is not accepted has been reported, and leaves the
+     * default. */
     (void)core__setting_integer(CORE__SETTING_PLAN_CACHE, &limit);
     pthread_mutex_lock(&lock);
     plan->next_in_bucket = buckets[plan->hash % BUCKETS];
@@ -268,7 +270,7 @@ static void put_in(core__plan *plan)
     if (counts.kept > (uint64_t)limit) {
         evicted = oldest;
         counts.evicted++;
-        if (!take_out(evicted))
+        if (!remove_plan(evicted))
             evicted = NULL;
     }
     pthread_mutex_unlock(&lock);
@@ -290,11 +292,11 @@ static core_status make(core__kernel_call *run, const core_kernel *kernel,
     if (run->call.flags & CORE_CALL_CAPTURING) {
         core__capture_spoil(core__stream_current(run->device),
                             "a plan that was not prepared");
-        return core__op_error(CORE_ERROR_UNSUPPORTED, run->op,
-                              "a capture cannot prepare a plan for a structure "
-                              "that \"%s\" has not seen; run the calls once "
-                              "before they are captured",
-                              run->device->name);
+        return core__op_error(
+            CORE_ERROR_UNSUPPORTED, run->op,
+            "\"%s\" has no plan for the structure of this call, and a capture "
+            "cannot prepare one; run the calls once before they are captured",
+            run->device->name);
     }
     plan = core__alloc_zero(sizeof *plan + size);
     if (!plan)
@@ -312,7 +314,7 @@ static core_status make(core__kernel_call *run, const core_kernel *kernel,
     plan->hash = hash;
     plan->count = s->count;
     memcpy(plan->words, s->words, size);
-    put_in(plan);
+    insert(plan);
     *out_plan = plan;
     return CORE_OK;
 }
@@ -335,13 +337,13 @@ core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
     *out_plan = look_up(&s, kernel, run->device, hash);
     counts.hits += *out_plan != NULL;
     pthread_mutex_unlock(&lock);
-    /* Two threads may prepare the same: both plans are right, and the older one
-     * falls out of use. */
+    /* Two threads may prepare the same plan: both are right, and the older one
+     * is dropped eventually. */
     if (!*out_plan)
         status = make(run, kernel, &s, hash, args, nargs, results, nresults,
                       out_plan);
 done:
-    forget(&s);
+    structure_free(&s);
     return status;
 }
 
@@ -370,7 +372,7 @@ void core__plans_drop(const core_kernel *kernel, const core_device *device)
         core__plan *next = plan->older;
 
         if ((!kernel || plan->kernel == kernel) &&
-            (!device || plan->device == device) && take_out(plan)) {
+            (!device || plan->device == device) && remove_plan(plan)) {
             plan->next_in_bucket = dead;
             dead = plan;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plan.h: what devices that compile per shape have prepared. */
+/* plan.h: plans prepared by devices that compile per shape. */
 
 #ifndef CORE_DISPATCH_PLAN_H
 #define CORE_DISPATCH_PLAN_H
@@ -11,8 +11,9 @@
 
 typedef struct core__plan core__plan;
 
-/* The plan of this call, prepared if there is none of its structure; it is not
- * destroyed before core__plan_done.  call is complete but for `plan`. */
+/* Returns the plan of this call, and prepares it if there is none for its
+ * structure; it is not destroyed before core__plan_done.  call is complete
+ * except for `plan`. */
 core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
                             const core_value *args, uint32_t nargs,
                             const core_value *results, uint32_t nresults,
@@ -20,10 +21,10 @@ core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
 void *core__plan_word(const core__plan *plan);
 void core__plan_done(core__plan *plan);
 
-/* Before a kernel or a device goes away.  NULL: any. */
+/* Called before a kernel or a device is removed.  NULL: any. */
 void core__plans_drop(const core_kernel *kernel, const core_device *device);
 
-/* Fork handler of the plans' cache. */
+/* Fork handler of the lock of the plans. */
 void core__plans_fork(core__fork at);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* In which memory format a device computes an operator best (core.layout): it
- * is asked once for each operator, dtype and number of dimensions. */
+/* The memory format in which a device prefers to compute an operator
+ * (core.layout): queried once per operator, dtype and number of dimensions. */
 
 #include "dispatch/preferred_layout.h"
 
@@ -22,8 +22,8 @@ static bool fits(uint32_t format, uint32_t ndim)
            (format == CORE_FORMAT_CHANNELS_LAST_3D && ndim == 5);
 }
 
-static uint32_t ask(core_device *device, const core_operator *op,
-                    core_dtype dtype, uint32_t ndim)
+static uint32_t query(core_device *device, const core_operator *op,
+                      core_dtype dtype, uint32_t ndim)
 {
     const char *name = core__operator_name(op);
     uint32_t format = device->interfaces.layout.preferred(
@@ -32,14 +32,15 @@ static uint32_t ask(core_device *device, const core_operator *op,
     if (fits(format, ndim))
         return format;
     core__log(CORE_LOG_WARNING, "device",
-              "%s would have %s of %u dimensions in the format %u, which is "
-              "none for that many; it gets contiguous memory",
+              "%s prefers for %s with %u dimensions the format %u, which does "
+              "not apply to that number; contiguous memory is used",
               device->name, name, ndim, format);
     return CORE_FORMAT_CONTIGUOUS;
 }
 
-/* Answers are kept as operator, dtype, dimensions and format in one word, so
- * that nobody sees half of one; two that meet in a place take turns. */
+/* Results are cached as operator, dtype, dimensions and format in one 64-bit
+ * value, so that no thread reads half of one; two that share an entry replace
+ * each other. */
 uint32_t core__device_format(core_device *device, const core_operator *op,
                              core_dtype dtype, uint32_t ndim)
 {
@@ -55,8 +56,8 @@ uint32_t core__device_format(core_device *device, const core_operator *op,
         return CORE_FORMAT_CONTIGUOUS;
     if (kept >> 32 == key)
         return (uint32_t)kept;
-    format = ask(device, op, dtype, ndim);
-    if (op->id != UINT16_MAX) /* it may go, and another get its place */
+    format = query(device, op, dtype, ndim);
+    if (op->id != UINT16_MAX) /* it may be withdrawn, and its place reused */
         atomic_store_explicit(place, (uint64_t)key << 32 | format,
                               memory_order_relaxed);
     return format;
@@ -64,7 +65,8 @@ uint32_t core__device_format(core_device *device, const core_operator *op,
 
 bool core__layout_by_device(void)
 {
-    static _Atomic uint64_t known; /* generation, and the answer below it */
+    static _Atomic uint64_t known; /* generation of the settings, and the
+                                    * result in the lowest bit */
     uint64_t now = ((uint64_t)core__settings_generation() + 1) << 1;
     uint64_t kept = atomic_load_explicit(&known, memory_order_relaxed);
     uint32_t choice = 0;
@@ -94,7 +96,7 @@ core_status core_device_preferred_format(core_device *device,
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------------- memory -- */
+/* -------------------------------------------------------------- memory -- */
 
 core_status core_device_memory_kinds(core_device *device, uint32_t *out_kinds)
 {

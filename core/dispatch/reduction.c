@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Reductions, for every backend: which dimensions go, the results, and a loop
- * in which they have stride 0 where they are reduced. */
+/* Reductions for every backend: reduced dimensions, results, and a loop in
+ * which the results have stride 0 along reduced dimensions. */
 
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
@@ -23,16 +23,17 @@ typedef struct reduction {
     const core_value *args;
     uint32_t nargs;
     core__kernel_set *set;
-    core_tensor *input; /* owned */
+    core_tensor *input; /* with a reference */
     uint32_t reduced;   /* mask of the input's dimensions */
     bool keepdim;
     uint32_t ndim; /* of the results */
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t nresults;
     core_dtype dtypes[RESULTS_MAX];
-    core_tensor *targets[RESULTS_MAX]; /* out arguments, borrowed */
-    core_tensor *outputs[RESULTS_MAX]; /* owned */
-    bool copied;                       /* as a kernel demands: never again */
+    core_tensor *targets[RESULTS_MAX]; /* out arguments, without references */
+    core_tensor *outputs[RESULTS_MAX]; /* with references */
+    bool copied;                       /* copied for a kernel's constraints:
+                                        * never again */
 } reduction;
 
 static core_status read_dims(reduction *r)
@@ -61,7 +62,7 @@ static core_status read_dims(reduction *r)
         CORE_TRY(core__dim_wrap(r->op, dims[i], ndim, &dim));
         if (r->reduced >> dim & 1)
             return core__op_error(CORE_ERROR_INVALID_ARGUMENT, r->op,
-                                  "dimension %u is named twice", dim);
+                                  "dimension %u is given twice", dim);
         if (ndim > 0)
             r->reduced |= 1u << dim;
     }
@@ -78,7 +79,7 @@ static core_status find_dtypes(reduction *r)
             : core__arg_dtype(r->args, data->dtype, CORE_DTYPE_NONE);
     core_tensor *cast;
 
-    /* What integers are summed in anyway. */
+    /* Integers are summed in i64 anyway. */
     if (data->promotion == CORE__REDUCE_SUM && asked == CORE_I64 &&
         !core__dtype_is_floating(input))
         asked = CORE_DTYPE_NONE;
@@ -96,14 +97,14 @@ static core_status find_dtypes(reduction *r)
         !core__dtype_is_floating(input))
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_BOOL)
-        /* u8 was the truth value before there was bool, and stays. */
+        /* u8 input, the truth values before there was bool, keeps its dtype. */
         r->dtypes[0] = input == CORE_U8 ? CORE_U8 : CORE_BOOL;
     else if (data->promotion == CORE__REDUCE_INDEX)
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_FLOAT &&
              !core__dtype_is_floating(input))
         return core__op_error(
-            CORE_ERROR_DTYPE, r->op, "needs a floating dtype, not %s%s",
+            CORE_ERROR_DTYPE, r->op, "the dtype is %s; it must be floating%s",
             core__dtype_name(input),
             data->dtype == CORE__OP_NOWHERE ? ""
                                             : " (its dtype argument converts)");
@@ -129,8 +130,7 @@ static core_status find_sizes(reduction *r)
     if (r->input->numel == 0 && kept_numel > 0 &&
         r->op->flags & CORE__OP_NO_IDENTITY)
         return core__op_error(CORE_ERROR_SHAPE, r->op,
-                              "there is no value for a reduction over zero "
-                              "elements");
+                              "a reduction over zero elements has no value");
     return CORE_OK;
 }
 
@@ -208,7 +208,7 @@ static bool all_suit(const reduction *r, const core_kernel *kernel,
     return good;
 }
 
-/* The same with tensors as the kernel demands them. */
+/* Computes with copies that satisfy the kernel. */
 static core_status compute_copies(reduction *r, const core_kernel *kernel,
                                   core_dtype common)
 {
@@ -246,8 +246,8 @@ static core_status compute_copies(reduction *r, const core_kernel *kernel,
     return status;
 }
 
-/* Kernels that demand something, or have to be asked. */
-static __attribute__((noinline)) core_status compute_demanding(
+/* For kernels with constraints or `supports`. */
+static __attribute__((noinline)) core_status compute_constrained(
     reduction *r, core__kernel_call *run, const core_loop *loop,
     const core_dtype *dtypes)
 {
@@ -305,7 +305,7 @@ static core_status compute(reduction *r)
     run.ntensors = r->nresults + 1;
     dtypes[r->nresults] = r->input->dtype;
     if (!(r->op->flags & CORE__OP_ORDERED)) {
-        /* By the input's strides: the results have no say. */
+        /* By the input's strides only, not the results'. */
         core__loop_order_by(&builder, r->nresults);
         core__loop_coalesce(&builder);
     }
@@ -317,7 +317,7 @@ static core_status compute(reduction *r)
     run.op = r->call->op;
     if (core__unlikely(!kernel || kernel->supports ||
                        kernel->demands & CORE__DEMANDS_CALL))
-        return compute_demanding(r, &run, &builder.loop, dtypes);
+        return compute_constrained(r, &run, &builder.loop, dtypes);
     return core__kernel_launch(&run, kernel, &builder.loop, r->args, r->nargs,
                                NULL, 0);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a whole program registers, and takes back: a registry of its own for
- * each call. */
+/* Registrations of a program, and their removal: each call has a registry of
+ * its own. */
 
 #include "base/memory.h"
 #include "dispatch/dispatch.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Registrations of functions and kernels: kept in lists under one lock; each
- * change refreshes the tables of the operators it touches (table.c). */
+/* The registry of functions and kernels: lists under one lock; each change
+ * refreshes the tables of the affected operators (table.c). */
 
 #include "dispatch/registry.h"
 
@@ -25,8 +25,8 @@
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static uint64_t sequence;
 
-/* Custom operators; those withdrawn stay, since programs may hold them, and
- * come back when the same schema is registered again. */
+/* Custom operators.  Withdrawn ones are kept, because programs may refer to
+ * them, and are reused when the same schema is registered again. */
 typedef struct custom_operator {
     core_operator op;
     core__operator_data data;
@@ -37,8 +37,8 @@ typedef struct custom_operator {
 } custom_operator;
 static custom_operator *customs;
 
-/* Where another thread was registering, what it had begun is either seen or
- * not: lists are changed by one store, behind all others. */
+/* If another thread was registering, its change is either visible or not:
+ * lists are changed by one final store. */
 void core__registry_forked(void)
 {
     static const pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -113,7 +113,7 @@ static void describe(custom_operator *custom)
     custom->data.schema = custom->schema_text;
     custom->data.name = custom->schema.name;
     custom->data.variant = op->variant;
-    /* Until a function is registered under AUTOGRAD, asking for its gradient
+    /* Until a function is registered under AUTOGRAD, requesting its gradient
      * is an error. */
     custom->data.no_gradient = schema->nresults > 0;
     custom->data.dim = custom->data.keepdim = custom->data.dtype =
@@ -156,7 +156,8 @@ static core_status custom_find_or_make(core_string text,
     return CORE_OK;
 }
 
-static core_status own(core_registry *registry, core__registration **out)
+static core_status registration_new(core_registry *registry,
+                                    core__registration **out)
 {
     core__registration *registration = core__alloc_zero(sizeof *registration);
 
@@ -185,26 +186,26 @@ core_status core__registry_add_operator(core_registry *registry,
         goto done;
     if (!strstr(parsed->name, "::")) {
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "the name of a new operator has a namespace, "
-                             "vendor::%s",
+                             "%s: the name of a new operator must have a "
+                             "namespace, such as vendor",
                              parsed->name);
         goto done;
     }
     if (strncmp(parsed->name, "aten::", 6) == 0) {
         status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "%s: the namespace aten is libcore's own",
+                             "%s: the namespace aten is reserved for libcore",
                              parsed->name);
         goto done;
     }
     if (core__operator_find(parsed->name, strlen(parsed->name))) {
-        status =
-            core__error(CORE_ERROR_REFUSED,
-                        "the operator %s is registered already", parsed->name);
+        status = core__error(
+            CORE_ERROR_REFUSED,
+            "%s: an operator of this name is already registered", parsed->name);
         goto done;
     }
     status = custom_find_or_make(schema, &custom);
     if (status == CORE_OK)
-        status = own(registry, &registration);
+        status = registration_new(registry, &registration);
     if (status != CORE_OK)
         goto done;
     custom->registered = true;
@@ -238,7 +239,8 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
     return CORE_OK;
 }
 
-/* Once per operator: what replaced what is hard to find otherwise. */
+/* Once per operator, because it is hard to find out otherwise what was
+ * replaced. */
 static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
 {
     const core__registration *old = op->registrations;
@@ -265,16 +267,18 @@ core_status core__registry_add_function(core_registry *registry,
     uint32_t slot;
 
     if (key > CORE_KEY_COMPOSITE_IMPLICIT)
-        return core__error(CORE_ERROR_UNSUPPORTED, "there is no key %u", key);
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "there is no dispatch key %u", key);
     if (!function)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a registration needs a function");
+                           "the function to register is NULL");
     if ((key == CORE_KEY_BACKEND) != (backend.size > 0) &&
         key != CORE_KEY_AUTOGRAD)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a backend is named for CORE_KEY_BACKEND, and may "
-                           "be for CORE_KEY_AUTOGRAD only");
-    /* Devices are locked before registrations, never the other way. */
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "CORE_KEY_BACKEND needs a backend's name, CORE_KEY_AUTOGRAD "
+            "accepts one, and other keys accept none");
+    /* Devices are locked before registrations, never the reverse. */
     CORE_TRY(slot_of(backend, &slot));
     core__registry_lock();
     op = core__operator_find(operator_name.data, operator_name.size);
@@ -284,7 +288,7 @@ core_status core__registry_add_function(core_registry *registry,
                         (int)operator_name.size, operator_name.data);
         goto done;
     }
-    status = own(registry, &registration);
+    status = registration_new(registry, &registration);
     if (status != CORE_OK)
         goto done;
     registration->op = op;
@@ -324,8 +328,8 @@ static core__backend *own_backend(core_registry *registry, core_string type)
             memcmp(registry->backends[i]->type, type.data, type.size) == 0)
             return registry->backends[i];
     core__error(CORE_ERROR_NOT_FOUND,
-                "the plugin has registered no backend \"%.*s\"", (int)type.size,
-                type.data);
+                "the plugin has not registered a backend \"%.*s\"",
+                (int)type.size, type.data);
     return NULL;
 }
 
@@ -334,8 +338,8 @@ static core_status check_kernel(const core_kernel *kernel)
     if (kernel->struct_size < offsetof(core_kernel, supports) ||
         !kernel->launch)
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "kernel \"%.*s\": no launch function, or a "
-                           "struct_size of %u",
+                           "kernel \"%.*s\": it has no launch function, or its "
+                           "struct_size of %u is too small",
                            (int)kernel->name.size, kernel->name.data,
                            kernel->struct_size);
     return CORE_OK;
@@ -348,9 +352,8 @@ static const core_host *host_of(const core_registry *registry)
                : &core__host;
 }
 
-/* A kernel that names no dtypes takes those that were there when ABI 0.1 was:
- * what came later is for those who name it, and were built with a minor that
- * says what it is. */
+/* A kernel that names no dtypes accepts those of ABI 0.1; kernels must name
+ * later ones, and be built with a minor that defines them. */
 static void limit_signature(core_kernel *kernel, uint32_t minor)
 {
     for (uint32_t i = 0; i < CORE_SIGNATURE_MAX; i++) {
@@ -372,14 +375,14 @@ static void set_masks(core__kernel *kernel)
     kernel->compared = signature[0] >> CORE_BOOL & 1 ? inputs : 0;
 }
 
-enum { SLAB = 64 }; /* kernels, at least */
+enum { SLAB = 64 }; /* minimum number of kernels */
 
-/* Room for kernels, which goes when the registration is undone; under the
- * registry's lock.  Each is twice the one before, as few are better: what is
- * not used of them is not touched. */
-static core_status slab_with_room(core_registry *registry,
-                                  core__backend *backend, uint32_t count,
-                                  core__kernel_slab **out_slab)
+/* Memory for kernels, freed when the registration is undone; with the
+ * registry's lock held.  Each slab is twice as large as the previous one,
+ * because few are better and unused parts are not touched. */
+static core_status slab_with_space(core_registry *registry,
+                                   core__backend *backend, uint32_t count,
+                                   core__kernel_slab **out_slab)
 {
     core__kernel_slab *slab = registry->slabs;
     uint32_t room = slab ? 2 * slab->room : SLAB;
@@ -422,12 +425,12 @@ core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
 
     CORE_TRY(core__kernel_set_make(op, slab->backend, &set));
     if (atomic_load(&set->first) == kernel)
-        goto own; /* in the process that this one is a fork of */
+        goto add_owned; /* already created in the parent process */
     memset(kernel, 0, sizeof *kernel);
     memcpy(&kernel->kernel, from,
            from->struct_size < sizeof *from ? from->struct_size : sizeof *from);
     kernel->kernel.struct_size = sizeof *from;
-    /* the operator's own name has a lifetime that suits */
+    /* the operator's name lives long enough */
     kernel->kernel.name.data = core__operator_name(op);
     kernel->host = host_of(registry);
     limit_signature(&kernel->kernel, kernel->host->abi_minor);
@@ -436,13 +439,12 @@ core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
     kernel->next_owned = registry->kernels;
     set->sequence = when;
     core__kernel_set_add(set, kernel);
-own:
+add_owned:
     registry->kernels = kernel;
     return CORE_OK;
 }
 
-/* before: the operator of the last that was added, which is mostly this one's,
- * too. */
+/* before: the operator of the kernel added last, usually the same. */
 static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
                               core_operator **before)
 {
@@ -457,9 +459,9 @@ static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
     }
     if (op->flags & CORE__OP_CUSTOM)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%s\": the results of an operator that is "
-                           "not libcore's own are not known before the call; "
-                           "register a function for its backend's key",
+                           "kernel \"%s\": results of an operator that is not "
+                           "built in are not known before the call; register a "
+                           "function for its backend's key instead",
                            core__operator_name(op));
     *before = op;
     slab->used++;
@@ -467,7 +469,7 @@ static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
     if (core__pending_add(slab, index, from, (uint32_t)(op - core__operators),
                           sequence))
         return CORE_OK;
-    /* Those before it come before it in the set. */
+    /* Earlier ones precede it in the set. */
     core__pending_make((uint32_t)(op - core__operators));
     return core__registry_place(slab, index, from, op, sequence);
 }
@@ -486,7 +488,7 @@ core_status core__registry_add_kernels(core_registry *registry,
         return core_error_code();
     core__registry_lock();
     if (count > 0)
-        status = slab_with_room(registry, owner, count, &slab);
+        status = slab_with_space(registry, owner, count, &slab);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++)
         status = add_kernel(slab, kernels[i], &before);
     core__kernel_list_reset(owner);
@@ -495,7 +497,7 @@ core_status core__registry_add_kernels(core_registry *registry,
     return status;
 }
 
-/* One for as long as the backend is there; the newest kernel in it counts. */
+/* One per backend, as long as the backend exists; its newest kernel is used. */
 static core__kernel_set *fallback_set(core__backend *backend)
 {
     core__kernel_set *set = backend->fallback;
@@ -522,7 +524,7 @@ core_status core__registry_add_fallback(core_registry *registry,
         return core_error_code();
     core__registry_lock();
     set = fallback_set(owner);
-    status = set ? slab_with_room(registry, owner, 1, &slab)
+    status = set ? slab_with_space(registry, owner, 1, &slab)
                  : core__error_memory(sizeof *set);
     if (status == CORE_OK) {
         core__kernel *kernel = &slab->kernels[slab->used++];
@@ -551,14 +553,14 @@ core_status core__registry_add_backend(core_registry *registry,
 
     if (registry->nbackends == limit)
         return core__error(CORE_ERROR_REFUSED,
-                           "a plugin may register %u backends", limit);
+                           "a plugin may register at most %u backends", limit);
     CORE_TRY(core__backend_add(table, registry->plugin,
                                &registry->backends[registry->nbackends]));
     registry->nbackends++;
     return CORE_OK;
 }
 
-/* -------------------------------------------------------------- undoing -- */
+/* ------------------------------------------------------------- undoing -- */
 
 static void undo_registration(core__registration *registration)
 {
@@ -590,8 +592,8 @@ static void undo_kernel(core__kernel *kernel)
         core__plans_drop(&kernel->kernel, NULL);
 }
 
-/* Sets of a backend that goes away keep their memory, not their owner; and
- * what others registered for its slot does not serve the next one there. */
+/* Sets of a removed backend keep their memory but not their owner; functions
+ * that others registered for its slot do not serve the next backend there. */
 static void forget_backend_in(core_operator *op, const core__backend *backend)
 {
     for (core__kernel_set *s = op->kernels; s; s = s->next)
@@ -602,7 +604,8 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
             r->slot = CORE__SLOT_GONE;
 }
 
-/* Gives the set of its fallback, which no table names once they are fresh. */
+/* Returns the backend's fallback set, which no table refers to after they are
+ * refreshed. */
 static core__kernel_set *forget_backend(core__backend *backend)
 {
     core__kernel_set *fallback = backend->fallback;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* registry.h: what is registered for operators, and the tables made of it. */
+/* registry.h: registrations for operators, and what is derived from them. */
 
 #ifndef CORE_DISPATCH_REGISTRY_H
 #define CORE_DISPATCH_REGISTRY_H
@@ -10,39 +10,38 @@
 #include "device/device.h"
 #include "dispatch/operator.h"
 
-/* A link of the list of what is freed later. */
+/* A link in the list of memory to be reclaimed. */
 typedef struct core__retired {
     struct core__retired *next;
-    void *memory; /* what the link is a part of */
+    void *memory; /* the block that contains the link */
 } core__retired;
 
-/* Where the calls go whose tensors and thread are alike in all that matters:
- * union of the tensors' keys and those that the thread includes, and above it
- * those that it excludes.  A call that finds its own takes it as it is, instead
- * of masking, searching and writing a core_call; what it points to never
- * changes. */
+/* The way of calls in one state: the union of the tensors' keys and the
+ * thread's included keys, and above it the excluded ones.  A call in this
+ * state uses it as it is, without masking, looking up an entry and filling in
+ * a core_call; the objects that it points to never change. */
 struct core__shortcut {
     uint64_t state;
     core_function function;
-    core_call call;             /* as far as functions see it; the rest is 0 */
+    core_call call;             /* the part that functions see; the rest is 0 */
     const core__shortcut *next; /* older */
-    core__entry entry;          /* of the table, that it was made of */
-    /* A recorded call (autograd/graph/record_fast_path.h) knows also where it computes; below's
-     * function is NULL in other ones. */
+    core__entry entry;          /* the table's entry from which it was made */
+    /* A shortcut of a recorded call (autograd/graph/record_fast_path.h) also
+     * has the entry below autograd; in others, below.function is NULL. */
     core__entry below;
     core_call below_call;
     const core__gradient *gradient;
-    uint32_t saved_for; /* mask of the gradients that something is kept for */
+    uint32_t saved_for; /* mask of the gradients that need saved values */
 };
 
 struct core_registration; /* libcore/dispatch.h */
 
-/* One kernel that a backend registered: the full copy of its core_kernel. */
+/* A kernel that a backend registered: a complete copy of its core_kernel. */
 typedef struct core__kernel {
     core_kernel kernel;
-    const core_host *host; /* of the plugin it belongs to */
+    const core_host *host; /* host table of its plugin */
     /* Masks of the dtypes that all inputs may have, with a result of the same
-     * one and with one of bool: what elementwise_fast_path.c asks. */
+     * dtype and of bool: for elementwise_fast_path.c. */
     uint32_t same;
     uint32_t compared;
     struct core__kernel *next;       /* in the same set, newest first */
@@ -50,9 +49,9 @@ typedef struct core__kernel {
     core__kernel_set *set;
 } core__kernel;
 
-/* Room for kernels of one registration and backend, in one piece of memory: a
- * plugin brings a thousand.  It is not touched before a kernel is made in it,
- * which for most is when somebody looks for it: lazy_kernels.c. */
+/* Memory for kernels of one registration and backend, in one piece, because a
+ * plugin registers a thousand.  It is not touched before a kernel is created
+ * in it, usually when it is first looked up: lazy_kernels.c. */
 typedef struct core__pending core__pending;
 typedef struct core__pending_rows core__pending_rows;
 typedef struct core__kernel_slab {
@@ -60,36 +59,37 @@ typedef struct core__kernel_slab {
     struct core__kernel_slab *next; /* of the same registration */
     core_registry *registry;
     core__backend *backend;
-    uint64_t sequence;           /* of registrations, when it was made */
+    uint64_t sequence;           /* of registrations, at its creation */
     uint32_t used, room;         /* kernels */
-    core__pending_rows *pending; /* as many; NULL: there was no memory */
+    core__pending_rows *pending; /* same number; NULL: there was no memory */
     core__kernel kernels[];
 } core__kernel_slab;
 
 enum {
-    /* A power of two: a dtype beyond finds another's kernel, which does not
-     * take it, as elementwise_fast_path.c sees. */
+    /* A power of two: a larger dtype maps to another one's kernel, which
+     * elementwise_fast_path.c finds not to accept it. */
     CORE__QUICK_DTYPES = 16,
     CORE__DTYPES_OF_0_1 = 0xffff
 };
 
-/* The kernels of one operator on one backend.  Lives as long as the process:
- * there are few, and calls may hold one. */
+/* The kernels of one operator on one backend.  Never freed: there are few, and
+ * calls may be using one. */
 struct core__kernel_set {
     core__backend *backend;
     uint32_t op; /* id of the operator that names them, or UINT32_MAX */
     core_operator *custom;
     uint64_t sequence; /* of the newest registration */
     core__kernel *_Atomic first;
-    /* The newest kernel that takes a dtype for the first input of a loop: the
-     * right one if it takes the other operands as well. */
+    /* The newest kernel that accepts a dtype for the first input of a loop:
+     * the right one if it accepts the other operands as well. */
     core__kernel *_Atomic quick[CORE__QUICK_DTYPES];
     core__kernel_set *next;
-    core__retired retired; /* of a backend's fallback, when the backend goes */
+    core__retired retired; /* for a backend's fallback, when the backend is
+                            * removed */
 };
 
-/* Everything that one plugin's init, or one call of a program, registers:
- * undone together. */
+/* Everything that a plugin's init or one call of a program registers, undone
+ * together. */
 struct core_registry {
     core_plugin *plugin;
     core__backend *backends[4];
@@ -99,24 +99,25 @@ struct core_registry {
     core__kernel_slab *slabs;
 };
 
-/* The transaction's calls, for the host table. */
+/* Registers a backend, kernels, …: for the host table. */
 core_status core__registry_add_backend(core_registry *registry,
                                        const core_backend *table);
 core_status core__registry_add_kernels(core_registry *registry,
                                        core_string backend,
                                        const core_kernel *const *kernels,
                                        uint32_t count);
-/* A plugin's kernel that no call would find, as its name is no operator's or a
- * variant's that uses another kernel: logged, and kept for those who list what
- * the backend brings.  op: the operator of its name, or NULL.  Under the
- * registry's lock. */
+/* Checks for a kernel that no call would use, because its name is no
+ * operator's, or that of a variant with another kernel: it is logged, and
+ * listed with the backend.  op: the operator of its name, or NULL.  The
+ * registry's lock is held. */
 bool core__registry_unasked(core_registry *registry, core__backend *backend,
                             const core_kernel *kernel, core_operator *op);
-/* Those, with commas, and names of functional operators whose calls use
- * another's kernels (sum.dim_IntList: sum's) of which there are none. */
+/* Writes these names, separated by commas, and names of functional operators
+ * whose calls use another operator's kernels (sum's, for sum.dim_IntList)
+ * which the backend lacks. */
 enum { CORE__UNASKED_NAMES = 4100 };
 void core__unasked_names(core__backend *backend, char *text, size_t room);
-/* The set of a backend's fallback, if there is a kernel in it. */
+/* The set of a backend's fallback, if it has a kernel. */
 static inline core__kernel_set *core__registry_fallback(
     const core__backend *backend)
 {
@@ -133,70 +134,70 @@ core_status core__registry_add_function(core_registry *registry,
                                         core_string operator_name, uint32_t key,
                                         core_string backend,
                                         core_function function, void *user);
-/* The newest registration's user word lies in memory that goes with it. */
+/* Makes the newest registration own the memory of its user pointer. */
 void core__registry_set_payload(core_registry *registry,
                                 core__retired *payload);
-/* An empty one. */
+/* Creates an empty one. */
 core_status core__registration_new(struct core_registration **out_registration);
 core_registry *core__registration_registry(
     struct core_registration *registration);
-/* Undoes all of it, backends too; the registry may be used again. */
+/* Undoes all of it, including backends; the registry may be reused. */
 void core__registry_undo(core_registry *registry);
 
-/* Kernels of a backend in no particular order. */
+/* The kernels of a backend, in no particular order. */
 core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
                                      const core_kernel **out_kernel);
-/* That order has changed, for one backend or all (NULL).  Under the registry's
- * lock. */
+/* Called when that order has changed, for one backend or all (NULL).  The
+ * registry's lock is held. */
 void core__kernel_list_reset(const core__backend *backend);
-/* A kernel, in its room of a slab, comes into the set of its operator; from is
- * whole, and the sequence that of its registration.  Under the registry's lock,
- * as all of these. */
+/* Creates a kernel at its place in a slab and adds it to the set of its
+ * operator.  from is complete, and sequence its registration's.  The
+ * registry's lock is held for all of these. */
 core_status core__registry_place(core__kernel_slab *slab, uint32_t index,
                                  const core_kernel *from, core_operator *op,
                                  uint64_t sequence);
-/* lazy_kernels.c: what a kernel needs until somebody looks for it; NULL: no memory,
- * and then it is made at once. */
+/* lazy_kernels.c: storage for pending kernels; NULL: no memory, so kernels
+ * must be created at once. */
 core__pending_rows *core__pending_rows_new(core__kernel_slab *slab,
                                            uint32_t count);
-/* False: it has to be made at once. */
+/* False: the kernel must be created at once. */
 bool core__pending_add(core__kernel_slab *slab, uint32_t index,
                        const core_kernel *kernel, uint32_t op,
                        uint64_t sequence);
-/* Makes those of an operator. */
+/* Creates the pending kernels of an operator. */
 void core__pending_make(uint32_t op);
-/* Those of a registration are never made. */
+/* Drops the pending kernels of a registration. */
 void core__pending_drop(const core_registry *registry);
-/* kernel_set.c: memory for one more set is there until the promise is kept, and
- * somebody may make that set, or given up; false: there is none. */
+/* kernel_set.c: reserves memory for one more set, until the set is created or
+ * the reservation given up; false: there is no memory. */
 bool core__kernel_set_promise(void);
 void core__kernel_set_keep_promise(void);
-/* kernel_set.c, under the registry's lock: the set of an operator's kernels on
- * a backend, made if there is none; a kernel becomes the newest there, or
- * leaves it. */
+/* kernel_set.c, with the registry's lock held: finds or creates the set of an
+ * operator's kernels on a backend; adds a kernel as the newest of a set;
+ * removes it. */
 core_status core__kernel_set_make(core_operator *op, core__backend *backend,
                                   core__kernel_set **out_set);
 void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel);
 void core__kernel_set_remove(core__kernel *kernel);
-/* The set of an operator's kernels on a backend; NULL if there is none.  What is
- * pending for the operator is made first. */
+/* The set of an operator's kernels on a backend; NULL if there is none.
+ * Pending kernels of the operator are created first. */
 core__kernel_set *core__registry_set(const core_operator *op,
                                      const core__backend *backend);
 
-/* Grows with every change of what is registered, before anything of it is freed:
- * what was looked up under the same number is still so. */
+/* Incremented with every change of registrations, before anything is freed:
+ * lookups made under the same number are still valid. */
 extern _Atomic uint32_t core__registered;
 
-/* The table of operators that nobody called yet: every entry resolves. */
+/* The table of operators that were never called: every entry resolves. */
 extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
 
-/* An entry or a kernel that calls may still be using is freed later.  The link
- * is a member of it, so that there is nothing to allocate. */
+/* Frees memory that calls may still be using, later.  The link is a member of
+ * it, so nothing is allocated. */
 void core__reclaim(core__retired *link, void *memory);
 
-/* In the child of a fork. */
+/* For the child of a fork. */
 void core__registry_forked(void);
-/* Fork handler of the memory that is to be reclaimed. */
+/* Fork handler of the lock of memory to be reclaimed. */
 void core__reclaim_fork(core__fork at);
 
 #endif

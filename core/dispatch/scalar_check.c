@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Whether a number among the arguments can be stored or multiplied as the
- * operator needs it. */
+/* Checks that number arguments can be stored or multiplied as the operator
+ * requires. */
 
 #include "dispatch/inference.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Recursive descent over the text of a schema.  Nothing here is hot: a schema
- * is parsed when its operator is first called boxed, or registered. */
+/* A recursive descent parser of schema texts.  It is not on a hot path: a
+ * schema is parsed when its operator is first called boxed, or registered. */
 
 #include "dispatch/schema.h"
 
@@ -101,7 +101,7 @@ static core_status word(reader *in, const char *more, char *to, size_t room)
 /* --------------------------------------------------------------- types -- */
 
 typedef struct type_text {
-    uint32_t tag; /* of one element for lists */
+    uint32_t tag; /* of one element, for lists */
     bool scalar;
     bool optional;
     bool optional_elements;
@@ -130,7 +130,7 @@ static const struct {
     {"Generator", CORE_VALUE_GENERATOR, 0},
 };
 
-/* "(a)", "(a!)", "(a -> *)" behind Tensor. */
+/* "(a)", "(a!)", "(a -> *)" after Tensor. */
 static core_status alias_set(reader *in, type_text *out)
 {
     char name[8];
@@ -145,7 +145,7 @@ static core_status alias_set(reader *in, type_text *out)
     return expect(in, ')');
 }
 
-/* "]" or "2]" */
+/* "]" or "2]". */
 static core_status list_rest(reader *in, type_text *out, uint32_t list_tag)
 {
     int32_t size = 0;
@@ -211,7 +211,7 @@ static double power_of_ten(int exponent)
     return power;
 }
 
-/* Digits of a number; *out_scale counts those behind the point. */
+/* Reads the digits of a number; *out_scale counts those after the point. */
 static bool digits(reader *in, int64_t *out_value, int *out_scale,
                    bool *out_point)
 {
@@ -236,8 +236,8 @@ static bool digits(reader *in, int64_t *out_value, int *out_scale,
 }
 
 /* "-1", "0.01", "1.", "1e-05".  A whole mantissa below 2^53 and a power of ten
- * up to 22 are exact, so one multiplication or division rounds correctly, and
- * no locale has a say. */
+ * up to 22 are exact, so one multiplication or division rounds correctly,
+ * independent of the locale. */
 static core_status number(reader *in, core_value *out)
 {
     bool minus = take(in, '-');
@@ -280,7 +280,7 @@ static core_status number(reader *in, core_value *out)
     return CORE_OK;
 unreadable:
     in->at = from;
-    return problem(in, "this number cannot be read");
+    return problem(in, "this is not a number");
 }
 
 /* "none" or 'none', into the argument. */
@@ -291,7 +291,7 @@ static core_status quoted(reader *in, core__schema_argument *argument)
 
     while (peek(in) != quote) {
         if (!peek(in) || length + 1 >= sizeof argument->text)
-            return problem(in, "the text does not end within %zu characters",
+            return problem(in, "the string does not end within %zu characters",
                            sizeof argument->text - 1);
         argument->text[length++] = in->text[in->at++];
     }
@@ -339,7 +339,7 @@ static core_status atom(reader *in, core_value *out)
         return CORE_OK;
     }
     in->at = from;
-    return problem(in, "%s is no default value", name);
+    return problem(in, "%s is not a default value", name);
 }
 
 /* One element of a list. */
@@ -373,7 +373,7 @@ static void list_finish(core__schema_argument *argument, uint32_t count)
         argument->fallback.u.floats = argument->floats;
 }
 
-/* Behind "[". */
+/* After "[". */
 static core_status list_default(reader *in, core__schema_argument *argument)
 {
     uint32_t count = 0;
@@ -399,7 +399,7 @@ static bool is_list(uint32_t tag)
            tag == CORE_VALUE_BOOL_LIST || tag == CORE_VALUE_TENSOR_LIST;
 }
 
-/* One value that must fit; for int[2] it stands for both. */
+/* One value that must fit; for int[2] it is the value of both. */
 static core_status single_default(reader *in, core__schema_argument *argument)
 {
     core_value value;
@@ -470,14 +470,14 @@ static core_status argument_read(reader *in, core__schema *schema,
     CORE_TRY(word(in, "", argument->name, sizeof argument->name));
     for (uint32_t i = 0; i < schema->narguments; i++)
         if (strcmp(schema->arguments[i].name, argument->name) == 0)
-            return problem(in, "there are two arguments %s", argument->name);
+            return problem(in, "two arguments are named %s", argument->name);
     if (take(in, '='))
         CORE_TRY(default_read(in, argument));
     schema->narguments++;
     return CORE_OK;
 }
 
-/* Behind "(". */
+/* After "(". */
 static core_status arguments_read(reader *in, core__schema *schema)
 {
     bool keyword_only = false;
@@ -545,13 +545,14 @@ static core_status name_read(reader *in, core__schema *schema)
     if (colons) {
         if (colons == name || colons[1] != ':' || strchr(colons + 2, ':') ||
             memchr(name, '.', (size_t)(colons - name)))
-            return problem(in, "the name is not space::name.overload");
+            return problem(in,
+                           "the name is not of the form space::name.overload");
         name = colons + 2;
     }
     point = strchr(name, '.');
     if (!*name || is_digit(*name) || point == name ||
         (point && (!point[1] || strchr(point + 1, '.'))))
-        return problem(in, "the name is not name or name.overload");
+        return problem(in, "the name is not of the form name or name.overload");
     return CORE_OK;
 }
 
@@ -569,7 +570,7 @@ core_status core__schema_parse(const char *text, size_t size,
     CORE_TRY(results_read(&in, out_schema));
     skip_spaces(&in);
     if (in.at != in.size)
-        return problem(&in, "there is more behind the schema");
+        return problem(&in, "there is text after the schema");
     return CORE_OK;
 }
 
@@ -591,7 +592,7 @@ core_status core__schema_of(core_operator *op, const core__schema **out_schema)
         core__free(fresh);
         return status;
     }
-    /* Of two threads that parse at once, the first one's stays. */
+    /* If two threads parse at once, the first result is kept. */
     if (!__atomic_compare_exchange_n(&op->schema, &known, fresh, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         core__free(fresh);
@@ -615,7 +616,7 @@ uint32_t core__operator_changes(const core_operator *op, uint32_t nargs)
 {
     uint32_t results = core__operator_base(op)->nresults;
 
-    if (op->flags & CORE__OP_CUSTOM) /* its schema is there from the start */
+    if (op->flags & CORE__OP_CUSTOM) /* its schema is parsed at registration */
         return marked(op->schema);
     if (op->variant == CORE__VARIANT_OUT)
         return ((1u << results) - 1) << (nargs - results);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* schema.h: schemas as text and parsed.
+/* schema.h: operator schemas as text and in parsed form.
  *
  *   name.overload(Type[?] name[=default], …, *, …) -> Type | (Type a, Type b)
  *
@@ -33,8 +33,8 @@ typedef struct core__schema_argument {
     bool aliased;           /* (a) */
     bool keyword_only;
     bool has_default;
-    int32_t list_size;   /* int[2]: 2; one number stands for all; else 0 */
-    core_value fallback; /* the default; lists point to the two below */
+    int32_t list_size;   /* int[2]: 2; one number is the value of all; else 0 */
+    core_value fallback; /* the default; lists point to the arrays below */
     int64_t ints[CORE__SCHEMA_LIST];
     uint8_t bools[CORE__SCHEMA_LIST];
     double floats[CORE__SCHEMA_LIST];
@@ -56,20 +56,21 @@ typedef struct core__schema {
     core__schema_result results[CORE__SCHEMA_RESULTS];
 } core__schema;
 
-/* INVALID_ARGUMENT names the column at which it stopped.  The result points
- * into itself: it must not be moved. */
+/* The INVALID_ARGUMENT error names the column where parsing stopped.  The
+ * result points into itself, so it must not be moved. */
 core_status core__schema_parse(const char *text, size_t size,
                                core__schema *out_schema);
 
-/* The schema of an operator, parsed when first asked for; op->schema then
- * holds it (core__free, where an operator goes away).  Any thread. */
+/* The schema of an operator, parsed at the first query and stored in
+ * op->schema (freed with core__free if the operator is removed).  Any thread
+ * may call it. */
 core_status core__schema_of(core_operator *op, const core__schema **out_schema);
 
-/* Arguments that the operator changes, by position: of an operator of a
- * program's own what its schema marks, else what its variant has. */
+/* Mask of the arguments that the operator changes: those marked in the schema
+ * of a custom operator, else those of its variant. */
 uint32_t core__operator_changes(const core_operator *op, uint32_t nargs);
-/* The same with what is written though the schema does not say so: running
- * statistics of a batch, which have no versions and no gradient. */
+/* The same plus arguments that are written although the schema does not say
+ * so: running statistics, which have no versions and no gradient. */
 uint32_t core__operator_writes(const core_operator *op, uint32_t nargs);
 
 #endif

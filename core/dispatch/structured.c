@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the three structured families share. */
+/* Functions shared by the three families of structured operators. */
 
 #include "dispatch/structured.h"
 
@@ -41,7 +41,7 @@ core_status core__device_of(const core_operator *op,
                             core_device **out_device)
 {
     core_device *device = NULL;
-    bool only_number = false; /* so far there are only 0-dim host tensors */
+    bool only_number = false; /* so far only 0-dim host tensors were seen */
 
     *out_device = NULL;
     for (uint32_t i = 0; i < count; i++) {
@@ -67,7 +67,7 @@ core_status core__device_of(const core_operator *op,
 core_status core__storage_error(const core_operator *op, core_dtype dtype)
 {
     return core__op_error(CORE_ERROR_DTYPE, op,
-                          "%s is for storage, and nothing computes in it; "
+                          "%s is a storage dtype, in which nothing computes; "
                           "convert to f32, bf16 or f16 first",
                           core__dtype_name(dtype));
 }
@@ -158,8 +158,8 @@ core_status core__out_fits(const core_operator *op, uint32_t position,
         return CORE_OK;
     return core__op_error(
         CORE_ERROR_SHAPE, op,
-        "the result is %s, the tensor given as %s is %s; only an empty one is "
-        "resized",
+        "the result has sizes %s, the tensor given as %s has %s; only an empty "
+        "tensor is resized",
         core__sizes_text(ndim, sizes, want, sizeof want),
         core__argument_name(op, position),
         core__sizes_text(out->ndim, out->sizes, have, sizeof have));

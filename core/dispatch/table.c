@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Who serves each slot of an operator's table.
+/* Determines the entry of each slot of an operator's table.
  *
- * A backend's slot: newest of direct kernels and functions; explicit
- * composite; implicit composite; the backend's fallback; for meta the
- * inference of structured operators; missing.  An autograd slot: a function
- * registered for it; an implicit composite where the backend has neither
- * kernel nor explicit composite; the autograd layer.
+ * A backend's slot, in order of precedence: newest of direct kernels and
+ * functions; explicit composite; implicit composite; the backend's fallback;
+ * for meta the inference of structured operators; missing.  An autograd slot:
+ * a function registered for it; an implicit composite if the backend has
+ * neither kernel nor explicit composite; the autograd layer.
  *
- * Entries depend on the set of what is registered and its order within one
- * key, never on the order between keys: they are made from scratch. */
+ * Entries depend on the set of registrations and their order within one key,
+ * never on the order between keys: they are always computed from scratch. */
 
 #include "dispatch/table.h"
 
@@ -27,14 +27,16 @@ enum { SHORTCUTS = 6 };
 
 typedef struct operator_table {
     const core__entry *_Atomic slots[CORE__TABLE_SIZE];
-    /* Those that were ever made: none is used again, since a call may be
-     * reading it. */
+    /* All shortcuts ever made: none is reused, because a call may be reading
+     * it. */
     core__shortcut shortcuts[SHORTCUTS];
     _Atomic uint32_t nshortcuts;
     core__entry function;               /* the built-in function */
     core__entry kernels[CORE__SLOTS];   /* structured, by backend */
-    core__entry written[CORE__SLOTS];   /* with what the layer above does */
-    core__entry fallbacks[CORE__SLOTS]; /* the same with its fallback kernel */
+    core__entry written[CORE__SLOTS];   /* including the work of the
+                                         * in-place-or-view layer */
+    core__entry fallbacks[CORE__SLOTS]; /* kernels' entries for its fallback
+                                         * kernel */
     core__entry meta;
 } operator_table;
 
@@ -45,8 +47,10 @@ static core_status resolve(core_call *call, const core_value *args,
 static const core__entry unresolved = {resolve, NULL};
 static const core__entry missing = {core__missing_kernel, NULL};
 
-/* The layer of a functionality, in capitals. */
-#define layer(name) (&core__dispatch_layers[CORE__FUNCTIONALITY_##name])
+static inline const core__entry *dispatch_layer(uint32_t functionality)
+{
+    return &core__dispatch_layers[functionality];
+}
 
 #define EIGHT(x) x, x, x, x, x, x, x, x
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
@@ -55,7 +59,7 @@ const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
     EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
     EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 96, "as many as above");
+_Static_assert(CORE__TABLE_SIZE == 96, "one EIGHT per eight entries");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -127,11 +131,11 @@ static void set_slot(operator_table *table, uint32_t functionality,
                           entry, memory_order_release);
 }
 
-/* The layers that would only pass on a call in which nothing requires grad, of
- * an operator that nobody has registered a function for: autograd, whose
- * exclusion below matters to functions alone that may call operators, and for a
- * single view what there is to be seen of changes in place. */
-static uint64_t passing(const core_operator *op)
+/* Layers that would only redispatch a call in which nothing requires grad, of
+ * an operator without registered functions: autograd, because its exclusion
+ * below matters only to functions that call operators; and for a single view
+ * in-place-or-view, because nothing is changed. */
+static uint64_t skippable_layers(const core_operator *op)
 {
     if (op->registrations || op->flags & CORE__OP_CUSTOM)
         return 0;
@@ -145,10 +149,10 @@ static uint64_t passing(const core_operator *op)
     return 0;
 }
 
-/* ------------------------------------------------------------ shortcuts -- */
+/* ----------------------------------------------------------- shortcuts -- */
 
-/* No state is like this one's. */
-static const core__shortcut nowhere = {.state = UINT64_MAX};
+/* Matches no state. */
+static const core__shortcut no_shortcut = {.state = UINT64_MAX};
 
 static operator_table *table_of(const core_operator *op)
 {
@@ -169,29 +173,30 @@ static bool is_at(const core_operator *op, uint64_t keys,
     return entry->function == known->function && entry->user == known->user;
 }
 
-/* Whether calls in its state still go there. */
-static bool leads_there(const core_operator *op, const core__shortcut *shortcut)
+/* True if the table still leads calls in the shortcut's state to its entry. */
+static bool is_current(const core_operator *op, const core__shortcut *shortcut)
 {
     uint64_t keys = core__keys_of_state(op, shortcut->state);
 
-    if (shortcut == &nowhere)
+    if (shortcut == &no_shortcut)
         return true;
     if (keys != shortcut->call.keys || !is_at(op, keys, &shortcut->entry))
         return false;
     return !shortcut->below.function ||
-           (passing(op) &&
+           (skippable_layers(op) &&
             is_at(op, shortcut->below_call.keys, &shortcut->below));
 }
 
-/* After a change of the table: calls find their way anew, if it is another. */
+/* After a change of the table: resets the shortcuts if one is out of date. */
 static void check_shortcuts(core_operator *op)
 {
     const core__shortcut *at = op->shortcut;
 
-    while (at && leads_there(op, at))
+    while (at && is_current(op, at))
         at = at->next;
     if (at)
-        atomic_store_explicit(&op->shortcut, &nowhere, memory_order_release);
+        atomic_store_explicit(&op->shortcut, &no_shortcut,
+                              memory_order_release);
 }
 
 static core_call call_of(core_operator *op, uint64_t keys, void *user)
@@ -203,9 +208,9 @@ static core_call call_of(core_operator *op, uint64_t keys, void *user)
                        .keys = keys};
 }
 
-/* A call that is recorded, if it is a plain one: below autograd there is a
- * backend's kernel and nothing else, which calls no operator that would be
- * recorded as well. */
+/* Extends the shortcut of a recorded call, if it is a plain one: below
+ * autograd there is only a backend's kernel, which calls no operator that
+ * would also be recorded. */
 static void learn_below(core__shortcut *made)
 {
     core_operator *op = made->call.op;
@@ -214,8 +219,9 @@ static void learn_below(core__shortcut *made)
         op->mask;
     const core__entry *below;
 
-    if (made->function != layer(AUTOGRAD)->function || !structured(op) ||
-        !passing(op) || op->nresults != 1 ||
+    if (made->function !=
+            dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD)->function ||
+        !structured(op) || !skippable_layers(op) || op->nresults != 1 ||
         op->variant != CORE__VARIANT_FUNCTIONAL ||
         !core__dispatch_upcalls.gradient_is_plain(op->data->gradient,
                                                   &made->saved_for) ||
@@ -248,25 +254,25 @@ void core__shortcut_learn(core_operator *op, uint64_t state)
         made->function = made->entry.function;
         made->call = call_of(op, keys, made->entry.user);
         learn_below(made);
-        made->next = op->shortcut == &nowhere ? NULL : op->shortcut;
+        made->next = op->shortcut == &no_shortcut ? NULL : op->shortcut;
         atomic_store_explicit(&op->shortcut, made, memory_order_release);
     }
     core__registry_unlock();
 }
 
-/* ---------------------------------------------------------------- tables -- */
+/* -------------------------------------------------------------- tables -- */
 
-/* A decomposition that writes into given results would be recorded as the
- * copies that it ends with. */
+/* A decomposition of an out variant would be recorded as the copies with which
+ * it ends. */
 static bool never_recorded(const core_operator *op)
 {
     return op->variant == CORE__VARIANT_OUT && !(op->flags & CORE__OP_CUSTOM);
 }
 
-/* At the slot of the layer in-place-or-view. */
-static const core__entry *writing(const core_operator *op,
-                                  operator_table *table, uint32_t slot,
-                                  const core__entry *below)
+/* The entry at the slot of the in-place-or-view layer. */
+static const core__entry *write_entry(const core_operator *op,
+                                      operator_table *table, uint32_t slot,
+                                      const core__entry *below)
 {
     core_function function = NULL;
 
@@ -274,7 +280,7 @@ static const core__entry *writing(const core_operator *op,
         op->family == CORE__FAMILY_ELEMENTWISE)
         function = core__elementwise_write(op);
     if (!function)
-        return layer(INPLACE_OR_VIEW);
+        return dispatch_layer(CORE__FUNCTIONALITY_INPLACE_OR_VIEW);
     if (table->written[slot].user != below->user)
         table->written[slot] = (core__entry){function, below->user};
     return &table->written[slot];
@@ -282,13 +288,16 @@ static const core__entry *writing(const core_operator *op,
 
 static void fill(core_operator *op, operator_table *table)
 {
-    __atomic_store_n(&op->quiet, op->mask & ~passing(op), __ATOMIC_RELAXED);
+    __atomic_store_n(&op->quiet, op->mask & ~skippable_layers(op),
+                     __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
         bool implicit;
         const core__entry *below = backend_entry(op, table, slot, &implicit);
         core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
         const core__entry *above =
-            implicit && !never_recorded(op) ? below : layer(AUTOGRAD);
+            implicit && !never_recorded(op)
+                ? below
+                : dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD);
 
         if (!r)
             r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
@@ -299,25 +308,26 @@ static void fill(core_operator *op, operator_table *table)
         set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
                  r          ? &r->entry
                  : implicit ? below
-                            : writing(op, table, slot, below));
+                            : write_entry(op, table, slot, below));
         r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
-                 r ? &r->entry : layer(AUTOCAST));
+                 r ? &r->entry : dispatch_layer(CORE__FUNCTIONALITY_AUTOCAST));
         r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
-                 r ? &r->entry : layer(PROFILER));
-        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot, layer(TRACE));
+                 r ? &r->entry : dispatch_layer(CORE__FUNCTIONALITY_PROFILER));
+        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot,
+                 dispatch_layer(CORE__FUNCTIONALITY_TRACE));
     }
     if (op->shortcut)
         check_shortcuts(op);
 }
 
-/* Built-in operators that have tables: few of them in most programs, and what a
- * plugin registers changes no others.  Under the registry's lock. */
+/* Built-in operators that have tables: few of them in most programs, and a
+ * plugin's registrations change no others.  Guarded by the registry's lock. */
 static uint16_t resolved[CORE_OP_COUNT];
 static uint32_t nresolved;
 
-/* Under the registry's lock. */
+/* With the registry's lock held. */
 static void read_settings(void)
 {
     static bool done;
@@ -330,7 +340,7 @@ static void read_settings(void)
         core__dispatch_trace_set(true);
 }
 
-/* The short way of core__call does not ask for keys that are everywhere. */
+/* The hot path of core__call does not check keys that every call has. */
 static void set_hot(core_operator *op)
 {
     bool simple = op->table != core__table_unresolved && !op->lists &&
@@ -339,8 +349,8 @@ static void set_hot(core_operator *op)
 
     if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
         hot = op->tensors == 1 ? CORE__HOT_ONE : CORE__HOT_TWO;
-    /* Its function looks at the numbers that it has, if it is one of elementwise_fast_path.c;
-     * those of others CORE__HOT_ANY does. */
+    /* The functions of elementwise_fast_path.c check their numbers; those of
+     * other operators are checked by CORE__HOT_ANY. */
     if (op->tensors == op->required && op->nargs > 2 &&
         op->tensors == (3 | 1u << (op->nargs - 1)) &&
         (op->numbers == 0 || op->quick))
@@ -365,7 +375,7 @@ void core__dispatch_watch(bool on)
     core__registry_unlock();
 }
 
-/* Every operator's first call: makes its table, then serves the call. */
+/* The first call of every operator: makes its table, then serves the call. */
 static core_status resolve(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -387,7 +397,7 @@ static core_status resolve(core_call *call, const core_value *args,
         op->quick = core__elementwise_quick(op);
         op->kernel_op = core__operator_kernel(op);
         fill(op, table);
-        atomic_store(&op->shortcut, &nowhere);
+        atomic_store(&op->shortcut, &no_shortcut);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
         set_hot(op);
         if (!(op->flags & CORE__OP_CUSTOM))

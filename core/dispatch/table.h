@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* table.h: the tables that dispatch reads, made from what is registered. */
+/* table.h: the tables that dispatch reads, computed from registrations. */
 
 #ifndef CORE_DISPATCH_TABLE_H
 #define CORE_DISPATCH_TABLE_H
@@ -11,22 +11,24 @@
 /* The slot of a registration whose backend was unloaded. */
 enum { CORE__SLOT_GONE = 255 };
 
-/* One function under one key, or one custom operator. */
+/* A function under a key, or a custom operator. */
 struct core__registration {
     core_operator *op;
-    core_operator *custom; /* set: this registration is the operator itself */
+    core_operator *custom; /* not NULL: this registration is the operator
+                            * itself */
     uint32_t key;          /* CORE_KEY_… of plugin.h */
     uint32_t slot;         /* CORE__SLOT_NONE: all */
     core__entry entry;
     uint64_t sequence;
-    core__entry decomposition;      /* of composites, which entry leads to */
+    core__entry decomposition;      /* for composites, to which entry leads */
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
     core__retired retired;
-    core__retired *payload; /* goes with it: the user word's memory; or NULL */
+    core__retired *payload; /* memory of the user pointer, freed with it; or
+                             * NULL */
 };
 
-/* A registered decomposition, call->user: an error if it comes back to itself
+/* Runs a registered decomposition, call->user; fails if it calls itself
  * without end. */
 core_status core__decompose(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
@@ -36,14 +38,13 @@ void core__registry_lock(void);
 void core__registry_unlock(void);
 void core__registry_each_custom(void (*visit)(core_operator *));
 
-/* With the registry locked: makes the entries of op's table anew, if it has
- * one already. */
+/* With the registry's lock held: recomputes the entries of op's table, if it
+ * has one. */
 void core__table_refresh(core_operator *op);
 void core__table_refresh_all(void);
 
-/* Whom the slots of an operator's table lead to; for tests and messages:
- * "kernel", "function", "explicit", "implicit", "fallback", "meta",
- * "missing". */
+/* The kind of a slot's entry, for tests and messages: "kernel", "function",
+ * "explicit", "implicit", "fallback", "meta", "missing". */
 const char *core__table_describe(core_operator *op, uint32_t slot);
 
 #endif

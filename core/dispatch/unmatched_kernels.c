@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels under names that no call asks for.  They are no error: a plugin built
- * for a newer libcore brings more than this one knows, and runs with what both
- * have.  A misspelt one is told in the same way. */
+/* Kernels under names that no call uses.  They are not errors: a plugin built
+ * for a newer libcore may have kernels that this one does not know, and runs
+ * with those that both know.  A misspelt name is reported in the same way. */
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -15,9 +15,9 @@
 
 #include <string.h>
 
-enum { NAMES = CORE__UNASKED_NAMES - 4 }; /* the rest is logged alone */
+enum { NAMES = CORE__UNASKED_NAMES - 4 }; /* further names are only logged */
 
-static bool is_kept(const char *names, core_string name)
+static bool is_listed(const char *names, core_string name)
 {
     while (names) {
         size_t size = strcspn(names, ",");
@@ -30,14 +30,14 @@ static bool is_kept(const char *names, core_string name)
     return false;
 }
 
-/* Without memory it is not listed: it was logged.  The text stays where it is,
- * as programs may be reading it, and always has an end. */
-static void keep(core__backend *backend, core_string name)
+/* If the memory is used up, the name is only logged.  The text is extended in
+ * place, because programs may be reading it, and is always terminated. */
+static void list_name(core__backend *backend, core_string name)
 {
     size_t used = backend->unasked ? strlen(backend->unasked) : 0;
     size_t at = used ? used + 2 : 0;
 
-    if (is_kept(backend->unasked, name) || used + name.size > NAMES)
+    if (is_listed(backend->unasked, name) || used + name.size > NAMES)
         return;
     if (!backend->unasked)
         backend->unasked = core__alloc_zero(NAMES + 3);
@@ -57,9 +57,10 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
         registry->plugin ? core__dispatch_upcalls.plugin_name(registry->plugin)
                          : "the program";
 
-    /* One of another functional operator, as sum.dim_IntList, which calls use
-     * by the name of sum, does no harm: it says that the kernel can do it.
-     * Where there is none by the name of sum, core__unasked_names tells. */
+    /* A kernel of another functional operator, such as sum.dim_IntList, whose
+     * calls use the kernel named sum, is accepted: it declares that the kernel
+     * can do it.  If there is no kernel named sum, core__unasked_names lists
+     * it. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;
@@ -76,7 +77,7 @@ bool core__registry_unasked(core_registry *registry, core__backend *backend,
                   "libcore has no operator of that name",
                   plugin, (int)kernel->name.size, kernel->name.data,
                   backend->type);
-    keep(backend, kernel->name);
+    list_name(backend, kernel->name);
     return true;
 }
 

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that dispatch calls (base/upcalls.h
- * says why). */
+/* upcalls.h: the functions of later rooms that dispatch calls (base/upcalls.h
+ * explains these tables). */
 
 #ifndef CORE_DISPATCH_UPCALLS_H
 #define CORE_DISPATCH_UPCALLS_H
 
 #include "dispatch/registry.h"
 
-/* The layers that every operator has, by functionality (base/keys.h). */
+/* The dispatch layers, by functionality (base/keys.h). */
 extern const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES];
 
 struct core__dispatch_upcalls {
-    /* The function of a built-in operator that has no kernels; a fast path
-     * where there is one. */
+    /* The function of a built-in operator without kernels; a fast path if
+     * there is one. */
     core_function (*function_of)(const core_operator *op);
     /* to[...] = from[...], between any devices, dtypes and layouts. */
     core_status (*tensor_copy)(core_tensor *to, core_tensor *from,
                                bool non_blocking);
     /* Computes an operator on 8-bit floats for which the device has no kernel.
-     * NO_KERNEL: neither does it. */
+     * NO_KERNEL: it cannot either. */
     core_function float8_fallback;
-    /* Whether calls with this gradient may be recorded by record_plain;
-     * *out_saved_for: the inputs whose gradients need saved values. */
+    /* True if calls with this gradient may be recorded by record_plain;
+     * *out_saved_for: mask of the inputs whose gradients need saved values. */
     bool (*gradient_is_plain)(const core__gradient *gradient,
                               uint32_t *out_saved_for);
     /* The autograd layer of such calls. */
     core_function record_plain;
     const char *(*plugin_name)(const core_plugin *plugin);
-    /* The host table that the plugin was given. */
+    /* The host table of the plugin. */
     const core_host *(*plugin_host)(const core_plugin *plugin);
 };
 
 extern const struct core__dispatch_upcalls core__dispatch_upcalls;
 
-/* to[...] = from[...], waiting where host memory may change afterwards. */
+/* to[...] = from[...]; waits if host memory may change afterwards. */
 static inline core_status core__dispatch_copy(core_tensor *to,
                                               core_tensor *from)
 {

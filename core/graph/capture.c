@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Captures and graphs.  While a stream captures, stream->capture is set: kernel
- * calls are flagged, memory comes from the capture's pool, and random operators
- * draw relative to words on the device that each launch fills. */
+/* Captures and graphs.  While a stream is capturing, stream->capture is set:
+ * kernel calls are flagged, memory comes from the capture's pool, and random
+ * operators draw relative to a counter on the device that each launch
+ * updates. */
 
 #include "graph/capture.h"
 
@@ -19,12 +20,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A generator that the work draws from. */
+/* A generator from which the captured work draws. */
 typedef struct source {
     struct source *next;
     core_generator *generator; /* NULL: the default one */
     core_tensor *counter;      /* {offset, seed}, written by each launch */
-    uint64_t used;             /* counter blocks that one launch uses up */
+    uint64_t used;             /* counter blocks used by one launch */
 } source;
 
 typedef struct capture {
@@ -32,12 +33,12 @@ typedef struct capture {
     core_memory_pool *pool;
     source *sources;
     uint64_t size;
-    bool spoilt;
+    bool invalid;
     char reason[160];
 } capture;
 
-/* A leaf: any thread may ask a stream for what spoils its capture, which is
- * about to end. */
+/* No other lock is taken while it is held: any thread may query a stream whose
+ * capture it invalidates and which is about to end. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void core__captures_fork(core__fork at)
@@ -52,8 +53,10 @@ struct core_graph {
     uint32_t generation;
     core_device *device;
     core_memory_pool *pool;
-    core_stream *stream;   /* that it was captured on, and its memory is of */
-    core_event *elsewhere; /* behind its launches on others; NULL: none yet */
+    core_stream *stream;   /* the stream on which it was captured, and whose
+                            * memory it uses */
+    core_event *elsewhere; /* an event after its launches on other streams;
+                            * NULL: none yet */
     void *impl;
     source *sources;
     uint64_t size;
@@ -71,7 +74,7 @@ static void sources_free(source *at)
     }
 }
 
-/* ---------------------------------------------------------- under way -- */
+/* --------------------------------------------------------- in progress -- */
 
 void core__capture_spoil(core_stream *stream, const char *what)
 {
@@ -81,8 +84,8 @@ void core__capture_spoil(core_stream *stream, const char *what)
         return;
     pthread_mutex_lock(&lock);
     under_way = stream->capture;
-    if (under_way && !under_way->spoilt) {
-        under_way->spoilt = true;
+    if (under_way && !under_way->invalid) {
+        under_way->invalid = true;
         snprintf(under_way->reason, sizeof under_way->reason, "%s", what);
     }
     pthread_mutex_unlock(&lock);
@@ -139,7 +142,7 @@ core_status core__capture_random(core_stream *stream, core_generator *generator,
     return CORE_OK;
 }
 
-/* --------------------------------------------------------- begin, end -- */
+/* ---------------------------------------------------------- begin, end -- */
 
 static core_status check_begin(core_stream *stream, core_memory_pool *pool)
 {
@@ -147,7 +150,8 @@ static core_status check_begin(core_stream *stream, core_memory_pool *pool)
 
     if (!device->interfaces.graph_capture.begin || !device->allocator)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s: its plugin cannot capture", device->name);
+                           "%s: the plugin does not support captures",
+                           device->name);
     CORE_TRY(core__allocator_capture_check(stream, pool));
     if (stream->id == 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -156,7 +160,7 @@ static core_status check_begin(core_stream *stream, core_memory_pool *pool)
                            device->name);
     if (stream->capture)
         return core__error(CORE_ERROR_BUSY,
-                           "%s: this stream is capturing already",
+                           "%s: this stream is already capturing",
                            device->name);
     return core__stream_check(stream);
 }
@@ -234,7 +238,7 @@ static core_status graph_make(core_stream *stream, capture *ended, void *impl,
     return CORE_OK;
 }
 
-/* The plugin's end; after a reset it knows nothing of the capture. */
+/* Ends the capture in the plugin, which knows nothing of it after a reset. */
 static core_status end_impl(core_stream *stream, void **out_impl)
 {
     core_device *device = stream->device;
@@ -269,7 +273,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     CORE_TRY(core__device_here(device));
     core_stream_retain(stream); /* the guard may have the last reference */
     pthread_mutex_lock(&lock);
-    wanted = out_graph && !ended->spoilt;
+    wanted = out_graph && !ended->invalid;
     pthread_mutex_unlock(&lock);
     status = end_impl(stream, wanted ? &impl : NULL);
     pthread_mutex_lock(&lock);
@@ -279,11 +283,11 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     core__queue_capture(stream->queue, false);
     core__allocator_capture_end(stream);
     core_stream_guard_leave(&ended->guard);
-    if (status == CORE_OK && out_graph && ended->spoilt)
-        status = core__error(CORE_ERROR_UNSUPPORTED,
-                             "%s: the capture is spoilt: %s cannot be part of "
-                             "it",
-                             device->name, ended->reason);
+    if (status == CORE_OK && out_graph && ended->invalid)
+        status =
+            core__error(CORE_ERROR_UNSUPPORTED,
+                        "%s: the capture is invalid: %s cannot be part of it",
+                        device->name, ended->reason);
     if (status == CORE_OK && wanted)
         status = graph_make(stream, ended, impl, out_graph);
     sources_free(ended->sources);
@@ -298,51 +302,51 @@ bool core_stream_capturing(const core_stream *stream)
     return stream && stream->capture;
 }
 
-/* --------------------------------------------------------------- graphs -- */
+/* -------------------------------------------------------------- graphs -- */
 
-/* Numbers as an eager call would draw them now: {offset, seed} for each source,
- * for core__free.  NULL: there is none. */
-static core_status draw(const core_graph *graph, uint64_t (**out_words)[2])
+/* Draws the numbers of an eager call: {offset, seed} for each source, to be
+ * freed with core__free.  NULL: there is no source. */
+static core_status draw(const core_graph *graph, uint64_t (**out_counters)[2])
 {
-    uint64_t(*words)[2];
+    uint64_t(*counters)[2];
     size_t count = 0;
 
-    *out_words = NULL;
+    *out_counters = NULL;
     for (const source *at = graph->sources; at; at = at->next)
         count++;
     if (count == 0)
         return CORE_OK;
-    words = core__alloc(count * sizeof *words);
-    if (!words)
-        return core__error_memory(count * sizeof *words);
-    *out_words = words;
-    for (const source *at = graph->sources; at; at = at->next, words++)
-        core__generator_skip(at->generator, at->used, &(*words)[1],
-                             &(*words)[0]);
+    counters = core__alloc(count * sizeof *counters);
+    if (!counters)
+        return core__error_memory(count * sizeof *counters);
+    *out_counters = counters;
+    for (const source *at = graph->sources; at; at = at->next, counters++)
+        core__generator_skip(at->generator, at->used, &(*counters)[1],
+                             &(*counters)[0]);
     return CORE_OK;
 }
 
-/* Under the queue's lock. */
+/* With the queue's lock held. */
 static core_status refill(const core_graph *graph, core_stream *stream,
-                          uint64_t (*words)[2])
+                          uint64_t (*counters)[2])
 {
     core_device *device = graph->device;
 
-    for (const source *at = graph->sources; at; at = at->next, words++) {
+    for (const source *at = graph->sources; at; at = at->next, counters++) {
         core_memory memory = core__tensor_memory(at->counter);
 
         for (int i = 0; i < 2; i++) {
             CORE_TRY(device->memory.fill(device->impl, stream->impl, memory, 8,
-                                         (*words)[i], 8));
+                                         (*counters)[i], 8));
             memory.offset += 8;
         }
     }
     return CORE_OK;
 }
 
-/* Its memory is given back in the order of the stream that it was captured
- * on.  Where no event can be had, it runs to its end here. */
-static core_status note_launch(core_graph *graph, core_stream *stream)
+/* The graph's memory is released in the order of the stream on which it was
+ * captured.  If no event can be recorded, this waits for the launch. */
+static core_status record_launch(core_graph *graph, core_stream *stream)
 {
     core_status status = CORE_OK;
 
@@ -358,18 +362,18 @@ static core_status note_launch(core_graph *graph, core_stream *stream)
     return core__stream_wait(stream, "a graph whose event failed");
 }
 
-/* What kernels of a graph find wrong may go into the word of the stream that
- * they were captured on: those who wait for the launch are told it.  Without
- * the memory to remember that, it is asked here. */
-static core_status ask_now(core_graph *graph, core_stream *stream)
+/* Data errors of a graph's kernels may be reported by the stream on which they
+ * were captured; callers that wait for the launch must get them.  If there is
+ * no memory to record that, this waits and takes the error. */
+static core_status take_error_now(core_graph *graph, core_stream *stream)
 {
     core_error_clear();
-    CORE_TRY(core__stream_wait(stream, "a graph, for want of memory"));
+    CORE_TRY(core__stream_wait(stream, "a graph, because memory ran out"));
     return core__queue_word(graph->stream->queue, "the launch of its graph");
 }
 
-/* What follows on its own stream comes after its launches on others. */
-static void come_after_launches(core_graph *graph)
+/* Later work on its own stream runs after its launches on others. */
+static void order_after_launches(core_graph *graph)
 {
     core__error_record earlier;
 
@@ -386,9 +390,9 @@ static void come_after_launches(core_graph *graph)
 
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
-    uint64_t(*words)[2];
+    uint64_t(*counters)[2];
     core_device *device;
-    core_status status, heard;
+    core_status status, inherited;
     uint64_t id;
     void *work;
 
@@ -397,37 +401,39 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     device = graph->device;
     if (stream->device != device)
         return core__error(CORE_ERROR_DEVICE,
-                           "a graph of %s is launched on a stream of %s",
+                           "core_graph_launch: the graph is of \"%s\", the "
+                           "stream of \"%s\"; both must be of one device",
                            device->name, stream->device->name);
     if (graph->generation != atomic_load(&device->generation)) {
         status = core__device_stale(device);
-        core__error_prefix("the graph cannot be launched");
+        core__error_prefix("core_graph_launch");
         return status;
     }
     if (stream->capture)
         return core__capture_refuses(stream, "the launch of a graph");
     CORE_TRY(core__stream_check(stream));
-    /* Before the lock: it is a leaf, and generators have their own. */
-    CORE_TRY(draw(graph, &words));
+    /* Before the lock, because generators have their own. */
+    CORE_TRY(draw(graph, &counters));
     id = core__call_number();
     work = core__observe_work(stream, "graph", id, CORE__WORK_GRAPH);
     pthread_mutex_lock(&stream->queue->lock);
-    status = refill(graph, stream, words);
+    status = refill(graph, stream, counters);
     if (status == CORE_OK)
         status = device->interfaces.graph_capture.launch(
             device->impl, graph->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
     core__observe_work_end(work, stream);
-    core__free(words);
+    core__free(counters);
     CORE_TRY(core__stream_given(stream, status));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
-    /* Before anything waits: blocking launches do so at once. */
-    heard = core__queue_hears(stream->queue, graph->stream->queue);
+    /* Before anything waits: blocking launches wait at once. */
+    inherited = core__queue_hears(stream->queue, graph->stream->queue);
     status = core__stream_launched(stream, NULL, id);
     if (status == CORE_OK)
-        status = note_launch(graph, stream);
-    return status == CORE_OK && heard != CORE_OK ? ask_now(graph, stream)
-                                                 : status;
+        status = record_launch(graph, stream);
+    return status == CORE_OK && inherited != CORE_OK
+               ? take_error_now(graph, stream)
+               : status;
 }
 
 uint64_t core_graph_size(const core_graph *graph)
@@ -454,7 +460,7 @@ void core_graph_release(core_graph *graph)
     if (!graph || atomic_fetch_sub(&graph->references, 1) != 1)
         return;
     device = graph->device;
-    come_after_launches(graph);
+    order_after_launches(graph);
     if (core__device_knows(device, graph->generation))
         device->interfaces.graph_capture.destroy(device->impl, graph->impl);
     sources_free(graph->sources);

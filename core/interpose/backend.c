@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin's backend: devices and memory. */
+/* Wrappers of a plugin's backend: devices and memory. */
 
 #include "base/memory.h"
 #include "interpose/interposer.h"
@@ -11,56 +11,62 @@
 
 #define BYTES(size) (unsigned long long)(size)
 
-static core__layers *layers_of(const layer_device *device)
+static core__interposers *interposers_of(const interposer_device *device)
 {
-    return device->backend->layers;
+    return device->backend->interposers;
 }
 
-static core_status enter(layer_call *call, const layer_device *device,
-                         const char *slot, layer_kind kind)
+static core_status enter(interposer_call *call, const interposer_device *device,
+                         const char *slot, interposer_kind kind)
 {
-    return layer_enter(call, layers_of(device), device->backend->type, slot,
-                       kind);
+    return interposer_enter(call, interposers_of(device), device->backend->type,
+                            slot, kind);
 }
 
-/* --------------------------------------------------------------- devices -- */
+/* ------------------------------------------------------------- devices -- */
 
-static void check_string(layer_call *call, const char *what, core_string text)
+static void check_string(interposer_call *call, const char *what,
+                         core_string text)
 {
     if (text.size > 0 && !text.data)
-        layer_breach(call, "%s has %llu bytes at NULL", what, BYTES(text.size));
+        interposer_violation(call, "%s has %llu bytes at NULL", what,
+                             BYTES(text.size));
     else if (text.size > 65536)
-        layer_breach(call, "%s has %llu bytes", what, BYTES(text.size));
+        interposer_violation(call,
+                             "%s has %llu bytes; at most 65536 are accepted",
+                             what, BYTES(text.size));
 }
 
 static core_status enumerate(void *user, uint32_t *out_count,
                              core_string *out_reason)
 {
-    layer_backend *backend = user;
-    layer_call call;
+    interposer_backend *backend = user;
+    interposer_call call;
     core_status status;
 
-    status = layer_enter(&call, backend->layers, backend->type, "enumerate",
-                         LAYER_NEVER);
+    status = interposer_enter(&call, backend->interposers, backend->type,
+                              "enumerate", INTERPOSER_NEVER);
     if (status != CORE_OK)
         return status;
     status = backend->real.enumerate(backend->real.user, out_count, out_reason);
-    if (layer_validates(backend->layers) && status == CORE_OK) {
+    if (interposer_validates(backend->interposers) && status == CORE_OK) {
         check_string(&call, "the reason", *out_reason);
         if (*out_count > 65536)
-            layer_breach(&call, "counts %u devices", *out_count);
+            interposer_violation(
+                &call, "reports %u devices; at most 65536 are accepted",
+                *out_count);
         if (*out_count == 0 && out_reason->size == 0)
-            layer_breach(&call, "counts no device and gives no reason");
+            interposer_violation(&call, "reports no devices and no reason");
     }
     backend->enumerated = *out_count;
-    return layer_leave(&call, status, "-> %u devices", *out_count);
+    return interposer_leave(&call, status, "-> %u devices", *out_count);
 }
 
-static void read_properties(layer_device *device)
+static void read_properties(interposer_device *device)
 {
     core_device_properties p = {.struct_size = sizeof p};
 
-    if (device->backend->layers->minor < 2)
+    if (device->backend->interposers->minor < 2)
         p.struct_size = offsetof(core_device_properties, max_streams);
     if (device->backend->real.device_properties(device->impl, &p) != CORE_OK)
         return;
@@ -71,72 +77,76 @@ static void read_properties(layer_device *device)
 
 static core_status device_open(void *user, uint32_t index, void **out_device)
 {
-    layer_backend *backend = user;
-    layer_device *device;
-    layer_call call;
+    interposer_backend *backend = user;
+    interposer_device *device;
+    interposer_call call;
     core_status status;
 
     *out_device = NULL;
-    CORE_TRY(layer_enter(&call, backend->layers, backend->type, "device_open",
-                         LAYER_OPEN));
+    CORE_TRY(interposer_enter(&call, backend->interposers, backend->type,
+                              "device_open", INTERPOSER_OPEN));
     device = core__alloc_zero(sizeof *device);
     if (!device)
         return core__error_memory(sizeof *device);
     device->backend = backend;
-    if (layer_validates(backend->layers) && index >= backend->enumerated)
-        layer_breach(&call, "libcore opens device %u of %u", index,
-                     backend->enumerated);
+    if (interposer_validates(backend->interposers) &&
+        index >= backend->enumerated)
+        interposer_violation(&call, "libcore opens device %u of %u", index,
+                             backend->enumerated);
     status =
         backend->real.device_open(backend->real.user, index, &device->impl);
     if (status == CORE_OK)
         read_properties(device);
-    status = layer_leave(&call, status, "%u -> %p", index, device->impl);
+    status = interposer_leave(&call, status, "%u -> %p", index, device->impl);
     if (status != CORE_OK) {
         core__free(device);
         return status;
     }
     device->open = true;
-    layer_lock(backend->layers);
-    device->next = backend->layers->devices;
-    backend->layers->devices = device;
-    pthread_mutex_unlock(&backend->layers->lock);
+    interposer_lock(backend->interposers);
+    device->next = backend->interposers->devices;
+    backend->interposers->devices = device;
+    pthread_mutex_unlock(&backend->interposers->lock);
     *out_device = device;
     return CORE_OK;
 }
 
-static void device_close(void *user, void *word)
+static void device_close(void *user, void *handle)
 {
-    layer_backend *backend = user;
-    layer_device *device = word;
-    layer_call call;
+    interposer_backend *backend = user;
+    interposer_device *device = handle;
+    interposer_call call;
 
-    layer_enter(&call, backend->layers, backend->type, "device_close",
-                LAYER_NEVER);
-    if (layer_validates(backend->layers)) {
-        uint64_t blocks = layer_alive(backend->layers, LAYER_MEMORY, device);
+    interposer_enter(&call, backend->interposers, backend->type, "device_close",
+                     INTERPOSER_NEVER);
+    if (interposer_validates(backend->interposers)) {
+        uint64_t blocks =
+            interposer_alive(backend->interposers, INTERPOSER_MEMORY, device);
 
         if (!device->open)
-            layer_breach(&call, "libcore closes a device twice");
+            interposer_violation(&call, "libcore closes a device twice");
         if (blocks)
-            layer_breach(&call, "libcore leaves %llu blocks of memory",
-                         BYTES(blocks));
+            interposer_violation(&call,
+                                 "libcore does not free %llu blocks of memory",
+                                 BYTES(blocks));
     }
     backend->real.device_close(backend->real.user, device->impl);
-    layer_forget(backend->layers, device);
+    interposer_forget(backend->interposers, device);
     device->open = false;
-    layer_leave_void(&call, "%p", device->impl);
+    interposer_leave_void(&call, "%p", device->impl);
 }
 
-static core_status device_information(void *word, core_device_information *out)
+static core_status device_information(void *handle,
+                                      core_device_information *out)
 {
-    layer_device *device = word;
+    interposer_device *device = handle;
     uint32_t size = out->struct_size;
-    layer_call call;
+    interposer_call call;
     core_status status;
 
-    CORE_TRY(enter(&call, device, "device_information", LAYER_NEVER));
+    CORE_TRY(enter(&call, device, "device_information", INTERPOSER_NEVER));
     status = device->backend->real.device_information(device->impl, out);
-    if (layer_validates(layers_of(device)) && status == CORE_OK) {
+    if (interposer_validates(interposers_of(device)) && status == CORE_OK) {
         check_string(&call, "the name", out->name);
         check_string(&call, "the stable id", out->stable_id);
         check_string(&call, "the driver", out->driver);
@@ -144,217 +154,224 @@ static core_status device_information(void *word, core_device_information *out)
         check_string(&call, "the firmware", out->firmware);
         check_string(&call, "the features", out->features);
         if (out->struct_size > size)
-            layer_breach(&call, "grows struct_size from %u to %u", size,
-                         out->struct_size);
+            interposer_violation(&call, "increases struct_size from %u to %u",
+                                 size, out->struct_size);
     }
-    return layer_leave(&call, status, "%p", device->impl);
+    return interposer_leave(&call, status, "%p", device->impl);
 }
 
-static core_status device_properties(void *word, core_device_properties *out)
+static core_status device_properties(void *handle, core_device_properties *out)
 {
-    layer_device *device = word;
+    interposer_device *device = handle;
     uint32_t size = out->struct_size;
-    layer_call call;
+    interposer_call call;
     core_status status;
 
-    CORE_TRY(enter(&call, device, "device_properties", LAYER_NEVER));
+    CORE_TRY(enter(&call, device, "device_properties", INTERPOSER_NEVER));
     status = device->backend->real.device_properties(device->impl, out);
-    if (layer_validates(layers_of(device)) && status == CORE_OK) {
+    if (interposer_validates(interposers_of(device)) && status == CORE_OK) {
         uint64_t align = out->base_alignment;
 
         if (align == 0 || (align & (align - 1)) != 0)
-            layer_breach(&call,
-                         "has a base alignment of %llu, which is no "
-                         "power of two",
-                         BYTES(align));
+            interposer_violation(
+                &call,
+                "reports a base alignment of %llu, which is not a power of two",
+                BYTES(align));
         if (out->granularity == 0)
-            layer_breach(&call, "has a granularity of 0");
+            interposer_violation(&call, "reports a granularity of 0");
         if (out->flags & CORE_DEVICE_HOST_ACCESS &&
             !(out->flags & CORE_DEVICE_FLAT))
-            layer_breach(&call, "has HOST_ACCESS without FLAT");
+            interposer_violation(&call, "reports HOST_ACCESS without FLAT");
         if (out->struct_size > size)
-            layer_breach(&call, "grows struct_size from %u to %u", size,
-                         out->struct_size);
+            interposer_violation(&call, "increases struct_size from %u to %u",
+                                 size, out->struct_size);
     }
-    return layer_leave(&call, status, "%p -> flags 0x%x", device->impl,
-                       out->flags);
+    return interposer_leave(&call, status, "%p -> flags 0x%x", device->impl,
+                            out->flags);
 }
 
-static core_status device_status(void *word)
+static core_status device_status(void *handle)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
 
-    CORE_TRY(enter(&call, device, "device_status", LAYER_NEVER));
-    return layer_leave(&call, device->backend->real.device_status(device->impl),
-                       "%p", device->impl);
+    CORE_TRY(enter(&call, device, "device_status", INTERPOSER_NEVER));
+    return interposer_leave(&call,
+                            device->backend->real.device_status(device->impl),
+                            "%p", device->impl);
 }
 
-/* ---------------------------------------------------------------- memory -- */
+/* -------------------------------------------------------------- memory -- */
 
-static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
+static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status;
 
     *out_memory = (core_memory){0};
-    CORE_TRY(enter(&call, device, "alloc", LAYER_ALLOC));
-    if (size == 0 && layer_validates(layers_of(device)))
-        layer_breach(&call, "libcore asks for 0 bytes");
+    CORE_TRY(enter(&call, device, "alloc", INTERPOSER_ALLOC));
+    if (size == 0 && interposer_validates(interposers_of(device)))
+        interposer_violation(&call, "libcore requests 0 bytes");
     status = device->backend->memory.alloc(device->impl, size, out_memory);
-    if (status == CORE_OK && layer_validates(layers_of(device))) {
+    if (status == CORE_OK && interposer_validates(interposers_of(device))) {
         uint64_t address =
             (uint64_t)(uintptr_t)out_memory->handle + out_memory->offset;
 
-        layer_made(&call, LAYER_MEMORY, device, out_memory->handle,
-                   out_memory->offset, size + device->tail_padding);
+        interposer_made(&call, INTERPOSER_MEMORY, device, out_memory->handle,
+                        out_memory->offset, size + device->tail_padding);
         if (device->flags & CORE_DEVICE_FLAT && device->base_alignment > 1 &&
             address % device->base_alignment != 0)
-            layer_breach(&call, "gives %p + %llu, which is not aligned to %llu",
-                         out_memory->handle, BYTES(out_memory->offset),
-                         BYTES(device->base_alignment));
+            interposer_violation(
+                &call, "returns %p + %llu, which is not aligned to %llu",
+                out_memory->handle, BYTES(out_memory->offset),
+                BYTES(device->base_alignment));
         if (device->flags & CORE_DEVICE_FLAT && address == 0)
-            layer_breach(&call, "gives the address 0");
+            interposer_violation(&call, "returns the address 0");
     }
-    return layer_leave(&call, status, "%p, %llu -> %p + %llu", device->impl,
-                       BYTES(size), out_memory->handle,
-                       BYTES(out_memory->offset));
+    return interposer_leave(&call, status, "%p, %llu -> %p + %llu",
+                            device->impl, BYTES(size), out_memory->handle,
+                            BYTES(out_memory->offset));
 }
 
-static void release(void *word, core_memory memory, uint64_t size)
+static void release(void *handle, core_memory memory, uint64_t size)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
 
-    layer_enter(&call, layers_of(device), device->backend->type, "free",
-                LAYER_NEVER);
-    if (layer_destroys(&call, LAYER_MEMORY, device, memory.handle,
-                       memory.offset, size + device->tail_padding))
+    interposer_enter(&call, interposers_of(device), device->backend->type,
+                     "free", INTERPOSER_NEVER);
+    if (interposer_destroys(&call, INTERPOSER_MEMORY, device, memory.handle,
+                            memory.offset, size + device->tail_padding))
         device->backend->memory.free(device->impl, memory, size);
-    layer_leave_void(&call, "%p, %p + %llu, %llu", device->impl, memory.handle,
-                     BYTES(memory.offset), BYTES(size));
+    interposer_leave_void(&call, "%p, %p + %llu, %llu", device->impl,
+                          memory.handle, BYTES(memory.offset), BYTES(size));
 }
 
-static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
+static core_status info(void *handle, uint64_t *out_free, uint64_t *out_total)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status;
 
-    CORE_TRY(enter(&call, device, "info", LAYER_NEVER));
+    CORE_TRY(enter(&call, device, "info", INTERPOSER_NEVER));
     status = device->backend->memory.info(device->impl, out_free, out_total);
-    if (layer_validates(layers_of(device)) && status == CORE_OK &&
+    if (interposer_validates(interposers_of(device)) && status == CORE_OK &&
         *out_free > *out_total)
-        layer_breach(&call, "has %llu bytes free of %llu", BYTES(*out_free),
-                     BYTES(*out_total));
-    return layer_leave(&call, status, "%p -> %llu of %llu", device->impl,
-                       BYTES(*out_free), BYTES(*out_total));
+        interposer_violation(&call, "reports %llu bytes free of %llu",
+                             BYTES(*out_free), BYTES(*out_total));
+    return interposer_leave(&call, status, "%p -> %llu of %llu", device->impl,
+                            BYTES(*out_free), BYTES(*out_total));
 }
 
-/* A stream is one of this device's; a synchronous device has none. */
-static void check_stream(layer_call *call, const layer_device *device,
+/* Checks that a stream is one of this device's; a synchronous device has
+ * none. */
+static void check_stream(interposer_call *call, const interposer_device *device,
                          const void *stream)
 {
-    if (!layer_validates(call->layers))
+    if (!interposer_validates(call->interposers))
         return;
     if (!device->backend->real.streams) {
         if (stream)
-            layer_breach(call, "libcore gives a synchronous device a stream");
+            interposer_violation(
+                call, "libcore passes a stream to a synchronous device");
     } else {
-        layer_uses(call, LAYER_STREAM_OBJECT, device, stream, true);
+        interposer_uses(call, INTERPOSER_STREAM_OBJECT, device, stream, true);
     }
 }
 
-static bool check_host(layer_call *call, const void *data, uint64_t size)
+static bool check_host(interposer_call *call, const void *data, uint64_t size)
 {
-    if (!data && size > 0 && layer_validates(call->layers))
-        layer_breach(call, "libcore copies %llu bytes at NULL", BYTES(size));
+    if (!data && size > 0 && interposer_validates(call->interposers))
+        interposer_violation(call, "libcore copies %llu bytes at NULL",
+                             BYTES(size));
     return data || size == 0;
 }
 
-static core_status copy_from_host(void *word, void *stream, core_memory to,
+static core_status copy_from_host(void *handle, void *stream, core_memory to,
                                   const void *from, uint64_t size)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status = CORE_ERROR_INTERNAL;
 
-    CORE_TRY(enter(&call, device, "copy_from_host", LAYER_COPY));
+    CORE_TRY(enter(&call, device, "copy_from_host", INTERPOSER_COPY));
     check_stream(&call, device, stream);
     check_host(&call, from, size);
-    layer_uses_memory(&call, device, to, size);
-    if (!call.broken)
+    interposer_uses_memory(&call, device, to, size);
+    if (!call.violated)
         status = device->backend->memory.copy_from_host(device->impl, stream,
                                                         to, from, size);
-    return layer_leave(&call, status, "%p, %p, %p + %llu, %p, %llu",
-                       device->impl, stream, to.handle, BYTES(to.offset), from,
-                       BYTES(size));
+    return interposer_leave(&call, status, "%p, %p, %p + %llu, %p, %llu",
+                            device->impl, stream, to.handle, BYTES(to.offset),
+                            from, BYTES(size));
 }
 
-static core_status copy_to_host(void *word, void *stream, void *to,
+static core_status copy_to_host(void *handle, void *stream, void *to,
                                 core_memory from, uint64_t size)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status = CORE_ERROR_INTERNAL;
 
-    CORE_TRY(enter(&call, device, "copy_to_host", LAYER_COPY));
+    CORE_TRY(enter(&call, device, "copy_to_host", INTERPOSER_COPY));
     check_stream(&call, device, stream);
     check_host(&call, to, size);
-    layer_uses_memory(&call, device, from, size);
-    if (!call.broken)
+    interposer_uses_memory(&call, device, from, size);
+    if (!call.violated)
         status = device->backend->memory.copy_to_host(device->impl, stream, to,
                                                       from, size);
-    return layer_leave(&call, status, "%p, %p, %p, %p + %llu, %llu",
-                       device->impl, stream, to, from.handle,
-                       BYTES(from.offset), BYTES(size));
+    return interposer_leave(&call, status, "%p, %p, %p, %p + %llu, %llu",
+                            device->impl, stream, to, from.handle,
+                            BYTES(from.offset), BYTES(size));
 }
 
-static core_status copy(void *word, void *stream, core_memory to,
+static core_status copy(void *handle, void *stream, core_memory to,
                         core_memory from, uint64_t size)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status = CORE_ERROR_INTERNAL;
 
-    CORE_TRY(enter(&call, device, "copy", LAYER_COPY));
+    CORE_TRY(enter(&call, device, "copy", INTERPOSER_COPY));
     check_stream(&call, device, stream);
-    layer_uses_memory(&call, device, to, size);
-    layer_uses_memory(&call, device, from, size);
-    if (!call.broken)
+    interposer_uses_memory(&call, device, to, size);
+    interposer_uses_memory(&call, device, from, size);
+    if (!call.violated)
         status =
             device->backend->memory.copy(device->impl, stream, to, from, size);
-    return layer_leave(&call, status, "%p, %p, %p + %llu, %p + %llu, %llu",
-                       device->impl, stream, to.handle, BYTES(to.offset),
-                       from.handle, BYTES(from.offset), BYTES(size));
+    return interposer_leave(&call, status, "%p, %p, %p + %llu, %p + %llu, %llu",
+                            device->impl, stream, to.handle, BYTES(to.offset),
+                            from.handle, BYTES(from.offset), BYTES(size));
 }
 
-static core_status fill(void *word, void *stream, core_memory to, uint64_t size,
-                        uint64_t pattern, uint32_t pattern_size)
+static core_status fill(void *handle, void *stream, core_memory to,
+                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
 {
-    layer_device *device = word;
-    layer_call call;
+    interposer_device *device = handle;
+    interposer_call call;
     core_status status = CORE_ERROR_INTERNAL;
 
-    CORE_TRY(enter(&call, device, "fill", LAYER_FILL));
+    CORE_TRY(enter(&call, device, "fill", INTERPOSER_FILL));
     check_stream(&call, device, stream);
-    layer_uses_memory(&call, device, to, size);
-    if (layer_validates(layers_of(device)) &&
+    interposer_uses_memory(&call, device, to, size);
+    if (interposer_validates(interposers_of(device)) &&
         ((pattern_size != 1 && pattern_size != 2 && pattern_size != 4 &&
           pattern_size != 8) ||
          size % pattern_size != 0))
-        layer_breach(&call, "libcore fills %llu bytes with a pattern of %u",
-                     BYTES(size), pattern_size);
-    if (!call.broken)
+        interposer_violation(
+            &call, "libcore fills %llu bytes with a pattern of %u bytes",
+            BYTES(size), pattern_size);
+    if (!call.violated)
         status = device->backend->memory.fill(device->impl, stream, to, size,
                                               pattern, pattern_size);
-    return layer_leave(&call, status, "%p, %p, %p + %llu, %llu, 0x%llx / %u",
-                       device->impl, stream, to.handle, BYTES(to.offset),
-                       BYTES(size), (unsigned long long)pattern, pattern_size);
+    return interposer_leave(
+        &call, status, "%p, %p, %p + %llu, %llu, 0x%llx / %u", device->impl,
+        stream, to.handle, BYTES(to.offset), BYTES(size),
+        (unsigned long long)pattern, pattern_size);
 }
 
-/* --------------------------------------------------------------- wrapping -- */
+/* ------------------------------------------------------------ wrapping -- */
 
 static const core_memory_table memory_wrappers = {
     .struct_size = sizeof(core_memory_table),
@@ -375,7 +392,7 @@ static const core_backend backend_wrappers = {
     .device_information = device_information,
     .device_properties = device_properties,
     .device_status = device_status,
-    .get_interface = layer_get_interface,
+    .get_interface = interposer_get_interface,
 };
 
 static void copy_known(void *to, size_t full, const void *from)
@@ -389,23 +406,23 @@ static void copy_known(void *to, size_t full, const void *from)
     }
 }
 
-static void wrap_memory(layer_backend *backend)
+static void wrap_memory(interposer_backend *backend)
 {
     const core_memory_table *real = &backend->memory;
     core_memory_table *wrapped = &backend->wrapped_memory;
 
     *wrapped = memory_wrappers;
-    LAYER_KEEP(alloc);
-    LAYER_KEEP(free);
-    LAYER_KEEP(info);
-    LAYER_KEEP(copy_from_host);
-    LAYER_KEEP(copy_to_host);
-    LAYER_KEEP(copy);
-    LAYER_KEEP(fill);
+    INTERPOSER_KEEP(alloc);
+    INTERPOSER_KEEP(free);
+    INTERPOSER_KEEP(info);
+    INTERPOSER_KEEP(copy_from_host);
+    INTERPOSER_KEEP(copy_to_host);
+    INTERPOSER_KEEP(copy);
+    INTERPOSER_KEEP(fill);
     backend->wrapped.memory = wrapped;
 }
 
-static void wrap(layer_backend *backend)
+static void wrap(interposer_backend *backend)
 {
     const core_backend *real = &backend->real;
     core_backend *wrapped = &backend->wrapped;
@@ -414,31 +431,31 @@ static void wrap(layer_backend *backend)
     wrapped->flags = real->flags;
     wrapped->device_type = real->device_type;
     wrapped->user = backend;
-    LAYER_KEEP(enumerate);
-    LAYER_KEEP(device_open);
-    LAYER_KEEP(device_close);
-    LAYER_KEEP(device_information);
-    LAYER_KEEP(device_properties);
-    LAYER_KEEP(device_status);
-    LAYER_KEEP(get_interface);
+    INTERPOSER_KEEP(enumerate);
+    INTERPOSER_KEEP(device_open);
+    INTERPOSER_KEEP(device_close);
+    INTERPOSER_KEEP(device_information);
+    INTERPOSER_KEEP(device_properties);
+    INTERPOSER_KEEP(device_status);
+    INTERPOSER_KEEP(get_interface);
     wrap_memory(backend);
     if (real->streams) {
-        layer_wrap_streams(backend);
-        layer_wrap_events(backend);
+        interposer_wrap_streams(backend);
+        interposer_wrap_events(backend);
     }
 }
 
-core_status core__layers_backend(core__layers *layers,
-                                 const core_backend *backend,
-                                 const core_backend **out_backend)
+core_status core__interposers_backend(core__interposers *interposers,
+                                      const core_backend *backend,
+                                      const core_backend **out_backend)
 {
-    layer_backend *made = core__alloc_zero(sizeof *made);
+    interposer_backend *made = core__alloc_zero(sizeof *made);
     size_t size;
 
     *out_backend = NULL;
     if (!made)
         return core__error_memory(sizeof *made);
-    made->layers = layers;
+    made->interposers = interposers;
     copy_known(&made->real, sizeof made->real, backend);
     copy_known(&made->memory, sizeof made->memory, made->real.memory);
     copy_known(&made->streams, sizeof made->streams, made->real.streams);
@@ -449,22 +466,22 @@ core_status core__layers_backend(core__layers *layers,
     if (made->real.device_type.data)
         memcpy(made->type, made->real.device_type.data, size);
     wrap(made);
-    made->next = layers->backends;
-    layers->backends = made;
+    made->next = interposers->backends;
+    interposers->backends = made;
     *out_backend = &made->wrapped;
     return CORE_OK;
 }
 
-void *layer_device_word(core__layers *layers, void *word,
-                        layer_device **out_device)
+void *interposer_device_handle(core__interposers *interposers, void *handle,
+                               interposer_device **out_device)
 {
-    layer_device *device;
+    interposer_device *device;
 
-    layer_lock(layers);
-    device = layers->devices;
-    while (device && device != word)
+    interposer_lock(interposers);
+    device = interposers->devices;
+    while (device && device != handle)
         device = device->next;
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
     *out_device = device;
-    return device ? device->impl : word;
+    return device ? device->impl : handle;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interposer.h: what the files of this folder share. */
+/* interposer.h: declarations shared by the files of this folder. */
 
-#ifndef CORE_LAYERS_LAYER_H
-#define CORE_LAYERS_LAYER_H
+#ifndef CORE_INTERPOSE_INTERPOSER_H
+#define CORE_INTERPOSE_INTERPOSER_H
 
 #include "base/fork.h"
 #include "interpose/interposers.h"
@@ -12,59 +12,61 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { LAYER_VALIDATE = 1, LAYER_TRACE = 2, LAYER_FAULT = 4 };
+enum { INTERPOSER_VALIDATE = 1, INTERPOSER_TRACE = 2, INTERPOSER_FAULT = 4 };
 
-/* What `fault` counts; the words of LIBCORE_FAULT, in this order. */
-typedef enum layer_kind {
-    LAYER_OPEN,
-    LAYER_ALLOC,
-    LAYER_COPY,
-    LAYER_FILL,
-    LAYER_STREAM,
-    LAYER_EVENT,
-    LAYER_SYNCHRONIZE,
-    LAYER_PREPARE,
-    LAYER_LAUNCH,
-    LAYER_FUNCTION,
-    LAYER_INTERFACE,
-    LAYER_HOST,
-    LAYER_KINDS,
-    LAYER_NEVER = LAYER_KINDS /* fails never, or has no way to say so */
-} layer_kind;
+/* The kinds of calls that `fault` counts; the words of LIBCORE_FAULT, in this
+ * order. */
+typedef enum interposer_kind {
+    INTERPOSER_OPEN,
+    INTERPOSER_ALLOC,
+    INTERPOSER_COPY,
+    INTERPOSER_FILL,
+    INTERPOSER_STREAM,
+    INTERPOSER_EVENT,
+    INTERPOSER_SYNCHRONIZE,
+    INTERPOSER_PREPARE,
+    INTERPOSER_LAUNCH,
+    INTERPOSER_FUNCTION,
+    INTERPOSER_INTERFACE,
+    INTERPOSER_HOST,
+    INTERPOSER_KINDS,
+    /* never failed, or cannot report a failure */
+    INTERPOSER_NEVER = INTERPOSER_KINDS
+} interposer_kind;
 
-typedef enum layer_object_kind {
-    LAYER_MEMORY = 1,
-    LAYER_STREAM_OBJECT,
-    LAYER_EVENT_OBJECT,
-    LAYER_GRAPH_OBJECT,
-    LAYER_HOST_OBJECT,
-    LAYER_CALL_OBJECT
-} layer_object_kind;
+typedef enum interposer_object_kind {
+    INTERPOSER_MEMORY = 1,
+    INTERPOSER_STREAM_OBJECT,
+    INTERPOSER_EVENT_OBJECT,
+    INTERPOSER_GRAPH_OBJECT,
+    INTERPOSER_HOST_OBJECT,
+    INTERPOSER_CALL_OBJECT
+} interposer_object_kind;
 
-/* Something that has been made and is to be used until it is destroyed.  Gone
- * ones are remembered for a while: who uses one is told that. */
-typedef struct layer_object {
-    struct layer_object *next;
+/* An object that was created and may be used until it is destroyed.  Destroyed
+ * ones are remembered for a while, so that their use is reported as such. */
+typedef struct interposer_object {
+    struct interposer_object *next;
     uint32_t kind;
     bool gone;
-    bool recorded;     /* an event was */
-    bool capturing;    /* a stream is */
+    bool recorded;     /* an event was recorded */
+    bool capturing;    /* a stream is capturing */
     const void *owner; /* the device */
-    const void *word;  /* handle */
+    const void *handle;
     uint64_t offset, size;
-} layer_object;
+} interposer_object;
 
 enum {
-    LAYER_BUCKETS = 1024,
-    LAYER_GONE_MAX = 4096,
-    LAYER_ACTIVITY_0_5 = 64 /* sizeof(core_activity) when it came */
+    INTERPOSER_BUCKETS = 1024,
+    INTERPOSER_GONE_MAX = 4096,
+    INTERPOSER_ACTIVITY_0_5 = 64 /* sizeof(core_activity) in ABI 0.5 */
 };
 
-typedef struct layer_backend {
+typedef struct interposer_backend {
     core__retired retired;
-    struct layer_backend *next;
-    core__layers *layers;
-    /* The plugin's own, in full copies, and what stands for them. */
+    struct interposer_backend *next;
+    core__interposers *interposers;
+    /* Complete copies of the plugin's tables, and the tables that wrap them. */
     core_backend real, wrapped;
     core_memory_table memory, wrapped_memory;
     core_stream_table streams, wrapped_streams;
@@ -72,178 +74,192 @@ typedef struct layer_backend {
     core__interfaces interfaces, wrapped_interfaces;
     uint32_t enumerated;
     char type[32];
-} layer_backend;
+} interposer_backend;
 
-/* What the core has for a device of the plugin's. */
-typedef struct layer_device {
-    struct layer_device *next;
-    layer_backend *backend;
+/* The core's handle of a device of the plugin. */
+typedef struct interposer_device {
+    struct interposer_device *next;
+    interposer_backend *backend;
     void *impl;
     uint32_t flags;
     uint64_t base_alignment, tail_padding;
     bool open;
     _Atomic bool recording;       /* core.profiler */
-    _Atomic uint64_t correlation; /* the greatest that was given */
-} layer_device;
+    _Atomic uint64_t correlation; /* the greatest that was set */
+} interposer_device;
 
-typedef struct layer_kernel {
+typedef struct interposer_kernel {
     core__retired retired;
-    struct layer_kernel *next;
-    layer_backend *backend;
+    struct interposer_kernel *next;
+    interposer_backend *backend;
     core_kernel real, wrapped;
-} layer_kernel;
+} interposer_kernel;
 
-typedef struct layer_function {
+typedef struct interposer_function {
     core__retired retired;
-    struct layer_function *next;
-    core__layers *layers;
+    struct interposer_function *next;
+    core__interposers *interposers;
     core_function function;
     void *user;
     char name[96];
-} layer_function;
+} interposer_function;
 
-typedef struct layer_plan {
-    layer_kernel *kernel;
+typedef struct interposer_plan {
+    interposer_kernel *kernel;
     void *plan;
-} layer_plan;
+} interposer_plan;
 
-struct core__layers {
+struct core__interposers {
     core__retired retired;
     char plugin[32];
-    uint32_t on;    /* LAYER_… */
+    uint32_t on;    /* INTERPOSER_… */
     uint32_t minor; /* negotiated */
     pthread_mutex_t lock;
     _Atomic uint8_t lock_mark; /* base/fork.h */
-    uint64_t breaches;
+    uint64_t violations;
     char first[512];
-    uint64_t counts[LAYER_KINDS];
+    uint64_t counts[INTERPOSER_KINDS];
     struct {
         uint64_t nth; /* 0: never */
         bool all;     /* and every later one */
-    } faults[LAYER_KINDS];
-    layer_backend *backends;
-    layer_device *devices;
-    layer_kernel *kernels;
-    layer_function *functions;
-    struct layer_callback *callbacks;
-    layer_object *objects[LAYER_BUCKETS];
+    } faults[INTERPOSER_KINDS];
+    interposer_backend *backends;
+    interposer_device *devices;
+    interposer_kernel *kernels;
+    interposer_function *functions;
+    struct interposer_callback *callbacks;
+    interposer_object *objects[INTERPOSER_BUCKETS];
     uint32_t gone;
-    bool lasting; /* host.c keeps it */
+    bool lasting; /* referenced by host.c */
     bool ended;
 };
 
-/* What is the process's or the thread's, and no plugin's to change. */
-enum { LAYER_SIGNALS = 65 };
-typedef struct layer_manners {
-    uint32_t told; /* changes that are no news */
-    uint32_t x87;  /* its control word */
+/* State of the process or thread that plugins must not change. */
+enum { INTERPOSER_SIGNALS = 65 };
+typedef struct interposer_process_state {
+    uint32_t reported; /* number of changes already reported */
+    uint32_t x87;      /* its control word */
     sigset_t mask;
-    void (*handlers[LAYER_SIGNALS])(int);
+    void (*handlers[INTERPOSER_SIGNALS])(int);
     const void *own_locale; /* the thread's */
     char locale[256];
-} layer_manners;
+} interposer_process_state;
 
-/* One call into the plugin, or out of it. */
-typedef struct layer_call {
-    core__layers *layers;
+/* A call into the plugin, or out of it. */
+typedef struct interposer_call {
+    core__interposers *interposers;
     const char *device; /* the backend's type, or "" */
     const char *slot;
-    uint32_t errors;  /* the thread's error record before */
-    uint32_t control; /* of the floating-point unit */
-    bool broken;      /* a breach was seen: what was found wrong */
-    bool outwards;    /* the plugin calls the host */
-    uint32_t told;    /* breaches of this call */
+    uint32_t errors;     /* sequence of the thread's error record before the
+                       * call */
+    uint32_t control;    /* of the floating-point unit */
+    bool violated;       /* a violation was detected */
+    bool outwards;       /* the plugin calls the host */
+    uint32_t violations; /* violations of this call */
     char first[256];
-    layer_manners manners; /* before; with validate only */
-} layer_call;
+    /* Before the call; with validate only. */
+    interposer_process_state process_state;
+} interposer_call;
 
-/* Not CORE_OK: fail the call with that, and do not make it. */
-core_status layer_enter(layer_call *call, core__layers *layers,
-                        const char *device, const char *slot, layer_kind kind);
-/* Checks what the call answered, traces it, and returns what to answer. */
-core_status layer_leave(layer_call *call, core_status status,
-                        const char *format, ...)
+/* If the result is not CORE_OK, fail the call with it instead of making it. */
+core_status interposer_enter(interposer_call *call,
+                             core__interposers *interposers, const char *device,
+                             const char *slot, interposer_kind kind);
+/* Checks the result of the call, traces it, and returns the status to pass
+ * on. */
+core_status interposer_leave(interposer_call *call, core_status status,
+                             const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* For calls that answer nothing. */
-void layer_leave_void(layer_call *call, const char *format, ...)
+/* For calls that return nothing. */
+void interposer_leave_void(interposer_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A breach of the contract.  The plugin's, unless the text begins with
- * "libcore". */
-void layer_breach(layer_call *call, const char *format, ...)
+/* Reports a violation of the contract: the plugin's, unless the text begins
+ * with "libcore". */
+void interposer_violation(interposer_call *call, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-void layer_manners_note(layer_manners *out);
-/* Breaches, for what is not as it was noted.  with_x87: that unit is no part of
- * a change that is told already. */
-void layer_manners_check(layer_call *call, bool with_x87);
+void interposer_process_state_save(interposer_process_state *out);
+/* Reports changes since the state was saved.  with_x87: also of the x87
+ * control word, which is not part of a change that is reported already. */
+void interposer_process_state_check(interposer_call *call, bool with_x87);
 
-static inline void layer_lock(core__layers *layers)
+static inline void interposer_lock(core__interposers *interposers)
 {
-    core__fork_lock(&layers->lock, &layers->lock_mark);
+    core__fork_lock(&interposers->lock, &interposers->lock_mark);
 }
 
-static inline bool layer_validates(const core__layers *layers)
+static inline bool interposer_validates(const core__interposers *interposers)
 {
-    return layers->on & LAYER_VALIDATE;
+    return interposers->on & INTERPOSER_VALIDATE;
 }
 
 /* ------------------------------------------------------------- objects -- */
 
-/* Something was made.  A breach if the same lives already. */
-void layer_made(layer_call *call, layer_object_kind kind, const void *owner,
-                const void *word, uint64_t offset, uint64_t size);
-/* It is to be destroyed: false, and a breach, if it is not there. */
-bool layer_destroys(layer_call *call, layer_object_kind kind, const void *owner,
-                    const void *word, uint64_t offset, uint64_t size);
-/* It is used.  A breach if it is gone; with `known` also if it never was. */
-bool layer_uses(layer_call *call, layer_object_kind kind, const void *owner,
-                const void *word, bool known);
-/* Bytes of memory are used.  What the plugin did not allocate (imported
- * memory) is not judged. */
-bool layer_uses_memory(layer_call *call, const layer_device *device,
-                       core_memory memory, uint64_t size);
-/* A capture of the stream begins or ends; a breach where that cannot be. */
-void layer_captures(layer_call *call, const void *owner, const void *stream,
-                    bool on);
-bool layer_is_capturing(core__layers *layers, const void *owner,
-                        const void *stream);
-/* The host waits for a stream, or, with NULL, an event: false, and a breach, in
- * a callback, which would wait for itself, and where the stream captures. */
-bool layer_waits(layer_call *call, const void *owner, const void *stream);
-/* This thread runs a host callback. */
-extern _Thread_local bool layer_in_callback;
-/* The plugin names a stream that it may keep to itself. */
-extern _Thread_local bool layer_names_stream;
-void layer_records(layer_call *call, const void *owner, const void *event);
-bool layer_was_recorded(layer_call *call, const void *owner, const void *event);
-/* Nothing of the device is there any more (reset). */
-void layer_forget(core__layers *layers, const void *owner);
-/* How many of a kind live. */
-uint64_t layer_alive(core__layers *layers, layer_object_kind kind,
-                     const void *owner);
-void layer_objects_free(core__layers *layers);
+/* Records a created object.  A violation if it already exists. */
+void interposer_made(interposer_call *call, interposer_object_kind kind,
+                     const void *owner, const void *handle, uint64_t offset,
+                     uint64_t size);
+/* Records its destruction: false, and a violation, if it does not exist. */
+bool interposer_destroys(interposer_call *call, interposer_object_kind kind,
+                         const void *owner, const void *handle, uint64_t offset,
+                         uint64_t size);
+/* Records its use.  A violation if it was destroyed; with `known` also if it
+ * was never created. */
+bool interposer_uses(interposer_call *call, interposer_object_kind kind,
+                     const void *owner, const void *handle, bool known);
+/* Records the use of memory.  Memory that the plugin did not allocate
+ * (imported memory) is not checked. */
+bool interposer_uses_memory(interposer_call *call,
+                            const interposer_device *device, core_memory memory,
+                            uint64_t size);
+/* Records the beginning or end of a stream's capture; a violation if it is not
+ * possible. */
+void interposer_captures(interposer_call *call, const void *owner,
+                         const void *stream, bool on);
+bool interposer_is_capturing(core__interposers *interposers, const void *owner,
+                             const void *stream);
+/* Records that the host waits for a stream or, with NULL, for an event: false,
+ * and a violation, in a callback, which would wait for itself, and if the
+ * stream is capturing. */
+bool interposer_waits(interposer_call *call, const void *owner,
+                      const void *stream);
+/* True while this thread runs a host callback. */
+extern _Thread_local bool interposer_in_callback;
+/* True while the plugin names a stream that may be private to it. */
+extern _Thread_local bool interposer_names_stream;
+void interposer_records(interposer_call *call, const void *owner,
+                        const void *event);
+bool interposer_was_recorded(interposer_call *call, const void *owner,
+                             const void *event);
+/* Forgets all objects of the device (reset). */
+void interposer_forget(core__interposers *interposers, const void *owner);
+/* The number of existing objects of a kind. */
+uint64_t interposer_alive(core__interposers *interposers,
+                          interposer_object_kind kind, const void *owner);
+void interposer_objects_free(core__interposers *interposers);
 
 /* -------------------------------------------------------------- tables -- */
 
-/* A slot that the plugin lacks stays NULL: that has a meaning. */
-#define LAYER_KEEP(slot)          \
+/* A slot that the plugin leaves NULL stays NULL, because that has a meaning. */
+#define INTERPOSER_KEEP(slot)     \
     do {                          \
         if (!real->slot)          \
             wrapped->slot = NULL; \
     } while (0)
 
-void layer_wrap_streams(layer_backend *backend);
-void layer_wrap_events(layer_backend *backend);
-void layer_callbacks_free(core__layers *layers);
-extern const core_profiler_interface layer_profiler;
-extern const core_layout_interface layer_layout;
-extern const core_ranges_interface layer_ranges;
-const void *layer_get_interface(void *user, core_string name, uint32_t version);
-/* A call that runs in this thread: the host answers no other. */
-bool layer_runs(const core_call *call);
-/* The plugin's word for a device that may be one of ours; others (of another
- * backend whose kernels are borrowed) stay. */
-void *layer_device_word(core__layers *layers, void *device,
-                        layer_device **out_device);
+void interposer_wrap_streams(interposer_backend *backend);
+void interposer_wrap_events(interposer_backend *backend);
+void interposer_callbacks_free(core__interposers *interposers);
+extern const core_profiler_interface interposer_profiler;
+extern const core_layout_interface interposer_layout;
+extern const core_ranges_interface interposer_ranges;
+const void *interposer_get_interface(void *user, core_string name,
+                                     uint32_t version);
+/* True if the call runs in this thread; the host accepts no other. */
+bool interposer_runs(const core_call *call);
+/* The plugin's handle of a device if it is one of ours; other handles (of
+ * another backend whose kernels are borrowed) are returned unchanged. */
+void *interposer_device_handle(core__interposers *interposers, void *device,
+                               interposer_device **out_device);
 
 #endif

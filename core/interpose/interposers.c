@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Which layers there are, and what each does before and after a call. */
+/* The interposers: their settings, and the work before and after each call. */
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -12,28 +12,28 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[LAYER_KINDS] = {
+static const char *const kind_names[INTERPOSER_KINDS] = {
     "open",        "alloc",   "copy",   "fill",     "stream",    "event",
     "synchronize", "prepare", "launch", "function", "interface", "host",
 };
 
-/* What an injected failure answers. */
-static const core_status kind_codes[LAYER_KINDS] = {
-    [LAYER_OPEN] = CORE_ERROR_NO_DEVICE,
-    [LAYER_ALLOC] = CORE_ERROR_OUT_OF_MEMORY,
-    [LAYER_COPY] = CORE_ERROR_INTERNAL,
-    [LAYER_FILL] = CORE_ERROR_INTERNAL,
-    [LAYER_STREAM] = CORE_ERROR_OUT_OF_MEMORY,
-    [LAYER_EVENT] = CORE_ERROR_OUT_OF_MEMORY,
-    [LAYER_SYNCHRONIZE] = CORE_ERROR_STREAM,
-    [LAYER_PREPARE] = CORE_ERROR_OUT_OF_MEMORY,
-    [LAYER_LAUNCH] = CORE_ERROR_INTERNAL,
-    [LAYER_FUNCTION] = CORE_ERROR_INTERNAL,
-    [LAYER_INTERFACE] = CORE_ERROR_INTERNAL,
-    [LAYER_HOST] = CORE_ERROR_OUT_OF_MEMORY,
+/* The error of an injected failure. */
+static const core_status kind_codes[INTERPOSER_KINDS] = {
+    [INTERPOSER_OPEN] = CORE_ERROR_NO_DEVICE,
+    [INTERPOSER_ALLOC] = CORE_ERROR_OUT_OF_MEMORY,
+    [INTERPOSER_COPY] = CORE_ERROR_INTERNAL,
+    [INTERPOSER_FILL] = CORE_ERROR_INTERNAL,
+    [INTERPOSER_STREAM] = CORE_ERROR_OUT_OF_MEMORY,
+    [INTERPOSER_EVENT] = CORE_ERROR_OUT_OF_MEMORY,
+    [INTERPOSER_SYNCHRONIZE] = CORE_ERROR_STREAM,
+    [INTERPOSER_PREPARE] = CORE_ERROR_OUT_OF_MEMORY,
+    [INTERPOSER_LAUNCH] = CORE_ERROR_INTERNAL,
+    [INTERPOSER_FUNCTION] = CORE_ERROR_INTERNAL,
+    [INTERPOSER_INTERFACE] = CORE_ERROR_INTERNAL,
+    [INTERPOSER_HOST] = CORE_ERROR_OUT_OF_MEMORY,
 };
 
-/* -------------------------------------------------------------- settings -- */
+/* ------------------------------------------------------------ settings -- */
 
 static bool next_word(const char **list, const char **word, size_t *size)
 {
@@ -44,7 +44,7 @@ static bool next_word(const char **list, const char **word, size_t *size)
     return *size > 0;
 }
 
-static core_status read_layers(const char *list, uint32_t *out_on)
+static core_status read_interposers(const char *list, uint32_t *out_on)
 {
     static const char *const names[] = {"validate", "trace", "fault"};
     const char *word;
@@ -59,7 +59,7 @@ static core_status read_layers(const char *list, uint32_t *out_on)
                 found = 1u << i;
         if (!found)
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "LIBCORE_LAYERS has the word \"%.*s\"; it takes "
+                               "LIBCORE_LAYERS contains \"%.*s\"; accepted: "
                                "validate, trace and fault",
                                (int)(size < 40 ? size : 40), word);
         *out_on |= found;
@@ -68,7 +68,8 @@ static core_status read_layers(const char *list, uint32_t *out_on)
 }
 
 /* "alloc:3" or "alloc:3+". */
-static bool read_fault(core__layers *layers, const char *word, size_t size)
+static bool read_fault(core__interposers *interposers, const char *word,
+                       size_t size)
 {
     const char *colon = memchr(word, ':', size), *at;
     uint64_t nth = 0;
@@ -76,77 +77,78 @@ static bool read_fault(core__layers *layers, const char *word, size_t size)
 
     if (!colon)
         return false;
-    while (kind < LAYER_KINDS &&
+    while (kind < INTERPOSER_KINDS &&
            (strlen(kind_names[kind]) != (size_t)(colon - word) ||
             memcmp(kind_names[kind], word, (size_t)(colon - word)) != 0))
         kind++;
     for (at = colon + 1; at < word + size && *at >= '0' && *at <= '9'; at++)
         if (nth < 1000000000)
             nth = nth * 10 + (uint64_t)(*at - '0');
-    if (kind == LAYER_KINDS || nth == 0)
+    if (kind == INTERPOSER_KINDS || nth == 0)
         return false;
-    layers->faults[kind].nth = nth;
-    layers->faults[kind].all = at < word + size && *at == '+';
-    return at + layers->faults[kind].all == word + size;
+    interposers->faults[kind].nth = nth;
+    interposers->faults[kind].all = at < word + size && *at == '+';
+    return at + interposers->faults[kind].all == word + size;
 }
 
-static core_status read_faults(core__layers *layers, const char *list)
+static core_status read_faults(core__interposers *interposers, const char *list)
 {
     const char *word;
     size_t size;
 
     while (list && next_word(&list, &word, &size))
-        if (!read_fault(layers, word, size))
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "LIBCORE_FAULT has \"%.*s\"; it takes KIND:N or "
-                               "KIND:N+ with a KIND among open, alloc, copy, "
-                               "fill, stream, event, synchronize, prepare, "
-                               "launch, function, interface and host",
-                               (int)(size < 40 ? size : 40), word);
+        if (!read_fault(interposers, word, size))
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "LIBCORE_FAULT contains \"%.*s\"; accepted: KIND:N or KIND:N+ "
+                "with a KIND among open, alloc, copy, fill, stream, event, "
+                "synchronize, prepare, launch, function, interface and host",
+                (int)(size < 40 ? size : 40), word);
     return CORE_OK;
 }
 
-core_status core__layers_check(const char *text)
+core_status core__interposers_check(const char *text)
 {
     uint32_t on;
 
-    return read_layers(text, &on);
+    return read_interposers(text, &on);
 }
 
 core_status core__faults_check(const char *text)
 {
-    core__layers none;
+    core__interposers none;
 
     return read_faults(&none, text);
 }
 
-core_status core__layers_begin(const char *plugin, core__layers **out_layers)
+core_status core__interposers_begin(const char *plugin,
+                                    core__interposers **out_interposers)
 {
-    core__layers *layers;
+    core__interposers *interposers;
     const char *names, *faults = NULL;
     core_status status;
     uint32_t on;
 
-    *out_layers = NULL;
+    *out_interposers = NULL;
     CORE_TRY(core__setting_text(CORE__SETTING_LAYERS, &names));
-    CORE_TRY(read_layers(names, &on));
+    CORE_TRY(read_interposers(names, &on));
     if (on == 0)
         return CORE_OK;
-    layers = core__alloc_zero(sizeof *layers);
-    if (!layers)
-        return core__error_memory(sizeof *layers);
-    layers->on = on;
-    snprintf(layers->plugin, sizeof layers->plugin, "%s", plugin);
+    interposers = core__alloc_zero(sizeof *interposers);
+    if (!interposers)
+        return core__error_memory(sizeof *interposers);
+    interposers->on = on;
+    snprintf(interposers->plugin, sizeof interposers->plugin, "%s", plugin);
     status = core__setting_text(CORE__SETTING_FAULT, &faults);
-    if (status == CORE_OK && on & LAYER_FAULT)
-        status = read_faults(layers, faults);
+    if (status == CORE_OK && on & INTERPOSER_FAULT)
+        status = read_faults(interposers, faults);
     if (status != CORE_OK) {
-        core__free(layers);
+        core__free(interposers);
         return status;
     }
-    pthread_mutex_init(&layers->lock, NULL);
-    atomic_init(&layers->lock_mark, core__fork_mark);
-    *out_layers = layers;
+    pthread_mutex_init(&interposers->lock, NULL);
+    atomic_init(&interposers->lock_mark, core__fork_mark);
+    *out_interposers = interposers;
     return CORE_OK;
 }
 
@@ -157,49 +159,51 @@ core_status core__layers_begin(const char *plugin, core__layers **out_layers)
         list = next_;               \
     }
 
-/* Running calls may still hold a kernel's wrapper: it goes when none can. */
-void core__layers_end(core__layers *layers)
+/* Running calls may still use a kernel's wrapper: it is freed when none
+ * does. */
+void core__interposers_end(core__interposers *interposers)
 {
-    if (!layers)
+    if (!interposers)
         return;
-    layer_objects_free(layers);
-    layer_callbacks_free(layers);
-    for (layer_kernel *k = layers->kernels, *next; k; k = next) {
+    interposer_objects_free(interposers);
+    interposer_callbacks_free(interposers);
+    for (interposer_kernel *k = interposers->kernels, *next; k; k = next) {
         next = k->next;
         core__reclaim(&k->retired, k);
     }
-    for (layer_function *f = layers->functions, *next; f; f = next) {
+    for (interposer_function *f = interposers->functions, *next; f; f = next) {
         next = f->next;
         core__reclaim(&f->retired, f);
     }
-    FREE_LIST(layer_device, layers->devices)
-    for (layer_backend *b = layers->backends, *next; b; b = next) {
+    FREE_LIST(interposer_device, interposers->devices)
+    for (interposer_backend *b = interposers->backends, *next; b; b = next) {
         next = b->next;
         core__reclaim(&b->retired, b);
     }
-    layers->ended = true;
-    layers->backends = NULL;
-    layers->kernels = NULL;
-    layers->functions = NULL;
-    if (!layers->lasting)
-        core__reclaim(&layers->retired, layers);
+    interposers->ended = true;
+    interposers->backends = NULL;
+    interposers->kernels = NULL;
+    interposers->functions = NULL;
+    if (!interposers->lasting)
+        core__reclaim(&interposers->retired, interposers);
 }
 
-uint64_t core__layers_breaches(core__layers *layers, const char **out_first)
+uint64_t core__interposers_violations(core__interposers *interposers,
+                                      const char **out_first)
 {
     uint64_t count;
 
     *out_first = "";
-    if (!layers)
+    if (!interposers)
         return 0;
-    layer_lock(layers);
-    count = layers->breaches;
-    *out_first = layers->first;
-    pthread_mutex_unlock(&layers->lock);
+    interposer_lock(interposers);
+    count = interposers->violations;
+    *out_first = interposers->first;
+    pthread_mutex_unlock(&interposers->lock);
     return count;
 }
 
-/* ----------------------------------------------------------------- calls -- */
+/* --------------------------------------------------------------- calls -- */
 
 /* Rounding, masks and the flushing of denormals; not the flags that every
  * computation sets. */
@@ -217,135 +221,143 @@ static uint32_t control_word(void)
 #endif
 }
 
-void layer_breach(layer_call *call, const char *format, ...)
+void interposer_violation(interposer_call *call, const char *format, ...)
 {
-    core__layers *layers = call->layers;
+    core__interposers *interposers = call->interposers;
     char text[256], line[512];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(line, sizeof line, "%s: %s%s%s: %s", layers->plugin, call->device,
-             *call->device ? "." : "", call->slot, text);
-    if (!call->broken)
+    snprintf(line, sizeof line, "%s: %s%s%s: %s", interposers->plugin,
+             call->device, *call->device ? "." : "", call->slot, text);
+    if (!call->violated)
         snprintf(call->first, sizeof call->first, "%s", text);
-    call->broken = true;
-    call->told++;
-    layer_lock(layers);
-    if (layers->breaches++ == 0)
-        memcpy(layers->first, line, sizeof line);
-    pthread_mutex_unlock(&layers->lock);
+    call->violated = true;
+    call->violations++;
+    interposer_lock(interposers);
+    if (interposers->violations++ == 0)
+        memcpy(interposers->first, line, sizeof line);
+    pthread_mutex_unlock(&interposers->lock);
     core__log_asked("validate", "%s", line);
 }
 
-static bool fails(core__layers *layers, layer_kind kind, uint64_t *out_nth)
+static bool fails(core__interposers *interposers, interposer_kind kind,
+                  uint64_t *out_nth)
 {
     bool failing;
 
-    if (kind >= LAYER_KINDS)
+    if (kind >= INTERPOSER_KINDS)
         return false;
-    layer_lock(layers);
-    *out_nth = ++layers->counts[kind];
-    failing =
-        layers->faults[kind].nth > 0 &&
-        (*out_nth == layers->faults[kind].nth ||
-         (layers->faults[kind].all && *out_nth > layers->faults[kind].nth));
-    pthread_mutex_unlock(&layers->lock);
+    interposer_lock(interposers);
+    *out_nth = ++interposers->counts[kind];
+    failing = interposers->faults[kind].nth > 0 &&
+              (*out_nth == interposers->faults[kind].nth ||
+               (interposers->faults[kind].all &&
+                *out_nth > interposers->faults[kind].nth));
+    pthread_mutex_unlock(&interposers->lock);
     return failing;
 }
 
-/* What no callback may ask for; releasing may make and record events. */
-static bool gives_work(layer_kind kind)
+/* Calls that a host callback must not make; releasing may create and record
+ * events. */
+static bool submits_work(interposer_kind kind)
 {
-    return kind == LAYER_ALLOC || kind == LAYER_COPY || kind == LAYER_FILL ||
-           kind == LAYER_PREPARE || kind == LAYER_LAUNCH;
+    return kind == INTERPOSER_ALLOC || kind == INTERPOSER_COPY ||
+           kind == INTERPOSER_FILL || kind == INTERPOSER_PREPARE ||
+           kind == INTERPOSER_LAUNCH;
 }
 
-core_status layer_enter(layer_call *call, core__layers *layers,
-                        const char *device, const char *slot, layer_kind kind)
+core_status interposer_enter(interposer_call *call,
+                             core__interposers *interposers, const char *device,
+                             const char *slot, interposer_kind kind)
 {
     core_status status = CORE_OK;
     uint64_t nth;
 
-    memset(call, 0, offsetof(layer_call, manners));
-    call->layers = layers;
+    memset(call, 0, offsetof(interposer_call, process_state));
+    call->interposers = interposers;
     call->device = device;
     call->slot = slot;
     call->errors = core__thread_self()->error.sequence;
     call->control = control_word();
-    if (layer_validates(layers))
-        layer_manners_note(&call->manners);
-    if (layer_in_callback && layer_validates(layers) && gives_work(kind)) {
-        layer_breach(call, "libcore is called in a host callback, which may "
-                           "only release");
-        return layer_leave(call, CORE_ERROR_INTERNAL, "-");
+    if (interposer_validates(interposers))
+        interposer_process_state_save(&call->process_state);
+    if (interposer_in_callback && interposer_validates(interposers) &&
+        submits_work(kind)) {
+        interposer_violation(
+            call, "libcore submits work in a host callback, which may "
+                  "only release objects");
+        return interposer_leave(call, CORE_ERROR_INTERNAL, "-");
     }
-    if (layers->on & LAYER_FAULT && fails(layers, kind, &nth)) {
-        status = core__error(kind_codes[kind],
-                             "%s: call %llu of kind \"%s\" fails, "
-                             "as LIBCORE_FAULT asks",
-                             layers->plugin, (unsigned long long)nth,
-                             kind_names[kind]);
-        if (layers->on & LAYER_TRACE)
-            core__log_asked("trace", "%s %s%s%s fails as LIBCORE_FAULT asks",
-                            layers->plugin, device, *device ? "." : "", slot);
+    if (interposers->on & INTERPOSER_FAULT && fails(interposers, kind, &nth)) {
+        status = core__error(
+            kind_codes[kind],
+            "%s: call %llu of kind \"%s\" fails because of LIBCORE_FAULT",
+            interposers->plugin, (unsigned long long)nth, kind_names[kind]);
+        if (interposers->on & INTERPOSER_TRACE)
+            core__log_asked("trace", "%s %s%s%s fails because of LIBCORE_FAULT",
+                            interposers->plugin, device, *device ? "." : "",
+                            slot);
     }
     return status;
 }
 
-static void trace(const layer_call *call, const char *answer,
+static void trace(const interposer_call *call, const char *answer,
                   const char *format, va_list arguments)
 {
     char text[384];
 
-    if (!(call->layers->on & LAYER_TRACE))
+    if (!(call->interposers->on & INTERPOSER_TRACE))
         return;
     vsnprintf(text, sizeof text, format, arguments);
-    core__log_asked("trace", "%s %s %s%s%s(%s)%s%s", call->layers->plugin,
+    core__log_asked("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
                     call->outwards ? "->" : "<-", call->device,
                     *call->device ? "." : "", call->slot, text,
                     *answer ? " = " : "", answer);
 }
 
-/* What every call has to leave as it was, and a failing one to say. */
-static void check_answer(layer_call *call, core_status status)
+/* Checks the state that every call must preserve, and that a failing call
+ * reports an error. */
+static void check_result(interposer_call *call, core_status status)
 {
     bool vendors = status >= CORE_ERROR_VENDOR_FIRST;
 
     if (status < CORE_OK || (status > CORE_ERROR_INTERNAL && !vendors))
-        layer_breach(call, "answers the status %d, which there is not", status);
+        interposer_violation(call, "returns the unknown status %d", status);
     else if (status != CORE_OK && status != CORE_ERROR_BUSY &&
              status != CORE_ERROR_UNSUPPORTED && !call->outwards &&
-             !call->broken &&
+             !call->violated &&
              core__thread_self()->error.sequence == call->errors) {
-        layer_breach(call, "answers %s and does not say why",
-                     core_status_name(status));
-        call->broken = false; /* the status itself is right */
+        interposer_violation(call, "returns %s and reports no error",
+                             core_status_name(status));
+        call->violated = false; /* the status itself is passed on */
     }
     if (!call->outwards)
-        layer_manners_check(call, control_word() == call->control);
+        interposer_process_state_check(call, control_word() == call->control);
     if (control_word() != call->control)
-        layer_breach(call,
-                     "changes the floating-point control word from 0x%x "
-                     "to 0x%x",
-                     call->control, control_word());
+        interposer_violation(
+            call,
+            "changes the floating-point control word from 0x%x "
+            "to 0x%x",
+            call->control, control_word());
 }
 
-core_status layer_leave(layer_call *call, core_status status,
-                        const char *format, ...)
+core_status interposer_leave(interposer_call *call, core_status status,
+                             const char *format, ...)
 {
     va_list arguments;
 
-    if (layer_validates(call->layers))
-        check_answer(call, status);
-    if (call->broken) {
+    if (interposer_validates(call->interposers))
+        check_result(call, status);
+    if (call->violated) {
         char text[sizeof call->first];
 
         memcpy(text, call->first, sizeof text);
         status =
             core__error(CORE_ERROR_INTERNAL, "validate: plugin %s: %s%s%s: %s",
-                        call->layers->plugin, call->device,
+                        call->interposers->plugin, call->device,
                         *call->device ? "." : "", call->slot, text);
     }
     va_start(arguments, format);
@@ -354,12 +366,12 @@ core_status layer_leave(layer_call *call, core_status status,
     return status;
 }
 
-void layer_leave_void(layer_call *call, const char *format, ...)
+void interposer_leave_void(interposer_call *call, const char *format, ...)
 {
     va_list arguments;
 
-    if (layer_validates(call->layers))
-        check_answer(call, CORE_OK);
+    if (interposer_validates(call->interposers))
+        check_result(call, CORE_OK);
     va_start(arguments, format);
     trace(call, "", format, arguments);
     va_end(arguments);

@@ -1,50 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interposers.h: what may stand between the core and a plugin (docs/abi.md 22).
+/* interposers.h: wrappers between the core and a plugin (docs/abi.md 22).
  *
- * LIBCORE_LAYERS=validate,trace,fault puts all three or some around every
- * plugin that is opened from then on:
+ * LIBCORE_LAYERS=validate,trace,fault puts all three or some of them around
+ * every plugin that is opened from then on:
  *
  *   validate  checks every call's contract, in both directions
- *   trace     writes a line per call, of both directions
+ *   trace     writes a line per call, in both directions
  *   fault     fails the Nth call of a kind: LIBCORE_FAULT=alloc:3,launch:5+
  *
- * The tables that the plugin registers are replaced by our own, and so is its
- * host table, when it registers: without a layer nothing is there and nothing
- * is asked. */
+ * The tables that the plugin registers, and its host table, are replaced by
+ * wrapping tables when it registers; without interposers there is no
+ * overhead. */
 
-#ifndef CORE_LAYERS_LAYERS_H
-#define CORE_LAYERS_LAYERS_H
+#ifndef CORE_INTERPOSE_INTERPOSERS_H
+#define CORE_INTERPOSE_INTERPOSERS_H
 
 #include "dispatch/registry.h"
 
-typedef struct core__layers core__layers;
+typedef struct core__interposers core__interposers;
 
-/* For a plugin that is about to be initialised.  *out_layers NULL: no layer
- * is wanted.  INVALID_ARGUMENT names the word of a setting that is none. */
-core_status core__layers_begin(const char *plugin, core__layers **out_layers);
-/* After everything that the plugin registered was undone. */
-void core__layers_end(core__layers *layers);
+/* For a plugin that is about to be initialised.  *out_layers is NULL if no
+ * interposer is enabled.  INVALID_ARGUMENT names the word of a setting that is
+ * not accepted. */
+core_status core__interposers_begin(const char *plugin,
+                                    core__interposers **out_interposers);
+/* Called after all registrations of the plugin were undone. */
+void core__interposers_end(core__interposers *interposers);
 
-/* The host table that the plugin gets. */
-void core__layers_host(core__layers *layers, core_host *host);
-/* What stands for a table of the plugin's; valid until core__layers_end. */
-core_status core__layers_backend(core__layers *layers,
-                                 const core_backend *backend,
-                                 const core_backend **out_backend);
-core_status core__layers_kernel(core__layers *layers, core_string device_type,
-                                const core_kernel *kernel,
-                                const core_kernel **out_kernel);
-core_status core__layers_function(core__layers *layers, core_string name,
-                                  core_function *function, void **user);
+/* Wraps the host table that the plugin receives. */
+void core__interposers_host(core__interposers *interposers, core_host *host);
+/* Returns a table that wraps the plugin's, valid until core__interposers_end. */
+core_status core__interposers_backend(core__interposers *interposers,
+                                      const core_backend *backend,
+                                      const core_backend **out_backend);
+core_status core__interposers_kernel(core__interposers *interposers,
+                                     core_string device_type,
+                                     const core_kernel *kernel,
+                                     const core_kernel **out_kernel);
+core_status core__interposers_function(core__interposers *interposers,
+                                       core_string name,
+                                       core_function *function, void **user);
 
-/* Breaches that validate has seen, and the first of them in words: "" if there
- * is none. */
-uint64_t core__layers_breaches(core__layers *layers, const char **out_first);
+/* The number of violations that validate has detected, and the text of the
+ * first: "" if there is none. */
+uint64_t core__interposers_violations(core__interposers *interposers,
+                                      const char **out_first);
 
-/* Checks the texts of LIBCORE_LAYERS and LIBCORE_FAULT. */
-core_status core__layers_check(const char *text);
+/* Check the texts of LIBCORE_LAYERS and LIBCORE_FAULT. */
+core_status core__interposers_check(const char *text);
 core_status core__faults_check(const char *text);
 
 #endif

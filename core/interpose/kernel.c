@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin's kernels and functions. */
+/* Wrappers of a plugin's kernels and functions. */
 
 #include "base/memory.h"
 #include "dispatch/dispatch.h"
@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------- checks -- */
 
-/* First and last byte of a window, counted from its element (0, …, 0). */
+/* First and last byte of a window, relative to its element (0, …, 0). */
 static bool extent(uint32_t ndim, const int64_t *sizes, const int64_t *strides,
                    int64_t unit, int64_t item, int64_t *low, int64_t *high)
 {
@@ -36,21 +36,21 @@ static bool extent(uint32_t ndim, const int64_t *sizes, const int64_t *strides,
     return true;
 }
 
-static void check_window(layer_call *call, const layer_device *device,
+static void check_window(interposer_call *call, const interposer_device *device,
                          core_memory memory, int64_t low, int64_t high)
 {
     if (low < 0 && (uint64_t)-low > memory.offset) {
-        layer_breach(call,
-                     "libcore: a window begins %lld bytes before its "
-                     "memory",
-                     (long long)-low);
+        interposer_violation(call,
+                             "libcore: a window begins %lld bytes before its "
+                             "memory",
+                             (long long)-low);
         return;
     }
     memory.offset += (uint64_t)low;
-    layer_uses_memory(call, device, memory, (uint64_t)(high - low));
+    interposer_uses_memory(call, device, memory, (uint64_t)(high - low));
 }
 
-static void check_view(layer_call *call, const layer_device *device,
+static void check_view(interposer_call *call, const interposer_device *device,
                        const core_view *view)
 {
     int64_t low, high;
@@ -59,8 +59,9 @@ static void check_view(layer_call *call, const layer_device *device,
         return;
     if (view->ndim > (uint32_t)CORE_MAX_NDIM ||
         view->dtype >= (core_dtype)CORE_DTYPE_LIMIT) {
-        layer_breach(call, "libcore: a view of %u dimensions and dtype %u",
-                     view->ndim, view->dtype);
+        interposer_violation(call,
+                             "libcore: a view of %u dimensions and dtype %u",
+                             view->ndim, view->dtype);
         return;
     }
     if (extent(view->ndim, view->sizes, view->strides,
@@ -69,17 +70,17 @@ static void check_view(layer_call *call, const layer_device *device,
         check_window(call, device, view->memory, low, high);
 }
 
-static void check_values(layer_call *call, const layer_device *device,
+static void check_values(interposer_call *call, const interposer_device *device,
                          const core_value *values, uint32_t count)
 {
     if (count > 0 && !values) {
-        layer_breach(call, "libcore: %u values at NULL", count);
+        interposer_violation(call, "libcore: %u values at NULL", count);
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
         if (values[i].tag > CORE_VALUE_VALUE_LIST)
-            layer_breach(call, "libcore: a value with the tag %u",
-                         values[i].tag);
+            interposer_violation(call, "libcore: a value with the tag %u",
+                                 values[i].tag);
         else if (values[i].tag == CORE_VALUE_VIEW)
             check_view(call, device, values[i].u.view);
         else if (values[i].tag == CORE_VALUE_VIEW_LIST)
@@ -88,7 +89,7 @@ static void check_values(layer_call *call, const layer_device *device,
     }
 }
 
-static void check_loop(layer_call *call, const layer_device *device,
+static void check_loop(interposer_call *call, const interposer_device *device,
                        const core_loop *loop)
 {
     int64_t low, high;
@@ -105,7 +106,7 @@ static void check_loop(layer_call *call, const layer_device *device,
     }
 }
 
-/* The host's calls are answered only for a call that runs. */
+/* Host functions accept a call only while it runs. */
 static _Thread_local const core_call *running[8];
 static _Thread_local uint32_t depth;
 
@@ -121,7 +122,7 @@ static void run_end(void)
     depth--;
 }
 
-bool layer_runs(const core_call *call)
+bool interposer_runs(const core_call *call)
 {
     if (depth > sizeof running / sizeof *running)
         return true;
@@ -131,68 +132,70 @@ bool layer_runs(const core_call *call)
     return false;
 }
 
-/* --------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------- kernels -- */
 
-/* The call as the plugin knows it: its own words. */
-static core_call own_call(const layer_kernel *kernel, const core_call *call,
-                          layer_device **out_device)
+/* The call with the plugin's own handles. */
+static core_call own_call(const interposer_kernel *kernel,
+                          const core_call *call, interposer_device **out_device)
 {
     core_call own = *call;
 
     own.user = kernel->real.user;
-    own.device =
-        layer_device_word(kernel->backend->layers, call->device, out_device);
+    own.device = interposer_device_handle(kernel->backend->interposers,
+                                          call->device, out_device);
     return own;
 }
 
-/* The same in place, for as long as the kernel runs: the call stays the one
- * that it is, because who lends kernels knows it by its address. */
-typedef struct words {
+/* Replaces the handles in place while the kernel runs: the call must stay the
+ * same object, because a plugin that lends kernels finds it by its address. */
+typedef struct handles {
     void *user, *device, *plan;
-} words;
+} handles;
 
-static words words_take(const layer_kernel *kernel, core_call *call,
-                        layer_device **out_device)
+static handles handles_replace(const interposer_kernel *kernel, core_call *call,
+                               interposer_device **out_device)
 {
-    words kept = {call->user, call->device, call->plan};
+    handles kept = {call->user, call->device, call->plan};
 
     call->user = kernel->real.user;
-    call->device =
-        layer_device_word(kernel->backend->layers, call->device, out_device);
+    call->device = interposer_device_handle(kernel->backend->interposers,
+                                            call->device, out_device);
     if (kernel->real.prepare && call->plan)
-        call->plan = ((layer_plan *)call->plan)->plan;
+        call->plan = ((interposer_plan *)call->plan)->plan;
     return kept;
 }
 
-static void words_give(core_call *call, words kept)
+static void handles_restore(core_call *call, handles kept)
 {
     call->user = kept.user;
     call->device = kept.device;
     call->plan = kept.plan;
 }
 
-static const char *name_of(const layer_kernel *kernel)
+static const char *name_of(const interposer_kernel *kernel)
 {
     return kernel->real.name.data;
 }
 
-static void check_call(layer_call *c, const layer_device *device,
+static void check_call(interposer_call *c, const interposer_device *device,
                        const core_call *call, const core_value *args,
                        uint32_t nargs, const core_value *results,
                        uint32_t nresults)
 {
-    /* Where another backend borrowed the kernel its memory is not known. */
-    if (!device || !layer_validates(c->layers))
+    /* If another backend borrowed the kernel, its memory is unknown. */
+    if (!device || !interposer_validates(c->interposers))
         return;
     if (device->backend->real.streams)
-        layer_uses(c, LAYER_STREAM_OBJECT, device, call->stream, true);
+        interposer_uses(c, INTERPOSER_STREAM_OBJECT, device, call->stream,
+                        true);
     if (device->backend->real.streams &&
-        layer_is_capturing(c->layers, device, call->stream) !=
+        interposer_is_capturing(c->interposers, device, call->stream) !=
             ((call->flags & CORE_CALL_CAPTURING) != 0))
-        layer_breach(c, "libcore: the flag CAPTURING is %s, and the stream %s",
-                     call->flags & CORE_CALL_CAPTURING ? "set" : "not set",
-                     call->flags & CORE_CALL_CAPTURING ? "does not capture"
-                                                       : "captures");
+        interposer_violation(
+            c, "libcore: the flag CAPTURING is %s, but the stream %s",
+            call->flags & CORE_CALL_CAPTURING ? "set" : "not set",
+            call->flags & CORE_CALL_CAPTURING ? "is not capturing"
+                                              : "is capturing");
     check_loop(c, device, call->loop);
     check_values(c, device, args, nargs);
     check_values(c, device, results, nresults);
@@ -200,101 +203,105 @@ static void check_call(layer_call *c, const layer_device *device,
 
 enum { RESULTS_KEPT = 16 };
 
-/* A kernel fills memory, not the values that name it; one that allocates its
- * results does that through the host. */
-static void check_results(layer_call *c, const core_value *before,
+/* A kernel writes memory, not the values that describe it; a kernel that
+ * allocates its results uses the host for that. */
+static void check_results(interposer_call *c, const core_value *before,
                           const core_value *after, uint32_t count)
 {
-    if (!layer_validates(c->layers))
+    if (!interposer_validates(c->interposers))
         return;
     for (uint32_t i = 0; i < count && i < RESULTS_KEPT; i++)
         if (memcmp(&before[i], &after[i], sizeof *before) != 0)
-            layer_breach(c, "changes result %u itself, which names memory", i);
+            interposer_violation(
+                c, "changes the value of result %u, which describes memory", i);
 }
 
 static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
 {
-    layer_kernel *kernel = call->user;
+    interposer_kernel *kernel = call->user;
     core_value before[RESULTS_KEPT] = {{0}};
     core_status status = CORE_ERROR_INTERNAL;
-    layer_device *device;
-    layer_call c;
-    words kept;
+    interposer_device *device;
+    interposer_call c;
+    handles kept;
 
-    CORE_TRY(layer_enter(&c, kernel->backend->layers, kernel->backend->type,
-                         name_of(kernel), LAYER_LAUNCH));
-    kept = words_take(kernel, call, &device);
+    CORE_TRY(interposer_enter(&c, kernel->backend->interposers,
+                              kernel->backend->type, name_of(kernel),
+                              INTERPOSER_LAUNCH));
+    kept = handles_replace(kernel, call, &device);
     check_call(&c, device, call, args, nargs, results, nresults);
     if (nresults > 0 && results)
         memcpy(before, results,
                (nresults < RESULTS_KEPT ? nresults : RESULTS_KEPT) *
                    sizeof *results);
-    if (!c.broken) {
+    if (!c.violated) {
         run_begin(call);
         status = kernel->real.launch(call, args, nargs, results, nresults);
         run_end();
         check_results(&c, before, results, results ? nresults : 0);
     }
-    status = layer_leave(&c, status, "%p, stream %p, %u arguments, %u results",
+    status =
+        interposer_leave(&c, status, "%p, stream %p, %u arguments, %u results",
                          call->device, call->stream, nargs, nresults);
-    words_give(call, kept);
+    handles_restore(call, kept);
     return status;
 }
 
 static core_status supports(const core_call *call, const core_value *args,
                             uint32_t nargs)
 {
-    layer_kernel *kernel = call->user;
-    layer_device *device;
+    interposer_kernel *kernel = call->user;
+    interposer_device *device;
     core_call own = own_call(kernel, call, &device);
     core_status status, again;
-    layer_call c;
+    interposer_call c;
     char slot[96];
 
     snprintf(slot, sizeof slot, "%s.supports", name_of(kernel));
-    CORE_TRY(layer_enter(&c, kernel->backend->layers, kernel->backend->type,
-                         slot, LAYER_NEVER));
+    CORE_TRY(interposer_enter(&c, kernel->backend->interposers,
+                              kernel->backend->type, slot, INTERPOSER_NEVER));
     status = kernel->real.supports(&own, args, nargs);
-    if (layer_validates(c.layers)) {
+    if (interposer_validates(c.interposers)) {
         again = kernel->real.supports(&own, args, nargs);
         if (again != status)
-            layer_breach(&c, "answers %s and then %s to the same question",
-                         core_status_name(status), core_status_name(again));
+            interposer_violation(
+                &c, "returns %s and then %s for the same query",
+                core_status_name(status), core_status_name(again));
     }
-    return layer_leave(&c, status, "%u arguments", nargs);
+    return interposer_leave(&c, status, "%u arguments", nargs);
 }
 
 static core_status prepare(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
                            uint32_t nresults, void **out_plan)
 {
-    layer_kernel *kernel = call->user;
-    layer_plan *plan = core__alloc_zero(sizeof *plan);
+    interposer_kernel *kernel = call->user;
+    interposer_plan *plan = core__alloc_zero(sizeof *plan);
     core_status status;
-    layer_device *device;
-    layer_call c;
+    interposer_device *device;
+    interposer_call c;
     char slot[96];
-    words kept;
+    handles kept;
 
     *out_plan = NULL;
     if (!plan)
         return core__error_memory(sizeof *plan);
     snprintf(slot, sizeof slot, "%s.prepare", name_of(kernel));
-    status = layer_enter(&c, kernel->backend->layers, kernel->backend->type,
-                         slot, LAYER_PREPARE);
+    status = interposer_enter(&c, kernel->backend->interposers,
+                              kernel->backend->type, slot, INTERPOSER_PREPARE);
     if (status == CORE_OK) {
         call->plan = NULL;
-        kept = words_take(kernel, call, &device);
+        kept = handles_replace(kernel, call, &device);
         run_begin(call);
         status = kernel->real.prepare(call, args, nargs, results, nresults,
                                       &plan->plan);
         run_end();
         plan->kernel = kernel;
-        status =
-            layer_leave(&c, status, "%p -> plan %p", call->device, plan->plan);
-        words_give(call, kept);
+        status = interposer_leave(&c, status, "%p -> plan %p", call->device,
+                                  plan->plan);
+        handles_restore(call, kept);
     }
     if (status == CORE_OK)
         *out_plan = plan;
@@ -303,26 +310,27 @@ static core_status prepare(core_call *call, const core_value *args,
     return status;
 }
 
-static void plan_destroy(void *word)
+static void plan_destroy(void *handle)
 {
-    layer_plan *plan = word;
-    layer_call c;
+    interposer_plan *plan = handle;
+    interposer_call c;
     char slot[96];
 
     if (!plan)
         return;
     snprintf(slot, sizeof slot, "%s.plan_destroy", name_of(plan->kernel));
-    layer_enter(&c, plan->kernel->backend->layers, plan->kernel->backend->type,
-                slot, LAYER_NEVER);
+    interposer_enter(&c, plan->kernel->backend->interposers,
+                     plan->kernel->backend->type, slot, INTERPOSER_NEVER);
     if (plan->kernel->real.plan_destroy)
         plan->kernel->real.plan_destroy(plan->plan);
-    layer_leave_void(&c, "plan %p", plan->plan);
+    interposer_leave_void(&c, "plan %p", plan->plan);
     core__free(plan);
 }
 
-static layer_backend *backend_of(core__layers *layers, core_string type)
+static interposer_backend *backend_of(core__interposers *interposers,
+                                      core_string type)
 {
-    layer_backend *backend = layers->backends;
+    interposer_backend *backend = interposers->backends;
 
     while (backend && (strlen(backend->type) != type.size ||
                        memcmp(backend->type, type.data, type.size) != 0))
@@ -330,18 +338,19 @@ static layer_backend *backend_of(core__layers *layers, core_string type)
     return backend;
 }
 
-core_status core__layers_kernel(core__layers *layers, core_string device_type,
-                                const core_kernel *kernel,
-                                const core_kernel **out_kernel)
+core_status core__interposers_kernel(core__interposers *interposers,
+                                     core_string device_type,
+                                     const core_kernel *kernel,
+                                     const core_kernel **out_kernel)
 {
-    layer_backend *backend = backend_of(layers, device_type);
-    layer_kernel *made;
+    interposer_backend *backend = backend_of(interposers, device_type);
+    interposer_kernel *made;
     size_t size = kernel->struct_size;
     char *name;
 
     *out_kernel = kernel;
     if (!backend || size < offsetof(core_kernel, supports) || !kernel->launch)
-        return CORE_OK; /* refused by who registers it */
+        return CORE_OK; /* rejected at registration */
     made = core__alloc_zero(sizeof *made + kernel->name.size + 1);
     if (!made)
         return core__error_memory(sizeof *made);
@@ -360,28 +369,30 @@ core_status core__layers_kernel(core__layers *layers, core_string device_type,
         made->wrapped.prepare = prepare;
         made->wrapped.plan_destroy = plan_destroy;
     }
-    made->next = layers->kernels;
-    layers->kernels = made;
+    made->next = interposers->kernels;
+    interposers->kernels = made;
     *out_kernel = &made->wrapped;
     return CORE_OK;
 }
 
-/* ------------------------------------------------------------- functions -- */
+/* ----------------------------------------------------------- functions -- */
 
 static core_status function(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
 {
-    layer_function *f = call->user;
-    core_call own; /* the given one is everybody's */
+    interposer_function *f = call->user;
+    core_call own; /* the given one is shared */
     core_status status;
-    layer_call c;
+    interposer_call c;
 
-    CORE_TRY(layer_enter(&c, f->layers, "", f->name, LAYER_FUNCTION));
-    if (layer_validates(f->layers)) {
+    CORE_TRY(
+        interposer_enter(&c, f->interposers, "", f->name, INTERPOSER_FUNCTION));
+    if (interposer_validates(f->interposers)) {
         for (uint32_t i = 0; i < nresults; i++)
             if (results[i].tag != CORE_VALUE_NONE)
-                layer_breach(&c, "libcore: result %u is not NONE before", i);
+                interposer_violation(
+                    &c, "libcore: result %u is not NONE before the call", i);
         check_values(&c, NULL, args, nargs);
     }
     memcpy(&own, call, CORE__FUNCTION_CALL_SIZE);
@@ -389,44 +400,47 @@ static core_status function(core_call *call, const core_value *args,
     run_begin(&own);
     status = f->function(&own, args, nargs, results, nresults);
     run_end();
-    if (layer_validates(f->layers))
+    if (interposer_validates(f->interposers))
         for (uint32_t i = 0; i < nresults; i++) {
             if (status != CORE_OK && results[i].tag != CORE_VALUE_NONE) {
-                layer_breach(&c, "fails and leaves result %u", i);
+                interposer_violation(
+                    &c, "fails and leaves a value in result %u", i);
                 results[i] = (core_value){0};
             } else if (results[i].tag == CORE_VALUE_VIEW ||
                        results[i].tag > CORE_VALUE_VALUE_LIST ||
                        (results[i].tag == CORE_VALUE_TENSOR &&
                         !results[i].u.tensor)) {
-                layer_breach(
+                interposer_violation(
                     &c, "leaves result %u with the tag %u%s", i, results[i].tag,
                     results[i].tag == CORE_VALUE_TENSOR ? ", NULL" : "");
                 results[i] = (core_value){0};
             }
         }
-    if (c.broken)
+    if (c.violated)
         for (uint32_t i = 0; i < nresults; i++)
             core_value_release(&results[i]);
-    return layer_leave(&c, status, "%u arguments, %u results", nargs, nresults);
+    return interposer_leave(&c, status, "%u arguments, %u results", nargs,
+                            nresults);
 }
 
-core_status core__layers_function(core__layers *layers, core_string name,
-                                  core_function *given, void **user)
+core_status core__interposers_function(core__interposers *interposers,
+                                       core_string name, core_function *given,
+                                       void **user)
 {
-    layer_function *made;
+    interposer_function *made;
 
     if (!*given)
         return CORE_OK;
     made = core__alloc_zero(sizeof *made);
     if (!made)
         return core__error_memory(sizeof *made);
-    made->layers = layers;
+    made->interposers = interposers;
     made->function = *given;
     made->user = *user;
     snprintf(made->name, sizeof made->name, "%.*s",
              (int)(name.size < 90 ? name.size : 90), name.data);
-    made->next = layers->functions;
-    layers->functions = made;
+    made->next = interposers->functions;
+    interposers->functions = made;
     *given = function;
     *user = made;
     return CORE_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What has been made and not destroyed: memory, streams, events, graphs. */
+/* Objects that were created and not destroyed: memory, streams, events,
+ * graphs. */
 
 #include "base/memory.h"
 #include "interpose/interposer.h"
@@ -10,312 +11,331 @@ static const char *const kind_texts[] = {
     "", "memory", "a stream", "an event", "a graph", "host memory", "a call",
 };
 
-static layer_object **bucket_of(core__layers *layers, uint32_t kind,
-                                const void *word)
+static interposer_object **bucket_of(core__interposers *interposers,
+                                     uint32_t kind, const void *handle)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)word ^ (uint64_t)kind << 56;
+    uint64_t hash = (uint64_t)(uintptr_t)handle ^ (uint64_t)kind << 56;
 
     hash *= UINT64_C(0x9e3779b97f4a7c15);
-    return &layers->objects[hash >> 54];
+    return &interposers->objects[hash >> 54];
 }
 
-/* Under the lock. */
-static layer_object *find(core__layers *layers, uint32_t kind,
-                          const void *owner, const void *word, bool gone)
+/* With the lock held. */
+static interposer_object *find(core__interposers *interposers, uint32_t kind,
+                               const void *owner, const void *handle, bool gone)
 {
-    layer_object *object = *bucket_of(layers, kind, word);
+    interposer_object *object = *bucket_of(interposers, kind, handle);
 
-    while (object && (object->kind != kind || object->word != word ||
+    while (object && (object->kind != kind || object->handle != handle ||
                       object->owner != owner || object->gone != gone))
         object = object->next;
     return object;
 }
 
-static void unlink_object(core__layers *layers, layer_object *object)
+static void unlink_object(core__interposers *interposers,
+                          interposer_object *object)
 {
-    layer_object **at = bucket_of(layers, object->kind, object->word);
+    interposer_object **at =
+        bucket_of(interposers, object->kind, object->handle);
 
     while (*at != object)
         at = &(*at)->next;
     *at = object->next;
-    layers->gone -= object->gone;
+    interposers->gone -= object->gone;
     core__free(object);
 }
 
-/* Gone ones are kept as long as they are few. */
-static void purge(core__layers *layers)
+/* Destroyed objects are remembered up to a limit. */
+static void forget_oldest(core__interposers *interposers)
 {
-    for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
-        for (layer_object *o = layers->objects[i], *next; o; o = next) {
+    for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
+        for (interposer_object *o = interposers->objects[i], *next; o;
+             o = next) {
             next = o->next;
             if (o->gone)
-                unlink_object(layers, o);
+                unlink_object(interposers, o);
         }
 }
 
-static bool overlaps(const layer_object *o, uint64_t offset, uint64_t size)
+static bool overlaps(const interposer_object *o, uint64_t offset, uint64_t size)
 {
     return offset < o->offset + o->size && o->offset < offset + size;
 }
 
-/* The live block of the handle that a range touches; one of size 0 is the
- * first. */
-static layer_object *block_of(core__layers *layers, const void *owner,
-                              const void *word, uint64_t offset, uint64_t size)
+/* The allocated block of the handle that overlaps a range; one of size 0 is
+ * the first. */
+static interposer_object *block_of(core__interposers *interposers,
+                                   const void *owner, const void *handle,
+                                   uint64_t offset, uint64_t size)
 {
-    layer_object *o = *bucket_of(layers, LAYER_MEMORY, word);
+    interposer_object *o = *bucket_of(interposers, INTERPOSER_MEMORY, handle);
 
     for (; o; o = o->next)
-        if (o->kind == LAYER_MEMORY && o->word == word && o->owner == owner &&
-            !o->gone && overlaps(o, offset, size ? size : 1))
+        if (o->kind == INTERPOSER_MEMORY && o->handle == handle &&
+            o->owner == owner && !o->gone &&
+            overlaps(o, offset, size ? size : 1))
             return o;
     return NULL;
 }
 
-void layer_made(layer_call *call, layer_object_kind kind, const void *owner,
-                const void *word, uint64_t offset, uint64_t size)
+void interposer_made(interposer_call *call, interposer_object_kind kind,
+                     const void *owner, const void *handle, uint64_t offset,
+                     uint64_t size)
 {
-    core__layers *layers = call->layers;
-    layer_object *object, *other;
+    core__interposers *interposers = call->interposers;
+    interposer_object *object, *other;
     bool twice;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return;
     object = core__alloc_zero(sizeof *object);
     if (!object)
-        return; /* then it is not known, and is not judged */
-    layer_lock(layers);
-    other = find(layers, kind, owner, word, true);
+        return; /* then it is unknown, and not checked */
+    interposer_lock(interposers);
+    other = find(interposers, kind, owner, handle, true);
     if (other)
-        unlink_object(layers, other);
-    twice = kind == LAYER_MEMORY
-                ? block_of(layers, owner, word, offset, size) != NULL
-                : find(layers, kind, owner, word, false) != NULL;
-    *object = (layer_object){.kind = kind,
-                             .owner = owner,
-                             .word = word,
-                             .offset = offset,
-                             .size = size};
-    object->next = *bucket_of(layers, kind, word);
-    *bucket_of(layers, kind, word) = object;
-    pthread_mutex_unlock(&layers->lock);
+        unlink_object(interposers, other);
+    twice = kind == INTERPOSER_MEMORY
+                ? block_of(interposers, owner, handle, offset, size) != NULL
+                : find(interposers, kind, owner, handle, false) != NULL;
+    *object = (interposer_object){.kind = kind,
+                                  .owner = owner,
+                                  .handle = handle,
+                                  .offset = offset,
+                                  .size = size};
+    object->next = *bucket_of(interposers, kind, handle);
+    *bucket_of(interposers, kind, handle) = object;
+    pthread_mutex_unlock(&interposers->lock);
     if (twice)
-        layer_breach(call, "gives %s (%p) that is in use already",
-                     kind_texts[kind], word);
+        interposer_violation(call, "returns %s (%p) that is already in use",
+                             kind_texts[kind], handle);
 }
 
-/* Under the lock. */
-static layer_object *find_exact(core__layers *layers, layer_object_kind kind,
-                                const void *owner, const void *word,
-                                uint64_t offset)
+/* With the lock held. */
+static interposer_object *find_exact(core__interposers *interposers,
+                                     interposer_object_kind kind,
+                                     const void *owner, const void *handle,
+                                     uint64_t offset)
 {
-    layer_object *o;
+    interposer_object *o;
 
-    if (kind != LAYER_MEMORY)
-        return find(layers, kind, owner, word, false);
-    o = block_of(layers, owner, word, offset, 1);
+    if (kind != INTERPOSER_MEMORY)
+        return find(interposers, kind, owner, handle, false);
+    o = block_of(interposers, owner, handle, offset, 1);
     return o && o->offset == offset ? o : NULL;
 }
 
-bool layer_destroys(layer_call *call, layer_object_kind kind, const void *owner,
-                    const void *word, uint64_t offset, uint64_t size)
+bool interposer_destroys(interposer_call *call, interposer_object_kind kind,
+                         const void *owner, const void *handle, uint64_t offset,
+                         uint64_t size)
 {
-    core__layers *layers = call->layers;
-    layer_object *object;
-    bool was;
+    core__interposers *interposers = call->interposers;
+    interposer_object *object;
+    bool existed;
     uint64_t had = size;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return true;
-    layer_lock(layers);
-    object = find_exact(layers, kind, owner, word, offset);
-    was = find(layers, kind, owner, word, true) != NULL;
+    interposer_lock(interposers);
+    object = find_exact(interposers, kind, owner, handle, offset);
+    existed = find(interposers, kind, owner, handle, true) != NULL;
     if (object) {
         had = object->size;
         object->gone = true;
-        if (++layers->gone > LAYER_GONE_MAX)
-            purge(layers);
+        if (++interposers->gone > INTERPOSER_GONE_MAX)
+            forget_oldest(interposers);
     }
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
     if (!object)
-        layer_breach(call, "destroys %s (%p) that %s", kind_texts[kind], word,
-                     was ? "is gone already" : "was never made");
+        interposer_violation(
+            call, "destroys %s (%p) that %s", kind_texts[kind], handle,
+            existed ? "was already destroyed" : "was never created");
     else if (had != size)
-        layer_breach(call, "frees %p with %llu bytes; it was made with %llu",
-                     word, (unsigned long long)size, (unsigned long long)had);
+        interposer_violation(
+            call, "frees %p with %llu bytes; it was allocated with %llu",
+            handle, (unsigned long long)size, (unsigned long long)had);
     return object != NULL;
 }
 
-bool layer_uses(layer_call *call, layer_object_kind kind, const void *owner,
-                const void *word, bool known)
+bool interposer_uses(interposer_call *call, interposer_object_kind kind,
+                     const void *owner, const void *handle, bool known)
 {
-    core__layers *layers = call->layers;
-    bool live, was;
+    core__interposers *interposers = call->interposers;
+    bool live, existed;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return true;
-    layer_lock(layers);
-    live = find(layers, kind, owner, word, false) != NULL;
-    was = find(layers, kind, owner, word, true) != NULL;
-    pthread_mutex_unlock(&layers->lock);
-    if (live || (!was && !known))
+    interposer_lock(interposers);
+    live = find(interposers, kind, owner, handle, false) != NULL;
+    existed = find(interposers, kind, owner, handle, true) != NULL;
+    pthread_mutex_unlock(&interposers->lock);
+    if (live || (!existed && !known))
         return true;
-    layer_breach(call, "uses %s (%p) that %s", kind_texts[kind], word,
-                 was ? "is gone" : "was never made");
+    interposer_violation(call, "uses %s (%p) that %s", kind_texts[kind], handle,
+                         existed ? "was destroyed" : "was never created");
     return false;
 }
 
-_Thread_local bool layer_in_callback;
-_Thread_local bool layer_names_stream;
+_Thread_local bool interposer_in_callback;
+_Thread_local bool interposer_names_stream;
 
-bool layer_is_capturing(core__layers *layers, const void *owner,
-                        const void *stream)
+bool interposer_is_capturing(core__interposers *interposers, const void *owner,
+                             const void *stream)
 {
-    layer_object *object;
+    interposer_object *object;
     bool capturing;
 
-    layer_lock(layers);
-    object = find(layers, LAYER_STREAM_OBJECT, owner, stream, false);
+    interposer_lock(interposers);
+    object = find(interposers, INTERPOSER_STREAM_OBJECT, owner, stream, false);
     capturing = object && object->capturing;
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
     return capturing;
 }
 
-void layer_captures(layer_call *call, const void *owner, const void *stream,
-                    bool on)
+void interposer_captures(interposer_call *call, const void *owner,
+                         const void *stream, bool on)
 {
-    core__layers *layers = call->layers;
-    layer_object *object;
-    bool was = !on;
+    core__interposers *interposers = call->interposers;
+    interposer_object *object;
+    bool existed = !on;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return;
-    layer_lock(layers);
-    object = find(layers, LAYER_STREAM_OBJECT, owner, stream, false);
+    interposer_lock(interposers);
+    object = find(interposers, INTERPOSER_STREAM_OBJECT, owner, stream, false);
     if (object) {
-        was = object->capturing;
+        existed = object->capturing;
         object->capturing = on;
     }
-    pthread_mutex_unlock(&layers->lock);
-    if (was == on)
-        layer_breach(call, "libcore %s a capture of %p, which %s",
-                     on ? "begins" : "ends", stream,
-                     on ? "captures already" : "does not capture");
+    pthread_mutex_unlock(&interposers->lock);
+    if (existed == on)
+        interposer_violation(call, "libcore %s a capture of %p, which %s",
+                             on ? "begins" : "ends", stream,
+                             on ? "is already capturing" : "is not capturing");
 }
 
-bool layer_waits(layer_call *call, const void *owner, const void *stream)
+bool interposer_waits(interposer_call *call, const void *owner,
+                      const void *stream)
 {
-    if (!layer_validates(call->layers))
+    if (!interposer_validates(call->interposers))
         return true;
-    if (layer_in_callback) {
-        layer_breach(call, "libcore waits in a host callback, which may only "
-                           "release");
+    if (interposer_in_callback) {
+        interposer_violation(
+            call,
+            "libcore waits in a host callback, which may only release objects");
         return false;
     }
-    if (!stream || !layer_is_capturing(call->layers, owner, stream))
+    if (!stream || !interposer_is_capturing(call->interposers, owner, stream))
         return true;
-    layer_breach(call, "libcore waits for a stream (%p) that captures", stream);
+    interposer_violation(
+        call, "libcore waits for a stream (%p) that is capturing", stream);
     return false;
 }
 
-bool layer_uses_memory(layer_call *call, const layer_device *device,
-                       core_memory memory, uint64_t size)
+bool interposer_uses_memory(interposer_call *call,
+                            const interposer_device *device, core_memory memory,
+                            uint64_t size)
 {
-    core__layers *layers = call->layers;
-    layer_object *o, block = {0};
-    bool live, was;
+    core__interposers *interposers = call->interposers;
+    interposer_object *o, block = {0};
+    bool live, existed;
 
-    if (!layer_validates(layers) || !device || size == 0)
+    if (!interposer_validates(interposers) || !device || size == 0)
         return true;
-    layer_lock(layers);
-    o = block_of(layers, device, memory.handle, memory.offset, size);
+    interposer_lock(interposers);
+    o = block_of(interposers, device, memory.handle, memory.offset, size);
     live = o != NULL;
     if (o)
         block = *o;
     else
-        live = find(layers, LAYER_MEMORY, device, memory.handle, false) != NULL;
-    was = find(layers, LAYER_MEMORY, device, memory.handle, true) != NULL;
-    pthread_mutex_unlock(&layers->lock);
-    if (!o && !live && !was)
-        return true; /* not of this device's allocations */
+        live = find(interposers, INTERPOSER_MEMORY, device, memory.handle,
+                    false) != NULL;
+    existed = find(interposers, INTERPOSER_MEMORY, device, memory.handle,
+                   true) != NULL;
+    pthread_mutex_unlock(&interposers->lock);
+    if (!o && !live && !existed)
+        return true; /* not allocated by this device */
     if (!o && !live)
-        layer_breach(call, "uses memory (%p) that is gone", memory.handle);
+        interposer_violation(call, "uses memory (%p) that was freed",
+                             memory.handle);
     else if (!o || memory.offset < block.offset ||
              size > block.size - (memory.offset - block.offset))
-        layer_breach(call,
-                     "bytes %llu to %llu of %p are outside of what was "
-                     "allocated",
-                     (unsigned long long)memory.offset,
-                     (unsigned long long)(memory.offset + size), memory.handle);
+        interposer_violation(
+            call, "bytes %llu to %llu of %p are outside its allocation",
+            (unsigned long long)memory.offset,
+            (unsigned long long)(memory.offset + size), memory.handle);
     else
         return true;
     return false;
 }
 
-void layer_records(layer_call *call, const void *owner, const void *event)
+void interposer_records(interposer_call *call, const void *owner,
+                        const void *event)
 {
-    core__layers *layers = call->layers;
-    layer_object *o;
+    core__interposers *interposers = call->interposers;
+    interposer_object *o;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return;
-    layer_lock(layers);
-    o = find(layers, LAYER_EVENT_OBJECT, owner, event, false);
+    interposer_lock(interposers);
+    o = find(interposers, INTERPOSER_EVENT_OBJECT, owner, event, false);
     if (o)
         o->recorded = true;
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
 }
 
-bool layer_was_recorded(layer_call *call, const void *owner, const void *event)
+bool interposer_was_recorded(interposer_call *call, const void *owner,
+                             const void *event)
 {
-    core__layers *layers = call->layers;
-    layer_object *o;
+    core__interposers *interposers = call->interposers;
+    interposer_object *o;
     bool unrecorded;
 
-    if (!layer_validates(layers))
+    if (!interposer_validates(interposers))
         return true;
-    layer_lock(layers);
-    o = find(layers, LAYER_EVENT_OBJECT, owner, event, false);
+    interposer_lock(interposers);
+    o = find(interposers, INTERPOSER_EVENT_OBJECT, owner, event, false);
     unrecorded = o && !o->recorded;
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
     if (unrecorded)
-        layer_breach(call, "libcore asks about an event that was never "
-                           "recorded");
+        interposer_violation(
+            call, "libcore queries an event that was never recorded");
     return !unrecorded;
 }
 
-void layer_forget(core__layers *layers, const void *owner)
+void interposer_forget(core__interposers *interposers, const void *owner)
 {
-    layer_lock(layers);
-    for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
-        for (layer_object *o = layers->objects[i], *next; o; o = next) {
+    interposer_lock(interposers);
+    for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
+        for (interposer_object *o = interposers->objects[i], *next; o;
+             o = next) {
             next = o->next;
             if (o->owner == owner)
-                unlink_object(layers, o);
+                unlink_object(interposers, o);
         }
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
 }
 
-uint64_t layer_alive(core__layers *layers, layer_object_kind kind,
-                     const void *owner)
+uint64_t interposer_alive(core__interposers *interposers,
+                          interposer_object_kind kind, const void *owner)
 {
     uint64_t count = 0;
 
-    layer_lock(layers);
-    for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
-        for (layer_object *o = layers->objects[i]; o; o = o->next)
+    interposer_lock(interposers);
+    for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
+        for (interposer_object *o = interposers->objects[i]; o; o = o->next)
             count += o->kind == kind && o->owner == owner && !o->gone;
-    pthread_mutex_unlock(&layers->lock);
+    pthread_mutex_unlock(&interposers->lock);
     return count;
 }
 
-void layer_objects_free(core__layers *layers)
+void interposer_objects_free(core__interposers *interposers)
 {
-    for (uint32_t i = 0; i < LAYER_BUCKETS; i++)
-        while (layers->objects[i]) {
-            layer_object *next = layers->objects[i]->next;
+    for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
+        while (interposers->objects[i]) {
+            interposer_object *next = interposers->objects[i]->next;
 
-            core__free(layers->objects[i]);
-            layers->objects[i] = next;
+            core__free(interposers->objects[i]);
+            interposers->objects[i] = next;
         }
 }

@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINKS_MOST = 40 }; /* as Linux has it */
+enum { LINKS_MOST = 40 }; /* as in Linux */
 
-/* What a link, whose own name is `path`, names: from its folder on. */
+/* Resolves the target of the link at `path` relative to the link's folder. */
 static char *join(const char *path, const char *target)
 {
     const char *slash = strrchr(path, '/');
@@ -32,8 +32,8 @@ static char *join(const char *path, const char *target)
     return joined;
 }
 
-/* The name that a chain of links ends at, so that the links stay; a file need
- * not be there yet. */
+/* Follows a chain of links to its end, so that the links stay.  The file need
+ * not exist yet. */
 static core_status follow(const char *path, char **out_path)
 {
     char target[PATH_MAX];
@@ -47,7 +47,7 @@ static core_status follow(const char *path, char **out_path)
         char *next;
 
         if (length < 0)
-            break; /* no link, or nothing */
+            break; /* not a link, or nothing */
         if (links == LINKS_MOST) {
             core__free(name);
             return core__error(CORE_ERROR_IO, "cannot write %s: %s", path,
@@ -62,7 +62,8 @@ static core_status follow(const char *path, char **out_path)
     return name ? CORE_OK : core__error_memory(strlen(path) + 1);
 }
 
-/* What is there now, if anything, must be a file that may be changed. */
+/* If something exists at the path, it must be a regular file that may be
+ * written. */
 static core_status check_target(const char *path, mode_t *out_mode)
 {
     struct stat now;
@@ -114,7 +115,7 @@ core_status core__file_begin(core__file *file, const char *path)
     file->temporary = NULL;
     if (!path || !*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a file to write needs a name");
+                           "cannot write a file: its name is NULL or empty");
     status = follow(path, &file->path);
     if (status == CORE_OK)
         status = check_target(file->path, &mode);
@@ -147,8 +148,9 @@ core_status core__file_write(core__file *file, const void *data, size_t size)
     return CORE_OK;
 }
 
-/* The new name is on the disk when its folder is.  Not every file system can
- * do that, and the file is complete in any case: no error. */
+/* The new name is on the disk once its folder is flushed.  Not every file
+ * system can do that, and the file is complete in any case, so this does not
+ * fail. */
 static void flush_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -168,7 +170,7 @@ core_status core__file_commit(core__file *file)
     int failed = fsync(file->fd);
     int reason = errno;
 
-    /* EINVAL: the file system cannot. */
+    /* EINVAL: the file system cannot flush a file. */
     if (failed && reason == EINVAL)
         failed = 0;
     if (!failed && rename(file->temporary, file->path) != 0) {

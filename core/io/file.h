@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* file.h: files that appear whole or not at all.
+/* file.h: files that are replaced atomically.
  *
- * Content goes to a file of another name in the same folder, which is flushed
- * to the disk and then renamed. */
+ * The content is written to a temporary file in the same folder, flushed to
+ * the disk, and renamed. */
 
 #ifndef CORE_IO_FILE_H
 #define CORE_IO_FILE_H
@@ -16,16 +16,17 @@
 
 typedef struct core__file {
     int fd;          /* -1: nothing is open */
-    char *path;      /* where it shall appear, links followed */
-    char *temporary; /* where it is written */
+    char *path;      /* the final path, with links resolved */
+    char *temporary; /* path of the temporary file */
 } core__file;
 
-/* Fails, with the system's reason, where the file could not be replaced. */
+/* Fails, with the system's reason, if the file could not be replaced. */
 core_status core__file_begin(core__file *file, const char *path);
 core_status core__file_write(core__file *file, const void *data, size_t size);
-/* Makes it appear.  Also on failure, core__file_end is to follow. */
+/* Renames the file to its final path.  core__file_end must follow, also on
+ * failure. */
 core_status core__file_commit(core__file *file);
-/* Removes what was not committed, and frees the rest. */
+/* Removes an uncommitted temporary file and frees the rest. */
 void core__file_end(core__file *file);
 
 #endif

@@ -27,13 +27,15 @@ static core_status check(int fd, const char *path, const char *kind,
         return core__error(CORE_ERROR_IO, "cannot read %s: it is not a file",
                            path);
     if ((uint64_t)now.st_size < least)
-        return core__error(CORE_ERROR_CORRUPT, "%s: not %s: it has %lld bytes",
-                           path, kind, (long long)now.st_size);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "cannot read %s as %s: it has %lld bytes; at least %zu are needed",
+            path, kind, (long long)now.st_size, least);
     *out_size = (size_t)now.st_size;
     return CORE_OK;
 }
 
-/* Private: what is written stays in this process, page by page. */
+/* Private: pages that are written stay in this process. */
 static core_status map(core__mapping *mapping, int fd, const char *path,
                        bool writable)
 {

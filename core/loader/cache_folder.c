@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Where plugins keep what is worth keeping between processes. */
+/* The folder where plugins keep files between processes. */
 
 #define _GNU_SOURCE /* secure_getenv */
 
@@ -30,14 +30,14 @@ static bool name_good(core_string name)
 core_status core__cache_check(const char *text)
 {
     if (*text != '/' && strcmp(text, "0") != 0)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "LIBCORE_CACHE is \"%.80s\"; it is 0 or an absolute "
-                           "path",
-                           text);
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "LIBCORE_CACHE is \"%.80s\"; accepted: 0 or an absolute path",
+            text);
     return CORE_OK;
 }
 
-/* The folder that holds those of all plugins. */
+/* The folder that contains those of all plugins. */
 static core_status base_folder(char *to, size_t room)
 {
     const char *set, *from, *below = "libcore";
@@ -45,8 +45,9 @@ static core_status base_folder(char *to, size_t room)
 
     CORE_TRY(core__setting_text(CORE__SETTING_CACHE, &set));
     if (set && strcmp(set, "0") == 0)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "LIBCORE_CACHE is 0: nothing is kept");
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "LIBCORE_CACHE is 0, which disables the cache folder");
     if (set) {
         CORE_TRY(core__cache_check(set));
         from = set;
@@ -55,20 +56,20 @@ static core_status base_folder(char *to, size_t room)
         from = secure_getenv("HOME");
         below = ".cache/libcore";
         if (!from || *from != '/')
-            return core__error(CORE_ERROR_UNSUPPORTED,
-                               "there is no folder for what is kept: neither "
-                               "LIBCORE_CACHE nor XDG_CACHE_HOME nor HOME is "
-                               "an absolute path, or the process is "
-                               "privileged");
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "there is no cache folder: neither LIBCORE_CACHE nor "
+                "XDG_CACHE_HOME nor HOME is an absolute path, or the process "
+                "is privileged");
     }
     length = snprintf(to, room, "%s%s%s", from, *below ? "/" : "", below);
     if (length < 0 || (size_t)length >= room)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the folder for what is kept has too long a name");
+                           "the path of the cache folder is too long");
     return CORE_OK;
 }
 
-/* It and those above it, where they are not there. */
+/* Creates the folder and its parents, where they do not exist. */
 static core_status make_folder(char *path)
 {
     struct stat status;
@@ -82,7 +83,7 @@ static core_status make_folder(char *path)
         if (mkdir(path, 0700) != 0 && errno != EEXIST && errno != EACCES &&
             errno != EROFS)
             return core__error(CORE_ERROR_UNSUPPORTED,
-                               "the folder %s cannot be made: %s", path,
+                               "the folder %s cannot be created: %s", path,
                                strerror(errno));
         *at = here;
         if (!here)
@@ -90,12 +91,12 @@ static core_status make_folder(char *path)
     }
     if (stat(path, &status) != 0)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "the folder %s cannot be made: %s", path,
+                           "the folder %s cannot be created: %s", path,
                            strerror(errno));
     if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
         status.st_mode & (S_IWGRP | S_IWOTH))
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "%s is no folder that the user alone may write",
+                           "%s is not a folder that only the user may write",
                            path);
     return CORE_OK;
 }
@@ -109,8 +110,8 @@ core_status core__cache_folder(core_string name, core_string *out_path)
     *out_path = (core_string){0};
     if (!name_good(name))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a folder for what is kept has a name of "
-                           "[a-z0-9_]+, not \"%.*s\"",
+                           "the name of a cache folder is \"%.*s\"; it must "
+                           "consist of [a-z0-9_]+",
                            (int)(name.size < 64 ? name.size : 64),
                            name.data ? name.data : "");
     CORE_TRY(base_folder(path, sizeof path - 66));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elf.h: reading ELF files without trusting them; shared by plugin_note.c, elf_segments.c,
- * elf_dynamic.c and elf_symbols.c. */
+/* elf.h: reads ELF files without trusting them; shared by plugin_note.c,
+ * elf_segments.c, elf_dynamic.c and elf_symbols.c. */
 
 #ifndef CORE_LOADER_ELF_H
 #define CORE_LOADER_ELF_H
@@ -26,25 +26,26 @@
 #endif
 
 enum {
-    CORE__ELF_SEGMENTS = 256, /* more are taken for damage */
-    CORE__ABI_MINOR_MIN = 1   /* the oldest minor that this libcore speaks */
+    CORE__ELF_SEGMENTS = 256, /* larger counts are taken for damage */
+    CORE__ABI_MINOR_MIN = 1   /* the oldest minor that this libcore supports */
 };
 
-/* False: not inside the file, or the file could not be read. */
+/* False if the range is not inside the file, or the file cannot be read. */
 bool core__image_read(const core__image *image, uint64_t offset, void *to,
                       uint64_t size);
-/* Checks what identifies the file and that the segment table lies in it. */
+/* Checks the file's identification and that the segment table is inside it. */
 core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header);
-/* Checks that the segment's bytes lie in the file. */
+/* Checks that the segment's bytes are inside the file. */
 core_status core__elf_segment(const core__image *image,
                               const Elf64_Ehdr *header, uint32_t index,
                               Elf64_Phdr *out_segment);
-/* The dynamic section and relocations (elf_dynamic.c); the segments are good. */
+/* Checks the dynamic section and relocations (elf_dynamic.c); the segments
+ * have been checked. */
 core_status core__dynamic_check(const core__image *image);
 
 /* ------------------------------------------- the dynamic section: elf_dynamic.c */
 
-enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are kept by number */
+enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are indexed by number */
 
 typedef struct core__dynamic {
     const core__image *image;
@@ -54,22 +55,24 @@ typedef struct core__dynamic {
     uint64_t nentries;
     uint64_t values[CORE__ELF_TAGS];
     bool has[CORE__ELF_TAGS];
-    uint64_t symbols;  /* as their place tells; 0: not known */
-    uint64_t end;      /* of what is loaded */
+    uint64_t symbols;  /* number of symbols, derived from the table's position;
+                        * 0: unknown */
+    uint64_t end;      /* end of the loaded segments */
     uint64_t init_set; /* slots of the init array that a relocation fills */
 } core__dynamic;
 
-/* Given back with core__dynamic_end; NULL on failure. */
+/* Freed with core__dynamic_end; NULL on failure. */
 core_status core__dynamic_read(const core__image *image, core__dynamic **out);
 void core__dynamic_end(core__dynamic *d);
-/* Of any tag; the last counts. */
+/* The value of any tag; the last one counts. */
 bool core__dynamic_value(const core__dynamic *d, int64_t tag,
                          uint64_t *out_value);
-/* The segment that has all of these bytes, with these flags; NULL: none. */
+/* The segment that contains all of these bytes and has these flags; NULL:
+ * none. */
 const Elf64_Phdr *core__dynamic_load(const core__dynamic *d, uint64_t address,
                                      uint64_t size, uint32_t flags,
                                      bool in_file);
-/* A copy of loaded bytes, as they are in the file, and a 0 behind them. */
+/* A copy of loaded bytes, as they are in the file, followed by a 0. */
 core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
                                 uint64_t size, const char *what, void **out);
 core_status core__dynamic_damaged(const char *what);

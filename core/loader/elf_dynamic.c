@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin's dynamic section and its relocations.  The dynamic linker follows
- * and writes wherever they say, so a damaged one ends the process: what they
- * name has to lie in the segments that are loaded, what is written in those
- * that may be written, and what is called in those that may be run. */
+/* Checks a plugin's dynamic section and relocations.  The dynamic linker
+ * follows them and writes wherever they point, so damage would crash the
+ * process: addresses must be in loaded segments, those that are written in
+ * writable ones, and those that are called in executable ones. */
 
 #include "base/memory.h"
 #include "loader/elf.h"
 
 enum {
-    ENTRIES_LIMIT = 1024, /* of the section */
-    TABLE_LIMIT = 1 << 28 /* bytes of a table that are looked at */
+    ENTRIES_LIMIT = 1024, /* entries of the section */
+    TABLE_LIMIT = 1 << 28 /* bytes of a table that are inspected */
 };
 
 #if defined __x86_64__
@@ -21,7 +21,7 @@ enum { RELATIVE = 1027, INDIRECT = 1032 };
 #elif defined __riscv
 enum { RELATIVE = 3, INDIRECT = 58 };
 #else
-enum { RELATIVE = -1, INDIRECT = -1 }; /* offsets and symbols alone */
+enum { RELATIVE = -1, INDIRECT = -1 }; /* offsets and symbols only */
 #endif
 
 #define damaged core__dynamic_damaged
@@ -69,7 +69,7 @@ core_status core__dynamic_bytes(const core__dynamic *d, uint64_t address,
     return damaged(what);
 }
 
-/* --------------------------------------------------------------- section -- */
+/* ------------------------------------------------------------- section -- */
 
 static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
 {
@@ -92,7 +92,7 @@ static core_status read_section(core__dynamic *d, const Elf64_Phdr *segment)
         d->has[tag] = true;
         d->values[tag] = d->entries[i].d_un.d_val;
     }
-    return damaged("its dynamic section has no end");
+    return damaged("its dynamic section is not terminated");
 }
 
 bool core__dynamic_value(const core__dynamic *d, int64_t tag,
@@ -150,8 +150,7 @@ void core__dynamic_end(core__dynamic *d)
     core__free(d);
 }
 
-/* The dynamic linker asks for the second where there is the first, and does
- * not look whether it is there. */
+/* The dynamic linker uses the second without a check where the first exists. */
 static bool has_pairs(const core__dynamic *d)
 {
     static const uint32_t pairs[][2] = {
@@ -170,7 +169,7 @@ static bool has_pairs(const core__dynamic *d)
     return !d->has[DT_PLTREL] || d->values[DT_PLTREL] == DT_RELA;
 }
 
-/* What a tag points to, with a size where another tag has it. */
+/* Checks the addresses of tags, with a size where another tag has it. */
 static core_status check_places(const core__dynamic *d)
 {
     static const struct {
@@ -193,8 +192,8 @@ static core_status check_places(const core__dynamic *d)
 
         if (d->has[places[i].tag] &&
             !load_of(d, d->values[places[i].tag], size, places[i].flags, true))
-            return damaged("its dynamic section points outside of what is "
-                           "loaded");
+            return damaged(
+                "its dynamic section points outside the loaded segments");
     }
     if (!has_pairs(d))
         return damaged("its dynamic section lacks the size or kind of a table");
@@ -204,11 +203,12 @@ static core_status check_places(const core__dynamic *d)
         (d->has[DT_SYMENT] && d->values[DT_SYMENT] != sizeof(Elf64_Sym)) ||
         d->values[DT_RELASZ] % sizeof(Elf64_Rela) ||
         d->values[DT_INIT_ARRAYSZ] % 8 || d->values[DT_FINI_ARRAYSZ] % 8)
-        return damaged("its dynamic section has tables of odd entries");
+        return damaged("its dynamic section has tables with an unexpected size "
+                       "of entries");
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------- relocations -- */
+/* --------------------------------------------------------- relocations -- */
 
 static bool in_array(const core__dynamic *d, uint32_t tag, uint32_t size_tag,
                      uint64_t at)
@@ -228,20 +228,20 @@ static core_status check_relocation(core__dynamic *d, const Elf64_Rela *one)
     if (type == 0)
         return CORE_OK;
     if (!load_of(d, one->r_offset, 8, PF_W, false))
-        return damaged("a relocation is for what may not be written");
+        return damaged("a relocation modifies read-only memory");
     if (d->symbols && symbol >= d->symbols)
-        return damaged("a relocation names a symbol that there is not");
+        return damaged("a relocation refers to a symbol that does not exist");
     d->init_set += init;
     if ((int64_t)type == RELATIVE &&
         (one->r_addend < 0 || (uint64_t)one->r_addend > d->end))
-        return damaged("a relocation points outside of what is loaded");
+        return damaged("a relocation points outside the loaded segments");
     if (((int64_t)type == RELATIVE && called) || (int64_t)type == INDIRECT)
         if (!load_of(d, (uint64_t)one->r_addend, 1, PF_X, true))
-            return damaged("a relocation calls what is no code");
+            return damaged("a relocation calls an address that is not code");
     return CORE_OK;
 }
 
-/* The first so many are RELATIVE, as the linker has promised. */
+/* The first `count` must be RELATIVE, as the linker has declared. */
 static core_status check_relative(const core__dynamic *d,
                                   const Elf64_Rela *table, uint64_t count)
 {
@@ -250,7 +250,7 @@ static core_status check_relative(const core__dynamic *d,
     core__dynamic_value(d, DT_RELACOUNT, &relative);
     for (uint64_t i = 0; RELATIVE >= 0 && i < relative && i < count; i++)
         if ((int64_t)ELF64_R_TYPE(table[i].r_info) != RELATIVE)
-            return damaged("its relocations are not in the order that it says");
+            return damaged("its relocations are not in the declared order");
     return CORE_OK;
 }
 
@@ -278,7 +278,7 @@ static core_status check_dynamic(core__dynamic *d)
     enum { RELR = 36 }; /* packed relocations, which older elf.h lack */
 
     CORE_TRY(check_places(d));
-    /* Every linker puts the names behind the symbols. */
+    /* Every linker puts the string table after the symbols. */
     if (d->values[DT_STRTAB] > d->values[DT_SYMTAB])
         d->symbols =
             (d->values[DT_STRTAB] - d->values[DT_SYMTAB]) / sizeof(Elf64_Sym);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* How a file's segments lie in memory.  The dynamic linker trusts the segment
- * table: it clears what is behind a segment's bytes, in memory that it may not
- * write or that is another segment's, and the process is gone. */
+/* Checks how a file's segments are laid out in memory.  The dynamic linker
+ * trusts the segment table: it clears the memory after a segment's bytes, even
+ * if it is read-only or another segment's, which would crash the process. */
 
 #include "loader/elf.h"
 
-enum { SPAN_LOG2 = 40 }; /* addresses that an object may take */
+enum { SPAN_LOG2 = 40 }; /* address space that an object may occupy */
 
 static core_status damaged(uint32_t index, const char *what)
 {
@@ -15,7 +15,7 @@ static core_status damaged(uint32_t index, const char *what)
                        what);
 }
 
-/* before: the end of those so far. */
+/* before: the end of the previous segments. */
 static core_status check_load(const Elf64_Phdr *segment, uint32_t index,
                               uint64_t *before)
 {
@@ -25,15 +25,15 @@ static core_status check_load(const Elf64_Phdr *segment, uint32_t index,
     if (segment->p_memsz < segment->p_filesz)
         return damaged(index, "is smaller in memory than in the file");
     if (segment->p_memsz >> SPAN_LOG2 || start >> SPAN_LOG2)
-        return damaged(index, "is too large, or too far away");
+        return damaged(index, "is too large, or its address is too high");
     if (align > 1 &&
         (align & (align - 1) || (start - segment->p_offset) % align))
-        return damaged(index, "is not aligned as it says");
+        return damaged(index, "is not aligned as declared");
     if (start < *before)
-        return damaged(index, "lies over the one before it");
+        return damaged(index, "overlaps the one before it");
     if (segment->p_memsz > segment->p_filesz && !(segment->p_flags & PF_W))
-        return damaged(index, "wants more memory than bytes, and may not be "
-                              "written");
+        return damaged(index,
+                       "is larger in memory than in the file, but read-only");
     *before = start + segment->p_memsz;
     return CORE_OK;
 }
@@ -56,9 +56,9 @@ core_status core__segments_check(const core__image *image)
         dynamic += segment.p_type == PT_DYNAMIC;
     }
     if (loads == 0 || dynamic != 1)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "is damaged: it has %u segments to load and %u "
-                           "dynamic ones",
-                           loads, dynamic);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "is damaged: it has %u loadable and %u dynamic segments", loads,
+            dynamic);
     return core__dynamic_check(image);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin's dynamic symbols: it defines the entry, a function of its own, and
- * imports nothing of libcore (docs/abi.md 1): that would tie it to one release.
+/* Checks a plugin's dynamic symbols: it must define the entry, as a function
+ * of its own, and must not import symbols of libcore (docs/abi.md 1), which
+ * would tie it to one release.
  *
- * They are found as the dynamic linker finds them, by the dynamic section: what
- * the section table says binds nobody.  The linker believes what leads it from
- * name to name, so that is looked at too. */
+ * Symbols are looked up as by the dynamic linker, through the dynamic section,
+ * because nothing follows the section table.  The linker trusts the chains of
+ * the hash table, so these are checked too. */
 
 #include "base/memory.h"
 #include "loader/elf.h"
@@ -22,13 +23,13 @@ typedef struct symbol_tables {
     const core__dynamic *d;
     Elf64_Sym *symbols;
     uint64_t count;
-    char *names; /* ends with a NUL of our own */
+    char *names; /* ends with a NUL that is appended */
     uint64_t names_size;
 } symbol_tables;
 
 #define damaged core__dynamic_damaged
 
-/* ------------------------------------------------------------- how many -- */
+/* --------------------------------------------------- number of symbols -- */
 
 static core_status read_words(const core__dynamic *d, uint64_t address,
                               uint64_t count, uint32_t **out)
@@ -38,13 +39,13 @@ static core_status read_words(const core__dynamic *d, uint64_t address,
     if (count > SYMBOLS_LIMIT)
         count = SYMBOLS_LIMIT + 1; /* no file has that */
     CORE_TRY(core__dynamic_bytes(d, address, count * sizeof **out,
-                                 "its table of symbols by name is not loaded",
+                                 "its symbol hash table is not loaded",
                                  &block));
     *out = block;
     return CORE_OK;
 }
 
-/* What a bucket leads to ends with an odd word. */
+/* A chain ends with an odd word. */
 static core_status chain_end(const core__dynamic *d, uint64_t chains,
                              uint64_t first, uint64_t index, uint64_t *out)
 {
@@ -54,9 +55,10 @@ static core_status chain_end(const core__dynamic *d, uint64_t chains,
     while (!ended && status == CORE_OK) {
         uint32_t *word = NULL;
 
-        status = index - first > SYMBOLS_LIMIT
-                     ? damaged("a chain of its symbols has no end")
-                     : read_words(d, chains + (index - first) * 4, 1, &word);
+        status =
+            index - first > SYMBOLS_LIMIT
+                ? damaged("a chain of its symbol hash table is not terminated")
+                : read_words(d, chains + (index - first) * 4, 1, &word);
         ended = status == CORE_OK && (*word & 1);
         core__free(word);
         index++;
@@ -80,12 +82,12 @@ static core_status count_gnu(const core__dynamic *d, uint64_t table,
     core__free(head);
     if (nbuckets == 0 || words == 0 || words & (words - 1) ||
         words > SYMBOLS_LIMIT)
-        return damaged("its table of symbols by name cannot be");
+        return damaged("its symbol hash table is invalid");
     at = table + 16 + words * 8;
     CORE_TRY(read_words(d, at, nbuckets, &buckets));
     for (uint64_t i = 0; i < nbuckets && status == CORE_OK; i++) {
         if (buckets[i] && buckets[i] < first)
-            status = damaged("its table of symbols by name cannot be");
+            status = damaged("its symbol hash table is invalid");
         if (buckets[i] > last)
             last = buckets[i];
     }
@@ -105,7 +107,7 @@ static core_status count_symbols(const core__dynamic *d, uint64_t *out)
     if (core__dynamic_value(d, DT_GNU_HASH, &table))
         return count_gnu(d, table, out);
     if (!core__dynamic_value(d, DT_HASH, &table))
-        return damaged("it has no table of symbols by name");
+        return damaged("it has no symbol hash table");
     CORE_TRY(read_words(d, table, 2, &head));
     *out = head[1];
     core__free(head);
@@ -120,7 +122,7 @@ static core_status read_tables(const core__dynamic *d, symbol_tables *tables)
         return damaged("it has no dynamic symbols");
     CORE_TRY(count_symbols(d, &tables->count));
     if (tables->count > SYMBOLS_LIMIT)
-        return damaged("it has more symbols than can be");
+        return damaged("it has too many symbols");
     CORE_TRY(core__dynamic_bytes(d, d->values[DT_SYMTAB],
                                  tables->count * sizeof(Elf64_Sym),
                                  "its symbols are not loaded", &block));
@@ -133,14 +135,14 @@ static core_status read_tables(const core__dynamic *d, symbol_tables *tables)
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------- other names -- */
+/* -------------------------------------------------- names of libraries -- */
 
 static const char *name_at(const symbol_tables *tables, uint64_t offset)
 {
     return offset < tables->names_size ? tables->names + offset : NULL;
 }
 
-/* The libraries that it wants, and where they are looked for. */
+/* Checks the names and search paths of needed libraries. */
 static core_status check_needed(const symbol_tables *tables)
 {
     static const int64_t tags[] = {DT_NEEDED,  DT_SONAME, DT_RPATH,
@@ -150,8 +152,8 @@ static core_status check_needed(const symbol_tables *tables)
         for (size_t k = 0; k < sizeof tags / sizeof *tags; k++)
             if (tables->d->entries[i].d_tag == tags[k] &&
                 !name_at(tables, tables->d->entries[i].d_un.d_val))
-                return damaged("the name of a library lies outside of its "
-                               "names");
+                return damaged(
+                    "the name of a library is outside its string table");
     return CORE_OK;
 }
 
@@ -164,10 +166,10 @@ static bool is_needed(const symbol_tables *tables, const char *name)
     return false;
 }
 
-/* Which versions of which libraries: a list in a list. */
+/* Checks the required versions of needed libraries: a list of lists. */
 static core_status check_versions(const symbol_tables *tables)
 {
-    static const char what[] = "the versions that it wants cannot be";
+    static const char what[] = "its required versions are invalid";
     uint64_t at, count, looked = 0;
 
     if (!core__dynamic_value(tables->d, DT_VERNEED, &at) ||
@@ -207,7 +209,7 @@ static core_status check_versions(const symbol_tables *tables)
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- symbols -- */
+/* ------------------------------------------------------------- symbols -- */
 
 static bool is_entry(const symbol_tables *tables, const Elf64_Sym *symbol,
                      const char *name)
@@ -228,14 +230,13 @@ static core_status check(const symbol_tables *tables)
         const char *name = name_at(tables, symbol->st_name);
 
         if (!name)
-            return damaged("the name of a symbol lies outside of its names");
+            return damaged("the name of a symbol is outside its string table");
         if (symbol->st_shndx != SHN_UNDEF)
             entry = entry || is_entry(tables, symbol, name);
         else if (strncmp(name, "core_", 5) == 0)
             return core__error(CORE_ERROR_REFUSED,
-                               "imports %.80s: a plugin takes libcore's "
-                               "services from the host table and links nothing "
-                               "of it",
+                               "imports %.80s; a plugin must use the host "
+                               "table and not link libcore",
                                name);
     }
     if (!entry)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The host table: libcore as a plugin sees it. */
+/* The host table: the functions that libcore offers to plugins. */
 
 #include "autograd/graph/operator_gradient.h"
 #include "base/log.h"
@@ -17,13 +17,13 @@
 
 #include <string.h>
 
-/* A text that is none would be read all the same. */
+/* A text without memory would be read all the same. */
 static core_status check_text(core_string text, const char *what)
 {
     if (text.data || text.size == 0)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "a plugin gives %llu bytes at NULL as %s",
+                       "a plugin passes %llu bytes at NULL as %s",
                        (unsigned long long)text.size, what);
 }
 
@@ -31,12 +31,13 @@ static core_status check_pointer(const void *pointer, const char *what)
 {
     if (pointer)
         return CORE_OK;
-    return core__error(CORE_ERROR_INVALID_ARGUMENT, "a plugin gives NULL as %s",
-                       what);
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "a plugin passes NULL as %s", what);
 }
 
 static core_status host_error(const core_error_info *info)
 {
+    static const char no_message[] = "the plugin gave no message";
     core_error_info known = {0};
     size_t size;
 
@@ -47,9 +48,9 @@ static core_status host_error(const core_error_info *info)
     if (!known.component.data)
         known.component.size = 0;
     if (!known.text.data || known.text.size == 0)
-        known.text = (core_string){"the plugin gave no text", 23};
+        known.text = (core_string){no_message, sizeof no_message - 1};
     if (known.code == CORE_OK)
-        known.code = CORE_ERROR_INTERNAL; /* it did want to tell of one */
+        known.code = CORE_ERROR_INTERNAL; /* an error was to be reported */
     return core__error_info(&known);
 }
 
@@ -58,7 +59,7 @@ static void host_error_last(core_error_info *out_info)
     const core__error_record *record = &core__thread_self()->error;
 
     if (out_info->struct_size < sizeof *out_info)
-        return; /* it has been this long since there is the function */
+        return; /* the minimum size since this function exists */
     *out_info = (core_error_info){
         .struct_size = out_info->struct_size,
         .code = record->code,
@@ -124,17 +125,17 @@ static core_status register_backend(core_registry *registry,
             (int)(type.size < 64 ? type.size : 64), type.data ? type.data : "",
             (unsigned long long)type.size, registry->plugin->note.device_types);
     if (backend->flags != 0)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "backend \"%.*s\" has the flags 0x%x; this libcore "
-                           "knows none",
-                           (int)type.size, type.data, backend->flags);
-    if (registry->plugin->layers)
-        CORE_TRY(
-            core__layers_backend(registry->plugin->layers, backend, &backend));
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "backend \"%.*s\" has the flags 0x%x; this libcore accepts none",
+            (int)type.size, type.data, backend->flags);
+    if (registry->plugin->interposers)
+        CORE_TRY(core__interposers_backend(registry->plugin->interposers,
+                                           backend, &backend));
     return core__registry_add_backend(registry, backend);
 }
 
-/* A demand that is not known could not be met. */
+/* A constraint that is not known could not be met. */
 static core_status check_kernel(const core_plugin *plugin,
                                 const core_kernel *kernel)
 {
@@ -152,30 +153,30 @@ static core_status check_kernel(const core_plugin *plugin,
     if (kernel->demands & ~known)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\" has the demands 0x%x; plugin ABI "
-                           "%d.%u knows 0x%x",
+                           "%d.%u accepts 0x%x",
                            (int)kernel->name.size, kernel->name.data,
                            kernel->demands, CORE_ABI_MAJOR,
                            core__plugin_minor(plugin), known);
     if (plans && core__plugin_minor(plugin) < 2)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\" has plans, which plugin ABI %d.%u "
-                           "does not serve",
+                           "does not support",
                            (int)kernel->name.size, kernel->name.data,
                            CORE_ABI_MAJOR, core__plugin_minor(plugin));
     return CORE_OK;
 }
 
-static core_status register_layered(core_registry *registry,
-                                    core_string backend,
-                                    const core_kernel *const *kernels,
-                                    uint32_t count)
+static core_status register_interposed(core_registry *registry,
+                                       core_string backend,
+                                       const core_kernel *const *kernels,
+                                       uint32_t count)
 {
-    const core_kernel *layered;
+    const core_kernel *interposed;
 
     for (uint32_t i = 0; i < count; i++) {
-        CORE_TRY(core__layers_kernel(registry->plugin->layers, backend,
-                                     kernels[i], &layered));
-        CORE_TRY(core__registry_add_kernels(registry, backend, &layered, 1));
+        CORE_TRY(core__interposers_kernel(registry->plugin->interposers,
+                                          backend, kernels[i], &interposed));
+        CORE_TRY(core__registry_add_kernels(registry, backend, &interposed, 1));
     }
     return CORE_OK;
 }
@@ -191,8 +192,8 @@ static core_status register_kernels(core_registry *registry,
         CORE_TRY(check_pointer(kernels, "an array of kernels"));
     for (uint32_t i = 0; i < count; i++)
         CORE_TRY(check_kernel(registry->plugin, kernels[i]));
-    if (registry->plugin->layers)
-        return register_layered(registry, backend, kernels, count);
+    if (registry->plugin->interposers)
+        return register_interposed(registry, backend, kernels, count);
     return core__registry_add_kernels(registry, backend, kernels, count);
 }
 
@@ -204,20 +205,20 @@ static core_status register_fallback(core_registry *registry,
     CORE_TRY(check_text(backend, "a device type"));
     if (!kernel)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a fallback needs a function");
-    if (registry->plugin->layers) {
+                           "the function of a fallback is NULL");
+    if (registry->plugin->interposers) {
         const core_kernel given = {
             .struct_size = sizeof given,
             .name = {"fallback", 8},
             .launch = kernel,
             .user = user,
         };
-        const core_kernel *layered;
+        const core_kernel *interposed;
 
-        CORE_TRY(core__layers_kernel(registry->plugin->layers, backend, &given,
-                                     &layered));
-        kernel = layered->launch;
-        user = layered->user;
+        CORE_TRY(core__interposers_kernel(registry->plugin->interposers,
+                                          backend, &given, &interposed));
+        kernel = interposed->launch;
+        user = interposed->user;
     }
     return core__registry_add_fallback(registry, backend, kernel, user);
 }
@@ -238,9 +239,9 @@ static core_status register_function(core_registry *registry,
     CORE_TRY(check_open(registry));
     CORE_TRY(check_text(operator_name, "an operator's name"));
     CORE_TRY(check_text(backend, "a device type"));
-    if (registry->plugin->layers)
-        CORE_TRY(core__layers_function(registry->plugin->layers, operator_name,
-                                       &function, &user));
+    if (registry->plugin->interposers)
+        CORE_TRY(core__interposers_function(registry->plugin->interposers,
+                                            operator_name, &function, &user));
     return core__registry_add_function(registry, operator_name, key, backend,
                                        function, user);
 }
@@ -261,7 +262,7 @@ static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
     return core_node_needs_gradient(node, input);
 }
 
-/* --------------------------------------------- operators and tensors -- */
+/* ----------------------------------------------- operators and tensors -- */
 
 static core_status host_operator_find(core_string name, core_operator **out)
 {
@@ -286,10 +287,10 @@ static core_status host_redispatch(core_call *call, uint64_t keys,
                                    core_value *results, uint32_t nresults)
 {
     if (!(keys & CORE__KEYS_FUNCTIONALITY))
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: redispatch with no functionality in its key "
-                           "set",
-                           core__operator_name(call->op));
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s: redispatch with a key set that has no functionality",
+            core__operator_name(call->op));
     return core__redispatch(call->op, keys, args, nargs, results, nresults);
 }
 
@@ -307,7 +308,7 @@ static core_status host_tensor_view(core_tensor *tensor, core_view *out_view)
 {
     if (core__tensor_is_meta(tensor))
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "a tensor of the meta device has no memory to view");
+                           "a tensor on the meta device has no memory");
     core__tensor_fill_view(tensor, out_view);
     return CORE_OK;
 }
@@ -372,8 +373,7 @@ const core_host core__host = {
     .tensor_record_stream = core__host_record_stream,
 };
 
-/* A plugin is told the size that its minor's table has, and finds nothing
- * behind it. */
+/* A plugin sees the size of its minor's table, and NULL after it. */
 void core__host_fill(core_host *host, uint32_t abi_minor)
 {
     size_t known = abi_minor < 2   ? offsetof(core_host, error_last)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a seal is of: all of a file that the dynamic linker reads or maps, and
- * nothing else.  Debug information is several times as large as the code, and
- * `strip` takes it away; damage in it harms nobody who calls the plugin. */
+/* The checksum of a plugin's file, called its seal.  It covers everything that
+ * the dynamic linker reads or maps, and nothing else: debug information is
+ * several times larger than the code, `strip` removes it, and damage in it is
+ * harmless for callers of the plugin. */
 
 #include "base/checksum.h"
 #include "base/memory.h"
@@ -15,13 +16,13 @@ enum { CHUNK = 64 << 10 };
 
 static core_status unreadable(void)
 {
-    return core__error(CORE_ERROR_IO,
-                       "cannot be read to its end: somebody changes it, or its "
-                       "disk fails");
+    return core__error(
+        CORE_ERROR_IO,
+        "cannot be read to its end: it is being changed, or its disk fails");
 }
 
-/* Takes as 0 what of the seal, which is judged by itself, lies in size bytes
- * that were read at a place of the file. */
+/* Clears those of the `size` bytes read at an offset of the file that belong
+ * to the seal, which is checked separately. */
 static void blank(const core__seal *seal, uint8_t *bytes, uint64_t at,
                   uint64_t size)
 {
@@ -49,7 +50,7 @@ static core_status add_range(const core__image *image, const core__seal *seal,
     return CORE_OK;
 }
 
-/* Where the section table lies is nobody's matter: no loader reads it. */
+/* The position of the section table is left out, because no loader reads it. */
 static core_status add_header(const core__image *image, Elf64_Ehdr *header,
                               core__checksum *sum)
 {
@@ -79,7 +80,7 @@ static core_status add_file(const core__image *image, const core__seal *seal,
         CORE_TRY(core__elf_segment(image, &header, i, &segment));
         from = segment.p_offset;
         if (from < sizeof header)
-            from = sizeof header; /* it is in already */
+            from = sizeof header; /* already included */
         if (segment.p_type == PT_LOAD)
             CORE_TRY(add_range(image, seal, from,
                                segment.p_offset + segment.p_filesz, buffer,
@@ -123,7 +124,7 @@ core_status core__seal_check(const core__image *image, const core__seal *seal)
     CORE_TRY(core__seal_compute(image, seal, &is));
     if (memcmp(&is, &seal->content, sizeof is) != 0)
         return core__error(CORE_ERROR_CORRUPT,
-                           "is not as it was sealed: it is damaged, or was "
+                           "does not match its seal: it is damaged, or was "
                            "changed afterwards; if you changed it, seal it "
                            "again (core-info --seal FILE)");
     return CORE_OK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Sealing a file: a copy of it with its seal takes its place at once, so that
- * nobody ever opens half of it, and a process that has the old one mapped
- * keeps that. */
+/* Seals a file: a sealed copy replaces it atomically, so that the file is
+ * never opened half-written, and a process that has mapped the old file keeps
+ * it. */
 
 #define _GNU_SOURCE
 
@@ -62,7 +62,7 @@ static core_status copy(const core__image *image, int file)
     return status;
 }
 
-/* The same owner where that may be given, and the same mode. */
+/* Copies the owner, if permitted, and the mode. */
 static core_status finish(int file, const struct stat *before)
 {
     struct stat now;
@@ -96,7 +96,7 @@ static core_status replace(const core__image *image, const char *path,
     }
     file = mkostemp(name, O_CLOEXEC);
     if (file < 0) {
-        status = failed("no file can be made beside it");
+        status = failed("no file can be created beside it");
         goto done;
     }
     status = copy(image, file);
@@ -105,7 +105,7 @@ static core_status replace(const core__image *image, const char *path,
     if (status == CORE_OK)
         status = finish(file, &before);
     if (status == CORE_OK && rename(name, path) != 0)
-        status = failed("its copy cannot take its place");
+        status = failed("its copy cannot replace it");
     if (status != CORE_OK)
         unlink(name);
 done:
@@ -126,8 +126,8 @@ static core_status seal_image(const core__image *image, const char *path)
     CORE_TRY(core__symbols_check(image));
     if (seal.at == 0)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "has no room for a seal in its note: it was built "
-                           "with headers of libcore that knew of none");
+                           "has no space for a seal in its note: it was built "
+                           "with headers of libcore without seals");
     CORE_TRY(core__seal_compute(image, &seal, &content));
     if (memcmp(&content, &seal.content, sizeof content) == 0)
         return CORE_OK;
@@ -142,7 +142,7 @@ core_status core_plugin_seal_file(const char *path)
     int file = -1;
 
     CORE__NOT_NULL(path);
-    /* What a link leads to is sealed, and the link stays one. */
+    /* The target of a link is sealed, and the link is kept. */
     real = realpath(path, NULL);
     if (real)
         file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

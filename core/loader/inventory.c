@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the loaded plugins brought, for programs that list it. */
+/* Describes what the loaded plugins provide, for programs that list it. */
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -22,8 +22,8 @@ static int compare_names(const void *a, const void *b)
                  : (first.size > second.size) - (first.size < second.size);
 }
 
-/* Registrations of the backend, and how many operators they are for: 0 if
- * there is no memory to find out. */
+/* Counts the backend's registrations and the operators that they serve: 0 if
+ * there is no memory. */
 static void count_kernels(core__backend *backend, uint32_t *out_kernels,
                           uint32_t *out_operators)
 {
@@ -89,9 +89,10 @@ core_status core_backend_describe(uint32_t index,
         describe(backend, &filled);
     core__loader_unlock();
     if (slot == CORE__SLOTS)
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "%u backends are loaded; number %u was asked for",
-                           seen, index);
+        return core__error(
+            CORE_ERROR_NOT_FOUND,
+            "core_backend_describe: the index is %u; %u backends are loaded",
+            index, seen);
     if (size > sizeof filled)
         size = sizeof filled;
     filled.struct_size = size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Opening one plugin: its code comes into the process here, and whatever it
- * does wrong is undone and becomes a recorded reason. */
+/* Opens one plugin: loads its code into the process; any failure is undone and
+ * recorded as the reason. */
 
 #define _GNU_SOURCE
 
@@ -34,17 +34,17 @@ core_plugin *core__loader_opening;
 
 /* State of the process that a plugin's constructors and init could change
  * (docs/abi.md 16): a library built with -Ofast makes the processor flush
- * denormals merely by being loaded. */
-typedef struct surroundings {
+ * denormals when it is loaded. */
+typedef struct process_state {
     fenv_t floating_point;
     locale_t thread_locale;
-    locale_t locale; /* 0: no memory; then it is left as it is */
+    locale_t locale; /* 0: no memory; then it is not restored */
     sigset_t signals;
-} surroundings;
+} process_state;
 
-/* Threads that the plugin starts inherit the mask: signals are the
- * program's. */
-static void surroundings_save(surroundings *saved)
+/* Threads that the plugin starts inherit the mask; signals belong to the
+ * program. */
+static void process_state_save(process_state *saved)
 {
     static const int own[] = {SIGSEGV, SIGBUS,  SIGFPE,
                               SIGILL,  SIGTRAP, SIGABRT};
@@ -59,8 +59,8 @@ static void surroundings_save(surroundings *saved)
     pthread_sigmask(SIG_SETMASK, &blocked, &saved->signals);
 }
 
-/* Other threads may use the process's locale: it is looked at by a copy, and
- * set only where the plugin has done so, which was no safer. */
+/* Other threads may be using the process's locale: a copy is compared, and it
+ * is set only if the plugin has changed it, which was just as unsafe. */
 static void locale_restore(locale_t before)
 {
     static const int categories[] = {
@@ -82,7 +82,7 @@ static void locale_restore(locale_t before)
         freelocale(before);
 }
 
-static void surroundings_restore(surroundings *saved)
+static void process_state_restore(process_state *saved)
 {
     pthread_sigmask(SIG_SETMASK, &saved->signals, NULL);
     uselocale(saved->thread_locale);
@@ -90,10 +90,10 @@ static void surroundings_restore(surroundings *saved)
     fesetenv(&saved->floating_point);
 }
 
-/* ----------------------------------------------------------- the object -- */
+/* ---------------------------------------------------------- the object -- */
 
-/* All that can be known by reading, the seal first: what it is of needs no
- * other check to be told of damage. */
+/* All checks that only read the file, the seal first: damage is then reported
+ * as such, whatever it would cause in other checks. */
 static core_status check_image(core_plugin *plugin, const core__image *image)
 {
     core_plugin_note note;
@@ -115,7 +115,7 @@ static bool same_time(struct timespec a, struct timespec b)
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* Parts of two states of a file may each look sound. */
+/* Parts of two states of a file may each look valid. */
 static core_status check_unchanged(int file, const struct stat *before)
 {
     struct stat after;
@@ -123,17 +123,17 @@ static core_status check_unchanged(int file, const struct stat *before)
     if (fstat(file, &after) != 0 || after.st_size != before->st_size ||
         !same_time(after.st_mtim, before->st_mtim))
         return core__error(CORE_ERROR_REFUSED,
-                           "was written to while it was checked");
+                           "was written to while it was being checked");
     return CORE_OK;
 }
 
-/* The path may hold another file than when it was found. */
+/* The path may refer to another file than when it was found. */
 static core_status check_file(core_plugin *plugin)
 {
     struct stat before;
     core_status status;
     core__image image;
-    /* NONBLOCK: what has become a named pipe must not hold us up. */
+    /* NONBLOCK: a file replaced by a named pipe must not block. */
     int file =
         open(plugin->information.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
@@ -152,7 +152,7 @@ static core_status check_file(core_plugin *plugin)
     return status;
 }
 
-/* dlsym also finds what a dependency defines: that is not this plugin's. */
+/* dlsym also finds symbols of dependencies, which are not this plugin's. */
 static core_status find_entry(void *library,
                               core_plugin_entry_function *out_entry)
 {
@@ -211,10 +211,10 @@ static core_status check_answer(const core_plugin_answer *answer)
                            CORE_ABI_MAJOR, answer->host_minor_min,
                            CORE_ABI_MAJOR, newest);
     if (answer->flags & ~(uint32_t)CORE_PLUGIN_UNLOAD_SAFE)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "answered with the flags 0x%x; this libcore knows "
-                           "0x%x",
-                           answer->flags, CORE_PLUGIN_UNLOAD_SAFE);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "answered with the flags 0x%x; this libcore accepts 0x%x",
+            answer->flags, CORE_PLUGIN_UNLOAD_SAFE);
     if (!answer->init)
         return core__error(CORE_ERROR_INCOMPATIBLE,
                            "answered without an init function");
@@ -242,7 +242,7 @@ static core_status negotiate(core_plugin *plugin,
         core_string refusal = answer->refusal;
         char text[256];
 
-        /* The text may lie in the plugin, which is about to go. */
+        /* The text may be in the plugin, which is about to be unloaded. */
         if (!refusal.data || refusal.size == 0)
             return core__error(status, "refuses this libcore without a reason");
         if (refusal.size >= sizeof text)
@@ -260,10 +260,11 @@ static core_status initialise(core_plugin *plugin)
 {
     core_status status;
 
-    CORE_TRY(core__layers_begin(plugin->information.name, &plugin->layers));
+    CORE_TRY(core__interposers_begin(plugin->information.name,
+                                     &plugin->interposers));
     core__host_fill(&plugin->host, plugin->answer.abi_minor);
-    if (plugin->layers)
-        core__layers_host(plugin->layers, &plugin->host);
+    if (plugin->interposers)
+        core__interposers_host(plugin->interposers, &plugin->host);
     plugin->registry.plugin = plugin;
     core_error_clear();
     status =
@@ -277,28 +278,29 @@ static core_status initialise(core_plugin *plugin)
     return CORE_OK;
 }
 
-static void layers_end(core_plugin *plugin)
+static void interposers_end(core_plugin *plugin)
 {
-    const char *breach;
-    uint64_t count = core__layers_breaches(plugin->layers, &breach);
+    const char *first_violation;
+    uint64_t count =
+        core__interposers_violations(plugin->interposers, &first_violation);
 
-    plugin->breaches += count;
-    if (count > 0 && !plugin->breach)
-        plugin->breach = core__loader_keep(breach);
-    core__layers_end(plugin->layers);
-    plugin->layers = NULL;
+    plugin->violations += count;
+    if (count > 0 && !plugin->first_violation)
+        plugin->first_violation = core__loader_keep(first_violation);
+    core__interposers_end(plugin->interposers);
+    plugin->interposers = NULL;
 }
 
-/* With the error record kept: what undoes may fail on its own. */
+/* Saves the error record, because undoing may fail as well. */
 static void undo(core_plugin *plugin, bool init_ran)
 {
     core__error_record said;
 
     core__error_keep(&said);
     core__registry_undo(&plugin->registry);
-    layers_end(plugin);
-    /* What an init started before it failed is not known, and code that may
-     * still run must not be unmapped. */
+    interposers_end(plugin);
+    /* A failed init may have started threads, and code that may still run must
+     * not be unmapped. */
     if (plugin->library &&
         (!init_ran || plugin->answer.flags & CORE_PLUGIN_UNLOAD_SAFE))
         dlclose(plugin->library);
@@ -313,7 +315,7 @@ core_status core__plugin_open(core_plugin *plugin)
     core_plugin_entry_function entry = NULL;
     bool init_ran = false;
     core_status status;
-    surroundings saved;
+    process_state saved;
 
     memset(&plugin->answer, 0, sizeof plugin->answer);
     status = check_file(plugin);
@@ -323,7 +325,7 @@ core_status core__plugin_open(core_plugin *plugin)
                              plugin->information.seal == CORE_PLUGIN_SEALED);
     if (status != CORE_OK)
         return core__plugin_set_state(plugin, CORE_PLUGIN_REFUSED, status);
-    surroundings_save(&saved);
+    process_state_save(&saved);
     core__loader_opening = plugin;
     plugin->opening = true;
     status = open_library(plugin, &entry);
@@ -337,7 +339,7 @@ core_status core__plugin_open(core_plugin *plugin)
         undo(plugin, init_ran);
     plugin->opening = false;
     core__loader_opening = outer;
-    surroundings_restore(&saved);
+    process_state_restore(&saved);
     if (status == CORE_OK)
         plugin->information.abi_minor = plugin->answer.abi_minor;
     return core__plugin_set_state(
@@ -355,7 +357,7 @@ static core_status busy(const core_plugin *plugin, const char *device,
                        plugin->information.name, device, what);
 }
 
-/* Streams and events hold a reference on the device; tensors' memory is
+/* Streams and events have a reference to the device; tensors' memory is
  * counted by backend. */
 static core_status check_idle(const core_plugin *plugin)
 {
@@ -371,8 +373,8 @@ static core_status check_idle(const core_plugin *plugin)
     }
     if (atomic_load(&plugin->recorded) > 0)
         return core__error(CORE_ERROR_BUSY,
-                           "plugin %s is in use: %llu calls that its gradients "
-                           "serve are part of graphs",
+                           "plugin %s is in use: graphs contain %llu calls "
+                           "whose gradients are its functions",
                            plugin->information.name,
                            (unsigned long long)atomic_load(&plugin->recorded));
     return CORE_OK;
@@ -388,15 +390,17 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
                            "plugin %s does not declare that it can be unloaded",
                            name);
     if (plugin->lent)
-        return core__error(CORE_ERROR_BUSY,
-                           "plugin %s lends its kernels to another", name);
+        return core__error(
+            CORE_ERROR_BUSY,
+            "plugin %s is in use: another plugin has borrowed its kernels",
+            name);
     CORE_TRY(check_idle(plugin));
     core__registry_undo(&plugin->registry);
-    layers_end(plugin);
+    interposers_end(plugin);
     if (plugin->answer.shutdown)
         status = plugin->answer.shutdown(plugin->impl, deadline_ns);
     plugin->impl = NULL;
-    /* Its devices are gone; but what did not end stays mapped. */
+    /* Its devices are closed, but code that may still run stays mapped. */
     if (status != CORE_OK) {
         core__error_prefix("plugin %s did not shut down", name);
         return core__plugin_set_state(plugin, CORE_PLUGIN_FAILED, status);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The list of plugins: what was found, in which order, and what became of
- * each.  open.c opens one. */
+/* The list of plugins, in the order of their discovery, and the state of each.
+ * open.c opens one. */
 
 #define _GNU_SOURCE
 
@@ -137,7 +137,7 @@ static core_plugin *plugin_add(const char *path, uint32_t from)
 
 /* ---------------------------------------------------------- candidates -- */
 
-/* "core_example.so" gives "example": a name for people, where there is no
+/* "core_example.so" becomes "example": a name for messages, if there is no
  * note. */
 static void name_from_path(core_plugin_information *information)
 {
@@ -189,8 +189,8 @@ static core_status check_policy(const char *name)
     return CORE_OK;
 }
 
-/* Another of the name: the program's choice goes before what was merely
- * found; else the first stays. */
+/* Another plugin of this name: the program's choice takes precedence over
+ * found ones; else the first one is kept. */
 static core_status check_name(core_plugin *plugin)
 {
     core_plugin *other = plugin_of_name(plugin->note.name, plugin);
@@ -201,12 +201,12 @@ static core_status check_name(core_plugin *plugin)
         other->information.state == CORE_PLUGIN_LOADED ||
         other->information.from == CORE_PLUGIN_FROM_PROGRAM)
         return core__error(CORE_ERROR_REFUSED,
-                           "another plugin named %s comes before it: %s",
+                           "another plugin named %s takes precedence: %s",
                            plugin->note.name, other->information.path);
     core__plugin_set_state(
         other, CORE_PLUGIN_REFUSED,
         core__error(CORE_ERROR_REFUSED,
-                    "another plugin named %s comes before it: %s, which the "
+                    "another plugin named %s takes precedence: %s, which the "
                     "program chose",
                     plugin->note.name, plugin->information.path));
     return CORE_OK;
@@ -222,14 +222,14 @@ core_status core__plugin_check_hash(const core_plugin *plugin, int file)
         return core__error(CORE_ERROR_IO, "cannot be read");
     if (strcmp(is, plugin->sha256) != 0)
         return core__error(CORE_ERROR_CORRUPT,
-                           "is not the file that its manifest names: its "
-                           "SHA-256 is %s, not %s",
+                           "does not match its manifest: its SHA-256 is %s, "
+                           "the manifest has %s",
                            is, plugin->sha256);
     return CORE_OK;
 }
 
 /* Reads the note and decides whether the plugin may be opened. */
-static core_status judge(core_plugin *plugin, int file)
+static core_status check_candidate(core_plugin *plugin, int file)
 {
     core__image image;
     core__seal seal;
@@ -244,11 +244,11 @@ static core_status judge(core_plugin *plugin, int file)
     return check_name(plugin);
 }
 
-/* Finds or makes the list's entry for a file, and judges it unless that was
- * done with the outcome that it may be opened.  Fails for want of memory, and
- * for an entry that is refused; *out_plugin is then that entry. */
-static core_status consider(const char *path, uint32_t from, const char *sha256,
-                            core_plugin **out_plugin)
+/* Finds or creates the list's entry of a file, and checks it unless it was
+ * accepted before.  Fails if there is no memory, or if the entry is refused;
+ * *out_plugin is then that entry. */
+static core_status add_candidate(const char *path, uint32_t from,
+                                 const char *sha256, core_plugin **out_plugin)
 {
     core_plugin *plugin = NULL;
     core_status status;
@@ -275,7 +275,7 @@ static core_status consider(const char *path, uint32_t from, const char *sha256,
     if (*sha256)
         plugin->sha256 = core__loader_keep(sha256);
     if (plugin->information.state == CORE_PLUGIN_LOADED) {
-        status = CORE_OK; /* its file is gone, its code is here */
+        status = CORE_OK; /* its file was removed, but its code is loaded */
         goto done;
     }
     if (from == CORE_PLUGIN_FROM_PROGRAM)
@@ -284,7 +284,7 @@ static core_status consider(const char *path, uint32_t from, const char *sha256,
     if (status == CORE_OK) {
         plugin->file_device = identity.st_dev;
         plugin->file_inode = identity.st_ino;
-        status = judge(plugin, file);
+        status = check_candidate(plugin, file);
     }
     if (!*plugin->information.name)
         name_from_path(&plugin->information);
@@ -298,14 +298,14 @@ done:
     return status;
 }
 
-static void visit(void *context, uint32_t from, const char *path,
-                  const char *sha256, core_status status)
+static void visit_candidate(void *context, uint32_t from, const char *path,
+                            const char *sha256, core_status status)
 {
     bool *no_memory = context;
     core_plugin *plugin;
 
     if (status == CORE_OK) {
-        consider(path, from, sha256, &plugin);
+        add_candidate(path, from, sha256, &plugin);
     } else {
         plugin = plugin_of_path(path);
         if (!plugin)
@@ -323,7 +323,7 @@ static core_status scan(void)
     core_status status;
 
     core__settings_check_environment();
-    status = core__search(visit, &no_memory);
+    status = core__search(visit_candidate, &no_memory);
     if (status == CORE_OK && no_memory)
         status = core__error_memory(sizeof(core_plugin));
     scanned = status == CORE_OK;
@@ -357,9 +357,9 @@ core_status core__loader_load_all(void)
     return status;
 }
 
-/* Nothing could be opened: is there one that has the type, and what is wrong
- * with it? */
-static core_status explain(const char *type, size_t size)
+/* No plugin could be opened: reports the plugin that has the type, if any, and
+ * its error. */
+static core_status report_missing(const char *type, size_t size)
 {
     core_plugin *p;
     const char *paths;
@@ -372,15 +372,14 @@ static core_status explain(const char *type, size_t size)
                                (int)size, type, p->information.name,
                                p->information.path, p->information.reason);
     CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_PATH, &paths));
-    return core__error(CORE_ERROR_NOT_FOUND,
-                       "no device \"%.*s\": no plugin among those found has "
-                       "it (LIBCORE_PLUGIN_PATH is %s; installed ones are in "
-                       "%s); `core-info` lists them",
-                       (int)size, type, paths ? paths : "not set",
-                       LIBCORE_PLUGIN_DIR);
+    return core__error(
+        CORE_ERROR_NOT_FOUND,
+        "no device \"%.*s\": no plugin provides it (LIBCORE_PLUGIN_PATH is %s; "
+        "plugins are installed in %s); `core-info` lists the plugins",
+        (int)size, type, paths ? paths : "not set", LIBCORE_PLUGIN_DIR);
 }
 
-static core_status load_for(const char *type, size_t size)
+static core_status load_type(const char *type, size_t size)
 {
     bool loaded = false;
 
@@ -389,14 +388,15 @@ static core_status load_for(const char *type, size_t size)
         if (!core__list_holds(p->note.device_types, type, size))
             continue;
         if (p->opening)
-            return core__error(CORE_ERROR_BUSY,
-                               "the plugin of \"%.*s\" is just being opened",
-                               (int)size, type);
+            return core__error(
+                CORE_ERROR_BUSY,
+                "the plugin of \"%.*s\" is currently being opened", (int)size,
+                type);
         if (p->information.state == CORE_PLUGIN_FOUND)
             core__plugin_open(p);
         loaded = p->information.state == CORE_PLUGIN_LOADED;
     }
-    return loaded ? CORE_OK : explain(type, size);
+    return loaded ? CORE_OK : report_missing(type, size);
 }
 
 core_status core__loader_load_for(const char *device_type, size_t size)
@@ -404,7 +404,7 @@ core_status core__loader_load_for(const char *device_type, size_t size)
     core_status status;
 
     core__loader_lock();
-    status = load_for(device_type, size);
+    status = load_type(device_type, size);
     core__loader_unlock();
     return status;
 }
@@ -436,11 +436,11 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     CORE__NOT_NULL(path);
     if (!*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "a plugin to load needs the name of its file");
+                           "core_plugin_load: the path is empty");
     core__loader_lock();
-    status = consider(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
+    status = add_candidate(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
-        status = core__error(CORE_ERROR_BUSY, "is just being opened");
+        status = core__error(CORE_ERROR_BUSY, "is currently being opened");
     else if (status == CORE_OK &&
              plugin->information.state == CORE_PLUGIN_FOUND)
         status = core__plugin_open(plugin);
@@ -507,9 +507,10 @@ uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
         return 0;
     }
     core__loader_lock();
-    count = core__layers_breaches(plugin->layers, &first);
-    first = plugin->breach ? plugin->breach : core__loader_keep(first);
-    count += plugin->breaches;
+    count = core__interposers_violations(plugin->interposers, &first);
+    first = plugin->first_violation ? plugin->first_violation
+                                    : core__loader_keep(first);
+    count += plugin->violations;
     core__loader_unlock();
     if (out_first)
         *out_first = first;
@@ -524,7 +525,7 @@ void core_plugin_retain(core_plugin *plugin)
 
 void core_plugin_release(core_plugin *plugin)
 {
-    /* The list has it as long as the process: nothing to free. */
+    /* The list owns it until the process ends, so nothing is freed. */
     if (plugin)
         atomic_fetch_sub_explicit(&plugin->references, 1, memory_order_release);
 }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    NOTES_LIMIT = 1 << 20, /* bytes of a note segment that are looked at */
+    NOTES_LIMIT = 1 << 20, /* bytes of a note segment that are inspected */
     OWNER_SIZE = 8         /* "libcore" and its NUL */
 };
 
@@ -70,7 +70,7 @@ core_status core__image_file(int file, core__image *out_image)
     if (!S_ISREG(status.st_mode))
         return core__error(CORE_ERROR_CORRUPT, "is not a regular file");
     out_image->size = (uint64_t)status.st_size;
-    /* What cannot be read now is told by who reads it. */
+    /* A read error is reported by a later read. */
     got = pread(file, out_image->head, sizeof out_image->head, 0);
     if (got > 0)
         out_image->nhead = (uint32_t)got;
@@ -108,8 +108,7 @@ core_status core__elf_header(const core__image *image, Elf64_Ehdr *out_header)
         header->e_phnum > CORE__ELF_SEGMENTS || header->e_phoff > image->size ||
         header->e_phnum * sizeof(Elf64_Phdr) > image->size - header->e_phoff)
         return core__error(CORE_ERROR_CORRUPT,
-                           "is damaged: its segment table does not lie in the "
-                           "file");
+                           "is damaged: its segment table is outside the file");
     return CORE_OK;
 }
 
@@ -123,14 +122,13 @@ core_status core__elf_segment(const core__image *image,
     if (out_segment->p_type != PT_NULL &&
         (out_segment->p_offset > image->size ||
          out_segment->p_filesz > image->size - out_segment->p_offset))
-        return core__error(CORE_ERROR_CORRUPT,
-                           "is damaged: segment %u does not lie in the file "
-                           "(truncated?)",
-                           index);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "is damaged: segment %u is outside the file (truncated?)", index);
     return CORE_OK;
 }
 
-/* --------------------------------------------------------------- fields -- */
+/* -------------------------------------------------------------- fields -- */
 
 static bool text_good(const char *text, size_t size)
 {
@@ -182,33 +180,34 @@ static core_status check_note(const core_plugin_note *note)
 
     if (memcmp(note->magic, magic, sizeof magic) != 0)
         return core__error(CORE_ERROR_CORRUPT,
-                           "has a note of libcore with a wrong magic");
+                           "has a libcore note with a wrong magic number");
     if (note->note_version != CORE_NOTE_VERSION)
-        return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "has a note of version %u; this libcore reads "
-                           "version %d",
-                           note->note_version, CORE_NOTE_VERSION);
+        return core__error(
+            CORE_ERROR_INCOMPATIBLE,
+            "has a libcore note of version %u; this libcore reads version %d",
+            note->note_version, CORE_NOTE_VERSION);
     if (!text_good(note->name, sizeof note->name) || !name_good(note->name))
-        return core__error(CORE_ERROR_CORRUPT,
-                           "has a note whose name is not of [a-z0-9_]+");
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "has a note whose name does not consist of [a-z0-9_]+");
     if (!text_good(note->vendor, sizeof note->vendor) ||
         !text_good(note->version, sizeof note->version) ||
         !text_good(note->license, sizeof note->license) ||
         !text_good(note->minimum_driver, sizeof note->minimum_driver))
         return core__error(CORE_ERROR_CORRUPT,
-                           "has a note with a text that does not end or holds "
-                           "control characters");
+                           "has a note with a text that is not terminated or "
+                           "contains control characters");
     if (!text_good(note->device_types, sizeof note->device_types) ||
         !(note->device_types[0] == '\0' ||
           device_types_good(note->device_types)))
         return core__error(CORE_ERROR_CORRUPT,
-                           "has a note whose device types are not words of "
-                           "[a-z][a-z0-9]* with commas between them");
+                           "has a note whose device types are not "
+                           "[a-z][a-z0-9]*, separated by commas");
     if (note->flags != 0)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "has a note with flags 0x%x; this libcore knows "
-                           "none",
-                           note->flags);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "has a note with flags 0x%x; this libcore accepts none",
+            note->flags);
     if (note->abi_minor_min > note->abi_minor_max || note->reserved != 0)
         return core__error(CORE_ERROR_CORRUPT,
                            "has a note with an impossible ABI range (%u.%u to "
@@ -233,15 +232,15 @@ core_status core__note_check_abi(const core_plugin_note *note)
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- notes -- */
+/* --------------------------------------------------------------- notes -- */
 
 typedef struct finding {
     core_plugin_note *note;
     core__seal *seal;
-    uint32_t count; /* notes of libcore */
+    uint32_t count; /* number of libcore notes */
 } finding;
 
-/* size: of the content, which begins at this place of the file. */
+/* size: of the content, which begins at this offset of the file. */
 static core_status take_note(finding *found, const uint8_t *content,
                              uint32_t size, uint64_t at)
 {
@@ -250,11 +249,10 @@ static core_status take_note(finding *found, const uint8_t *content,
 
     if (size < sizeof *note ||
         (size > sizeof *note && size < sizeof *note + sizeof seal->content))
-        return core__error(CORE_ERROR_CORRUPT,
-                           "has a note of libcore of %u bytes; it has to have "
-                           "%zu, or with a seal %zu",
-                           size, sizeof *note,
-                           sizeof *note + sizeof seal->content);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "has a libcore note of %u bytes; accepted: %zu, or %zu with a seal",
+            size, sizeof *note, sizeof *note + sizeof seal->content);
     memcpy(note, content, sizeof *note);
     if (size > sizeof *note) {
         seal->at = at + sizeof *note;
@@ -264,8 +262,8 @@ static core_status take_note(finding *found, const uint8_t *content,
     return CORE_OK;
 }
 
-/* Looks through a note segment: entries of {owner size, content size, type},
- * owner, content, each padded to the segment's alignment. */
+/* Reads a note segment: entries of {owner size, content size, type}, owner,
+ * content, each padded to the segment's alignment. */
 static core_status scan_notes(const uint8_t *bytes, const Elf64_Phdr *segment,
                               finding *found)
 {
@@ -277,13 +275,13 @@ static core_status scan_notes(const uint8_t *bytes, const Elf64_Phdr *segment,
         uint64_t owner, content, next;
 
         memcpy(&entry, bytes + at, sizeof entry);
-        /* 32-bit sizes in 64-bit sums: nothing here can wrap. */
+        /* 32-bit sizes in 64-bit sums, so nothing can overflow. */
         owner = at + sizeof entry;
         content = (owner + entry.n_namesz + align - 1) & ~(align - 1);
         next = (content + entry.n_descsz + align - 1) & ~(align - 1);
         if (content > size || entry.n_descsz > size - content)
             return core__error(CORE_ERROR_CORRUPT,
-                               "is damaged: a note runs past its segment");
+                               "is damaged: a note extends beyond its segment");
         if (entry.n_type == CORE_NOTE_TYPE && entry.n_namesz == OWNER_SIZE &&
             memcmp(bytes + owner, "libcore", OWNER_SIZE) == 0)
             CORE_TRY(take_note(found, bytes + content, entry.n_descsz,
@@ -303,10 +301,10 @@ static core_status read_segment(const core__image *image,
     uint8_t *bytes;
 
     if (size > NOTES_LIMIT)
-        return core__error(CORE_ERROR_CORRUPT,
-                           "has a note segment of %llu bytes; more than %d are "
-                           "not read",
-                           (unsigned long long)size, NOTES_LIMIT);
+        return core__error(
+            CORE_ERROR_CORRUPT,
+            "has a note segment of %llu bytes; at most %d are accepted",
+            (unsigned long long)size, NOTES_LIMIT);
     bytes = core__alloc(size);
     if (!bytes)
         return core__error_memory(size);
@@ -318,8 +316,8 @@ static core_status read_segment(const core__image *image,
     return status;
 }
 
-/* Damage must not make an empty seal of a whole one: nothing but the whole word
- * and nothing behind it is an empty one. */
+/* Damage must not turn a seal into an empty one: an empty seal has exactly the
+ * state word EMPTY, and zeros after it. */
 static core_status check_seal(const core__seal *seal)
 {
     static const core_plugin_seal empty = {
@@ -328,7 +326,7 @@ static core_status check_seal(const core__seal *seal)
     if (seal->at > 0 && !core__seal_closed(seal) &&
         memcmp(&seal->content, &empty, sizeof empty) != 0)
         return core__error(CORE_ERROR_CORRUPT,
-                           "is damaged: its seal is broken");
+                           "is damaged: its seal is invalid");
     return CORE_OK;
 }
 
@@ -351,10 +349,10 @@ core_status core__note_read_sealed(const core__image *image,
     }
     if (found.count == 0)
         return core__error(CORE_ERROR_NOT_FOUND,
-                           "has no note of libcore: it is no plugin");
+                           "has no libcore note: it is not a plugin");
     if (found.count > 1)
         return core__error(CORE_ERROR_CORRUPT,
-                           "has %u notes of libcore instead of one",
+                           "has %u libcore notes; a plugin has one",
                            found.count);
     CORE_TRY(check_note(out_note));
     return check_seal(out_seal);

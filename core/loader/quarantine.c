@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The helper (tools/quarantine.c) opens the plugin and writes one line to its
- * standard output: "OK", or a status and why.  A helper that ends without it
- * was ended by the plugin. */
+/* Opens a plugin in a helper process (tools/quarantine.c), which writes one
+ * line to its standard output: "OK", or a status and a reason.  A helper that
+ * ends without it was ended by the plugin. */
 
 #include "loader/quarantine.h"
 
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #ifndef LIBCORE_QUARANTINE_HELPER
-#error "LIBCORE_QUARANTINE_HELPER, the installed helper, is to be defined"
+#error "LIBCORE_QUARANTINE_HELPER, the installed helper, must be defined"
 #endif
 
 extern char **environ;
@@ -32,21 +32,21 @@ extern char **environ;
 uint32_t core__quarantine_ms = 10000;
 const char *core__quarantine_helper = LIBCORE_QUARANTINE_HELPER;
 
-enum { ANSWER_MAX = 1024, STEP_MS = 10 };
+enum { LINE_MAX_SIZE = 1024, STEP_MS = 10 };
 
-typedef struct guest {
+typedef struct helper_process {
     pid_t process;
-    int answers; /* what it writes */
-    char answer[ANSWER_MAX];
+    int output; /* read end of its output */
+    char line[LINE_MAX_SIZE];
     size_t size;
-    bool closed; /* nothing more is to be read */
-    int status;  /* of waitpid */
+    bool closed; /* its output has ended */
+    int status;  /* from waitpid */
     bool ended;
-} guest;
+} helper_process;
 
-/* *out_path is NULL: no quarantine, or none for what is sealed. */
-static core_status helper_of(const char *text, bool sealed,
-                             const char **out_path)
+/* *out_path is NULL: no quarantine, or not for sealed plugins. */
+static core_status parse_setting(const char *text, bool sealed,
+                                 const char **out_path)
 {
     *out_path = NULL;
     if (!text || strcmp(text, "0") == 0 || strcmp(text, "off") == 0)
@@ -58,8 +58,8 @@ static core_status helper_of(const char *text, bool sealed,
     *out_path = text[0] == '/' ? text : core__quarantine_helper;
     if (text[0] != '/' && strcmp(text, "1") != 0 && strcmp(text, "on") != 0)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "LIBCORE_QUARANTINE is \"%.60s\"; what it may be: "
-                           "0, 1, unsealed, or the absolute path of the helper",
+                           "LIBCORE_QUARANTINE is \"%.60s\"; accepted: 0, 1, "
+                           "unsealed, or the absolute path of the helper",
                            text);
     return CORE_OK;
 }
@@ -68,20 +68,20 @@ core_status core__quarantine_check(const char *text)
 {
     const char *path;
 
-    return helper_of(text, false, &path);
+    return parse_setting(text, false, &path);
 }
 
-static core_status helper(bool sealed, const char **out_path)
+static core_status find_helper(bool sealed, const char **out_path)
 {
     const char *text;
 
     *out_path = NULL;
     CORE_TRY(core__setting_text(CORE__SETTING_QUARANTINE, &text));
-    return helper_of(text, sealed, out_path);
+    return parse_setting(text, sealed, out_path);
 }
 
-/* The helper sees the settings that the program made, but for the one that
- * would have it ask for a helper too. */
+/* The helper gets the settings of the program, except the one that would make
+ * it start a helper, too. */
 static char **make_environment(void)
 {
     size_t count = 0, rows = core_setting_count();
@@ -108,7 +108,8 @@ static char **make_environment(void)
             continue;
         }
         if (!text)
-            break; /* it has fewer, and the plugin may be refused for that */
+            break; /* it gets fewer, and the plugin may be refused because of
+                    * that */
         list[n++] = text;
     }
     return list;
@@ -121,7 +122,7 @@ static void free_environment(char **list)
     core__free(list);
 }
 
-static int spawn(const char *program, const char *path, int answers,
+static int spawn(const char *program, const char *path, int output,
                  pid_t *out_process)
 {
     char *const words[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)path,
@@ -143,7 +144,7 @@ static int spawn(const char *program, const char *path, int answers,
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, answers, 1);
+    posix_spawn_file_actions_adddup2(&actions, output, 1);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     failed =
         posix_spawn(out_process, program, &actions, &attributes, words, list);
@@ -153,35 +154,35 @@ static int spawn(const char *program, const char *path, int answers,
     return failed;
 }
 
-static void read_answer(guest *g)
+static void read_output(helper_process *g)
 {
     ssize_t got = 1;
 
-    while (got > 0 && g->size < ANSWER_MAX - 1) {
-        got = read(g->answers, g->answer + g->size, ANSWER_MAX - 1 - g->size);
+    while (got > 0 && g->size < LINE_MAX_SIZE - 1) {
+        got = read(g->output, g->line + g->size, LINE_MAX_SIZE - 1 - g->size);
         if (got > 0)
             g->size += (size_t)got;
     }
     g->closed = got >= 0 || (errno != EAGAIN && errno != EINTR);
-    g->answer[g->size] = '\0';
+    g->line[g->size] = '\0';
 }
 
-/* Until it has ended or its time is over.  A process that something else in
- * the program waited for (ECHILD) has ended too. */
-static void wait_for(guest *g)
+/* Waits until the process has ended or its time is over.  A process that
+ * something else in the program waited for (ECHILD) has ended too. */
+static void wait_for_helper(helper_process *g)
 {
     struct timespec begin, now;
     int64_t passed = 0;
 
     clock_gettime(CLOCK_MONOTONIC, &begin);
     while (!g->ended && passed < core__quarantine_ms) {
-        struct pollfd poller = {.fd = g->answers, .events = POLLIN};
+        struct pollfd poller = {.fd = g->output, .events = POLLIN};
 
-        /* What has been closed, or says too much, is ready for ever. */
+        /* A closed pipe, or one with too much output, is always ready. */
         if (g->closed)
             poller.fd = -1;
         if (poll(&poller, 1, STEP_MS) > 0)
-            read_answer(g);
+            read_output(g);
         if (waitpid(g->process, &g->status, WNOHANG) != 0)
             g->ended = true;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -189,7 +190,7 @@ static void wait_for(guest *g)
                  (now.tv_nsec - begin.tv_nsec) / 1000000;
     }
     if (g->ended) {
-        read_answer(g);
+        read_output(g);
         return;
     }
     kill(g->process, SIGKILL);
@@ -197,25 +198,25 @@ static void wait_for(guest *g)
         ;
 }
 
-static core_status judge(const guest *g)
+static core_status check_output(const helper_process *g)
 {
     char *end;
     long code;
 
     if (!g->ended)
         return core__error(CORE_ERROR_REFUSED,
-                           "did not come back from its init within %u ms when "
-                           "it was opened in quarantine",
+                           "did not return from its init within %u ms when it "
+                           "was opened in quarantine",
                            core__quarantine_ms);
-    if (strcmp(g->answer, "OK\n") == 0 && WIFEXITED(g->status))
+    if (strcmp(g->line, "OK\n") == 0 && WIFEXITED(g->status))
         return CORE_OK;
     if (WIFSIGNALED(g->status))
         return core__error(CORE_ERROR_REFUSED,
                            "ended the process with signal %d (%s) when it was "
                            "opened in quarantine",
                            WTERMSIG(g->status), strsignal(WTERMSIG(g->status)));
-    code = strtol(g->answer, &end, 10);
-    if (g->size > 0 && end > g->answer && code > 0 && code < INT32_MAX)
+    code = strtol(g->line, &end, 10);
+    if (g->size > 0 && end > g->line && code > 0 && code < INT32_MAX)
         return core__error((core_status)code, "in quarantine: %.*s",
                            (int)strcspn(end + 1, "\n"),
                            *end ? end + 1 : "no reason");
@@ -227,13 +228,13 @@ static core_status judge(const guest *g)
 
 core_status core__quarantine(const char *path, bool sealed)
 {
-    guest g = {.answers = -1};
+    helper_process g = {.output = -1};
     const char *program;
     int ends[2] = {-1, -1};
     core_status status;
     int failed;
 
-    CORE_TRY(helper(sealed, &program));
+    CORE_TRY(find_helper(sealed, &program));
     if (!program)
         return CORE_OK;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -246,9 +247,9 @@ core_status core__quarantine(const char *path, bool sealed)
                              "quarantine: %s could not be started: %s", program,
                              strerror(failed));
     } else {
-        g.answers = ends[0];
-        wait_for(&g);
-        status = judge(&g);
+        g.output = ends[0];
+        wait_for_helper(&g);
+        status = check_output(&g);
     }
     close(ends[0]);
     return status;

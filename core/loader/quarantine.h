@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* quarantine.h: a plugin is opened in a process of its own first, where
- * LIBCORE_QUARANTINE asks for that. */
+/* quarantine.h: opens a plugin in a separate process first, if
+ * LIBCORE_QUARANTINE requests it. */
 
 #ifndef CORE_LOADER_QUARANTINE_H
 #define CORE_LOADER_QUARANTINE_H
@@ -11,12 +11,13 @@
 
 #include <stdbool.h>
 
-/* CORE_OK also where no quarantine is asked for, or none of what is sealed.
- * Else why it may not be opened here: it crashed, ended or hung there, or said
- * so itself. */
+/* CORE_OK also if no quarantine is requested, or none for sealed plugins.
+ * Otherwise the reason why the plugin may not be opened here: it crashed,
+ * exited or hung there, or reported an error. */
 core_status core__quarantine(const char *path, bool sealed);
 
-/* How long it may take there, and the installed helper; for tests. */
+/* The time limit in the helper process, and the path of the installed helper;
+ * for tests. */
 extern uint32_t core__quarantine_ms;
 extern const char *core__quarantine_helper;
 

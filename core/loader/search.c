@@ -22,13 +22,13 @@
 #include <unistd.h>
 
 #ifndef LIBCORE_PLUGIN_DIR
-#error "LIBCORE_PLUGIN_DIR, the folder of installed plugins, is to be defined"
+#error "LIBCORE_PLUGIN_DIR, the folder of installed plugins, must be defined"
 #endif
 
 enum { MANIFEST_LIMIT = 16384 };
 
 static const char *installed_folder = LIBCORE_PLUGIN_DIR;
-/* A file of the second replaces one of the same name in the first. */
+/* A file in the second folder replaces one of the same name in the first. */
 static const char *manifest_folders[2] = {"/usr/share/libcore/plugins.d",
                                           "/etc/libcore/plugins.d"};
 
@@ -55,7 +55,7 @@ static core_status check_trusted(const struct stat *status, const char *what)
                            what, (unsigned)status->st_uid);
     if (status->st_mode & S_IWOTH)
         return core__error(CORE_ERROR_REFUSED,
-                           "%s can be written by everybody (mode %03o)", what,
+                           "%s is writable by everyone (mode %03o)", what,
                            (unsigned)status->st_mode & 0777);
     return CORE_OK;
 }
@@ -84,7 +84,7 @@ core_status core__search_open(const char *path, int *out_file,
     *out_file = -1;
     *out_real_path = NULL;
     real = realpath(path, NULL);
-    /* NONBLOCK: a named pipe must not hold us up. */
+    /* NONBLOCK: a named pipe must not block. */
     if (real)
         file = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0 || fstat(file, &status) != 0) {
@@ -194,25 +194,26 @@ static void visit_entry(core__search_visit visit, void *context, uint32_t from,
         visit(context, from, path, sha256, CORE_OK);
     else if (*sha256)
         visit(context, from, path, "",
-              core__error(CORE_ERROR_CORRUPT,
-                          "is a folder; its manifest has the hash of a file"));
+              core__error(
+                  CORE_ERROR_CORRUPT,
+                  "is a folder, but its manifest has the SHA-256 of a file"));
     else
         visit_folder(visit, context, from, path);
 }
 
-/* One of the environment costs itself alone: it is listed as refused, and the
- * others are searched.  A program is told at once. */
+/* An invalid entry of the environment affects only itself: it is listed as
+ * refused, and the others are searched.  A program's setting fails at once. */
 core_status core__plugin_path_check(const char *text)
 {
     for (const char *at = text; *at;) {
         size_t size = strcspn(at, ":");
 
         if (size > 0 && *at != '/')
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "LIBCORE_PLUGIN_PATH has \"%.*s\"; it takes "
-                               "absolute paths of plugins or their folders, "
-                               "colons between them",
-                               (int)(size < 80 ? size : 80), at);
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "LIBCORE_PLUGIN_PATH contains \"%.*s\"; accepted: absolute "
+                "paths of plugins or their folders, separated by colons",
+                (int)(size < 80 ? size : 80), at);
         at += size + (at[size] == ':');
     }
     return CORE_OK;
@@ -243,7 +244,7 @@ static void visit_installed(core__search_visit visit, void *context)
 {
     struct stat status;
 
-    /* Not installed, or no plugin is: nothing to tell. */
+    /* Not installed, or no plugin is installed: nothing to report. */
     if (*installed_folder && stat(installed_folder, &status) == 0)
         visit_folder(visit, context, CORE_PLUGIN_FROM_INSTALLATION,
                      installed_folder);
@@ -251,7 +252,8 @@ static void visit_installed(core__search_visit visit, void *context)
 
 /* ----------------------------------------------------------- manifests -- */
 
-/* What a manifest says; "" where it does not.  Both lie in its text. */
+/* The contents of a manifest; "" for missing entries.  Both point into its
+ * text. */
 typedef struct manifest {
     const char *path;
     const char *sha256;
@@ -268,7 +270,7 @@ static const char *value_of(const char *line, const char *key)
     return *line == '=' ? line + 1 + strspn(line + 1, " \t") : NULL;
 }
 
-/* 64 hexadecimal digits, which become small ones. */
+/* 64 hexadecimal digits, which are converted to lower case. */
 static bool make_hash(char *text)
 {
     if (strlen(text) != 64 || text[strspn(text, "0123456789abcdefABCDEF")])
@@ -292,13 +294,14 @@ static core_status parse_line(char *line, manifest *out)
         out->sha256 = hash;
         return CORE_OK;
     }
-    return core__error(CORE_ERROR_CORRUPT,
-                       "a manifest has one line `path = …` and at most one "
-                       "`sha256 = …` of 64 digits; not understood: %.60s",
-                       line);
+    return core__error(
+        CORE_ERROR_CORRUPT,
+        "the line \"%.60s\" is not understood; a manifest has one line `path = "
+        "…` and at most one `sha256 = …` with 64 digits",
+        line);
 }
 
-/* Cuts text. */
+/* Modifies text. */
 static core_status parse_manifest(char *text, manifest *out)
 {
     char *rest = NULL;

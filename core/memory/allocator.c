@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The caching allocator of a device: an allocation from end to end, and how
- * the whole begins and ends. */
+/* The caching allocator of a device: allocation, and the allocator's creation,
+ * reset and destruction. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
@@ -10,9 +10,10 @@
 
 #include <string.h>
 
-/* ----------------------------------------------------------------- sizes -- */
+/* --------------------------------------------------------------- sizes -- */
 
-/* To the next of `divisions` equal steps between two powers of two. */
+/* Rounds up to the next of `divisions` equal steps between two powers of
+ * two. */
 static uint64_t round_division(uint64_t size, uint64_t divisions)
 {
     uint64_t power = UINT64_C(1) << (63 - __builtin_clzll(size));
@@ -34,9 +35,9 @@ static inline uint64_t round_size(const core__allocator *allocator,
     return (size + unit - 1) & ~(unit - 1);
 }
 
-/* The device gives less than that in one piece: perhaps it is only the rounding
- * that is too much. */
-static __attribute__((cold)) core_status round_less(
+/* The size exceeds the device's largest allocation, perhaps only because of
+ * the rounding. */
+static __attribute__((cold)) core_status round_to_unit(
     const core__allocator *allocator, uint64_t requested, uint64_t *size)
 {
     CORE_TRY(core__device_here(allocator->device));
@@ -44,17 +45,17 @@ static __attribute__((cold)) core_status round_less(
     if (*size <= allocator->largest)
         return CORE_OK;
     return core__error(CORE_ERROR_OUT_OF_MEMORY,
-                       "%s: %llu bytes, %llu with what the device wants behind "
-                       "them and as rounded, are more than its largest "
-                       "allocation of %llu",
+                       "%s: %llu bytes (%llu with padding and rounding) exceed "
+                       "the device's largest allocation of %llu",
                        allocator->device->name, (unsigned long long)requested,
                        (unsigned long long)*size,
                        (unsigned long long)allocator->largest);
 }
 
-/* ------------------------------------------------------------ allocating -- */
+/* ---------------------------------------------------------- allocating -- */
 
-/* With the lock: what nobody can use any more.  Nothing is waited for. */
+/* With the lock held: releases what nothing can use any more.  Does not
+ * wait. */
 static core__use *tidy(core__allocator *allocator, core__use *done)
 {
     bool abandoned = atomic_load(&allocator->abandoned);
@@ -101,8 +102,8 @@ void core__allocator_settle(core__allocator *allocator)
     core__uses_drop(done);
 }
 
-/* Cached segments above the threshold of the setting, what is free the longest
- * first. */
+/* Releases cached segments above the threshold of the setting, the longest
+ * free first. */
 static void collect_garbage(core__allocator *allocator)
 {
     double threshold = allocator->settings.gc_threshold;
@@ -123,7 +124,7 @@ typedef struct request {
     uint64_t requested;
 } request;
 
-/* Whether that is all: a block, or an error. */
+/* True if the request is settled: by a block or an error. */
 static bool take(const request *r, core_status *status, core__block **out_block)
 {
     *status = CORE_OK;
@@ -135,7 +136,7 @@ static bool take(const request *r, core_status *status, core__block **out_block)
     return *out_block || *status != CORE_OK;
 }
 
-/* One after the other, until the device has enough. */
+/* Tries one source after the other until the device has enough memory. */
 static core_status grow_again(const request *r, core__use **done,
                               core__block **out_block)
 {
@@ -226,7 +227,7 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
     r.heap = heap;
     r.size = round_size(allocator, size);
     if (core__unlikely(r.size > allocator->largest))
-        CORE_TRY(round_less(allocator, size, &r.size));
+        CORE_TRY(round_to_unit(allocator, size, &r.size));
     r.kind = r.size > CORE__SMALL_LIMIT ? CORE_MEMORY_LARGE : CORE_MEMORY_SMALL;
     r.requested = size;
     if (core__likely(
@@ -240,7 +241,7 @@ core_status core__allocator_alloc(core_device *device, core_stream *stream,
     return CORE_OK;
 }
 
-/* ------------------------------------------------------ beginning, ending -- */
+/* ----------------------------------------------- creation, destruction -- */
 
 static void find_unit(core__allocator *allocator)
 {
@@ -251,7 +252,7 @@ static void find_unit(core__allocator *allocator)
     allocator->unit = CORE__UNIT;
     while (allocator->unit < properties->base_alignment)
         allocator->unit *= 2;
-    /* What lies behind a block is another one: each has its own padding. */
+    /* The memory behind a block is another block, so each needs its padding. */
     allocator->padding = properties->tail_padding;
     allocator->largest = properties->largest_allocation
                              ? properties->largest_allocation
@@ -269,7 +270,8 @@ static void find_unit(core__allocator *allocator)
         allocator->vm_step = 0;
 }
 
-/* So that allocations come to round_less, without a look at each. */
+/* Makes every allocation reach round_to_unit, without another check on the
+ * fast path. */
 void core__allocator_forked(core_device *device)
 {
     core__allocator *allocator = device->allocator;
@@ -309,7 +311,7 @@ core_status core__allocator_create(core_device *device)
     return status;
 }
 
-/* Every block: free ones end, those in use belong to nothing any more. */
+/* Detaches every block: free ones are freed, those in use belong to no heap. */
 static core__use *forget_blocks(core__segment *segment, core__use *done)
 {
     core__block *next;
@@ -390,7 +392,7 @@ void core__allocator_reset(core_device *device)
     core__uses_drop(done);
 }
 
-/* Blocks in use are the plugin's no more: its device closes. */
+/* Blocks in use no longer belong to the plugin, whose device closes. */
 static core__use *end_heap(core__heap *heap, core__use *done)
 {
     core_device *device = heap->allocator->device;
@@ -437,19 +439,20 @@ void core__allocator_destroy(core_device *device)
     core__free(allocator);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 core_status core__allocator_need(core_device *device, const char *what)
 {
     if (device->allocator)
         return core__device_here(device);
     return core__error(CORE_ERROR_UNSUPPORTED,
-                       "%s: \"%s\" has no streams, and keeps its memory "
-                       "without settings, pools or snapshots",
+                       "%s: \"%s\" has no streams, so it has no caching "
+                       "allocator with settings, pools or snapshots",
                        what, device->name);
 }
 
-/* Nothing awaits any more, and what the streams that ended left goes. */
+/* Ends all waits of freed blocks, and releases what ended streams left
+ * behind. */
 static void empty(core__allocator *allocator, bool wait)
 {
     core__use *done = NULL;
@@ -470,7 +473,8 @@ core_status core_memory_empty_cache(core_device *device)
     CORE_TRY(core__allocator_need(device, "core_memory_empty_cache"));
     allocator = device->allocator;
     empty(allocator, true);
-    empty(allocator, false); /* streams ended with what awaited them */
+    empty(allocator, false); /* streams ended with blocks that were waiting for
+                              * them */
     if (allocator->own && device->interfaces.allocator.trim)
         CORE_TRY(device->interfaces.allocator.trim(device->impl));
     core__host_memory_empty(device);

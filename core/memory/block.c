@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Blocks: found, cut, joined.
+/* Blocks: finding, splitting and joining.
  *
- * What a warm allocation and its release cost at the least: two takings of a
- * lock (a locked instruction each, some 20 cycles), the head of a list, and six
+ * The minimal cost of a warm allocation and its release: taking a lock twice
+ * (one locked instruction each, about 20 cycles), the head of a list, and six
  * counters in the first-level cache.  Nothing here is shared between streams.
- * Joining a small block with its neighbours is put off (core__kept), since the
- * next request is often for the same size, and would cut it off again. */
+ * Joining a small block with its neighbours is deferred (core__kept), because
+ * the next request is often for the same size and would split it again. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* ----------------------------------------------------------------- bins -- */
+/* ---------------------------------------------------------------- bins -- */
 
 static inline uint32_t bin_of(uint64_t size)
 {
@@ -70,7 +70,7 @@ static inline void bin_remove(core__bins *bins, core__block *block)
     }
 }
 
-/* The first of a list behind this one that is not empty. */
+/* The head of the first non-empty list after this one. */
 static core__block *next_bin(const core__bins *bins, uint32_t bin)
 {
     uint32_t word = bin / 64;
@@ -97,7 +97,7 @@ static inline core__block *bin_find(const core__bins *bins, uint64_t size)
     return block ? block : next_bin(bins, bin);
 }
 
-/* --------------------------------------------------------------- blocks -- */
+/* -------------------------------------------------------------- blocks -- */
 
 core__block *core__block_new(core__segment *segment, uint64_t offset,
                              uint64_t size)
@@ -171,7 +171,8 @@ void core__block_remove(core__heap *heap, core__block *block)
                      block->kind, block->size);
 }
 
-/* Into the bins as it is; true: a bound of the statistics was passed. */
+/* Puts the block into the bins as it is; true: a bound of the statistics was
+ * passed. */
 static bool insert_alone(core__heap *heap, core__block *block)
 {
     bool passed = false;
@@ -210,18 +211,18 @@ core__block *core__block_insert(core__heap *heap, core__block *block)
     return block;
 }
 
-/* ------------------------------------------------------ put off: joining -- */
+/* ---------------------------------------------------- deferred joining -- */
 
-static inline uint32_t kept_list(uint64_t size)
+static inline uint32_t deferred_list(uint64_t size)
 {
     return (size >> CORE__UNIT_LOG2) % CORE__KEPT_LISTS;
 }
 
-/* False: it is to be joined now. */
-static inline bool keep(core__heap *heap, core__block *block)
+/* False if the block must be joined now. */
+static inline bool defer_join(core__heap *heap, core__block *block)
 {
     core__kept *kept = &heap->kept;
-    uint32_t list = kept_list(block->size);
+    uint32_t list = deferred_list(block->size);
     core__block *head = kept->heads[list];
 
     if (core__unlikely(head && head->size != block->size) ||
@@ -235,10 +236,10 @@ static inline bool keep(core__heap *heap, core__block *block)
     return true;
 }
 
-static inline core__block *take_kept(core__heap *heap, uint64_t size)
+static inline core__block *take_deferred(core__heap *heap, uint64_t size)
 {
     core__kept *kept = &heap->kept;
-    uint32_t list = kept_list(size);
+    uint32_t list = deferred_list(size);
     core__block *block = kept->heads[list];
 
     if (!block || block->size != size)
@@ -268,7 +269,7 @@ void core__heap_join(core__heap *heap)
     kept->count = 0;
 }
 
-/* --------------------------------------------------- taking and returning -- */
+/* ------------------------------------------------ taking and returning -- */
 
 static inline bool is_cut(const core__allocator *allocator,
                           const core__block *block, uint64_t size)
@@ -282,9 +283,9 @@ static inline bool is_cut(const core__allocator *allocator,
                                                memory_order_relaxed);
 }
 
-/* A storage has it from now on. */
-static inline void hand_out(core__heap *heap, core__block *block,
-                            uint64_t requested, bool passed)
+/* A storage owns the block from now on. */
+static inline void set_active(core__heap *heap, core__block *block,
+                              uint64_t requested, bool passed)
 {
     core__counts *counts = &heap->counts;
     uint32_t kind = block->kind;
@@ -316,7 +317,7 @@ core_status core__block_activate(core__heap *heap, core__block *block,
         }
         passed = insert_alone(heap, rest);
     }
-    hand_out(heap, block, requested, passed);
+    set_active(heap, block, requested, passed);
     return CORE_OK;
 }
 
@@ -332,7 +333,7 @@ static core_status take(core__heap *heap, uint32_t kind, uint64_t size,
     block = bin_find(core__heap_bins(heap, kind), size);
     if (!block)
         return CORE_OK;
-    /* What is never split is kept for requests of its size. */
+    /* A block that is never split serves requests of its size only. */
     if (core__unlikely(
             block->size > max_split &&
             (size <= max_split || block->size >= size + CORE__MIDDLE_SEGMENT)))
@@ -351,9 +352,9 @@ core_status core__heap_take(core__heap *heap, uint32_t kind, uint64_t size,
 
     core__spin_lock(&heap->lock);
     if (kind == CORE_MEMORY_SMALL)
-        block = take_kept(heap, size);
+        block = take_deferred(heap, size);
     if (core__likely(block != NULL))
-        hand_out(heap, block, requested, false);
+        set_active(heap, block, requested, false);
     else
         status = take(heap, kind, size, requested, &block);
     core__spin_unlock(&heap->lock);
@@ -361,8 +362,8 @@ core_status core__heap_take(core__heap *heap, uint32_t kind, uint64_t size,
     return status;
 }
 
-/* No storage has it any more. */
-static inline void let_go(core__heap *heap, core__block *block)
+/* No storage owns the block any more. */
+static inline void set_inactive(core__heap *heap, core__block *block)
 {
     core__counts *counts = &heap->counts;
 
@@ -375,8 +376,9 @@ static inline void let_go(core__heap *heap, core__block *block)
                       (core_memory){block->handle, block->offset}, block->size);
 }
 
-/* Faults are injected: the same calls make the same allocations then. */
-static inline bool may_keep(const core__heap *heap, const core__block *block)
+/* False during fault injection: the same calls must make the same
+ * allocations. */
+static inline bool may_defer(const core__heap *heap, const core__block *block)
 {
     return block->kind == CORE_MEMORY_SMALL && !heap->abandoned &&
            !block->direct && core__small_kept() != 0;
@@ -388,7 +390,7 @@ void core__block_return(core__heap *heap, core__block *block)
                       (core_memory){block->handle, block->offset}, block->size);
     block->freed_at =
         atomic_load_explicit(&heap->allocator->clock, memory_order_relaxed);
-    if (!core__likely(may_keep(heap, block)) || !keep(heap, block))
+    if (!core__likely(may_defer(heap, block)) || !defer_join(heap, block))
         core__block_insert(heap, block);
 }
 
@@ -400,12 +402,12 @@ void core__allocator_free(core_device *device, core__block *block)
     if (core__unlikely(device->forked))
         return; /* the block and its neighbours are the parent's */
     if (core__unlikely(!heap)) {
-        core__uses_drop(block->uses); /* of before a reset */
+        core__uses_drop(block->uses); /* from before a reset */
         core__block_free(block);
         return;
     }
     core__spin_lock(&heap->lock);
-    let_go(heap, block);
+    set_inactive(heap, block);
     give_back = heap->abandoned || block->direct;
     if (core__unlikely(block->uses != NULL)) {
         core__block_free_used(heap, block);

@@ -12,7 +12,7 @@
 enum {
     LEAST_LOG2 = 10,
     MOST_LOG2 = 34,
-    STEPS = 8, /* classes to a power of two */
+    STEPS = 8, /* classes per power of two */
     CLASSES = (MOST_LOG2 - LEAST_LOG2) * STEPS,
     DEVICES = 4
 };
@@ -21,7 +21,7 @@ typedef struct kept_block {
     struct kept_block *next;
 } kept_block;
 
-/* Host devices are few, and mostly one. */
+/* Host devices are few; usually there is one. */
 typedef struct cache {
     core_device *device;
     uint64_t kept; /* bytes */
@@ -31,8 +31,8 @@ typedef struct cache {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cache caches[DEVICES];
 
-/* Where another thread was just changing a list, they all begin anew, and what
- * they had is nobody's in this process. */
+/* Another thread may have been changing a list, so all of them are emptied;
+ * the blocks that they had are leaked in this process. */
 void core__cache_forked(void)
 {
     if (pthread_mutex_trylock(&lock) == 0) {
@@ -43,7 +43,7 @@ void core__cache_forked(void)
     memset(caches, 0, sizeof caches);
 }
 
-/* 2^(10 + n/8) in steps: the class's number, and its size. */
+/* The class and its size, 2^(10 + n/8). */
 static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
 {
     uint64_t power = 63 - (uint64_t)__builtin_clzll(size - 1);
@@ -102,8 +102,8 @@ bool core__cache_take(core_device *device, uint64_t capacity,
     return block != NULL;
 }
 
-/* An eighth of the device's memory at most. */
-static bool has_room(const cache *to, uint64_t capacity)
+/* The cache uses at most an eighth of the device's memory. */
+static bool has_space(const cache *to, uint64_t capacity)
 {
     uint64_t total = to->device->properties.total_memory;
 
@@ -120,10 +120,10 @@ bool core__cache_keep(core_device *device, core_memory memory,
     cache *to;
 
     if (core__small_kept() == 0)
-        return false; /* faults are injected: every use is an allocation */
+        return false; /* during fault injection every use is an allocation */
     pthread_mutex_lock(&lock);
     to = find(device);
-    keep = to && has_room(to, capacity);
+    keep = to && has_space(to, capacity);
     if (keep) {
         block->next = to->classes[class];
         to->classes[class] = block;

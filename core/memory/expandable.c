@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Segments that grow: a range of addresses as long as the device's memory,
- * with memory behind its beginning at first, and more when it is needed.  What
- * is free at the end and what is added lie side by side, so that requests that
- * grow from step to step leave nothing behind.  Address space without memory is
- * a block of its own in the chain, UNMAPPED.
+/* Expandable segments: an address range as large as the device's memory, of
+ * which only the beginning is mapped at first, and more when needed.  Free
+ * memory at the end and newly mapped memory are adjacent, so requests that
+ * grow from step to step cause no fragmentation.  Unmapped address space is a
+ * block of its own in the chain, UNMAPPED.
  *
  * The allocator's lock is held here: only its holder maps and unmaps. */
 
@@ -19,7 +19,8 @@ static core_status map(core__allocator *allocator, core__segment *segment,
 
     if (size > allocator->limit ||
         atomic_load(&allocator->reserved) > allocator->limit - size)
-        return core__error(CORE_ERROR_OUT_OF_MEMORY, "over the limit");
+        return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                           "the device's memory limit is exceeded");
     return device->interfaces.virtual_memory.map(
         device->impl, segment->memory, offset - segment->memory.offset, size);
 }
@@ -61,10 +62,10 @@ static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
     return CORE_OK;
 }
 
-/* The first place where what is free and unmapped side by side is enough: the
- * unmapped block.  The free one before it, if any, is then out of the bins and
- * AWAITING, so that nobody takes it.  (Not every AWAITING block there is such a
- * one: streams may use it.) */
+/* The first place where adjacent free and unmapped blocks are large enough:
+ * returns the unmapped block.  The free one before it, if any, is removed from
+ * the bins and marked AWAITING, so that it is not allocated.  (Other blocks
+ * may be AWAITING because streams use them.) */
 static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size,
                                core__block **out_before)
 {
@@ -92,8 +93,8 @@ static core__block *find_place(core__heap *heap, uint32_t kind, uint64_t size,
     return NULL;
 }
 
-/* Memory is behind the front of `place` now: it becomes one with the free block
- * before it, and is taken. */
+/* The front of `place` is mapped now: joins it with the free block before it,
+ * and takes the result. */
 static core_status take_place(core__heap *heap, core__block *place,
                               core__block *before, uint64_t size,
                               uint64_t requested, core__block **out_block)
@@ -181,7 +182,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
     core__spin_unlock(&heap->lock);
     if (!place) {
         status = reserve(heap, kind, size, &segment);
-        /* Out of addresses, which says nothing of memory. */
+        /* Address space has run out, which says nothing about memory. */
         if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved)
             return core__segment_grow_fixed(heap, kind, size, requested,
                                             out_block);
@@ -204,16 +205,16 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
         core__block_insert(heap, before);
     }
     core__spin_unlock(&heap->lock);
-    if (mapped) /* and not used */
+    if (mapped) /* mapped but not used */
         allocator->device->interfaces.virtual_memory.unmap(
             allocator->device->impl, place->segment->memory,
             place->offset - place->segment->memory.offset, need);
     return status;
 }
 
-/* ----------------------------------------------------------- giving back -- */
+/* ----------------------------------------------------------- releasing -- */
 
-/* Cuts the part that lies on whole steps out of a free block and the bins;
+/* Cuts the part of a free block that spans whole steps out of it and the bins;
  * NULL: there is none. */
 static core__block *cut_steps(core__heap *heap, core__block *block,
                               uint64_t step)
@@ -257,8 +258,8 @@ static bool is_unmapped(const core__block *block)
     return block && block->state == CORE__BLOCK_UNMAPPED;
 }
 
-/* One with the unmapped blocks around it. */
-static void let_go(core__heap *heap, core__block *block)
+/* Joins the block with the unmapped blocks around it. */
+static void join_unmapped(core__heap *heap, core__block *block)
 {
     core__segment *segment = block->segment;
 
@@ -275,7 +276,7 @@ static void let_go(core__heap *heap, core__block *block)
         core__block_join(block->before);
 }
 
-/* Ranges without any memory go. */
+/* Releases address ranges without any mapped memory. */
 static void release_ranges(core__heap *heap)
 {
     core__segment *list = NULL;
@@ -333,7 +334,7 @@ uint64_t core__expandable_shrink(core__heap *heap)
             list->offset - segment->memory.offset, list->size);
         bytes += list->size;
         core__spin_lock(&heap->lock);
-        let_go(heap, list);
+        join_unmapped(heap, list);
         core__spin_unlock(&heap->lock);
         list = next;
     }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Heaps: which one a stream allocates from, and what becomes of it when the
+/* Heaps: which one a stream allocates from, and what happens to it when the
  * stream ends.
  *
- * What a stream leaves behind may be in use by its work, which goes on to its
- * end.  An event is recorded behind all of it, and the next stream that needs a
- * heap takes the old one over, once that event is done; where many are not, it
- * waits for one.  Where no event can be had the heap remembers what the stream
- * was the plugin's word for, and is taken over when that is found to have
- * nothing left to do. */
+ * Memory that a stream leaves behind may still be in use by its work.  An
+ * event is recorded after all of that work, and the next stream that needs a
+ * heap takes the old one over once the event is done; if there are many
+ * unfinished heaps, it waits for one.  If no event can be recorded, the heap
+ * remembers the stream's queue instead, and is taken over when the queue is
+ * found to be idle. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* stream->pool is read without a lock by whoever allocates. */
+/* Allocating threads read stream->pool without a lock. */
 static core__heap *heap_get(const core_stream *stream)
 {
     return __atomic_load_n(&stream->pool, __ATOMIC_ACQUIRE);
@@ -51,8 +51,8 @@ static core__heap *heap_new(core__allocator *allocator, core_memory_pool *pool)
     return heap;
 }
 
-/* Left by a stream, for others to have. */
-static bool is_left(const core__heap *heap, const core_memory_pool *pool)
+/* True if a stream has left the heap for others to take over. */
+static bool is_available(const core__heap *heap, const core_memory_pool *pool)
 {
     return !heap->stream && heap->pool == pool && !heap->abandoned;
 }
@@ -64,19 +64,19 @@ static core__heap *take_over(core__heap *heap)
     return heap;
 }
 
-/* One that a stream left, best one whose work is over: it is not waited for.
- * Work that goes on may yet fail, and its error is no other stream's; so a new
- * heap is better, until there are many that are not done.  Then this stream
- * waits for one of them. */
+/* Returns a heap left by an ended stream, preferably one whose work is done,
+ * so that there is no wait.  Work in progress may still fail, and its error
+ * does not concern another stream; so a new heap is preferred until many are
+ * unfinished.  Then this stream waits for one of them. */
 static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
                          core_stream *stream)
 {
     uint32_t busy = 0;
 
     if (stream->capture)
-        return NULL; /* it can wait for nothing outside */
+        return NULL; /* a capture cannot wait for anything outside */
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        if (!is_left(heap, pool))
+        if (!is_available(heap, pool))
             continue;
         if ((!heap->ended && !heap->unmarked) || core__heap_is_idle(heap))
             return take_over(heap);
@@ -85,7 +85,7 @@ static core__heap *adopt(core__allocator *allocator, core_memory_pool *pool,
     if (busy < CORE__HEAPS_BUSY)
         return NULL;
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        if (is_left(heap, pool) && heap->ended &&
+        if (is_available(heap, pool) && heap->ended &&
             core__stream_wait_memory(stream, heap->ended) == CORE_OK)
             return take_over(heap);
     return NULL;
@@ -99,7 +99,7 @@ core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
     *out_heap = heap;
     if (heap)
         return CORE_OK;
-    /* Streams come and go: what they shared comes back. */
+    /* Streams come and go: blocks that they shared are returned here. */
     allocator->uses_gone =
         core__heaps_settle(allocator, false, allocator->uses_gone);
     heap = adopt(allocator, pool, stream);
@@ -136,7 +136,7 @@ core_status core__heap_of(core__allocator *allocator, core_stream *stream,
     return status;
 }
 
-/* ---------------------------------------------------------------- ending -- */
+/* ----------------------------------------------------------------- end -- */
 
 void core__heap_destroy(core__heap *heap)
 {
@@ -178,8 +178,9 @@ void core__heaps_sweep(core__allocator *allocator)
     }
 }
 
-/* Behind all that the stream was given, if that is not over already.  It may
- * end in a callback of its own: nothing is waited for. */
+/* Records an event after all work submitted to the stream, unless that is
+ * already done.  The stream may end in a callback of its own, so this does not
+ * wait. */
 static void mark_end(core__heap *heap, core_stream *stream)
 {
     core_event *event = NULL;
@@ -195,7 +196,7 @@ static void mark_end(core__heap *heap, core_stream *stream)
             event = NULL;
         }
     }
-    /* A stream that failed has dropped its work. */
+    /* A failed stream has dropped its work. */
     if (status != CORE_OK && core__stream_check(stream) == CORE_OK)
         heap->unmarked = core__queue_retain(stream->queue);
     core__event_later(heap->allocator, heap->ended);
@@ -223,7 +224,7 @@ void core__event_later(core__allocator *allocator, core_event *event)
     allocator->events_gone = event;
 }
 
-/* Where there is no host memory to remember it, it goes at once. */
+/* If there is no host memory to defer it, the queue is released at once. */
 void core__queue_later(core__allocator *allocator, core__queue *queue)
 {
     core__use *use = queue ? core__small_alloc(sizeof *use) : NULL;
@@ -282,12 +283,12 @@ static void end_all(core__allocator *allocator)
     }
 }
 
-/* Who cannot have the mutex leaves it to the one that has: that one looks here
- * after it let go. */
+/* A thread that cannot take the mutex leaves the work to its holder, which
+ * checks again after unlocking. */
 void core__allocator_retire(core__allocator *allocator)
 {
     if (allocator->device->forked)
-        return; /* a thread that is not here may have it */
+        return; /* a thread of the parent process may hold it */
     while (atomic_load(&allocator->streams_gone) ||
            atomic_load(&allocator->pools_gone)) {
         if (pthread_mutex_trylock(&allocator->lock) != 0)
@@ -312,7 +313,7 @@ void core__allocator_stream_end(core_stream *stream)
         core__stream_gone(stream);
         return;
     }
-    core_device_retain(device); /* the stream's goes with it */
+    core_device_retain(device); /* the stream's reference is released with it */
     first = atomic_load(&allocator->streams_gone);
     do
         stream->leaving = first;
@@ -322,7 +323,7 @@ void core__allocator_stream_end(core_stream *stream)
     core_device_release(device);
 }
 
-/* -------------------------------------------------------------- captures -- */
+/* ------------------------------------------------------------ captures -- */
 
 static void set_capturing(core__allocator *allocator, core_stream *stream,
                           bool capturing)
@@ -338,8 +339,8 @@ core_status core__allocator_capture_check(const core_stream *stream,
     if (!pool || pool->device == stream->device)
         return CORE_OK;
     return core__error(CORE_ERROR_DEVICE,
-                       "core_capture_begin: the pool is one of \"%s\", the "
-                       "stream one of \"%s\"",
+                       "core_capture_begin: the pool is of \"%s\", the stream "
+                       "of \"%s\"; both must be of one device",
                        pool->device->name, stream->device->name);
 }
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* heap.h: what the caching allocator is made of.
+/* heap.h: the data structures of the caching allocator.
  *
- * A device has one allocator; a stream has a heap in it, and one more in every
- * private pool that it allocates from.  A heap holds segments, which are the
- * device's memory, cut into blocks that lie in a chain by address.  All that a
- * heap has is under its spin lock, which is nobody else's as long as streams
- * are not shared by threads: what is allocated and freed warm touches nothing
- * but that.
+ * A device has one allocator.  A stream has one heap in it, and one more in
+ * every private pool from which it allocates.  A heap has segments, which are
+ * memory of the device, divided into blocks that form a chain in address
+ * order.  A heap's data is guarded by its spin lock, which no other thread
+ * takes as long as threads do not share streams: a warm allocation or release
+ * touches nothing else.
  *
- * Locks, outermost first: the allocator's mutex (segments come and go, heaps,
- * pools, settings), a heap's lock, the lock of the statistics or that of the
- * history.  Freeing never waits for the mutex, nor does the end of a stream or
- * pool: it may happen in a host callback, for which somebody with the mutex
- * waits (core__allocator_unlock).  No plugin is called with a heap's lock
- * held, and no stream or event is let go with any. */
+ * Lock order, outermost first: the allocator's mutex (creation and release of
+ * segments, heaps, pools and settings), a heap's lock, the lock of the
+ * statistics or of the history.  Freeing a block never waits for the mutex,
+ * nor does the end of a stream or pool: these may happen in a host callback
+ * for which the holder of the mutex waits (core__allocator_unlock).  No plugin
+ * is called with a heap's lock held, and no stream or event is released with
+ * any lock held. */
 
 #ifndef CORE_MEMORY_HEAP_H
 #define CORE_MEMORY_HEAP_H
@@ -29,34 +30,38 @@
 
 enum {
     CORE__UNIT_LOG2 = 9,
-    CORE__BIN_LOG2 = 6, /* lists to a power of two */
+    CORE__BIN_LOG2 = 6, /* lists per power of two */
     CORE__BINS = 36 << CORE__BIN_LOG2
 };
 
 #define CORE__MIB (UINT64_C(1) << 20)
 #define CORE__UNIT (UINT64_C(1) << CORE__UNIT_LOG2)
-#define CORE__SMALL_LIMIT CORE__MIB         /* requests up to this, and */
-#define CORE__SMALL_SEGMENT (2 * CORE__MIB) /* where they come from */
-#define CORE__MIDDLE_LIMIT (10 * CORE__MIB) /* requests below, and */
+#define CORE__SMALL_LIMIT CORE__MIB         /* requests up to this size, and */
+#define CORE__SMALL_SEGMENT (2 * CORE__MIB) /* the segments that serve them */
+#define CORE__MIDDLE_LIMIT (10 * CORE__MIB) /* requests below this size, and */
 #define CORE__MIDDLE_SEGMENT (20 * CORE__MIB)
-#define CORE__LARGE_STEP (2 * CORE__MIB) /* sizes of all other segments */
+/* All other segments are multiples of this. */
+#define CORE__LARGE_STEP (2 * CORE__MIB)
 
-/* Of a block. */
+/* States of a block. */
 enum {
     CORE__BLOCK_FREE,
-    CORE__BLOCK_ACTIVE,   /* a storage has it */
-    CORE__BLOCK_AWAITING, /* freed; streams may still use it */
+    CORE__BLOCK_ACTIVE,   /* owned by a storage */
+    CORE__BLOCK_AWAITING, /* freed, but streams may still use it */
     CORE__BLOCK_UNMAPPED, /* address space without memory */
-    CORE__BLOCK_KEPT      /* free, and not joined with its neighbours yet */
+    CORE__BLOCK_KEPT      /* free, and not yet joined with its neighbours */
 };
 
-/* A stream that uses a block which belongs to another one. */
+/* The use of a block by a stream other than its own. */
 typedef struct core__use {
     struct core__use *next;
-    /* Referenced until there is an event; NULL: named by the plugin's word. */
+    /* With a reference until there is an event; NULL: named by the plugin's
+     * handle. */
     core_stream *stream;
-    core_event *event;  /* NULL until the block is freed; never with a word */
-    const void *word;   /* of what the event was recorded on */
+    core_event *event;  /* NULL until the block is freed; never NULL with a
+                         * handle */
+    const void *word;   /* the plugin's handle of the stream on which the event
+                         * was recorded */
     core__queue *queue; /* only to be released: core__queue_later */
 } core__use;
 
@@ -64,13 +69,14 @@ struct core__block {
     void *handle;
     uint64_t offset; /* from the handle */
     uint64_t size;
-    core__heap *heap;              /* NULL: the device forgot it */
-    core__block *newer, *previous; /* in a list: of its size, or awaiting */
+    core__heap *heap;              /* NULL: the device was reset since */
+    core__block *newer, *previous; /* in a list: of its size, or of awaiting
+                                    * blocks */
     core__use *uses;
     uint8_t state;
     uint8_t kind; /* CORE_MEMORY_SMALL or _LARGE */
-    bool counted; /* as a free part of a segment */
-    bool direct;  /* the segment's */
+    bool counted; /* counted as a free part of a segment */
+    bool direct;  /* of a direct segment */
     uint64_t requested;
     core__segment *segment;
     core__block *before, *after; /* neighbours in the segment */
@@ -78,34 +84,37 @@ struct core__block {
 };
 
 struct core__segment {
-    core__segment *next, *previous; /* of its heap */
+    core__segment *next, *previous; /* in its heap */
     core__heap *heap;
     core_memory memory;
-    uint64_t size;     /* of its chain of blocks */
-    uint64_t reserved; /* memory behind them: less, where it is expandable */
+    uint64_t size;     /* size of its chain of blocks */
+    uint64_t reserved; /* mapped memory; less than `size` if expandable */
     core__block *first;
     uint8_t kind;
     bool expandable;
-    bool direct; /* made for one block, and goes with it */
-    bool held;   /* in the list of those that leave (segment_release.c) */
-    core__segment *leaving; /* the next of them */
-    core_event *behind;     /* what used this one and those before it */
-    void *last; /* the plugin's word for the stream that may still use it */
+    bool direct;            /* created for one block, and released with it */
+    bool held;              /* in the list of segments being released
+                  * (segment_release.c) */
+    core__segment *leaving; /* the next of these */
+    core_event *behind;     /* an event after the work that used this one and
+                             * those before it */
+    void *last; /* the plugin's handle of the stream that may still use it */
 };
 
-/* Free blocks by size: exact sizes at first, then 64 lists to a power of two,
- * each with the smallest first.  So the first that fits is the best fit. */
+/* Free blocks by size: exact sizes first, then 64 lists per power of two, each
+ * sorted by size.  So the first block that fits is the best fit. */
 typedef struct core__bins {
-    uint64_t summary; /* bit i: word i is not zero */
+    uint64_t summary; /* bit i: words[i] is not zero */
     uint64_t words[CORE__BINS / 64];
     core__block *heads[CORE__BINS];
 } core__bins;
 
-/* Small blocks that were freed and are not joined yet: the next request of that
- * very size takes one as it is.  A list has blocks of one size; what finds
- * another size there is joined at once, and so are all of them when a request
- * finds none of its size, or when somebody looks at the heap or wants its
- * segments.  The number is bounded, so that the lock is not held for long. */
+/* Small freed blocks that are not joined yet: the next request of exactly that
+ * size reuses one.  A list has blocks of one size.  A block of another size
+ * that maps to the same list is joined at once; all of them are joined when a
+ * request finds none of its size, or when the heap is inspected or its
+ * segments are needed.  The number is limited, so that the lock is not held
+ * for long. */
 enum { CORE__KEPT_LISTS = 64, CORE__KEPT_MOST = 256 };
 
 typedef struct core__kept {
@@ -118,25 +127,26 @@ struct core__heap {
     core__spin lock;
     bool abandoned; /* its pool has no reference any more */
     core__allocator *allocator;
-    /* NULL once it ended; then `ended` is behind all its work, or `unmarked`
-     * has it; neither: it is done. */
+    /* NULL once the stream has ended; then `ended` is an event after all its
+     * work, or `unmarked` is its queue; neither: the work is done. */
     core_stream *stream;
     uint64_t stream_id;
     core_event *ended;
-    core__queue *unmarked;  /* what it ended on where there is no such event */
-    core_memory_pool *pool; /* NULL: the common one; not referenced */
-    core__heap *next;       /* of the allocator */
+    core__queue *unmarked;  /* its queue, if there is no such event */
+    core_memory_pool *pool; /* without a reference; NULL: the common pool */
+    core__heap *next;       /* in the allocator */
     core__segment *segments;
-    core__segment *leaving, **leaving_end; /* oldest first; the mutex's */
-    _Atomic bool capturing;                /* its stream is */
+    core__segment *leaving, **leaving_end; /* oldest first; guarded by the
+                                            * mutex */
+    _Atomic bool capturing;                /* its stream is capturing */
     core__block *awaiting, **awaiting_end; /* oldest first */
     core__counts counts;
     core__kept kept;
     core__bins bins[2]; /* small, large */
 };
 
-/* So many may be left by streams whose work is not done yet, before a new
- * stream waits for one of them. */
+/* Ended streams may leave this many unfinished heaps before a new stream waits
+ * for one of them. */
 enum { CORE__HEAPS_BUSY = 16 };
 
 typedef struct core__alloc_settings {
@@ -153,44 +163,45 @@ typedef struct core__history core__history;
 struct core__allocator {
     core_device *device;
     pthread_mutex_t lock; /* recursive: streams may end while it is held */
-    core_stream *_Atomic streams_gone; /* whoever has the lock ends them */
+    core_stream *_Atomic streams_gone; /* ended by the holder of the lock */
     core_memory_pool *_Atomic pools_gone;
-    core_event *events_gone; /* given back when the lock is let go */
-    core__use *uses_gone;    /* dropped then */
-    bool starved;            /* host memory was short in the call under way */
+    core_event *events_gone; /* returned when the lock is released */
+    core__use *uses_gone;    /* dropped when the lock is released */
+    bool starved;            /* host memory ran out during the current call */
     core__heap *heaps;
     core__alloc_settings settings;
-    /* What an allocation reads of them without the lock. */
+    /* Copies that allocations read without the lock. */
     _Atomic uint64_t max_split;
     _Atomic uint32_t divisions;
     _Atomic bool caching;
-    uint64_t unit;             /* sizes are multiples */
+    uint64_t unit;             /* sizes are multiples of it */
     uint64_t padding;          /* added to each request */
-    uint64_t largest;          /* that the device gives in one piece */
-    uint64_t limit;            /* bytes that may be reserved */
-    uint64_t total;            /* of the device; 0: not known */
+    uint64_t largest;          /* largest single allocation of the device */
+    uint64_t limit;            /* limit of reserved bytes */
+    uint64_t total;            /* the device's memory; 0: unknown */
     _Atomic uint64_t reserved; /* bytes */
-    uint64_t vm_step; /* granularity of virtual memory; 0: there is none */
-    _Atomic uint64_t clock; /* counts what could not be served from a heap */
+    uint64_t vm_step; /* granularity of virtual memory; 0: not available */
+    _Atomic uint64_t clock; /* counts requests that no heap could serve */
     _Atomic uint32_t captures;
-    _Atomic bool abandoned; /* some heap is */
-    _Atomic bool direct;    /* blocks were made without caching */
-    bool own;               /* the device keeps memory itself */
+    _Atomic bool abandoned; /* some heap is abandoned */
+    _Atomic bool direct;    /* blocks were allocated without caching */
+    bool own;               /* the device manages memory itself
+                             * (core.allocator) */
     _Atomic uint64_t retries;
     _Atomic uint64_t out_of_memories;
     _Atomic uint64_t events;
     core__device_counts counts;
-    _Atomic(core__history *) history; /* NULL: not recorded */
+    _Atomic(core__history *) history; /* NULL: not recording */
     core__spin history_lock;
 };
 
 struct core_memory_pool {
     _Atomic uint32_t references;
     core_memory_pool *leaving; /* the next that ends */
-    core_device *device;       /* referenced */
+    core_device *device;       /* with a reference */
 };
 
-/* The core works for a device with an allocator; else UNSUPPORTED. */
+/* Fails with UNSUPPORTED if the device has no caching allocator. */
 core_status core__allocator_need(core_device *device, const char *what);
 
 static inline uint64_t core__round_up(uint64_t size, uint64_t step)
@@ -203,26 +214,30 @@ static inline core__bins *core__heap_bins(core__heap *heap, uint32_t kind)
     return &heap->bins[kind - CORE_MEMORY_SMALL];
 }
 
-/* ------------------------------------------------------ blocks: block.c -- */
+/* ----------------------------------------------------- blocks: block.c -- */
 
-/* The best free block, cut to size; NULL: none fits.  size is rounded. */
+/* Takes the best-fitting free block, cut to size; NULL: none fits.  size is
+ * rounded. */
 core_status core__heap_take(core__heap *heap, uint32_t kind, uint64_t size,
                             uint64_t requested, core__block **out_block);
-/* The lock is held for the following.  A block that is in no list is cut and
- * taken; on failure (host memory) it is in the bins. */
+/* For these, the lock is held.  Cuts and takes a block that is in no list; on
+ * failure (host memory) the block is in the bins. */
 core_status core__block_activate(core__heap *heap, core__block *block,
                                  uint64_t size, uint64_t requested);
-/* Into the bins, one with its free neighbours; gives what became of it. */
+/* Puts the block, joined with its free neighbours, into the bins, and returns
+ * the result. */
 core__block *core__block_insert(core__heap *heap, core__block *block);
-/* What is kept unjoined goes into the bins. */
+/* Joins the blocks whose joining was deferred. */
 void core__heap_join(core__heap *heap);
-/* Out of the bins, without statistics of anything but being split. */
+/* Removes the block from the bins, without statistics except of split
+ * blocks. */
 void core__block_remove(core__heap *heap, core__block *block);
-/* A new block for what is behind `size`; NULL: no host memory. */
+/* A new block for the part after `size`; NULL: no host memory. */
 core__block *core__block_cut(core__block *block, uint64_t size);
-/* The block takes in the one behind it, which is no more. */
+/* Merges the block with the one after it, which is freed. */
 void core__block_join(core__block *block);
-/* A freed block whose users are done: it is kept, or goes into the bins. */
+/* Returns a freed block that no stream uses: its joining is deferred, or it
+ * goes into the bins. */
 void core__block_return(core__heap *heap, core__block *block);
 core__block *core__block_new(core__segment *segment, uint64_t offset,
                              uint64_t size);
@@ -232,122 +247,126 @@ static inline bool core__block_is_split(const core__block *block)
     return block->before || block->after;
 }
 
-/* --------------------------------------------------- segments: segment.c -- */
+/* ------------------------------------------------- segments: segment.c -- */
 
-/* New memory with an active block of this size in it.  The allocator's lock is
- * held for these. */
+/* Allocates a segment with an active block of this size.  The allocator's lock
+ * is held for these. */
 core_status core__segment_grow(core__heap *heap, uint32_t kind, uint64_t size,
                                uint64_t requested, core__block **out_block);
-/* The same, whatever the settings say of expandable ones. */
+/* The same, but never expandable. */
 core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
                                      uint64_t size, uint64_t requested,
                                      core__block **out_block);
-/* The heap's lock is held too: a segment becomes the heap's. */
+/* Adds a segment to the heap, whose lock is held too. */
 void core__segment_attach(core__heap *heap, core__segment *segment);
-/* Puts a segment without blocks in use out of its heap: the heap's lock is
- * held too. */
+/* Removes a segment without blocks in use from its heap, whose lock is held
+ * too. */
 void core__segment_detach(core__heap *heap, core__segment *segment);
-/* To the device.  Nothing uses it any more. */
+/* Returns a segment to the device.  Nothing uses it any more. */
 void core__segment_destroy(core__allocator *allocator, core__segment *segment);
 
-/* What to give back: whole segments. */
+/* Which whole segments to release. */
 typedef struct core__release {
-    core__heap *heap;  /* NULL: of all */
-    uint64_t enough;   /* stop when so many bytes went; 0: all */
-    uint64_t at_least; /* the best fit first, else the largest; 0: what is
-                          free the longest */
-    uint64_t larger;   /* only those of so many bytes */
-    bool ended_only;   /* of streams that ended, of pools that are gone */
-    bool leaving_only; /* of what leaves already */
+    core__heap *heap;  /* NULL: all heaps */
+    uint64_t enough;   /* stop after this many bytes; 0: all */
+    uint64_t at_least; /* the best fit first, else the largest; 0: the longest
+                        * free */
+    uint64_t larger;   /* only segments of at least this size */
+    bool ended_only;   /* only of ended streams and released pools */
+    bool leaving_only; /* only segments already being released */
 } core__release;
-/* Bytes given back.  Waits for the streams of what goes: never for whoever
- * frees. */
+/* Returns the number of bytes released.  Waits for the streams of released
+ * segments, so it is never called on the path of freeing. */
 uint64_t core__allocator_release(core__allocator *allocator,
                                  const core__release *what);
-/* The heap's stream has done all it was given; what fails on it is done too. */
+/* Waits for all work of the heap's stream, whether it succeeds or fails. */
 void core__heap_drain(core__heap *heap);
-/* Gives back what need not be kept (blocks without caching, pools that nobody
- * has any more), unless another thread is at it, and waits for nothing.  No
- * lock is held. */
+/* Releases what need not be cached (blocks without caching, pools without
+ * references), unless another thread is doing so.  Does not wait.  No lock is
+ * held. */
 void core__allocator_tidy(core__allocator *allocator);
-/* Blocks whose streams are done go to the bins, in all heaps.  No lock is held
- * here either. */
+/* Moves blocks whose streams are done to the bins, in all heaps.  No lock is
+ * held. */
 void core__allocator_settle(core__allocator *allocator);
-/* The stream that orders the heap's memory, as the plugin calls it; NULL: none
- * that lives, or that is asked about while it captures. */
+/* The plugin's handle of the stream that orders the heap's memory; NULL: there
+ * is no such stream, or it is capturing. */
 void *core__heap_word(const core__heap *heap);
-/* To the device, behind segment->last. */
+/* Returns the memory to the device, in the order of segment->last. */
 void core__segment_give(const core__allocator *allocator,
                         const core__segment *segment);
-/* Nothing may be given back: its pool is in use, it is being captured, or
- * nobody can know when its work is done. */
+/* True if nothing of the heap may be released: its pool is in use, it is being
+ * captured, or the end of its work cannot be determined. */
 bool core__heap_pinned(const core__heap *heap);
 
-/* ------------------------------------------------------ leaving: segment_release.c -- */
+/* ------------------------------------------ leaving: segment_release.c -- */
 
-/* What need not be kept of a heap goes to the device, now or when the stream is
- * past the work that it has.  Waits for nothing; the allocator's lock is held
+/* Starts releasing what need not be kept of a heap: now, or when the stream
+ * has passed its current work.  Does not wait; the allocator's lock is held
  * for these. */
 void core__heap_leave(core__heap *heap, bool direct_only);
-/* What leaves, and is not used any more, does; with `wait`, all.  Bytes. */
+/* Releases segments being released that are no longer used; with `wait`, all.
+ * Returns the number of bytes. */
 uint64_t core__heap_reap(core__heap *heap, bool wait);
-/* All work is done that used the heap's memory, as far as can be known without
- * waiting. */
+/* True if all work that used the heap's memory is done, as far as can be known
+ * without waiting. */
 bool core__heap_is_idle(core__heap *heap);
-/* Given back when the lock is let go. */
+/* Returns the event when the lock is released. */
 void core__event_later(core__allocator *allocator, core_event *event);
 void core__events_give(core_event *events);
-/* Released then. */
+/* Releases the queue when the lock is released. */
 void core__queue_later(core__allocator *allocator, core__queue *queue);
 
-/* ------------------------------------------------ expandable: expandable.c -- */
+/* -------------------------------------------- expandable: expandable.c -- */
 
 core_status core__expandable_grow(core__heap *heap, uint32_t kind,
                                   uint64_t size, uint64_t requested,
                                   core__block **out_block);
-/* Unmaps what is free in a heap; waits for its stream.  Bytes. */
+/* Unmaps free memory of a heap; waits for its stream.  Returns the number of
+ * bytes. */
 uint64_t core__expandable_shrink(core__heap *heap);
 
-/* ------------------------------------------------- streams: stream_use.c -- */
+/* ----------------------------------------------- streams: stream_use.c -- */
 
-/* A block that other streams use was freed: the heap's lock is held, and let
- * go here. */
+/* Frees a block that other streams use: the heap's lock is held, and released
+ * here. */
 void core__block_free_used(core__heap *heap, core__block *block);
-/* Blocks whose streams are done go to the bins; with `wait`, all do.  Gives
- * the uses to be dropped when no lock is held. */
+/* Moves blocks whose streams are done to the bins; with `wait`, all blocks.
+ * Returns the uses to be dropped when no lock is held. */
 core__use *core__heap_settle(core__heap *heap, bool wait, core__use *done);
 /* The same for all heaps. */
 core__use *core__heaps_settle(core__allocator *allocator, bool wait,
                               core__use *done);
-/* Events may be recorded: nothing is being captured. */
+/* True if events may be recorded: nothing is being captured. */
 bool core__allocator_marks(const core__allocator *allocator);
-/* The work before the event is over, whatever error it had, when it returns. */
+/* Waits until the work before the event is over, whatever its errors. */
 void core__event_wait(core_device *device, core_event *event);
-/* Remembers a stream, once. */
+/* Adds the stream, unless it is in the list. */
 core_status core__use_add(core__use **uses, core_stream *stream);
-/* Takes out of the list what is done, and puts it before `done`.  mark_now:
- * events are recorded where there are none yet, and counted. */
+/* Moves finished uses from the list to `done`.  mark_now: events are recorded
+ * where there are none yet, and counted. */
 core__use *core__uses_settle(core_device *device, core__use **uses,
                              bool mark_now, bool wait, uint64_t *events,
                              core__use *done);
 void core__uses_drop(core__use *uses);
 
-/* --------------------------------------------------- heaps: heap.c, pool.c -- */
+/* ----------------------------------------------- heaps: heap.c, pool.c -- */
 
 /* The heap of a stream's allocations in this thread. */
 core_status core__heap_of(core__allocator *allocator, core_stream *stream,
                           core__heap **out_heap);
-/* The same in a pool (NULL: the common one), with the allocator's lock. */
+/* The same in a pool (NULL: the common one), with the allocator's lock held. */
 core_status core__heap_in(core__allocator *allocator, core_memory_pool *pool,
                           core_stream *stream, core__heap **out_heap);
-/* Ends heaps without a pool or stream that hold nothing; the lock is held. */
+/* Destroys empty heaps without a pool or stream; the lock is held. */
 void core__heaps_sweep(core__allocator *allocator);
 void core__heap_destroy(core__heap *heap);
-/* Lets the allocator's mutex go, and ends what was to end meanwhile. */
+/* Unlocks the allocator's mutex, and ends streams and pools that were waiting
+ * for it. */
 void core__allocator_unlock(core__allocator *allocator);
-/* What waits for its end ends now, or when another thread lets the mutex go. */
+/* Ends waiting streams and pools now, or when another thread unlocks the
+ * mutex. */
 void core__allocator_retire(core__allocator *allocator);
-/* The pool's heaps are nobody's any more; the lock is held. */
+/* Abandons the heaps of the pool; the lock is held. */
 void core__pool_abandon(core__allocator *allocator,
                         const core_memory_pool *pool);
 void core__pool_gone(core_memory_pool *pool);
@@ -356,11 +375,11 @@ core_memory_pool *core__pool_current(const core__thread *self,
                                      const core_device *device);
 void core__pools_thread_end(core__thread *thread);
 
-/* -------------------------------------------------------- settings, texts -- */
+/* ----------------------------------------------------- settings, texts -- */
 
 core_status core__alloc_settings_parse(core__alloc_settings *settings,
                                        const char *text);
-/* What a device that is opened begins with. */
+/* The settings of a device that is being opened. */
 core_status core__alloc_settings_first(core__alloc_settings *settings);
 core_status core__alloc_settings_use(core__allocator *allocator,
                                      const core__alloc_settings *settings);
@@ -372,7 +391,7 @@ const char *core__bytes_text(uint64_t bytes, char text[24]);
 core_status core__oom_error(core__heap *heap, uint64_t requested,
                             uint64_t size);
 
-/* ---------------------------------------------------------------- history -- */
+/* ------------------------------------------------------------- history -- */
 
 enum {
     CORE__ACTION_ALLOC,
@@ -395,7 +414,7 @@ typedef struct core__action {
 
 struct core__history {
     uint64_t capacity;
-    uint64_t count; /* ever */
+    uint64_t count; /* in total */
     core__action actions[];
 };
 
@@ -411,7 +430,8 @@ static inline void core__history_add(core__heap *heap, uint32_t action,
                                    memory.offset,
                                size, heap->stream_id);
 }
-/* A copy, oldest first; NULL and CORE_OK: none is kept.  core__free. */
+/* A copy, oldest first, to be freed with core__free; NULL and CORE_OK: nothing
+ * is recorded. */
 core_status core__history_copy(core__allocator *allocator,
                                core__history **out_history);
 const char *core__action_name(uint32_t action);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The last actions of an allocator, in a ring. */
+/* The history of an allocator: its latest actions, in a ring. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
@@ -54,7 +54,8 @@ core_status core__history_copy(core__allocator *allocator,
     uint64_t kept;
 
     *out_history = NULL;
-    /* The ring is replaced under the allocator's lock, which is held. */
+    /* The ring is replaced only with the allocator's lock held, as it is
+     * here. */
     history = atomic_load(&allocator->history);
     if (!history)
         return CORE_OK;
@@ -87,7 +88,7 @@ core_status core_memory_record_history(core_device *device, uint64_t entries)
     if (entries > UINT64_C(1) << 32)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_memory_record_history: %llu entries; at most "
-                           "2^32 are kept",
+                           "2^32 are accepted",
                            (unsigned long long)entries);
     if (entries) {
         size_t size =

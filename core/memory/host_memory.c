@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Pinned host memory, cached: making it costs the system as much as a large
- * copy does.
+/* Pinned host memory, cached: allocating it costs the system as much as a
+ * large copy.
  *
- * Blocks in use lie sorted by address, since a copy asks about any address in
- * them; free ones by size, eight sizes to a power of two.  A freed block waits
- * for an event on each stream that copied with it.
+ * Blocks in use are sorted by address, because a copy looks up any address in
+ * them; free blocks are listed by size, eight classes per power of two.  A
+ * freed block waits for an event on each stream that copied with it.
  *
- * A reset of the device leaves it the host's, to read and write until it is freed,
- * but pinned no more: it is not used again, and copies wait. */
+ * After a reset of the device the memory remains readable and writable until
+ * it is freed, but is no longer pinned: it is not reused, and copies wait. */
 
 #include "memory/host_memory.h"
 
@@ -23,13 +23,13 @@
 enum { LEAST_LOG2 = 12, STEPS = 8, CLASSES = (48 - LEAST_LOG2) * STEPS };
 
 typedef struct host_block {
-    struct host_block *next; /* free, or awaiting */
+    struct host_block *next; /* in the list of free or of awaiting blocks */
     char *data;
-    uint64_t size; /* as asked for */
+    uint64_t size; /* as requested */
     uint64_t capacity;
     uint32_t class;
-    uint32_t generation; /* of the device, when the plugin gave it */
-    bool tensor;         /* a tensor's, that alone gives it back */
+    uint32_t generation; /* the device's at allocation */
+    bool tensor;         /* belongs to a tensor, which alone frees it */
     core__use *uses;
 } host_block;
 
@@ -44,7 +44,7 @@ typedef struct host_pool {
     uint64_t events;
 } host_pool;
 
-/* ------------------------------------------------------------- the plugin -- */
+/* ---------------------------------------------------------- the plugin -- */
 
 static core_status raw_alloc(core_device *device, uint64_t size, void **out)
 {
@@ -57,8 +57,8 @@ static core_status raw_alloc(core_device *device, uint64_t size, void **out)
     }
     if (!device->interfaces.host_memory.alloc)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "core_host_memory_alloc: the plugin of \"%s\" has "
-                           "no host memory of its own",
+                           "core_host_memory_alloc: the plugin of \"%s\" does "
+                           "not offer core.host_memory",
                            device->name);
     status = device->interfaces.host_memory.alloc(device->impl, size, out);
     return status == CORE_OK ? CORE_OK : core__device_result(device, status);
@@ -72,9 +72,9 @@ static void raw_free(core_device *device, void *data, uint64_t size)
         device->interfaces.host_memory.free(device->impl, data, size);
 }
 
-/* --------------------------------------------------------------- the pool -- */
+/* ------------------------------------------------------------ the pool -- */
 
-/* NULL where nothing was allocated yet, and where it is another process's. */
+/* NULL if nothing was allocated yet, or if the pool is another process's. */
 static host_pool *pool_of(const core_device *device)
 {
     if (device->forked)
@@ -106,8 +106,8 @@ static core_status pool_make(core_device *device, host_pool **out_pool)
     return CORE_OK;
 }
 
-/* Where another thread was just changing the pool, it is not to be had any
- * more: another one is made when there is a need. */
+/* Another thread may have been changing the pool, so it is abandoned; a new
+ * one is created when needed. */
 void core__host_memory_forked(core_device *device)
 {
     host_pool *pool = pool_of(device);
@@ -133,7 +133,7 @@ static uint32_t class_of(uint64_t size, uint64_t *out_capacity)
     return (uint32_t)((log2 - LEAST_LOG2) * STEPS + above);
 }
 
-/* How many used blocks begin at or below the address. */
+/* The number of used blocks that begin at or below the address. */
 static uint64_t position(const host_pool *pool, const void *data)
 {
     uint64_t low = 0, high = pool->count;
@@ -149,7 +149,7 @@ static uint64_t position(const host_pool *pool, const void *data)
     return low;
 }
 
-/* The used block that holds the range; NULL: none does. */
+/* The used block that contains the range, or NULL. */
 static host_block *find(const host_pool *pool, const void *data, uint64_t size)
 {
     uint64_t at = position(pool, data);
@@ -162,7 +162,7 @@ static host_block *find(const host_pool *pool, const void *data, uint64_t size)
                : NULL;
 }
 
-static core_status make_room(host_pool *pool)
+static core_status grow_used(host_pool *pool)
 {
     uint64_t room = pool->room ? 2 * pool->room : 16;
     host_block **used;
@@ -201,7 +201,7 @@ static void add_free(host_pool *pool, host_block *block)
     pool->free[block->class] = block;
 }
 
-/* Blocks whose streams are done become free.  The lock is held. */
+/* Frees blocks whose streams are done.  The lock is held. */
 static core__use *settle(host_pool *pool, core__use *done)
 {
     host_block **link = &pool->awaiting;
@@ -222,8 +222,8 @@ static core__use *settle(host_pool *pool, core__use *done)
     return done;
 }
 
-/* Waits for the streams, without the lock: what it waits for may be a host
- * callback that frees such memory. */
+/* Waits for the streams without the lock, because they may be waiting for a
+ * host callback that frees such memory. */
 static core__use *wait_for_all(host_pool *pool)
 {
     bool mark = core__allocator_marks(pool->device->allocator);
@@ -255,7 +255,7 @@ static core__use *wait_for_all(host_pool *pool)
     return done;
 }
 
-/* The lock is held; the list is destroyed without. */
+/* The lock is held; the list is destroyed without it. */
 static host_block *take_free(host_pool *pool)
 {
     host_block *list = NULL;
@@ -336,7 +336,7 @@ void core__host_memory_end(core_device *device)
     core__free(pool);
 }
 
-/* -------------------------------------------------------------- the core -- */
+/* ------------------------------------------------------------ the core -- */
 
 bool core__host_memory_is_pinned(core_device *device, const void *data,
                                  uint64_t size)
@@ -371,7 +371,7 @@ core_status core__host_memory_record(core_device *device, const void *data,
     return status;
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
                              host_block **out_block)
@@ -422,7 +422,7 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
     block->size = size;
     block->tensor = tensor;
     pthread_mutex_lock(&pool->lock);
-    status = make_room(pool);
+    status = grow_used(pool);
     if (status == CORE_OK) {
         add_used(pool, block);
     } else {
@@ -441,9 +441,9 @@ core_status core__host_memory_take(core_device *device, size_t size,
 
     *out_data = NULL;
     if (size == 0 || size > UINT64_C(1) << 47)
-        return core__error(size ? CORE_ERROR_OUT_OF_MEMORY
-                                : CORE_ERROR_INVALID_ARGUMENT,
-                           "core_host_memory_alloc: %zu bytes", size);
+        return core__error(
+            size ? CORE_ERROR_OUT_OF_MEMORY : CORE_ERROR_INVALID_ARGUMENT,
+            "core_host_memory_alloc: %zu bytes; 1 to 2^47 are accepted", size);
     CORE_TRY(pool_make(device, &pool));
     return alloc(pool, size, tensor, out_data);
 }
@@ -457,14 +457,14 @@ core_status core_host_memory_alloc(core_device *device, size_t size,
     return core__host_memory_take(device, size, false, out_data);
 }
 
-/* Why this memory cannot be given back so; NULL: it can. */
-static const char *wrong(const host_block *block, const void *data, bool tensor)
+/* Why the memory cannot be freed by this caller; NULL: it can. */
+static const char *reason_not_to_free(const host_block *block, const void *data,
+                                      bool tensor)
 {
     if (!block || block->data != data)
-        return "is in use";
-    return block->tensor == tensor
-               ? NULL
-               : "is the caller's: it is a tensor's, which frees it";
+        return "it is not allocated pinned memory";
+    return block->tensor == tensor ? NULL
+                                   : "it belongs to a tensor, which frees it";
 }
 
 core_status core__host_memory_give(core_device *device, void *data, bool tensor)
@@ -480,14 +480,13 @@ core_status core__host_memory_give(core_device *device, void *data, bool tensor)
     if (pool)
         pthread_mutex_lock(&pool->lock);
     block = pool ? find(pool, data, 1) : NULL;
-    reason = wrong(block, data, tensor);
+    reason = reason_not_to_free(block, data, tensor);
     if (reason) {
         if (pool)
             pthread_mutex_unlock(&pool->lock);
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_host_memory_free: %p is no host memory of "
-                           "\"%s\" that %s",
-                           data, device->name, reason);
+                           "core_host_memory_free: %p on \"%s\": %s", data,
+                           device->name, reason);
     }
     remove_used(pool, block);
     block->next = NULL;
@@ -500,7 +499,7 @@ core_status core__host_memory_give(core_device *device, void *data, bool tensor)
     for (link = &pool->awaiting; *link; link = &(*link)->next)
         ;
     *link = block;
-    /* Events are recorded now, or it waits for more than it needs to. */
+    /* Records events now, because later ones would include more work. */
     done = settle(pool, NULL);
     pthread_mutex_unlock(&pool->lock);
     core__uses_drop(done);

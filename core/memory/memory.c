@@ -2,9 +2,10 @@
  * Copyright The libcore authors */
 
 /* Memory for storages.  Devices with streams have a caching allocator
- * (allocator.h).  Small blocks of the host's device are kept per thread, so
- * that the result of a small call costs no lock and no system call; larger ones
- * are kept for all threads (cache.h).  The device's own serves the rest. */
+ * (allocator.h).  For devices whose memory is the host's, small blocks are
+ * cached per thread, so that the result of a small call needs no lock and no
+ * system call, and larger blocks are cached for all threads (cache.h).
+ * Everything else is allocated by the device. */
 
 #include "memory/memory.h"
 
@@ -23,11 +24,10 @@ static core__free_block *block_of(core_memory memory)
     return (core__free_block *)((char *)memory.handle + memory.offset);
 }
 
-/* Blocks above the small ones, of a device the host can use: from what was
- * freed before, else from the device, which gets back what is kept when it has
- * no more. */
-static core_status alloc_kept(core_device *device, uint64_t size,
-                              core_memory *out_memory, uint64_t *out_capacity)
+/* Larger blocks of a device that the host can access: cached ones, or new ones
+ * of the device; if it has no more memory, the cache is emptied first. */
+static core_status alloc_cached(core_device *device, uint64_t size,
+                                core_memory *out_memory, uint64_t *out_capacity)
 {
     uint64_t capacity = core__cache_capacity(size);
     core_status status;
@@ -46,8 +46,7 @@ static core_status too_large(const core_device *device, uint64_t size)
 {
     return core__error(
         CORE_ERROR_OUT_OF_MEMORY,
-        "%s: %llu bytes are more than its largest "
-        "allocation of %llu",
+        "%s: %llu bytes exceed the device's largest allocation of %llu",
         device->name, (unsigned long long)size,
         (unsigned long long)device->properties.largest_allocation);
 }
@@ -59,7 +58,7 @@ static inline bool is_too_large(const core_device *device, uint64_t size)
             size > device->properties.largest_allocation);
 }
 
-/* What threads do not keep: blocks of the caching allocator, or of the device
+/* Blocks that threads do not cache: of the caching allocator, or of the device
  * itself. */
 static core_status alloc_large(core_device *device, uint64_t size,
                                core_memory *out_memory, uint64_t *out_capacity,
@@ -82,7 +81,7 @@ static core_status alloc_large(core_device *device, uint64_t size,
     if (granularity > 1)
         size = (size + granularity - 1) / granularity * granularity;
     if (device->small_blocks)
-        return alloc_kept(device, size, out_memory, out_capacity);
+        return alloc_cached(device, size, out_memory, out_capacity);
     *out_capacity = size;
     return device->memory.alloc(device->impl, size, out_memory);
 }
@@ -160,17 +159,17 @@ void core__memory_free(core_device *device, core_memory memory,
     device->memory.free(device->impl, memory, capacity);
 }
 
-/* What a thread kept of the memory of one device. */
-typedef struct kept_memory {
+/* Memory of one device cached by a thread. */
+typedef struct thread_cache {
     const core_device *wanted; /* NULL: any */
     core_device *device;       /* NULL: nothing yet */
     core_tensor *whole;
     core__free_block *blocks[CORE__SMALL_CLASSES];
-} kept_memory;
+} thread_cache;
 
 static void collect(core__thread *thread, void *context)
 {
-    kept_memory *kept = context;
+    thread_cache *kept = context;
 
     if (kept->device || !thread->blocks_of ||
         (kept->wanted && thread->blocks_of != kept->wanted))
@@ -184,7 +183,7 @@ static void collect(core__thread *thread, void *context)
     __atomic_store_n(&thread->blocks_of, NULL, __ATOMIC_RELAXED);
 }
 
-static void give_back(const kept_memory *kept)
+static void free_cached(const thread_cache *kept)
 {
     const core_device *device = kept->device;
 
@@ -198,21 +197,22 @@ static void give_back(const kept_memory *kept)
 
 void core__memory_thread_end(core__thread *thread)
 {
-    kept_memory kept = {0};
+    thread_cache kept = {0};
 
     collect(thread, &kept);
-    give_back(&kept);
+    free_cached(&kept);
 }
 
-/* A thread at a time: the plugin must not meet the lock of their list. */
+/* One thread at a time: the plugin must not meet the lock of the list of
+ * threads. */
 void core__memory_forget(const core_device *device)
 {
-    kept_memory kept;
+    thread_cache kept;
 
     do {
-        kept = (kept_memory){.wanted = device};
+        kept = (thread_cache){.wanted = device};
         core__thread_each(collect, &kept);
-        give_back(&kept);
+        free_cached(&kept);
     } while (kept.device);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Settings of the allocator: "name:value" pairs, of LIBCORE_ALLOC and of
+/* Settings of the allocator: "name:value" pairs from LIBCORE_ALLOC and
  * core_memory_configure. */
 
 #include "base/fork.h"
@@ -20,35 +20,35 @@
 static const core__alloc_settings defaults = {.max_split = UINT64_MAX,
                                               .caching = true};
 
-/* Of devices that are opened later. */
+/* Guards the settings of devices that are opened later. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char *later; /* what core_memory_configure(NULL, …) was given */
+static char *later_settings; /* settings from core_memory_configure(NULL, …) */
 
 void core__alloc_options_fork(core__fork at)
 {
     core__fork_mutex(at, &lock);
 }
 
-typedef struct word {
+typedef struct slice {
     const char *data;
     size_t size;
-} word;
+} slice;
 
-static bool is(word text, const char *other)
+static bool equals(slice text, const char *other)
 {
     return strlen(other) == text.size &&
            memcmp(text.data, other, text.size) == 0;
 }
 
-static core_status wrong(word name, word value, const char *allowed)
+static core_status not_accepted(slice name, slice value, const char *allowed)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "memory settings: %.*s is \"%.*s\"; what it may be: %s",
+                       "memory settings: %.*s is \"%.*s\"; accepted: %s",
                        (int)name.size, name.data, (int)value.size, value.data,
                        allowed);
 }
 
-static bool parse_integer(word value, uint64_t least, uint64_t most,
+static bool parse_integer(slice value, uint64_t least, uint64_t most,
                           uint64_t *out)
 {
     uint64_t sum = 0;
@@ -64,7 +64,7 @@ static bool parse_integer(word value, uint64_t least, uint64_t most,
     return sum >= least && sum <= most;
 }
 
-static bool parse_share(word value, double *out)
+static bool parse_share(slice value, double *out)
 {
     char text[32];
     char *end;
@@ -78,40 +78,41 @@ static bool parse_share(word value, double *out)
     return *end == '\0' && *out > 0 && *out <= 1;
 }
 
-static bool parse_boolean(word value, bool *out)
+static bool parse_boolean(slice value, bool *out)
 {
-    *out = is(value, "true") || is(value, "1");
-    return *out || is(value, "false") || is(value, "0");
+    *out = equals(value, "true") || equals(value, "1");
+    return *out || equals(value, "false") || equals(value, "0");
 }
 
-static core_status set(core__alloc_settings *settings, word name, word value)
+static core_status set(core__alloc_settings *settings, slice name, slice value)
 {
     uint64_t number;
 
-    if (is(name, "max_split_size_mb")) {
+    if (equals(name, "max_split_size_mb")) {
         if (!parse_integer(value, 20, UINT64_C(1) << 24, &number))
-            return wrong(name, value, "20 or more megabytes");
+            return not_accepted(name, value, "20 or more (megabytes)");
         settings->max_split = number * CORE__MIB;
-    } else if (is(name, "roundup_power2_divisions")) {
+    } else if (equals(name, "roundup_power2_divisions")) {
         if (!parse_integer(value, 0, 64, &number) || number & (number - 1))
-            return wrong(name, value, "a power of two up to 64, or 0: off");
+            return not_accepted(name, value,
+                                "a power of two up to 64, or 0 for off");
         settings->divisions = (uint32_t)number;
-    } else if (is(name, "garbage_collection_threshold")) {
+    } else if (equals(name, "garbage_collection_threshold")) {
         if (!parse_share(value, &settings->gc_threshold))
-            return wrong(name, value, "above 0, up to 1");
-    } else if (is(name, "fraction")) {
+            return not_accepted(name, value, "a number above 0, up to 1");
+    } else if (equals(name, "fraction")) {
         if (!parse_share(value, &settings->fraction))
-            return wrong(name, value, "above 0, up to 1");
-    } else if (is(name, "expandable_segments")) {
+            return not_accepted(name, value, "a number above 0, up to 1");
+    } else if (equals(name, "expandable_segments")) {
         if (!parse_boolean(value, &settings->expandable))
-            return wrong(name, value, "true or false");
-    } else if (is(name, "caching")) {
+            return not_accepted(name, value, "true or false");
+    } else if (equals(name, "caching")) {
         if (!parse_boolean(value, &settings->caching))
-            return wrong(name, value, "true or false");
+            return not_accepted(name, value, "true or false");
     } else {
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
-            "memory settings: there is no \"%.*s\"; there are "
+            "memory settings: \"%.*s\" is not a setting; accepted: "
             "max_split_size_mb, roundup_power2_divisions, "
             "garbage_collection_threshold, expandable_segments, fraction and "
             "caching",
@@ -120,7 +121,7 @@ static core_status set(core__alloc_settings *settings, word name, word value)
     return CORE_OK;
 }
 
-static word trimmed(const char *data, size_t size)
+static slice trimmed(const char *data, size_t size)
 {
     while (size && *data == ' ') {
         data++;
@@ -128,7 +129,7 @@ static word trimmed(const char *data, size_t size)
     }
     while (size && data[size - 1] == ' ')
         size--;
-    return (word){data, size};
+    return (slice){data, size};
 }
 
 core_status core__alloc_settings_parse(core__alloc_settings *settings,
@@ -139,12 +140,13 @@ core_status core__alloc_settings_parse(core__alloc_settings *settings,
     while (*text) {
         size_t size = strcspn(text, ",");
         const char *colon = memchr(text, ':', size);
-        word pair = trimmed(text, size);
+        slice pair = trimmed(text, size);
 
         if (pair.size && !colon)
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "memory settings: \"%.*s\" is no name:value",
-                               (int)pair.size, pair.data);
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "memory settings: \"%.*s\" is not of the form name:value",
+                (int)pair.size, pair.data);
         if (pair.size)
             CORE_TRY(
                 set(&changed, trimmed(text, (size_t)(colon - text)),
@@ -178,8 +180,8 @@ core_status core__alloc_settings_first(core__alloc_settings *settings)
         return status;
     }
     pthread_mutex_lock(&lock);
-    if (later)
-        status = core__alloc_settings_parse(settings, later);
+    if (later_settings)
+        status = core__alloc_settings_parse(settings, later_settings);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -190,23 +192,23 @@ core_status core__alloc_settings_use(core__allocator *allocator,
     core_device *device = allocator->device;
 
     if (allocator->own && (settings->caching || settings->expandable))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "memory settings: \"%s\" keeps its memory itself "
-                           "(core.allocator): no caching, and no "
-                           "expandable_segments",
-                           device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "memory settings: \"%s\" manages its memory itself "
+            "(core.allocator), without caching and expandable_segments",
+            device->name);
     if (settings->expandable && !allocator->vm_step)
         return core__error(CORE_ERROR_UNSUPPORTED,
-                           "memory settings: \"%s\" has no virtual memory for "
-                           "expandable_segments",
+                           "memory settings: \"%s\" has no virtual memory, "
+                           "which expandable_segments needs",
                            device->name);
     if ((settings->fraction > 0 || settings->gc_threshold > 0) &&
         !allocator->total)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "memory settings: \"%s\" does not tell how much "
-                           "memory it has, for fraction and "
-                           "garbage_collection_threshold",
-                           device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "memory settings: \"%s\" does not report how much memory it has, "
+            "which fraction and garbage_collection_threshold need",
+            device->name);
     pthread_mutex_lock(&allocator->lock);
     allocator->settings = *settings;
     allocator->limit =
@@ -249,9 +251,9 @@ core_status core__alloc_settings_text(const core__alloc_settings *settings,
     return *out_text ? CORE_OK : core__error_memory(sizeof text);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
-/* Kept as one text behind the other: the later pair wins. */
+/* The texts are concatenated: the later pair wins. */
 static core_status configure_later(const char *settings)
 {
     core__alloc_settings ignored = defaults;
@@ -260,12 +262,13 @@ static core_status configure_later(const char *settings)
 
     CORE_TRY(core__alloc_settings_parse(&ignored, settings));
     pthread_mutex_lock(&lock);
-    size = (later ? strlen(later) : 0) + strlen(settings) + 2;
+    size = (later_settings ? strlen(later_settings) : 0) + strlen(settings) + 2;
     joined = core__alloc(size);
     if (joined) {
-        snprintf(joined, size, "%s,%s", later ? later : "", settings);
-        core__free(later);
-        later = joined;
+        snprintf(joined, size, "%s,%s", later_settings ? later_settings : "",
+                 settings);
+        core__free(later_settings);
+        later_settings = joined;
     }
     pthread_mutex_unlock(&lock);
     return joined ? CORE_OK : core__error_memory(size);
@@ -296,7 +299,7 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     if (!(fraction > 0 && fraction <= 1))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_memory_set_fraction: the fraction is %g; "
-                           "what it may be: above 0, up to 1",
+                           "accepted: a number above 0, up to 1",
                            fraction);
     allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);

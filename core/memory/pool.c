@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Private pools: heaps of their own, by stream, which are abandoned with the
- * pool's last reference and go when the last block in them is back. */
+/* Private pools: a heap per stream, abandoned with the pool's last reference
+ * and released when all its blocks have been freed. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* What this thread has begun, innermost first. */
-typedef struct begun {
-    struct begun *next;
-    core_memory_pool *pool; /* referenced */
-} begun;
+/* A pool that this thread has begun; innermost first. */
+typedef struct active_pool {
+    struct active_pool *next;
+    core_memory_pool *pool; /* with a reference */
+} active_pool;
 
 core_memory_pool *core__pool_current(const core__thread *self,
                                      const core_device *device)
 {
-    for (const begun *at = self->pools; at; at = at->next)
+    for (const active_pool *at = self->pools; at; at = at->next)
         if (at->pool->device == device)
             return at->pool;
     return NULL;
@@ -25,7 +25,7 @@ core_memory_pool *core__pool_current(const core__thread *self,
 void core__pools_thread_end(core__thread *thread)
 {
     while (thread->pools) {
-        begun *at = thread->pools;
+        active_pool *at = thread->pools;
 
         thread->pools = at->next;
         core_memory_pool_release(at->pool);
@@ -90,7 +90,8 @@ void core_memory_pool_release(core_memory_pool *pool)
     if (!pool || atomic_fetch_sub_explicit(&pool->references, 1,
                                            memory_order_acq_rel) != 1)
         return;
-    device = core_device_retain(pool->device); /* the pool's goes with it */
+    /* the pool's reference is released with it */
+    device = core_device_retain(pool->device);
     allocator = device->allocator;
     first = atomic_load(&allocator->pools_gone);
     do
@@ -103,7 +104,7 @@ void core_memory_pool_release(core_memory_pool *pool)
 core_status core_memory_pool_begin(core_memory_pool *pool)
 {
     core__thread *self = core__thread_self();
-    begun *at;
+    active_pool *at;
 
     CORE__NOT_NULL(pool);
     at = core__alloc(sizeof *at);
@@ -120,15 +121,15 @@ core_status core_memory_pool_begin(core_memory_pool *pool)
 core_status core_memory_pool_end(core_memory_pool *pool)
 {
     core__thread *self = core__thread_self();
-    begun *at = self->pools;
+    active_pool *at = self->pools;
 
     CORE__NOT_NULL(pool);
     if (!at || at->pool != pool)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           at ? "core_memory_pool_end: another pool was begun "
-                                "after this one, and is ended first"
-                              : "core_memory_pool_end: this thread has begun "
-                                "no pool");
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            at ? "core_memory_pool_end: a pool begun after this one has not "
+                 "been ended"
+               : "core_memory_pool_end: this thread has begun no pool");
     self->pools = at->next;
     core_memory_pool_release(pool);
     core__free(at);

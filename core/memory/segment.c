@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Segments: memory of the device's, taken and given back. */
+/* Segments: memory allocated from the device, and its release. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* ---------------------------------------------------------------- taking -- */
+/* ---------------------------------------------------------- allocating -- */
 
-/* What the device may be asked for, for a block of this size. */
+/* The size of the segment to allocate for a block of this size. */
 static uint64_t segment_size(const core__allocator *allocator, uint32_t kind,
                              uint64_t size)
 {
@@ -54,7 +54,7 @@ void *core__heap_word(const core__heap *heap)
     return stream->queue->impl;
 }
 
-static core_status ask(core__heap *heap, uint64_t size, core_memory *out)
+static core_status allocate(core__heap *heap, uint64_t size, core_memory *out)
 {
     core_device *device = heap->allocator->device;
 
@@ -76,9 +76,9 @@ void core__segment_give(const core__allocator *allocator,
         device->memory.free(device->impl, segment->memory, segment->size);
 }
 
-/* Host memory that ran out, too, has been told. */
-static core_status make(core__heap *heap, uint32_t kind, uint64_t size,
-                        core__segment **out_segment)
+/* An error is set also if host memory ran out. */
+static core_status allocate_segment(core__heap *heap, uint32_t kind,
+                                    uint64_t size, core__segment **out_segment)
 {
     core__allocator *allocator = heap->allocator;
     core_device *device = allocator->device;
@@ -87,8 +87,9 @@ static core_status make(core__heap *heap, uint32_t kind, uint64_t size,
 
     if (size > allocator->limit ||
         atomic_load(&allocator->reserved) > allocator->limit - size)
-        return core__error(CORE_ERROR_OUT_OF_MEMORY, "over the limit");
-    status = ask(heap, size, &memory);
+        return core__error(CORE_ERROR_OUT_OF_MEMORY,
+                           "the device's memory limit is exceeded");
+    status = allocate(heap, size, &memory);
     if (status != CORE_OK)
         return core__device_result(device, status);
     *out_segment = segment_new(heap, kind, memory, size);
@@ -138,7 +139,7 @@ core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
     core_status status;
 
     *out_block = NULL;
-    CORE_TRY(make(
+    CORE_TRY(allocate_segment(
         heap, kind,
         direct ? core__round_up(size, allocator->device->properties.granularity)
                : segment_size(allocator, kind, size),
@@ -159,7 +160,7 @@ core_status core__segment_grow_fixed(core__heap *heap, uint32_t kind,
     return status;
 }
 
-/* ----------------------------------------------------------- giving back -- */
+/* ----------------------------------------------------------- releasing -- */
 
 void core__segment_detach(core__heap *heap, core__segment *segment)
 {
@@ -199,8 +200,8 @@ void core__segment_destroy(core__allocator *allocator, core__segment *segment)
     core__small_free(segment, sizeof *segment);
 }
 
-/* The device, and not the user, asks: an error word stays for the user, and
- * what failed is done as well. */
+/* The wait is not the user's: a data error stays to be reported, and failed
+ * work is over as well. */
 static void wait_queue(core_device *device, core__queue *queue)
 {
     if (core__device_knows(device, queue->generation))
@@ -226,7 +227,7 @@ void core__heap_drain(core__heap *heap)
 
 bool core__heap_pinned(const core__heap *heap)
 {
-    /* The caller's stream may be no more. */
+    /* An adopted stream may already have been destroyed by its owner. */
     bool unknown = !heap->stream && heap->unmarked && heap->unmarked->adopted;
 
     return heap->capturing || (heap->pool && !heap->abandoned) || unknown;
@@ -285,8 +286,8 @@ static uint64_t release_heap(core__heap *heap)
     return bytes + core__expandable_shrink(heap);
 }
 
-/* Better to go first: longer free, or with at_least the best fit, else the
- * largest. */
+/* True if `one` is to be released before `than`: it is free for longer, or
+ * with at_least it fits better, else is larger. */
 static bool is_better(const core__segment *one, const core__segment *than,
                       uint64_t at_least)
 {
@@ -299,7 +300,7 @@ static bool is_better(const core__segment *one, const core__segment *than,
     return one->size > than->size;
 }
 
-/* The next to go, out of its heap. */
+/* The next segment to release, removed from its heap. */
 static core__segment *pick(core__allocator *allocator,
                            const core__release *what)
 {
@@ -319,7 +320,7 @@ static core__segment *pick(core__allocator *allocator,
     if (!best)
         return NULL;
     core__spin_lock(&best->heap->lock);
-    /* it may have been taken meanwhile */
+    /* it may have been used meanwhile */
     if (is_whole(best)) {
         core__block_remove(best->heap, best->first);
         core__segment_detach(best->heap, best);

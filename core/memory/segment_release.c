@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Segments that leave: what is freed without caching, or in a pool that nobody
- * has any more, goes back to the device, and nobody waits for it.
+/* Deferred release of segments: memory freed without caching, or in a pool
+ * without references, is returned to the device without waiting.
  *
- * Whoever frees may be a host callback, for which the very stream waits that
- * used the memory.  So an event is recorded behind what the stream was given,
- * and the segment stays in its heap, where nobody can take it, until somebody
- * looks again and finds the event done.  Where no event can be had the segment
- * is as free as it was, for the next one that looks.
+ * The freeing thread may run a host callback for which the stream that used
+ * the memory waits.  So an event is recorded after the work submitted to that
+ * stream, and the segment stays in its heap, unavailable, until a later check
+ * finds the event done.  If no event can be recorded, the segment becomes free
+ * again and the next check tries once more.
  *
- * The allocator's lock is held here: only its holder lets segments leave. */
+ * The allocator's lock is held here: only its holder releases segments. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 
-/* Only what the plugin says is done is, or says has failed: a stream that is
- * poisoned drops its work.  In a callback it may refuse to tell. */
+/* Work is over only if the plugin reports that it is done or has failed: a
+ * poisoned stream drops its work.  In a callback the plugin may refuse the
+ * query. */
 static bool is_past(core_status status)
 {
     return status == CORE_OK || status == CORE_ERROR_STREAM;
@@ -60,7 +61,7 @@ bool core__heap_is_idle(core__heap *heap)
            event_is_passed(heap->allocator->device, heap->ended);
 }
 
-/* -------------------------------------------------------------- choosing -- */
+/* ------------------------------------------------------------ choosing -- */
 
 static bool is_leaving(const core__segment *segment, bool direct_only)
 {
@@ -74,7 +75,7 @@ static bool is_leaving(const core__segment *segment, bool direct_only)
     return !block && (segment->expandable || !segment->first->after);
 }
 
-/* Out of the bins, so that nobody takes it. */
+/* Removes the segment's block from the bins, so that it is not allocated. */
 static void hold(core__heap *heap, core__segment *segment)
 {
     for (core__block *b = segment->first; b; b = b->after)
@@ -84,7 +85,7 @@ static void hold(core__heap *heap, core__segment *segment)
         }
 }
 
-/* The other way.  No two free blocks lie side by side. */
+/* Undoes hold().  Two free blocks are never adjacent. */
 static void put_back(core__heap *heap, core__segment *list)
 {
     core__spin_lock(&heap->lock);
@@ -115,7 +116,8 @@ static core__segment *choose(core__heap *heap, bool direct_only,
     return list;
 }
 
-/* --------------------------------------------------------------- leaving -- */
+/* -------------------------------------------------------------- releasing
+ * -- */
 
 static void note_unmapped(core__heap *heap, const core__segment *segment)
 {
@@ -125,9 +127,10 @@ static void note_unmapped(core__heap *heap, const core__segment *segment)
                               (core_memory){b->handle, b->offset}, b->size);
 }
 
-/* Those up to `end`, to the device: bytes. */
-static uint64_t let_leave(core__heap *heap, core__segment *list,
-                          const core__segment *end)
+/* Returns the segments up to `end` to the device; returns their size in
+ * bytes. */
+static uint64_t release_list(core__heap *heap, core__segment *list,
+                             const core__segment *end)
 {
     uint64_t bytes = 0;
 
@@ -165,12 +168,13 @@ uint64_t core__heap_reap(core__heap *heap, bool wait)
         heap->leaving = marked->leaving;
         if (!heap->leaving)
             heap->leaving_end = &heap->leaving;
-        bytes += let_leave(heap, first, heap->leaving);
+        bytes += release_list(heap, first, heap->leaving);
     }
     return bytes;
 }
 
-/* Behind all that the stream was given; NULL: it cannot be had. */
+/* An event after all work submitted to the stream; NULL: none can be
+ * recorded. */
 static core_event *mark(core__heap *heap)
 {
     core_event *event;
@@ -190,7 +194,7 @@ void core__heap_leave(core__heap *heap, bool direct_only)
     core__segment *list;
     void *word;
 
-    /* While something is captured the plugin is asked for nothing. */
+    /* During a capture the plugin's streams and events are not called. */
     if (!core__allocator_marks(heap->allocator))
         return;
     core__heap_reap(heap, false);
@@ -199,12 +203,13 @@ void core__heap_leave(core__heap *heap, bool direct_only)
     list = choose(heap, direct_only, &last);
     if (!list)
         return;
-    /* A device that keeps memory itself orders it by streams, as we do. */
+    /* A device with core.allocator orders memory by streams, as the core
+     * does. */
     word = heap->allocator->own ? core__heap_word(heap) : NULL;
     for (core__segment *s = list; word && s; s = s->leaving)
         s->last = word;
     if (word || core__heap_is_idle(heap)) {
-        let_leave(heap, list, NULL);
+        release_list(heap, list, NULL);
         return;
     }
     last->behind = mark(heap);

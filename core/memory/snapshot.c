@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The state of an allocator as JSON.  A heap is copied with its lock held, and
- * written without. */
+/* Writes the state of an allocator as JSON.  A heap is copied with its lock
+ * held, and written without it. */
 
 #include "base/json.h"
 #include "base/memory.h"
@@ -36,7 +36,7 @@ static bool append(void *context, const char *data, size_t size)
     return true;
 }
 
-/* A block, or with `blocks` the segment that so many of them follow. */
+/* A block, or a segment followed by `blocks` rows for its blocks. */
 typedef struct row {
     uint64_t address; /* a block: its offset */
     uint64_t size;
@@ -80,7 +80,7 @@ static void fill_rows(const core__heap *heap, row *at)
     }
 }
 
-/* Rows of a heap; it may change between counting and copying. */
+/* Copies the rows of a heap, which may change between counting and copying. */
 static core_status copy_rows(core__heap *heap, row **out_rows,
                              uint64_t *out_count)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* spin.h: a lock for a few instructions that hardly ever meet.  One locked
- * instruction to take it, none to let it go: half of what a mutex costs. */
+/* spin.h: a spin lock for short critical sections that rarely meet.  Taking it
+ * is one locked instruction and releasing it none: half the cost of a mutex. */
 
 #ifndef CORE_MEMORY_SPIN_H
 #define CORE_MEMORY_SPIN_H
@@ -16,8 +16,8 @@ typedef struct core__spin {
     _Atomic unsigned held;
 } core__spin;
 
-/* What had another mark is this thread's already: whoever held it is not in
- * this process. */
+/* A lock with another mark is taken over: its holder does not exist in this
+ * process. */
 static inline __attribute__((cold)) void core__spin_wait(core__spin *spin,
                                                          unsigned before)
 {
@@ -25,7 +25,7 @@ static inline __attribute__((cold)) void core__spin_wait(core__spin *spin,
 
     while (before == core__fork_mark) {
         while (atomic_load_explicit(&spin->held, memory_order_relaxed)) {
-            /* Whoever has it may not be running. */
+            /* The holder may not be running. */
             if (++looks > 64)
                 sched_yield();
 #if defined(__x86_64__)

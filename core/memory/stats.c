@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Statistics of all heaps of a device together. */
+/* Statistics over all heaps of a device. */
 
 #include "base/error.h"
 #include "memory/heap.h"
@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* What is counted with another: active blocks are those that storages have,
- * and those that await. */
+/* Counts that are part of another: active blocks are those of storages and
+ * those that are waiting. */
 static const int8_t parts[CORE__COUNTS] = {
     [CORE__COUNT_AWAITING] = CORE__COUNT_ALLOCATIONS + 1,
     [CORE__COUNT_AWAITING_BYTES] = CORE__COUNT_ALLOCATED_BYTES + 1,
@@ -42,10 +42,10 @@ static uint64_t current_of(const core__allocator *allocator, uint32_t what,
     return sum;
 }
 
-/* How much each count of this may grow by in each heap, together below the
- * peak: which rises to what is current. */
-static uint64_t room_for(core__allocator *allocator, uint32_t what,
-                         uint32_t kind, uint64_t heaps)
+/* How much this count may grow in each heap without the sum exceeding the
+ * peak, which is first raised to the current value. */
+static uint64_t growth_for(core__allocator *allocator, uint32_t what,
+                           uint32_t kind, uint64_t heaps)
 {
     uint64_t *peak = &allocator->counts.peaks[what][kind];
     uint64_t sum = current_of(allocator, what, kind);
@@ -62,7 +62,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void share_out(core__allocator *allocator)
+static void distribute_bounds(core__allocator *allocator)
 {
     uint64_t rooms[CORE__COUNTS][2];
     uint64_t heaps = 0;
@@ -70,16 +70,17 @@ static void share_out(core__allocator *allocator)
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         heaps++;
     for (uint32_t what = 0; heaps && what < CORE__COUNTS; what++) {
-        uint64_t all = room_for(allocator, what, CORE_MEMORY_ALL, heaps);
+        uint64_t all = growth_for(allocator, what, CORE_MEMORY_ALL, heaps);
 
         for (uint32_t k = 0; k < 2; k++) {
             uint64_t *room = &rooms[what][k];
 
             *room = least(
-                all, room_for(allocator, what, k + CORE_MEMORY_SMALL, heaps));
+                all, growth_for(allocator, what, k + CORE_MEMORY_SMALL, heaps));
         }
     }
-    /* Parts come before what they are a part of, and grow no more than it. */
+    /* Parts precede the counts that they are part of, and grow no more than
+     * these. */
     for (uint32_t what = 0; heaps && what < CORE__COUNTS; what++)
         for (uint32_t k = 0; parts[what] && k < 2; k++)
             rooms[parts[what] - 1][k] =
@@ -94,9 +95,9 @@ static void share_out(core__allocator *allocator)
             }
 }
 
-/* What all heaps may count up to without telling. */
-static uint64_t bounds_of(const core__allocator *allocator, uint32_t what,
-                          uint32_t kind)
+/* The sum of the bounds up to which heaps may count without a check. */
+static uint64_t sum_of_bounds(const core__allocator *allocator, uint32_t what,
+                              uint32_t kind)
 {
     uint64_t sum = 0;
 
@@ -113,18 +114,19 @@ static uint64_t bounds_of(const core__allocator *allocator, uint32_t what,
     return sum;
 }
 
-static bool has_room(const core__allocator *allocator, uint32_t what,
-                     uint32_t k, uint64_t by)
+static bool is_below_peak(const core__allocator *allocator, uint32_t what,
+                          uint32_t k, uint64_t by)
 {
     static const uint32_t kinds[] = {CORE_MEMORY_SMALL, CORE_MEMORY_LARGE};
 
-    return bounds_of(allocator, what, kinds[k]) + by <=
+    return sum_of_bounds(allocator, what, kinds[k]) + by <=
                allocator->counts.peaks[what][kinds[k]] &&
-           bounds_of(allocator, what, CORE_MEMORY_ALL) + by <=
+           sum_of_bounds(allocator, what, CORE_MEMORY_ALL) + by <=
                allocator->counts.peaks[what][CORE_MEMORY_ALL];
 }
 
-/* The bound is raised to what is current, if the others leave room for it. */
+/* Raises the bound to the current value, if the other heaps' bounds allow
+ * it. */
 static bool raise_bound(core__heap *heap, uint32_t what, uint32_t k)
 {
     core__count *count = &heap->counts.of[k][what];
@@ -133,11 +135,11 @@ static bool raise_bound(core__heap *heap, uint32_t what, uint32_t k)
 
     if (now <= bound)
         return true;
-    if (!has_room(heap->allocator, what, k, now - bound))
+    if (!is_below_peak(heap->allocator, what, k, now - bound))
         return false;
     for (uint32_t whole = 0; whole < CORE__COUNTS; whole++)
         if (parts[whole] == (int8_t)what + 1 &&
-            !has_room(heap->allocator, whole, k, now - bound))
+            !is_below_peak(heap->allocator, whole, k, now - bound))
             return false;
     core__count_set(&count->bound, now);
     return true;
@@ -153,7 +155,7 @@ void core__counts_settle(core__heap *heap)
         for (uint32_t k = 0; fits && k < 2; k++)
             fits = raise_bound(heap, what, k);
     if (!fits)
-        share_out(allocator);
+        distribute_bounds(allocator);
     core__spin_unlock(&allocator->counts.lock);
 }
 
@@ -162,7 +164,7 @@ static uint64_t allocated_in(const core__heap *heap, uint32_t what,
 {
     uint64_t sum = 0;
 
-    if (parts[what]) /* what awaits was allocated before */
+    if (parts[what]) /* waiting blocks were allocated before */
         what = (uint32_t)parts[what] - 1;
     for (uint32_t k = 0; k < 2; k++)
         if (kind == CORE_MEMORY_ALL || kind == k + CORE_MEMORY_SMALL)
@@ -179,14 +181,14 @@ void core__counts_end(core__heap *heap)
             device->allocated[what][kind] += allocated_in(heap, what, kind);
 }
 
-/* ---------------------------------------------------------------- public -- */
+/* -------------------------------------------------------------- public -- */
 
 static void collect(core__allocator *allocator, core_memory_stats *out)
 {
     core_memory_stat *stat = out->allocations;
 
     core__spin_lock(&allocator->counts.lock);
-    share_out(allocator);
+    distribute_bounds(allocator);
     for (uint32_t what = 0; what < CORE__COUNTS; what++)
         for (uint32_t kind = 0; kind < 3; kind++, stat++) {
             stat->current = current_of(allocator, what, kind);
@@ -240,7 +242,7 @@ core_status core_memory_reset_peaks(core_device *device)
     }
     core__spin_lock(&allocator->counts.lock);
     memset(allocator->counts.peaks, 0, sizeof allocator->counts.peaks);
-    share_out(allocator);
+    distribute_bounds(allocator);
     core__spin_unlock(&allocator->counts.lock);
     return CORE_OK;
 }

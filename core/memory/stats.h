@@ -3,12 +3,12 @@
 
 /* stats.h: counting without a shared counter.
  *
- * Each heap counts for itself, small and large blocks apart, and what follows
- * from other counts not at all.  What is current on the device is the sum; its
- * peak is kept so: every heap has a bound up to which it may count without
- * telling, and the bounds together are never above the peak that is known.  A
- * heap that passes its bound takes the lock and has all heaps counted; that is
- * a new peak, or the room below the peak is shared out anew. */
+ * Each heap counts separately, small and large blocks apart; derived values
+ * are not counted.  The current value of a device is the sum over its heaps.
+ * For the peak, every heap has a bound up to which it may count without a
+ * check, and the sum of the bounds never exceeds the known peak.  A heap that
+ * passes its bound takes the lock and sums up all heaps: either this is a new
+ * peak, or the remainder below the peak is redistributed. */
 
 #ifndef CORE_MEMORY_STATS_H
 #define CORE_MEMORY_STATS_H
@@ -24,8 +24,8 @@ typedef struct core__heap core__heap;
 typedef struct core__allocator core__allocator;
 typedef struct core__segment core__segment;
 
-/* The order of core_memory_stats, but that the two AWAITING are there what is
- * active: that is what storages have, and these. */
+/* The order of core_memory_stats, except that the two AWAITING counts are
+ * there the active ones: those of storages plus these. */
 enum {
     CORE__COUNT_ALLOCATIONS,
     CORE__COUNT_SEGMENTS,
@@ -39,15 +39,15 @@ enum {
     CORE__COUNTS
 };
 
-/* Written with the heap's lock held, and the bound with that of the
+/* Written with the heap's lock held, the bound also with that of the
  * statistics; read at any time. */
 typedef struct core__count {
-    _Atomic uint64_t allocated; /* ever */
+    _Atomic uint64_t allocated; /* in total */
     _Atomic uint64_t freed;
     _Atomic uint64_t bound;
 } core__count;
 
-/* By kind less CORE_MEMORY_SMALL. */
+/* Indexed by kind minus CORE_MEMORY_SMALL. */
 typedef struct core__counts {
     core__count of[2][CORE__COUNTS];
 } core__counts;
@@ -55,7 +55,7 @@ typedef struct core__counts {
 typedef struct core__device_counts {
     core__spin lock;
     uint64_t peaks[CORE__COUNTS][3];
-    uint64_t allocated[CORE__COUNTS][3]; /* by heaps that are no more */
+    uint64_t allocated[CORE__COUNTS][3]; /* by heaps that have ended */
 } core__device_counts;
 
 static inline uint64_t core__count_get(const _Atomic uint64_t *value)
@@ -73,7 +73,7 @@ static inline uint64_t core__count_current(const core__count *count)
     return core__count_get(&count->allocated) - core__count_get(&count->freed);
 }
 
-/* True: the bound was passed, core__counts_settle is due. */
+/* True: the bound was passed, and core__counts_settle must be called. */
 static inline bool core__count_up(core__counts *counts, uint32_t what,
                                   uint32_t kind, uint64_t by)
 {
@@ -93,7 +93,7 @@ static inline void core__count_down(core__counts *counts, uint32_t what,
     core__count_set(&count->freed, core__count_get(&count->freed) + by);
 }
 
-/* Blocks that storages have. */
+/* Blocks owned by storages. */
 static inline uint64_t core__counts_held(const core__counts *counts)
 {
     return core__count_current(&counts->of[0][CORE__COUNT_ALLOCATIONS]) +
@@ -102,7 +102,7 @@ static inline uint64_t core__counts_held(const core__counts *counts)
 
 /* The heap's lock is held. */
 void core__counts_settle(core__heap *heap);
-/* The heap goes, with nothing in it. */
+/* For an empty heap that is destroyed. */
 void core__counts_end(core__heap *heap);
 
 #endif

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Blocks that other streams than their own use.
+/* Blocks that are used by streams other than their own.
  *
- * core_tensor_record_stream notes the stream with the block.  When the block is
- * freed, an event goes to each of these streams, and the block waits, in the
- * order of being freed, until all its events are done.  While anything on the
- * device is being captured no event can be recorded: then it is done later,
- * which only makes the block wait for more.  So it is where no event can be
- * had.
+ * core_tensor_record_stream stores the stream in the block.  When the block is
+ * freed, an event is recorded on each of these streams, and the block waits,
+ * in order of freeing, until all its events are done.  While anything on the
+ * device is being captured, or if no event can be had, the recording is
+ * deferred, which only makes the block wait for more work.
  *
- * A plugin names streams by its own word, and some that the core does not know
- * (core_host.call_record_stream).  How long such a word is valid is not known
- * either, so an event is recorded there at once, and stays with the block. */
+ * A plugin names streams by its handles, also some that the core does not know
+ * (core_host.call_record_stream).  How long such a handle is valid is unknown,
+ * so an event is recorded at once and kept in the block. */
 
 #include "base/memory.h"
 #include "memory/heap.h"
 #include "memory/host_memory.h"
 #include "memory/memory.h"
 
-/* ------------------------------------------------------------------ uses -- */
+/* ---------------------------------------------------------------- uses -- */
 
 core_status core__use_add(core__use **uses, core_stream *stream)
 {
@@ -53,10 +52,11 @@ void core__uses_drop(core__use *uses)
     }
 }
 
-/* The event is all that a use needs of its stream, which may end now: two
- * streams that use each other's memory would keep each other.  But not here,
- * where locks are held; without host memory it ends with the use. */
-static void part(core__use *use, core__use **done)
+/* A use needs its stream only until it has an event; then the stream may end:
+ * otherwise two streams that use each other's memory would keep each other
+ * alive.  It is not released here, where locks are held; if there is no host
+ * memory to defer it, it is released with the use. */
+static void release_stream(core__use *use, core__use **done)
 {
     core__use *husk = core__small_alloc(sizeof *husk);
 
@@ -67,8 +67,8 @@ static void part(core__use *use, core__use **done)
     use->stream = NULL;
 }
 
-/* The use has its event, or is over since its stream failed and drops all its
- * work: true.  False: later. */
+/* True if the use has its event, or is over because its stream failed and
+ * dropped all its work.  False: try again later. */
 static bool mark(core_device *device, core__use *use, bool *out_over,
                  core__use **done)
 {
@@ -81,15 +81,15 @@ static bool mark(core_device *device, core__use *use, bool *out_over,
     status = core__event_take(device, &event);
     if (status == CORE_OK) {
         status = core_event_record(event, use->stream);
-        /* A capture may just have begun: then it stands for nothing. */
+        /* If a capture has just begun, the event is not valid outside it. */
         if (status == CORE_OK && !event->capture_id) {
             use->event = event;
-            part(use, done);
+            release_stream(use, done);
             return true;
         }
         core__event_give(event);
     }
-    /* Whatever else went wrong, the work may still be under way. */
+    /* After any other error the work may still be running. */
     *out_over = core__stream_check(use->stream) != CORE_OK;
     return *out_over;
 }
@@ -100,8 +100,8 @@ void core__event_wait(core_device *device, core_event *event)
         device->backend->events.synchronize(device->impl, event->impl);
 }
 
-/* Bad data that the stream met is for the user to be told: the event is asked
- * without core_event_query.  Whatever error it is, the work is over. */
+/* A data error of the stream must be reported to the user, so this does not
+ * use core_event_query.  Whatever the error, the work is over. */
 static bool is_done(core_device *device, core_event *event, bool wait)
 {
     core_status status;
@@ -145,7 +145,7 @@ core__use *core__uses_settle(core_device *device, core__use **uses,
     return done;
 }
 
-/* ---------------------------------------------------------------- blocks -- */
+/* -------------------------------------------------------------- blocks -- */
 
 core_status core__allocator_record(core_device *device, core__block *block,
                                    core_stream *stream)
@@ -176,23 +176,26 @@ core_status core__memory_record_word(core_device *device, core__block *block,
         return CORE_OK;
     if (!word)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the stream of \"%s\" that uses memory is NULL",
+                           "the plugin of \"%s\" names a stream that uses "
+                           "memory by a NULL handle",
                            device->name);
     if (!heap || (heap->stream && heap->stream->impl == word))
         return CORE_OK;
     if (!core__allocator_marks(heap->allocator))
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "while work on \"%s\" is being captured a plugin "
-                           "cannot name another stream that uses memory: let "
-                           "the call's stream wait for it",
-                           device->name);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "the plugin of \"%s\" cannot name another stream that uses memory "
+            "while work on the device is being captured; the call's stream "
+            "must wait for it instead",
+            device->name);
     core__spin_lock(&heap->lock);
     for (use = block->uses; use && use->word != word;)
         use = use->next;
     event = use ? use->event : NULL;
     core__spin_unlock(&heap->lock);
-    /* Its owner calls, so the block stays, and its uses only become more.  An
-     * event that is recorded again stands for what came before, too. */
+    /* The block's owner is the caller, so the block stays allocated and its
+     * uses only grow.  An event that is recorded again also covers the earlier
+     * work. */
     if (event)
         return core__event_record_word(event, word);
     use = core__small_alloc(sizeof *use);
@@ -214,7 +217,8 @@ core_status core__memory_record_word(core_device *device, core__block *block,
     return CORE_OK;
 }
 
-/* Freed blocks whose order is that of the list; the heap's lock is held. */
+/* Appends a freed block to the list, whose order is that of freeing; the
+ * heap's lock is held. */
 static void await(core__heap *heap, core__block *block)
 {
     block->newer = NULL;
@@ -257,7 +261,7 @@ void core__block_free_used(core__heap *heap, core__block *block)
 
     count_awaiting(heap, block);
     core__spin_unlock(&heap->lock);
-    /* In no list yet: nobody else looks at it. */
+    /* It is in no list yet, so no other thread accesses it. */
     while (*link && core__allocator_marks(allocator)) {
         core__use *use = *link;
         bool over;
@@ -281,13 +285,13 @@ void core__block_free_used(core__heap *heap, core__block *block)
     core__uses_drop(over_ones);
 }
 
-/* Queues that were not done yet: what was recorded on them later is neither. */
+/* Queues found busy: work recorded on them later is not done either. */
 typedef struct busy_queues {
     const core__queue *queues[8];
     uint32_t count;
 } busy_queues;
 
-/* NULL: by a word of the plugin's. */
+/* NULL: the stream was named by a handle of the plugin. */
 static const core__queue *queue_of(const core__use *use)
 {
     if (use->event)

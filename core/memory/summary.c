@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory in words: the table for people, and the error of a device that has no
- * more. */
+/* Memory statistics as text: the summary, and the out-of-memory error. */
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -25,13 +24,13 @@ const char *core__bytes_text(uint64_t bytes, char text[24])
     return text;
 }
 
-/* ---------------------------------------------------------- out of memory -- */
+/* ------------------------------------------------------- out of memory -- */
 
 typedef struct heap_state {
-    uint64_t allocated; /* by storages */
+    uint64_t allocated; /* owned by storages */
     uint64_t awaiting;
     uint64_t free;
-    uint64_t largest; /* of what is free */
+    uint64_t largest; /* largest free block */
 } heap_state;
 
 static void look_at_heap(core__heap *heap, heap_state *state)
@@ -71,11 +70,10 @@ core_status core__oom_error(core__heap *heap, uint64_t requested, uint64_t size)
                  core__bytes_text(allocator->limit, t[0]));
     return core__error(
         CORE_ERROR_OUT_OF_MEMORY,
-        "%s is out of memory: %s requested (%llu bytes as rounded). Tensors "
-        "have %s allocated, and %s more await other streams; %s are "
-        "reserved%s, and %s of %s are free on the device. Lost to "
-        "fragmentation: %s, %.1f %% of what is reserved, in pieces of at most "
-        "%s",
+        "%s is out of memory: %s requested (%llu bytes with rounding). Tensors "
+        "use %s, and %s more is waiting for other streams; %s is reserved%s, "
+        "and %s of %s is free on the device. Lost to fragmentation: %s, %.1f "
+        "%% of the reserved memory, in pieces of at most %s",
         device->name, core__bytes_text(requested, t[0]),
         (unsigned long long)size, core__bytes_text(state.allocated, t[1]),
         core__bytes_text(state.awaiting, t[2]),
@@ -87,7 +85,7 @@ core_status core__oom_error(core__heap *heap, uint64_t requested, uint64_t size)
         core__bytes_text(state.largest, t[7]));
 }
 
-/* --------------------------------------------------------------- summary -- */
+/* ------------------------------------------------------------- summary -- */
 
 typedef struct page {
     char *data;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that memory calls (base/upcalls.h
- * says why). */
+/* upcalls.h: the functions of later rooms that memory calls (base/upcalls.h
+ * explains these tables). */
 
 #ifndef CORE_MEMORY_UPCALLS_H
 #define CORE_MEMORY_UPCALLS_H
@@ -10,8 +10,7 @@
 #include "base/thread.h"
 
 struct core__memory_upcalls {
-    /* Takes the thread's cached tensors off its lists and puts them into
-     * *list. */
+    /* Moves the thread's cached tensors to *list. */
     void (*tensor_cache_collect)(core__thread *thread, core_tensor **list);
     /* Frees the tensors of such a list. */
     void (*tensor_cache_drop)(core_tensor *list);

@@ -17,21 +17,21 @@
 struct core_generator {
     _Atomic uint32_t references;
     uint64_t seed;
-    uint64_t offset; /* counter blocks of four 32-bit numbers used up */
+    uint64_t offset; /* counter blocks of four 32-bit numbers already used */
 };
 
-/* Of all that follows, and of every generator's state. */
+/* Guards everything below, and every generator's state. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core_generator standard = {.seed = 0};
+static core_generator process_default = {.seed = 0};
 
-/* Devices with a default generator of their own, in the order in which they got
- * it.  By name, so that it outlives the device's being closed. */
+/* Devices that have a default generator of their own, in the order of its
+ * creation.  Stored by name, so that it outlives the open device. */
 static struct {
     char name[40];
     core_generator generator;
 } own[CORE__GENERATORS];
 static uint32_t known;          /* entries of `own` */
-static _Atomic uint32_t active; /* those that are in use */
+static _Atomic uint32_t active; /* entries in use */
 
 void core__generators_fork(core__fork at)
 {
@@ -41,7 +41,7 @@ void core__generators_fork(core__fork at)
 void core__generator_skip(core_generator *generator, uint64_t blocks,
                           uint64_t *out_seed, uint64_t *out_offset)
 {
-    core_generator *from = generator ? generator : &standard;
+    core_generator *from = generator ? generator : &process_default;
 
     pthread_mutex_lock(&lock);
     *out_seed = from->seed;
@@ -60,7 +60,7 @@ void core__generator_take(core_generator *generator, uint64_t numel,
 void core_generator_set_state(core_generator *generator, uint64_t seed,
                               uint64_t offset)
 {
-    core_generator *to = generator ? generator : &standard;
+    core_generator *to = generator ? generator : &process_default;
 
     pthread_mutex_lock(&lock);
     to->seed = seed;
@@ -71,7 +71,7 @@ void core_generator_set_state(core_generator *generator, uint64_t seed,
 void core_generator_state(core_generator *generator, uint64_t *out_seed,
                           uint64_t *out_offset)
 {
-    core_generator *from = generator ? generator : &standard;
+    core_generator *from = generator ? generator : &process_default;
 
     pthread_mutex_lock(&lock);
     if (out_seed)
@@ -84,8 +84,8 @@ void core_generator_state(core_generator *generator, uint64_t *out_seed,
 void core_seed(uint64_t seed)
 {
     pthread_mutex_lock(&lock);
-    standard.seed = seed;
-    standard.offset = 0;
+    process_default.seed = seed;
+    process_default.offset = 0;
     for (uint32_t i = 0; i < known; i++) {
         own[i].generator.seed = seed;
         own[i].generator.offset = 0;
@@ -93,9 +93,9 @@ void core_seed(uint64_t seed)
     pthread_mutex_unlock(&lock);
 }
 
-/* -------------------------------------------------------------- of devices -- */
+/* ------------------------------------------------------------- devices -- */
 
-/* Under the lock; the number of entries: none. */
+/* With the lock held; returns `count` if there is no entry of that name. */
 static uint32_t find(const char *name, uint32_t count)
 {
     uint32_t i = 0;
@@ -129,9 +129,9 @@ core_generator *core__generator_make(const char *device)
     i = find(device, known);
     if (i == known && known < CORE__GENERATORS) {
         snprintf(own[i].name, sizeof own[i].name, "%s", device);
-        own[i].generator.seed = standard.seed;
+        own[i].generator.seed = process_default.seed;
         own[i].generator.offset = 0;
-        atomic_init(&own[i].generator.references, 1); /* never given back */
+        atomic_init(&own[i].generator.references, 1); /* never released */
         known++;
     }
     if (i < known) {
@@ -147,8 +147,8 @@ void core__generators_save(core__generators *state)
 {
     pthread_mutex_lock(&lock);
     state->count = active;
-    state->states[0][0] = standard.seed;
-    state->states[0][1] = standard.offset;
+    state->states[0][0] = process_default.seed;
+    state->states[0][1] = process_default.offset;
     for (uint32_t i = 0; i < active; i++) {
         state->states[1 + i][0] = own[i].generator.seed;
         state->states[1 + i][1] = own[i].generator.offset;
@@ -161,8 +161,8 @@ void core__generators_restore(const core__generators *state, bool past)
     pthread_mutex_lock(&lock);
     if (past || active < state->count)
         active = state->count;
-    standard.seed = state->states[0][0];
-    standard.offset = state->states[0][1];
+    process_default.seed = state->states[0][0];
+    process_default.offset = state->states[0][1];
     for (uint32_t i = 0; i < state->count; i++) {
         own[i].generator.seed = state->states[1 + i][0];
         own[i].generator.offset = state->states[1 + i][1];
@@ -170,7 +170,7 @@ void core__generators_restore(const core__generators *state, bool past)
     pthread_mutex_unlock(&lock);
 }
 
-/* ----------------------------------------------------------------- one's own -- */
+/* ------------------------------------------------- explicit generators -- */
 
 void core_generator_seed(core_generator *generator, uint64_t seed)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* generator.h: the state behind random operators (docs/architecture.md,
- * Decisions 11). */
+/* generator.h: the state of random operators (docs/architecture.md, Decisions
+ * 11). */
 
 #ifndef CORE_RANDOM_GENERATOR_H
 #define CORE_RANDOM_GENERATOR_H
@@ -12,30 +12,32 @@
 
 #include <stdbool.h>
 
-/* The seed, and the first of the counter blocks that an operator of numel
- * elements may use; they are used up.  NULL: the default generator. */
+/* Returns the seed and the first counter block for an operator with numel
+ * elements, and advances the generator past its blocks.  NULL: the default
+ * generator. */
 void core__generator_take(core_generator *generator, uint64_t numel,
                           uint64_t *out_seed, uint64_t *out_offset);
-/* The counter blocks of a call of numel elements: one per element, enough for
- * doubles and pairs. */
+/* The counter blocks of a call with numel elements: one per element, enough
+ * for doubles and pairs. */
 static inline uint64_t core__generator_blocks(uint64_t numel)
 {
     return numel > 0 ? numel : 1;
 }
-/* Uses up a number of blocks. */
+/* Advances the generator by a number of blocks. */
 void core__generator_skip(core_generator *generator, uint64_t blocks,
                           uint64_t *out_seed, uint64_t *out_offset);
-/* What keeps one; NULL: nothing to do. */
+/* Adds a reference; accepts NULL. */
 void core__generator_retain(core_generator *generator);
-/* What a call on the device of this name draws from that is given no generator;
- * NULL: the default one of the process. */
+/* The generator of calls on the named device that are given none; NULL: the
+ * default generator of the process. */
 core_generator *core__generator_of(const char *device);
-/* Makes one if there is none; referenced.  NULL: there are too many. */
+/* Returns the device's default generator with a reference, and creates it if
+ * needed.  NULL if there are too many. */
 core_generator *core__generator_make(const char *device);
 
-/* The default generators of the process and of devices at a time.  To draw the
- * same numbers again, a state of the past is restored: a device that had none
- * then has none, until the state before that is restored. */
+/* The states of the default generators of the process and of devices.  To draw
+ * the same numbers again, a past state is restored: a device that had no
+ * generator then has none again, until the later state is restored. */
 enum { CORE__GENERATORS = 64 };
 typedef struct core__generators {
     uint32_t count;

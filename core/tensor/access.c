@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The public accessors of tensor.h. */
+/* The public accessors of libcore/tensor.h. */
 
 #include "base/memory.h"
 #include "tensor/dtype.h"

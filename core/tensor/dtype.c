@@ -26,11 +26,10 @@ core_status core__dtype_check(core_dtype dtype)
     if (core__dtype_is_known(dtype))
         return CORE_OK;
     if (dtype == CORE_COMPLEX64 || dtype == CORE_COMPLEX128)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "dtype %u is reserved, and not in this release",
-                           dtype);
-    return core__error(CORE_ERROR_INVALID_ARGUMENT, "there is no dtype %u",
-                       dtype);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "dtype %u is reserved and not supported by this release", dtype);
+    return core__error(CORE_ERROR_INVALID_ARGUMENT, "%u is not a dtype", dtype);
 }
 
 core__category core__dtype_category(core_dtype dtype)
@@ -44,13 +43,14 @@ core__category core__dtype_category(core_dtype dtype)
 
 static core_dtype promote_integers(core_dtype a, core_dtype b)
 {
-    /* u8 with a signed type of the same width goes one wider. */
+    /* u8 with a signed type of the same width promotes to the next wider
+     * one. */
     if (a == CORE_U8 || b == CORE_U8) {
         core_dtype other = a == CORE_U8 ? b : a;
 
         return other == CORE_I8 ? CORE_I16 : other;
     }
-    return a < b ? a : b; /* ids go from wide to narrow */
+    return a < b ? a : b; /* ids are ordered from wide to narrow */
 }
 
 core_dtype core__dtype_promote(core_dtype a, core_dtype b)
@@ -163,8 +163,8 @@ uint16_t core__f32_to_f16(float value)
     return (uint16_t)(sign | magnitude);
 }
 
-/* Out of range is modulo 2^64 for numbers that fit, 0 for NaN: defined, and
- * the same everywhere. */
+/* Out-of-range numbers are reduced modulo 2^64, and NaN becomes 0: defined,
+ * and the same on every machine. */
 static int64_t to_integer(core_scalar value)
 {
     if (value.tag != CORE_VALUE_FLOAT)

@@ -30,19 +30,19 @@ static inline bool core__dtype_is_known(core_dtype dtype)
     return dtype < CORE_DTYPE_LIMIT && core__dtype_sizes[dtype] != 0;
 }
 
-/* The dtypes of this release; else UNSUPPORTED or INVALID_ARGUMENT. */
+/* Accepts the dtypes of this release; else UNSUPPORTED or INVALID_ARGUMENT. */
 core_status core__dtype_check(core_dtype dtype);
 core__category core__dtype_category(core_dtype dtype);
 static inline bool core__dtype_is_floating(core_dtype dtype)
 {
     return dtype >= CORE_F64 && dtype <= CORE_BF16;
 }
-/* Kept, copied and converted; nothing computes in it. */
+/* Stored, copied and converted, but never computed with. */
 static inline bool core__dtype_is_storage(core_dtype dtype)
 {
     return dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2;
 }
-/* Has fractions. */
+/* True for dtypes with fractions. */
 static inline bool core__dtype_is_real(core_dtype dtype)
 {
     return core__dtype_is_floating(dtype) || core__dtype_is_storage(dtype);
@@ -51,16 +51,16 @@ static inline bool core__dtype_is_integer(core_dtype dtype)
 {
     return dtype >= CORE_I64 && dtype <= CORE_U8;
 }
-/* The smallest dtype that both promote to (docs/semantics.md, Types and layout
- * 1); NONE if one is a storage dtype and the other is a different one. */
+/* The smallest dtype to which both promote (docs/semantics.md, Types and
+ * layout 1); NONE if they differ and one is a storage dtype. */
 core_dtype core__dtype_promote(core_dtype a, core_dtype b);
-/* f32 until it is set otherwise. */
+/* f32 unless it is set to another. */
 core_dtype core__dtype_default(void);
-/* "float32" style is for printing; this one is "f32". */
+/* Short names such as "f32"; printing uses names such as "float32". */
 const char *core__dtype_name(core_dtype dtype);
 core_dtype core__dtype_from_name(const char *name, size_t size);
 
-/* Scalars to and from one element in host memory. */
+/* Converts scalars to and from one element in host memory. */
 void core__element_store(core_dtype dtype, void *to, core_scalar value);
 core_scalar core__element_load(core_dtype dtype, const void *from);
 

@@ -8,7 +8,7 @@
 typedef struct layout {
     int bits; /* of the mantissa */
     int bias;
-    int most; /* the code of the largest number */
+    int most; /* code of the largest number */
 } layout;
 
 static layout layout_of(core_dtype dtype)
@@ -49,8 +49,8 @@ uint8_t core__f64_to_f8(core_dtype dtype, double value)
         exponent = ilogb(magnitude);
     if (exponent > l.bias + 1)
         return (uint8_t)(sign | (l.most + 1));
-    /* Units of the last place, whose count runs into the exponent's bits where
-     * it is rounded up to the next power of two. */
+    /* Units in the last place; when rounding reaches the next power of two,
+     * the count carries into the exponent's bits. */
     code = (int)nearbyint(ldexp(magnitude, l.bits - exponent));
     code += (exponent + l.bias - 1) << l.bits;
     return (uint8_t)(sign | (code > l.most ? l.most + 1 : code));

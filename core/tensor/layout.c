@@ -5,8 +5,9 @@
 
 #include "tensor/dtype.h"
 
-/* Dimensions of size > 1, by rising stride; a later dimension comes first
- * among equals.  Insertion sort: there are few, and mostly sorted. */
+/* Sorts dimensions of size > 1 by rising stride; among equal strides a later
+ * dimension comes first.  Insertion sort, because there are few dimensions and
+ * they are mostly sorted. */
 static uint32_t sort_dims(uint32_t ndim, const int64_t *sizes,
                           const int64_t *strides, uint8_t *order)
 {
@@ -78,11 +79,11 @@ core_status core__layout_format_check(int64_t format)
     if (format >= CORE_FORMAT_CONTIGUOUS &&
         format <= CORE_FORMAT_CHANNELS_LAST_3D)
         return CORE_OK;
-    return core__error(CORE_ERROR_UNSUPPORTED,
-                       "there is no memory format %lld; they are contiguous "
-                       "(0), preserve (1), channels-last (2) and channels-last "
-                       "of 3 dimensions (3)",
-                       (long long)format);
+    return core__error(
+        CORE_ERROR_UNSUPPORTED,
+        "%lld is not a memory format; accepted: contiguous (0), preserve (1), "
+        "channels-last (2) and channels-last of 3 dimensions (3)",
+        (long long)format);
 }
 
 void core__layout_channels_last(uint32_t ndim, const int64_t *sizes,
@@ -99,9 +100,9 @@ void core__layout_channels_last(uint32_t ndim, const int64_t *sizes,
     out_strides[0] = stride;
 }
 
-/* The channel's stride is least, then the spatial dimensions from the last
- * one up, then the batch; ties that a size of 1 leaves open count as
- * row-major. */
+/* The channel's stride must be the smallest, followed by the spatial
+ * dimensions from the last to the first, then the batch.  Ties caused by
+ * dimensions of size 1 count as row-major. */
 bool core__layout_is_channels_last(const core_tensor *tensor)
 {
     const int64_t *sizes = tensor->sizes;
@@ -169,8 +170,8 @@ bool core__layout_view(uint32_t ndim, const int64_t *sizes,
         return true;
     }
     chunk_stride = strides[ndim - 1];
-    /* Runs of source dimensions that lie behind each other, innermost first,
-     * are each cut into target dimensions. */
+    /* Runs of adjacent source dimensions, innermost first, are each split into
+     * target dimensions. */
     for (uint32_t i = ndim; i-- > 0;) {
         chunk_numel *= sizes[i];
         if (i != 0 &&
@@ -203,8 +204,8 @@ void core__layout_bytes(const core_tensor *tensor, uint64_t *from, uint64_t *to)
     *to = memory.offset + (last + 1) * core__dtype_size(tensor->dtype);
 }
 
-/* Bytes from the first to the last of a tensor, steps of whole periods aside.
- */
+/* Bytes between a tensor's first and last element, not counting steps of whole
+ * periods. */
 static uint64_t reach_within(const core_tensor *tensor, uint64_t period)
 {
     uint64_t size = core__dtype_size(tensor->dtype);
@@ -219,10 +220,11 @@ static uint64_t reach_within(const core_tensor *tensor, uint64_t period)
     return reach;
 }
 
-/* Whether a stride of `of` is a period in which the two lie beside each other:
+/* True if a stride of `of` is a period in which the two tensors do not meet:
  * columns of a matrix, every other row. */
-static bool beside(const core_tensor *a, uint64_t from_a, const core_tensor *b,
-                   uint64_t from_b, const core_tensor *of)
+static bool interleaves(const core_tensor *a, uint64_t from_a,
+                        const core_tensor *b, uint64_t from_b,
+                        const core_tensor *of)
 {
     for (uint32_t i = 0; i < of->ndim; i++) {
         uint64_t period =
@@ -258,8 +260,9 @@ core__overlap core__layout_overlap(const core_tensor *a, const core_tensor *b)
         return CORE__OVERLAP_SAME;
     core__layout_bytes(a, &from_a, &to_a);
     core__layout_bytes(b, &from_b, &to_b);
-    if (to_a <= from_b || to_b <= from_a || beside(a, from_a, b, from_b, a) ||
-        beside(a, from_a, b, from_b, b))
+    if (to_a <= from_b || to_b <= from_a ||
+        interleaves(a, from_a, b, from_b, a) ||
+        interleaves(a, from_a, b, from_b, b))
         return CORE__OVERLAP_NONE;
     return CORE__OVERLAP_PARTIAL;
 }

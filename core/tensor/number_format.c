@@ -13,7 +13,7 @@
 
 /* -------------------------------------------------------------- digits -- */
 
-/* d.ddd × 10^exponent; no trailing zeros, one digit at least. */
+/* d.ddd × 10^exponent; no trailing zeros, at least one digit. */
 typedef struct decimal {
     bool negative;
     int count;
@@ -32,7 +32,7 @@ static bool same_element(core_dtype dtype, const char *text, double value)
     case CORE_BF16:
         return core__f32_to_bf16(core__parse_float(text, NULL)) ==
                core__f32_to_bf16((float)value);
-    default: /* those of eight bits too: 0.8 for 0.75 would look odd */
+    default: /* also those of eight bits: 0.8 for 0.75 would look odd */
         return core__parse_float(text, NULL) == (float)value;
     }
 }
@@ -63,7 +63,7 @@ static void shortest(core_dtype dtype, double value, decimal *out)
     take_digits(text, out);
 }
 
-/* To `precision` digits behind the first. */
+/* With `precision` digits after the first. */
 static void exact(double value, int precision, decimal *out)
 {
     char text[48];
@@ -72,14 +72,14 @@ static void exact(double value, int precision, decimal *out)
     take_digits(text, out);
 }
 
-/* Rounds to CORE__NUMBER_PRECISION digits behind the point. */
+/* Rounds to CORE__NUMBER_PRECISION digits after the point. */
 static void limit(core_dtype dtype, double value, bool scientific, decimal *out)
 {
     int precision = CORE__NUMBER_PRECISION;
 
     shortest(dtype, value, out);
-    /* Two or three digits tell a half float from its neighbours, and 65500
-     * would still be a strange way to write 65504. */
+    /* Two or three digits distinguish a half float from its neighbours, but
+     * 65500 would be a strange way to write 65504. */
     if (!scientific && core__dtype_size(dtype) == 2 &&
         out->exponent >= out->count)
         exact(value, out->exponent, out);
@@ -90,7 +90,7 @@ static void limit(core_dtype dtype, double value, bool scientific, decimal *out)
     exact(value, precision, out);
 }
 
-/* Digits behind the point when written without exponent. */
+/* Digits after the point when written without an exponent. */
 static int fraction_digits(const decimal *number)
 {
     int digits = number->count - 1 - number->exponent;
@@ -98,7 +98,7 @@ static int fraction_digits(const decimal *number)
     return digits > 0 ? digits : 0;
 }
 
-/* Characters before the point when written without exponent. */
+/* Characters before the point when written without an exponent. */
 static int whole_characters(const decimal *number)
 {
     return number->negative + (number->exponent > 0 ? number->exponent + 1 : 1);
@@ -114,7 +114,7 @@ static char digit(const decimal *number, int place)
     return place >= 0 && place < number->count ? number->digits[place] : '0';
 }
 
-/* "-12.5": as many digits behind the point as there are. */
+/* "-12.5": all digits after the point. */
 static int write_plain(const decimal *number, char *text)
 {
     int length = 0;
@@ -133,7 +133,7 @@ static int write_plain(const decimal *number, char *text)
     return length;
 }
 
-/* "-1.25e-05": `fraction` digits behind the point, zeros if need be. */
+/* "-1.25e-05": `fraction` digits after the point, padded with zeros. */
 static int write_scientific(const decimal *number, int fraction, int exponent,
                             char *text)
 {
@@ -161,8 +161,9 @@ static double element_float(core_dtype dtype, const void *elements,
         .u.f;
 }
 
-/* Large, small or far apart: exponents read better. */
-static bool wants_exponents(core_dtype dtype, const void *elements,
+/* True if numbers are so large, so small or so far apart that exponents read
+ * better. */
+static bool needs_exponents(core_dtype dtype, const void *elements,
                             uint64_t count)
 {
     double most = 0;
@@ -192,7 +193,7 @@ static void style_floats(const void *elements, uint64_t count,
     bool special = false;
     int right;
 
-    style->scientific = wants_exponents(style->dtype, elements, count);
+    style->scientific = needs_exponents(style->dtype, elements, count);
     for (uint64_t i = 0; i < count; i++) {
         double value = element_float(style->dtype, elements, i);
         decimal number;
@@ -272,7 +273,8 @@ static int write_float(const core__number_style *style, double value,
     if (!isfinite(value))
         return sprintf(text, "%*s", left + right + 1, special_text(value));
     if (style->scientific) {
-        /* All have the same digits, and no zeros in place of known ones. */
+        /* All have the same number of digits; known digits are not replaced by
+         * zeros. */
         exact(value, style->fraction, &number);
         write_scientific(&number, style->fraction, style->exponent, bare);
         before = number.negative + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Tensors of the host in pinned memory of a device. */
+/* Host tensors in pinned memory of a device. */
 
 #include "memory/host_memory.h"
 #include "tensor/dtype.h"
@@ -10,7 +10,7 @@
 #include <libcore/memory.h>
 #include <libcore/tensor.h>
 
-/* Fails in a forked child alone: the memory is the parent's. */
+/* Fails only in a forked child, where the memory is the parent's. */
 static void free_pinned(void *context, void *data)
 {
     core_device *device = context;
@@ -36,7 +36,7 @@ core_status core_tensor_pinned(core_device *device, core_dtype dtype,
     if (ndim)
         CORE__NOT_NULL(sizes);
     CORE_TRY(core__device_host(&host));
-    /* Sizes are checked, and elements counted. */
+    /* Checks the sizes and counts the elements. */
     if (ndim > CORE_MAX_NDIM)
         ndim = CORE_MAX_NDIM + 1;
     CORE_TRY(core__tensor_new(&core__meta_device, dtype, (uint32_t)ndim, sizes,

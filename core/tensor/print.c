@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Tensors as text.  Only the elements that are shown leave the device: of a
+/* Tensors as text.  Only the printed elements are copied from the device: of a
  * large tensor, the first and last few along each dimension. */
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@
 
 enum {
     SUMMARY_ABOVE = 1000, /* elements */
-    EDGE = 3,             /* shown at each end of a dimension */
+    EDGE = 3,             /* elements printed at each end of a dimension */
     LINE = 75             /* characters */
 };
 
@@ -70,7 +70,7 @@ static void append_many(text_buffer *out, char c, uint32_t count)
         append(out, &c, 1);
 }
 
-/* A line does not end with the spaces that pad its last number. */
+/* Removes the spaces that pad the line's last number. */
 static void new_line(text_buffer *out, uint32_t indent)
 {
     while (out->size > 0 && out->at[out->size - 1] == ' ')
@@ -86,8 +86,8 @@ static bool is_cut(const picture *self, uint32_t dim)
     return self->summary && self->tensor->sizes[dim] > 2 * EDGE;
 }
 
-/* A block of the tensor that lies together in the picture: `block` has its
- * sizes, at[d] is where it begins among the shown elements. */
+/* Reads a block of the tensor that is contiguous in the output: `block` has
+ * its sizes, at[d] is its start among the printed elements. */
 static core_status read_block(picture *self, const int64_t *block,
                               const int64_t *at, int64_t offset)
 {
@@ -123,7 +123,7 @@ static core_status read_block(picture *self, const int64_t *block,
     return status;
 }
 
-/* Both ends of every dimension that is cut, in all combinations. */
+/* Reads both ends of every shortened dimension, in all combinations. */
 static core_status read_blocks(picture *self)
 {
     const core_tensor *tensor = self->tensor;
@@ -179,7 +179,7 @@ static core_status read_elements(picture *self)
 
 /* -------------------------------------------------------------- arrays -- */
 
-/* The innermost dimension; lines are broken before they get too long. */
+/* The innermost dimension; long lines are broken. */
 static void write_row(picture *self, const unsigned char *data)
 {
     uint32_t size = core__dtype_size(self->tensor->dtype);
@@ -234,8 +234,8 @@ static void write_dim(picture *self, uint32_t dim, const unsigned char *data)
     append(&self->out, "]", 1);
 }
 
-/* " (i64, cuda:1, sizes [0, 3])": what is not usual, and sizes where the
- * brackets do not show them. */
+/* " (i64, cuda:1, sizes [0, 3])": properties that differ from the defaults,
+ * and sizes where the brackets do not show them. */
 static void write_suffix(picture *self, bool with_sizes)
 {
     const core_tensor *tensor = self->tensor;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams that use a tensor's memory besides its own. */
+/* Records the streams that use a tensor's memory besides its own. */
 
 #include "memory/allocator.h"
 #include "memory/host_memory.h"
@@ -24,10 +24,11 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
                                                    storage->memory.handle, 1))
             return core__host_memory_record(stream->device,
                                             storage->memory.handle, stream);
-        return core__error(CORE_ERROR_DEVICE,
-                           "core_tensor_record_stream: the tensor is on "
-                           "\"%s\", the stream is one of \"%s\"",
-                           device->name, stream->device->name);
+        return core__error(
+            CORE_ERROR_DEVICE,
+            "core_tensor_record_stream: the tensor is on \"%s\", the stream is "
+            "of \"%s\"; both must be of one device",
+            device->name, stream->device->name);
     }
     if (!storage || !storage->block)
         return CORE_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* storage_check.h: whether a storage's memory is still there. */
+/* storage_check.h: checks that a storage's memory is still valid. */
 
 #ifndef CORE_TENSOR_STORAGE_CHECK_H
 #define CORE_TENSOR_STORAGE_CHECK_H
@@ -9,7 +9,7 @@
 #include "device/device.h"
 #include "tensor/tensor.h"
 
-/* DEVICE_LOST for memory of before a loss or reset. */
+/* DEVICE_LOST for memory allocated before a loss or reset. */
 static inline core_status core__storage_check(const core_storage *storage)
 {
     if (core__likely(storage->generation ==

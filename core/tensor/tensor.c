@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Making and unmaking tensors and storages.  Both come from the thread's free
- * lists: a result of a small call costs neither lock nor malloc. */
+/* Creates and destroys tensors and storages.  Both come from the thread's free
+ * lists, so the result of a small call needs neither a lock nor malloc. */
 
 #include "tensor/tensor.h"
 
@@ -98,7 +98,7 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
 
 /* ------------------------------------------------------------- tensors -- */
 
-/* Header and dimensions; storage, flags and numel are the caller's. */
+/* Header and dimensions; the caller sets storage, flags and numel. */
 static inline __attribute__((always_inline)) core_tensor *tensor_header(
     core__thread *self, core_device *device, uint16_t kind, uint32_t ndim)
 {
@@ -150,8 +150,8 @@ release_both(core_storage *storage, core_tensor *base)
         core__tensor_destroy(base);
 }
 
-/* A view that nobody has any more, whose elements others have, mostly: its
- * references and its header go back without a call. */
+/* Frees a view without references.  Usually its elements have other owners, so
+ * its references and header are released without a call. */
 static inline bool drop_view(core__thread *self, core_tensor *view)
 {
     core_storage *storage = view->storage;
@@ -174,20 +174,22 @@ static inline void destroy(core_tensor *tensor, core__thread *self)
     if (core__likely(core__kept_keep(self, tensor)) ||
         core__likely(drop_view(self, tensor)))
         return;
-    __asm__("" : : : "memory"); /* read here, not held from above on */
+    /* Read here, not kept in a register from above. */
+    __asm__("" : : : "memory");
     if (tensor->autograd)
         core__tensor_upcalls.destroy_recorded(self, tensor);
     else
         core__tensor_take_apart(tensor, self);
 }
 
-/* In a thread that never called anything. */
+/* For a thread that has never called the core. */
 static void __attribute__((noinline)) destroy_first(core_tensor *tensor)
 {
     destroy(tensor, core__thread_create());
 }
 
-/* No call on the way of what is kept, so that no register is saved. */
+/* No function is called on the path of cached tensors, so no register is
+ * saved. */
 void core__tensor_destroy(core_tensor *tensor)
 {
     core__thread *self = core__self_pointer;
@@ -209,7 +211,7 @@ void core__tensor_refresh(core_tensor *tensor)
                    flags);
 }
 
-/* Bytes of storage that the layout reaches; SHAPE error when it overflows. */
+/* Bytes of storage that the layout reaches; SHAPE error on overflow. */
 static core_status layout_bytes(const core_tensor *tensor, uint64_t *out_bytes)
 {
     int64_t last = 0;
@@ -245,14 +247,14 @@ static core_status check_sizes(core_dtype dtype, uint32_t ndim,
                            CORE_MAX_NDIM);
     for (uint32_t i = 0; i < ndim; i++)
         if (sizes[i] < 0)
-            return core__error(CORE_ERROR_SHAPE,
-                               "the size of dimension %u is %lld; sizes are "
-                               "not negative",
-                               i, (long long)sizes[i]);
+            return core__error(
+                CORE_ERROR_SHAPE,
+                "dimension %u has size %lld; sizes must not be negative", i,
+                (long long)sizes[i]);
     return CORE_OK;
 }
 
-/* Row-major strides; the size of a dimension of 0 counts as 1. */
+/* Row-major strides; a dimension of size 0 counts as 1. */
 static core_status default_strides(core_tensor *tensor)
 {
     int64_t stride = 1;
@@ -340,7 +342,7 @@ core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);
     for (uint32_t i = 0; i < 2u * like->ndim; i++)
-        tensor->sizes[i] = like->sizes[i]; /* and strides behind them */
+        tensor->sizes[i] = like->sizes[i]; /* and strides after them */
     tensor->numel = like->numel;
     tensor->flags |= CORE__TENSOR_CONTIGUOUS | CORE__TENSOR_DENSE;
     status = storage_new(like->device,
@@ -380,8 +382,8 @@ core_status core__tensor_on(core_storage *storage, core_dtype dtype,
     return CORE_OK;
 }
 
-/* A tensor on the storage of another, without its sizes, strides, numel and
- * layout flags. */
+/* A tensor on the storage of another, without sizes, strides, numel and layout
+ * flags. */
 static inline __attribute__((always_inline)) core_tensor *alias_header(
     core__thread *self, core_tensor *source, uint16_t kind, uint32_t ndim,
     int64_t offset)
@@ -396,7 +398,8 @@ static inline __attribute__((always_inline)) core_tensor *alias_header(
         core__storage_retain(tensor->storage);
     if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
         tensor->flags |= CORE__TENSOR_READ_ONLY;
-        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW; /* which refuses */
+        /* The in-place-or-view layer refuses changes. */
+        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW;
     }
     return tensor;
 }
@@ -425,15 +428,16 @@ core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
     return CORE_OK;
 }
 
-/* What autograd is to know of an alias that is a view. */
+/* Sets an alias's base and creation flags, which make it a view for
+ * autograd. */
 static inline void make_view(core__thread *self, core_tensor *view,
                              core_tensor *source)
 {
     core_tensor *base = source->base ? source->base : source;
 
     if (core__unlikely(self->inference)) {
-        /* A view of an ordinary tensor is ordinary, and says where it was
-         * made; one of an inference tensor needs no base. */
+        /* A view of an ordinary tensor is ordinary, and records in which mode
+         * it was created; a view of an inference tensor needs no base. */
         if (source->flags & CORE__TENSOR_INFERENCE)
             return;
         view->flags &= (uint16_t)~CORE__TENSOR_INFERENCE;
@@ -446,11 +450,11 @@ static inline void make_view(core__thread *self, core_tensor *view,
     }
     if (self->no_grad)
         view->flags |= CORE__TENSOR_VIEW_NO_GRAD;
-    /* What a view's history does not say, that of a view of it does not. */
+    /* If a view's history is unknown, so is that of a view of it. */
     view->flags |= source->flags &
                    (CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION);
-    /* Its base may join the graph, and autograd refuse a change.  What autograd
-     * calls, it marks itself. */
+    /* Its base may join the graph, so autograd may have to refuse a change.
+     * Calls made by autograd set this themselves. */
     if (view->flags & CORE__TENSOR_VIEW_UNKNOWN ||
         !((self->excluded & CORE__KEY_AUTOGRAD) || self->no_grad))
         view->keys |= CORE__KEYS_VIEW;
@@ -490,7 +494,8 @@ core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
         contiguous &= stride == expected || size == 1;
         expected *= size;
     }
-    /* Dense is the same in any order, and nothing is contiguous too. */
+    /* Dense is independent of the order, and an empty tensor is also
+     * contiguous. */
     view->flags |= source->flags & CORE__TENSOR_DENSE;
     if (contiguous || source->numel == 0)
         view->flags |= CORE__TENSOR_CONTIGUOUS;
@@ -509,8 +514,8 @@ static inline __attribute__((always_inline)) core_tensor *same(
 
     if (core__unlikely(!tensor))
         return NULL;
-    /* And strides behind them; of two dimensions without asking, as most
-     * tensors have no more and all have room for them. */
+    /* And strides after them; two dimensions without a check, because most
+     * tensors have no more, and all have space for them. */
     memcpy(tensor->sizes, source->sizes, 4 * sizeof *source->sizes);
     for (uint32_t i = 4; core__unlikely(i < 2 * ndim); i++)
         tensor->sizes[i] = source->sizes[i];
@@ -540,7 +545,8 @@ core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
     if (core__likely(a != b)) {
         swap(view->sizes, a, b);
         swap(view->strides, a, b);
-        /* Rows that were in order are not any more; else it takes a look. */
+        /* A contiguous tensor is not contiguous after the swap; other cases
+         * are checked. */
         if (core__likely(source->flags & CORE__TENSOR_CONTIGUOUS &&
                          view->sizes[a] > 1 && view->sizes[b] > 1 &&
                          source->numel > 0))
@@ -565,15 +571,16 @@ core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
         return core__error_memory(sizeof *view);
     view->offset += first * stride;
     view->sizes[dim] = count;
-    /* Rows next to each other are in order as they were, however many; their
-     * stride is what is in one, where there are several.  Else it takes a look. */
+    /* Adjacent rows of a contiguous tensor remain contiguous, whatever their
+     * number; their stride is the size of a row, if there are several.  Other
+     * cases are checked. */
     if (core__likely(dim == 0 && step == 1 &&
                      source->flags & CORE__TENSOR_CONTIGUOUS &&
                      source->sizes[0] > 1 && source->numel > 0)) {
         view->numel = count * stride;
     } else {
-        /* A step that nothing is reached with, and that would not fit, is left
-         * out. */
+        /* A step that is never taken, and whose stride would overflow, is
+         * ignored. */
         if (!__builtin_mul_overflow(stride, step, &stride))
             view->strides[dim] = stride;
         core__tensor_refresh(view);
@@ -605,7 +612,7 @@ core_status core__tensor_number(core_scalar value, core_tensor **out_tensor)
     return CORE_OK;
 }
 
-/* Sizes and strides of `from`, of which its own are left in neither. */
+/* Takes over sizes and strides of `from`; the old ones are left in neither. */
 static void move_dims(core_tensor *tensor, core_tensor *from)
 {
     if (tensor->sizes != tensor->inline_dims)
@@ -642,9 +649,9 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
     core_tensor *fresh;
 
     if (tensor->base || (tensor->storage && tensor->storage->references != 1))
-        return core__error(CORE_ERROR_SHAPE,
-                           "a tensor that shares its storage cannot be given "
-                           "another size");
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "the tensor cannot be resized: it shares its storage");
     CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, ndim, sizes, NULL,
                               &fresh));
     core__storage_release(tensor->storage);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* tensor.h: what a tensor and a storage are, inside the core. */
+/* tensor.h: the structs of tensors and storages, and their internal
+ * functions. */
 
 #ifndef CORE_TENSOR_TENSOR_H
 #define CORE_TENSOR_TENSOR_H
@@ -17,39 +18,39 @@
 typedef struct core_storage core_storage;
 typedef struct core__autograd core__autograd; /* autograd/graph/record.h */
 
-/* Bytes of a device's memory, shared by a tensor and its views.  The version
- * counts changes in place; views and detached tensors share it with it. */
+/* Memory of a device, shared by a tensor and its views.  The version counts
+ * in-place changes; views and detached tensors share it. */
 struct core_storage {
     _Atomic uint32_t references;
     _Atomic uint32_t version;
-    core_device *device; /* referenced */
+    core_device *device; /* with a reference */
     core_memory memory;
-    uint64_t size;             /* bytes that tensors may use */
-    uint64_t capacity;         /* bytes that the allocator gave */
+    uint64_t size;             /* bytes available to tensors */
+    uint64_t capacity;         /* bytes allocated */
     struct core__block *block; /* memory/allocator.h; NULL: none */
-    uint32_t generation;       /* of the device, when it was made; 0 where
-                                      synchronous */
-    uint32_t whole; /* the class that threads keep it in with its tensor
-                       (tensor_cache.h); 0: none */
-    /* Memory that was brought in from outside: called instead of freeing. */
+    uint32_t generation;       /* the device's at creation; 0 if synchronous */
+    uint32_t whole; /* class in which threads cache it with its tensor
+                     * (tensor_cache.h); 0: none */
+    /* For memory that was passed in: called instead of freeing it. */
     void (*release)(void *context, void *data);
     void *context;
 };
 
 enum {
-    CORE__TENSOR_CONTIGUOUS = 1u << 0, /* row-major, no gaps */
-    CORE__TENSOR_DENSE = 1u << 1,      /* some permutation is, so no overlap */
-    CORE__TENSOR_INFERENCE = 1u << 2,  /* made in inference mode */
-    CORE__TENSOR_NUMBER = 1u << 3,     /* stands for a number argument: ranks
-                                           below 0-dim tensors in promotion */
-    CORE__TENSOR_VIEW_NO_GRAD = 1u << 4,   /* view made under no_grad */
-    CORE__TENSOR_VIEW_INFERENCE = 1u << 5, /* view made in inference mode */
-    /* either of these: autograd does not know how it belongs to its base */
+    CORE__TENSOR_CONTIGUOUS = 1u << 0,   /* row-major, without gaps */
+    CORE__TENSOR_DENSE = 1u << 1,        /* row-major in some order of its
+                                        * dimensions, so no overlap */
+    CORE__TENSOR_INFERENCE = 1u << 2,    /* created in inference mode */
+    CORE__TENSOR_NUMBER = 1u << 3,       /* represents a number argument: ranks
+                                        * below 0-dim tensors in promotion */
+    CORE__TENSOR_VIEW_NO_GRAD = 1u << 4, /* view created with grad mode off */
+    CORE__TENSOR_VIEW_INFERENCE = 1u << 5, /* view created in inference mode */
+    /* one of these: autograd does not know how it derives from its base */
     CORE__TENSOR_VIEW_UNKNOWN =
         CORE__TENSOR_VIEW_NO_GRAD | CORE__TENSOR_VIEW_INFERENCE,
     CORE__TENSOR_VIEW_MULTIPLE = 1u << 6, /* one of several output views */
-    CORE__TENSOR_READ_ONLY = 1u << 7,     /* memory that may not be changed */
-    /* view whose history is a program's function, or a view of such a one */
+    CORE__TENSOR_READ_ONLY = 1u << 7,     /* memory that must not be changed */
+    /* view whose history is a program's function, or a view of one */
     CORE__TENSOR_VIEW_FUNCTION = 1u << 8
 };
 
@@ -62,16 +63,18 @@ struct core_tensor {
             uint8_t ndim;
             uint8_t dtype;
         };
-        uint16_t kind; /* both, to be compared and copied at once */
+        uint16_t kind; /* both, compared and copied as one value */
     };
     uint16_t flags;
     uint64_t keys;         /* slot, functionality, requires-grad fact */
     core_storage *storage; /* NULL on the meta device */
-    core_device *device;   /* borrowed: the storage's; permanent for meta */
+    core_device *device;   /* without a reference: the storage's; permanent for
+                            * meta */
     int64_t numel;
     int64_t offset;           /* elements, from the start of the storage */
     core__autograd *autograd; /* NULL until it is needed */
-    core_tensor *base; /* of a view: the tensor that is no view; referenced */
+    core_tensor *base; /* of a view: the tensor that is not a view; with a
+                        * reference */
     int64_t *sizes;    /* inline_dims, or a block of 2 * ndim */
     int64_t *strides;  /* sizes + ndim */
     int64_t inline_dims[2 * CORE__TENSOR_INLINE_NDIM];
@@ -88,55 +91,58 @@ static inline uint16_t core__tensor_kind(uint8_t ndim, core_dtype dtype)
 
 /* ------------------------------------------------------------ creation -- */
 
-/* A tensor with its own memory, not initialised.  strides NULL: row-major.
- * A meta device gives a tensor without memory. */
+/* Creates a tensor with uninitialised memory.  strides NULL: row-major.  On a
+ * meta device it has no memory. */
 core_status core__tensor_new(core_device *device, core_dtype dtype,
                              uint32_t ndim, const int64_t *sizes,
                              const int64_t *strides, core_tensor **out_tensor);
 /* The same, row-major, with the sizes of a row-major tensor: nothing can
- * overflow and nothing is checked. */
+ * overflow, so nothing is checked. */
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor);
-/* A tensor on the storage of `source`: same device.  offset in elements of
- * dtype.  Not yet a view for autograd: see core__tensor_view. */
+/* Creates a tensor on the storage of `source`, on the same device.  offset is
+ * in elements of dtype.  It is not yet a view for autograd: see
+ * core__tensor_view. */
 core_status core__tensor_alias(core_tensor *source, core_dtype dtype,
                                uint32_t ndim, const int64_t *sizes,
                                const int64_t *strides, int64_t offset,
                                core_tensor **out_tensor);
-/* The same, and base and creation flags set: what view operators return. */
+/* The same with base and creation flags: the result of view operators. */
 core_status core__tensor_view(core_tensor *source, uint32_t ndim,
                               const int64_t *sizes, const int64_t *strides,
                               int64_t offset, core_tensor **out_tensor);
-/* The same with the dimensions in another order: order[i] is the source's. */
+/* The same with the dimensions in another order: order[i] is a source
+ * dimension. */
 core_status core__tensor_permuted(core_tensor *source, const uint32_t *order,
                                   core_tensor **out_tensor);
-/* The same with two of them swapped. */
+/* The same with two dimensions swapped. */
 core_status core__tensor_transposed(core_tensor *source, uint32_t a, uint32_t b,
                                     core_tensor **out_tensor);
-/* The same with `count` elements of one, from `first` on, a step apart. */
+/* The same with `count` elements of one dimension, starting at `first`, a step
+ * apart. */
 core_status core__tensor_sliced(core_tensor *source, uint32_t dim,
                                 int64_t first, int64_t count, int64_t step,
                                 core_tensor **out_tensor);
-/* Same storage and layout, no history. */
+/* Same storage and layout, without history. */
 core_status core__tensor_shallow(core_tensor *source, core_tensor **out_tensor);
-/* A 0-dim tensor on the host holding a number; marked TENSOR_NUMBER. */
+/* Creates a 0-dim tensor on the host for a number, marked TENSOR_NUMBER. */
 core_status core__tensor_number(core_scalar value, core_tensor **out_tensor);
-/* Gives an existing tensor other sizes and, if need be, a larger storage;
- * only for tensors that nothing else views. */
+/* Gives a tensor other sizes and, if needed, a larger storage; only for
+ * tensors without views. */
 core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
                                 const int64_t *sizes);
-/* Gives a tensor the layout of `view`, a tensor on the same storage that
- * nobody else has and that is good for nothing but its release after this. */
+/* Gives a tensor the layout of `view`, an unshared tensor on the same storage,
+ * which can only be released afterwards. */
 void core__tensor_relayout(core_tensor *tensor, core_tensor *view);
-/* A leaf that requires no grad, from now on. */
+/* Turns the tensor into a leaf that does not require grad. */
 void core__tensor_detach(core_tensor *tensor);
 void core__tensor_destroy(core_tensor *tensor);
 void core__storage_destroy(core_storage *storage);
-/* A storage on memory from outside; release may be NULL. */
+/* Creates a storage on memory that is passed in; release may be NULL. */
 core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
                                 void (*release)(void *, void *), void *context,
                                 core_storage **out_storage);
-/* A row-major tensor at the start of a storage. */
+/* Creates a row-major tensor at the start of a storage. */
 core_status core__tensor_on(core_storage *storage, core_dtype dtype,
                             uint32_t ndim, const int64_t *sizes,
                             core_tensor **out_tensor);
@@ -151,7 +157,8 @@ static inline void core__tensor_retain(core_tensor *tensor)
     atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
 }
 
-/* Whether that was the last reference: the caller destroys it then. */
+/* Drops a reference; true if it was the last, and the caller must destroy the
+ * tensor. */
 static inline bool core__tensor_drop(core_tensor *tensor)
 {
     /* A sole owner needs no atomic read-modify-write. */
@@ -216,7 +223,7 @@ static inline bool core__tensor_is_meta(const core_tensor *tensor)
 
 /* Memory of the element at (0, …). */
 core_memory core__tensor_memory(const core_tensor *tensor);
-/* Valid while the tensor lives and keeps its layout. */
+/* Valid as long as the tensor exists and keeps its layout. */
 void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
 
 /* core__memory_record_word for the tensor's memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kept tensors, when they go. */
+/* Collects and frees cached tensors. */
 
 #include "tensor/tensor_cache.h"
 

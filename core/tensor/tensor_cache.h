@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* tensor_cache.h: small tensors that were given up with their storage and memory, kept
- * whole by the thread.
+/* tensor_cache.h: a per-thread cache of small tensors, complete with storage
+ * and memory.
  *
- * The results of small calls are made and dropped over and over in few sizes.
- * Taking one that lies ready costs a list's head and what the new tensor is
- * to look like; storage, device and block are already in place.  Only for the
- * device whose small blocks the thread keeps (memory/memory.c): kept tensors go
- * when those go. */
+ * The results of small calls are created and released again and again in few
+ * sizes.  Reusing a cached one costs access to the head of a list and setting
+ * the new tensor's layout; storage, device and block are already in place.
+ * Only for the device whose small blocks the thread caches (memory/memory.c):
+ * cached tensors are freed together with those. */
 
-#ifndef CORE_TENSOR_KEPT_H
-#define CORE_TENSOR_KEPT_H
+#ifndef CORE_TENSOR_TENSOR_CACHE_H
+#define CORE_TENSOR_TENSOR_CACHE_H
 
 #include "base/thread.h"
 #include "device/device.h"
@@ -33,7 +33,7 @@ static inline core__whole *core__whole_of(core__thread *self, uint64_t cls)
     return list;
 }
 
-/* Where a storage of so many bytes is kept; 0: nowhere. */
+/* The class in which a storage with this capacity is cached; 0: none. */
 static inline uint32_t core__kept_class(uint64_t capacity)
 {
     uint64_t cls = capacity / CORE__WHOLE_UNIT;
@@ -43,9 +43,9 @@ static inline uint32_t core__kept_class(uint64_t capacity)
                : 0;
 }
 
-/* A tensor with a storage of this many bytes, both with one reference; what
- * lies in the tensor otherwise is of the old one, but for autograd, which is
- * NULL, and sizes.  NULL: there is none. */
+/* Takes a cached tensor with a storage of this size, both with one reference.
+ * Its other fields are those of the old tensor, except autograd, which is
+ * NULL, and sizes.  NULL: none is cached. */
 static inline core_tensor *core__kept_take(core__thread *self,
                                            const core_device *device,
                                            uint64_t bytes)
@@ -67,8 +67,8 @@ static inline core_tensor *core__kept_take(core__thread *self,
     return tensor;
 }
 
-/* A kept one as a new one: row-major, its ndim, dtype, sizes, strides and numel
- * still to be set. */
+/* Makes a cached tensor a new row-major one; the caller sets ndim, dtype,
+ * sizes, strides and numel. */
 static inline void core__kept_renew(const core__thread *self,
                                     core_tensor *tensor,
                                     const core_device *device)
@@ -83,11 +83,12 @@ static inline void core__kept_renew(const core__thread *self,
     }
 }
 
-/* What core__kept_like reads of a tensor: held in registers, where the compiler
- * cannot know that a new tensor is another one. */
+/* The fields of a tensor that core__kept_like reads: kept in registers,
+ * because the compiler cannot know that the new tensor is a different
+ * object. */
 typedef struct core__like {
     core_device *device;
-    const int64_t *sizes; /* and strides behind them */
+    const int64_t *sizes; /* and strides after them */
     int64_t numel;
     uint32_t ndim;
     uint16_t kind;
@@ -99,7 +100,8 @@ static inline core__like core__like_of(const core_tensor *tensor)
                         tensor->ndim, tensor->kind};
 }
 
-/* core__tensor_new_like out of a kept one, or NULL; item: bytes of an element. */
+/* core__tensor_new_like with a cached tensor, or NULL; item: bytes per
+ * element. */
 static inline __attribute__((always_inline)) core_tensor *core__kept_like(
     core__thread *self, core__like like, uint64_t item)
 {
@@ -114,7 +116,7 @@ static inline __attribute__((always_inline)) core_tensor *core__kept_like(
     tensor->kind = like.kind;
     tensor->strides = tensor->inline_dims + like.ndim;
     tensor->numel = like.numel;
-    /* The first two without asking: most tensors are as small. */
+    /* The first two without a check: most tensors have no more dimensions. */
     memcpy(tensor->inline_dims, like.sizes, 2 * sizeof *like.sizes);
     for (uint32_t i = 1; core__unlikely(i < like.ndim); i++)
         memcpy(&tensor->inline_dims[2 * i], &like.sizes[2 * i],
@@ -122,9 +124,9 @@ static inline __attribute__((always_inline)) core_tensor *core__kept_like(
     return tensor;
 }
 
-/* A small row-major tensor out of a kept one, or NULL.  dtype is one of this
- * release; sizes may be anything: what is negative or would overflow is beyond
- * what is kept. */
+/* A small row-major tensor from the cache, or NULL.  dtype is one of this
+ * release.  sizes may be anything: negative or overflowing sizes exceed those
+ * that are cached. */
 static inline core_tensor *core__kept_new(core__thread *self,
                                           const core_device *device,
                                           core_dtype dtype, uint64_t ndim,
@@ -159,9 +161,9 @@ static inline core_tensor *core__kept_new(core__thread *self,
     return tensor;
 }
 
-/* Of a tensor that nobody has any more; false if it is to be taken apart.  It
- * lies there without a reference, so that a program which releases it once more
- * does not put it into the list a second time. */
+/* Caches a tensor without references; false if the caller must destroy it.  In
+ * the cache its reference count is 0, so a program that releases it once more
+ * does not add it to the list again. */
 static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
 {
     core_storage *storage = tensor->storage;
@@ -183,9 +185,10 @@ static inline bool core__kept_keep(core__thread *self, core_tensor *tensor)
     return true;
 }
 
-/* Puts all of a thread's before the list, linked through base. */
+/* Prepends all of a thread's cached tensors to the list, linked through
+ * base. */
 void core__kept_collect(core__thread *thread, core_tensor **list);
-/* Takes a list of them apart: calls the plugin. */
+/* Frees the tensors of a list; calls the plugin. */
 void core__kept_drop(core_tensor *list);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of higher rooms that tensor calls (base/upcalls.h
- * says why). */
+/* upcalls.h: the functions of later rooms that tensor calls (base/upcalls.h
+ * explains these tables). */
 
 #ifndef CORE_TENSOR_UPCALLS_H
 #define CORE_TENSOR_UPCALLS_H
@@ -11,11 +11,12 @@
 
 struct core__tensor_upcalls {
     /* Destroys a tensor that has an autograd record, and releases the node
-     * that made it. */
+     * that created it. */
     void (*destroy_recorded)(core__thread *self, core_tensor *tensor);
-    /* The sizes of a tensor that has an autograd record changed. */
+    /* Called when the sizes of a tensor with an autograd record have
+     * changed. */
     void (*autograd_relayout)(core_tensor *tensor);
-    /* Forgets how the tensor was made. */
+    /* Drops the tensor's history. */
     void (*history_drop)(core_tensor *tensor);
 };
 

@@ -10,8 +10,8 @@
 #include "memory/host_memory.h"
 #include "ops_ids.h"
 
-/* Before work is given to a stream; reason: why the host will wait for it, or
- * NULL. */
+/* Called before work is submitted to a stream.  reason: why the host will wait
+ * for it, or NULL. */
 static core_status begin(core_stream *stream, const char *reason)
 {
     if (stream->device->synchronous)
@@ -22,42 +22,44 @@ static core_status begin(core_stream *stream, const char *reason)
     return CORE_OK;
 }
 
-/* A copy that a stream is given. */
-typedef struct giving {
+/* A copy that is being submitted to a stream. */
+typedef struct submission {
     uint64_t id; /* 0: the device is synchronous */
     void *work;  /* base/observe.h */
-} giving;
+} submission;
 
-static giving give(core_stream *stream, const char *name)
+static submission submission_begin(core_stream *stream, const char *name)
 {
-    giving giving = {0};
+    submission submission = {0};
 
     if (stream->device->synchronous)
-        return giving;
-    giving.id = core__call_number();
-    giving.work = core__observe_work(stream, name, giving.id, CORE__WORK_COPY);
-    return giving;
+        return submission;
+    submission.id = core__call_number();
+    submission.work =
+        core__observe_work(stream, name, submission.id, CORE__WORK_COPY);
+    return submission;
 }
 
-static core_status given(core_stream *stream, const giving *giving,
-                         core_status status)
+static core_status submission_end(core_stream *stream,
+                                  const submission *submission,
+                                  core_status status)
 {
-    core__observe_work_end(giving->work, stream);
+    core__observe_work_end(submission->work, stream);
     return core__stream_given(stream, status);
 }
 
-/* The stream has the copy; errors that come later name it. */
-static core_status launched(core_stream *stream, const giving *giving)
+/* Records the copy, so that later errors name it. */
+static core_status launched(core_stream *stream, const submission *submission)
 {
-    return giving->id ? core__stream_launched(
-                            stream, &core__operators[CORE_OP_COPY_], giving->id)
-                      : CORE_OK;
+    return submission->id
+               ? core__stream_launched(stream, &core__operators[CORE_OP_COPY_],
+                                       submission->id)
+               : CORE_OK;
 }
 
-/* The copy was given to the stream, and something failed since: it may run
- * still, while the caller is about to get the host's memory back.  So it is
- * waited for all the same. */
-static core_status settled(core_stream *stream, core_status status)
+/* Waits if the copy was submitted and something failed afterwards: the copy
+ * may still run, while the caller is about to reuse the host memory. */
+static core_status wait_after_failure(core_stream *stream, core_status status)
 {
     core_device *device = stream->device;
     core__queue *queue = stream->queue;
@@ -79,18 +81,18 @@ core_status core__copy_to_host(core_device *device, void *to, core_memory from,
     core_stream *stream = core__stream_current(device);
     bool pinned = non_blocking && core__host_memory_is_pinned(device, to, size);
     core_status status;
-    giving copy;
+    submission copy;
 
     CORE_TRY(begin(stream, pinned ? NULL : reason));
-    copy = give(stream, "copy to the host");
-    CORE_TRY(given(stream, &copy,
-                   device->memory.copy_to_host(device->impl, stream->impl, to,
-                                               from, size)));
+    copy = submission_begin(stream, "copy to the host");
+    CORE_TRY(submission_end(stream, &copy,
+                            device->memory.copy_to_host(
+                                device->impl, stream->impl, to, from, size)));
     status = launched(stream, &copy);
     if (status == CORE_OK)
         status = pinned ? core__host_memory_record(device, to, stream)
                         : core__stream_wait(stream, reason);
-    return settled(stream, status);
+    return wait_after_failure(stream, status);
 }
 
 core_status core__copy_from_host(core_device *device, core_memory to,
@@ -103,19 +105,19 @@ core_status core__copy_from_host(core_device *device, core_memory to,
         non_blocking && core__host_memory_is_pinned(device, from, size);
     bool waits = !pinned && !(device->flags & CORE_DEVICE_HOST_STABLE);
     core_status status;
-    giving copy;
+    submission copy;
 
     CORE_TRY(begin(stream, waits ? reason : NULL));
-    copy = give(stream, "copy from the host");
-    CORE_TRY(given(stream, &copy,
-                   device->memory.copy_from_host(device->impl, stream->impl, to,
-                                                 from, size)));
+    copy = submission_begin(stream, "copy from the host");
+    CORE_TRY(submission_end(stream, &copy,
+                            device->memory.copy_from_host(
+                                device->impl, stream->impl, to, from, size)));
     status = launched(stream, &copy);
     if (status == CORE_OK && pinned)
         status = core__host_memory_record(device, from, stream);
     else if (status == CORE_OK && waits)
         status = core__stream_wait(stream, reason);
-    return settled(stream, status);
+    return wait_after_failure(stream, status);
 }
 
 static core_status reaches(core_device *device, core_device *other,
@@ -134,10 +136,10 @@ static core_status reaches(core_device *device, core_device *other,
     return CORE_OK;
 }
 
-/* Of two devices that a plugin says it lost, the source may be the one: then
- * the target is well. */
-static core_status given_by(core_stream *target, core_device *source,
-                            core_status status)
+/* If the plugin reports a loss, it may concern the source; then the target is
+ * usable. */
+static core_status submission_result(core_stream *target, core_device *source,
+                                     core_status status)
 {
     core__error_record said;
 
@@ -162,7 +164,7 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     core_stream *target = core__stream_current(to_device);
     core_stream *source = core__stream_current(from_device);
     core_status status;
-    giving copy;
+    submission copy;
 
     *out_done = false;
     CORE_TRY(core__stream_check(target));
@@ -171,12 +173,12 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     if (!*out_done)
         return CORE_OK;
     CORE_TRY(core__stream_order(target, source));
-    copy = give(target, "copy between devices");
+    copy = submission_begin(target, "copy between devices");
     status = to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
                                              from_device->impl, from, size);
     core__observe_work_end(copy.work, target);
-    CORE_TRY(given_by(target, from_device, status));
+    CORE_TRY(submission_result(target, from_device, status));
     CORE_TRY(launched(target, &copy));
-    /* What the source's stream does next may change or free what is read. */
+    /* The source's stream may next change or free the memory being read. */
     return core__stream_order_memory(source, target);
 }

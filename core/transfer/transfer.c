@@ -33,7 +33,7 @@ static core_status no_memory_error(const core_tensor *tensor)
                        tensor->device->name);
 }
 
-/* An error begins with the call that the program made. */
+/* An error begins with the program's call. */
 static core_status named(const char *name, core_status status)
 {
     if (status != CORE_OK)
@@ -41,7 +41,7 @@ static core_status named(const char *name, core_status status)
     return status;
 }
 
-/* The kernel of copy_ on one device; converts and follows strides. */
+/* Runs the kernel of copy_ on one device; it converts and follows strides. */
 static core_status copy_kernel(core_tensor *to, core_tensor *from)
 {
     core_value args[3] = {
@@ -64,8 +64,9 @@ static void *host_address(const core_tensor *tensor)
 
 static const char to_host[] = "a copy to the host";
 
-/* Contiguous tensors of one dtype on two devices. */
-static core_status cross(core_tensor *to, core_tensor *from, bool non_blocking)
+/* Copies between contiguous tensors of one dtype on two devices. */
+static core_status copy_plain(core_tensor *to, core_tensor *from,
+                              bool non_blocking)
 {
     uint64_t size = bytes_of(to);
     core_tensor *staged = NULL;
@@ -87,14 +88,14 @@ static core_status cross(core_tensor *to, core_tensor *from, bool non_blocking)
     CORE_TRY(core__device_host(&host));
     CORE_TRY(core__tensor_new(host, from->dtype, from->ndim, from->sizes, NULL,
                               &staged));
-    status = cross(staged, from, false);
+    status = copy_plain(staged, from, false);
     if (status == CORE_OK)
-        status = cross(to, staged, false);
+        status = copy_plain(to, staged, false);
     core__tensor_release(staged);
     return status;
 }
 
-/* Bytes between a tensor's first and last element, both counted. */
+/* Bytes from a tensor's first element to its last, both included. */
 static uint64_t span_of(const core_tensor *tensor)
 {
     uint64_t last = 0;
@@ -104,8 +105,8 @@ static uint64_t span_of(const core_tensor *tensor)
     return (last + 1) * core__dtype_size(tensor->dtype);
 }
 
-/* The same elements with the same strides, on the host: through the memory
- * table alone, for a device that has no kernel to gather them. */
+/* Copies the elements with the same strides to the host through the memory
+ * table only, for a device without a kernel that gathers them. */
 static core_status span_to_host(core_tensor *tensor, core_tensor **out_tensor)
 {
     int64_t count =
@@ -140,7 +141,7 @@ static bool is_plain(const core_tensor *tensor, core_dtype dtype)
     return tensor->dtype == dtype && tensor->flags & CORE__TENSOR_CONTIGUOUS;
 }
 
-/* Whether a device can gather, scatter and convert by itself. */
+/* True if a device can gather, scatter and convert. */
 static bool has_copy_kernel(const core_device *device)
 {
     core__kernel_set *set;
@@ -157,9 +158,9 @@ static bool has_copy_kernel(const core_device *device)
     return device->backend->fallback != NULL;
 }
 
-/* Between devices, row-major tensors of one dtype at either end: where the
- * elements come from, they are gathered and converted first, so that the
- * other side only needs a plain copy. */
+/* Copies between devices.  The source's device gathers and converts first, so
+ * that the other side needs only a plain copy of row-major tensors of one
+ * dtype. */
 static core_status copy_across(core_tensor *to, core_tensor *from,
                                bool non_blocking)
 {
@@ -184,18 +185,18 @@ static core_status copy_across(core_tensor *to, core_tensor *from,
     if (status != CORE_OK)
         goto done;
     if (to->flags & CORE__TENSOR_CONTIGUOUS) {
-        status = cross(to, source, non_blocking);
+        status = copy_plain(to, source, non_blocking);
         goto done;
     }
     if (has_copy_kernel(to->device)) {
         status = core__tensor_new(to->device, to->dtype, to->ndim, to->sizes,
                                   NULL, &target);
         if (status == CORE_OK)
-            status = cross(target, source, non_blocking);
+            status = copy_plain(target, source, non_blocking);
         if (status == CORE_OK)
             status = copy_kernel(to, target);
     } else {
-        /* What lies between the elements must stay as it is. */
+        /* The bytes between the elements must not change. */
         status = span_to_host(to, &target);
         if (status == CORE_OK)
             status = core__tensor_copy(target, source);
@@ -229,9 +230,10 @@ core_status core__tensor_copy(core_tensor *to, core_tensor *from)
     return core__tensor_copy_flags(to, from, false);
 }
 
-/* ------------------------------------------------- the public host side -- */
+/* -------------------------------------------- public functions of the host
+ * -- */
 
-/* A tensor on the caller's memory, for the time of one call. */
+/* A tensor on the caller's memory, for the duration of one call. */
 static core_status borrow(void *data, core_dtype dtype, uint32_t ndim,
                           const int64_t *sizes, core_tensor **out_tensor)
 {
@@ -293,7 +295,7 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     return CORE_OK;
 }
 
-static bool are_truths(const uint8_t *bytes, size_t count)
+static bool are_bools(const uint8_t *bytes, size_t count)
 {
     uint8_t all = 0;
 
@@ -302,9 +304,10 @@ static bool are_truths(const uint8_t *bytes, size_t count)
     return all <= 1;
 }
 
-/* Operators may take a bool's byte for a number: it is 0 or 1.  Others that
- * the caller has for true become 1, in a copy. */
-static core_status truths(const uint8_t *bytes, size_t count, uint8_t **out)
+/* Operators may use a bool's byte as a number, so it must be 0 or 1.  Other
+ * bytes become 1, in a copy. */
+static core_status normalise_bools(const uint8_t *bytes, size_t count,
+                                   uint8_t **out)
 {
     uint8_t *copy = core__alloc(count);
 
@@ -316,15 +319,15 @@ static core_status truths(const uint8_t *bytes, size_t count, uint8_t **out)
     return CORE_OK;
 }
 
-/* All elements from the caller's memory; there is one at least. */
+/* Fills all elements from the caller's memory; there is at least one. */
 static core_status fill(core_tensor *tensor, const void *data)
 {
     core_tensor *host = NULL;
     uint8_t *copy = NULL;
     core_status status;
 
-    if (tensor->dtype == CORE_BOOL && !are_truths(data, (size_t)tensor->numel))
-        CORE_TRY(truths(data, (size_t)tensor->numel, &copy));
+    if (tensor->dtype == CORE_BOOL && !are_bools(data, (size_t)tensor->numel))
+        CORE_TRY(normalise_bools(data, (size_t)tensor->numel, &copy));
     status = borrow(copy ? copy : (void *)(uintptr_t)data, tensor->dtype,
                     tensor->ndim, tensor->sizes, &host);
     if (status == CORE_OK)
@@ -376,8 +379,8 @@ static core_status check_size(core_tensor *tensor, size_t size)
     if (size == bytes_of(tensor))
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%zu bytes of host memory for a tensor of %llu", size,
-                       (unsigned long long)bytes_of(tensor));
+                       "the host memory has %zu bytes; the tensor has %llu",
+                       size, (unsigned long long)bytes_of(tensor));
 }
 
 core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
@@ -442,9 +445,10 @@ core_status core__tensor_load(core_tensor *tensor, core_scalar *out_value)
 
     *out_value = (core_scalar){0};
     if (tensor->numel != 1)
-        return core__error(CORE_ERROR_SHAPE,
-                           "a tensor of %lld elements has no single value",
-                           (long long)tensor->numel);
+        return core__error(
+            CORE_ERROR_SHAPE,
+            "the tensor has %lld elements; an item is a tensor of one element",
+            (long long)tensor->numel);
     if (core__tensor_is_meta(tensor))
         return no_memory_error(tensor);
     if (core__device_is_host(device)) {

@@ -13,8 +13,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char reason[256];
 static int opened;
 
-/* The library stays: its threads and what it registered with atexit outlive
- * any use of it here. */
+/* The library stays loaded: its threads and atexit handlers outlive any use of
+ * it here. */
 static void open_once(void)
 {
     void *library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* api.h: OpenCL's functions, found when a program runs.  The plugin is linked
- * with no OpenCL library, so that it loads, and says why it has no device, on
- * machines without one. */
+/* api.h: OpenCL's functions, resolved at run time.  The plugin is not linked
+ * with an OpenCL library, so on machines without one it loads and reports why
+ * it has no device. */
 
 #ifndef OPENCL_API_H
 #define OPENCL_API_H
@@ -62,10 +62,10 @@ typedef struct opencl_api {
 
 extern opencl_api cl;
 
-/* NULL when all functions are there, else why not; static text. */
+/* Returns NULL if all functions were found, else the reason, as static text. */
 const char *opencl_api_open(void);
 
-/* "CL_OUT_OF_RESOURCES"; NULL where the code has no name here. */
+/* Returns "CL_OUT_OF_RESOURCES" and so on, or NULL for an unknown code. */
 const char *opencl_code_name(cl_int code);
 
 #endif

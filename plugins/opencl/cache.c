@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cache.c: one file for each program, in the folder that the host gives
- * (core_host.cache_directory; LIBCORE_CACHE says where), or in
- * LIBCORE_OPENCL_CACHE; LIBCORE_OPENCL_CACHE=0: none.  A file is written
- * beside its place and moved there, so a reader sees all of it or nothing.
+/* The cache of compiled programs: one file per program, in the host's cache
+ * folder (core_host.cache_directory; set by LIBCORE_CACHE) or in
+ * LIBCORE_OPENCL_CACHE; LIBCORE_OPENCL_CACHE=0 disables it.  A file is
+ * written under a temporary name and renamed, so that a reader sees all of
+ * it or nothing.
  *
- * PoCL keeps what it compiled itself, and makes a binary for others by compiling
- * every kernel of the program once more, which takes thrice the time of the
- * build: there nothing is kept but where LIBCORE_OPENCL_CACHE names a place, or
- * is 1, which stands for the host's. */
+ * PoCL has its own cache, and to return a binary it compiles every kernel of
+ * the program once more, which takes three times as long as the build.  So
+ * with PoCL nothing is stored unless LIBCORE_OPENCL_CACHE names a folder, or
+ * is 1 for the host's. */
 
 #define _GNU_SOURCE
 #include "cache.h"
@@ -40,7 +41,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
     return hash;
 }
 
-/* A host before 0.3 has no folder to give. */
+/* A host before 0.3 has no cache folder. */
 static bool of_host(char *to, size_t size)
 {
     core_string path;
@@ -54,7 +55,7 @@ static bool of_host(char *to, size_t size)
     return length > 0 && (size_t)length < size;
 }
 
-/* The folder's path; false: no cache. */
+/* Returns the folder's path; false: no cache. */
 static bool folder(const opencl_device *device, char *to, size_t size)
 {
     core_string set =
@@ -79,9 +80,9 @@ void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
 
     key->kept = folder(device, key->folder, sizeof key->folder);
     for (int k = 0; k < 2 && key->kept; k++) {
-        key->words[k] = starts[k];
+        key->hash[k] = starts[k];
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            key->words[k] = mix(key->words[k], parts[i], strlen(parts[i]) + 1);
+            key->hash[k] = mix(key->hash[k], parts[i], strlen(parts[i]) + 1);
     }
 }
 
@@ -92,12 +93,12 @@ static bool path_of(const opencl_cache_key *key, char *to, size_t size)
     if (!key->kept)
         return false;
     length = snprintf(to, size, "%s/%016llx%016llx.bin", key->folder,
-                      (unsigned long long)key->words[0],
-                      (unsigned long long)key->words[1]);
+                      (unsigned long long)key->hash[0],
+                      (unsigned long long)key->hash[1]);
     return length > 0 && (size_t)length < size;
 }
 
-/* Every folder on the way to the file. */
+/* Creates all parent folders of the file. */
 static void make_folders(char *path)
 {
     for (char *at = path + 1; *at; at++)
@@ -142,7 +143,7 @@ static bool write_all(int file, const void *from, size_t size)
     return true;
 }
 
-/* A program is code: it is taken only from files that are ours alone. */
+/* A program is code, so it is only read from files that belong to this user. */
 static unsigned char *read_file(const opencl_cache_key *key, size_t *out_size)
 {
     char path[PATH_MAX];
@@ -160,7 +161,7 @@ static unsigned char *read_file(const opencl_cache_key *key, size_t *out_size)
         about.st_uid != geteuid() || (about.st_mode & 022) != 0 ||
         !read_all(file, &head, sizeof head) ||
         memcmp(head.magic, magic, sizeof magic) != 0 ||
-        memcmp(head.key, key->words, sizeof head.key) != 0 || head.size == 0 ||
+        memcmp(head.key, key->hash, sizeof head.key) != 0 || head.size == 0 ||
         head.size > LARGEST)
         goto done;
     data = malloc(head.size);
@@ -215,7 +216,7 @@ static void write_file(const opencl_cache_key *key, const void *data,
     if (file < 0)
         return;
     memcpy(head.magic, magic, sizeof magic);
-    memcpy(head.key, key->words, sizeof head.key);
+    memcpy(head.key, key->hash, sizeof head.key);
     head.sum = mix(head.key[0], data, size);
     written =
         write_all(file, &head, sizeof head) && write_all(file, data, size);

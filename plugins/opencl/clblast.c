@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* clblast.c: CLBlast, opened when a product is first large enough for it.
- * LIBCORE_OPENCL_CLBLAST=0: never. */
+/* Products with CLBlast, opened at the first product that is large enough for
+ * it.  LIBCORE_OPENCL_CLBLAST=0 disables it. */
 
 #include "matmul.h"
 
 #include <dlfcn.h>
 
-/* Its C interface, as clblast_c.h has it: row-major is 101, not transposed
- * 111, transposed 112. */
+/* The C interface of clblast_c.h: row-major is 101, not transposed 111,
+ * transposed 112. */
 typedef int (*gemm_f32)(int layout, int a_transpose, int b_transpose, size_t m,
                         size_t n, size_t k, float alpha, cl_mem a,
                         size_t a_offset, size_t a_ld, cl_mem b, size_t b_offset,
@@ -23,8 +23,8 @@ typedef int (*gemm_f64)(int layout, int a_transpose, int b_transpose, size_t m,
 
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
 
-/* Multiplications from which on it is worth its copies: below, a tile kernel
- * is done before CLBlast has begun. */
+/* The number of multiplications from which on CLBlast is worth its copies:
+ * below, a tile kernel is done before CLBlast has begun. */
 #define LARGE (INT64_C(1) << 24)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -46,9 +46,10 @@ static void open_once(void)
     *(void **)&dgemm = dlsym(library, "CLBlastDgemm");
 }
 
-/* A matrix that lies in rows, or, transposed, in columns; its pitch. */
-static bool lies(const opencl_matrix *m, int64_t rows, int64_t columns,
-                 int *out_transpose, size_t *out_ld)
+/* Tests for a row-major matrix, or, transposed, a column-major one; returns its
+ * pitch. */
+static bool is_readable(const opencl_matrix *m, int64_t rows, int64_t columns,
+                        int *out_transpose, size_t *out_ld)
 {
     if (m->column == 1 && m->row >= columns) {
         *out_transpose = PLAIN;
@@ -73,9 +74,9 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
         p->d.memory.handle != NULL ||
         (double)p->rows * (double)p->columns * (double)p->inner <
             (double)LARGE ||
-        !lies(&p->a, p->rows, p->inner, &a_t, &a_ld) ||
-        !lies(&p->b, p->inner, p->columns, &b_t, &b_ld) ||
-        !lies(&p->c, p->rows, p->columns, &c_t, &c_ld) || c_t != PLAIN)
+        !is_readable(&p->a, p->rows, p->inner, &a_t, &a_ld) ||
+        !is_readable(&p->b, p->inner, p->columns, &b_t, &b_ld) ||
+        !is_readable(&p->c, p->rows, p->columns, &c_t, &c_ld) || c_t != PLAIN)
         return CORE_ERROR_UNSUPPORTED;
     pthread_once(&once, open_once);
     if (p->dtype == CORE_F32 ? sgemm == NULL : dgemm == NULL)
@@ -94,7 +95,7 @@ core_status opencl_clblast(core_call *call, const opencl_product *p)
     pthread_mutex_unlock(&device->lock);
     if (code != 0)
         return opencl_fail(device, code, "CLBlast's product");
-    opencl_profile_ran(stream, event, CORE_ACTIVITY_KERNEL, "clblast", 0);
-    opencl_stream_ran(stream, event);
+    opencl_profile_submitted(stream, event, CORE_ACTIVITY_KERNEL, "clblast", 0);
+    opencl_stream_submitted(stream, event);
     return CORE_OK;
 }

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# OpenCL.  It is built against OpenCL's headers; the library is opened when a
-# program runs.
+# OpenCL.  It is built with OpenCL's headers; the library is opened at run time.
 AC_DEFUN([LIBCORE_BACKEND_OPENCL], [
   LIBCORE_BACKEND_SWITCH([opencl])
   AC_CHECK_HEADERS([CL/cl.h], [have_opencl=yes], [have_opencl=no],

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: convolution of one to three dimensions, and transposed, as products
- * of matrices: the images become columns in scratch memory, some images at a time. */
+/* Convolution of one to three dimensions, and transposed, as matrix products:
+ * some images at a time become columns in scratch memory. */
 
 #include "matmul.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"conv", opencl_conv_cl, NULL, NULL};
 
-/* Scratch memory of a call, about. */
+/* Approximate scratch memory of a call. */
 enum { SCRATCH = 64 << 20 };
 
-/* As kernels/conv.cl knows it. */
+/* Must match kernels/conv.cl. */
 typedef struct geometry {
     cl_long images, channels;
     cl_long size[3], out[3];
     cl_long kernel[3], stride[3], pad[3], dilation[3];
 } geometry;
 
-/* A transposed convolution is described as the one whose gradient by its input
- * it is: its input is that one's output, its output that one's input. */
+/* A transposed convolution is described as the convolution whose gradient with
+ * respect to its input it is: its input is that one's output, its output that
+ * one's input. */
 typedef struct convolution {
     core_call *call;
     geometry g;
@@ -31,7 +32,8 @@ typedef struct convolution {
     core_memory columns;
 } convolution;
 
-/* The list's entry for a dimension of `count`; one number stands for all. */
+/* Returns the list's entry for a dimension of `count`; one entry applies to
+ * all. */
 static int64_t pick(const core_value *list, uint32_t at)
 {
     return list->u.ints[list->count > 1 ? at : 0];
@@ -120,8 +122,8 @@ static core_status fold(const convolution *c, core_memory output, int64_t first,
                images, images * size);
 }
 
-/* Of a group: the weight (outputs × taps), the columns (taps × places), the
- * output (outputs × places); batch: of an image. */
+/* The matrices of a group: the weight (outputs × taps), the columns (taps ×
+ * places), the output (outputs × places); batch: of an image. */
 static opencl_matrix weight_of(const convolution *c, core_memory memory,
                                int64_t group)
 {
@@ -164,7 +166,7 @@ static opencl_matrix transposed(opencl_matrix m)
     return m;
 }
 
-/* Over images instead of beside them. */
+/* Sums over images instead of batching them. */
 static opencl_matrix summed(opencl_matrix m)
 {
     m.sum = m.batch;
@@ -252,7 +254,7 @@ static core_status weight_gradient(const convolution *c, core_memory grad,
     return status;
 }
 
-/* What is done with each lot of images. */
+/* The operation on each chunk of images. */
 typedef core_status (*step)(const convolution *c, core_memory a, core_memory b,
                             core_memory to, int64_t first, int64_t images);
 
@@ -405,10 +407,10 @@ static core_status refused(const core_call *call, const core_value *args,
     const core_view *view = args[input].u.view;
 
     if (view->ndim < 3 || view->ndim > 5)
-        return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "convolution: an input of %u dimensions; 3 to 5 "
-                             "are supported",
-                             view->ndim);
+        return opencl_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "convolution: an input of %u dimensions; 3 to 5 are supported",
+            view->ndim);
     return opencl_supports(call, args, nargs);
 }
 

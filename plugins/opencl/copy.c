@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* copy.c: copies and casts between layouts and dtypes, and fills. */
+/* Copies and casts between layouts and dtypes, and fills. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -25,7 +25,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs,
     if (status != CORE_OK || loop->numel == 0)
         return status;
     if (to->dtype == from->dtype)
-        types[0] = types[1] = opencl_word_of(to->dtype);
+        types[0] = types[1] = opencl_bits_of(to->dtype);
     if ((loop->flags & CORE_LOOP_CONTIGUOUS) && shape.immediates == 0) {
         l = opencl_begin(call, &source, types, 2, "dense");
         opencl_buffer(&l, to->memory);
@@ -35,7 +35,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs,
         l = opencl_begin(call, &source, types, 2, "spaced");
         opencl_buffer(&l, to->memory);
         if (shape.immediates)
-            opencl_nothing(&l);
+            opencl_null_buffer(&l);
         else
             opencl_buffer(&l, from->memory);
         opencl_bytes(&l, &from->immediate, 8);
@@ -48,8 +48,8 @@ static core_status fill_with(core_call *call, uint64_t bits)
 {
     const core_loop *loop = call->loop;
     const core_operand *to = &loop->operands[0];
-    core_dtype types[2] = {opencl_word_of(to->dtype),
-                           opencl_word_of(to->dtype)};
+    core_dtype types[2] = {opencl_bits_of(to->dtype),
+                           opencl_bits_of(to->dtype)};
     opencl_launch l;
     opencl_loop shape;
     core_status status = opencl_loop_fill(loop, &shape);
@@ -96,7 +96,7 @@ core_status opencl_convert_window(core_call *call, uint32_t ndim,
     opencl_launch l;
 
     if (to_dtype == from_dtype)
-        types[0] = types[1] = opencl_word_of(to_dtype);
+        types[0] = types[1] = opencl_bits_of(to_dtype);
     for (uint32_t d = 0; d < ndim; d++) {
         uint32_t k = ndim - 1 - d;
 
@@ -127,8 +127,8 @@ core_status opencl_copy_window(core_call *call, core_dtype dtype, uint32_t ndim,
 core_status opencl_fill_view(core_call *call, const core_view *to,
                              uint64_t bits)
 {
-    core_dtype types[2] = {opencl_word_of(to->dtype),
-                           opencl_word_of(to->dtype)};
+    core_dtype types[2] = {opencl_bits_of(to->dtype),
+                           opencl_bits_of(to->dtype)};
     opencl_loop shape = {.numel = (cl_ulong)to->numel, .ndim = to->ndim};
     opencl_launch l;
 

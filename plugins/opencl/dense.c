@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dense.c: results for kernels that write row by row.  The core makes what they
- * read contiguous; a result with another layout (channels last, the window that
- * an operator changes in place) is computed in scratch memory and copied. */
+/* Results of kernels that write row by row.  The core makes their operands
+ * contiguous; a result with another layout (channels-last, or the window that
+ * an in-place operator changes) is computed in scratch memory and copied. */
 
 #include "opencl.h"
 
 enum { RESULTS = 8, CHUNK = 256 };
 
-/* What a registered kernel calls in truth.  Never freed: the plugin stays. */
+/* The kernel behind a registered one.  Never freed, because the plugin is never
+ * unloaded. */
 typedef struct wrapped {
     core_function launch;
     void *user;

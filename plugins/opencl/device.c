@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.c: every device of every platform, in OpenCL's order. */
+/* Every device of every platform, in OpenCL's order. */
 
 #include "opencl.h"
 
@@ -14,7 +14,7 @@ typedef struct found {
     cl_device_id device;
 } found;
 
-/* "OpenCL 1.2 …": at least 1.2. */
+/* Parses "OpenCL 1.2 …": at least 1.2. */
 static bool new_enough(cl_device_id device)
 {
     char version[128] = "";
@@ -27,17 +27,17 @@ static bool new_enough(cl_device_id device)
     return major > 1 || minor >= 2;
 }
 
-/* How many there are; why none, in static text. */
+/* Returns the number of devices; if none, the reason as static text. */
 static uint32_t find(found *devices, const char **out_reason)
 {
     cl_platform_id platforms[PLATFORMS];
     cl_uint nplatforms = 0, count = 0, old = 0;
-    opencl_quiet *quiet;
+    opencl_signal_guard *guard;
 
     *out_reason = opencl_api_open();
     if (*out_reason != NULL)
         return 0;
-    quiet = opencl_quiet_begin();
+    guard = opencl_signal_guard_begin();
     if (cl.GetPlatformIDs(PLATFORMS, platforms, &nplatforms) != CL_SUCCESS)
         nplatforms = 0;
     if (nplatforms > PLATFORMS)
@@ -58,11 +58,11 @@ static uint32_t find(found *devices, const char **out_reason)
             devices[count++].device = ids[i];
         }
     }
-    opencl_quiet_end(quiet);
+    opencl_signal_guard_end(guard);
     *out_reason = count > 0         ? ""
                   : nplatforms == 0 ? "no OpenCL platform is installed"
-                  : old > 0         ? "no OpenCL device here knows OpenCL 1.2"
-                                    : "no OpenCL platform has a device";
+                  : old > 0 ? "no OpenCL device here supports OpenCL 1.2"
+                            : "no OpenCL platform has a device";
     return count;
 }
 
@@ -131,7 +131,7 @@ static void describe(opencl_device *device, uint32_t index)
     device->units = (uint32_t)number_of(device, CL_DEVICE_MAX_COMPUTE_UNITS, 4);
     device->largest_group = (uint32_t)number_of(
         device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t));
-    /* In bits; 64 bytes at least, the core's smallest, and a power of two. */
+    /* In bits; at least 64 bytes, the core's minimum, and a power of two. */
     bits = number_of(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 4);
     device->alignment = 64;
     while (device->alignment * UINT64_C(8) < bits && device->alignment < 4096)
@@ -139,7 +139,7 @@ static void describe(opencl_device *device, uint32_t index)
     device->flushes_denormals = (number_of(device, CL_DEVICE_SINGLE_FP_CONFIG,
                                            sizeof(cl_device_fp_config)) &
                                  CL_FP_DENORM) == 0;
-    /* What OpenCL promises of pow is 16 units; of others less.  Hosts before
+    /* OpenCL guarantees 16 units for pow and less for others.  Hosts before
      * core.numerics read it here. */
     snprintf(device->features, sizeof device->features, "ulp=16%s",
              device->has_f64 ? ",f64" : "");
@@ -151,14 +151,14 @@ core_status opencl_device_open(void *backend, uint32_t index, void **out_device)
     const char *reason;
     opencl_device *device = NULL;
     uint32_t count = find(devices, &reason);
-    opencl_quiet *quiet;
+    opencl_signal_guard *guard;
     cl_int code;
 
     (void)backend;
     *out_device = NULL;
     if (index >= count)
         return opencl_refuse(CORE_ERROR_NO_DEVICE,
-                             "device %u was asked for, there are %u%s%s", index,
+                             "there is no device %u; there are %u%s%s", index,
                              count, count ? "" : ": ", reason);
     device = calloc(1, sizeof *device);
     if (device == NULL)
@@ -166,9 +166,9 @@ core_status opencl_device_open(void *backend, uint32_t index, void **out_device)
                              "no host memory for a device");
     device->platform = devices[index].platform;
     device->id = devices[index].device;
-    quiet = opencl_quiet_begin();
+    guard = opencl_signal_guard_begin();
     device->context = cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &code);
-    opencl_quiet_end(quiet);
+    opencl_signal_guard_end(guard);
     if (code != CL_SUCCESS) {
         free(device);
         return opencl_fail(NULL, code, "clCreateContext");
@@ -179,9 +179,9 @@ core_status opencl_device_open(void *backend, uint32_t index, void **out_device)
     return CORE_OK;
 }
 
-void opencl_device_close(void *backend, void *word)
+void opencl_device_close(void *backend, void *handle)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
 
     (void)backend;
     opencl_programs_close(device);
@@ -191,9 +191,10 @@ void opencl_device_close(void *backend, void *word)
     free(device);
 }
 
-core_status opencl_device_information(void *word, core_device_information *out)
+core_status opencl_device_information(void *handle,
+                                      core_device_information *out)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
 
     out->name = core_sdk_string(device->name);
     out->stable_id = core_sdk_string(device->stable_id);
@@ -203,9 +204,9 @@ core_status opencl_device_information(void *word, core_device_information *out)
     return CORE_OK;
 }
 
-core_status opencl_device_properties(void *word, core_device_properties *out)
+core_status opencl_device_properties(void *handle, core_device_properties *out)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
 
     out->flags = (device->has_f64 ? CORE_DEVICE_HAS_F64 : 0) |
                  (device->unified ? CORE_DEVICE_UNIFIED : 0);
@@ -222,12 +223,12 @@ static core_status lost(void)
 {
     return core_sdk_error_severe(opencl_host, CORE_ERROR_DEVICE_LOST,
                                  CORE_SEVERITY_DEVICE_LOST, "opencl",
-                                 "the device is not available any more");
+                                 "the device is no longer available");
 }
 
-core_status opencl_device_status(void *word)
+core_status opencl_device_status(void *handle)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     cl_bool available = CL_TRUE;
 
     if (cl.GetDeviceInfo(device->id, CL_DEVICE_AVAILABLE, sizeof available,
@@ -270,7 +271,7 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what)
     if (name != NULL)
         snprintf(text, sizeof text, "%s: %s", what, name);
     else
-        snprintf(text, sizeof text, "%s: OpenCL's error %d", what, code);
+        snprintf(text, sizeof text, "%s: OpenCL error %d", what, code);
     info.code = status;
     info.severity = status == CORE_ERROR_DEVICE_LOST ? CORE_SEVERITY_DEVICE_LOST
                     : status == CORE_ERROR_STREAM
@@ -283,9 +284,9 @@ core_status opencl_fail(opencl_device *device, cl_int code, const char *what)
     return opencl_host->error(&info);
 }
 
-static core_status numerics(void *words, core_numerics *out)
+static core_status numerics(void *handle, core_numerics *out)
 {
-    const opencl_device *device = words;
+    const opencl_device *device = handle;
 
     out->max_ulp = 16;
     if (device->flushes_denormals)

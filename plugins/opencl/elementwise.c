@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.c: one launch for every row of operations.c.  The kernels are
- * written around the row's expression when it is first used with a dtype. */
+/* elementwise.c: one launch function for every row of the table that
+ * gen_operations.py generates.  The kernels for a row's expression are composed
+ * when it is first used with a dtype. */
 
 #include "elementwise.h"
 #include "opencl_kernels.h"
@@ -10,6 +11,10 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "opencl_operations.h"
+
+enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 static opencl_source *sources;
 
@@ -39,7 +44,7 @@ static bool by_size(const operation *op)
     return (op->flags & (SELECTS | MASKS)) != 0;
 }
 
-/* Index of the operand whose type is T. */
+/* The index of the operand whose type is T. */
 static uint32_t typed_by(const operation *op)
 {
     return op->flags & SELECTS ? 2 : 1;
@@ -51,7 +56,7 @@ static size_t put_head(const opencl_source *source, char *to, size_t size)
     writer w = {to, 0, size};
     uint32_t t = typed_by(op);
 
-    /* What T is cannot be seen here: the preprocessor chooses. */
+    /* T is not known here, so the preprocessor chooses. */
     put(&w, "typedef C%u T;\n#define OPERANDS %u\n", t, op->inputs + 1);
     if (by_size(op))
         put(&w, "#define FLOAT 0\n#define EXPRESSION %s\n", op->floats);
@@ -75,7 +80,7 @@ static size_t put_head(const opencl_source *source, char *to, size_t size)
     return w.used;
 }
 
-/* dense: mask of inputs that are immediates; or -1: any loop. */
+/* dense: a mask of inputs that are immediates; -1: any loop. */
 static void put_kernel(writer *w, const operation *op, int dense)
 {
     uint32_t n = op->inputs;
@@ -88,7 +93,7 @@ static void put_kernel(writer *w, const operation *op, int dense)
     for (uint32_t k = 1; k <= n; k++)
         put(w, ", const global uchar *in%u, ulong in%u_at, ulong now%u", k, k,
             k);
-    put(w, ", T p0, T p1, T p2, T p3, global word *errors, long call, "
+    put(w, ", T p0, T p1, T p2, T p3, global fault *errors, long call, "
            "loop l)\n{\n"
            "    ulong at = get_global_id(0);\n    int failed = 0;\n");
     for (uint32_t k = 1; k <= n; k++)
@@ -181,7 +186,7 @@ static double read_parameter(const parameter *p, const core_value *value)
     }
 }
 
-/* Least and greatest of an integer type, where a bound is absent. */
+/* The least and greatest integer of a type, where a bound is absent. */
 static int64_t whole_of(double number)
 {
     if (number >= 9223372036854775808.0)
@@ -212,7 +217,7 @@ static int64_t limited(int64_t number, core_dtype dtype, bool clip)
 
 static uint16_t half_bits(double number, core_dtype dtype);
 
-/* The number as the first bytes of an element. */
+/* Returns the number as the first bytes of an element. */
 static uint64_t bits_of(const core_value *value, double number,
                         core_dtype dtype, bool clip)
 {
@@ -263,7 +268,7 @@ static uint16_t half_bits(double number, core_dtype dtype)
         return (uint16_t)(sign | (bits + (bits >> 13 & 1) + 0xfff -
                                   UINT32_C(0x38000000)) >>
                                      13);
-    /* Added to 0.5, the last place is that of a subnormal. */
+    /* Adding it to 0.5 puts the last place of a subnormal at the end. */
     memcpy(&moved, &bits, 4);
     moved += 0.5f;
     memcpy(&bits, &moved, 4);
@@ -272,7 +277,7 @@ static uint16_t half_bits(double number, core_dtype dtype)
 
 static void put_parameters(opencl_launch *l, const operation *op,
                            const core_value *args, uint32_t nargs,
-                           core_dtype dtype, core_dtype word)
+                           core_dtype dtype, core_dtype computed)
 {
     bool clip = (strncmp(op->name, "clamp", 5) == 0 && op->inputs == 1) ||
                 strcmp(op->name, "hardtanh") == 0;
@@ -290,7 +295,7 @@ static void put_parameters(opencl_launch *l, const operation *op,
         if (p->how != READ_NUMBER)
             value = NULL;
         bits = bits_of(value, number, dtype, clip);
-        opencl_bytes(l, &bits, core_sdk_itemsize(word));
+        opencl_bytes(l, &bits, core_sdk_itemsize(computed));
     }
 }
 
@@ -303,7 +308,7 @@ static core_status launch(core_call *call, const core_value *args,
     const core_loop *loop = call->loop;
     const operation *op = source->user;
     const char *function = "spaced";
-    core_dtype types[OPENCL_TYPES] = {0}, dtype, word;
+    core_dtype types[OPENCL_TYPES] = {0}, dtype, computed;
     opencl_launch l;
     opencl_loop shape;
     core_status status = opencl_loop_fill(loop, &shape);
@@ -315,38 +320,38 @@ static core_status launch(core_call *call, const core_value *args,
     if ((op->flags & OR_NEXT) && loop->noperands <= op->inputs)
         op = (++source)->user;
     for (uint32_t k = 0; k < loop->noperands; k++)
-        types[k] = by_size(op) ? opencl_word_of(loop->operands[k].dtype)
+        types[k] = by_size(op) ? opencl_bits_of(loop->operands[k].dtype)
                                : loop->operands[k].dtype;
     dtype = loop->operands[typed_by(op)].dtype;
-    word = types[typed_by(op)];
+    computed = types[typed_by(op)];
     if ((loop->flags & CORE_LOOP_CONTIGUOUS) &&
         (shape.immediates == 0 || (op->inputs == 2 && shape.immediates <= 4)))
         function = dense[shape.immediates >> 1];
-    if (opencl_is_half(word))
-        dtype = word = CORE_F32; /* what it is computed in */
+    if (opencl_is_half(computed))
+        dtype = computed = CORE_F32; /* the type of computation */
     l = opencl_begin(call, source, types, loop->noperands, function);
     opencl_buffer(&l, loop->operands[0].memory);
     for (uint32_t k = 1; k <= op->inputs; k++) {
         const core_operand *operand = &loop->operands[k];
 
         if (operand->flags & CORE_OPERAND_IMMEDIATE)
-            opencl_nothing(&l);
+            opencl_null_buffer(&l);
         else
             opencl_buffer(&l, operand->memory);
         opencl_bytes(&l, &operand->immediate, 8);
     }
-    put_parameters(&l, op, args, nargs, dtype, word);
+    put_parameters(&l, op, args, nargs, dtype, computed);
     if (op->flags & MAY_FAIL)
-        opencl_word(&l, call);
+        opencl_error_args(&l, call);
     else
-        opencl_no_word(&l);
+        opencl_no_error_args(&l);
     opencl_bytes(&l, &shape, sizeof shape);
     return opencl_run(&l, (uint64_t)loop->numel, 2 * OPENCL_GROUP);
 }
 
 /* -------------------------------------------------------- registration -- */
 
-static const uint32_t words[4] = {
+static const uint32_t size_classes[4] = {
     CORE_DTYPE_MASK(CORE_I8) | CORE_DTYPE_MASK(CORE_U8) |
         CORE_DTYPE_MASK(CORE_BOOL),
     CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16) |
@@ -389,12 +394,12 @@ static core_status register_one(core_registry *registry, const operation *op,
 
         if (by_size(op))
             for (uint32_t k = 0; k < 4; k++)
-                if (words[k] & mask)
-                    mask &= words[k];
+                if (size_classes[k] & mask)
+                    mask &= size_classes[k];
         if (!by_size(op) && expression_for(op, d) == NULL)
             continue;
         if (strchr(op->name, '/') != NULL)
-            break; /* by way of the row before */
+            break; /* handled by the previous row */
         for (uint32_t k = 0; k <= op->inputs; k++)
             row.signature[k] = mask;
         if (op->flags & TO_BOOL)
@@ -415,16 +420,16 @@ core_status opencl_register_elementwise(core_registry *registry)
     core_status status = CORE_OK;
 
     if (sources == NULL)
-        sources = calloc(opencl_noperations, sizeof *sources);
+        sources = calloc(OPERATIONS, sizeof *sources);
     if (sources == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for the table of operators");
-    for (uint32_t i = 0; i < opencl_noperations && status == CORE_OK; i++) {
-        sources[i].name = opencl_operations[i].name;
+    for (uint32_t i = 0; i < OPERATIONS && status == CORE_OK; i++) {
+        sources[i].name = operations[i].name;
         sources[i].text = "";
         sources[i].compose = compose;
-        sources[i].user = &opencl_operations[i];
-        status = register_one(registry, &opencl_operations[i], &sources[i]);
+        sources[i].user = &operations[i];
+        status = register_one(registry, &operations[i], &sources[i]);
     }
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* factory.c: arange, linspace, eye, triangles. */
+/* arange, linspace, eye and triangles. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -9,7 +9,7 @@
 static const opencl_source source = {"factory", opencl_factory_cl, NULL, NULL};
 
 /* arange.start_step(start, end, step, …), arange.start(start, end, …),
- * arange(end, …): the user word is how many of these numbers there are. */
+ * arange(end, …): the user pointer is the number of these arguments. */
 static core_status arange(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -61,7 +61,7 @@ static core_status triangle(core_call *call, const core_value *args,
                             uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    core_dtype word = core_sdk_itemsize(to->dtype) == 8   ? CORE_I64
+    core_dtype bits = core_sdk_itemsize(to->dtype) == 8   ? CORE_I64
                       : core_sdk_itemsize(to->dtype) == 4 ? CORE_I32
                       : core_sdk_itemsize(to->dtype) == 2 ? CORE_I16
                                                           : CORE_U8;
@@ -70,7 +70,7 @@ static core_status triangle(core_call *call, const core_value *args,
     (void)nresults;
     if (to->numel == 0)
         return CORE_OK;
-    l = opencl_begin(call, &source, &word, 1, "triangle");
+    l = opencl_begin(call, &source, &bits, 1, "triangle");
     opencl_view(&l, &results[0]);
     opencl_view(&l, &args[0]);
     opencl_long(&l, to->numel);
@@ -110,7 +110,8 @@ static core_status linspace(core_call *call, const core_value *args,
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 
-/* tril_indices(row, col, offset, …), triu_indices: the user word says upper */
+/* tril_indices(row, col, offset, …), triu_indices: the user pointer is set for
+ * upper */
 static core_status triangle_indices(core_call *call, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults)
@@ -125,7 +126,7 @@ static core_status triangle_indices(core_call *call, const core_value *args,
     (void)nresults;
     if (to->numel == 0)
         return CORE_OK;
-    /* Rows without elements are passed over: there may be very many. */
+    /* Skips rows without elements, of which there may be very many. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     begin = !upper && offset < 0 ? -offset : 0;
     end = upper && columns - offset < rows ? columns - offset : rows;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* index.c: reading and summing by indices.  Sums are made by destination, so
- * that their order is always the same. */
+/* Gathers and sums by indices.  Sums are computed per destination, so that
+ * their order is always the same. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -13,7 +13,7 @@ static core_status select_lines(core_call *call, const core_value *result,
                                 const core_value *in, const core_value *index,
                                 opencl_line line)
 {
-    core_dtype types[2] = {opencl_word_of(in->u.view->dtype),
+    core_dtype types[2] = {opencl_bits_of(in->u.view->dtype),
                            index->u.view->dtype};
     int64_t n = index->u.view->numel, numel = result->u.view->numel;
     opencl_launch l;
@@ -28,7 +28,7 @@ static core_status select_lines(core_call *call, const core_value *result,
     opencl_long(&l, n);
     opencl_long(&l, line.inner);
     opencl_long(&l, line.size);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)numel, OPENCL_GROUP);
 }
 
@@ -48,7 +48,7 @@ static core_status take(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
     const core_view *self = args[0].u.view, *index = args[1].u.view;
-    core_dtype types[2] = {opencl_word_of(self->dtype), index->dtype};
+    core_dtype types[2] = {opencl_bits_of(self->dtype), index->dtype};
     opencl_launch l;
 
     (void)nargs;
@@ -61,7 +61,7 @@ static core_status take(core_call *call, const core_value *args, uint32_t nargs,
     opencl_view(&l, &args[1]);
     opencl_long(&l, index->numel);
     opencl_long(&l, self->numel);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);
 }
 
@@ -82,7 +82,7 @@ static core_status gather(core_call *call, const core_value *args,
                           uint32_t nresults)
 {
     const core_view *self = args[0].u.view, *index = args[2].u.view;
-    core_dtype types[2] = {opencl_word_of(self->dtype), index->dtype};
+    core_dtype types[2] = {opencl_bits_of(self->dtype), index->dtype};
     int64_t dim = args[1].u.i < 0 ? args[1].u.i + index->ndim : args[1].u.i;
     opencl_loop shape = {.numel = (cl_ulong)index->numel, .ndim = index->ndim};
     opencl_launch l;
@@ -111,7 +111,7 @@ static core_status gather(core_call *call, const core_value *args,
     opencl_view(&l, &args[2]);
     opencl_int(&l, (int32_t)(index->ndim - 1 - dim));
     opencl_bytes(&l, &shape, sizeof shape);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)index->numel, OPENCL_GROUP);
 }
 
@@ -138,7 +138,7 @@ static core_status embedding_backward(core_call *call, const core_value *args,
     opencl_long(&l, to->sizes[1]);
     opencl_long(&l, args[3].u.i);
     opencl_int(&l, args[4].u.i != 0);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 
@@ -165,7 +165,7 @@ static core_status index_add(core_call *call, const core_value *args,
     opencl_long(&l, line.inner);
     opencl_long(&l, index->numel);
     opencl_double(&l, nargs > 4 ? core_sdk_double(&args[4], 1) : 1);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 

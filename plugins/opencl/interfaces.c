@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* interfaces.c: what OpenCL has beyond the tables of a backend: callbacks on
- * the host, host memory that the driver made, queues that others made. */
+/* Optional interfaces: host callbacks, pinned host memory of the driver, and
+ * adopted queues. */
 
 #include "opencl.h"
 
@@ -11,18 +11,18 @@
 /* ------------------------------------------------------------ callbacks -- */
 
 typedef struct callback {
-    cl_event reached; /* what came before is done */
-    cl_event gate;    /* what comes behind waits for it */
+    cl_event reached; /* earlier work is done */
+    cl_event gate;    /* later work waits for it */
     void (*function)(void *context);
     void (*drop)(void *context);
     void *context;
 } callback;
 
-/* A thread for each: a callback may block, and the driver's own threads have
- * other work. */
-static void *run_callback(void *word)
+/* A thread for each callback: it may block, and the driver's threads have other
+ * work. */
+static void *run_callback(void *handle)
 {
-    callback *c = word;
+    callback *c = handle;
     cl_int state = 0, code = cl.WaitForEvents(1, &c->reached);
 
     if (code == CL_SUCCESS)
@@ -39,7 +39,7 @@ static void *run_callback(void *word)
     return NULL;
 }
 
-/* A plugin's threads take no signals. */
+/* A plugin's threads block all signals. */
 static int start(callback *c)
 {
     pthread_attr_t attributes;
@@ -57,7 +57,7 @@ static int start(callback *c)
     return code;
 }
 
-/* Marker, then a barrier that waits for the gate. */
+/* A marker, then a barrier that waits for the gate. */
 static cl_int enqueue_gate(opencl_stream *stream, callback *c,
                            cl_event *out_barrier)
 {
@@ -77,11 +77,11 @@ static cl_int enqueue_gate(opencl_stream *stream, callback *c,
     return code;
 }
 
-static core_status enqueue(void *device, void *word,
+static core_status enqueue(void *device, void *handle,
                            void (*function)(void *context), void *context,
                            void (*drop)(void *context))
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     callback *c = calloc(1, sizeof *c);
     core_status status = opencl_stream_usable(stream);
     cl_event barrier = NULL;
@@ -93,13 +93,13 @@ static core_status enqueue(void *device, void *word,
         code = enqueue_gate(stream, c, &barrier);
     }
     if (code == CL_SUCCESS && start(c) == 0) {
-        opencl_stream_ran(stream, barrier);
+        opencl_stream_submitted(stream, barrier);
         return CORE_OK;
     }
     if (status == CORE_OK)
         status = opencl_fail(stream->device,
                              code != CL_SUCCESS ? code : CL_OUT_OF_RESOURCES,
-                             "a callback on the host");
+                             "host callback");
     if (c != NULL && c->gate != NULL) {
         cl.SetUserEventStatus(c->gate, CL_COMPLETE);
         cl.ReleaseEvent(c->gate);
@@ -120,7 +120,7 @@ const core_host_callback_interface opencl_host_callback = {
 
 /* ---------------------------------------------------------- host memory -- */
 
-/* Buffers that the driver keeps in host memory, mapped for good. */
+/* Buffers that the driver keeps in host memory, permanently mapped. */
 struct opencl_pinned {
     opencl_pinned *next;
     cl_mem buffer;
@@ -149,25 +149,24 @@ static core_status map(opencl_device *device, uint64_t size, opencl_pinned *to)
         return CORE_OK;
     if (to->buffer != NULL)
         cl.ReleaseMemObject(to->buffer);
-    return opencl_fail(device, code, "host memory of the driver");
+    return opencl_fail(device, code, "pinned host memory");
 }
 
-static core_status host_alloc(void *word, uint64_t size, void **out_data)
+static core_status host_alloc(void *handle, uint64_t size, void **out_data)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     opencl_pinned *made = calloc(1, sizeof *made);
     core_status status;
 
     *out_data = NULL;
     if (made == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                             "no host memory to remember host memory");
+                             "no host memory for an allocation's record");
     if (device->largest && size > device->largest)
-        status = opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
-                               "%llu bytes of host memory; at most %llu at "
-                               "once",
-                               (unsigned long long)size,
-                               (unsigned long long)device->largest);
+        status = opencl_refuse(
+            CORE_ERROR_OUT_OF_MEMORY,
+            "%llu bytes of host memory; the largest allocation is %llu",
+            (unsigned long long)size, (unsigned long long)device->largest);
     else
         status = map(device, size, made);
     if (status != CORE_OK) {
@@ -182,9 +181,9 @@ static core_status host_alloc(void *word, uint64_t size, void **out_data)
     return CORE_OK;
 }
 
-static void host_free(void *word, void *data, uint64_t size)
+static void host_free(void *handle, void *data, uint64_t size)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     opencl_pinned *found = NULL;
 
     (void)size;
@@ -221,13 +220,13 @@ static core_status adopt(void *device, void *native, void **out_stream)
         return opencl_fail(device, code, "clGetCommandQueueInfo");
     if (properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "a queue whose commands run out of order");
-    return opencl_stream_of(device, native, out_stream);
+                             "an out-of-order queue cannot be adopted");
+    return opencl_stream_on_queue(device, native, out_stream);
 }
 
-static core_status native(void *device, void *word, void **out_native)
+static core_status native(void *device, void *handle, void **out_native)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
 
     (void)device;
     *out_native = stream->queue;

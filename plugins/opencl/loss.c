@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loss.c: nll_loss, which cross entropy ends in, of one or two dimensions. */
+/* nll_loss, the last step of cross entropy, of one or two dimensions. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"loss", opencl_loss_cl, NULL, NULL};
 
-/* self is (C), (N, C) or (N, C, …); from weight on the arguments are
- * weight?, reduction, ignore_index. */
+/* self is (C), (N, C) or (N, C, …); from weight on the arguments are weight?,
+ * reduction, ignore_index. */
 static opencl_line put_shape(opencl_launch *l, const core_view *self,
                              const core_value *weight)
 {
@@ -41,7 +41,7 @@ static core_status forward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[1]);
     put_shape(&l, args[0].u.view, &args[2]);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
 }
 
@@ -66,7 +66,7 @@ static core_status backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[6]);
     opencl_view(&l, &args[2]);
     line = put_shape(&l, self, &args[3]);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)(line.outer * line.inner), OPENCL_GROUP);
 }
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.c: nonzero, masked_select, masked_scatter, repeat_interleave.  Where
- * the result's size depends on the data, the host waits for their number. */
+/* nonzero, masked_select, masked_scatter and repeat_interleave.  If the size of
+ * the result depends on the data, the host waits for the count. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"masked", opencl_masked_cl, NULL, NULL};
 
-/* The shape that a and b broadcast to, with the strides of both in elements;
- * b may be NULL. */
+/* The shape that a and b broadcast to, with the strides of both in elements; b
+ * may be NULL. */
 static core_status loop_of(const core_view *a, const core_view *b,
                            opencl_loop *out)
 {
@@ -42,7 +42,7 @@ static core_status loop_of(const core_view *a, const core_view *b,
     return CORE_OK;
 }
 
-/* out_total NULL: nobody waits. */
+/* out_total NULL: the host does not wait. */
 static core_status count(core_call *call, const core_view *mask,
                          const opencl_loop *shape, bool repeats,
                          core_memory *out_sums, int64_t *out_total)
@@ -62,7 +62,7 @@ static core_status count(core_call *call, const core_view *mask,
     opencl_buffer(&l, mask->memory);
     opencl_bytes(&l, shape, sizeof *shape);
     opencl_int(&l, repeats);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     status = opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
     if (status != CORE_OK || out_total == NULL)
         return status;
@@ -75,13 +75,13 @@ static core_status count(core_call *call, const core_view *mask,
     return CORE_OK;
 }
 
-/* Writes what was chosen; in NULL: there is nothing to move. */
+/* Writes the selected elements; in NULL: only indices. */
 static core_status write(core_call *call, const char *function,
                          core_dtype dtype, core_memory to, core_memory sums,
                          const core_view *in, const core_view *mask,
                          const opencl_loop *shape)
 {
-    core_dtype types[2] = {opencl_word_of(dtype), mask->dtype};
+    core_dtype types[2] = {opencl_bits_of(dtype), mask->dtype};
     opencl_launch l = opencl_begin(call, &source, types, 2, function);
 
     opencl_buffer(&l, to);
@@ -151,7 +151,7 @@ static core_status scatter_masked(core_call *call, const core_value *args,
 {
     const core_view *self = args[0].u.view, *to = results[0].u.view;
     const core_view *mask = args[1].u.view, *from = args[2].u.view;
-    core_dtype types[2] = {opencl_word_of(to->dtype), mask->dtype};
+    core_dtype types[2] = {opencl_bits_of(to->dtype), mask->dtype};
     core_memory sums;
     opencl_loop shape;
     opencl_launch l;
@@ -175,7 +175,7 @@ static core_status scatter_masked(core_call *call, const core_value *args,
     opencl_buffer(&l, mask->memory);
     opencl_bytes(&l, &shape, sizeof shape);
     opencl_long(&l, from->numel);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, OPENCL_GROUP, OPENCL_GROUP);
 }
 
@@ -215,7 +215,7 @@ static core_status repeat(core_call *call, const core_value *args,
                  repeats, &shape);
 }
 
-core_status opencl_register_chosen(core_registry *registry)
+core_status opencl_register_masked(core_registry *registry)
 {
     enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
     core_status status = CORE_OK;

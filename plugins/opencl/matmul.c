@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matmul.c: products of matrices and vectors, by CLBlast where they are large
- * and it is there, else by tiles. */
+/* Products of matrices and vectors, by CLBlast if they are large and it is
+ * installed, else by tiles. */
 
 #include "matmul.h"
 #include "opencl_kernels.h"
@@ -56,7 +56,7 @@ core_status opencl_multiply(core_call *call, const opencl_product *p)
     if (shape.has_d)
         opencl_buffer(&l, p->d.memory);
     else
-        opencl_nothing(&l);
+        opencl_null_buffer(&l);
     opencl_double(&l, p->alpha);
     opencl_double(&l, p->beta);
     opencl_bytes(&l, &shape, sizeof shape);
@@ -65,7 +65,7 @@ core_status opencl_multiply(core_call *call, const opencl_product *p)
 
 /* --------------------------------------------------------------- views -- */
 
-/* The last two dimensions; of a vector, a column or a row. */
+/* The last two dimensions; a vector is a column or a row. */
 enum { AS_COLUMN, AS_ROW };
 
 static opencl_matrix matrix_of(const core_view *v, int vector)
@@ -85,7 +85,7 @@ static opencl_matrix matrix_of(const core_view *v, int vector)
     return m;
 }
 
-/* self of addmm and its like, broadcast to `to`. */
+/* self of addmm and its variants, broadcast to `to`. */
 static opencl_matrix spread(const core_view *v, const core_view *to, int vector)
 {
     opencl_matrix m = {.memory = v->memory};
@@ -115,7 +115,7 @@ static void fill_product(opencl_product *p, const core_view *a,
     p->inner = a->sizes[a->ndim - 1];
     p->rows = what == VECTORS || what == OUTER ? 1 : a->sizes[a->ndim - 2];
     p->columns = what == MATRICES || what == SUMMED ? b->sizes[b->ndim - 1] : 1;
-    if (what == SUMMED) { /* over the batch, which a and b alone have */
+    if (what == SUMMED) { /* over the batch, which only a and b have */
         p->sums = a->sizes[0];
         p->a.sum = p->a.batch;
         p->b.sum = p->b.batch;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matmul.h: products of matrices, as other operators use them. */
+/* matmul.h: matrix products for other operators. */
 
 #ifndef OPENCL_MATMUL_H
 #define OPENCL_MATMUL_H
@@ -15,7 +15,7 @@ typedef struct opencl_matrix {
 } opencl_matrix;
 
 /* c = alpha (a[0] b[0] + … + a[sums - 1] b[sums - 1]) + beta d, `batch` times.
- * d.memory.handle NULL: none.  dtype f32 or f64. */
+ * d.memory.handle NULL: no d.  dtype: f32 or f64. */
 typedef struct opencl_product {
     core_dtype dtype;
     int64_t batch, rows, inner, columns, sums;
@@ -25,8 +25,9 @@ typedef struct opencl_product {
 
 core_status opencl_multiply(core_call *call, const opencl_product *product);
 
-/* The same by CLBlast.  UNSUPPORTED, and nothing done or said, where it is not
- * installed or not the better way for this shape. */
+/* The same with CLBlast.  Returns UNSUPPORTED, without an error message and
+ * having done nothing, if it is not installed or not the better choice for this
+ * shape. */
 core_status opencl_clblast(core_call *call, const opencl_product *product);
 
 #endif

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* memory.c: buffers, copies and fills.  Every command goes through the
- * stream's queue; none blocks. */
+/* Buffers, copies and fills.  Every command goes through the stream's queue;
+ * none blocks. */
 
 #include "opencl.h"
 
 #define MEM(memory) ((cl_mem)(memory).handle)
 
-static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
+static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     cl_int code;
 
     out_memory->handle = NULL;
     out_memory->offset = 0;
-    /* Many OpenCLs take memory when it is first used, and then fail where no
-     * call can say so. */
+    /* Many OpenCL implementations allocate at first use, where a failure can no
+     * longer be reported. */
     if ((device->largest && size > device->largest) ||
         (device->total &&
          atomic_load(&device->allocated) + size > device->total))
         return opencl_refuse(
             CORE_ERROR_OUT_OF_MEMORY,
-            "%llu bytes: the device has %llu, at most %llu at once, and %llu "
-            "are in use",
+            "%llu bytes: the device has %llu, allocates at most %llu at once, "
+            "and %llu are in use",
             (unsigned long long)size, (unsigned long long)device->total,
             (unsigned long long)device->largest,
             (unsigned long long)atomic_load(&device->allocated));
@@ -37,17 +37,17 @@ static core_status alloc(void *word, uint64_t size, core_memory *out_memory)
     return CORE_OK;
 }
 
-static void release(void *word, core_memory memory, uint64_t size)
+static void release(void *handle, core_memory memory, uint64_t size)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
 
     atomic_fetch_sub(&device->allocated, size);
     cl.ReleaseMemObject(MEM(memory));
 }
 
-static core_status info(void *word, uint64_t *out_free, uint64_t *out_total)
+static core_status info(void *handle, uint64_t *out_free, uint64_t *out_total)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     uint64_t used = atomic_load(&device->allocated);
 
     *out_total = device->total;
@@ -62,17 +62,17 @@ static core_status ended(opencl_stream *stream, cl_int code, cl_event event,
 
     if (code != CL_SUCCESS)
         return opencl_fail(stream->device, code, what);
-    opencl_profile_ran(stream, event,
-                       fills ? CORE_ACTIVITY_FILL : CORE_ACTIVITY_COPY,
-                       what + strlen("clEnqueue"), bytes);
-    opencl_stream_ran(stream, event);
+    opencl_profile_submitted(stream, event,
+                             fills ? CORE_ACTIVITY_FILL : CORE_ACTIVITY_COPY,
+                             what + strlen("clEnqueue"), bytes);
+    opencl_stream_submitted(stream, event);
     return CORE_OK;
 }
 
-static core_status copy_from_host(void *device, void *word, core_memory to,
+static core_status copy_from_host(void *device, void *handle, core_memory to,
                                   const void *from, uint64_t size)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status = opencl_stream_usable(stream);
     cl_event event = NULL;
     cl_int code;
@@ -85,10 +85,10 @@ static core_status copy_from_host(void *device, void *word, core_memory to,
     return ended(stream, code, event, "clEnqueueWriteBuffer", size);
 }
 
-static core_status copy_to_host(void *device, void *word, void *to,
+static core_status copy_to_host(void *device, void *handle, void *to,
                                 core_memory from, uint64_t size)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status = opencl_stream_usable(stream);
     cl_event event = NULL;
     cl_int code;
@@ -101,10 +101,10 @@ static core_status copy_to_host(void *device, void *word, void *to,
     return ended(stream, code, event, "clEnqueueReadBuffer", size);
 }
 
-/* OpenCL refuses to copy within a buffer what overlaps: it goes by way of
- * another, which is released when the commands are done with it. */
-static core_status copy_by_way(opencl_stream *stream, core_memory to,
-                               core_memory from, uint64_t size)
+/* OpenCL refuses overlapping copies within a buffer: they go through another
+ * one, which is released when the commands are done. */
+static core_status copy_through(opencl_stream *stream, core_memory to,
+                                core_memory from, uint64_t size)
 {
     cl_int code;
     cl_event first = NULL, event = NULL;
@@ -124,10 +124,10 @@ static core_status copy_by_way(opencl_stream *stream, core_memory to,
     return ended(stream, code, event, "clEnqueueCopyBuffer", size);
 }
 
-static core_status copy(void *device, void *word, core_memory to,
+static core_status copy(void *device, void *handle, core_memory to,
                         core_memory from, uint64_t size)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status = opencl_stream_usable(stream);
     cl_event event = NULL;
     cl_int code;
@@ -139,20 +139,20 @@ static core_status copy(void *device, void *word, core_memory to,
         if (to.offset == from.offset)
             return CORE_OK;
         if (to.offset < from.offset + size && from.offset < to.offset + size)
-            return copy_by_way(stream, to, from, size);
+            return copy_through(stream, to, from, size);
     }
     code = cl.EnqueueCopyBuffer(stream->queue, MEM(from), MEM(to), from.offset,
                                 to.offset, size, 0, NULL, &event);
     return ended(stream, code, event, "clEnqueueCopyBuffer", size);
 }
 
-/* OpenCL fills from offsets that are multiples of the pattern: elsewhere the
- * pattern is turned, and what lies before and behind is filled byte by
+/* OpenCL only fills from offsets that are multiples of the pattern: otherwise
+ * the pattern is rotated, and the beginning and the end are filled byte by
  * byte. */
-static core_status fill(void *device, void *word, core_memory to, uint64_t size,
-                        uint64_t pattern, uint32_t pattern_size)
+static core_status fill(void *device, void *handle, core_memory to,
+                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status = opencl_stream_usable(stream);
     unsigned char bytes[8], turned[8];
     uint64_t done = 0;
@@ -169,7 +169,7 @@ static core_status fill(void *device, void *word, core_memory to, uint64_t size,
             width /= 2;
         for (uint32_t i = 0; i < width; i++)
             turned[i] = bytes[(done + i) % pattern_size];
-        /* The whole middle at once; else a piece. */
+        /* The whole middle part at once, or a piece. */
         left = width == pattern_size ? left - left % width : width;
         code = cl.EnqueueFillBuffer(stream->queue, MEM(to), turned, width, at,
                                     left, 0, NULL, &event);

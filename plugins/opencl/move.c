@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* move.c: operators that put windows of their operands elsewhere: cat, flip,
- * padding, triangles. */
+/* Operators that move windows of their operands: cat, flip, constant padding,
+ * triangles. */
 
 #include "opencl.h"
 
@@ -16,8 +16,8 @@ static core_memory moved(const core_view *view, uint32_t dim, int64_t steps)
     return memory;
 }
 
-/* cat(tensors, dim), of any dtypes; what is empty and of one dimension is passed
- * over. */
+/* cat(tensors, dim), of any dtypes; empty tensors of one dimension are
+ * skipped. */
 static core_status cat(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {

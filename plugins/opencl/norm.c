@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* norm.c: layer, group and batch normalisation, forward and backward.  To the
- * kernels a layer norm is a group norm of one group, whose channels are the
- * elements. */
+/* Layer, group and batch normalization, forward and backward.  For the
+ * kernels a layer norm is a group norm with one group, whose channels are
+ * the elements. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"norm", opencl_norm_cl, NULL, NULL};
 
-/* kernels/norm.cl has the same. */
+/* Must match kernels/norm.cl. */
 enum { HAS_WEIGHT = 1, HAS_BIAS = 2, TRAINING = 4, WANT_INPUT = 8 };
 enum { HAS_MEAN = 16, HAS_SPREAD = 32, SAVES = 64 };
 
@@ -18,7 +18,7 @@ typedef struct norm {
     int64_t rows, groups, channels, inner;
 } norm;
 
-static bool there(const core_value *value)
+static bool is_present(const core_value *value)
 {
     return value->tag == CORE_VALUE_VIEW;
 }
@@ -27,9 +27,9 @@ static bool there(const core_value *value)
 static core_dtype dtype_of(const core_value *a, const core_value *b,
                            core_dtype otherwise)
 {
-    return there(a)   ? a->u.view->dtype
-           : there(b) ? b->u.view->dtype
-                      : otherwise;
+    return is_present(a)   ? a->u.view->dtype
+           : is_present(b) ? b->u.view->dtype
+                           : otherwise;
 }
 
 static core_status run_rows(opencl_launch *l, int64_t rows)
@@ -61,8 +61,8 @@ static core_status norm_forward(core_call *call, const norm *shape,
     opencl_long(&l, shape->channels);
     opencl_long(&l, shape->inner);
     opencl_double(&l, eps);
-    opencl_int(&l,
-               (there(weight) ? HAS_WEIGHT : 0) | (there(bias) ? HAS_BIAS : 0));
+    opencl_int(&l, (is_present(weight) ? HAS_WEIGHT : 0) |
+                       (is_present(bias) ? HAS_BIAS : 0));
     return run_rows(&l, shape->rows);
 }
 
@@ -123,14 +123,14 @@ static core_status norm_backward(core_call *call, const norm *shape,
     core_dtype dtype = ins[1]->u.view->dtype;
     core_dtype types[4] = {dtype, dtype_of(ins[4], &results[1], dtype),
                            ins[2]->u.view->dtype, dtype};
-    int want = (there(&results[1]) ? HAS_WEIGHT : 0) |
-               (there(&results[2]) ? HAS_BIAS : 0);
+    int want = (is_present(&results[1]) ? HAS_WEIGHT : 0) |
+               (is_present(&results[2]) ? HAS_BIAS : 0);
     core_status status = CORE_OK;
     opencl_launch l;
 
-    if (!there(ins[4]) && !there(&results[1]))
+    if (!is_present(ins[4]) && !is_present(&results[1]))
         types[1] = dtype_of(&results[2], &results[2], dtype);
-    if (there(&results[0]) && ins[1]->u.view->numel > 0) {
+    if (is_present(&results[0]) && ins[1]->u.view->numel > 0) {
         l = opencl_begin(call, &source, types, 4, "input");
         opencl_view(&l, &results[0]);
         for (int i = 0; i < 5; i++)
@@ -138,7 +138,7 @@ static core_status norm_backward(core_call *call, const norm *shape,
         opencl_long(&l, shape->groups);
         opencl_long(&l, shape->channels);
         opencl_long(&l, shape->inner);
-        opencl_int(&l, there(ins[4]) ? HAS_WEIGHT : 0);
+        opencl_int(&l, is_present(ins[4]) ? HAS_WEIGHT : 0);
         status = run_rows(&l, shape->rows);
     }
     if (status != CORE_OK || want == 0 || shape->groups * shape->channels == 0)
@@ -198,11 +198,12 @@ static core_status batch(core_call *call, const core_value *args,
     core_dtype types[4] = {in->dtype, dtype_of(&args[1], &args[2], in->dtype),
                            results[1].u.view->dtype,
                            dtype_of(&args[3], &args[4], in->dtype)};
-    int has =
-        (there(&args[1]) ? HAS_WEIGHT : 0) | (there(&args[2]) ? HAS_BIAS : 0) |
-        (there(&args[3]) ? HAS_MEAN : 0) | (there(&args[4]) ? HAS_SPREAD : 0) |
-        (args[5].u.i != 0 ? TRAINING : 0) |
-        (results[1].u.view->numel > 0 ? SAVES : 0);
+    int has = (is_present(&args[1]) ? HAS_WEIGHT : 0) |
+              (is_present(&args[2]) ? HAS_BIAS : 0) |
+              (is_present(&args[3]) ? HAS_MEAN : 0) |
+              (is_present(&args[4]) ? HAS_SPREAD : 0) |
+              (args[5].u.i != 0 ? TRAINING : 0) |
+              (results[1].u.view->numel > 0 ? SAVES : 0);
     opencl_launch l;
 
     (void)nargs;
@@ -243,7 +244,7 @@ static core_status batch_backward(core_call *call, const core_value *args,
     (void)nresults;
     if (line.size == 0)
         return CORE_OK;
-    if (there(&args[2]))
+    if (is_present(&args[2]))
         types[1] = args[2].u.view->dtype;
     l = opencl_begin(call, &source, types, 4, "batch_backward");
     for (int i = 0; i < 3; i++)
@@ -256,11 +257,11 @@ static core_status batch_backward(core_call *call, const core_value *args,
     opencl_long(&l, line.size);
     opencl_long(&l, line.inner);
     opencl_double(&l, core_sdk_double(&args[8], 1e-5));
-    opencl_int(&l,
-               (there(&args[2]) ? HAS_WEIGHT : 0) | (training ? TRAINING : 0));
-    opencl_int(&l, (there(&results[0]) ? WANT_INPUT : 0) |
-                       (there(&results[1]) ? HAS_WEIGHT : 0) |
-                       (there(&results[2]) ? HAS_BIAS : 0));
+    opencl_int(&l, (is_present(&args[2]) ? HAS_WEIGHT : 0) |
+                       (training ? TRAINING : 0));
+    opencl_int(&l, (is_present(&results[0]) ? WANT_INPUT : 0) |
+                       (is_present(&results[1]) ? HAS_WEIGHT : 0) |
+                       (is_present(&results[2]) ? HAS_BIAS : 0));
     return run_rows(&l, line.size);
 }
 

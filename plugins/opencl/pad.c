@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.c: roll; padding by reflection and replication, and its gradients. */
+/* roll; padding by reflection and replication, and its gradients. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"pad", opencl_pad_cl, NULL, NULL};
 
-/* kernels/frame.cl has the same. */
+/* Must match kernels/pad.cl. */
 enum { ROLL, REFLECT, REPLICATE };
 typedef struct frame {
     cl_ulong numel;
@@ -65,11 +65,12 @@ static core_status roll(core_call *call, const core_value *args, uint32_t nargs,
 
         f.before[d] = modulo(f.before[d] + modulo(shift, f.in[d]), f.in[d]);
     }
-    return run(call, "move_", opencl_word_of(to->dtype), &results[0], &args[0],
+    return run(call, "move_", opencl_bits_of(to->dtype), &results[0], &args[0],
                &f);
 }
 
-/* The user word: kind * 4 + padded dimensions.  All others are planes. */
+/* The user pointer: kind * 4 + padded dimensions.  All other dimensions are
+ * planes. */
 static frame frame_of(const core_call *call, const core_view *in,
                       const core_view *out, const core_value *pads)
 {
@@ -88,7 +89,7 @@ static frame frame_of(const core_call *call, const core_view *in,
     return f;
 }
 
-/* reflection_pad2d(self, padding) and its like */
+/* reflection_pad2d(self, padding) and its variants */
 static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
                        core_value *results, uint32_t nresults)
 {
@@ -98,11 +99,11 @@ static core_status pad(core_call *call, const core_value *args, uint32_t nargs,
     (void)nargs;
     (void)nresults;
     f.numel = (cl_ulong)to->numel;
-    return run(call, "move_", opencl_word_of(to->dtype), &results[0], &args[0],
+    return run(call, "move_", opencl_bits_of(to->dtype), &results[0], &args[0],
                &f);
 }
 
-/* reflection_pad2d_backward(grad_output, self, padding) and its like */
+/* reflection_pad2d_backward(grad_output, self, padding) and its variants */
 static core_status pad_backward(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults)
@@ -116,7 +117,7 @@ static core_status pad_backward(core_call *call, const core_value *args,
     return run(call, "gather_back", to->dtype, &results[0], &args[0], &f);
 }
 
-core_status opencl_register_frame(core_registry *registry)
+core_status opencl_register_pad(core_registry *registry)
 {
     enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
 #define PADS(NAME, KIND, N)                                           \

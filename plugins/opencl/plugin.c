@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin.c: devices of OpenCL 1.2 and later, as a plugin. */
+/* The OpenCL plugin: devices of OpenCL 1.2 and later. */
 
 #include "opencl.h"
 
@@ -48,7 +48,8 @@ static const core_backend backend = {
     .events = &opencl_event_table,
 };
 
-/* A kernel that the device cannot run, for want of f64, is refused then. */
+/* Kernels that the device cannot run because it lacks f64 are refused at the
+ * call. */
 core_status opencl_supports(const core_call *call, const core_value *args,
                             uint32_t nargs)
 {
@@ -76,9 +77,10 @@ core_status opencl_needs_f64(const core_call *call, const core_value *args,
     (void)nargs;
     if (device == NULL || device->has_f64)
         return CORE_OK;
-    return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                         "%s has no f64 (cl_khr_fp64), which this needs",
-                         device->name);
+    return opencl_refuse(
+        CORE_ERROR_UNSUPPORTED,
+        "%s has no f64 (cl_khr_fp64), which this operator requires",
+        device->name);
 }
 
 core_status opencl_register(core_registry *registry, const opencl_row *rows,
@@ -112,10 +114,10 @@ static core_status init(const core_host *host, core_registry *registry,
         opencl_register_rows,        opencl_register_index,
         opencl_register_move,        opencl_register_factory,
         opencl_register_loss,        opencl_register_conv,
-        opencl_register_pool,        opencl_register_norm,
+        opencl_register_pooling,     opencl_register_norm,
         opencl_register_random,      opencl_register_scatter,
         opencl_register_scan,        opencl_register_sort,
-        opencl_register_chosen,      opencl_register_frame,
+        opencl_register_masked,      opencl_register_pad,
         opencl_register_resample,
     };
     core_status status;
@@ -141,6 +143,7 @@ core_status core_plugin_entry(const core_plugin_offer *offer,
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer)
 {
-    /* Vendors' libraries leave threads behind: never unloaded. */
+    /* Vendors' libraries leave threads behind, so the plugin is never
+     * unloaded. */
     return core_sdk_negotiate(offer, answer, 1, 0, init, stop);
 }

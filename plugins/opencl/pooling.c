@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pooling.c: maxima and averages of sliding windows in two dimensions. */
+/* Maxima and averages of sliding windows in two dimensions. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"pooling", opencl_pooling_cl, NULL, NULL};
 
-/* As kernels/pool.cl knows it. */
+/* Must match kernels/pooling.cl. */
 typedef struct windows {
     cl_long planes, height, width, out_height, out_width;
     cl_long kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
@@ -16,7 +16,7 @@ typedef struct windows {
     cl_int with_padding, reserved;
 } windows;
 
-/* One number stands for both. */
+/* One number applies to both. */
 static void pair(const core_value *list, int64_t otherwise_y,
                  int64_t otherwise_x, cl_long *y, cl_long *x)
 {
@@ -97,7 +97,7 @@ static core_status most_backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[7]);
     opencl_bytes(&l, &g, sizeof g);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)g.planes, OPENCL_GROUP);
 }
 
@@ -135,7 +135,7 @@ static core_status mean_backward(core_call *call, const core_value *args,
     return run(call, "mean_backward", buffers, 2, &g);
 }
 
-core_status opencl_register_pool(core_registry *registry)
+core_status opencl_register_pooling(core_registry *registry)
 {
 #define DENSE CORE_REQUIRE_CONTIGUOUS
 #define I OPENCL_I64

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profile.c: core.profiler.  Every command has an event, and queues keep their
- * times: a record is an event that is held until it is done. */
+/* core.profiler.  Every command has an event, and queues keep their times: a
+ * record is an event that is kept until its command is done. */
 
 #include "opencl.h"
 
 typedef struct record {
     core_activity activity;
     char name[64];
-    cl_event event; /* NULL: its times are there */
+    cl_event event; /* NULL: the times are known */
 } record;
 
 struct opencl_profile {
@@ -39,8 +39,8 @@ static bool grow(opencl_profile *profile)
     return true;
 }
 
-/* The times of those that are done; events are dear, so that many are not kept
- * longer than it takes. */
+/* Reads the times of completed commands; events are expensive, so they are
+ * released early. */
 static cl_int time_of(cl_event event, cl_profiling_info which, int64_t *out)
 {
     cl_ulong time = 0;
@@ -60,7 +60,7 @@ static bool is_done(cl_event event)
            state <= CL_COMPLETE;
 }
 
-/* False: it has no times, as it failed, or its queue keeps none. */
+/* False: it has no times, because it failed or its queue keeps none. */
 static bool settle(record *record)
 {
     core_activity *activity = &record->activity;
@@ -74,7 +74,7 @@ static bool settle(record *record)
     return good;
 }
 
-/* Of records, those whose work is done come first then; their number. */
+/* Moves completed records to the front; returns their number. */
 static uint64_t settle_all(opencl_profile *profile)
 {
     uint64_t kept = 0, done = 0;
@@ -94,8 +94,8 @@ static uint64_t settle_all(opencl_profile *profile)
     return done;
 }
 
-void opencl_profile_ran(opencl_stream *stream, cl_event event, uint32_t kind,
-                        const char *name, uint64_t bytes)
+void opencl_profile_submitted(opencl_stream *stream, cl_event event,
+                              uint32_t kind, const char *name, uint64_t bytes)
 {
     enum { MANY = 1024 };
     opencl_profile *profile;
@@ -166,9 +166,9 @@ static core_status open_profile(opencl_device *device, cl_int *code)
     return CORE_OK;
 }
 
-static core_status start(void *word, uint64_t limit)
+static core_status start(void *handle, uint64_t limit)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     cl_int code = CL_SUCCESS;
     core_status status;
 
@@ -184,15 +184,15 @@ static core_status start(void *word, uint64_t limit)
     if (status == CORE_OK)
         return code == CL_SUCCESS
                    ? CORE_OK
-                   : opencl_fail(device, code, "a queue with a clock");
+                   : opencl_fail(device, code, "a queue for the clock");
     return opencl_refuse(status, status == CORE_ERROR_BUSY
-                                     ? "the device is being recorded already"
+                                     ? "the device is already being recorded"
                                      : "no host memory for records");
 }
 
-static core_status stop(void *word)
+static core_status stop(void *handle)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     bool on;
 
     pthread_mutex_lock(&lock);
@@ -212,7 +212,7 @@ static void correlate(void *device, uint64_t id)
     correlation = id;
 }
 
-/* What is done comes first; the rest stays, in a list of its own. */
+/* Completed records come first; the others stay, in a new list. */
 static core_status take_done(opencl_profile *profile, core_activity_batch *out)
 {
     uint64_t done = settle_all(profile), rest = profile->count - done;
@@ -238,9 +238,9 @@ static core_status take_done(opencl_profile *profile, core_activity_batch *out)
     return CORE_OK;
 }
 
-static core_status take(void *word, core_activity_batch *out)
+static core_status take(void *handle, core_activity_batch *out)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     core_status status = CORE_OK;
 
     out->count = out->dropped = 0;
@@ -253,10 +253,10 @@ static core_status take(void *word, core_activity_batch *out)
                : opencl_refuse(status, "no host memory for records");
 }
 
-/* OpenCL 1.2 shows its clock by commands alone. */
-static core_status read_clock(void *word, int64_t *out_nanoseconds)
+/* In OpenCL 1.2 the device's clock is only visible in the times of commands. */
+static core_status read_clock(void *handle, int64_t *out_nanoseconds)
 {
-    opencl_device *device = word;
+    opencl_device *device = handle;
     cl_event mark = NULL;
     cl_int code;
 

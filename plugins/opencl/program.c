@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* program.c: sources become programs when a kernel first needs them, for its
- * dtypes; binaries are kept on disk (cache.c). */
+/* Compiles sources when a kernel first needs them for its dtypes; binaries are
+ * cached on disk (cache.c). */
 
 #include "cache.h"
 #include "opencl.h"
@@ -24,7 +24,7 @@ struct opencl_function {
     cl_kernel kernel;
 };
 
-/* C's name of an element; halves are kept as their bits. */
+/* The C type of an element; half-precision elements are stored as bits. */
 static const char *type_of(core_dtype dtype)
 {
     switch (dtype) {
@@ -48,7 +48,7 @@ static const char *type_of(core_dtype dtype)
     }
 }
 
-/* What sums of a dtype are made in. */
+/* The type in which a dtype is summed. */
 static const char *wide_of(const opencl_device *device, core_dtype dtype)
 {
     if (dtype > CORE_BF16)
@@ -56,7 +56,7 @@ static const char *wide_of(const opencl_device *device, core_dtype dtype)
     return device->has_f64 && dtype <= CORE_F32 ? "double" : "float";
 }
 
-/* What is computed in, and how an element becomes it and comes of it. */
+/* The type of computation, and the conversions from and to elements. */
 static const char *computed_in(core_dtype dtype)
 {
     return opencl_is_half(dtype) ? "float" : type_of(dtype);
@@ -96,7 +96,8 @@ static void add_types(text *to, const opencl_device *device,
     for (uint32_t i = 0; i < OPENCL_TYPES; i++) {
         if (types[i] == CORE_DTYPE_NONE)
             continue;
-        /* A cast where an element is itself, else a function. */
+        /* A cast if the element's type is the type of computation, else a
+         * function. */
         made = way(types[i], false);
         snprintf(line, sizeof line,
                  opencl_is_half(types[i]) ? "#define PUT%u(x) %s(x)\n"
@@ -114,7 +115,7 @@ static void add_types(text *to, const opencl_device *device,
     }
 }
 
-/* The whole source; NULL without memory. */
+/* Returns the whole source; NULL without memory. */
 static char *whole(const opencl_device *device, const opencl_source *source,
                    const core_dtype *types)
 {
@@ -148,7 +149,7 @@ static const char *options_of(const opencl_device *device)
                : "-cl-std=CL1.2 -w";
 }
 
-/* A build's log can be long: its beginning tells most. */
+/* A build log can be long; its beginning is the most useful part. */
 static core_status build_failed(opencl_device *device, cl_program program,
                                 const opencl_source *source, cl_int code)
 {
@@ -221,7 +222,7 @@ static core_status find_program(opencl_device *device,
                                 opencl_program **out_program)
 {
     opencl_program *p;
-    opencl_quiet *quiet;
+    opencl_signal_guard *guard;
     core_status status;
 
     for (p = device->programs; p != NULL; p = p->next)
@@ -237,9 +238,9 @@ static core_status find_program(opencl_device *device,
                              "no host memory for a program");
     p->source = source;
     memcpy(p->types, types, sizeof p->types);
-    quiet = opencl_quiet_begin();
+    guard = opencl_signal_guard_begin();
     status = build(device, source, types, &p->program);
-    opencl_quiet_end(quiet);
+    opencl_signal_guard_end(guard);
     if (status != CORE_OK) {
         free(p);
         return status;
@@ -340,7 +341,7 @@ opencl_launch opencl_begin(core_call *call, const opencl_source *source,
     for (uint32_t i = 0; i < count && i < OPENCL_TYPES; i++)
         all[i] = types[i];
     launch.status = opencl_stream_usable(launch.stream);
-    /* A kernel's arguments are its own until it is enqueued. */
+    /* A kernel's arguments must not change until it is enqueued. */
     pthread_mutex_lock(&launch.device->lock);
     if (launch.status == CORE_OK)
         launch.status =
@@ -368,7 +369,7 @@ void opencl_buffer(opencl_launch *launch, core_memory memory)
     opencl_bytes(launch, &offset, sizeof offset);
 }
 
-void opencl_nothing(opencl_launch *launch)
+void opencl_null_buffer(opencl_launch *launch)
 {
     cl_ulong offset = 0;
 
@@ -390,7 +391,7 @@ void opencl_int(opencl_launch *launch, int32_t value)
     opencl_bytes(launch, &number, sizeof number);
 }
 
-/* As the device's widest float. */
+/* Passes the device's widest float. */
 void opencl_double(opencl_launch *launch, double value)
 {
     cl_double wide = value;
@@ -402,17 +403,17 @@ void opencl_double(opencl_launch *launch, double value)
         opencl_bytes(launch, &narrow, sizeof narrow);
 }
 
-void opencl_word(opencl_launch *launch, core_call *call)
+void opencl_error_args(opencl_launch *launch, core_call *call)
 {
-    cl_mem word = NULL;
+    cl_mem errors = NULL;
 
     if (launch->status == CORE_OK)
-        launch->status = opencl_stream_word(launch->stream, &word);
-    opencl_bytes(launch, &word, sizeof word);
+        launch->status = opencl_stream_error_buffer(launch->stream, &errors);
+    opencl_bytes(launch, &errors, sizeof errors);
     opencl_long(launch, (int64_t)call->id);
 }
 
-void opencl_no_word(opencl_launch *launch)
+void opencl_no_error_args(opencl_launch *launch)
 {
     opencl_bytes(launch, NULL, sizeof(cl_mem));
     opencl_long(launch, 0);
@@ -431,9 +432,9 @@ static core_status enqueue(opencl_launch *launch, cl_uint ndim,
         if (code != CL_SUCCESS)
             launch->status = opencl_fail(launch->device, code, launch->name);
         else {
-            opencl_profile_ran(launch->stream, event, CORE_ACTIVITY_KERNEL,
-                               launch->name, 0);
-            opencl_stream_ran(launch->stream, event);
+            opencl_profile_submitted(launch->stream, event,
+                                     CORE_ACTIVITY_KERNEL, launch->name, 0);
+            opencl_stream_submitted(launch->stream, event);
         }
     }
     pthread_mutex_unlock(&launch->device->lock);

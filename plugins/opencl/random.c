@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.c: random numbers by element; kernels/random.cl says what an element
- * is.  Behind the arguments come seed, offset, and where a capture's replay
- * finds both (kernel.h). */
+/* Random numbers per element; kernels/random.cl defines the elements.  The
+ * arguments are followed by seed, offset, and the address of both for replays
+ * of a capture (kernel.h). */
 
 #include <math.h>
 
@@ -12,7 +12,7 @@
 
 static const opencl_source source = {"random", opencl_random_cl, NULL, NULL};
 
-/* As kernels/random.cl knows it. */
+/* Must match kernels/random.cl. */
 typedef struct draw {
     cl_ulong seed, offset, n, range;
     cl_long first;
@@ -22,7 +22,7 @@ typedef struct draw {
 static draw draw_of(const core_value *args, uint32_t nargs, int64_t n)
 {
     const core_value *last = &args[nargs - 1];
-    /* A core of minor 0.1 gives two values. */
+    /* A core of minor 0.1 passes only two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
 
     return (draw){.seed = (cl_ulong)seed[0].u.i,
@@ -75,7 +75,7 @@ static core_status floats(core_call *call, const core_value *args,
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 
-/* The largest integer that random_ draws where no limit is given. */
+/* The largest integer that random_ draws without a limit. */
 static int64_t largest_of(core_dtype dtype)
 {
     static const int64_t largest[CORE_DTYPE_LIMIT] = {
@@ -148,7 +148,7 @@ static core_status bernoulli_each(core_call *call, const core_value *args,
         return CORE_OK;
     l = begin(call, args, nargs, &results[0], &args[0], "bernoulli_each");
     opencl_bytes(&l, &d, sizeof d);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 
@@ -170,7 +170,7 @@ static core_status multinomial(core_call *call, const core_value *args,
     opencl_long(&l, n);
     opencl_long(&l, core_sdk_int(&args[1], 1));
     opencl_int(&l, core_sdk_int(&args[2], 0) != 0);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, d.n, OPENCL_GROUP);
 }
 
@@ -188,7 +188,8 @@ core_status opencl_register_random(core_registry *registry)
                           .demands = DENSE,
                           .name = {"multinomial", 11},
                           .launch = multinomial,
-                          .supports = opencl_needs_f64, /* as the CPU's bits */
+                          .supports = opencl_needs_f64, /* to get the CPU's
+                                                         * bits */
                           .signature = {OPENCL_FLOATS, OPENCL_I64}};
     core_status status =
         opencl_register(registry, rows, sizeof rows / sizeof *rows, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* reduce.c: sums, products, extremes, tests, norms, variance.  Few outputs of
- * many elements: a group for each; else a work item for each. */
+/* Sums, products, extremes, tests, norms and variance.  Few outputs of many
+ * elements: a work group for each; otherwise a work item for each. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -24,7 +24,7 @@ typedef struct reduction {
     const char *alias;
 } reduction;
 
-/* As kernels/reduce.cl knows it. */
+/* Must match kernels/reduce.cl. */
 typedef struct shape {
     cl_ulong outputs, count;
     cl_uint nkept, nreduced, noutputs, immediates;
@@ -99,7 +99,7 @@ static size_t compose(const opencl_source *source, char *to, size_t size)
         r->indexed ? "BETTER" : "COMBINE", r->combine, r->finish, r->indexed,
         r->moments);
 
-    /* Extremes and indices keep the input's type; tests count. */
+    /* Extremes and indices have the input's type; tests count. */
     n += snprintf(n < (int)size ? to + n : NULL, n < (int)size ? size - n : 0,
                   "typedef %s S;\n",
                   r->by == BY_OUTPUT ? "ACC0"
@@ -168,9 +168,9 @@ static core_status launch(core_call *call, const core_value *args,
     if (loop->noutputs > 1)
         opencl_buffer(&l, loop->operands[1].memory);
     else
-        opencl_nothing(&l);
+        opencl_null_buffer(&l);
     if (p.immediates)
-        opencl_nothing(&l);
+        opencl_null_buffer(&l);
     else
         opencl_buffer(&l, in->memory);
     opencl_bytes(&l, &in->immediate, 8);
@@ -191,7 +191,8 @@ core_status opencl_register_reduce(core_registry *registry)
         uint32_t floats = r->inputs & F;
 
         sources[i] = (opencl_source){r->name, opencl_reduce_cl, compose, r};
-        /* Floats of any pair, integers of any pair: the core chose them. */
+        /* Any pair of floats, any pair of integers: the core has chosen
+         * them. */
         for (int pass = 0; pass < 2 && status == CORE_OK; pass++) {
             uint32_t mask = pass ? r->inputs & ~floats : floats;
 

@@ -12,8 +12,8 @@ static const opencl_source source = {"resample", opencl_resample_cl, NULL,
 
 enum { NEAREST = 1, LINEAR = 2, CUBIC = 4 };
 
-/* As kernels/resample.cl knows it; wide is double here, float where the device
- * has no f64. */
+/* Must match kernels/resample.cl; wide is double here, float if the device has
+ * no f64. */
 typedef struct resampling {
     cl_long planes, in[3], out[3];
     double ratio[3];
@@ -78,8 +78,8 @@ static core_status run(core_call *call, const char *function,
     return opencl_run(&l, (uint64_t)view->numel, OPENCL_GROUP);
 }
 
-/* rest: align_corners unless nearest, then the scales.  The user word: kind * 4
- * + dimensions. */
+/* rest: align_corners unless nearest, then the scales.  The user pointer: kind
+ * * 4 + dimensions. */
 static resampling upsampling_of(const core_call *call, const core_view *in,
                                 const core_view *out, const core_value *rest,
                                 uint32_t nrest)
@@ -111,7 +111,8 @@ static resampling upsampling_of(const core_call *call, const core_view *in,
     return r;
 }
 
-/* upsample_bilinear2d(self, output_size, align_corners, scales…) and its like */
+/* upsample_bilinear2d(self, output_size, align_corners, scales…) and its
+ * variants */
 static core_status upsample(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -124,7 +125,7 @@ static core_status upsample(core_call *call, const core_value *args,
 }
 
 /* upsample_bilinear2d_backward(grad_output, output_size, input_size,
- * align_corners, scales…) and its like */
+ * align_corners, scales…) and its variants */
 static core_status upsample_backward(core_call *call, const core_value *args,
                                      uint32_t nargs, core_value *results,
                                      uint32_t nresults)
@@ -138,7 +139,7 @@ static core_status upsample_backward(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------- adaptive pools -- */
 
-/* _adaptive_avg_pool2d(self, output_size); the user word: dimensions */
+/* _adaptive_avg_pool2d(self, output_size); the user pointer: dimensions */
 static core_status mean(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -193,7 +194,7 @@ static core_status most_backward(core_call *call, const core_value *args,
     opencl_view(&l, &args[0]);
     opencl_view(&l, &args[2]);
     put_shape(&l, &r);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)r.planes, OPENCL_GROUP);
 }
 
@@ -201,7 +202,7 @@ static core_status register_upsampling(core_registry *registry)
 {
     static const struct {
         const char *name, *backward;
-        intptr_t word;
+        intptr_t user;
     } known[] = {
 #define UPSAMPLING(NAME, KIND, N) \
     {"upsample_" NAME, "upsample_" NAME "_backward", KIND * 4 + N}
@@ -219,12 +220,16 @@ static core_status register_upsampling(core_registry *registry)
         for (core_dtype d = CORE_F64; d <= CORE_BF16 && status == CORE_OK;
              d++) {
             uint32_t m = CORE_DTYPE_MASK(d);
-            void *word = (void *)known[i].word;
+            void *user = (void *)known[i].user;
             const opencl_row rows[] = {
-                {known[i].name, upsample, word, {m, m}, CORE_REQUIRE_CONTIGUOUS},
+                {known[i].name,
+                 upsample,
+                 user,
+                 {m, m},
+                 CORE_REQUIRE_CONTIGUOUS},
                 {known[i].backward,
                  upsample_backward,
-                 word,
+                 user,
                  {m, m},
                  CORE_REQUIRE_CONTIGUOUS},
             };

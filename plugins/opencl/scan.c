@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scan.c: cumulative sums, products, maxima, minima and log-sum-exp. */
+/* Cumulative sums, products, maxima, minima and log-sum-exp. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.c: scatter in all its forms, index_copy, index_fill, and indexing by
- * lists of tensors. */
+/* All forms of scatter, index_copy, index_fill, and indexing by lists of
+ * tensors. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
 
 static const opencl_source source = {"scatter", opencl_scatter_cl, NULL, NULL};
 
-/* As kernels/scatter.cl knows it. */
+/* Must match kernels/scatter.cl. */
 typedef struct lines {
     cl_ulong count;
     cl_uint ndim, value_given;
@@ -71,7 +71,7 @@ static core_status scatter(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     const core_view *to = results[0].u.view;
-    core_dtype types[2] = {opencl_word_of(to->dtype), args[2].u.view->dtype};
+    core_dtype types[2] = {opencl_bits_of(to->dtype), args[2].u.view->dtype};
     uint64_t value = opencl_scalar_bits(&args[3], to->dtype);
     core_status status;
     opencl_launch l;
@@ -90,7 +90,7 @@ static core_status scatter(core_call *call, const core_value *args,
     opencl_view(&l, &args[3]);
     opencl_bytes(&l, &value, sizeof value);
     opencl_bytes(&l, &p, sizeof p);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, p.count, OPENCL_GROUP);
 }
 
@@ -153,7 +153,7 @@ static core_status reduce(core_call *call, const core_value *args,
     opencl_bytes(&l, &p, sizeof p);
     opencl_int(&l, what);
     opencl_int(&l, nargs < 6 || core_sdk_int(&args[5], 1) != 0);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, p.count, OPENCL_GROUP);
 }
 
@@ -164,7 +164,7 @@ static core_status slices(core_call *call, const core_value *args,
                           uint32_t nresults)
 {
     const core_view *to = results[0].u.view, *index = args[2].u.view;
-    core_dtype types[2] = {opencl_word_of(to->dtype), index->dtype};
+    core_dtype types[2] = {opencl_bits_of(to->dtype), index->dtype};
     opencl_line line = opencl_line_of(to, args[1].u.i);
     uint64_t value = opencl_scalar_bits(&args[3], to->dtype);
     core_status status = copy_of(call, args[0].u.view, to);
@@ -184,7 +184,7 @@ static core_status slices(core_call *call, const core_value *args,
     opencl_long(&l, line.size);
     opencl_long(&l, line.inner);
     opencl_long(&l, index->numel);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)(line.outer * line.inner), OPENCL_GROUP);
 }
 
@@ -200,8 +200,8 @@ typedef struct indexing {
     cl_long strides[OPENCL_MAX_NDIM];
 } indexing;
 
-/* Where the indexed dimensions follow one another, what lies before them is
- * `outer`; else the indices come first, and all the others are `rest`. */
+/* If the indexed dimensions are adjacent, the dimensions before them are
+ * `outer`; else the indices come first, and all others are `rest`. */
 static void indexing_of(const core_view *self, const core_value *list,
                         indexing *p, const core_view **out_tensors)
 {
@@ -229,12 +229,12 @@ static void indexing_of(const core_view *self, const core_value *list,
         p->sizes[p->ndim] = (cl_uint)self->sizes[d];
         p->strides[p->ndim++] = self->strides[d];
     }
-    /* Contiguous dimensions count as one. */
+    /* Merges contiguous dimensions. */
     if (p->outer > 1)
         p->outer_step = self->strides[first - 1];
 }
 
-/* Whether the indexed dimensions follow one another. */
+/* Tests whether the indexed dimensions are adjacent. */
 static bool is_run(const core_value *list)
 {
     uint32_t runs = 0;
@@ -245,7 +245,7 @@ static bool is_run(const core_value *list)
     return runs == 1;
 }
 
-/* The sizes of what an indexing results in; answers how many. */
+/* Computes the sizes of an indexing result; returns their number. */
 static uint32_t result_sizes(const core_view *self, const core_value *list,
                              const core_view *index, int64_t *sizes)
 {
@@ -262,7 +262,7 @@ static uint32_t result_sizes(const core_view *self, const core_value *list,
     return ndim;
 }
 
-/* Values of index_put may be broadcast: they are spread out in scratch. */
+/* Values of index_put may be broadcast: they are expanded in scratch memory. */
 static core_status spread_values(core_call *call, const core_view *self,
                                  const core_value *list,
                                  const core_view *values, core_memory *out)
@@ -318,7 +318,7 @@ static core_status run_indexing(core_call *call, const char *function,
         return CORE_OK;
     types[1] = tensors[0]->dtype;
     if (strcmp(function, "add_") != 0)
-        types[0] = opencl_word_of(types[0]);
+        types[0] = opencl_bits_of(types[0]);
     l = opencl_begin(call, &source, types, 2, function);
     opencl_view(&l, to);
     opencl_buffer(&l, other);
@@ -326,9 +326,9 @@ static core_status run_indexing(core_call *call, const char *function,
         if (k < p.tensors)
             opencl_buffer(&l, tensors[k]->memory);
         else
-            opencl_nothing(&l);
+            opencl_null_buffer(&l);
     opencl_bytes(&l, &p, sizeof p);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)(p.outer * p.rest * (all ? p.count : 1)),
                       OPENCL_GROUP);
 }

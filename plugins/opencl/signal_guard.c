@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* signal_guard.c: OpenCL libraries start threads and, with their compilers, set
- * handlers of signals.  Signals are the program's: handlers are put back, and
- * threads start with all signals blocked. */
+/* OpenCL libraries start threads and, with their compilers, set signal
+ * handlers.  Signals belong to the program: handlers are restored, and threads
+ * start with all signals blocked. */
 
 #include "opencl.h"
 
@@ -11,38 +11,38 @@
 
 enum { SIGNALS = 65 };
 
-struct opencl_quiet {
+struct opencl_signal_guard {
     sigset_t mask;
     struct sigaction actions[SIGNALS];
 };
 
-/* NULL without memory: then nothing is put back. */
-opencl_quiet *opencl_quiet_begin(void)
+/* Returns NULL without memory: then nothing is restored. */
+opencl_signal_guard *opencl_signal_guard_begin(void)
 {
-    opencl_quiet *quiet = calloc(1, sizeof *quiet);
+    opencl_signal_guard *guard = calloc(1, sizeof *guard);
     sigset_t all;
 
-    if (quiet == NULL)
+    if (guard == NULL)
         return NULL;
     for (int s = 1; s < SIGNALS; s++)
-        sigaction(s, NULL, &quiet->actions[s]);
+        sigaction(s, NULL, &guard->actions[s]);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &quiet->mask);
-    return quiet;
+    pthread_sigmask(SIG_SETMASK, &all, &guard->mask);
+    return guard;
 }
 
-void opencl_quiet_end(opencl_quiet *quiet)
+void opencl_signal_guard_end(opencl_signal_guard *guard)
 {
-    if (quiet == NULL)
+    if (guard == NULL)
         return;
     for (int s = 1; s < SIGNALS; s++) {
         struct sigaction now;
 
         if (sigaction(s, NULL, &now) == 0 &&
-            (now.sa_handler != quiet->actions[s].sa_handler ||
-             now.sa_flags != quiet->actions[s].sa_flags))
-            sigaction(s, &quiet->actions[s], NULL);
+            (now.sa_handler != guard->actions[s].sa_handler ||
+             now.sa_flags != guard->actions[s].sa_flags))
+            sigaction(s, &guard->actions[s], NULL);
     }
-    pthread_sigmask(SIG_SETMASK, &quiet->mask, NULL);
-    free(quiet);
+    pthread_sigmask(SIG_SETMASK, &guard->mask, NULL);
+    free(guard);
 }

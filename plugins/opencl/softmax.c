@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* softmax.c: softmax and its logarithm, forward and backward. */
+/* Softmax and its logarithm, forward and backward. */
 
 #include "opencl.h"
 #include "opencl_kernels.h"
@@ -62,7 +62,7 @@ static core_status softmax_backward(core_call *call, const core_value *args,
 
 core_status opencl_register_rows(core_registry *registry)
 {
-    /* The result's type, and the operands'. */
+    /* The result's type and the operands'. */
     static const uint32_t pairs[][2] = {
         {OPENCL_F32, OPENCL_F32}, {OPENCL_F64, OPENCL_F64},
         {OPENCL_F16, OPENCL_F16}, {OPENCL_BF16, OPENCL_BF16},

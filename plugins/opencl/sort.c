@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sort.c: sort, topk, kthvalue, medians, mode; searchsorted, bucketize. */
+/* sort, topk, kthvalue, medians and mode; searchsorted and bucketize. */
 
 #include <math.h>
 
@@ -10,10 +10,10 @@
 
 static const opencl_source source = {"sort", opencl_sort_cl, NULL, NULL};
 
-/* kernels/sort.cl has the same. */
+/* Must match kernels/sort.cl. */
 enum { SORTED, KTH, MEDIAN, NAN_MEDIAN, MODE };
 
-/* keep: of each line; for KTH the rank. */
+/* keep: elements to write per line; for KTH the rank. */
 static core_status run(core_call *call, const core_value *self,
                        opencl_line line, int64_t keep, bool descending,
                        int what, core_value *results, uint32_t nresults)
@@ -34,7 +34,7 @@ static core_status run(core_call *call, const core_value *self,
     if (nresults > 1)
         opencl_view(&l, &results[1]);
     else
-        opencl_nothing(&l);
+        opencl_null_buffer(&l);
     opencl_view(&l, self);
     opencl_buffer(&l, room);
     opencl_long(&l, line.outer);
@@ -47,8 +47,8 @@ static core_status run(core_call *call, const core_value *self,
     return opencl_run(&l, (uint64_t)(line.outer * line.inner), OPENCL_GROUP);
 }
 
-/* sort.stable(self, stable, dim, descending) -> (values, indices);
- * sort(self, dim, descending); the user word is where dim stands */
+/* sort.stable(self, stable, dim, descending) -> (values, indices); sort(self,
+ * dim, descending); the user pointer is the index of dim */
 static core_status sort(core_call *call, const core_value *args, uint32_t nargs,
                         core_value *results, uint32_t nresults)
 {
@@ -76,7 +76,7 @@ static core_status top(core_call *call, const core_value *args, uint32_t nargs,
 {
     opencl_line line = opencl_line_of(args[0].u.view, args[2].u.i);
     core_status status = check_rank("topk", 0, args[1].u.i, line.size);
-    /* a number has one result, whatever k */
+    /* a 0-dim tensor has one result, whatever k is */
     int64_t k = args[0].u.view->ndim == 0 ? 1 : args[1].u.i;
 
     (void)nargs;
@@ -109,7 +109,7 @@ static core_status one(core_call *call, const core_value *args, uint32_t nargs,
                false, (int)(intptr_t)call->user, results, nresults);
 }
 
-/* median(self), nanmedian(self): of all elements; of none it is NaN. */
+/* median(self), nanmedian(self): of all elements; NaN if there are none. */
 static core_status median_all(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
@@ -147,13 +147,13 @@ static core_status search(core_call *call, const core_value *rows,
     if (order != NULL)
         opencl_view(&l, order);
     else
-        opencl_nothing(&l);
+        opencl_null_buffer(&l);
     opencl_long(&l, in->numel);
     opencl_long(&l, row->sizes[row->ndim - 1]);
     opencl_long(&l, count);
     opencl_int(&l, right);
     opencl_int(&l, order != NULL && order->tag == CORE_VALUE_VIEW);
-    opencl_word(&l, call);
+    opencl_error_args(&l, call);
     return opencl_run(&l, (uint64_t)in->numel, OPENCL_GROUP);
 }
 

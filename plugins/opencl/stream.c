@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* stream.c: streams are in-order command queues.  The newest command's event
- * tells whether all is done. */
+/* Streams are in-order command queues.  The newest command's event shows
+ * whether all work is done. */
 
 #include "opencl.h"
 
-/* What lies in a stream's error word; kernels/prelude.cl has the same. */
-typedef struct error_word {
+/* The contents of a stream's error buffer; kernels/prelude.cl has the same. */
+typedef struct fault {
     cl_int code, why;
     cl_long call, index;
-} error_word;
+} fault;
 
-/* By why; without one the code tells. */
+/* By `why`; 0: only the code. */
 static const char *const reasons[] = {
     NULL,
     "a probability is below 0 or above 1",
@@ -21,8 +21,8 @@ static const char *const reasons[] = {
     "the mask is true more often than source has elements",
 };
 
-core_status opencl_stream_of(opencl_device *device, cl_command_queue queue,
-                             void **out_stream)
+core_status opencl_stream_on_queue(opencl_device *device,
+                                   cl_command_queue queue, void **out_stream)
 {
     static _Atomic uint64_t made;
     opencl_stream *stream = calloc(1, sizeof *stream);
@@ -55,26 +55,26 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     *out_stream = NULL;
     if (flags != 0)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "stream flags 0x%x are not known", flags);
-    return opencl_stream_of(device, NULL, out_stream);
+                             "stream flags 0x%x are not supported", flags);
+    return opencl_stream_on_queue(device, NULL, out_stream);
 }
 
-/* The queue ends when its commands are done. */
-static void destroy(void *device, void *word)
+/* The queue is destroyed when its commands are done. */
+static void destroy(void *device, void *handle)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
 
     (void)device;
     if (stream->last != NULL)
         cl.ReleaseEvent(stream->last);
-    if (stream->word != NULL)
-        cl.ReleaseMemObject(stream->word);
+    if (stream->errors != NULL)
+        cl.ReleaseMemObject(stream->errors);
     cl.ReleaseCommandQueue(stream->queue);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
 }
 
-void opencl_stream_ran(opencl_stream *stream, cl_event event)
+void opencl_stream_submitted(opencl_stream *stream, cl_event event)
 {
     cl_event before;
 
@@ -119,7 +119,7 @@ static void poison(opencl_stream *stream, cl_int code)
         stream->device->lost ? CORE_ERROR_DEVICE_LOST : CORE_ERROR_STREAM;
 }
 
-/* CORE_OK: done; BUSY; or the stream is poisoned from now on. */
+/* Returns CORE_OK: done; BUSY; or an error, which poisons the stream. */
 static core_status look(opencl_stream *stream, cl_event event)
 {
     cl_int state = CL_COMPLETE, code;
@@ -149,25 +149,25 @@ static cl_event newest(opencl_stream *stream)
     return event;
 }
 
-/* What others gave to an adopted queue has no event here: a marker stands for
- * it. */
+/* Work that others submitted to an adopted queue has no event here, so a marker
+ * stands for it. */
 static void mark(opencl_stream *stream)
 {
     cl_event event = NULL;
 
     if (stream->adopted && cl.EnqueueMarkerWithWaitList(stream->queue, 0, NULL,
                                                         &event) == CL_SUCCESS)
-        opencl_stream_ran(stream, event);
+        opencl_stream_submitted(stream, event);
 }
 
-static core_status query(void *device, void *word)
+static core_status query(void *device, void *handle)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status;
     cl_event event;
 
     (void)device;
-    /* The marker of the query before, if that was not done. */
+    /* The marker of the previous query, if that was not done. */
     if (!atomic_exchange(&stream->asked, true))
         mark(stream);
     event = newest(stream);
@@ -181,9 +181,9 @@ static core_status query(void *device, void *word)
     return status;
 }
 
-static core_status synchronize(void *device, void *word)
+static core_status synchronize(void *device, void *handle)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     core_status status;
     cl_event event;
     cl_int code;
@@ -215,7 +215,7 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
     *out_event = NULL;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
         return opencl_refuse(CORE_ERROR_UNSUPPORTED,
-                             "event flags 0x%x are not known", flags);
+                             "event flags 0x%x are not supported", flags);
     event = calloc(1, sizeof *event);
     *out_event = event;
     if (event == NULL)
@@ -225,9 +225,9 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
     return CORE_OK;
 }
 
-static void event_destroy(void *device, void *word)
+static void event_destroy(void *device, void *handle)
 {
-    event_object *event = word;
+    event_object *event = handle;
 
     (void)device;
     if (event->mark != NULL)
@@ -235,9 +235,9 @@ static void event_destroy(void *device, void *word)
     free(event);
 }
 
-static core_status event_record(void *device, void *word, void *on)
+static core_status event_record(void *device, void *handle, void *on)
 {
-    event_object *event = word;
+    event_object *event = handle;
     opencl_stream *stream = on;
     cl_event mark = NULL;
     cl_int code;
@@ -256,7 +256,7 @@ static core_status event_record(void *device, void *word, void *on)
     event->mark = mark;
     event->failed = stream->failed;
     cl.RetainEvent(mark);
-    opencl_stream_ran(stream, mark);
+    opencl_stream_submitted(stream, mark);
     return CORE_OK;
 }
 
@@ -279,15 +279,15 @@ static core_status event_state(event_object *event)
                        "work before the event failed");
 }
 
-static core_status event_query(void *device, void *word)
+static core_status event_query(void *device, void *handle)
 {
     (void)device;
-    return event_state(word);
+    return event_state(handle);
 }
 
-static core_status event_synchronize(void *device, void *word)
+static core_status event_synchronize(void *device, void *handle)
 {
-    event_object *event = word;
+    event_object *event = handle;
 
     (void)device;
     cl.WaitForEvents(1, &event->mark);
@@ -303,7 +303,8 @@ static void CL_CALLBACK pass_on(cl_event event, cl_int state, void *context)
     cl.ReleaseEvent(gate);
 }
 
-/* Contexts share no events: one of this context follows the other's. */
+/* Contexts cannot share events: an event of this context follows the other
+ * one. */
 static cl_int gate_of(opencl_stream *stream, cl_event foreign,
                       cl_event *out_gate)
 {
@@ -324,9 +325,9 @@ static cl_int gate_of(opencl_stream *stream, cl_event foreign,
     return CL_SUCCESS;
 }
 
-static core_status wait_event(void *device, void *word, void *awaited)
+static core_status wait_event(void *device, void *handle, void *awaited)
 {
-    opencl_stream *stream = word;
+    opencl_stream *stream = handle;
     event_object *event = awaited;
     cl_event gate = event->mark, barrier = NULL;
     cl_int code = CL_SUCCESS;
@@ -340,7 +341,7 @@ static core_status wait_event(void *device, void *word, void *awaited)
         cl.ReleaseEvent(gate);
     if (code != CL_SUCCESS)
         return opencl_fail(stream->device, code, "clEnqueueBarrier");
-    opencl_stream_ran(stream, barrier);
+    opencl_stream_submitted(stream, barrier);
     return CORE_OK;
 }
 
@@ -363,22 +364,23 @@ static core_status elapsed(void *device, void *start, void *end,
     return CORE_OK;
 }
 
-core_status opencl_stream_word(opencl_stream *stream, cl_mem *out_word)
+core_status opencl_stream_error_buffer(opencl_stream *stream,
+                                       cl_mem *out_buffer)
 {
-    static const error_word clear = {0, 0, 0, 0};
+    static const fault clear = {0, 0, 0, 0};
     cl_int code = CL_SUCCESS;
     core_status status = CORE_OK;
 
     pthread_mutex_lock(&stream->lock);
-    if (stream->word == NULL) {
+    if (stream->errors == NULL) {
         cl_mem made = cl.CreateBuffer(stream->device->context,
                                       CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
                                       sizeof clear, (void *)&clear, &code);
 
         if (code == CL_SUCCESS)
-            stream->word = made;
+            stream->errors = made;
     }
-    *out_word = stream->word;
+    *out_buffer = stream->errors;
     stream->checked = true;
     pthread_mutex_unlock(&stream->lock);
     if (code != CL_SUCCESS)
@@ -386,24 +388,24 @@ core_status opencl_stream_word(opencl_stream *stream, cl_mem *out_word)
     return status;
 }
 
-static core_status take(void *device, void *word, core_stream_error *out)
+static core_status take(void *device, void *handle, core_stream_error *out)
 {
-    static const error_word clear = {0, 0, 0, 0};
-    opencl_stream *stream = word;
-    error_word found;
+    static const fault clear = {0, 0, 0, 0};
+    opencl_stream *stream = handle;
+    fault found;
     cl_int code;
 
     (void)device;
     out->code = CORE_OK;
-    if (!atomic_exchange(&stream->checked, false) || stream->word == NULL)
+    if (!atomic_exchange(&stream->checked, false) || stream->errors == NULL)
         return CORE_OK;
-    code = cl.EnqueueReadBuffer(stream->queue, stream->word, CL_TRUE, 0,
+    code = cl.EnqueueReadBuffer(stream->queue, stream->errors, CL_TRUE, 0,
                                 sizeof found, &found, 0, NULL, NULL);
     if (code == CL_SUCCESS && found.code != 0)
-        code = cl.EnqueueWriteBuffer(stream->queue, stream->word, CL_TRUE, 0,
+        code = cl.EnqueueWriteBuffer(stream->queue, stream->errors, CL_TRUE, 0,
                                      sizeof clear, &clear, 0, NULL, NULL);
     if (code != CL_SUCCESS)
-        return opencl_fail(stream->device, code, "the stream's error word");
+        return opencl_fail(stream->device, code, "the stream's error buffer");
     out->code = found.code;
     out->call_id = (uint64_t)found.call;
     out->index = found.index;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory that the device keeps itself, with LIBCORE_SIM_ALLOCATOR=1: what is
- * freed goes when its stream comes to it, and is gone from then on. */
+/* Memory that the device manages itself, with LIBCORE_SIM_ALLOCATOR=1: a freed
+ * block is released, and invalid from then on, when its stream reaches the
+ * free. */
 
 #include "sim.h"
 
@@ -12,8 +13,8 @@ static core_status pass(sim_work *work)
     return CORE_OK;
 }
 
-/* On a stream that failed, too. */
-static void give_back(sim_work *work)
+/* Also on a stream that failed. */
+static void free_block(sim_work *work)
 {
     sim_memory_table.free(work->stream->device, work->to, work->size);
 }
@@ -25,7 +26,7 @@ static core_status alloc(void *device, void *stream, uint64_t size,
 
     if (status != CORE_ERROR_OUT_OF_MEMORY || !stream)
         return status;
-    /* What was freed behind its work is there when that is done. */
+    /* Memory freed behind its work is available once that is done. */
     sim_stream_table.synchronize(device, stream);
     return sim_memory_table.alloc(device, size, out_memory);
 }
@@ -34,7 +35,7 @@ static void release(void *device, void *stream, core_memory memory,
                     uint64_t size)
 {
     sim_work work = {.run = pass,
-                     .end = give_back,
+                     .end = free_block,
                      .what = "free",
                      .quick = true,
                      .to = memory,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Names of blocks: handles a few bytes apart, or addresses.  Both lie in a
- * range that nobody can read, and none is given anew before all others
- * were. */
+/* Names of blocks: handles a few bytes apart, or addresses.  Both are in an
+ * inaccessible range, and none is reused before all others were used. */
 
 #include "block.h"
 
@@ -23,8 +22,9 @@ static char *addresses(uint64_t bytes)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* Flat: as many addresses as there are to be had.  Where the process's are
- * limited, an eighth of what it could have had, for it wants some itself. */
+/* Flat: reserves as many addresses as possible.  If the address space is
+ * limited it takes an eighth of the limit, since the process needs some
+ * itself. */
 static void open_handles(sim_memory *of)
 {
     uint64_t bytes = SIM_FLAT_BYTES;
@@ -48,7 +48,7 @@ static sim_block *block_of(const sim_memory *of, uint32_t name)
     return &of->chunks[(name - 1) / SIM_CHUNK][(name - 1) % SIM_CHUNK];
 }
 
-/* One that no name was given to; NULL without host memory. */
+/* A block whose name was never used; NULL without host memory. */
 static sim_block *fresh(sim_memory *of)
 {
     sim_block **chunk = &of->chunks[of->used / SIM_CHUNK];
@@ -63,7 +63,7 @@ static sim_block *fresh(sim_memory *of)
     return block;
 }
 
-static void free_what_is_left(sim_block *block)
+static void free_kept_data(sim_block *block)
 {
     if (block->kept)
         block->data = block->kept;
@@ -74,8 +74,8 @@ static void free_what_is_left(sim_block *block)
 static void drop(sim_memory *of)
 {
     for (uint32_t name = 1; name <= of->used; name++)
-        free_what_is_left(block_of(of, name));
-    sim_pinned_give_back(of->pinned);
+        free_kept_data(block_of(of, name));
+    sim_pinned_free(of->pinned);
     for (uint32_t i = 0; of->chunks && i < SIM_BLOCKS / SIM_CHUNK; i++)
         free(of->chunks[i]);
     if (of->handles != MAP_FAILED)
@@ -112,10 +112,10 @@ core_status sim_memory_open(sim_device *device)
                           "no address space for the names of blocks");
 }
 
-/* -------------------------------------------------------------- addresses -- */
+/* ----------------------------------------------------------- addresses -- */
 
-/* So many free pages in a row, the search going on where the last ended; false
- * if there are none. */
+/* Finds so many consecutive free pages, continuing where the last search ended;
+ * false if there are none. */
 static bool take_pages(sim_memory *of, uint64_t count, uint64_t *out_page)
 {
     uint64_t limit = of->handle_bytes / SIM_PAGE;
@@ -157,8 +157,8 @@ static void set_pages(sim_memory *of, const sim_block *block, uint32_t value)
 
 /* ---------------------------------------------------------------- blocks -- */
 
-/* A freed block keeps its pages, so that who uses it is recognised, until they
- * are wanted: the oldest one's first.  False if none has any. */
+/* A freed block keeps its pages, so that later uses of it are recognized, until
+ * they are needed: the oldest one's first.  False if no block has any. */
 static bool forget_oldest(sim_memory *of)
 {
     sim_block *oldest = NULL;
@@ -186,7 +186,7 @@ static sim_block *reuse(sim_memory *of)
     return block;
 }
 
-/* The last of those that are free. */
+/* Appends to the list of free names. */
 static void set_free(sim_memory *of, sim_block *block)
 {
     block->next_free = 0;
@@ -197,8 +197,8 @@ static void set_free(sim_memory *of, sim_block *block)
     of->last_free = block->name;
 }
 
-/* One whose name was not given to anything, or may be given anew: the names of
- * the last that were freed are kept, so that who still uses them is found. */
+/* A block with a new name, or the least recently freed one: the names of
+ * recently freed blocks are kept, so that uses after free are found. */
 static sim_block *unnamed(sim_memory *of)
 {
     if (of->first_free && (!block_of(of, of->first_free)->fenced ||
@@ -209,8 +209,8 @@ static sim_block *unnamed(sim_memory *of)
     return of->first_free ? reuse(of) : NULL;
 }
 
-sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
-                          core_memory *out_memory)
+sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
+                            core_memory *out_memory)
 {
     sim_memory *of = device->memory;
     sim_block *block;
@@ -240,7 +240,7 @@ sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
     return block;
 }
 
-void sim_block_unmake(sim_device *device, sim_block *block)
+void sim_block_destroy(sim_device *device, sim_block *block)
 {
     sim_memory *of = device->memory;
 
@@ -287,15 +287,15 @@ static bool is_mapped(const sim_block *block, uint64_t offset, uint64_t size)
 
 void sim_block_check(const sim_device *device, const sim_block *block,
                      core_memory memory, uint64_t offset, uint64_t size,
-                     char *text, size_t room)
+                     char *text, size_t capacity)
 {
     const char *what = NULL;
 
     text[0] = '\0';
     if (!block) {
-        snprintf(text, room, "it touches %p + %llu, which is no memory of %s",
-                 memory.handle, (unsigned long long)memory.offset,
-                 device->name);
+        snprintf(
+            text, capacity, "access to %p + %llu, which is not memory of %s",
+            memory.handle, (unsigned long long)memory.offset, device->name);
         return;
     }
     if (!block->data)
@@ -305,11 +305,10 @@ void sim_block_check(const sim_device *device, const sim_block *block,
     else if (block->mapped && size > 0 && !is_mapped(block, offset, size))
         what = "which has no memory mapped there";
     if (what)
-        snprintf(text, room,
-                 "it touches bytes [%llu, %llu) of block %llu of %s (%llu "
-                 "bytes), %s",
-                 (unsigned long long)offset,
-                 (unsigned long long)(offset + size),
-                 (unsigned long long)block->serial, device->name,
-                 (unsigned long long)block->size, what);
+        snprintf(
+            text, capacity,
+            "access to bytes [%llu, %llu) of block %llu of %s (%llu bytes), %s",
+            (unsigned long long)offset, (unsigned long long)(offset + size),
+            (unsigned long long)block->serial, device->name,
+            (unsigned long long)block->size, what);
 }

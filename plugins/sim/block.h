@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* block.h: what was taken from a device: blocks, and reservations that are
- * filled bit by bit.  Their data lies in host memory that only workers know;
- * the device's own names for it, handles or addresses, cannot be read.
- * Everything here wants sim_lock, but the content. */
+/* block.h: allocations of a device: blocks, and reservations that are mapped in
+ * parts.  Their data is in host memory known to workers only; the device's
+ * names for it, handles or addresses, cannot be dereferenced.  Everything here
+ * requires sim_lock, except access to the contents. */
 
 #ifndef SIM_BLOCK_H
 #define SIM_BLOCK_H
@@ -14,41 +14,41 @@
 
 enum {
     SIM_BLOCKS = 1 << 20, /* of one device */
-    SIM_KEPT = 1 << 10,   /* freed ones that are remembered */
-    SIM_CHUNK = 1 << 10,  /* blocks that are made at once */
+    SIM_KEPT = 1 << 10,   /* freed blocks that are remembered */
+    SIM_CHUNK = 1 << 10,  /* blocks that are allocated at once */
     SIM_SPACING = 16,     /* between handles */
-    SIM_PAGE = 1 << 16,   /* flat: addresses of a block begin with one */
+    SIM_PAGE = 1 << 16,   /* flat: blocks begin at multiples of it */
     SIM_CANARY = 64,      /* bytes behind a block that stay poisoned */
-    SIM_POISON = 0xa5,    /* fresh */
+    SIM_POISON = 0xa5,    /* pattern of new memory */
     SIM_POISON_FREED = 0x5a
 };
 
-/* Addresses of one device, where the process may have so many. */
+/* The address range of one device, if the process may reserve that much. */
 #define SIM_FLAT_BYTES (UINT64_C(256) << 30)
 #define SIM_FLAT_LEAST (UINT64_C(16) << 20)
 
 typedef struct sim_block {
     char *data; /* NULL: freed */
-    char *kept; /* freed while the device was lost, and not touched since: what
-                 * it ran then may still be at it */
+    char *kept; /* freed while the device was lost, and not accessed since: work
+                 * that was running then may still access it */
     uint64_t size;
-    uint64_t address;   /* flat: distance from the first */
-    uint64_t serial;    /* counts all blocks of the device, for messages */
+    uint64_t address;   /* flat: offset from the first address */
+    uint64_t serial;    /* numbers all blocks of the device, for messages */
     uint8_t *mapped;    /* reservation: a byte per granule; else NULL */
     uint32_t name;      /* index + 1 */
     uint32_t next_free; /* a name */
-    bool fenced;        /* freed, and its name not given anew */
+    bool fenced;        /* freed, and its name not reused */
     sim_history history;
 } sim_block;
 
 typedef struct sim_memory {
-    char *handles; /* without access */
+    char *handles; /* inaccessible */
     uint64_t handle_bytes;
     sim_block **chunks;
-    uint32_t *pages; /* flat: the name of the block of each page */
+    uint32_t *pages; /* flat: the name of each page's block */
     uint64_t next_page;
     uint32_t used;
-    uint32_t first_free; /* a name, the oldest; handed out last */
+    uint32_t first_free; /* a name, the least recently used */
     uint32_t last_free;
     uint64_t taken; /* bytes */
     uint64_t made;
@@ -57,36 +57,37 @@ typedef struct sim_memory {
     struct sim_pinned *pinned; /* freed while the device was lost */
 } sim_memory;
 
-/* A name for a block of so many bytes; NULL where there is none left. */
-sim_block *sim_block_make(sim_device *device, uint64_t size, char *data,
-                          core_memory *out_memory);
-/* Its name is fenced: who uses it is told of the block. */
-void sim_block_unmake(sim_device *device, sim_block *block);
+/* Creates a name for a block of so many bytes; NULL if there is none left. */
+sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
+                            core_memory *out_memory);
+/* Fences its name: a later use reports the freed block. */
+void sim_block_destroy(sim_device *device, sim_block *block);
 void sim_block_free_data(sim_block *block);
-/* Its data is given back; of a lost device, when that is reset or closed. */
-void sim_block_give_back(const sim_device *device, sim_block *block);
-void sim_pinned_give_back(struct sim_pinned *pinned);
-/* The block that memory lies in, alive or not, and how far in it; NULL if it
- * is no memory of this device. */
+/* Frees its data; for a lost device when that is reset or closed. */
+void sim_block_release(const sim_device *device, sim_block *block);
+void sim_pinned_free(struct sim_pinned *pinned);
+/* Returns the block that contains the memory, alive or freed, and the offset in
+ * it; NULL if it is not memory of this device. */
 sim_block *sim_block_find(sim_device *device, core_memory memory,
                           uint64_t *out_offset);
-/* Why `size` bytes at an offset of the block (NULL: none) cannot be used; an
- * empty text if they can. */
+/* Explains why `size` bytes at an offset of the block (NULL: none) cannot be
+ * used; an empty text if they can. */
 void sim_block_check(const sim_device *device, const sim_block *block,
                      core_memory memory, uint64_t offset, uint64_t size,
-                     char *text, size_t room);
+                     char *text, size_t capacity);
 
-/* A conflict that a free found: the stream that may still use it learns of it,
- * if it is there. */
+/* Reports a conflict that a free found to the stream that may still use the
+ * block, if that still exists. */
 void sim_fail_user(sim_device *device, uint64_t stream, const char *text);
 core_status sim_memory_refused(const sim_device *device, uint64_t size);
 void sim_quarantine_empty(void);
 
-extern uint64_t sim_overruns;  /* blocks with something behind their end */
-extern uint64_t sim_bad_frees; /* frees of what is no block */
+extern uint64_t sim_overruns;  /* freed blocks that were written past their
+                                * end */
+extern uint64_t sim_bad_frees; /* frees of invalid blocks */
 
 uint64_t sim_granule(void); /* of reservations */
-/* The host takes bytes away: everybody must be done with them. */
+/* The host frees these bytes: checks that no stream may still use them. */
 void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
                        uint64_t to);
 extern uint64_t sim_pinned_blocks;

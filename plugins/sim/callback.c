@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Functions of the host in a stream, time on the device, and streams that
- * somebody else made, or that go first. */
+/* Host callbacks, device time, adopted streams, and stream priorities. */
 
 #include "fault.h"
 #include "worker.h"
@@ -14,9 +13,9 @@ static core_status run_callback(sim_work *work)
     void (*function)(void *context) = work->function;
 
     work->function = NULL;
-    sim_stream_rests(work->stream, true);
+    sim_stream_set_waiting(work->stream, true);
     function(work->context);
-    sim_stream_rests(work->stream, false);
+    sim_stream_set_waiting(work->stream, false);
     return CORE_OK;
 }
 
@@ -88,9 +87,9 @@ const core_timing_interface sim_timing = {
 
 /* -------------------------------------------------------------- adoption -- */
 
-static core_status adopt(void *words, void *native, void **out_stream)
+static core_status adopt(void *handle, void *native, void **out_stream)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status = sim_usable(device);
     sim_stream *at;
 
@@ -108,7 +107,7 @@ static core_status adopt(void *words, void *native, void **out_stream)
     pthread_mutex_unlock(&sim_lock);
     if (!at)
         return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                              "%p is no stream of %s", native, device->name);
+                              "%p is not a stream of %s", native, device->name);
     return CORE_OK;
 }
 
@@ -143,11 +142,12 @@ static core_status create(void *device, uint32_t flags, int32_t priority,
 {
     *out_stream = NULL;
     if (flags != 0 || priority > LEAST || priority < GREATEST)
-        return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                              "a stream of priority %d, with the flags 0x%x; "
-                              "there are priorities from %d to %d",
-                              priority, flags, GREATEST, LEAST);
-    return sim_stream_make(device, priority, out_stream);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+            "a stream of priority %d, with the flags 0x%x: priorities are %d "
+            "to %d, and no flags are accepted",
+            priority, flags, GREATEST, LEAST);
+    return sim_stream_create(device, priority, out_stream);
 }
 
 const core_stream_priority_interface sim_stream_priority = {

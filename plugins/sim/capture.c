@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Graphs: work that was given to a capturing stream, kept with its copied
- * calls, and given again at every launch. */
+/* Graphs: work submitted to a capturing stream is stored with copies of its
+ * calls, and submitted again at every launch. */
 
 #include "capture.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 struct sim_graph {
-    uint32_t references; /* the core's, the stream's, work under way */
+    uint32_t references; /* held by the core, the stream, and pending work */
     sim_device *device;
     sim_graph *next; /* of the device */
     sim_work *first;
@@ -32,7 +32,8 @@ static void unlist(sim_graph *graph)
     graph->device->count.graphs--;
 }
 
-/* With the lock, which it leaves for a while where it was the last. */
+/* With the lock, which it releases temporarily if this was the last
+ * reference. */
 static void unref(sim_graph *graph)
 {
     if (--graph->references > 0)
@@ -85,9 +86,9 @@ void sim_capture_drop(sim_stream *stream)
         unref(graph);
 }
 
-static core_status begin(void *words, void *of)
+static core_status begin(void *handle, void *of)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     sim_stream *stream = of;
     core_status status = sim_usable(device);
     sim_graph *graph;
@@ -111,12 +112,12 @@ static core_status begin(void *words, void *of)
         return CORE_OK;
     free(graph);
     return core_sdk_error(sim_host, status, "sim",
-                          "the stream is being captured already");
+                          "the stream is already being captured");
 }
 
-static core_status end(void *words, void *of, void **out_graph)
+static core_status end(void *handle, void *of, void **out_graph)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     sim_stream *stream = of;
     core_status status = sim_usable(device);
     sim_graph *graph;
@@ -128,7 +129,7 @@ static core_status end(void *words, void *of, void **out_graph)
     stream->graph = NULL;
     if (!graph) {
         status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                                "the end of a capture that did not begin");
+                                "the end of a capture that was not begun");
     } else if (status != CORE_OK || !out_graph) {
         unref(graph);
     } else {
@@ -149,9 +150,9 @@ static void end_replay(sim_work *work)
     pthread_mutex_unlock(&sim_lock);
 }
 
-static core_status launch(void *device, void *words, void *of)
+static core_status launch(void *device, void *handle, void *of)
 {
-    sim_graph *graph = words;
+    sim_graph *graph = handle;
     sim_stream *stream = of;
     core_status status = sim_usable(device);
 
@@ -174,14 +175,14 @@ static core_status launch(void *device, void *words, void *of)
     return status;
 }
 
-static void destroy(void *device, void *words)
+static void destroy(void *device, void *handle)
 {
     (void)device;
     if (sim_forked())
         return;
     pthread_mutex_lock(&sim_lock);
-    unlist(words);
-    unref(words);
+    unlist(handle);
+    unref(handle);
     pthread_mutex_unlock(&sim_lock);
 }
 

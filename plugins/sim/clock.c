@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Clocks of streams and of the host. */
+/* Vector clocks of streams and of the host. */
 
 #include "race.h"
 
 #include <stdlib.h>
 
 static sim_clock host;
-static uint64_t host_version = 1; /* counts what the host learned */
-static uint32_t places = 1;       /* given out so far; the host has 0 */
-static uint64_t last[SIM_CLOCKS]; /* time of streams that ended */
+static uint64_t host_version = 1; /* changes when the host's clock does */
+static uint32_t places = 1;       /* used so far; the host has 0 */
+static uint64_t last[SIM_CLOCKS]; /* final times of ended streams */
 static bool vacant[SIM_CLOCKS];
-static _Atomic uint32_t full; /* 1: there was no place; 2: the log says so */
+static _Atomic uint32_t full; /* 1: there was no place; 2: that was logged */
 
 const sim_clock *sim_clock_host(void)
 {
@@ -27,7 +27,7 @@ static void join(sim_clock *to, const sim_clock *from)
 }
 
 /* Without the lock. */
-void sim_clock_tell(void)
+void sim_clock_log_full(void)
 {
     uint32_t untold = 1;
     char text[96];
@@ -35,8 +35,7 @@ void sim_clock_tell(void)
     if (!atomic_compare_exchange_strong(&full, &untold, 2))
         return;
     snprintf(text, sizeof text,
-             "LIBCORE_SIM_CHECK: what streams beyond %d at a time do goes "
-             "unchecked",
+             "LIBCORE_SIM_CHECK: streams beyond %d at a time are not checked",
              SIM_CLOCKS - 1);
     sim_host->log(CORE_LOG_WARNING, core_sdk_string("sim"),
                   core_sdk_string(text));
@@ -57,10 +56,10 @@ void sim_clock_open(sim_stream *stream)
     if (!place && places < SIM_CLOCKS)
         place = places++;
     for (uint32_t i = 1; i < places && !place; i++)
-        if (vacant[i]) /* less exact, from here on */
+        if (vacant[i]) /* less exact from here on */
             place = i;
-    /* One that shared a living stream's would be taken for it.  It still hands
-     * on what it learns. */
+    /* Sharing the place of a live stream would confuse the two.  A stream
+     * without a place still passes on what it has learned. */
     if (!place) {
         uint32_t never = 0;
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The simulated accelerator.  Its kernels are the CPU backend's, borrowed when
-# it runs, so it builds alone but computes only beside that one.
+# The simulated accelerator.  It borrows the CPU backend's kernels at run time,
+# so it builds without that backend but needs it to compute.
 AC_DEFUN([LIBCORE_BACKEND_SIM], [
   LIBCORE_BACKEND_SWITCH([sim])
   AS_IF([test "x$enable_sim" = xno],

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The open device of an index. */
+/* Returns the open device of an index. */
 static core_status device_at(uint32_t index, sim_device **out_device)
 {
     *out_device = index < SIM_DEVICES && sim_devices[index].open
@@ -65,7 +65,7 @@ static core_status counters(uint32_t index, sim_counters *out)
     c.callbacks = device->count.callbacks;
     c.graphs = device->count.graphs;
     c.graph_launches = device->count.graph_launches;
-    c.words = device->count.words;
+    c.stream_errors = device->count.stream_errors;
     c.faults = device->count.faults;
     c.compiles = sim_compiles;
     c.plans = sim_plans;
@@ -109,7 +109,7 @@ static core_status hold(uint32_t index)
     return set_held(index, true);
 }
 
-static core_status let_go(uint32_t index)
+static core_status release_hold(uint32_t index)
 {
     return set_held(index, false);
 }
@@ -122,7 +122,7 @@ static core_status lose(uint32_t index)
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
-    sim_lose(device, "the device was lost, as the program asked");
+    sim_lose(device, "the device was lost by request of the program");
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
 }
@@ -144,7 +144,7 @@ static core_status native_create(uint32_t index, void **out_native)
 
     *out_native = NULL;
     if (status == CORE_OK)
-        status = sim_stream_make(device, 0, out_native);
+        status = sim_stream_create(device, 0, out_native);
     return status;
 }
 
@@ -185,7 +185,7 @@ const sim_control sim_control_table = {
     .counters = counters,
     .delay = delay,
     .hold = hold,
-    .let_go = let_go,
+    .let_go = release_hold,
     .lose = lose,
     .limit = limit,
     .native_create = native_create,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Copies and fills, on a stream; between two devices too. */
+/* Copies and fills on a stream, also between two devices. */
 
 #include "block.h"
 #include "fault.h"

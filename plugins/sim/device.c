@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Devices: opened and closed, lost and found. */
+/* Opens, closes, loses and resets devices. */
 
 #include "device.h"
 #include "fault.h"
@@ -30,7 +30,7 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&sim_lock);
 }
 
-void sim_watch_forks(void)
+void sim_handle_forks(void)
 {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -109,9 +109,9 @@ core_status sim_device_open(void *backend, uint32_t index, void **out_device)
     return status;
 }
 
-void sim_device_close(void *backend, void *words)
+void sim_device_close(void *backend, void *handle)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
 
     (void)backend;
     if (!device->open || sim_forked())
@@ -123,9 +123,9 @@ void sim_device_close(void *backend, void *words)
     device->open = false;
 }
 
-core_status sim_device_information(void *words, core_device_information *out)
+core_status sim_device_information(void *handle, core_device_information *out)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
 
     out->name = core_sdk_string("simulated accelerator");
     out->stable_id = core_sdk_string(device->id);
@@ -186,7 +186,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
             (tables[i].table == &sim_layout && !sim_set.layout))
             return NULL;
         if (tables[i].table == &sim_stream_error)
-            sim_words_taken = true;
+            sim_errors_taken = true;
         return tables[i].table;
     }
     return NULL;

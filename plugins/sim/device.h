@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.h: the slots of core_backend. */
+/* device.h: the functions of core_backend. */
 
 #ifndef SIM_DEVICE_H
 #define SIM_DEVICE_H
 
 #include "sim.h"
 
-void sim_watch_forks(void);
+void sim_handle_forks(void);
 core_status sim_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason);
 core_status sim_device_open(void *backend, uint32_t index, void **out_device);

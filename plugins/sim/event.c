@@ -52,9 +52,9 @@ static core_status create(void *device, uint32_t flags, void **out_event)
     return CORE_OK;
 }
 
-static void destroy(void *device, void *words)
+static void destroy(void *device, void *handle)
 {
-    sim_event *event = words;
+    sim_event *event = handle;
     sim_event **at;
 
     (void)device;
@@ -70,7 +70,7 @@ static void destroy(void *device, void *words)
     free(event);
 }
 
-/* The stream has come to the marker. */
+/* Runs when the stream reaches the marker. */
 static core_status run_record(sim_work *work)
 {
     struct timespec now;
@@ -90,9 +90,9 @@ static void end_record(sim_work *work)
     pthread_mutex_unlock(&sim_lock);
 }
 
-static core_status record(void *device, void *words, void *stream)
+static core_status record(void *device, void *handle, void *stream)
 {
-    sim_event *event = words;
+    sim_event *event = handle;
     sim_work work = {.run = run_record,
                      .end = end_record,
                      .what = "record of an event",
@@ -111,7 +111,7 @@ static core_status record(void *device, void *words, void *stream)
                               "no host memory to record an event");
     pthread_mutex_lock(&sim_lock);
     work.marker = marker;
-    marker->references = 2; /* the event's, the work's */
+    marker->references = 2; /* the event's and the work's */
     marker->stream = stream;
     marker->stream->references++;
     status = sim_enqueue_locked(stream, &work);
@@ -130,8 +130,8 @@ static core_status record(void *device, void *words, void *stream)
     return status;
 }
 
-/* With the lock, which it gives back. */
-static core_status answer(const sim_marker *marker)
+/* With the lock, which it releases. */
+static core_status marker_status(const sim_marker *marker)
 {
     sim_failure failure = marker->failure;
 
@@ -139,9 +139,9 @@ static core_status answer(const sim_marker *marker)
     return sim_stream_report(&failure, CORE_SEVERITY_STREAM_POISONED);
 }
 
-static core_status query(void *device, void *words)
+static core_status query(void *device, void *handle)
 {
-    sim_event *event = words;
+    sim_event *event = handle;
     core_status status = sim_usable(device);
 
     if (status != CORE_OK)
@@ -149,15 +149,15 @@ static core_status query(void *device, void *words)
     pthread_mutex_lock(&sim_lock);
     if (event->marker && sim_marker_done(event->marker)) {
         sim_clock_host_learns(event->marker->clock);
-        return answer(event->marker);
+        return marker_status(event->marker);
     }
     pthread_mutex_unlock(&sim_lock);
     return CORE_ERROR_BUSY;
 }
 
-static core_status synchronize(void *device, void *words)
+static core_status synchronize(void *device, void *handle)
 {
-    sim_event *event = words;
+    sim_event *event = handle;
     core_status status = sim_usable(device);
     sim_marker *marker;
     sim_failure failure;
@@ -171,7 +171,7 @@ static core_status synchronize(void *device, void *words)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
                               "a wait for an event that was never recorded");
     }
-    marker->references++; /* it may be recorded anew meanwhile */
+    marker->references++; /* it may be recorded again meanwhile */
     sim_stream_await(marker->stream, marker->number);
     sim_clock_host_learns(marker->clock);
     failure = marker->failure;

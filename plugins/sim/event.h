@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* event.h: events hold the place of their newest record, and share it with
- * those who wait: recording anew leaves these alone. */
+/* event.h: an event refers to the marker of its newest record, and shares it
+ * with its waiters: recording the event again does not affect these. */
 
 #ifndef SIM_EVENT_H
 #define SIM_EVENT_H

@@ -8,7 +8,7 @@ static const char *const kinds[SIM_FAULTS] = {
     "record", "wait",   "host", "map",   "graph", "plan",
 };
 
-/* As asked for by the environment; which device, or UINT32_MAX for all. */
+/* Requested by the environment; the device, or UINT32_MAX for all. */
 static uint64_t wanted[SIM_FAULTS];
 static uint32_t wanted_on[SIM_FAULTS];
 
@@ -35,7 +35,7 @@ core_status sim_fault(sim_device *device, uint32_t kind)
         return CORE_OK;
     return core_sdk_error(
         sim_host, memory ? CORE_ERROR_OUT_OF_MEMORY : CORE_ERROR_INTERNAL,
-        "sim", "%s: the %s that was to fail", device->name, kinds[kind]);
+        "sim", "%s: injected failure of %s", device->name, kinds[kind]);
 }
 
 void sim_faults_open(sim_device *device)
@@ -96,12 +96,11 @@ core_status sim_faults_read(void)
         if (!comma)
             comma = end;
         if (!read_one(at, comma))
-            return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                                  "LIBCORE_SIM_FAULT is \"%.*s\"; it looks "
-                                  "like alloc:3,lost:100@1, and there are %u "
-                                  "devices",
-                                  (int)text.size, text.data,
-                                  (unsigned)sim_set.devices);
+            return core_sdk_error(
+                sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+                "LIBCORE_SIM_FAULT is \"%.*s\"; accepted are lists like "
+                "alloc:3,lost:100@1, for %u devices",
+                (int)text.size, text.data, (unsigned)sim_set.devices);
         at = comma + (comma < end);
     }
     return CORE_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What bytes remember of who used them. */
+/* The history of uses of each byte. */
 
 #include "shape.h"
 
@@ -43,7 +43,7 @@ void sim_history_drop(sim_history *history)
 
 /* ------------------------------------------------------------ stretches -- */
 
-/* The first stretch that ends behind an offset. */
+/* Returns the first stretch that ends behind an offset. */
 static uint32_t find(const sim_history *history, uint64_t offset)
 {
     uint32_t low = 0, high = history->count;
@@ -59,19 +59,19 @@ static uint32_t find(const sim_history *history, uint64_t offset)
     return low;
 }
 
-/* Room for one stretch at an index; false without memory. */
+/* Makes space for one stretch at an index; false without memory. */
 static bool insert(sim_history *history, uint32_t index)
 {
     sim_stretch *at;
 
-    if (history->count == history->room) {
-        uint32_t room = history->room ? history->room * 2 : 4;
+    if (history->count == history->capacity) {
+        uint32_t capacity = history->capacity ? history->capacity * 2 : 4;
 
-        at = realloc(history->stretches, room * sizeof *at);
+        at = realloc(history->stretches, capacity * sizeof *at);
         if (!at)
             return false;
         history->stretches = at;
-        history->room = room;
+        history->capacity = capacity;
     }
     at = history->stretches + index;
     memmove(at + 1, at, (history->count - index) * sizeof *at);
@@ -79,7 +79,7 @@ static bool insert(sim_history *history, uint32_t index)
     return true;
 }
 
-/* Cuts the stretch at an index in two. */
+/* Splits the stretch at an index. */
 static bool cut(sim_history *history, uint32_t index, uint64_t offset)
 {
     sim_stretch *at;
@@ -106,7 +106,7 @@ static bool alike(const sim_stretch *a, const sim_stretch *b)
     return true;
 }
 
-/* Neighbours among [first, last] that became alike are one again. */
+/* Merges neighbours among [first, last] that have become equal. */
 static void merge(sim_history *history, uint32_t first, uint32_t last)
 {
     sim_stretch *all = history->stretches;
@@ -140,7 +140,7 @@ typedef struct using
     bool writes;
     const char *where;
     char *conflict;
-    size_t room;
+    size_t capacity;
 }
 using;
 
@@ -149,7 +149,7 @@ static bool is_before(const sim_use *use, const sim_clock *clock)
     return clock->at[use->place] >= use->time;
 }
 
-/* Whether the two have a byte in common in this stretch. */
+/* Tests whether the two share a byte in this stretch. */
 static bool meet(const using *u, const sim_entry *entry,
                  const sim_stretch *stretch)
 {
@@ -162,12 +162,12 @@ static bool meet(const using *u, const sim_entry *entry,
     return true;
 }
 
-static void tell(const using *u, const sim_entry *entry,
-                 const sim_stretch *stretch)
+static void describe_conflict(const using *u, const sim_entry *entry,
+                              const sim_stretch *stretch)
 {
     if (u->conflict[0])
         return;
-    snprintf(u->conflict, u->room,
+    snprintf(u->conflict, u->capacity,
              "race: %s (call %llu, stream %llu) %s bytes [%llu, %llu) of %s, "
              "which %s (call %llu, stream %llu) %s, and nothing orders them",
              u->use->name, (unsigned long long)u->use->call_id,
@@ -179,8 +179,8 @@ static void tell(const using *u, const sim_entry *entry,
              entry->writes ? "writes" : "reads");
 }
 
-/* Whether the new use says all that the entry did: who is not ordered with the
- * entry is not ordered with the new use either. */
+/* Tests whether the new use replaces the entry: whatever is unordered with the
+ * entry is then unordered with the new use as well. */
 static bool supersedes(const using *u, const sim_entry *entry)
 {
     if (entry->writes && !u->writes)
@@ -205,7 +205,7 @@ static void stretch_use(const using *u, sim_stretch *stretch)
         bool before = entry.use == u->use || is_before(entry.use, u->clock);
 
         if (!before && (u->writes || entry.writes) && meet(u, &entry, stretch))
-            tell(u, &entry, stretch);
+            describe_conflict(u, &entry, stretch);
         if (before && supersedes(u, &entry))
             sim_use_unref(entry.use);
         else
@@ -262,10 +262,10 @@ static void bytes_use(sim_history *history, const using *u, uint64_t from,
 
 void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
                      const sim_shape *shape, bool writes, const char *where,
-                     char *conflict, size_t room)
+                     char *conflict, size_t capacity)
 {
     uint64_t runs = sim_shape_runs(shape);
-    using u = {use, clock, NULL, writes, where, conflict, room};
+    using u = {use, clock, NULL, writes, where, conflict, capacity};
 
     if (runs > SIM_RUNS) {
         u.shape = malloc(sizeof *shape);
@@ -286,7 +286,7 @@ void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
 
 bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
                      uint64_t to, const char *where, char *conflict,
-                     size_t room, uint64_t *out_stream)
+                     size_t capacity, uint64_t *out_stream)
 {
     bool found = false;
 
@@ -302,14 +302,15 @@ bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
                 continue;
             found = true;
             *out_stream = use->stream;
-            snprintf(conflict, room,
-                     "race: %s is taken back, whose bytes [%llu, %llu) %s "
-                     "(call %llu, stream %llu) %s, and nothing waited for that",
-                     where, (unsigned long long)stretch->from,
-                     (unsigned long long)stretch->to, use->name,
-                     (unsigned long long)use->call_id,
-                     (unsigned long long)use->stream,
-                     stretch->entries[k].writes ? "writes" : "reads");
+            snprintf(
+                conflict, capacity,
+                "race: %s is freed, whose bytes [%llu, %llu) %s (call %llu, "
+                "stream %llu) %s, and the host did not wait for that",
+                where, (unsigned long long)stretch->from,
+                (unsigned long long)stretch->to, use->name,
+                (unsigned long long)use->call_id,
+                (unsigned long long)use->stream,
+                stretch->entries[k].writes ? "writes" : "reads");
         }
         if (stretch->from >= from && stretch->to <= to)
             entries_drop(stretch);

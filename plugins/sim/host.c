@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Pinned host memory: ordinary memory, but remembered, so that uses by streams
- * that nothing orders are found in it too. */
+/* Pinned host memory: ordinary memory that is tracked, so that unordered uses
+ * by streams are found in it too. */
 
 #include "block.h"
 #include "fault.h"
@@ -62,7 +62,7 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     return CORE_OK;
 }
 
-void sim_pinned_give_back(sim_pinned *pinned)
+void sim_pinned_free(sim_pinned *pinned)
 {
     sim_pinned *next;
 
@@ -74,9 +74,9 @@ void sim_pinned_give_back(sim_pinned *pinned)
     }
 }
 
-static void release(void *words, void *data, uint64_t size)
+static void release(void *handle, void *data, uint64_t size)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     char text[SIM_TEXT];
     uint64_t stream;
     sim_pinned **at = &all;
@@ -108,7 +108,7 @@ static void release(void *words, void *data, uint64_t size)
         block = NULL;
     }
     pthread_mutex_unlock(&sim_lock);
-    sim_pinned_give_back(block);
+    sim_pinned_free(block);
 }
 
 const core_host_memory_interface sim_host_memory = {

@@ -2,12 +2,12 @@
  * Copyright The libcore authors */
 
 /* The CPU's kernels, borrowed.  A launch copies the call and puts it on the
- * stream; when the stream comes to it, handles become addresses and the CPU's
- * kernel runs on them.
+ * stream; when the stream reaches it, handles are translated to addresses
+ * and the CPU's kernel runs on them.
  *
- * A kernel that is to allocate results itself (their shape depends on data)
- * must be done when the launch returns: it runs on the thread of its caller,
- * at its place in the stream. */
+ * A kernel that allocates its results itself (their shape depends on data)
+ * must be done when the launch returns: it runs on the caller's thread, at
+ * its place in the stream. */
 
 #include "fault.h"
 #include "plan.h"
@@ -110,9 +110,9 @@ core_status sim_register_kernels(core_registry *registry)
 
     sim_translate_open();
     if (count == 0)
-        return core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
-                              "the cpu backend, whose kernels are borrowed, "
-                              "has none");
+        return core_sdk_error(
+            sim_host, CORE_ERROR_NOT_FOUND, "sim",
+            "the cpu backend, whose kernels are borrowed, has none");
     kernels = calloc(count, sizeof *kernels);
     pointers = calloc(count, sizeof *pointers);
     if (!kernels || !pointers)
@@ -124,7 +124,7 @@ core_status sim_register_kernels(core_registry *registry)
         status = sim_host->backend_kernel(cpu, i, &borrowed);
         if (status != CORE_OK)
             break;
-        /* The CPU lists its newest first; the newest must stay so here. */
+        /* The CPU lists its newest first; that order must be preserved. */
         pointers[count - 1 - i] = &kernels[i];
         kernels[i] = *borrowed;
         kernels[i].struct_size = sizeof *kernels;

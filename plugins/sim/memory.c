@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory is poisoned when it is fresh, and when it was freed: its data stays
- * poison for a while, for work that is at it without right. */
+/* New memory is poisoned, and freed memory stays poisoned for a while, so that
+ * work that uses it by mistake is noticed. */
 
 #include "block.h"
 #include "fault.h"
@@ -12,7 +12,7 @@
 
 enum { QUARANTINE = 256 };
 
-/* Freed data, the oldest of which is overwritten. */
+/* Freed data; the oldest is overwritten. */
 static char *quarantine[QUARANTINE];
 static uint64_t quarantined[QUARANTINE]; /* bytes */
 static uint64_t quarantine_bytes;
@@ -70,7 +70,7 @@ void sim_block_free_data(sim_block *block)
     block->data = NULL;
 }
 
-void sim_block_give_back(const sim_device *device, sim_block *block)
+void sim_block_release(const sim_device *device, sim_block *block)
 {
     if (!device->lost) {
         sim_block_free_data(block);
@@ -81,7 +81,7 @@ void sim_block_give_back(const sim_device *device, sim_block *block)
     block->data = NULL;
 }
 
-/* ---------------------------------------------------------- taking memory -- */
+/* ------------------------------------------------------- taking memory -- */
 
 core_status sim_memory_refused(const sim_device *device, uint64_t size)
 {
@@ -98,22 +98,22 @@ static core_status check_size(const sim_device *device, uint64_t size)
 
     if (size == 0 || size % sim_set.granularity != 0)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "an allocation of %llu bytes, no multiple of "
+                              "an allocation of %llu bytes, not a multiple of "
                               "the granularity of %llu",
                               (unsigned long long)size,
                               (unsigned long long)sim_set.granularity);
     if (size > largest)
-        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
-                              "%llu bytes: the largest allocation of %s is "
-                              "%llu",
-                              (unsigned long long)size, device->name,
-                              (unsigned long long)largest);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+            "%llu bytes: the largest allocation of %s is %llu",
+            (unsigned long long)size, device->name,
+            (unsigned long long)largest);
     return CORE_OK;
 }
 
-static core_status alloc(void *words, uint64_t size, core_memory *out_memory)
+static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status = sim_usable(device);
     sim_block *block = NULL;
     char *data;
@@ -131,7 +131,7 @@ static core_status alloc(void *words, uint64_t size, core_memory *out_memory)
         memset(data, SIM_POISON, data_bytes(size));
     pthread_mutex_lock(&sim_lock);
     if (data && device->memory->taken + size <= sim_set.bytes)
-        block = sim_block_make(device, size, data, out_memory);
+        block = sim_block_create(device, size, data, out_memory);
     if (block)
         device->memory->taken += size;
     else
@@ -142,15 +142,15 @@ static core_status alloc(void *words, uint64_t size, core_memory *out_memory)
     return status;
 }
 
-/* --------------------------------------------------------- giving it back -- */
+/* ------------------------------------------------------ giving it back -- */
 
-static void complain(const char *text)
+static void report_error(const char *text)
 {
     sim_host->log(CORE_LOG_ERROR, core_sdk_string("sim"),
                   core_sdk_string(text));
 }
 
-/* Behind the block everything must be as it was. */
+/* Checks that the bytes behind the block are unchanged. */
 static void check_canary(const sim_device *device, const sim_block *block)
 {
     uint64_t end = data_bytes(block->size);
@@ -161,11 +161,10 @@ static void check_canary(const sim_device *device, const sim_block *block)
             continue;
         sim_overruns++;
         snprintf(text, sizeof text,
-                 "something wrote %llu bytes behind the end of block %llu of "
-                 "%s",
+                 "something wrote %llu bytes past the end of block %llu of %s",
                  (unsigned long long)(i - block->size),
                  (unsigned long long)block->serial, device->name);
-        complain(text);
+        report_error(text);
         return;
     }
 }
@@ -173,7 +172,7 @@ static void check_canary(const sim_device *device, const sim_block *block)
 void sim_fail_user(sim_device *device, uint64_t stream, const char *text)
 {
     sim_conflicted(text);
-    complain(text);
+    report_error(text);
     for (sim_stream *at = device->streams; at; at = at->next) {
         if (at->id != stream || at->failure.code != CORE_OK)
             continue;
@@ -192,7 +191,7 @@ void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
     if (!sim_set.check || device->lost)
         return;
     clock = *sim_clock_host();
-    if (sim_running) /* a worker knows that its stream came so far */
+    if (sim_running) /* a worker knows that its stream has reached this point */
         clock.at[sim_running->stream->place] = sim_running->time;
     snprintf(where, sizeof where, "block %llu of %s",
              (unsigned long long)block->serial, device->name);
@@ -201,9 +200,9 @@ void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
         sim_fail_user(device, stream, text);
 }
 
-static void release(void *words, core_memory freed, uint64_t size)
+static void release(void *handle, core_memory freed, uint64_t size)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     uint64_t offset;
     sim_block *block;
 
@@ -214,19 +213,20 @@ static void release(void *words, core_memory freed, uint64_t size)
     if (!block || !block->data || block->mapped || offset != 0 ||
         block->size != size) {
         sim_bad_frees++;
-        complain("memory is freed that is none, or was freed, or has another "
-                 "size");
+        report_error(
+            "freeing memory that is invalid, already freed, or of another "
+            "size");
     } else {
         device->memory->taken -= size;
         sim_history_check(device, block, 0, size);
         check_canary(device, block);
-        sim_block_give_back(device, block);
-        sim_block_unmake(device, block);
+        sim_block_release(device, block);
+        sim_block_destroy(device, block);
     }
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* ---------------------------------------------------------------- looking -- */
+/* ------------------------------------------------------------- looking -- */
 
 core_status sim_memory_resolve(sim_device *device, core_memory place,
                                uint64_t size, void **out_address)
@@ -247,9 +247,9 @@ core_status sim_memory_resolve(sim_device *device, core_memory place,
     return CORE_OK;
 }
 
-static core_status info(void *words, uint64_t *out_free, uint64_t *out_total)
+static core_status info(void *handle, uint64_t *out_free, uint64_t *out_total)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
 
     pthread_mutex_lock(&sim_lock);
     *out_free = sim_set.bytes - device->memory->taken;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Plans.  What is compiled here is the structure of a call, written down: a
- * launch whose structure is another one is refused, and so is one without a
- * plan.  A plan runs the kernel that it was compiled for, so work that outlives
- * it would be noticed. */
+/* Plans.  Compiling stores the structure of a call: a launch with another
+ * structure, or without a plan, is refused.  A plan runs the kernel that it was
+ * compiled for, so that work that outlives its plan is noticed. */
 
 #include "plan.h"
 
@@ -15,7 +14,7 @@
 enum { WORDS = 4096 };
 
 struct sim_plan {
-    _Atomic uint32_t references; /* the core's, work's */
+    _Atomic uint32_t references; /* held by the core and by work */
     const core_kernel *kernel;
     uint32_t count;
     uint64_t words[];
@@ -88,7 +87,7 @@ static void put_loop(writer *w, const core_loop *loop)
     }
 }
 
-/* Behind seed and offset, the counter is there in a capture only. */
+/* The counter that follows seed and offset exists only in a capture. */
 static bool is_counter(const core_value *args, uint32_t nargs, uint32_t index)
 {
     const core_value *value = &args[index];
@@ -160,9 +159,9 @@ void sim_plan_keep(sim_plan *plan)
         atomic_fetch_add(&plan->references, 1);
 }
 
-void sim_plan_destroy(void *words)
+void sim_plan_destroy(void *handle)
 {
-    sim_plan *plan = words;
+    sim_plan *plan = handle;
 
     if (!plan || atomic_fetch_sub(&plan->references, 1) > 1)
         return;
@@ -195,7 +194,7 @@ core_status sim_plan_check(const core_call *call, const core_value *args,
         put_call(w, call, args, nargs, results, nresults);
         if (w->count != plan->count ||
             memcmp(w->words, plan->words, w->count * sizeof(uint64_t)) != 0)
-            why = "with the plan of a call of another structure";
+            why = "with a plan for another structure";
         free(w);
     }
     if (!why)

@@ -41,7 +41,7 @@ static core_status stop(void *plugin, uint64_t deadline_ns)
     return CORE_OK;
 }
 
-/* The process ends: nothing of ours runs into what is torn down. */
+/* At process exit none of our threads may use what is being torn down. */
 __attribute__((destructor)) static void at_exit(void)
 {
     if (sim_forked() || sim_running)
@@ -64,7 +64,7 @@ static core_status init(const core_host *host, core_registry *registry,
 
     sim_host = host;
     *out_plugin = NULL;
-    pthread_once(&once, sim_watch_forks);
+    pthread_once(&once, sim_handle_forks);
     status = sim_settings_read();
     if (status == CORE_OK)
         status = sim_faults_read();

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the workers did, for the core's profiler. */
+/* Records of the workers' activity, for the core's profiler. */
 
 #include "profile.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-/* Larger than what the core knows: it goes by the stride. */
+/* Larger than the core's type, which must use the stride. */
 typedef struct sim_record {
     core_activity activity;
     char name[64];
 } sim_record;
 
 struct sim_profile {
-    uint64_t session; /* 0: nothing is recorded */
+    uint64_t session; /* 0: not recording */
     uint64_t limit;
-    uint64_t count, room, dropped;
+    uint64_t count, capacity, dropped;
     sim_record *records;
     sim_record *taken;
 };
 
 static _Thread_local uint64_t correlation;
-static uint64_t sessions; /* under the lock, as all else */
+static uint64_t sessions; /* under the lock, like everything else */
 
 int64_t sim_profile_now(void)
 {
@@ -41,16 +41,16 @@ void sim_profile_note(sim_device *device, sim_work *work)
 
 static bool grow(sim_profile *profile)
 {
-    uint64_t room = profile->room ? profile->room * 2 : 64;
+    uint64_t capacity = profile->capacity ? profile->capacity * 2 : 64;
     sim_record *grown;
 
-    if (profile->count < profile->room)
+    if (profile->count < profile->capacity)
         return true;
-    grown = realloc(profile->records, room * sizeof *grown);
+    grown = realloc(profile->records, capacity * sizeof *grown);
     if (!grown)
         return false;
     profile->records = grown;
-    profile->room = room;
+    profile->capacity = capacity;
     return true;
 }
 
@@ -91,11 +91,11 @@ void sim_profile_close(sim_device *device)
     free(profile);
 }
 
-/* -------------------------------------------------------------- interface -- */
+/* ----------------------------------------------------------- interface -- */
 
-static core_status start(void *words, uint64_t limit)
+static core_status start(void *handle, uint64_t limit)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status = sim_usable(device);
 
     if (status != CORE_OK)
@@ -120,13 +120,13 @@ static core_status start(void *words, uint64_t limit)
         return CORE_OK;
     return core_sdk_error(sim_host, status, "sim",
                           status == CORE_ERROR_BUSY
-                              ? "the device is being recorded already"
+                              ? "the device is already being recorded"
                               : "no host memory for records");
 }
 
-static core_status stop(void *words)
+static core_status stop(void *handle)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     bool on;
 
     pthread_mutex_lock(&sim_lock);
@@ -145,9 +145,9 @@ static void correlate(void *device, uint64_t id)
     correlation = id;
 }
 
-static core_status take(void *words, core_activity_batch *out)
+static core_status take(void *handle, core_activity_batch *out)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     sim_profile *profile;
 
     out->count = out->dropped = 0;
@@ -165,7 +165,7 @@ static core_status take(void *words, core_activity_batch *out)
         out->count = profile->count;
         out->dropped = profile->dropped;
         profile->records = NULL;
-        profile->count = profile->room = profile->dropped = 0;
+        profile->count = profile->capacity = profile->dropped = 0;
     }
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
@@ -174,7 +174,7 @@ static core_status take(void *words, core_activity_batch *out)
 static core_status read_clock(void *device, int64_t *out_nanoseconds)
 {
     (void)device;
-    /* Another beginning than the host's. */
+    /* Another epoch than the host's. */
     *out_nanoseconds = sim_profile_now() - SIM_PROFILE_EPOCH;
     return CORE_OK;
 }
@@ -188,9 +188,9 @@ const core_profiler_interface sim_profiler = {
     .clock = read_clock,
 };
 
-/* ----------------------------------------------------------------- layout -- */
+/* -------------------------------------------------------------- layout -- */
 
-/* LIBCORE_SIM_LAYOUT: as devices have it that convolve channels at once. */
+/* LIBCORE_SIM_LAYOUT: like devices that convolve all channels at once. */
 static uint32_t preferred(void *device, core_string operator_name,
                           core_dtype dtype, uint32_t ndim)
 {

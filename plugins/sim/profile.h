@@ -11,14 +11,14 @@
 /* Nanoseconds by which the devices' clock lags behind the host's. */
 #define SIM_PROFILE_EPOCH INT64_C(1000000000000)
 
-/* All with the lock, but now. */
+/* All but sim_profile_now require the lock. */
 int64_t sim_profile_now(void);
-/* Work is given by this thread. */
+/* Work is submitted by this thread. */
 void sim_profile_note(sim_device *device, sim_work *work);
-/* It ran. */
+/* The work was run. */
 void sim_profile_ran(const sim_work *work, const char *name, int64_t begin,
                      int64_t end);
-/* Nothing is recorded, nor kept. */
+/* Stops recording and discards the records. */
 void sim_profile_close(sim_device *device);
 
 #endif

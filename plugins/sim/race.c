@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a piece of work reads and writes. */
+/* The memory that work reads and writes. */
 
 #include "block.h"
 #include "shape.h"
@@ -23,7 +23,7 @@ typedef struct noting {
     char text[SIM_TEXT];
 } noting;
 
-sim_use *sim_use_make(const sim_stream *stream, const sim_work *work)
+sim_use *sim_use_create(const sim_stream *stream, const sim_work *work)
 {
     sim_use *use = calloc(1, sizeof *use);
     core_string name;
@@ -109,8 +109,8 @@ static void note_loop(noting *n, const core_loop *loop)
     }
 }
 
-/* Arguments are read; but while it trains, this one keeps its running
- * statistics in them, and steps of optimizers change parameters and state. */
+/* Arguments are read, except that this operator updates its running statistics
+ * in training, and that optimizer steps change parameters and states. */
 static bool writes_argument(const sim_work *work, uint32_t index)
 {
     core_string name = work->kernel->name;
@@ -149,7 +149,7 @@ static void note_host(noting *n, void *data, uint64_t size, bool writes)
                     "pinned host memory", n->text, sizeof n->text);
 }
 
-/* A failure found is the work's, which then does not run. */
+/* Work with a conflict fails and does not run. */
 static void leave(noting *n, sim_work *work)
 {
     sim_use_unref(n->use);
@@ -166,7 +166,7 @@ void sim_race_note(sim_stream *stream, sim_work *work)
 
     if (!stream->clock || !stream->place || !(work->call || work->size))
         return;
-    n.use = sim_use_make(stream, work);
+    n.use = sim_use_create(stream, work);
     if (!n.use)
         return;
     if (work->call)
@@ -188,7 +188,7 @@ void sim_race_note_result(sim_stream *stream, sim_work *work,
 
     if (!stream->clock || !stream->place)
         return;
-    n.use = sim_use_make(stream, work);
+    n.use = sim_use_create(stream, work);
     if (!n.use)
         return;
     note_view(&n, view, true);

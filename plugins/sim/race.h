@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* race.h: finds what no wait orders (LIBCORE_SIM_CHECK=1).
+/* race.h: finds unordered uses of memory (LIBCORE_SIM_CHECK=1).
  *
- * Every stream, and the host as one more, has a vector clock.  Work takes the
- * clock of its stream when it is given, and that of the host, which knows of
- * all that it waited for; an event carries the clock of its stream to those
- * who wait for it.  Each byte of device and pinned memory remembers its last
- * write and the reads since.  Two uses of a byte, one of them a write, neither
- * of which is ordered before the other, are a conflict, whatever happened to
- * come first: what is found does not depend on time.  The later of the two
- * fails, and says which the other was.
+ * Every stream, and the host as one more, has a vector clock.  Work takes
+ * the clock of its stream when it is submitted, and that of the host, which
+ * knows all that it waited for; an event passes the clock of its stream to
+ * its waiters.  Each byte of device and pinned memory remembers its last
+ * write and the reads since.  Two uses of a byte, one of them a write,
+ * neither of which is ordered before the other, are a conflict, whichever
+ * happened first: the result does not depend on time.  The later of the two
+ * fails and names the other.
  *
- * Exact but for four cases, in none of which a conflict is made up: streams
- * beyond SIM_CLOCKS - 1 at a time go unchecked, which the log says once; the
- * host's threads count as one; no more than SIM_ENTRIES uses of a byte are
- * remembered; and of more than SIM_RUNS separate runs of bytes in one operand, a
- * conflict is found as exactly, but what they overwrote between them may be
- * forgotten. */
+ * Exact but for four cases, none of which reports a false conflict: streams
+ * beyond SIM_CLOCKS - 1 at a time are not checked, which is logged once; the
+ * host's threads count as one; at most SIM_ENTRIES uses of a byte are
+ * remembered; and for more than SIM_RUNS separate runs of bytes in one
+ * operand conflicts are found exactly, but uses that they overwrote in
+ * between may be forgotten. */
 
 #ifndef SIM_RACE_H
 #define SIM_RACE_H
@@ -36,7 +36,7 @@ struct sim_clock {
 };
 
 /* The bytes of an operand: runs of `run` bytes, at every sum of strides.
- * Dimensions go from the largest stride to the smallest. */
+ * Dimensions are ordered from the largest stride to the smallest. */
 typedef struct sim_shape {
     struct sim_shape *next; /* of the same use */
     uint64_t run;
@@ -47,14 +47,14 @@ typedef struct sim_shape {
     uint64_t strides[CORE_MAX_NDIM];
 } sim_shape;
 
-/* One piece of work that used memory, as long as some byte remembers it. */
+/* Work that used memory, kept as long as some byte remembers it. */
 typedef struct sim_use {
     uint32_t references;
     uint32_t place; /* of its stream, in clocks */
     uint64_t time;
     uint64_t call_id;
     uint64_t stream;
-    sim_shape *shapes; /* those that entries name */
+    sim_shape *shapes; /* those that entries refer to */
     char name[96];
 } sim_use;
 
@@ -64,7 +64,7 @@ typedef struct sim_entry {
     bool writes;
 } sim_entry;
 
-/* Bytes that were used alike. */
+/* Bytes with the same uses. */
 typedef struct sim_stretch {
     uint64_t from;
     uint64_t to;
@@ -76,50 +76,49 @@ typedef struct sim_stretch {
 typedef struct sim_history {
     sim_stretch *stretches;
     uint32_t count;
-    uint32_t room;
+    uint32_t capacity;
 } sim_history;
 
-/* Places in clocks, of which the host's means none: there are no more.  A
- * stream's is given anew once the host knows of all its work. */
+/* A place in clocks; the host's place means that none is left.  A stream's
+ * place is reused once the host knows of all its work. */
 void sim_clock_open(sim_stream *stream);
-/* In the log, once, that a stream found no place. */
-void sim_clock_tell(void);
+/* Logs, once, that a stream found no place. */
+void sim_clock_log_full(void);
 void sim_clock_close(sim_stream *stream);
-/* What the host learns, and what a stream learns. */
+/* The host learns a clock, and a stream learns one. */
 const sim_clock *sim_clock_host(void);
 void sim_clock_host_learns(const sim_clock *clock);
 void sim_clock_learn(sim_stream *stream, const sim_clock *clock);
-/* Work is given: a step of the stream. */
+/* Advances the stream's clock when work is submitted. */
 void sim_clock_step(sim_stream *stream);
-/* A copy for a marker; NULL without memory, or unchecked. */
+/* Copies the clock for a marker; NULL without memory, or unchecked. */
 sim_clock *sim_clock_copy(const sim_stream *stream);
 
-/* Notes one use of a shape in a history, on behalf of `use`; a conflict leaves
+/* Records one use of a shape in a history, on behalf of `use`; a conflict sets
  * its text, if there is none yet. */
 void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
                      const sim_shape *shape, bool writes, const char *where,
-                     char *conflict, size_t room);
-/* The host takes [from, to) back, and nobody remembers it any more.  True, with
- * a text, if somebody may still use it; out_stream is the number of that
- * stream. */
+                     char *conflict, size_t capacity);
+/* The host frees [from, to), whose history is forgotten.  Returns true, with a
+ * text, if some stream may still use it; out_stream is that stream's number. */
 bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
                      uint64_t to, const char *where, char *conflict,
-                     size_t room, uint64_t *out_stream);
+                     size_t capacity, uint64_t *out_stream);
 void sim_history_drop(sim_history *history);
 
-sim_use *sim_use_make(const sim_stream *stream, const sim_work *work);
+sim_use *sim_use_create(const sim_stream *stream, const sim_work *work);
 void sim_use_unref(sim_use *use);
 
-/* Notes all that a piece of work uses.  On conflict its text, which fails it
- * when it comes to run, is left in work->conflict. */
+/* Records all uses of memory by work.  The text of a conflict is stored in
+ * work->conflict and fails the work when it runs. */
 void sim_race_note(sim_stream *stream, sim_work *work);
 
-/* A result that a kernel allocated while it ran. */
+/* Records a result that a kernel allocated while it ran. */
 void sim_race_note_result(sim_stream *stream, sim_work *work,
                           const core_view *view);
 
-/* Of pinned host memory (host.c), and how far in data lies; NULL for other
- * memory. */
+/* The history of pinned host memory (host.c), and the offset of data in it;
+ * NULL for other memory. */
 sim_history *sim_pinned_history(const void *data, uint64_t size,
                                 uint64_t *out_offset);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A device starts anew: whatever was on it is gone. */
+/* Resets a device: everything on it is discarded. */
 
 #include "block.h"
 #include "capture.h"
@@ -24,9 +24,9 @@ static void drop_events(sim_device *device)
     device->count.events = 0;
 }
 
-static core_status reset(void *words)
+static core_status reset(void *handle)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status;
 
     if (sim_forked())
@@ -34,13 +34,13 @@ static core_status reset(void *words)
     pthread_mutex_lock(&sim_lock);
     sim_lose(device, "the device was reset");
     pthread_mutex_unlock(&sim_lock);
-    sim_streams_close(device); /* they drop what they have */
+    sim_streams_close(device); /* they drop their work */
     pthread_mutex_lock(&sim_lock);
     drop_events(device);
     sim_graphs_drop(device);
     sim_profile_close(device);
-    /* Where there is none, the device stays lost and keeps what it has: who
-     * frees or closes finds it. */
+    /* On failure the device stays lost and keeps its memory, for later frees
+     * and close. */
     status = sim_memory_open(device);
     if (status == CORE_OK)
         atomic_store(&device->lost, false);

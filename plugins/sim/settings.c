@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the devices are like: read once, when the plugin is loaded. */
+/* The properties of the devices: read once, when the plugin is loaded. */
 
 #include "sim.h"
 
@@ -26,11 +26,11 @@ static core_status number(const char *name, uint64_t least, uint64_t most,
     *value = read;
     return CORE_OK;
 refuse:
-    return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                          "%s is \"%.*s\"; a number from %llu to %llu is "
-                          "wanted",
-                          name, (int)text.size, text.data,
-                          (unsigned long long)least, (unsigned long long)most);
+    return core_sdk_error(
+        sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+        "%s is \"%.*s\"; accepted are numbers from %llu to %llu", name,
+        (int)text.size, text.data, (unsigned long long)least,
+        (unsigned long long)most);
 }
 
 static core_status word(const char *name, const char *const *words,
@@ -47,17 +47,17 @@ static core_status word(const char *name, const char *const *words,
         }
     }
     return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                          "%s is \"%.*s\"; it can be %s or %s", name,
+                          "%s is \"%.*s\"; accepted are %s and %s", name,
                           (int)text.size, text.data, words[0], words[1]);
 }
 
 static core_status powers(void)
 {
     if (sim_set.alignment & (sim_set.alignment - 1))
-        return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                              "LIBCORE_SIM_ALIGNMENT is %llu, which is no "
-                              "power of two",
-                              (unsigned long long)sim_set.alignment);
+        return core_sdk_error(
+            sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+            "LIBCORE_SIM_ALIGNMENT is %llu; accepted are powers of two",
+            (unsigned long long)sim_set.alignment);
     return CORE_OK;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The bytes that operands consist of. */
+/* The bytes of operands. */
 
 #include "shape.h"
 
-/* Dimensions that only lengthen the run of bytes become part of it; windows
- * that overlap (a stride below the run) are one run too. */
+/* Dimensions that only lengthen the run of bytes become part of it; overlapping
+ * windows (a stride below the run) are one run too. */
 static void coalesce(sim_shape *shape, uint64_t itemsize)
 {
     uint32_t ndim = shape->ndim;
@@ -67,8 +67,8 @@ uint64_t sim_shape_runs(const sim_shape *shape)
     return runs;
 }
 
-/* Whether a run of dimensions [dim, ndim) from base has a byte in
- * [from, to). */
+/* Tests whether a run of dimensions [dim, ndim) from base has a byte in [from,
+ * to). */
 static bool touches(const sim_shape *shape, uint32_t dim, uint64_t base,
                     uint64_t from, uint64_t to)
 {

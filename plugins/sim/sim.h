@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sim.h: a simulated accelerator that forgives nothing.
+/* sim.h: a simulated accelerator with strict checks.
  *
- * It exists so that the core is proven without hardware.  Its devices have
- * memory that the host cannot touch, poisoned when it is fresh and when it is
- * freed; each of their streams is a thread that runs what it is given later,
- * after random delays; a missing wait shows as a wrong number, as a fault, or,
- * under LIBCORE_SIM_CHECK=1, as an error that names both operators (race.h).
- * It is built from installed headers alone.  Its kernels are the CPU's,
- * borrowed through the host table.
+ * It tests the core without hardware.  Its devices have memory that the host
+ * cannot access, poisoned when it is new and when it is freed; each stream
+ * is a thread that runs its work later, after random delays; a missing wait
+ * shows as a wrong number, as a fault, or, under LIBCORE_SIM_CHECK=1, as an
+ * error that names both operators (race.h).  It is built from installed
+ * headers alone.  Its kernels are the CPU's, borrowed through the host
+ * table.
  *
- * Threads: one lock, sim_lock, guards everything but the content of device
- * memory; kernels, host callbacks and calls of the host table run without. */
+ * Threads: one lock, sim_lock, guards everything but the contents of device
+ * memory; kernels, host callbacks and calls of the host table run without
+ * it. */
 
 #ifndef SIM_H
 #define SIM_H
@@ -43,25 +44,25 @@ enum { SIM_DEVICES = 64, SIM_FAULT_KINDS = 13 };
 
 typedef struct sim_settings {
     uint64_t devices;
-    uint64_t queues; /* 0: any number */
+    uint64_t queues; /* 0: unlimited */
     uint64_t seed;
-    uint64_t delay_us; /* the longest */
+    uint64_t delay_us; /* the longest delay */
     uint64_t check;    /* 1: race.h */
     bool flat;         /* memory has addresses */
-    uint64_t bytes;    /* of memory, per device; the rest is properties */
+    uint64_t bytes;    /* of memory, per device; the rest are properties */
     uint64_t alignment;
     uint64_t granularity;
     uint64_t tail;
     uint64_t largest;
     uint64_t compile;  /* 1: plan.h */
-    uint64_t own;      /* 1: it keeps memory itself */
+    uint64_t own;      /* 1: it manages memory itself */
     uint64_t profiler; /* 1: profile.h; 2: it refuses to begin */
-    uint64_t layout;   /* 1: convolutions would have channels last */
+    uint64_t layout;   /* 1: convolutions prefer channels-last */
 } sim_settings;
 
 extern sim_settings sim_set;
 
-/* From LIBCORE_SIM_…; a value that makes no sense is an error. */
+/* Reads LIBCORE_SIM_…; an invalid value is an error. */
 core_status sim_settings_read(void);
 
 /* -------------------------------------------------------------- devices -- */
@@ -70,18 +71,18 @@ struct sim_device {
     uint32_t index;
     bool open;
     _Atomic bool lost;
-    bool held; /* begins nothing new */
+    bool held; /* starts no new work */
     pthread_cond_t let_go;
-    sim_stream *streams; /* all that live or still work */
+    sim_stream *streams; /* all that exist or still have work */
     sim_event *events;
     sim_graph *graphs;
     struct sim_memory *memory; /* block.h */
     sim_profile *profile;
     _Atomic uint64_t
-        faults[SIM_FAULT_KINDS]; /* left until it comes; 0: never */
+        faults[SIM_FAULT_KINDS]; /* operations left until it occurs; 0: never */
     struct {
         uint64_t streams_made, events, events_made, records, waits, launches;
-        uint64_t copies, callbacks, graphs, graph_launches, words;
+        uint64_t copies, callbacks, graphs, graph_launches, stream_errors;
         _Atomic uint64_t faults;
     } count;
     char name[16]; /* "sim:1" */
@@ -90,21 +91,22 @@ struct sim_device {
 
 extern sim_device sim_devices[SIM_DEVICES];
 
-/* CORE_OK, or why nothing can be done: lost, or in a forked child. */
+/* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
+ * child. */
 core_status sim_usable(const sim_device *device);
 void sim_lose(sim_device *device, const char *why); /* under the lock */
-/* True in a child of fork, where there are no workers. */
+/* Returns true in a child of fork, which has no workers. */
 bool sim_forked(void);
 
 /* --------------------------------------------------------------- memory -- */
 
 extern const core_memory_table sim_memory_table;
 
-/* Takes the place of what the device had; where it fails, that stays. */
+/* Replaces the device's memory; on failure that stays. */
 core_status sim_memory_open(sim_device *device);
 void sim_memory_close(sim_device *device);
-/* The host address behind `size` bytes of device memory, for work that runs.
- * A failure says what is wrong with them. */
+/* Returns the host address of `size` bytes of device memory, for running work.
+ * An error says what is wrong with them. */
 core_status sim_memory_resolve(sim_device *device, core_memory memory,
                                uint64_t size, void **out_address);
 
@@ -114,7 +116,7 @@ extern const core_stream_table sim_stream_table;
 
 enum { SIM_TEXT = 400 };
 
-/* What a stream died of, or its error word. */
+/* The error that poisoned a stream, or its data error. */
 typedef struct sim_failure {
     core_status code;
     uint64_t call_id;
@@ -124,15 +126,15 @@ typedef struct sim_failure {
 struct sim_stream {
     sim_stream *next; /* of the device */
     sim_device *device;
-    uint32_t references; /* markers, the worker, the list of the device */
+    uint32_t references; /* held by markers, the worker, the device's list */
     uint32_t holders;    /* create and adopt, minus destroy */
     uint64_t id;
     int32_t priority;
     bool started;
     bool idle;    /* the worker sleeps until there is work */
-    bool busy;    /* has work that is not waiting for something else */
-    bool running; /* its worker runs something just now */
-    bool closing; /* ends when all is done */
+    bool busy;    /* has work that is not waiting */
+    bool running; /* its worker is running work */
+    bool closing; /* ends when all work is done */
     pthread_t thread;
     pthread_cond_t wake;     /* the worker */
     pthread_cond_t progress; /* those who wait for a number */
@@ -140,41 +142,41 @@ struct sim_stream {
     sim_work *last;
     uint64_t given;
     uint64_t done;
-    uint64_t awaited; /* the least number that somebody waits for */
+    uint64_t awaited; /* the least number that is waited for */
     uint64_t random;
     uint32_t place; /* in clocks */
     uint64_t time;
-    uint64_t host_version; /* what it knows of the host's */
+    uint64_t host_version; /* the version of the host's clock that it knows */
     sim_clock *clock;
-    pthread_t turn_of; /* runs a call in this stream's place */
+    pthread_t turn_of; /* runs a call in the stream's place */
     sim_graph *graph;  /* being captured */
-    uint64_t turn;     /* the number of that; 0: nobody */
+    uint64_t turn;     /* the number of that call; 0: none */
     sim_failure failure;
-    sim_failure word;
+    sim_failure data_error;
 };
 
-/* One thing to do.  run is called once at most, then end, always. */
+/* A unit of work.  run is called at most once, then end, always. */
 struct sim_work {
     sim_work *next;
     uint64_t number;
     uint64_t time; /* the stream's clock */
     sim_stream *stream;
     core_status (*run)(sim_work *work);
-    void (*end)(sim_work *work); /* releases what it holds */
+    void (*end)(sim_work *work); /* releases its references */
     core_operator *op;           /* a kernel's */
     uint64_t call_id;
     uint64_t correlation; /* profile.h */
     uint64_t session;
-    const char *what; /* else: "fill" */
+    const char *what; /* otherwise: "fill" */
     sim_marker *marker;
     bool records;     /* the marker is this stream's, not one to wait for */
     bool quick;       /* no delay */
     bool loses;       /* the device is lost with it */
-    bool fails;       /* as asked for */
-    char *conflict;   /* why it may not run */
+    bool fails;       /* as requested */
+    char *conflict;   /* why it must not run */
     bool turn;        /* holds the stream for its caller */
     pthread_t caller; /* of a turn */
-    sim_graph *graph; /* of which it is a replay */
+    sim_graph *graph; /* the graph of which it is a replay */
     sim_plan *plan;
     core_memory to;
     core_memory from;
@@ -194,31 +196,34 @@ struct sim_work {
     void *context;
 };
 
-/* What this thread, a worker, runs; else NULL. */
+/* The work that this thread, a worker, is running; else NULL. */
 extern _Thread_local sim_work *sim_running;
 
-/* Appends a copy of *work to the stream.  On failure the caller keeps what it
- * holds. */
+/* Appends a copy of *work to the stream.  On failure the caller keeps its
+ * references. */
 core_status sim_enqueue(sim_stream *stream, const sim_work *work);
 core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work);
-/* Waits (lock held) until the stream has come past a number. */
+/* Waits (with the lock) until the stream has passed a number. */
 void sim_stream_await(sim_stream *stream, uint64_t number);
-/* Until what its worker runs just now has ended. */
+/* Waits until the work that its worker is running has ended. */
 void sim_stream_await_running(sim_stream *stream);
-/* The stream's failure as this thread's error; CORE_OK if it has none. */
+/* Returns the stream's failure as this thread's error; CORE_OK if it has
+ * none. */
 core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
 void sim_stream_unref(sim_stream *stream); /* under the lock */
-/* The caller runs a call in the stream's place: from begin, which waits for
- * what was given before, to end. */
+/* Let the caller run a call in the stream's place: from begin, which waits for
+ * earlier work, to end. */
 core_status sim_turn_begin(sim_stream *stream, const sim_work *call);
 void sim_turn_end(sim_stream *stream);
-/* A failure of work that ran, or of this thread's newest error: data errors go
- * to the word, others poison. */
+/* Records a failure of work, or of this thread's newest error: data errors set
+ * the stream's error, others poison it. */
 void sim_stream_failed(sim_stream *stream, const sim_work *work,
                        core_status status);
-void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
-                  const char *text); /* under the lock */
-/* Joins the workers of streams that ended; of all, once they are told to. */
+void sim_stream_error_set(sim_stream *stream, core_status code,
+                          uint64_t call_id,
+                          const char *text); /* under the lock */
+/* Joins the workers of ended streams; all of them once they were told to
+ * end. */
 void sim_streams_close(sim_device *device);
 extern const core_stream_error_interface sim_stream_error;
 extern const core_peer_interface sim_peer;
@@ -232,7 +237,7 @@ extern const core_host_memory_interface sim_host_memory;
 extern const core_allocator_interface sim_allocator;
 extern const core_profiler_interface sim_profiler;
 extern const core_layout_interface sim_layout;
-extern _Atomic bool sim_words_taken; /* the core asks for error words */
+extern _Atomic bool sim_errors_taken; /* the core reads stream errors itself */
 
 /* --------------------------------------------------------------- events -- */
 
@@ -243,7 +248,7 @@ struct sim_marker {
     uint32_t references;
     sim_stream *stream;
     uint64_t number;
-    int64_t time_ns; /* when the stream came past it */
+    int64_t time_ns; /* when the stream passed it */
     sim_clock *clock;
     sim_failure failure;
 };
@@ -253,12 +258,12 @@ bool sim_marker_done(const sim_marker *marker);
 
 /* -------------------------------------------------------------- kernels -- */
 
-/* Registers every kernel of the CPU under this device. */
+/* Registers every kernel of the CPU for this device. */
 core_status sim_register_kernels(core_registry *registry);
 void sim_kernels_close(void);
 
 extern const core_graph_capture_interface sim_graph_capture;
 extern _Atomic uint64_t sim_compiles;
-extern _Atomic uint64_t sim_plans; /* that live */
+extern _Atomic uint64_t sim_plans; /* that exist */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams as the core sees them: what it gives them, and how it waits. */
+/* The stream interface of the core: submission and waiting. */
 
 #include "worker.h"
 
@@ -35,25 +35,25 @@ core_status sim_enqueue(sim_stream *stream, const sim_work *work)
     return status;
 }
 
-/* What a stream answers: its failure; else, where the core does not take error
- * words itself, that. */
-static core_status answer(sim_stream *stream)
+/* The status of a stream: its failure, or, unless the core reads stream errors
+ * itself, its data error. */
+static core_status stream_status(sim_stream *stream)
 {
     sim_failure failure = stream->failure;
     uint32_t severity = CORE_SEVERITY_STREAM_POISONED;
 
-    if (failure.code == CORE_OK && !sim_words_taken) {
-        failure = stream->word;
+    if (failure.code == CORE_OK && !sim_errors_taken) {
+        failure = stream->data_error;
         severity = CORE_SEVERITY_RECOVERABLE;
-        stream->word.code = CORE_OK;
+        stream->data_error.code = CORE_OK;
     }
     pthread_mutex_unlock(&sim_lock);
     return sim_stream_report(&failure, severity);
 }
 
-static core_status query(void *device, void *words)
+static core_status query(void *device, void *handle)
 {
-    sim_stream *stream = words;
+    sim_stream *stream = handle;
     core_status status = sim_usable(device);
 
     if (status != CORE_OK)
@@ -64,13 +64,13 @@ static core_status query(void *device, void *words)
         return CORE_ERROR_BUSY;
     }
     sim_clock_host_learns(stream->clock);
-    return answer(stream);
+    return stream_status(stream);
 }
 
-/* What was running when the device was lost may still be at memory of the
- * host: nobody is told that it is over before it is. */
-static core_status wait_for_the_last(const sim_device *device,
-                                     sim_stream *stream)
+/* Work that was running when the device was lost may still access host memory,
+ * so it must end before the wait returns. */
+static core_status wait_for_running(const sim_device *device,
+                                    sim_stream *stream)
 {
     pthread_mutex_lock(&sim_lock);
     sim_stream_await_running(stream);
@@ -78,28 +78,29 @@ static core_status wait_for_the_last(const sim_device *device,
     return sim_usable(device);
 }
 
-static core_status synchronize(void *device, void *words)
+static core_status synchronize(void *device, void *handle)
 {
-    sim_stream *stream = words;
+    sim_stream *stream = handle;
     core_status status = sim_usable(device);
     sim_clock *clock;
 
     if (status == CORE_ERROR_DEVICE_LOST)
-        return wait_for_the_last(device, stream);
+        return wait_for_running(device, stream);
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
     if (stream->graph) {
         pthread_mutex_unlock(&sim_lock);
-        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "the host waits for a stream that is being "
-                              "captured");
+        return core_sdk_error(
+            sim_host, CORE_ERROR_INTERNAL, "sim",
+            "the host waits for a stream that is being captured");
     }
-    clock = sim_clock_copy(stream); /* more may be given while it waits */
+    clock = sim_clock_copy(stream); /* more work may be submitted while it
+                                     * waits */
     sim_stream_await(stream, stream->given);
     sim_clock_host_learns(clock);
     free(clock);
-    return answer(stream);
+    return stream_status(stream);
 }
 
 static core_status run_nothing(sim_work *work)
@@ -115,7 +116,7 @@ static void end_wait(sim_work *work)
     pthread_mutex_unlock(&sim_lock);
 }
 
-static core_status wait_event(void *device, void *words, void *of)
+static core_status wait_event(void *device, void *handle, void *of)
 {
     sim_event *event = of;
     sim_work work = {.run = run_nothing,
@@ -135,9 +136,9 @@ static core_status wait_event(void *device, void *words, void *of)
                                 "a wait for an event that was never recorded");
     } else {
         work.marker->references++;
-        status = sim_enqueue_locked(words, &work);
+        status = sim_enqueue_locked(handle, &work);
         if (status == CORE_OK)
-            sim_clock_learn(words, work.marker->clock);
+            sim_clock_learn(handle, work.marker->clock);
         event->device->count.waits++;
         if (status != CORE_OK)
             sim_marker_unref(work.marker);
@@ -151,12 +152,12 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     if (flags != 0)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
                               "a stream with the flags 0x%x", flags);
-    return sim_stream_make(device, 0, out_stream);
+    return sim_stream_create(device, 0, out_stream);
 }
 
-static void destroy(void *device, void *words)
+static void destroy(void *device, void *handle)
 {
-    sim_stream *stream = words;
+    sim_stream *stream = handle;
 
     (void)device;
     pthread_mutex_lock(&sim_lock);
@@ -178,33 +179,34 @@ const core_stream_table sim_stream_table = {
     .wait_event = wait_event,
 };
 
-/* ---------------------------------------------------------- error words -- */
+/* --------------------------------------------------------- data errors -- */
 
-_Atomic bool sim_words_taken;
+_Atomic bool sim_errors_taken;
 
-void sim_word_set(sim_stream *stream, core_status code, uint64_t call_id,
-                  const char *text)
+void sim_stream_error_set(sim_stream *stream, core_status code,
+                          uint64_t call_id, const char *text)
 {
-    if (stream->word.code != CORE_OK)
+    if (stream->data_error.code != CORE_OK)
         return;
-    stream->device->count.words++;
-    stream->word.code = code;
-    stream->word.call_id = call_id;
-    snprintf(stream->word.text, sizeof stream->word.text, "%s", text);
+    stream->device->count.stream_errors++;
+    stream->data_error.code = code;
+    stream->data_error.call_id = call_id;
+    snprintf(stream->data_error.text, sizeof stream->data_error.text, "%s",
+             text);
 }
 
-static core_status take(void *device, void *words, core_stream_error *out)
+static core_status take(void *device, void *handle, core_stream_error *out)
 {
     static _Thread_local char text[SIM_TEXT];
-    sim_stream *stream = words;
+    sim_stream *stream = handle;
 
     (void)device;
     pthread_mutex_lock(&sim_lock);
-    memcpy(text, stream->word.text, sizeof text);
-    out->code = stream->word.code;
-    out->call_id = stream->word.call_id;
-    out->index = INT64_MIN; /* only the text says it */
-    stream->word.code = CORE_OK;
+    memcpy(text, stream->data_error.text, sizeof text);
+    out->code = stream->data_error.code;
+    out->call_id = stream->data_error.call_id;
+    out->index = INT64_MIN; /* only the text has it */
+    stream->data_error.code = CORE_OK;
     pthread_mutex_unlock(&sim_lock);
     out->text = core_sdk_string(out->code != CORE_OK ? text : "");
     return CORE_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A kernel of the CPU sees addresses, and a host table whose services give it
- * memory that it can reach. */
+/* Gives a kernel of the CPU addresses, and a host table whose services provide
+ * memory that it can access. */
 
 #include "translate.h"
 
@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-static core_host lent_host; /* what the borrowed kernels see */
+static core_host lent_host; /* the table that borrowed kernels get */
 
 static core_status address(sim_translated *t, core_memory memory, uint64_t size,
                            core_memory *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* translate.h: calls with host addresses in place of device memory. */
+/* translate.h: calls with host addresses instead of device memory. */
 
 #ifndef SIM_TRANSLATE_H
 #define SIM_TRANSLATE_H
@@ -17,7 +17,8 @@ typedef struct sim_translated {
     core_loop loop;
     core_operand operands[SIM_OPERANDS];
     core_value values[SIM_VALUES];
-    core_view *views;        /* room for most: SIM_VIEWS beside those of */
+    core_view *views;        /* enough for most calls: SIM_VIEWS besides those
+                              * of */
     const core_view **lists; /* lists */
     void *scratch[SIM_SCRATCH];
     uint32_t most;
@@ -26,7 +27,7 @@ typedef struct sim_translated {
     uint32_t nscratch;
 } sim_translated;
 
-/* What the call of a piece of work says, for the borrowed kernel. */
+/* Translates the call of a unit of work for the borrowed kernel. */
 core_status sim_translate(sim_work *work, sim_translated **out);
 void sim_translated_free(sim_translated *translated);
 core_status sim_translate_view(sim_translated *translated,

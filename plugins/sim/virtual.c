@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Reservations: blocks whose memory comes and goes, granule by granule.  Work
- * that touches a granule without memory fails. */
+/* Reservations: address ranges whose memory is mapped and unmapped granule by
+ * granule.  Work that uses an unmapped granule fails. */
 
 #include "block.h"
 #include "fault.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* A granule is also a number of the host's pages. */
+/* A granule is also a multiple of the host's page size. */
 uint64_t sim_granule(void)
 {
     return sim_set.granularity > SIM_PAGE
@@ -25,9 +25,9 @@ static core_status granularity(void *device, uint64_t *out_bytes)
     return CORE_OK;
 }
 
-static core_status reserve(void *words, uint64_t size, core_memory *out_memory)
+static core_status reserve(void *handle, uint64_t size, core_memory *out_memory)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status = sim_usable(device);
     sim_block *block = NULL;
     uint8_t *mapped;
@@ -38,17 +38,16 @@ static core_status reserve(void *words, uint64_t size, core_memory *out_memory)
     if (status != CORE_OK)
         return status;
     if (size == 0 || size % sim_granule() != 0)
-        return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "a reservation of %llu bytes, no multiple of "
-                              "%llu",
-                              (unsigned long long)size,
-                              (unsigned long long)sim_granule());
+        return core_sdk_error(
+            sim_host, CORE_ERROR_INTERNAL, "sim",
+            "a reservation of %llu bytes, not a multiple of %llu",
+            (unsigned long long)size, (unsigned long long)sim_granule());
     mapped = calloc(size / sim_granule(), 1);
     data = mmap(NULL, size, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_mutex_lock(&sim_lock);
     if (mapped && data != MAP_FAILED)
-        block = sim_block_make(device, size, data, out_memory);
+        block = sim_block_create(device, size, data, out_memory);
     if (block) {
         block->mapped = mapped;
         device->memory->reservations++;
@@ -64,8 +63,8 @@ static core_status reserve(void *words, uint64_t size, core_memory *out_memory)
                           (unsigned long long)size);
 }
 
-/* The reservation; NULL, and a complaint, if it is none or the range is not
- * whole granules of it. */
+/* Returns the reservation; NULL, with an error, if it is not one or the range
+ * does not consist of whole granules of it. */
 static sim_block *reservation(sim_device *device, core_memory memory,
                               uint64_t offset, uint64_t size)
 {
@@ -90,10 +89,10 @@ static bool all_are(const sim_block *block, uint64_t offset, uint64_t size,
     return true;
 }
 
-static core_status map(void *words, core_memory memory, uint64_t offset,
+static core_status map(void *handle, core_memory memory, uint64_t offset,
                        uint64_t size)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     core_status status = sim_usable(device);
     sim_block *block;
 
@@ -104,11 +103,10 @@ static core_status map(void *words, core_memory memory, uint64_t offset,
     pthread_mutex_lock(&sim_lock);
     block = reservation(device, memory, offset, size);
     if (!block || !all_are(block, offset, size, 0)) {
-        status = core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                                "bytes [%llu, %llu) are no free part of a "
-                                "reservation",
-                                (unsigned long long)offset,
-                                (unsigned long long)(offset + size));
+        status = core_sdk_error(
+            sim_host, CORE_ERROR_INTERNAL, "sim",
+            "bytes [%llu, %llu) are not a free part of a reservation",
+            (unsigned long long)offset, (unsigned long long)(offset + size));
     } else if (device->memory->taken + size > sim_set.bytes) {
         status = sim_memory_refused(device, size);
     } else if (mprotect(block->data + offset, size, PROT_READ | PROT_WRITE)) {
@@ -124,10 +122,10 @@ static core_status map(void *words, core_memory memory, uint64_t offset,
     return status;
 }
 
-static void unmap(void *words, core_memory memory, uint64_t offset,
+static void unmap(void *handle, core_memory memory, uint64_t offset,
                   uint64_t size)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     sim_block *block;
 
     if (sim_forked())
@@ -136,8 +134,8 @@ static void unmap(void *words, core_memory memory, uint64_t offset,
     block = reservation(device, memory, offset, size);
     if (block && all_are(block, offset, size, 1)) {
         sim_history_check(device, block, offset, offset + size);
-        /* Anew, for the host's memory to be given back; what a lost device
-         * ran may still be at it. */
+        /* Replaces the pages, so that the host's memory is returned; work of a
+         * lost device may still access them. */
         if (!device->lost)
             mmap(block->data + offset, size, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -150,9 +148,9 @@ static void unmap(void *words, core_memory memory, uint64_t offset,
     pthread_mutex_unlock(&sim_lock);
 }
 
-static void release(void *words, core_memory memory, uint64_t size)
+static void release(void *handle, core_memory memory, uint64_t size)
 {
-    sim_device *device = words;
+    sim_device *device = handle;
     sim_block *block;
 
     if (sim_forked())
@@ -163,8 +161,8 @@ static void release(void *words, core_memory memory, uint64_t size)
         for (uint64_t i = 0; i < size / sim_granule(); i++)
             device->memory->taken -= block->mapped[i] ? sim_granule() : 0;
         sim_history_check(device, block, 0, size);
-        sim_block_give_back(device, block);
-        sim_block_unmake(device, block);
+        sim_block_release(device, block);
+        sim_block_destroy(device, block);
         device->memory->reservations--;
     }
     pthread_mutex_unlock(&sim_lock);

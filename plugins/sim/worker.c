@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* One thread per stream, started with its first work.  It takes one thing after
- * the other, waits as long as chance says, and runs it without the lock. */
+/* One thread per stream, started with its first work.  It takes one unit of
+ * work after the other, waits for a random time, and runs it without the
+ * lock. */
 
 #include "worker.h"
 
@@ -33,7 +34,7 @@ static uint32_t count_streams(const sim_device *device)
     return count;
 }
 
-/* With the lock, which it leaves for a while. */
+/* With the lock, which it releases temporarily. */
 static void join_ended(void)
 {
     while (ended) {
@@ -47,12 +48,12 @@ static void join_ended(void)
     }
 }
 
-core_status sim_stream_make(sim_device *device, int32_t priority,
-                            void **out_stream)
+core_status sim_stream_create(sim_device *device, int32_t priority,
+                              void **out_stream)
 {
     core_status status = sim_usable(device);
     sim_stream *stream;
-    bool room;
+    bool capacity;
 
     *out_stream = NULL;
     if (status == CORE_OK)
@@ -71,9 +72,10 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
     pthread_cond_init(&stream->wake, NULL);
     pthread_cond_init(&stream->progress, NULL);
     pthread_mutex_lock(&sim_lock);
-    join_ended(); /* a program may make any number, one after the other */
-    room = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
-    if (room) {
+    join_ended(); /* a program may create any number of streams, one after the
+                   * other */
+    capacity = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
+    if (capacity) {
         stream->id = ++streams_made;
         device->count.streams_made++;
         sim_stream_seed(stream);
@@ -85,10 +87,10 @@ core_status sim_stream_make(sim_device *device, int32_t priority,
         sim_stream_unref(stream);
     }
     pthread_mutex_unlock(&sim_lock);
-    sim_clock_tell();
-    if (!room)
+    sim_clock_log_full();
+    if (!capacity)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
-                              "%s has %llu streams and all are in use",
+                              "%s has %llu streams, and all are in use",
                               device->name, (unsigned long long)sim_set.queues);
     return CORE_OK;
 }
@@ -122,7 +124,7 @@ void sim_stream_leave(sim_stream *stream)
 /* --------------------------------------------------------------- running -- */
 
 /* xorshift64*: repeatable for a seed and the order in which streams are
- * made. */
+ * created. */
 static uint64_t draw(sim_stream *stream)
 {
     uint64_t x = stream->random;
@@ -140,22 +142,22 @@ static void delay(uint64_t random, uint64_t most_us)
     struct timespec time = {(time_t)(us / 1000000),
                             (long)(us % 1000000) * 1000};
 
-    /* Every other one goes at once. */
+    /* Every other one has no delay. */
     if (us == 0 || random >> 63)
         return;
     while (nanosleep(&time, &time) != 0 && errno == EINTR)
         ;
 }
 
-static const char *name_of(const sim_work *work, char *room, size_t size)
+static const char *name_of(const sim_work *work, char *capacity, size_t size)
 {
     core_string name;
 
     if (!work->op)
         return work->what;
     name = sim_host->operator_name(work->op);
-    snprintf(room, size, "%.*s", (int)name.size, name.data);
-    return room;
+    snprintf(capacity, size, "%.*s", (int)name.size, name.data);
+    return capacity;
 }
 
 static bool is_about_data(core_status status)
@@ -185,7 +187,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
     if (sim_host->abi_minor >= 2 && sim_host->error_last)
         sim_host->error_last(&info);
     if (info.code != status)
-        info.text = core_sdk_string("it did not say why");
+        info.text = core_sdk_string("no message");
     if (data)
         snprintf(text, sizeof text, "%.*s", (int)info.text.size,
                  info.text.data);
@@ -196,7 +198,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
                  info.text.data);
     pthread_mutex_lock(&sim_lock);
     if (data) {
-        sim_word_set(stream, status, work->call_id, text);
+        sim_stream_error_set(stream, status, work->call_id, text);
     } else if (status == CORE_ERROR_DEVICE_LOST) {
         sim_lose(device, text);
     } else if (stream->failure.code == CORE_OK) {
@@ -207,19 +209,18 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* What it waits for failed: the stream goes on, but says so. */
+/* The awaited work failed: the stream continues, and reports that. */
 static void wait_failed(sim_stream *stream, const sim_marker *marker)
 {
     char text[SIM_TEXT];
 
     snprintf(text, sizeof text, "waited for work that failed: %.300s",
              marker->failure.text);
-    sim_word_set(stream, CORE_ERROR_STREAM, 0, text);
+    sim_stream_error_set(stream, CORE_ERROR_STREAM, 0, text);
 }
 
-/* A stream of this device that goes first: its priority is a smaller
- * number. */
-static sim_stream *that_goes_first(const sim_stream *stream)
+/* A stream of this device with precedence: its priority is a smaller number. */
+static sim_stream *preceding_stream(const sim_stream *stream)
 {
     sim_stream *at = stream->device->streams;
 
@@ -228,11 +229,11 @@ static sim_stream *that_goes_first(const sim_stream *stream)
     return at;
 }
 
-/* Until nothing is before it.  With the lock. */
-static void take_turns(sim_stream *stream)
+/* Waits until no stream has precedence.  With the lock. */
+static void wait_for_precedence(sim_stream *stream)
 {
     while (stream->failure.code == CORE_OK) {
-        sim_stream *first = that_goes_first(stream);
+        sim_stream *first = preceding_stream(stream);
 
         if (stream->device->held) {
             pthread_cond_wait(&stream->device->let_go, &sim_lock);
@@ -247,17 +248,17 @@ static void take_turns(sim_stream *stream)
     }
 }
 
-void sim_stream_rests(sim_stream *stream, bool rests)
+void sim_stream_set_waiting(sim_stream *stream, bool waiting)
 {
     pthread_mutex_lock(&sim_lock);
-    stream->busy = !rests;
+    stream->busy = !waiting;
     pthread_cond_broadcast(&stream->progress);
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* With the lock; false where the work is dropped.  What is dropped still comes
- * after what it would have waited for: who waits for this stream may count on
- * both, and the other one's work may be running. */
+/* With the lock; false if the work is dropped.  Dropped work still comes after
+ * what it would have waited for: waiters of this stream may count on both, and
+ * the other stream's work may be running. */
 static bool prepare(sim_stream *stream, sim_work *work)
 {
     sim_marker *marker = work->marker;
@@ -271,7 +272,7 @@ static bool prepare(sim_stream *stream, sim_work *work)
             wait_failed(stream, marker);
     }
     if (stream->failure.code == CORE_OK)
-        take_turns(stream);
+        wait_for_precedence(stream);
     return stream->failure.code == CORE_OK;
 }
 
@@ -294,7 +295,7 @@ static void run(sim_stream *stream, sim_work *work)
                                 work->conflict);
     else if (runs && work->fails)
         status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim",
-                                "the work that was to fail");
+                                "injected failure");
     else if (runs && work->loses)
         status = core_sdk_error(sim_host, CORE_ERROR_DEVICE_LOST, "sim",
                                 "the device was lost");
@@ -381,7 +382,7 @@ void sim_streams_close(sim_device *device)
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* Signals are the program's: its own threads take them. */
+/* Signals are for the program's own threads. */
 static int start(sim_stream *stream)
 {
     sigset_t all, before;
@@ -440,7 +441,7 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
 
 void sim_stream_await(sim_stream *stream, uint64_t number)
 {
-    /* Whoever runs a call in the stream's place is not waited for by
+    /* The thread that runs a call in the stream's place does not wait for
      * itself. */
     if (stream->turn && pthread_equal(stream->turn_of, pthread_self()) &&
         number >= stream->turn)

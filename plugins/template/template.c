@@ -3,21 +3,21 @@
 
 /* template.c: the skeleton of a plugin, to be copied.
  *
- * It brings one device, "template", whose memory is host memory and which does
- * everything before a call returns.  That is enough: with LIBCORE_FALLBACK=count
- * every operator works on it and models train.  Its few kernels show the two
- * ways in which kernels get their operands.  docs/plugin-guide.md goes on from
- * here, step by step, to a fast device.
+ * It provides one device, "template", whose memory is host memory and which
+ * completes everything before a call returns.  That is enough: with
+ * LIBCORE_FALLBACK=count every operator works on it and models train.  Its
+ * few kernels show the two ways in which kernels receive their operands.
+ * docs/plugin-guide.md continues from here, step by step, to a fast device.
  *
- * To make it yours: NAME, the note's texts, alloc, free and the copies.  Then
- * kernels. */
+ * To make it yours, replace NAME, the note's texts, alloc, free and the
+ * copies.  Then add kernels. */
 
 #include <libcore/sdk.h>
 
 #include <math.h>
 #include <stdlib.h>
 
-#define NAME "template" /* [a-z][a-z0-9]*: of the plugin and its devices */
+#define NAME "template" /* [a-z][a-z0-9]*: the plugin's name and device type */
 
 CORE_SDK_NOTE(NAME, "The libcore authors", "0.1", "Apache-2.0 OR MIT-0", NAME,
               "");
@@ -26,7 +26,8 @@ static const core_host *host;
 
 /* -------------------------------------------------------------- devices -- */
 
-/* How many there are now.  A machine without any is no error: say why. */
+/* Returns the number of devices.  A machine without any is not an error: give
+ * the reason. */
 static core_status enumerate(void *backend, uint32_t *out_count,
                              core_string *out_reason)
 {
@@ -36,7 +37,7 @@ static core_status enumerate(void *backend, uint32_t *out_count,
     return CORE_OK;
 }
 
-/* The word that comes back as `device` in every call: your handle. */
+/* Returns your handle, which is passed as `device` to every call. */
 static core_status device_open(void *backend, uint32_t index, void **out_device)
 {
     (void)index;
@@ -54,7 +55,7 @@ static core_status device_properties(void *device, core_device_properties *out)
 {
     (void)device;
     /* FLAT: handle + offset is an address.  Not HOST_ACCESS, though it is host
-     * memory: so the core keeps its hands off it, as off a real device's. */
+     * memory, so that the core does not access it, as with a real device. */
     out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
     out->base_alignment = 64;
     out->granularity = 64;
@@ -130,7 +131,8 @@ static const core_memory_table memory_table = {
 /* -------------------------------------------------------------- kernels -- */
 
 /* A loop kernel: the core has broadcast, promoted and coalesced; out = f(in)
- * for every index.  One function serves a family, told apart by its word. */
+ * for every index.  One function serves a family; the user pointer selects the
+ * operator. */
 enum { ADD, MUL, EXP };
 
 typedef struct element_wise {
@@ -166,7 +168,7 @@ static core_status element_wise_f32(core_call *call, const core_value *args,
     (void)results;
     (void)nresults;
     /* add.Tensor(self, other, alpha): numbers are read from the arguments,
-     * tensors from the loop alone. */
+     * tensors from the loop only. */
     if (op.which == ADD && nargs > 2)
         op.alpha = (float)core_sdk_double(&args[2], 1);
     return core_sdk_loop_rows(call->loop, row_f32, &op);
@@ -233,7 +235,7 @@ static core_backend backend = {
     /* streams and events NULL: synchronous */
 };
 
-/* Registers, and touches no hardware: that is enumerate's and device_open's. */
+/* Only registers: hardware is first accessed by enumerate and device_open. */
 static core_status init(const core_host *given, core_registry *registry,
                         void **out_plugin)
 {
@@ -261,7 +263,7 @@ core_status core_plugin_entry(const core_plugin_offer *offer,
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer)
 {
-    /* Runs under every minor since 0.1; nothing is left behind by dlclose. */
+    /* Works with every minor since 0.1; dlclose leaves nothing behind. */
     return core_sdk_negotiate(offer, answer, 1, CORE_PLUGIN_UNLOAD_SAFE, init,
                               stop);
 }

@@ -22,7 +22,7 @@ namespace {
 
 const core_host *host;
 
-// What libcore calls is guarded: an exception becomes an error.
+// Guards what libcore calls: an exception becomes an error.
 template <typename Body> core_status guarded(Body body) noexcept
 {
     try {
@@ -39,7 +39,7 @@ template <typename Body> core_status guarded(Body body) noexcept
     }
 }
 
-// A block: libcore has its address as an opaque word and counts in bytes.
+// A block: its address is libcore's opaque handle; offsets are in bytes.
 struct block {
     std::vector<char> bytes;
     explicit block(std::size_t size) : bytes(size) {}
@@ -69,7 +69,7 @@ void device_close(void *, void *) {}
 
 core_status device_properties(void *, core_device_properties *out)
 {
-    out->flags = CORE_DEVICE_HAS_F64; // not FLAT: handles are no addresses
+    out->flags = CORE_DEVICE_HAS_F64; // not FLAT: handles are not addresses
     out->base_alignment = 16;
     out->granularity = 16;
     out->numa_node = UINT32_MAX;
@@ -111,7 +111,8 @@ core_status copy(void *, void *, core_memory to, core_memory from,
     return CORE_OK;
 }
 
-// One function for a family: the word says which, the type which element.
+// One function for a family: the user pointer selects the operator, the
+// template parameter the element type.
 using unary = double (*)(double);
 
 template <typename T>
@@ -129,7 +130,7 @@ void unary_row(void *context, char *const *data, const int64_t *strides,
     }
 }
 
-// The loop is any: broadcast, with gaps, in several dimensions.
+// The loop is arbitrary: broadcast, with gaps, in several dimensions.
 template <typename T>
 core_status unary_kernel(core_call *call, const core_value *, uint32_t,
                          core_value *, uint32_t)
@@ -179,7 +180,7 @@ core_status register_kernels(core_registry *registry)
     }
     for (const core_kernel &kernel : kernels)
         pointers.push_back(&kernel);
-    // All of it is copied before the call returns.
+    // Everything is copied before the call returns.
     return host->register_kernels(registry, core_sdk_string("cxx"),
                                   pointers.data(),
                                   static_cast<uint32_t>(pointers.size()));

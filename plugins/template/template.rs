@@ -78,7 +78,7 @@ pub struct NoteInFile {
     content: Note,
 }
 
-// The sizes and places that plugin.h asserts of the same structs.
+// The sizes and offsets that plugin.h asserts for the same structs.
 const _: () = {
     assert!(size_of::<Text>() == 16);
     assert!(size_of::<Offer>() == 32);
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn core_plugin_entry(
     offer: *const Offer,
     answer: *mut Answer,
 ) -> Status {
-    static WHY: &[u8] = b"speaks plugin ABI 0.1 alone";
+    static WHY: &[u8] = b"supports only plugin ABI 0.1";
     let (offer, answer) = unsafe { (&*offer, &mut *answer) };
     answer.struct_size = size_of::<Answer>() as u32;
     answer.abi_minor = ABI_MINOR;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin of a minor that is not there yet: its structs have grown, and it
- * knows operators and interfaces that this libcore does not.  By default it
- * keeps to what it negotiated, as the rules say; LIBCORE_FUTURE_PLUGIN=NAME
- * makes it use one thing that nobody negotiated. */
+/* A plugin of a minor that does not exist yet: its structs have grown, and it
+ * uses operators and interfaces that this libcore does not have.  By default it
+ * keeps to what was negotiated, as the rules demand; LIBCORE_FUTURE_PLUGIN=NAME
+ * makes it use one feature that was not negotiated. */
 
 #include <libcore/sdk.h>
 
@@ -65,7 +65,7 @@ static void device_close(void *backend, void *device)
     (void)device;
 }
 
-/* The newer struct; no more is written than the host has room for. */
+/* The newer struct; only as much is written as the host's struct can hold. */
 typedef struct future_properties {
     core_device_properties known;
     uint64_t more[4];
@@ -133,7 +133,7 @@ static core_status copy(void *device, void *stream, core_memory to,
     return CORE_OK;
 }
 
-/* Tables with slots behind those of today, which nobody must call. */
+/* Tables with slots after today's, which must not be called. */
 static const struct {
     core_memory_table known;
     void (*more[8])(void);
@@ -177,7 +177,7 @@ static core_status register_kernel(core_registry *registry, const char *name,
     memset(&kernel, 0xff, sizeof(kernel));
     memset(&kernel.known, 0, sizeof(kernel.known));
     kernel.known.struct_size = sizeof(kernel);
-    kernel.known.demands = CORE_REQUIRE_CONTIGUOUS | demands;
+    kernel.known.demands = CORE_DEMAND_CONTIGUOUS | demands;
     kernel.known.name = core_sdk_string(name);
     kernel.known.signature[0] = CORE_DTYPE_MASK(CORE_F32);
     kernel.known.signature[1] = CORE_DTYPE_MASK(CORE_F32);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A host of ABI minor 0.1, written against the headers of then: every struct
- * that it gives a plugin ends where an unreadable page begins, so that one who
- * takes the host for newer does not go unnoticed.  It runs the plugins that
- * were built with newer headers. */
+/* A host of ABI minor 0.1, written against its headers: every struct that it
+ * passes to a plugin ends at an unreadable page, so that a plugin which assumes
+ * a newer host crashes.  It runs the plugins built with newer headers. */
 
 #include <libcore/backend.h>
 #include <libcore/kernel.h>
@@ -25,7 +24,7 @@ static core_backend backend;
 static core_kernel kernels[4];
 static uint32_t nkernels;
 
-/* size bytes that end where the page does; nothing can be read behind it. */
+/* Returns size bytes that end at an unreadable page. */
 static void *at_the_edge(size_t size)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -98,7 +97,7 @@ static const core_host functions = {
     .register_function = register_function,
 };
 
-/* Each step's name is what failed. */
+/* Returns the name of the step that failed. */
 static const char *start(const char *path)
 {
     core_plugin_entry_function entry;
@@ -181,7 +180,7 @@ static const char *compute(void)
     return NULL;
 }
 
-/* In a process of its own: what ends by a signal is a result. */
+/* In a child process: a signal counts as a result. */
 static void check(const char *name, const char *path, int computes)
 {
     static int number;

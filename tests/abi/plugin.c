@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin that is built once with the headers of each minor that was cut.
- * What the host showed it is told through the environment, which the tests
- * read: ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS,
- * ABI_CACHE, ABI_RECORDED, ABI_LAYOUT. */
+/* A plugin that is built once with the headers of each minor.  It reports what
+ * the host passed to it through the environment, which the tests read:
+ * ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS, ABI_CACHE,
+ * ABI_RECORDED, ABI_LAYOUT. */
 
 #include <libcore/sdk.h>
 
@@ -14,7 +14,7 @@ CORE_SDK_NOTE(ABI_NAME, "libcore tests", "1.0", "MIT-0", ABI_TYPE, "");
 
 static const core_host *host;
 
-static void tell(const char *name, long long a, long long b)
+static void report(const char *name, long long a, long long b)
 {
     char text[64];
 
@@ -54,7 +54,7 @@ static void device_close(void *backend, void *device)
 static core_status device_properties(void *device, core_device_properties *out)
 {
     (void)device;
-    tell("ABI_PROPERTIES", out->struct_size, sizeof *out);
+    report("ABI_PROPERTIES", out->struct_size, sizeof *out);
     out->flags = CORE_DEVICE_FLAT | CORE_DEVICE_HAS_F64;
 #if ABI_MINOR >= 5
     out->flags |= CORE_DEVICE_UNIFIED;
@@ -70,7 +70,7 @@ static core_status device_properties(void *device, core_device_properties *out)
 static core_status numerics_get(void *device, core_numerics *out)
 {
     (void)device;
-    tell("ABI_NUMERICS", out->struct_size, sizeof *out);
+    report("ABI_NUMERICS", out->struct_size, sizeof *out);
     out->flushes_denormals = CORE_DTYPE_MASK(CORE_F32);
     out->product_bits = 11;
     out->max_ulp = 8;
@@ -97,7 +97,7 @@ static core_status measure(void *device, uint32_t index, core_measurement *out)
 static void forked(void *device)
 {
     (void)device;
-    tell("ABI_FORKED", 1, 0);
+    report("ABI_FORKED", 1, 0);
 }
 
 /* Features of 0.5. */
@@ -108,14 +108,14 @@ static uint32_t preferred(void *device, core_string name, core_dtype dtype,
     static int asked;
 
     (void)device;
-    tell("ABI_LAYOUT", ++asked, 0);
+    report("ABI_LAYOUT", ++asked, 0);
     return core_sdk_string_equal(name, "convolution") && dtype == CORE_F32 &&
                    ndim == 4
                ? CORE_FORMAT_CHANNELS_LAST
                : CORE_FORMAT_CONTIGUOUS;
 }
 
-/* Its device is synchronous, so that nobody asks for core.profiler. */
+/* Its device is synchronous, so core.profiler is never requested. */
 static const void *newest_interface(core_string name)
 {
     static const core_layout_interface layout = {
@@ -173,7 +173,7 @@ static const void *get_interface(void *backend, core_string name,
     static int asked;
 
     (void)backend;
-    tell("ABI_INTERFACES", ++asked, 0);
+    report("ABI_INTERFACES", ++asked, 0);
     return version <= 1 ? newer_interface(name) : NULL;
 }
 
@@ -257,7 +257,7 @@ static core_status launch(core_call *call, const core_value *args,
     }
 #if ABI_MINOR >= 4
     if (call->host->abi_minor >= 4 && which == NEG)
-        tell("ABI_RECORDED", call->host->call_record_stream(call, NULL), 0);
+        report("ABI_RECORDED", call->host->call_record_stream(call, NULL), 0);
 #endif
     return CORE_OK;
 }
@@ -265,13 +265,13 @@ static core_status launch(core_call *call, const core_value *args,
 #define F32 CORE_DTYPE_MASK(CORE_F32)
 #define KERNEL(text, which)                                                    \
     {                                                                          \
-        .struct_size = sizeof(core_kernel), .demands = CORE_REQUIRE_CONTIGUOUS, \
+        .struct_size = sizeof(core_kernel), .demands = CORE_DEMAND_CONTIGUOUS, \
         .name = {text, sizeof(text) - 1}, .signature = {F32, F32, F32},        \
         .max_ndim = 1, .launch = launch, .user = (void *)(intptr_t)(which)     \
     }
 
-/* Takes whatever there is, as its author knew it: ids that came later must not
- * come here. */
+/* Accepts every dtype, as its author knew them: ids added later must not reach
+ * it. */
 static core_status launch_any(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults)
@@ -283,19 +283,19 @@ static core_status launch_any(core_call *call, const core_value *args,
     (void)nargs;
     (void)results;
     (void)nresults;
-    tell("ABI_DTYPE", o[0].dtype, size);
+    report("ABI_DTYPE", o[0].dtype, size);
     memset(address(o[0].memory), 0, (size_t)call->loop->numel * size);
     return CORE_OK;
 }
 
 /* All bits of a mask, and none: both mean any dtype. */
 static const core_kernel zero_kernel = {.struct_size = sizeof(core_kernel),
-                                        .demands = CORE_REQUIRE_CONTIGUOUS,
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
                                         .name = {"zero_", 5},
                                         .signature = {UINT32_MAX},
                                         .launch = launch_any};
 static const core_kernel fill_kernel = {.struct_size = sizeof(core_kernel),
-                                        .demands = CORE_REQUIRE_CONTIGUOUS,
+                                        .demands = CORE_DEMAND_CONTIGUOUS,
                                         .name = {"fill_.Scalar", 12},
                                         .launch = launch_any};
 static const core_kernel neg_kernel = KERNEL("neg", NEG);
@@ -319,7 +319,7 @@ static core_status prepare(core_call *call, const core_value *args,
     (void)results;
     (void)nresults;
     *out_plan = &plans;
-    tell("ABI_PLANS", ++plans, 0);
+    report("ABI_PLANS", ++plans, 0);
     return CORE_OK;
 }
 
@@ -338,7 +338,7 @@ static core_status register_newer(core_registry *registry)
         return CORE_OK;
     absolute.prepare = prepare;
     absolute.plan_destroy = plan_destroy;
-    /* A bit that it does not know itself: a test asks for it. */
+    /* A bit that the plugin does not know itself: set by a test. */
     if (getenv("ABI_DEMANDS"))
         absolute.demands |= (uint32_t)strtoul(getenv("ABI_DEMANDS"), NULL, 0);
     host->error_last(&last);
@@ -360,7 +360,7 @@ static core_status register_newer(core_registry *registry)
 }
 #endif
 
-/* A function: squared(self) = mul(self, self), by what the host offers. */
+/* A function: squared(self) = mul(self, self), computed by the host. */
 static core_status squared(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -398,7 +398,7 @@ static core_status init(const core_host *given, core_registry *registry,
 
     host = given;
     *out_plugin = NULL;
-    tell("ABI_HOST", host->abi_minor, host->struct_size);
+    report("ABI_HOST", host->abi_minor, host->struct_size);
     status = host->register_backend(registry, &backend);
     if (status == CORE_OK)
         status = host->register_kernels(registry, core_sdk_string(ABI_TYPE),

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* autograd.h: short words for the tests of autograd.  Tensors that these
- * functions give belong to the test and go when it ends. */
+/* autograd.h: short helpers for the tests of autograd.  Tensors that these
+ * functions return belong to the test and are released when it ends. */
 
-#ifndef TESTS_UNIT_AUTOGRAD_H
-#define TESTS_UNIT_AUTOGRAD_H
+#ifndef TESTS_SUPPORT_AUTOGRAD_H
+#define TESTS_SUPPORT_AUTOGRAD_H
 
 #include "suite.h"
 
@@ -20,7 +20,7 @@
                       core_error_message());               \
     } while (0)
 
-/* The call fails with this code, and its message has all of the texts. */
+/* The call fails with this code, and its message contains all of the texts. */
 #define FAILS(call, code, ...)                                         \
     do {                                                               \
         const char *texts_[] = {"", __VA_ARGS__};                      \
@@ -42,7 +42,7 @@ static inline core_tensor *keep(core_tensor *tensor)
     return tensor;
 }
 
-/* Gives one back early. */
+/* Releases a tensor before the end of the test. */
 static inline void drop(core_tensor *tensor)
 {
     for (size_t i = pooled; i-- > 0;)
@@ -112,7 +112,7 @@ static inline void backward(core_tensor *tensor)
     OK(core_backward(&tensor, 1, NULL, 0));
 }
 
-/* The tensor's elements, row-major, are these. */
+/* Compares the elements of the tensor, in row-major order. */
 static inline void holds(core_tensor *tensor, size_t count,
                          const double *values)
 {
@@ -130,13 +130,13 @@ static inline void holds(core_tensor *tensor, size_t count,
 
 #define HOLDS(tensor, n, ...) holds(tensor, n, (double[]){__VA_ARGS__})
 
-/* Seconds for each test, for a program whose tests take long on a machine with
- * other work; 0: Check's own limit. */
+/* Seconds for each test, for programs whose tests take long on a busy machine;
+ * 0: Check's default. */
 #ifndef SUITE_SECONDS
 #define SUITE_SECONDS 0
 #endif
 
-/* One program: a suite whose tests may leave tensors in the pool. */
+/* Runs a program of one suite, whose tests may leave tensors in the pool. */
 static inline int run_suite(const char *name, const TTest *const *tests,
                             size_t count)
 {

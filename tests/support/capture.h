@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* capture.h: what the tests of captures share: sim, and a stream of it. */
+/* capture.h: the simulated device and a stream of it, for the tests of
+ * captures. */
 
-#ifndef TESTS_UNIT_CAPTURE_H
-#define TESTS_UNIT_CAPTURE_H
+#ifndef TESTS_SUPPORT_CAPTURE_H
+#define TESTS_SUPPORT_CAPTURE_H
 
 #include "autograd.h"
 

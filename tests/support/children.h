@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Forked children of a test, beside whose parent other threads run. */
+/* Children of a test that forks while other threads run. */
 
-#ifndef LIBCORE_TESTS_CHILDREN_H
-#define LIBCORE_TESTS_CHILDREN_H
+#ifndef TESTS_SUPPORT_CHILDREN_H
+#define TESTS_SUPPORT_CHILDREN_H
 
 #include <check.h>
 #include <signal.h>
@@ -15,16 +15,16 @@
 
 enum { CHILD_IS_WELL = 42 };
 
-/* The child's first words: it ends by a signal if it lasts longer.  The thread
- * sanitizer has locks of its own that it does not take before a fork, so that a
- * child which computes may wait for one of them for ever: there the fork alone,
- * with what the library does at it, is tested. */
+/* Called first in the child, which is ended by a signal if it lasts longer.
+ * The thread sanitizer has locks that it does not take before a fork, so that a
+ * child which computes may wait for one of them forever: with it, only the fork
+ * and the library's fork handlers are tested. */
 static inline void child_begins(unsigned seconds)
 {
 #ifdef __SANITIZE_THREAD__
     _exit(CHILD_IS_WELL);
 #endif
-    signal(SIGALRM, SIG_DFL); /* Check has a handler */
+    signal(SIGALRM, SIG_DFL); /* Check installs a handler */
     alarm(seconds);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* cpu.h: what the tests of the CPU backend share: a host that is none, through
- * which the backend registers, and calls of its kernels without a core. */
+/* cpu.h: for the tests of the CPU backend: a fake host, through which the
+ * backend registers, and calls of its kernels without a core. */
 
-#ifndef TESTS_UNIT_CPU_H
-#define TESTS_UNIT_CPU_H
+#ifndef TESTS_SUPPORT_CPU_H
+#define TESTS_SUPPORT_CPU_H
 
 #include "suite.h"
 
@@ -24,7 +24,7 @@ static char cpu_message[512];
 static const char *cpu_isa_setting, *cpu_threads_setting;
 static core_kernel *cpu_all_kernels;
 static uint32_t cpu_kernel_count;
-/* Registrations of kernels that succeed, before all others fail. */
+/* How many registrations of kernels succeed before all others fail. */
 static uint32_t cpu_refused_after = UINT32_MAX;
 static const core_backend *cpu_backend;
 static core_plugin_answer cpu_answer;
@@ -86,7 +86,7 @@ static const core_host cpu_test_host = {
     .operator_name = host_operator_name,
 };
 
-/* Loads the backend; isa NULL: the machine's best. */
+/* Loads the backend; isa NULL: the best of the machine. */
 static inline core_status cpu_open(const char *isa)
 {
     core_plugin_offer offer = {sizeof(offer),
@@ -124,7 +124,7 @@ static inline void cpu_threads(uint32_t threads)
     ck_assert_uint_eq(interface->get(), threads);
 }
 
-/* The last kernel that takes the loop's dtypes. */
+/* The last kernel that accepts the loop's dtypes. */
 static inline const core_kernel *cpu_find(const char *name,
                                           const core_loop *loop)
 {
@@ -159,7 +159,8 @@ static inline core_status cpu_launch(const char *name, const core_loop *loop,
 
 /* ---------------------------------------------------------------- loops -- */
 
-/* A loop as tests write it: sizes innermost first, strides in bytes. */
+/* A loop in the form that tests write: sizes innermost first, strides in
+ * bytes. */
 typedef struct test_loop {
     core_loop loop;
     int64_t sizes[4];

@@ -3,8 +3,8 @@
 
 /* cpu_view.h: tensors for the tests of kernels that receive views. */
 
-#ifndef TESTS_UNIT_CPU_VIEW_H
-#define TESTS_UNIT_CPU_VIEW_H
+#ifndef TESTS_SUPPORT_CPU_VIEW_H
+#define TESTS_SUPPORT_CPU_VIEW_H
 
 #include "cpu.h"
 
@@ -16,7 +16,8 @@ typedef struct tensor {
     void *data;
 } tensor;
 
-/* Strides are elements; NULL: row-major.  Memory is enough for them. */
+/* Strides are in elements; NULL: row-major.  Allocates enough memory for
+ * them. */
 static inline tensor *tensor_strided(core_dtype dtype, uint32_t ndim,
                                      const int64_t *sizes,
                                      const int64_t *strides)
@@ -65,7 +66,7 @@ static inline void tensor_free(tensor *t)
     free(t);
 }
 
-/* The element of a row-major index. */
+/* The offset of element i in row-major order. */
 static inline int64_t tensor_offset(const tensor *t, int64_t i)
 {
     int64_t offset = 0;
@@ -133,7 +134,7 @@ static inline tensor *tensor_below(tensor *t, int64_t limit, uint32_t seed)
     return t;
 }
 
-/* The same numbers with other strides: the first dimension innermost, and
+/* The same elements with other strides: the first dimension innermost, and
  * gaps. */
 static inline tensor *tensor_turned(const tensor *from)
 {
@@ -197,7 +198,7 @@ static inline core_status view_launch(const char *name, const core_value *args,
     return found->launch(&call, args, nargs, results, nresults);
 }
 
-/* A call as tests write it: args, then results. */
+/* A call in the form that tests write: args, then results. */
 typedef struct test_call {
     const char *name;
     core_value args[ARGUMENTS];

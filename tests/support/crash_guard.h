@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* crash_guard.h: calls that may crash, and what holds after each. */
+/* crash_guard.h: calls that may crash, and the conditions that must be true
+ * after each. */
 
-#ifndef TESTS_UNIT_HOSTILE_H
-#define TESTS_UNIT_HOSTILE_H
+#ifndef TESTS_SUPPORT_CRASH_GUARD_H
+#define TESTS_SUPPORT_CRASH_GUARD_H
 
 #include "base/thread.h"
 #include "device/device.h"
@@ -70,7 +71,7 @@ static inline void hostile_signal(int number)
 
 static bool hostile_alone; /* in a process for one operator */
 
-/* A condition that must hold after a call. */
+/* A condition that must be true after a call. */
 #define HOSTILE_ASSERT(condition, ...)               \
     do {                                             \
         if (!(condition) && hostile_alone) {         \
@@ -85,8 +86,8 @@ static bool hostile_alone; /* in a process for one operator */
         }                                            \
     } while (0)
 
-/* Calls work(index), in a process of its own where that is asked for: then one
- * crash does not hide the next. */
+/* Calls work(index), on request in a child process: then one crash does not
+ * hide the next. */
 static inline void hostile_apart(void (*work)(uint32_t), uint32_t index)
 {
     pid_t child = getenv("HOSTILE_APART") ? fork() : -1;
@@ -160,7 +161,7 @@ static inline void hostile_release(void *context, void *data)
     free(data);
 }
 
-/* On memory of `span` elements, the first of which it begins with. */
+/* A tensor in memory of `span` elements, which starts at the first. */
 static inline core_tensor *hostile_tensor(core_dtype dtype, uint32_t ndim,
                                           const int64_t *sizes,
                                           const int64_t *strides, int64_t span)
@@ -215,7 +216,7 @@ static inline void hostile_backward(core_tensor *result)
     core_tensor_release(grad);
 }
 
-/* True if the call succeeded. */
+/* Returns whether the call succeeded. */
 static inline bool hostile_run(core_operator *op, const core_value *values,
                                uint32_t count)
 {
@@ -226,7 +227,7 @@ static inline bool hostile_run(core_operator *op, const core_value *values,
     status = core_op_call(op, values, count, results, 8);
     for (int i = 0; i < 8; i++) {
         HOSTILE_ASSERT(status == CORE_OK || results[i].tag == CORE_VALUE_NONE,
-                       "failed, and gives result %d", i);
+                       "failed, but returns result %d", i);
         if (results[i].tag == CORE_VALUE_TENSOR)
             hostile_backward(results[i].u.tensor);
         core_value_release(&results[i]);

@@ -5,8 +5,8 @@
  * (tests/fixtures/gpu) share.  It refuses what cuDNN refuses according to
  * NVIDIA's manual, and first offers algorithms that must not be used. */
 
-#ifndef TESTS_UNIT_DNN_H
-#define TESTS_UNIT_DNN_H
+#ifndef TESTS_SUPPORT_DNN_H
+#define TESTS_SUPPORT_DNN_H
 
 #include "devices.h"
 #include "temporary_files.h"

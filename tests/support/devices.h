@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* devices.h: what the tests of the engine over several devices share. */
+/* devices.h: for the tests of the engine on several devices. */
 
-#ifndef TESTS_UNIT_DEVICES_H
-#define TESTS_UNIT_DEVICES_H
+#ifndef TESTS_SUPPORT_DEVICES_H
+#define TESTS_SUPPORT_DEVICES_H
 
 #include "autograd.h"
 
@@ -28,7 +28,7 @@ static inline core_tensor *on(core_tensor *tensor, const char *name)
     return CALL(to_copy, tensor, CORE_F64, device_of(name), false, -1);
 }
 
-/* The same without history: new memory there. */
+/* The same without history: in new memory of the device. */
 static inline core_tensor *fresh_on(core_tensor *tensor, const char *name)
 {
     bool before = core_grad_mode_set(false);
@@ -67,14 +67,14 @@ static inline void every_other_mode(void)
     setenv("LIBCORE_SIM_DELAY_US", "20", 1);
 }
 
-/* A function of one's own: y = x * factor, whose backward calls `inside`
+/* A function of the program: y = x * factor, whose backward calls `inside`
  * first. */
 typedef struct passing {
     const char *name;
     double factor;
     core_status (*inside)(void *context);
     void *context;
-    pthread_t thread; /* that ran it */
+    pthread_t thread; /* which ran it */
     int runs;
 } passing;
 

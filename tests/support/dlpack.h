@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* dlpack.h: the other side of an exchange, for tests: it counts how often it
- * is given its memory back. */
+/* dlpack.h: the other side of an exchange, for tests: it counts how often its
+ * memory is released to it. */
 
-#ifndef TESTS_UNIT_DLPACK_H
-#define TESTS_UNIT_DLPACK_H
+#ifndef TESTS_SUPPORT_DLPACK_H
+#define TESTS_SUPPORT_DLPACK_H
 
 #include <libcore/device.h>
 #include <libcore/dlpack.h>
@@ -26,7 +26,7 @@ static void set_up(void)
     atomic_store(&deleted, 0);
 }
 
-/* The call fails with this code and a message that has this text. */
+/* The call fails with this code and a message that contains this text. */
 static void failed(core_status status, core_status wanted, const char *text)
 {
     ck_assert_msg(status == wanted, "%s instead of %s: %s",
@@ -86,7 +86,7 @@ static core_status take(foreign *f, bool strides, core_tensor **out)
     return core_dlpack_import(&f->managed, NULL, NULL, out);
 }
 
-/* It is refused, and given back exactly once. */
+/* The tensor is refused, and its memory is released exactly once. */
 static void refuses(foreign *f, bool strides, core_status wanted,
                     const char *text)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* engine_streams.h: streams that a test holds, whether memory was given anew,
- * and nodes of the program's own, for tests of the engine between streams. */
+/* engine_streams.h: for tests of the engine between streams: streams that a
+ * test holds, checks whether memory was reused, and nodes of the program. */
 
-#ifndef TESTS_UNIT_ENGINE_STREAMS_H
-#define TESTS_UNIT_ENGINE_STREAMS_H
+#ifndef TESTS_SUPPORT_ENGINE_STREAMS_H
+#define TESTS_SUPPORT_ENGINE_STREAMS_H
 
 #include "devices.h"
 
@@ -68,9 +68,9 @@ static inline void synchronize(void)
 /* ---------------------------------------------------------------- streams -- */
 
 typedef struct world {
-    core_stream *before[2]; /* the caller's own, by device */
-    core_stream *s[8];      /* even ones of sim:0, odd ones of sim:1 */
-    core_tensor *ones[4];   /* gradients to begin with, likewise */
+    core_stream *before[2]; /* the caller's streams, by device */
+    core_stream *s[8];      /* even ones on sim:0, odd ones on sim:1 */
+    core_tensor *ones[4];   /* initial gradients, likewise */
 } world;
 
 static inline void use(core_stream *stream)
@@ -95,7 +95,7 @@ static inline void end(world *world)
     core_stream_release(world->before[1]);
 }
 
-/* COUNT times the number, made and ready on the current stream. */
+/* COUNT times the number, computed on the current stream, and ready. */
 static inline core_tensor *filled(double value, const char *device)
 {
     core_tensor *tensor;
@@ -129,7 +129,7 @@ static inline void is_filled(core_tensor *tensor, double value)
         ck_assert_double_eq(have[i], value);
 }
 
-/* Some of this memory is given anew to the stream. */
+/* Whether the stream gets some of this memory again. */
 static inline bool is_reused(core_stream *stream, core_memory memory)
 {
     core_stream_guard guard;
@@ -155,16 +155,18 @@ static inline bool is_reused(core_stream *stream, core_memory memory)
 
 /* ------------------------------------------------------------------ nodes -- */
 
-/* y = x * factor on one device; notes where its gradient lies. */
+/* y = x * factor on one device; records where its gradient is stored. */
 typedef struct producer {
     double factor;
     core_memory memory;
-    core_stream *elsewhere; /* the gradient is of this stream's device */
-    core_stream *leaves;    /* current, when it returns */
+    /* the gradient is computed on the device of this stream */
+    core_stream *elsewhere;
+    core_stream *leaves; /* made current before it returns */
 } producer;
 
-/* What a node does that gives a gradient on another device than its own: made
- * there, on a stream of that device, for which its own stream waits. */
+/* What a node does that returns a gradient on another device than its own: it
+ * is computed there, on a stream of that device, for which the node's stream
+ * waits. */
 static inline core_status make_elsewhere(const producer *producer,
                                          core_tensor *grad, core_tensor **out)
 {
@@ -222,8 +224,8 @@ static inline core_tensor *through(producer *producer, core_tensor *x,
     return keep(y);
 }
 
-/* A node of sim:1 with a second result on sim:0, whose gradient it brings
- * over, unless it is not to touch it. */
+/* A node of sim:1 with a second result on sim:0, whose gradient it copies,
+ * unless it is not to read it. */
 typedef struct split {
     bool untouched;
     bool narrow;        /* the result on sim:0 is CORE_F32 */
@@ -244,7 +246,7 @@ static inline core_status join(core_node *node, void *context,
         gradients[0] = core_tensor_retain(grads[0]);
         return CORE_OK;
     }
-    /* What arrives is ready on the node's own stream. */
+    /* The copy is ready on the node's own stream. */
     CORE_TRY(core_stream_wait_stream(there, own));
     CORE_TRY(core_tensor_record_stream(grads[1], there));
     CORE_TRY(core_to_copy(grads[1], CORE_F64, core_stream_device(own), false,
@@ -252,7 +254,7 @@ static inline core_status join(core_node *node, void *context,
     return core_stream_wait_stream(own, there);
 }
 
-/* Its result on sim:0; the one on sim:1 gets no gradient. */
+/* Returns the result on sim:0; the one on sim:1 gets no gradient. */
 static inline core_tensor *split_of(split *split, core_tensor *x)
 {
     core_function_info info = {.struct_size = sizeof info,
@@ -272,7 +274,7 @@ static inline core_tensor *split_of(split *split, core_tensor *x)
     return keep(out[1]);
 }
 
-/* Waits for nothing: streams may be held. */
+/* Does not wait: streams may be held. */
 static inline void walk(world *world, core_tensor **roots, size_t count,
                         int device)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* faulty_backend.h: a backend that does wrong where a test wants it, and the layers
- * around it. */
+/* faulty_backend.h: a backend that violates the contract where a test requests
+ * it, and the interposers around it. */
 
-#ifndef TESTS_UNIT_LIAR_H
-#define TESTS_UNIT_LIAR_H
+#ifndef TESTS_SUPPORT_FAULTY_BACKEND_H
+#define TESTS_SUPPORT_FAULTY_BACKEND_H
 
 #include "loader.h"
 
@@ -20,41 +20,41 @@
 /* --------------------------------------------- a backend that can do wrong -- */
 
 static struct {
-    core_status status; /* of the next calls */
+    core_status status; /* of the following calls */
     bool silent, rounds, twice, odd;
     int frees, copies, launches, destroys;
-    void (*act)(void); /* what it does besides */
+    void (*act)(void); /* called by each function */
     void (*end)(void *);
     void *context;
-} lie;
+} behaviour;
 
 static char block[4096] __attribute__((aligned(64)));
 static char stream_object, event_object;
 
-static core_status answer(void)
+static core_status respond(void)
 {
-    if (lie.rounds)
+    if (behaviour.rounds)
         fesetround(FE_UPWARD);
-    if (lie.act)
-        lie.act();
-    if (lie.status != CORE_OK && !lie.silent)
-        return core__error(lie.status, "as the test wants");
-    return lie.status;
+    if (behaviour.act)
+        behaviour.act();
+    if (behaviour.status != CORE_OK && !behaviour.silent)
+        return core__error(behaviour.status, "as the test requests");
+    return behaviour.status;
 }
 
 static core_status enumerate(void *backend, uint32_t *count, core_string *why)
 {
     (void)backend;
-    *count = lie.odd ? 0 : 1;
+    *count = behaviour.odd ? 0 : 1;
     *why = (core_string){0};
-    return answer();
+    return respond();
 }
 
 static core_status device_open(void *backend, uint32_t index, void **out)
 {
     (void)index;
     *out = backend;
-    return answer();
+    return respond();
 }
 
 static void device_close(void *backend, void *device)
@@ -66,7 +66,7 @@ static core_status properties(void *device, core_device_properties *out)
 {
     (void)device;
     out->flags = CORE_DEVICE_FLAT;
-    out->base_alignment = lie.odd ? 48 : 64;
+    out->base_alignment = behaviour.odd ? 48 : 64;
     out->granularity = 1;
     return CORE_OK;
 }
@@ -77,10 +77,11 @@ static core_status alloc(void *device, uint64_t size, core_memory *out)
 
     (void)device;
     (void)size;
-    *out = (core_memory){block + (lie.twice ? 0 : 1024 * (turn++ % 4)), 0};
-    if (lie.odd)
+    *out =
+        (core_memory){block + (behaviour.twice ? 0 : 1024 * (turn++ % 4)), 0};
+    if (behaviour.odd)
         out->offset = 4;
-    return answer();
+    return respond();
 }
 
 static void release(void *device, core_memory memory, uint64_t size)
@@ -88,7 +89,7 @@ static void release(void *device, core_memory memory, uint64_t size)
     (void)device;
     (void)memory;
     (void)size;
-    lie.frees++;
+    behaviour.frees++;
 }
 
 static core_status from_host(void *device, void *stream, core_memory to,
@@ -99,8 +100,8 @@ static core_status from_host(void *device, void *stream, core_memory to,
     (void)to;
     (void)from;
     (void)size;
-    lie.copies++;
-    return answer();
+    behaviour.copies++;
+    return respond();
 }
 
 static core_status to_host(void *device, void *stream, void *to,
@@ -111,8 +112,8 @@ static core_status to_host(void *device, void *stream, void *to,
     (void)to;
     (void)from;
     (void)size;
-    lie.copies++;
-    return answer();
+    behaviour.copies++;
+    return respond();
 }
 
 static core_status copy(void *device, void *stream, core_memory to,
@@ -123,16 +124,16 @@ static core_status copy(void *device, void *stream, core_memory to,
     (void)to;
     (void)from;
     (void)size;
-    lie.copies++;
-    return answer();
+    behaviour.copies++;
+    return respond();
 }
 
 static core_status create_stream(void *device, uint32_t flags, void **out)
 {
     (void)device;
     (void)flags;
-    *out = lie.odd ? NULL : &stream_object;
-    return answer();
+    *out = behaviour.odd ? NULL : &stream_object;
+    return respond();
 }
 
 static core_status create_event(void *device, uint32_t flags, void **out)
@@ -140,21 +141,21 @@ static core_status create_event(void *device, uint32_t flags, void **out)
     (void)device;
     (void)flags;
     *out = &event_object;
-    return answer();
+    return respond();
 }
 
 static void destroy(void *device, void *object)
 {
     (void)device;
     (void)object;
-    lie.destroys++;
+    behaviour.destroys++;
 }
 
 static core_status of_one(void *device, void *object)
 {
     (void)device;
     (void)object;
-    return answer();
+    return respond();
 }
 
 static core_status of_two(void *device, void *object, void *other)
@@ -162,7 +163,7 @@ static core_status of_two(void *device, void *object, void *other)
     (void)device;
     (void)object;
     (void)other;
-    return answer();
+    return respond();
 }
 
 static core_status enqueue(void *device, void *stream,
@@ -172,9 +173,9 @@ static core_status enqueue(void *device, void *stream,
     (void)device;
     (void)stream;
     (void)drop;
-    lie.end = function;
-    lie.context = context;
-    return answer();
+    behaviour.end = function;
+    behaviour.context = context;
+    return respond();
 }
 
 static const core_host_callback_interface callbacks = {sizeof callbacks, 0,
@@ -185,7 +186,7 @@ static core_status capture_end(void *device, void *stream, void **out)
     (void)device;
     (void)stream;
     *out = block;
-    return answer();
+    return respond();
 }
 
 static const core_graph_capture_interface captures = {
@@ -214,7 +215,7 @@ static const core_stream_table streams = {
 static const core_event_table events = {
     sizeof events, 0, create_event, destroy, of_two, of_one, of_one};
 static core_backend backend = {.struct_size = sizeof backend,
-                               .device_type = {"liar", 4},
+                               .device_type = {"faulty", 6},
                                .user = &backend,
                                .enumerate = enumerate,
                                .device_open = device_open,
@@ -227,7 +228,7 @@ static core_backend backend = {.struct_size = sizeof backend,
 
 /* ---------------------------------------------------------------- around it -- */
 
-static core__layers *layers;
+static core__interposers *interposers;
 static const core_backend *wrapped;
 static core_host host;
 static void *device, *stream;
@@ -248,14 +249,15 @@ static void begin(const char *which, const char *faults)
     core_string reason;
     uint32_t count;
 
-    memset(&lie, 0, sizeof lie);
+    memset(&behaviour, 0, sizeof behaviour);
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", which), CORE_OK);
     ck_assert_int_eq(core_setting_set("LIBCORE_FAULT", faults), CORE_OK);
-    ck_assert_int_eq(core__layers_begin("liar", &layers), CORE_OK);
+    ck_assert_int_eq(core__interposers_begin("faulty", &interposers), CORE_OK);
     core__host_fill(&host, CORE_ABI_MINOR);
-    core__layers_host(layers, &host);
-    ck_assert_int_eq(core__layers_backend(layers, &backend, &wrapped), CORE_OK);
+    core__interposers_host(interposers, &host);
+    ck_assert_int_eq(core__interposers_backend(interposers, &backend, &wrapped),
+                     CORE_OK);
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_OK);
     ck_assert_int_eq(wrapped->device_open(wrapped->user, 0, &device), CORE_OK);
@@ -270,19 +272,20 @@ static void validate(void)
 
 static void end(void)
 {
-    core__layers_end(layers);
+    core__interposers_end(interposers);
     core_log_set_sink(NULL, NULL, CORE_LOG_ERROR);
 }
 
-/* So many breaches so far, and the newest says this. */
-static void told(uint64_t count, const char *says)
+/* There were this many violations so far, and the newest has this text. */
+static void reported(uint64_t count, const char *says)
 {
     const char *breach;
 
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), count);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach),
+                      count);
     ck_assert_int_ge(nlines, 1);
     assert_contains(lines[nlines - 1], says);
-    assert_contains(breach, "liar: ");
+    assert_contains(breach, "faulty: ");
 }
 
 #endif

@@ -5,8 +5,8 @@
  * one, or the one in LIBCORE_TEST_GPU, which tools/gpu-tests sets on a machine
  * with a GPU. */
 
-#ifndef TESTS_UNIT_GPUNAME_H
-#define TESTS_UNIT_GPUNAME_H
+#ifndef TESTS_SUPPORT_GPUNAME_H
+#define TESTS_SUPPORT_GPUNAME_H
 
 #include <stdbool.h>
 #include <stdio.h>

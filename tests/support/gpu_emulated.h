@@ -4,8 +4,8 @@
 /* gpu_emulated.h: what tests of the GPUs' host side share, on the emulated
  * device or another (gpu_device_name.h). */
 
-#ifndef TESTS_UNIT_GPUEMU_H
-#define TESTS_UNIT_GPUEMU_H
+#ifndef TESTS_SUPPORT_GPUEMU_H
+#define TESTS_SUPPORT_GPUEMU_H
 
 #include "autograd.h"
 #include "gpu_device_name.h"

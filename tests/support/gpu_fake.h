@@ -8,8 +8,8 @@
  *     GPU_DRIVER    the driver, relative to the build's tests/fixtures/gpu; a
  *                   pattern, since its version varies */
 
-#ifndef TESTS_UNIT_GPUFAKE_H
-#define TESTS_UNIT_GPUFAKE_H
+#ifndef TESTS_SUPPORT_GPUFAKE_H
+#define TESTS_SUPPORT_GPUFAKE_H
 
 #include "autograd.h"
 #include "temporary_files.h"

@@ -3,8 +3,8 @@
 
 /* gpu_kernel_names.h: which kernels a call launches. */
 
-#ifndef TESTS_UNIT_GPUKERNEL_H
-#define TESTS_UNIT_GPUKERNEL_H
+#ifndef TESTS_SUPPORT_GPUKERNEL_H
+#define TESTS_SUPPORT_GPUKERNEL_H
 
 #include "gpu_emulated.h"
 

@@ -5,8 +5,8 @@
  * (tests/fixtures/gpu), inside and outside captures.  Needs the definitions of
  * gpu_fake.h. */
 
-#ifndef TESTS_UNIT_GPUPRODUCTS_H
-#define TESTS_UNIT_GPUPRODUCTS_H
+#ifndef TESTS_SUPPORT_GPUPRODUCTS_H
+#define TESTS_SUPPORT_GPUPRODUCTS_H
 
 #include "gpu_fake.h"
 

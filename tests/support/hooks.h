@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* hooks.h: what the tests of hooks and of the engine both use. */
+/* hooks.h: for the tests of hooks and of the engine. */
 
-#ifndef TESTS_UNIT_HOOKS_H
-#define TESTS_UNIT_HOOKS_H
+#ifndef TESTS_SUPPORT_HOOKS_H
+#define TESTS_SUPPORT_HOOKS_H
 
 #include "autograd.h"
 
@@ -49,7 +49,7 @@ static inline core_status tell_leaf(void *context, core_tensor *leaf)
     return CORE_OK;
 }
 
-/* Leaves an error of this code behind, of something else. */
+/* Leaves the error record of another failed call. */
 static inline void fail_before(void)
 {
     core_tensor *out;

@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* host_backend.h: the smallest backend: one synchronous device whose memory is
- * the host's.  For plugins and tests that register kernels of their own; a
- * backend that differs replaces single functions. */
+ * the host's.  For plugins and tests that register their own kernels; a backend
+ * that differs replaces single functions. */
 
 #ifndef TESTS_SUPPORT_HOST_BACKEND_H
 #define TESTS_SUPPORT_HOST_BACKEND_H

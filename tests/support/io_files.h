@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* io_files.h: a folder for the files of a test, and files of any content in it. */
+/* io_files.h: a folder for the files of a test, and files with any content in
+ * it. */
 
-#ifndef TESTS_UNIT_IO_H
-#define TESTS_UNIT_IO_H
+#ifndef TESTS_SUPPORT_IO_FILES_H
+#define TESTS_SUPPORT_IO_FILES_H
 
 #include "suite.h"
 #include "temporary_files.h"
@@ -64,7 +65,7 @@ static inline size_t read_bytes(void *data, size_t room)
     return size;
 }
 
-/* A file of this header and so many bytes of data, 0, 1, 2, ... */
+/* Writes a file with this header and so many bytes of data, 0, 1, 2, ... */
 static inline size_t write_file(const char *json, size_t data_size)
 {
     uint64_t length = strlen(json);
@@ -94,7 +95,7 @@ static inline size_t write_named(const char *name, const char *json,
     return size;
 }
 
-/* A program: a suite of one case, each test with a folder. */
+/* Runs a program of one suite, each of whose tests has a folder. */
 static inline int run_files(const char *name, const TTest *const *tests,
                             size_t count)
 {

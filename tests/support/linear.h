@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linear.h: what the tests of the fused Linear share: input, weight and bias,
- * and the arguments that name them. */
+/* linear.h: for the tests of the fused Linear: input, weight and bias, and the
+ * arguments made of them. */
 
-#ifndef TESTS_UNIT_LINEAR_H
-#define TESTS_UNIT_LINEAR_H
+#ifndef TESTS_SUPPORT_LINEAR_H
+#define TESTS_SUPPORT_LINEAR_H
 
 #include "devices.h"
 
@@ -44,7 +44,7 @@ static inline void tensors(core_dtype dtype)
         .struct_size = sizeof args, .input = x, .weight = w, .bias = b};
 }
 
-/* The gradient has no whole block in its OUT columns. */
+/* OUT columns are not a whole block, so neither are the gradient's. */
 static inline void quantized(uint32_t scaling)
 {
     for (int i = 0; i < 3; i++) {
@@ -102,7 +102,7 @@ static inline void read_all(core_tensor *tensor, double *to)
     core_tensor_release(wide);
 }
 
-/* Within share of the largest element of `want`. */
+/* The difference is at most `share` of the largest element of `want`. */
 static inline void near(core_tensor *have, core_tensor *want, double share)
 {
     static double a[4096], c[4096];
@@ -121,7 +121,7 @@ static inline void near(core_tensor *have, core_tensor *want, double share)
                       c[i]);
 }
 
-/* As vectors they point one way. */
+/* As vectors they have the same direction. */
 static inline void alike(core_tensor *have, core_tensor *want)
 {
     static double a[4096], c[4096];
@@ -140,7 +140,7 @@ static inline void alike(core_tensor *have, core_tensor *want)
     ck_assert_msg(aa > 0.7 * cc && aa < 1.4 * cc, "%g, not %g", aa, cc);
 }
 
-/* Sum of squares: its gradient is no constant. */
+/* Sum of squares: its gradient is not constant. */
 static inline core_tensor *loss(core_tensor *y)
 {
     return sum(mul(y, y));
@@ -153,7 +153,7 @@ static inline void clear(void)
     core_tensor_set_grad(b, NULL);
 }
 
-/* The two first steps, without autograd. */
+/* The first two steps, without autograd. */
 static inline core_linear_backward_args kept(bool input, bool weight, bool bias)
 {
     core_linear_backward_args backward;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loader.h: what the loader's tests share: folders of their own, files made of
- * fixtures, and a plugin's entry in the list. */
+/* loader.h: for the loader's tests: folders, files copied from fixtures, and
+ * plugins in the list. */
 
-#ifndef TESTS_UNIT_LOADER_H
-#define TESTS_UNIT_LOADER_H
+#ifndef TESTS_SUPPORT_LOADER_H
+#define TESTS_SUPPORT_LOADER_H
 
 #include "suite.h"
 #include "temporary_files.h"
@@ -22,7 +22,7 @@ typedef char path_text[PATH_MAX];
 
 static temporary_path folder; /* of this test */
 
-/* "name" gives the fixture core_name.so. */
+/* The file of a fixture: core_<name>.so. */
 static inline const char *fixture(const char *name)
 {
     static path_text text;
@@ -34,7 +34,7 @@ static inline const char *fixture(const char *name)
     return text;
 }
 
-/* Every test is a process of its own (Check forks): it sees its own folder and
+/* Every test is a process (Check forks): it searches only its own folder, and
  * nothing that is installed. */
 static inline void folder_make(void)
 {
@@ -71,7 +71,7 @@ static inline const char *inside(const char *name)
     return text;
 }
 
-/* All bytes of a file, which the caller frees. */
+/* Reads a whole file; the caller frees the bytes. */
 static inline unsigned char *file_read(const char *from, size_t *out_size)
 {
     FILE *file = fopen(from, "rb");
@@ -112,7 +112,7 @@ static inline const char *install(const char *fixture_name, const char *name)
     return to;
 }
 
-/* The entry whose path ends with this; state UINT32_MAX if there is none. */
+/* The plugin whose path ends with this; state UINT32_MAX if there is none. */
 static inline core_plugin_information entry_of(const char *end)
 {
     core_plugin_information found = {.state = UINT32_MAX};
@@ -134,7 +134,7 @@ static inline core_plugin_information entry_of(const char *end)
     ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, \
                   text)
 
-/* The only reason may be this one. */
+/* The plugin has this state and status, and its reason contains this part. */
 #define assert_refused(end, wanted_state, wanted_status, part) \
     do {                                                       \
         core_plugin_information p_ = entry_of(end);            \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* memory.h: what the tests of the caching allocator share: blocks of the
- * simulated device without tensors around them, and its controls. */
+/* memory.h: for the tests of the caching allocator: blocks of the simulated
+ * device without tensors around them, and the device's controls. */
 
-#ifndef TESTS_UNIT_MEMORY_H
-#define TESTS_UNIT_MEMORY_H
+#ifndef TESTS_SUPPORT_MEMORY_H
+#define TESTS_SUPPORT_MEMORY_H
 
 #include "sim_device.h"
 
@@ -26,7 +26,7 @@ typedef struct piece {
     core__block *block;
 } piece;
 
-/* The device, opened with settings of the allocator's. */
+/* Opens the device with settings of the allocator. */
 static inline void open_sim(const char *settings)
 {
     OK(core_memory_configure(NULL, settings));
@@ -93,7 +93,7 @@ static inline sim_counters counters(void)
     return c;
 }
 
-/* All is back: nothing is in use, nothing awaits, nothing is kept. */
+/* No memory is in use, awaits its streams, or is cached. */
 static inline void all_is_back(void)
 {
     core_memory_stats s;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* memory_stress.h: random traffic of the caching allocator, a seed per thread.
+/* memory_stress.h: random traffic of the caching allocator, with a seed per
+ * thread.
  *
- * Every tensor is filled with a number of its own on the stream that it was
- * made on.  Other streams compare it with that number, in order, and it is
- * released with core_tensor_record_stream as the only word of it.  A block that
- * is handed out too early shows twice: the sum of the differences is not zero
- * (sim delays its work at random), and sim's race detector finds two uses that
- * nothing orders, whether or not they met.  Threads share one stream and pass
- * tensors to each other.  Each captures graphs, in pools of their own or one
+ * Every tensor is filled with its own number on the stream that it was created
+ * on.  Other streams compare it with that number, in order, and it is released
+ * after core_tensor_record_stream, without any other synchronization.  A block
+ * that is reused too early is detected twice: the sum of the differences is not
+ * zero (sim delays its work at random), and sim's race detector finds two
+ * unordered uses, whether or not they collided.  Threads share one stream and
+ * pass tensors to each other.  Each captures graphs, in their own pools or one
  * that tensors use too, and launches them on any of its streams. */
 
-#ifndef TESTS_UNIT_MEMORY_STRESS_H
-#define TESTS_UNIT_MEMORY_STRESS_H
+#ifndef TESTS_SUPPORT_MEMORY_STRESS_H
+#define TESTS_SUPPORT_MEMORY_STRESS_H
 
 #include "memory.h"
 
@@ -38,19 +39,19 @@ typedef struct slot {
     double value;
 } slot;
 
-/* out = 4 * in + 3, by way of memory that is the graph's own. */
+/* out = 4 * in + 3, with an intermediate result in the graph's memory. */
 typedef struct recorded {
     core_graph *graph;
     core_tensor *in, *out;
-    core_stream *last; /* of its newest launch; referenced */
+    core_stream *last; /* of its last launch; referenced */
 } recorded;
 
 typedef struct traffic {
     pthread_mutex_t lock;
     slot boxes[BOXES]; /* passed between threads */
     core_stream *shared;
-    uint64_t steps; /* for each thread, or */
-    double until;   /* when it ends; 0: steps */
+    uint64_t steps; /* for each thread; or */
+    double until;   /* the time when it ends; 0: after steps */
     bool tight;     /* memory may run out */
 } traffic;
 
@@ -61,9 +62,10 @@ typedef struct worker {
     uint64_t done, made, refused, worst; /* worst: reserved and not allocated */
     slot slots[SLOTS];
     core_stream *streams[STREAMS];
-    core_tensor *wrong[STREAMS]; /* how many numbers were not as they should */
+    /* counts elements that differ from the expected value */
+    core_tensor *wrong[STREAMS];
     core_memory_pool *pool;
-    core_stream *maker; /* captures on it; nobody else uses it */
+    core_stream *maker; /* a stream used only for captures */
     recorded graphs[GRAPHS];
     uint64_t captured, launched;
     char failure[512];
@@ -87,7 +89,7 @@ static inline uint64_t draw(worker *w, uint64_t below)
     return (z ^ (z >> 31)) % below;
 }
 
-/* What may fail for want of memory, where memory is short; all else ends the
+/* Calls that may fail if memory is limited; every other failure ends the
  * worker, with the first error. */
 static inline bool went(worker *w, core_status status)
 {
@@ -183,7 +185,8 @@ static inline void step_make(worker *w)
     core_stream_guard_leave(&guard);
 }
 
-/* wrong += number of elements that are not the value; on the current stream. */
+/* wrong += number of elements that differ from the value; on the current
+ * stream. */
 static inline core_status compare(const slot *s, core_tensor *wrong, int which)
 {
     core_tensor *part = NULL, *like = NULL, *differ = NULL, *count = NULL;
@@ -225,13 +228,13 @@ static inline void step_use(worker *w)
         return;
     if (draw(w, 4) || user == s->home)
         went(w, core_tensor_record_stream(s->tensor, user));
-    else /* the other way to be right */
+    else /* the other correct way */
         went(w, core_stream_wait_stream(s->home, user));
     if (draw(w, 3) == 0)
         forget(s);
 }
 
-/* To host memory that is freed before the copy is done. */
+/* Copies to host memory that is freed before the copy is done. */
 static inline void step_pinned(worker *w)
 {
     slot *s = &w->slots[draw(w, SLOTS)];
@@ -265,7 +268,7 @@ static inline void step_pass(worker *w)
 
 /* ---------------------------------------------------------------- streams -- */
 
-/* What was counted on a stream; waits for it. */
+/* Reads what was counted on a stream; waits for it. */
 static inline void read_wrong(worker *w, uint64_t k)
 {
     double wrong = 0;
@@ -292,8 +295,8 @@ static inline void count_on(worker *w, uint64_t k)
     core_stream_guard_leave(&guard);
 }
 
-/* What was counted on one stream is counted on the shared one from now on, and
- * the host does not wait. */
+/* What was counted on one stream is counted on the shared one from now on,
+ * without a wait of the host. */
 static inline void hand_over(worker *w, uint64_t k)
 {
     core_stream *to = w->streams[STREAMS - 1];
@@ -311,8 +314,8 @@ static inline void hand_over(worker *w, uint64_t k)
     core_stream_guard_leave(&guard);
 }
 
-/* A stream ends with work under way: its blocks go to the next, tensors of it
- * live on. */
+/* Releases a busy stream: its blocks are reused, and tensors of it stay
+ * alive. */
 static inline void step_stream(worker *w)
 {
     uint64_t k = draw(w, STREAMS - 1);
@@ -330,14 +333,14 @@ static inline void step_stream(worker *w)
 
 static inline void forget_graph(recorded *r)
 {
-    core_graph_release(r->graph); /* launches of it may be under way */
+    core_graph_release(r->graph); /* launches of it may be running */
     core_tensor_release(r->in);
     core_tensor_release(r->out);
     core_stream_release(r->last);
     *r = (recorded){0};
 }
 
-/* Blocks come and go inside of it. */
+/* Allocates and frees blocks within the capture. */
 static inline core_status calls_of(recorded *r)
 {
     core_tensor *twice = NULL, *more = NULL;
@@ -358,7 +361,8 @@ static inline core_status calls_of(recorded *r)
 
 static inline void capture(worker *w, recorded *r)
 {
-    /* Graphs that share a pool would have to be launched in turn. */
+    /* Graphs that share a pool would have to be launched one after the
+     * other. */
     bool pooled = r == w->graphs && w->pool && draw(w, 2) == 0;
     core_memory_pool *pool = pooled ? w->pool : NULL;
     int64_t n = 1 + (int64_t)draw(w, draw(w, 2) ? 300 : 30000);
@@ -420,7 +424,7 @@ static inline void step_graph(worker *w)
 
 static inline void step_pool(worker *w)
 {
-    core_memory_pool_release(w->pool); /* tensors in it may live on */
+    core_memory_pool_release(w->pool); /* tensors in it may stay alive */
     w->pool = NULL;
     if (draw(w, 3))
         went(w, core_memory_pool_create(sim, &w->pool));
@@ -446,7 +450,7 @@ static inline void step(worker *w)
     uint64_t what = draw(w, 1000);
 
     for (uint64_t k = 0; k < STREAMS; k++)
-        count_on(w, k); /* where memory was short before */
+        count_on(w, k); /* if there was not enough memory before */
     if (what < 400)
         step_make(w);
     else if (what < 750)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* ops.h: calls of operators written as words, for tests that go over many:
+/* ops.h: operator calls written as text, for tests of many operators:
  *
  *     t:2,3   f64 leaf of these sizes      p:2,3   the same, no gradient
  *     u:2,3   leaf with distinct values    x:2,3/4 i64 in [0, 4)
@@ -11,10 +11,10 @@
  *     l:1,2   integers                     n       none
  *     k:1,0,1 bools                     g:2,.5 floats
  *     d:f64   a dtype
- *     h:3,3   leaf; who calls makes a positive definite matrix of it */
+ *     h:3,3   leaf, which the caller makes positive definite */
 
-#ifndef TESTS_UNIT_OPS_H
-#define TESTS_UNIT_OPS_H
+#ifndef TESTS_SUPPORT_OPS_H
+#define TESTS_SUPPORT_OPS_H
 
 #include "autograd.h"
 
@@ -25,8 +25,7 @@ enum { ARGUMENTS = 16, TENSORS = 8 };
 typedef struct check {
     const char *op;
     const char *words;
-    double low, high; /* of leaves' values */
-    int order;        /* gradients: of derivatives that are checked */
+    double low, high; /* of the values of leaves */
 } check;
 
 typedef struct arguments {
@@ -40,6 +39,7 @@ typedef struct arguments {
     core_tensor *lists[ARGUMENTS][TENSORS];
     core_tensor *leaves[TENSORS];
     size_t nleaves;
+    char text[512]; /* strings among the values point into it */
 } arguments;
 
 static uint32_t state;
@@ -143,14 +143,15 @@ static inline core_value value_of(arguments *a, const check *c,
     }
 }
 
-static inline void parse(arguments *a, const check *c, char *words)
+static inline void parse(arguments *a, const check *c)
 {
     char *rest;
     uint32_t list = ARGUMENTS, items = 0;
 
     memset(a, 0, sizeof *a);
     OK(core_op_find(c->op, &a->op));
-    for (char *word = strtok_r(words, " ", &rest); word;
+    snprintf(a->text, sizeof a->text, "%s", c->words);
+    for (char *word = strtok_r(a->text, " ", &rest); word;
          word = strtok_r(NULL, " ", &rest)) {
         if (word[0] == '[') {
             list = a->count++;
@@ -172,12 +173,10 @@ static inline void parse(arguments *a, const check *c, char *words)
 static inline core_status call_op_words(const char *op, const char *words,
                                         core_value *results)
 {
-    check c = {op, words, 0, 1, 0};
-    char copy[256];
+    check c = {op, words, 0, 1};
     arguments a;
 
-    snprintf(copy, sizeof copy, "%s", words);
-    parse(&a, &c, copy);
+    parse(&a, &c);
     return core_op_call(a.op, a.values, a.count, results, 4);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* profiler.h: for tests of the profiler. */
+/* profiler.h: for the tests of the profiler. */
 
-#ifndef TESTS_UNIT_PROFILER_H
-#define TESTS_UNIT_PROFILER_H
+#ifndef TESTS_SUPPORT_PROFILER_H
+#define TESTS_SUPPORT_PROFILER_H
 
 #include "devices.h"
 
@@ -70,7 +70,7 @@ static inline core_tensor *square(double value)
     return typed(CORE_F32, 2, (int64_t[]){8, 8}, values);
 }
 
-/* Of a report, which is removed. */
+/* Reads a report, and removes it. */
 static inline char *content(const char *path)
 {
     FILE *file = fopen(path, "r");

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sim.h: the simulated accelerator by itself.  A host table of the test's own
- * stands in for libcore, so that these tests see what the plugin does and
- * nothing else. */
+/* sim.h: the simulated accelerator without libcore, which a fake host table
+ * replaces, so that these tests check only the plugin. */
 
-#ifndef TESTS_UNIT_SIM_H
-#define TESTS_UNIT_SIM_H
+#ifndef TESTS_SUPPORT_SIM_H
+#define TESTS_SUPPORT_SIM_H
 
 #include "suite.h"
 
@@ -91,7 +90,7 @@ static inline core_status host_kernels(core_registry *registry,
     return CORE_OK;
 }
 
-/* An operator is its name here. */
+/* The fake operator is its name. */
 static inline core_string host_operator_name(const core_operator *op)
 {
     const char *name = (const char *)op;
@@ -99,7 +98,8 @@ static inline core_string host_operator_name(const core_operator *op)
     return (core_string){name, strlen(name)};
 }
 
-/* Values are copied, what they point to belongs to the test and stays. */
+/* Copies of the values of a call; what they point to belongs to the test and
+ * outlives it. */
 typedef struct call_copy {
     core_call call;
     core_value args[8];
@@ -157,7 +157,7 @@ static inline core_status cpu_increment(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
-/* Writes one byte more than it should. */
+/* Writes one byte too many. */
 static inline core_status cpu_overruns(core_call *call, const core_value *args,
                                        uint32_t nargs, core_value *results,
                                        uint32_t nresults)
@@ -239,7 +239,7 @@ static const core_host host = {
                       error_text);                                      \
     } while (0)
 
-/* The call fails so, and its message holds the text. */
+/* The call fails with this code, and its message contains the text. */
 #define FAILS(call, code, text)                                          \
     do {                                                                 \
         core_status status_ = (call);                                    \
@@ -277,7 +277,7 @@ static inline const void *interface(const char *name)
     return table;
 }
 
-/* Both devices; the core takes error words. */
+/* Opens both devices; the core accepts error flags. */
 static inline void sim_open(void)
 {
     OK(sim_load());
@@ -362,8 +362,8 @@ static inline sim_counters counted(uint32_t index)
     return counters;
 }
 
-/* A call of to[i * to_stride] = from[i * from_stride] + 1; lives as long as
- * the test. */
+/* A call of to[i * to_stride] = from[i * from_stride] + 1; lives as long as the
+ * test. */
 typedef struct increment {
     int64_t size, strides[2];
     core_operand operands[2];
@@ -416,7 +416,7 @@ static inline const core_kernel *kernel_named(const char *name)
     ck_abort_msg("no kernel %s", name);
 }
 
-static void *plan_now; /* of launches */
+static void *plan_now; /* the plan of the following launches */
 
 static inline core_status launch_named(const char *name, void *of, void *stream,
                                        core_memory to, int64_t to_stride,
@@ -451,7 +451,7 @@ static inline void increment_bytes(void *of, void *stream, core_memory to,
     OK(launch_named("increment", of, stream, to, 1, from, 1, count));
 }
 
-/* Records on one stream and makes the other wait. */
+/* Records an event on one stream and makes the other wait for it. */
 static inline void order(void *earlier_of, void *earlier, void *later_of,
                          void *later)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* stream.h: short words for the tests of devices that run on their own. */
+/* stream.h: short helpers for the tests of asynchronous devices. */
 
-#ifndef TESTS_UNIT_STREAM_H
-#define TESTS_UNIT_STREAM_H
+#ifndef TESTS_SUPPORT_STREAM_H
+#define TESTS_SUPPORT_STREAM_H
 
 #include "autograd.h"
 
@@ -36,7 +36,7 @@ static inline core_event *event_of(core_device *device)
     return event;
 }
 
-/* A vector of n equal numbers, made on the current stream. */
+/* A vector of n equal numbers, computed on the current stream. */
 static inline core_tensor *filled(core_device *device, int64_t n, double value)
 {
     core_tensor *tensor;
@@ -45,7 +45,7 @@ static inline core_tensor *filled(core_device *device, int64_t n, double value)
     return keep(tensor);
 }
 
-/* All elements are this number. */
+/* All elements equal this number. */
 static inline void all_are(core_tensor *tensor, double value)
 {
     int64_t n = core_tensor_numel(tensor);
@@ -59,7 +59,7 @@ static inline void all_are(core_tensor *tensor, double value)
     free(have);
 }
 
-/* Like run_suite, with something to do before each test. */
+/* Like run_suite, with a function to be called before each test. */
 static inline int run_suite_with(const char *name, void (*start)(void),
                                  const TTest *const *tests, size_t count)
 {

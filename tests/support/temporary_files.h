@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* temporary_files.h: files and folders of a test, in the folder for such.  The test
- * removes them; run-tests looks whether it has. */
+/* temporary_files.h: temporary files and folders of a test.  The test removes
+ * them; run-tests checks that it did. */
 
-#ifndef TESTS_UNIT_TEMPORARY_H
-#define TESTS_UNIT_TEMPORARY_H
+#ifndef TESTS_SUPPORT_TEMPORARY_FILES_H
+#define TESTS_SUPPORT_TEMPORARY_FILES_H
 
 #include <check.h>
 #include <limits.h>
@@ -30,7 +30,7 @@ static inline void temporary_folder(temporary_path out, const char *name)
     ck_assert_ptr_nonnull(mkdtemp(out));
 }
 
-/* An empty file. */
+/* Creates an empty file. */
 static inline void temporary_file(temporary_path out, const char *name)
 {
     int file;
@@ -41,7 +41,7 @@ static inline void temporary_file(temporary_path out, const char *name)
     ck_assert_int_eq(close(file), 0);
 }
 
-/* With all that is in it. */
+/* Removes a file, or a folder with its contents. */
 static inline void temporary_remove(const char *path)
 {
     char command[PATH_MAX + 16];

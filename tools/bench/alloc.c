@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What memory costs: a tensor of a device with streams made and dropped, whose
- * block is warm, less the same without memory.  The device is "sim"; its
- * memory is never touched. */
+/* The cost of memory: creating and releasing a tensor on a device with streams,
+ * from a warm cache, minus the same without memory.  The device is "sim"; its
+ * memory is never accessed. */
 
 #include "bench.h"
 
@@ -28,7 +28,7 @@ static inline void empty(void *context)
     core_tensor_release(out);
 }
 
-/* Four at a time, freed in the order in which they were made. */
+/* Four at a time, freed in the order of allocation. */
 static inline void several(void *context)
 {
     fixture *f = context;
@@ -84,7 +84,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* The slower of the threads, of the median repeat. */
+/* The slower of the threads, in the median repeat. */
 static double rate(core_device *device, int threads)
 {
     worker workers[THREADS];

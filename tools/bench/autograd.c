@@ -16,7 +16,7 @@ typedef struct fixture {
     core_tensor *grads[APPLIED];
 } fixture;
 
-/* ----------------------------------------------------------------- chains -- */
+/* -------------------------------------------------------------- chains -- */
 
 typedef core_tensor *(*link)(fixture *f, core_tensor *y);
 
@@ -90,7 +90,7 @@ static void forget_grad(fixture *f)
     must(core_tensor_set_grad(f->x, NULL));
 }
 
-/* ------------------------------------------------------------------- rows -- */
+/* ---------------------------------------------------------------- rows -- */
 
 static void chain_phases(fixture *f)
 {
@@ -137,7 +137,7 @@ static void chain_no_grad(fixture *f)
     core_grad_mode_set(before);
 }
 
-/* A backward from one root that a chain of `length` ends in. */
+/* Backward from one root at the end of a chain of `length`. */
 static void chain_backward(fixture *f, const char *name, link next, int length)
 {
     double times[ROUNDS - WARM];
@@ -157,7 +157,7 @@ static void chain_backward(fixture *f, const char *name, link next, int length)
     bench_out(name, bench_median(times, ROUNDS - WARM) / length * 1e9, "ns");
 }
 
-/* From many roots, each with a leaf of its own. */
+/* Backward from many roots, each with its own leaf. */
 static void leaf_backward(fixture *f, const char *name, bool forget)
 {
     core_tensor *roots[LENGTH], *grads[LENGTH];
@@ -192,9 +192,9 @@ static void apply(void *context)
     must(core_backward(f->leaves, APPLIED, f->grads, 0));
 }
 
-/* Accumulations into gradients that are there, and nothing else: of a backward
- * whose roots are the leaves.  A node is not called by itself here, as the
- * peer's program does: its part of the engine's work is counted in. */
+/* Only accumulations into existing gradients: a backward whose roots are the
+ * leaves.  Unlike in the other library's program a node cannot be called
+ * directly, so its share of the engine's work is included. */
 static void accumulations(fixture *f)
 {
     for (int i = 0; i < APPLIED; i++)

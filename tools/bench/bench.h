@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* bench.h: how core-bench measures.
+/* bench.h: the measuring functions of core-bench.
  *
- * A row is a function that does one thing once.  It is repeated until a repeat
- * takes long enough for the clock, then measured a number of times; the median
- * is printed.  Measuring is inlined around each function, so that a row of a
- * few nanoseconds does not carry a call through a pointer. */
+ * A row is a function that does one thing once.  It is repeated until a
+ * repeat is long enough for the clock, then measured a number of times; the
+ * median is printed.  The measuring code is inlined around each function, so
+ * that rows of a few nanoseconds do not include an indirect call. */
 
 #ifndef TOOLS_BENCH_H
 #define TOOLS_BENCH_H
@@ -20,35 +20,36 @@
 /* --------------------------------------------------------------- results -- */
 
 typedef struct bench_options {
-    double min_time; /* of a repeat, in seconds; 0: as each row has it */
+    double min_time; /* of a repeat, in seconds; 0: the row's default */
     uint32_t first_threads;
     uint32_t last_threads;
     bool json;
-    const char *compare; /* a file; NULL */
+    const char *compare; /* a file, or NULL */
     core_device *device; /* --device; NULL: the CPU */
 } bench_options;
 
 extern bench_options bench;
 
-/* A line of the output. */
+/* Prints a line. */
 void bench_out(const char *name, double value, const char *unit);
 /* "name/t2" */
 void bench_out_threads(const char *name, uint32_t threads, double value,
                        const char *unit);
-/* The same, and what share it is of what the machine can do at most. */
+/* The same, with its share of what the machine can do at most. */
 void bench_out_share(const char *name, uint32_t threads, double value,
                      const char *unit, double limit);
-/* The same, of a row that has no number of threads. */
+/* The same, for a row without a number of threads. */
 void bench_out_limit(const char *name, double value, const char *unit,
                      double limit);
-/* For --compare: what bench_out was given. */
+/* For --compare: records a value given to bench_out. */
 void bench_compare_add(const char *name, double value, const char *unit);
-/* Prints the table; how many lines it has, -1 if the file cannot be read. */
+/* Prints the table; returns the number of its lines, -1 if the file cannot be
+ * read. */
 int bench_compare(void);
-/* Sorts values. */
+/* Sorts values and returns the median. */
 double bench_median(double *values, int count);
 
-/* Ends the program with the message of the thread's error. */
+/* Prints the thread's error message and exits. */
 void bench_fail(void) __attribute__((noreturn, cold));
 
 static inline void must(core_status status)
@@ -67,8 +68,8 @@ static inline double bench_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* How often to call a function so that it takes min_time, given that n calls
- * took `time`. */
+/* Returns how often to call a function so that it takes min_time, given that n
+ * calls took `time`. */
 static inline long bench_more(long n, double time, double min_time)
 {
     return time < min_time / 20
@@ -79,7 +80,7 @@ static inline long bench_more(long n, double time, double min_time)
 typedef void (*bench_row)(void *context);
 enum { BENCH_REPEATS = 15 };
 
-/* Seconds per call. */
+/* Returns the seconds per call. */
 static inline __attribute__((always_inline)) double bench_seconds(
     bench_row row, void *context, double min_time)
 {
@@ -90,7 +91,7 @@ static inline __attribute__((always_inline)) double bench_seconds(
     if (bench.min_time > 0)
         min_time = bench.min_time;
     if (bench.min_time > 0 && bench.min_time < 1e-6)
-        repeats = 1; /* it is only to be seen that the row runs */
+        repeats = 1; /* only checks that the row runs */
     row(context);
     row(context);
     for (;;) {
@@ -118,38 +119,39 @@ static inline __attribute__((always_inline)) void bench_ns(const char *name,
     bench_out(name, bench_seconds(row, context, 0.02) * 1e9, "ns");
 }
 
-/* ------------------------------------------------------------------ limits -- */
+/* -------------------------------------------------------------- limits -- */
 
 typedef enum bench_limit_kind {
     BENCH_COPY,
     BENCH_READ,
-    BENCH_STREAM, /* a copy past the caches */
+    BENCH_STREAM, /* a copy with non-temporal stores */
     BENCH_FMA,    /* f32 */
     BENCH_LIMITS
 } bench_limit_kind;
 
-/* What the machine can do, in GB/s or GFLOP/s; measured, and a line of the
- * output, when it is first asked for with so many threads. */
+/* Returns what the machine can do, in GB/s or GFLOP/s; measured and printed at
+ * the first use with so many threads. */
 double bench_limit(bench_limit_kind kind, uint32_t threads);
 
-/* ----------------------------------------------------------------- tensors -- */
+/* ------------------------------------------------------------- tensors -- */
 
 /* On the current device. */
 core_tensor *bench_full(const int64_t *sizes, size_t ndim, float value);
 core_tensor *bench_ones1(void);
-/* Normal numbers times scale. */
+/* Normally distributed numbers times scale. */
 core_tensor *bench_normal(const int64_t *sizes, size_t ndim, float scale);
-/* Whole numbers below `limit`, i64. */
+/* Integers below `limit`, i64. */
 core_tensor *bench_integers(int64_t count, int64_t limit);
 core_tensor *bench_requires_grad(core_tensor *tensor);
 
-/* ---------------------------------------------------------------- sections -- */
+/* ------------------------------------------------------------ sections -- */
 
-/* Operators of the benchmark's own, which do nothing: what a call costs. */
+/* The benchmark's own operators, which do nothing: they measure the cost of a
+ * call. */
 typedef struct bench_operators {
     core_operator *void1;   /* (Tensor a) -> () */
     core_operator *noop;    /* (Tensor a, Tensor b) -> Tensor */
-    core_operator *void_ad; /* void1, and an autograd function above */
+    core_operator *void_ad; /* void1 with an autograd function */
     core_registration *handles[8];
     int count;
 } bench_operators;
@@ -159,7 +161,7 @@ void bench_operators_release(bench_operators *operators);
 
 void bench_micro(void);
 void bench_dispatch(void); /* a part of micro */
-void bench_tensors(void);  /* another */
+void bench_tensors(void);  /* another part */
 void bench_autograd(void);
 void bench_train(void);
 void bench_amp(void);
@@ -170,12 +172,12 @@ void bench_large(void); /* a part of elem */
 void bench_blas(void);
 void bench_load(void);
 void bench_device(void); /* of bench.device */
-/* What the processes of bench_load do: `core-bench BENCH_FIRST_RESULT`.  Given
- * the time at which main() began; the exit status. */
+/* Runs in the processes of bench_load: `core-bench BENCH_FIRST_RESULT`.  began:
+ * the time at which main() began.  Returns the exit status. */
 #define BENCH_FIRST_RESULT "first-result"
 int bench_first_result(double main_began);
 /* Runs one row `count` times inside core_bench_counted, for an instruction
- * counter; false if there is no such row. */
+ * counter; returns false if there is no such row. */
 bool bench_count(const char *name, long count);
 void bench_count_names(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of matrices and convolutions, in GFLOP/s. */
+/* Matrix products and convolutions, in GFLOP/s. */
 
 #include "bench.h"
 
@@ -82,7 +82,7 @@ static void drop(operands *x)
 #define GFLOP(name, row, flop)                                 \
     bench_out_share(name, threads, RATE(row, flop), "GFLOP/s", \
                     bench_limit(BENCH_FMA, threads))
-/* Of other types than f32 the limit is another. */
+/* Other types than f32 have another limit. */
 #define GFLOP_OTHER(name, row, flop) \
     bench_out_threads(name, threads, RATE(row, flop), "GFLOP/s")
 

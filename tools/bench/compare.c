@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* --compare FILE: what another library's benchmark printed, of the same names,
- * beside what was just measured. */
+/* --compare FILE: prints the lines of another benchmark's output, of the same
+ * names, beside the results. */
 
 #include "bench.h"
 
@@ -51,7 +51,7 @@ static const line *find(const char *name)
     return NULL;
 }
 
-/* Rates are better when larger. */
+/* Higher rates are better. */
 static bool is_rate(const char *unit)
 {
     size_t size = strlen(unit);
@@ -59,7 +59,7 @@ static bool is_rate(const char *unit)
     return size > 2 && strcmp(unit + size - 2, "/s") == 0;
 }
 
-/* How many lines were compared; -1: the file could not be read. */
+/* Returns the number of compared lines; -1: the file could not be read. */
 int bench_compare(void)
 {
     FILE *file = fopen(bench.compare, "r");

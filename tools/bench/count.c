@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Rows for an instruction counter, which collects inside core_bench_counted
- * alone.  A row's cost is the difference between 2 N and N rounds, over N. */
+/* Rows for an instruction counter that collects inside core_bench_counted
+ * alone.  The cost of a row is the difference between 2 N and N rounds, divided
+ * by N. */
 
 #include "bench.h"
 
@@ -42,7 +43,7 @@ static inline void out(fixture *f)
     must(core_add_out(f->a, f->b, core_int(1), f->out));
 }
 
-/* Arguments are packed once: what counts is the dispatcher. */
+/* Arguments are packed once, so that only the dispatcher is counted. */
 static inline void dispatch(core_operator *op, core_tensor *a, long count)
 {
     core_value args[1] = {core_pack_tensor(a)};
@@ -101,7 +102,7 @@ static void link_add(fixture *f)
     extend(f, longer);
 }
 
-/* In turn, so that a round is one node. */
+/* Alternates, so that a round is one node. */
 static void link_both(fixture *f)
 {
     static bool odd;
@@ -124,7 +125,7 @@ static void link_add_self(fixture *f)
 /* ------------------------------------------------------------------ rows -- */
 
 /* Forward rows are numbered; a backward row builds a chain of links and counts
- * the way back. */
+ * the backward pass. */
 enum {
     ADD,
     ADD_GRAD,
@@ -164,8 +165,8 @@ static inline __attribute__((always_inline)) void repeat(
         run(f);
 }
 
-/* Seen from outside, and never part of another function.  Each row has a loop
- * of its own, so that nothing but the row is counted. */
+/* External, so that it is never inlined.  Each row has its own loop, so that
+ * nothing but the row is counted. */
 void core_bench_counted(fixture *f, int forward, long count);
 __attribute__((noinline)) void core_bench_counted(fixture *f, int forward,
                                                   long count)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Any device (core-bench --device NAME): what the host pays for a
- * launch, memory, products, attention, training steps, and their graphs.
+/* Any device (core-bench --device NAME): the host's cost of a launch,
+ * memory, products, attention, training steps, and their graphs.
  *
- * GB/s are of what must be read and written; the limit is a copy of as much
- * memory, by the device itself.  Sizes are such that a GPU's caches hold little
- * of it.  peers/torch_device.py has the same rows. */
+ * GB/s count what must be read and written; the limit is a copy of as much
+ * memory, by the device itself.  Sizes are too large for a GPU's caches.
+ * peers/torch_device.py has the same rows. */
 
 #include "models.h"
 
@@ -19,7 +19,7 @@ typedef struct operands {
 
 static double copied; /* GB/s; 0: not measured */
 
-/* Where only that rows run is to be seen, everything is small. */
+/* In a trial run, which only checks that rows run, everything is small. */
 static bool trial(void)
 {
     return bench.min_time > 0 && bench.min_time < 1e-6;
@@ -47,7 +47,7 @@ static double timed(bench_row row, void *context, long n)
     return bench_now() - begin;
 }
 
-/* Seconds per call, the device's work included. */
+/* Seconds per call, including the device's work. */
 static double seconds_of(bench_row row, void *context)
 {
     enum { REPEATS = 9 };
@@ -271,7 +271,7 @@ static void rows(operands *x)
     }
 }
 
-/* What is not read and written in its order. */
+/* Accesses that are not in memory order. */
 static void moved(operands *x)
 {
     const int64_t square[] = {sized(8192, 40), sized(8192, 40)};
@@ -429,7 +429,7 @@ static void attention_and_back(void *context)
 static void attentions(operands *x)
 {
     const int64_t sizes[] = {sized(4, 1), sized(16, 2), sized(2048, 20), 64};
-    /* Two products; backward, five. */
+    /* Two products; backward has five. */
     const double flop =
         4.0 * (double)(sizes[0] * sizes[1] * sizes[2] * sizes[2] * sizes[3]);
 
@@ -505,8 +505,8 @@ static void launch(void *context)
     must(core_graph_launch(r->graph, r->stream));
 }
 
-/* A step that was captured; false, said once, where there are no graphs.  Steps
- * were done before, so that a capture finds kernels and plans. */
+/* Captures a step; false (reported once) where graphs are not supported.  Steps
+ * ran before, so that kernels and plans exist. */
 static bool record(bench_perceptron *p, recorded *out)
 {
     static bool told;

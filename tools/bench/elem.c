@@ -3,7 +3,7 @@
 
 /* Element-wise operators by dtype and layout, in GB/s of what they must read
  * and write.  Each is compared with a copy of the same size, measured just
- * before it: a line whose value is under a tenth of that carries a second one,
+ * before it: a line below a tenth of that is followed by a second one,
  * ".slow". */
 
 #include "bench.h"
@@ -36,7 +36,7 @@ enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 enum { FLOATING = 1, NUMBERS = 2, ANY = 3 };
 
 static const struct {
-    const char *name; /* the out variant: nothing is allocated */
+    const char *name; /* the out variant, without allocation */
     uint32_t operands;
     int on;
     bool gives_bool;
@@ -104,7 +104,7 @@ static void set_tensor(elem *e, core_tensor *tensor)
         (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
 }
 
-/* The arguments before out: operands, then the defaults of those between. */
+/* The arguments before out: operands, then defaults. */
 static void complete(elem *e, core_tensor *out)
 {
     const char *schema = core_op_schema(e->op);
@@ -148,7 +148,7 @@ static void measure(size_t o, size_t d, layout layout, double copy)
 
     must(core_op_find(operators[o].name, &e.op));
     for (uint32_t i = 0; i < operators[o].operands; i++) {
-        /* What repeats is the second operand; the first has all elements. */
+        /* The second operand is broadcast; the first has all elements. */
         bool repeats = layout == BROADCAST || layout == NUMBER;
 
         inputs[i] = operand(dtypes[d].dtype, i == 0 && repeats ? PLAIN : layout,
@@ -199,8 +199,7 @@ void bench_elem(void)
             for (uint32_t l = 0; takes(o, d) && l < LAYOUTS; l++)
                 if (operators[o].operands > 1 ||
                     (l != BROADCAST && l != NUMBER))
-                    /* Next to a copy of the same moment: on a machine with
-                     * other work both are slower. */
+                    /* Measured next to a copy, since other load slows both. */
                     measure(o, d, (layout)l, copy_speed(dtypes[d].size));
     }
     bench_out("elem.lines", lines, "lines");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Large tensors and rows of a matrix, in GB/s of what must be read and
+/* Large tensors and rows of matrices, in GB/s of what must be read and
  * written. */
 
 #include "bench.h"
@@ -54,7 +54,7 @@ RESULT_ROW(sum_columns, core_sum_dim(x->a, (const int64_t[]){0}, 1, false,
 #define SPEED(row, bytes) (1e-9 * (double)(bytes) / bench_seconds(row, x, 0.05))
 #define GB(name, row, bytes) \
     bench_out_threads(name, threads, SPEED(row, bytes), "GB/s")
-/* What is larger than the caches: as a share of what memory gives. */
+/* Operands larger than the caches: as a share of the memory bandwidth. */
 #define READS(name, row, bytes)                               \
     bench_out_share(name, threads, SPEED(row, bytes), "GB/s", \
                     bench_limit(BENCH_READ, threads))
@@ -62,7 +62,7 @@ RESULT_ROW(sum_columns, core_sum_dim(x->a, (const int64_t[]){0}, 1, false,
     bench_out_share(name, threads, SPEED(row, bytes), "GB/s", \
                     most_written(threads))
 
-/* Past the caches or through them, whichever is faster here. */
+/* With non-temporal or ordinary stores, whichever is faster here. */
 static double most_written(uint32_t threads)
 {
     double copied = bench_limit(BENCH_COPY, threads);

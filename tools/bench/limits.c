@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the machine can do at most, by loops of the benchmark's own: memory that
- * is copied, read, and written past the caches, and fused multiply-adds.  It is
- * measured in the same run, since it varies with what else runs; rows are
- * printed as a share of it. */
+/* The limits of the machine, measured by loops of the benchmark itself:
+ * copying, reading and non-temporal writing of memory, and fused multiply-adds.
+ * They are measured in the same run, since they vary with other load; rows are
+ * printed as a share of them. */
 
 #include "bench.h"
 
@@ -16,8 +16,8 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
-/* To ask the processor itself would cost each start of a virtual machine's
- * process some tens of microseconds, which core-bench measures. */
+/* Executing CPUID would cost each process start in a virtual machine some tens
+ * of microseconds, which core-bench measures. */
 #if __has_include(<sys/platform/x86.h>)
 #include <sys/platform/x86.h>
 #define HAS_FEATURES 1
@@ -33,15 +33,15 @@ typedef struct part {
     const float *from;
     float *to;
     size_t count;
-    double flop; /* out */
-    float sum;   /* out, so that it is computed */
+    double flop; /* result */
+    float sum;   /* result, so that it is computed */
 } part;
 
 typedef struct limit {
     const char *name;
     const char *unit;
     void (*run)(part *part);
-    double bytes; /* per byte of memory; 0: they are multiply-adds */
+    double bytes; /* per byte of memory; 0: multiply-adds */
 } limit;
 
 /* --------------------------------------------------------------- the loops */
@@ -80,7 +80,7 @@ static void stream(part *p)
 #endif
 }
 
-/* Sums enough that none waits for the one before. */
+/* Enough independent sums that none waits for the previous one. */
 #define SUMS(each)                                                          \
     each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) \
         each(9) each(10) each(11)
@@ -89,19 +89,19 @@ enum { NSUMS = 12 };
 #define ADD(i) s##i = s##i * factor + more;
 #define GATHER(i) s0 += s##i;
 
-/* Multiplies vectors of so many bytes.  No sum begins where it would stay (at
- * 1.5): the compiler would see that, and leave it out. */
-#define MULTIPLY(p, bytes)                                       \
-    typedef float vector __attribute__((vector_size(bytes)));    \
-    vector factor = {0.5f}, more = {0.75f};                      \
-                                                                 \
-    SUMS(BEGIN)                                                  \
-    for (long i = 0; i < MULTIPLIES; i++) {                      \
-        SUMS(ADD)                                                \
-        __asm__ volatile(""); /* each round is one of its own */ \
-    }                                                            \
-    SUMS(GATHER)                                                 \
-    (p)->sum = s0[0];                                            \
+/* Multiplies vectors of so many bytes.  No sum begins at the fixed point (1.5),
+ * where the compiler would notice and remove the loop. */
+#define MULTIPLY(p, bytes)                                    \
+    typedef float vector __attribute__((vector_size(bytes))); \
+    vector factor = {0.5f}, more = {0.75f};                   \
+                                                              \
+    SUMS(BEGIN)                                               \
+    for (long i = 0; i < MULTIPLIES; i++) {                   \
+        SUMS(ADD)                                             \
+        __asm__ volatile(""); /* keeps each round */          \
+    }                                                         \
+    SUMS(GATHER)                                              \
+    (p)->sum = s0[0];                                         \
     (p)->flop = 2. * NSUMS * MULTIPLIES * ((bytes) / sizeof(float))
 
 static void multiply_16(part *p)
@@ -171,7 +171,8 @@ static void run_team(team *t)
     for (uint32_t i = 1; i < t->threads; i++) {
         members[i] = (member){t->limit->run, &t->parts[i]};
         if (pthread_create(&threads[i], NULL, start, &members[i]) != 0) {
-            fprintf(stderr, "core-bench: no thread for the limits\n");
+            fprintf(stderr,
+                    "core-bench: cannot start a thread for the limits\n");
             exit(EXIT_FAILURE);
         }
     }
@@ -188,12 +189,12 @@ static float *memory(void)
         fprintf(stderr, "core-bench: no memory for the limits\n");
         exit(EXIT_FAILURE);
     }
-    (void)madvise(data, BYTES, MADV_HUGEPAGE); /* as much as there are */
+    (void)madvise(data, BYTES, MADV_HUGEPAGE); /* as many as available */
     memset(data, 0, BYTES);
     return data;
 }
 
-/* Of the turns the fastest: others had to share the machine. */
+/* The fastest round, since other programs share the machine. */
 static double least_seconds(team *t)
 {
     int turns = bench.min_time > 0 && bench.min_time < 1e-6 ? 1 : 50;

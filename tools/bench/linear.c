@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the fused Linear costs the host beyond its products: on matrices so
- * small that nothing else takes time, next to the calls of mm that it makes,
- * with their results and views at hand. */
+/* The host's cost of the fused Linear beyond its products: on matrices so small
+ * that nothing else takes time, next to the mm calls that it makes, with
+ * results and views prepared. */
 
 #include "bench.h"
 
@@ -133,7 +133,7 @@ static void fixture_close(fixture *f)
         core_tensor_release(all[i]);
 }
 
-/* Nanoseconds a call of `count` of them. */
+/* Nanoseconds per call, of `count` calls. */
 static double once(bench_row row, void *context, int count)
 {
     double begin = bench_now();
@@ -143,7 +143,8 @@ static double once(bench_row row, void *context, int count)
     return (bench_now() - begin) / count * 1e9;
 }
 
-/* All rows in turn, and the least of each: what one has, the others had. */
+/* Runs all rows in turn and takes the minimum of each, so that other load
+ * affects all alike. */
 void bench_linear(void)
 {
     enum { TURNS = 200, COUNT = 1000 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* From nothing to the first result: processes of this program's own are
- * started, each adds two numbers, tells when it had the sum, and what of its
- * memory is libcore's.  The medians of them are printed. */
+/* From process start to the first result: starts this program again, which adds
+ * two numbers and reports the time of the result and libcore's share of its
+ * memory.  Prints the medians. */
 
 #include "bench.h"
 
@@ -22,13 +22,13 @@ typedef struct start {
     double result;
     double mapped; /* bytes of libcore.so and core_cpu.so */
     double resident;
-    double process; /* bytes in memory, of everything */
+    double process; /* resident bytes of the process */
 } start;
 
 /* ------------------------------------------------------------- the child -- */
 
-/* Of libcore.so and core_cpu.so what is mapped, and what is in memory. */
-static void look_at_maps(start *out)
+/* The mapped and the resident bytes of libcore.so and core_cpu.so. */
+static void read_maps(start *out)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");
     char line[4096];
@@ -67,7 +67,7 @@ int bench_first_result(double main_began)
     core_tensor_release(sum);
     core_tensor_release(b);
     core_tensor_release(a);
-    look_at_maps(&self);
+    read_maps(&self);
     return value == 3 && printf("%.9f %.9f %.0f %.0f %.0f\n", self.main_began,
                                 self.result, self.mapped, self.resident,
                                 self.process) > 0
@@ -102,7 +102,7 @@ static pid_t spawn(int output)
     return child;
 }
 
-/* When it was started; what it said. */
+/* Returns the start time; out has the report. */
 static double start_one(start *out)
 {
     int ends[2], state;
@@ -119,7 +119,7 @@ static double start_one(start *out)
     if (!output ||
         fscanf(output, "%lf %lf %lf %lf %lf", &out->main_began, &out->result,
                &out->mapped, &out->resident, &out->process) != 5)
-        fail("it did not say what it saw");
+        fail("it reported nothing");
     fclose(output);
     if (waitpid(child, &state, 0) != child || state != 0)
         fail("it failed");
@@ -132,7 +132,7 @@ void bench_load(void)
     double process[STARTS], resident[STARTS];
     start one;
 
-    start_one(&one); /* the files are in the system's cache from here on */
+    start_one(&one); /* from here on the files are in the page cache */
     for (int i = 0; i < STARTS; i++) {
         double began = start_one(&one);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-bench: how fast libcore is. */
+/* core-bench: measures the speed of libcore. */
 
 #include "bench.h"
 
@@ -18,9 +18,9 @@ bench_options bench = {.first_threads = 1, .last_threads = 2};
 
 static const char help[] =
     "Usage: core-bench [OPTION]... [SECTION]...\n"
-    "       core-bench count ROW N [LAYERED]\n"
+    "       core-bench count ROW N [DEVICE]\n"
     "       core-bench --device NAME [OPTION]...\n"
-    "Measures libcore on the CPU, or another device.  Prints lines of\n"
+    "Measures libcore on the CPU or on another device.  Prints lines of\n"
     "name, value and unit.\n"
     "\n"
     "Sections (all, if none is named):\n"
@@ -30,7 +30,7 @@ static const char help[] =
     "  alloc      memory of a device with streams, on sim\n"
     "  elem       large tensors and rows of matrices; then operators by dtype\n"
     "             and layout, against a copy\n"
-    "  blas       products of matrices, convolutions; in both, what the\n"
+    "  blas       matrix products and convolutions; in both, what the\n"
     "             machine can do at most (limit.*), and rows as a share of it\n"
     "  load       from the start of a process to its first result\n"
     "  linear     what the fused Linear costs beyond its products\n"
@@ -40,19 +40,21 @@ static const char help[] =
     "graphs\n"
     "                 of that device, and no section\n"
     "  --threads N    train, elem, blas and amp with N threads [1, then 2]\n"
-    "  --compare FILE a table against lines of another benchmark, of the same\n"
+    "  --compare FILE a table against the lines of another benchmark of the "
+    "same\n"
     "                 names\n"
     "  --min-time S   seconds per repeat, for every row [0.02 to 0.1]\n"
-    "  --json         one JSON object a line\n"
+    "  --json         one JSON object per line\n"
     "  --help, --version\n"
     "\n"
-    "count does ROW N times in a function core_bench_counted, for callgrind's\n"
-    "--toggle-collect; `core-bench count` lists the rows.  With LAYERED, the\n"
-    "name of another device, that is opened first, with layers around it.\n";
+    "count runs ROW N times in a function core_bench_counted, for callgrind's\n"
+    "--toggle-collect; `core-bench count` lists the rows.  With DEVICE,\n"
+    "another device, that device is opened first, with interposers around "
+    "it.\n";
 
 /* --------------------------------------------------------------- results -- */
 
-/* limit 0: there is none. */
+/* limit 0: no limit. */
 static void put(const char *name, double value, const char *unit, double limit)
 {
     core__json json;
@@ -143,12 +145,12 @@ static _Noreturn void usage(const char *what, const char *text)
     exit(2);
 }
 
-/* The exit status when all is done: output that was lost is a failure. */
+/* The exit status at the end; lost output is a failure. */
 static int finish(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return EXIT_SUCCESS;
-    fprintf(stderr, "core-bench: the output could not be written\n");
+    fprintf(stderr, "core-bench: writing standard output failed\n");
     return EXIT_FAILURE;
 }
 
@@ -180,12 +182,12 @@ static void parse_options(int argc, char **argv)
             threads = strtoul(optarg, &end, 10);
             bench.first_threads = bench.last_threads = (uint32_t)threads;
             if (*end || threads < 1 || threads > 1024)
-                usage("--threads wants a number from 1 to 1024, not", optarg);
+                usage("--threads accepts a number from 1 to 1024, not", optarg);
             break;
         case 'm':
             bench.min_time = strtod(optarg, &end);
             if (*end || !(bench.min_time > 0) || bench.min_time > 3600)
-                usage("--min-time wants seconds, at most 3600, not", optarg);
+                usage("--min-time accepts seconds, at most 3600, not", optarg);
             break;
         case 'c':
             bench.compare = optarg;
@@ -200,9 +202,9 @@ static void parse_options(int argc, char **argv)
             printf("core-bench %s\n", core_version());
             exit(finish());
         case ':':
-            usage("a value is wanted behind", argv[optind - 1]);
+            usage("missing value after", argv[optind - 1]);
         default:
-            usage("cannot understand", argv[optind - 1]);
+            usage("unknown argument", argv[optind - 1]);
         }
     }
 }
@@ -223,12 +225,12 @@ static void check_sections(char **words, int count)
         while (k < SECTIONS && strcmp(words[i], sections[k].name) != 0)
             k++;
         if (k == SECTIONS)
-            usage("there is no section", words[i]);
+            usage("unknown section", words[i]);
     }
 }
 
-/* Layers are a plugin's, from when it is opened. */
-static void open_layered(const char *name)
+/* A plugin gets its interposers when it is opened. */
+static void open_interposed(const char *name)
 {
     core_device *device;
 
@@ -247,16 +249,16 @@ static int count_row(char **words, int count)
         return finish();
     }
     if (count < 2 || count > 3 || *end || n < 1)
-        usage("count wants", "a row and a number");
+        usage("count needs", "a row and a number");
     if (count == 3)
-        open_layered(words[2]);
+        open_interposed(words[2]);
     must(core_threads_set(1));
     if (!bench_count(words[0], n))
-        usage("there is no row", words[0]);
+        usage("unknown row", words[0]);
     return EXIT_SUCCESS;
 }
 
-/* It is read when all was measured, which is late to be told. */
+/* The file is read after the measurements, which is late to report an error. */
 static bool can_be_read(const char *path)
 {
     struct stat found;
@@ -265,7 +267,7 @@ static bool can_be_read(const char *path)
            !S_ISDIR(found.st_mode);
 }
 
-/* The exit status, when all was measured. */
+/* The exit status after the measurements. */
 static int compared(void)
 {
     int rows;
@@ -276,16 +278,16 @@ static int compared(void)
         if (rows < 0)
             return EXIT_FAILURE;
         if (rows == 0)
-            usage("nothing of what was measured is in", bench.compare);
+            usage("no measured row is in", bench.compare);
     }
     return finish();
 }
 
-/* Rows of another device: there, work goes on when a call is back. */
+/* Rows of another device, where work continues after a call returns. */
 static void measure_device(char **words, int count)
 {
     if (count > 0)
-        usage("--device does not go with a section:", words[0]);
+        usage("--device does not accept a section:", words[0]);
     must(core_device_find(device_name, &bench.device));
     must(core_device_set_current(bench.device));
     if (!bench.json)
@@ -302,7 +304,7 @@ int main(int argc, char **argv)
         return bench_first_result(began);
     parse_options(argc, argv);
     if (bench.compare && bench.json)
-        usage("--compare prints a table, and does not go with", "--json");
+        usage("--compare prints a table and does not accept", "--json");
     if (bench.compare && !can_be_read(bench.compare))
         usage("--compare cannot read", bench.compare);
     argc -= optind;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators on one element: what is left is the way there and back. */
+/* Operators on one element: what remains is the overhead of a call. */
 
 #include "bench.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* models.c: two perceptrons and a transformer block. */
+/* Two perceptrons and a transformer block. */
 
 #include "models.h"
 
 #include <math.h>
 #include <string.h>
 
-/* An intermediate result replaces the one that it was made of. */
+/* Replaces an intermediate result and releases it. */
 static void replace(core_tensor **y, core_tensor *next)
 {
     core_tensor_release(*y);
@@ -34,7 +34,7 @@ static void forget_grads(core_tensor *const *parameters, int count)
         must(core_tensor_set_grad(parameters[i], NULL));
 }
 
-/* ------------------------------------------------------------- perceptrons -- */
+/* --------------------------------------------------------- perceptrons -- */
 
 void bench_perceptron_open(bench_perceptron *p, const int64_t *widths,
                            int layers, int64_t batch)
@@ -107,7 +107,7 @@ void bench_perceptron_close(bench_perceptron *p)
     core_tensor_release(p->y);
 }
 
-/* ------------------------------------------------------------- transformer -- */
+/* --------------------------------------------------------- transformer -- */
 
 static core_tensor *norm(core_tensor *x, core_tensor *gamma, core_tensor *beta)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* models.h: what is trained, on the current device: perceptrons, and a
+/* models.h: models to train on the current device: perceptrons and a
  * transformer block. */
 
 #ifndef TOOLS_BENCH_MODELS_H
@@ -13,7 +13,7 @@
     (const int64_t[]){__VA_ARGS__}, \
         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 
-/* ------------------------------------------------------------- perceptrons -- */
+/* --------------------------------------------------------- perceptrons -- */
 
 enum { BENCH_LAYERS_MAX = 3 };
 
@@ -22,20 +22,20 @@ typedef struct bench_perceptron {
     core_tensor *parameters[2 * BENCH_LAYERS_MAX];
     core_tensor *x;
     core_tensor *y;
-    double forward; /* seconds of the host in each part, summed */
+    double forward; /* seconds of the host in each part, in total */
     double backward;
     double update;
     long steps;
 } bench_perceptron;
 
-/* Layers of so many inputs each; the last width is that of the outputs. */
+/* Layers with so many inputs each; the last width is that of the outputs. */
 void bench_perceptron_open(bench_perceptron *p, const int64_t *widths,
                            int layers, int64_t batch);
 void bench_perceptron_close(bench_perceptron *p);
 /* Forward, cross entropy, backward, and gradient descent by operators. */
 void bench_perceptron_step(void *perceptron);
 
-/* ------------------------------------------------------------- transformer -- */
+/* --------------------------------------------------------- transformer -- */
 
 /* Batches of B sequences of T vectors of C, in H heads. */
 enum { B = 8, T = 128, C = 256, H = 8, D = C / H };
@@ -59,17 +59,16 @@ enum {
 typedef struct bench_block {
     core_tensor *p[BLOCK_PARAMETERS];
     core_tensor *grad;
-    bool fused; /* attention is one operator */
+    bool fused; /* attention as one operator */
 } bench_block;
 
 void bench_block_open(bench_block *b);
 void bench_block_close(bench_block *b);
-/* Each takes a block. */
+/* The argument of each is a block. */
 void bench_block_forward(void *block);
-/* Forward and backward; gradients are dropped. */
+/* Forward and backward; gradients are discarded. */
 void bench_block_step(void *block);
-/* In a region of autocast, as one trains with it: the weights are cast once in
- * each step. */
+/* Under autocast, as in training: the weights are cast once per step. */
 void bench_block_step_bf16(void *block);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Tensors to measure with, and what making tensors and views costs. */
+/* Tensors to measure with, and the cost of creating tensors and views. */
 
 #include "bench.h"
 
@@ -97,7 +97,7 @@ typedef struct fixture {
     core_tensor *matrix; /* 64 x 64 that requires grad */
 } fixture;
 
-/* A row that makes a tensor and drops it; `call` knows `f` and `out`. */
+/* A row that creates a tensor and releases it; `call` uses `f` and `out`. */
 #define TENSOR_ROW(name, call)             \
     static inline void name(void *context) \
     {                                      \
@@ -139,7 +139,7 @@ static inline void copy_handle(void *context)
     core_tensor_release(core_tensor_retain(f->plain));
 }
 
-/* What the allocator below would cost. */
+/* The cost of posix_memalign alone. */
 static inline void raw_alloc(void *context)
 {
     void *block = NULL;

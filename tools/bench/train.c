@@ -60,8 +60,8 @@ static void transformer(uint32_t threads)
     bench_block_close(&b);
 }
 
-/* Both in turn, so that whatever else the machine does meets both; the least
- * of each. */
+/* Runs both in turn, so that other load affects both, and takes the minimum of
+ * each. */
 static void mixed(uint32_t threads)
 {
     const bench_row rows[2] = {bench_block_step, bench_block_step_bf16};

@@ -5,8 +5,8 @@
 # mutants.sh: sourced by mutate-engine and mutate-memory, which set `folder`
 # (of core/), `tests` (the test programs) and the arguments' build folder.
 #
-# A mutant is a source file after one sed command, linked in front of the
-# build's own objects with the named test.  A test that hangs has failed, too.
+# A mutant is a source file changed by one sed command and linked with the named
+# test, before the build's own objects.  A test that hangs counts as failed.
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -49,7 +49,7 @@ compile() { # file
         -c -o "$work/mutant.o" "$work/$1" 2>"$work/log"
 }
 
-mutant() { # what is gone, file, sed command, test
+mutant() { # what is removed, file, sed command, test
     original=$(find "$source/core/$folder" -name "$2")
     sed "$3" "$original" >"$work/$2"
     result=

@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How many allocations are left until one fails; 0: none will. */
+/* The allocation that fails, counted from now; 0: none does. */
 static _Atomic uint64_t until;
 static _Atomic bool fired;
 
@@ -35,32 +35,32 @@ static bool fails(void)
     return false;
 }
 
-static void *starved_malloc(size_t size)
+static void *failing_malloc(size_t size)
 {
     return fails() ? NULL : malloc(size);
 }
 
-static void *starved_calloc(size_t count, size_t size)
+static void *failing_calloc(size_t count, size_t size)
 {
     return fails() ? NULL : calloc(count, size);
 }
 
-static void *starved_realloc(void *data, size_t size)
+static void *failing_realloc(void *data, size_t size)
 {
     return size > 0 && fails() ? NULL : realloc(data, size);
 }
 
-static void *starved_aligned_alloc(size_t alignment, size_t size)
+static void *failing_aligned_alloc(size_t alignment, size_t size)
 {
     return fails() ? NULL : aligned_alloc(alignment, size);
 }
 
-static int starved_posix_memalign(void **out, size_t alignment, size_t size)
+static int failing_posix_memalign(void **out, size_t alignment, size_t size)
 {
     return fails() ? ENOMEM : posix_memalign(out, alignment, size);
 }
 
-static char *starved_strdup(const char *text)
+static char *failing_strdup(const char *text)
 {
     return fails() ? NULL : strdup(text);
 }
@@ -69,18 +69,18 @@ static const struct {
     const char *name;
     uintptr_t with;
 } replaced[] = {
-    {"malloc", (uintptr_t)starved_malloc},
-    {"calloc", (uintptr_t)starved_calloc},
-    {"realloc", (uintptr_t)starved_realloc},
-    {"aligned_alloc", (uintptr_t)starved_aligned_alloc},
-    {"posix_memalign", (uintptr_t)starved_posix_memalign},
-    {"strdup", (uintptr_t)starved_strdup},
-    {"free", (uintptr_t)graves_free},
+    {"malloc", (uintptr_t)failing_malloc},
+    {"calloc", (uintptr_t)failing_calloc},
+    {"realloc", (uintptr_t)failing_realloc},
+    {"aligned_alloc", (uintptr_t)failing_aligned_alloc},
+    {"posix_memalign", (uintptr_t)failing_posix_memalign},
+    {"strdup", (uintptr_t)failing_strdup},
+    {"free", (uintptr_t)quarantine_free},
 };
 
 /* ---------------------------------------------------------- relocations -- */
 
-/* What the dynamic section of an object that is loaded points to. */
+/* Tables that the dynamic section of a loaded object points to. */
 typedef struct tables {
     ElfW(Addr) base;
     const ElfW(Sym) * symbols;
@@ -89,7 +89,8 @@ typedef struct tables {
     size_t counts[2];
 } tables;
 
-/* The dynamic linker has made most of them addresses, but not everywhere. */
+/* The dynamic linker has relocated most of these pointers, but not on every
+ * platform. */
 static const void *address(const tables *of, ElfW(Addr) value)
 {
     return (const void *)(value < of->base ? of->base + value : value);
@@ -129,7 +130,7 @@ static bool write_slot(uintptr_t *slot, uintptr_t value)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = (uintptr_t)slot & ~(page - 1);
 
-    /* The linker has made it read-only. */
+    /* RELRO: the linker has made the page read-only. */
     if (mprotect((void *)start, page, PROT_READ | PROT_WRITE) != 0)
         return false;
     *slot = value;
@@ -155,7 +156,7 @@ static size_t replace_all(const tables *of)
     return count;
 }
 
-bool starve_begin(const char *plugin, outcome *out)
+bool alloc_failure_install(const char *plugin, outcome *out)
 {
     static bool done;
     struct link_map *map = NULL;
@@ -166,25 +167,26 @@ bool starve_begin(const char *plugin, outcome *out)
         return true;
     library = dlopen(plugin, RTLD_NOW | RTLD_NOLOAD);
     if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) {
-        harness_error(out, "the plugin is not found among what is loaded");
+        harness_error(out, "the plugin is not among the loaded objects");
         return false;
     }
     read_tables(map, &of);
     if (!of.symbols || !of.names || replace_all(&of) == 0) {
-        not_supported(out, "it calls none of malloc and its like");
+        not_supported(out, "the plugin calls none of malloc, calloc, realloc, "
+                           "aligned_alloc, posix_memalign, strdup and free");
         return false;
     }
     done = true;
     return true;
 }
 
-void starve_arm(uint64_t n)
+void alloc_failure_arm(uint64_t n)
 {
     atomic_store(&fired, false);
     atomic_store(&until, n);
 }
 
-bool starve_disarm(void)
+bool alloc_failure_disarm(void)
 {
     atomic_store(&until, 0);
     return atomic_load(&fired);

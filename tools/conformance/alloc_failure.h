@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* alloc_failure.h: the plugin's own allocations fail, one at a time.
+/* alloc_failure.h: makes the plugin's own allocations fail, one at a time.
  *
- * Calls of malloc and its like, and of free (free_quarantine.h), in the plugin's object, and in no other, come
- * here: the slots by which the dynamic linker bound them are rewritten.  What a
- * library that it uses allocates is not seen. */
+ * Rewrites the slots through which the dynamic linker bound malloc and its
+ * relatives, and free (free_quarantine.h), in the plugin's object and in no
+ * other.  Allocations made by libraries that the plugin uses are not
+ * intercepted. */
 
-#ifndef CONFORMANCE_STARVE_H
-#define CONFORMANCE_STARVE_H
+#ifndef CONFORMANCE_ALLOC_FAILURE_H
+#define CONFORMANCE_ALLOC_FAILURE_H
 
 #include "suite.h"
 
-/* After the plugin was loaded.  False: told in the outcome, NOT_SUPPORTED where
- * it allocates by none of the functions that are known. */
-bool starve_begin(const char *plugin, outcome *out);
-/* The n-th allocation from now on fails, in whichever thread. */
-void starve_arm(uint64_t n);
-/* No more; whether it came to that. */
-bool starve_disarm(void);
+/* Installs the interception; the plugin must be loaded.  On failure returns
+ * false and sets the outcome, to NOT_SUPPORTED if the plugin imports none of
+ * the known functions. */
+bool alloc_failure_install(const char *plugin, outcome *out);
+/* Makes the n-th allocation from now on fail, in any thread. */
+void alloc_failure_arm(uint64_t n);
+/* Ends that; returns whether an allocation failed. */
+bool alloc_failure_disarm(void);
 
 #endif

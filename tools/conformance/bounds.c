@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nothing that a device declares goes beyond these. */
+/* Upper limits of what a device may declare. */
 enum {
     UNITS = 4,
     UNITS_CAP = 16,
     SUM_UNITS = 16,
     HALF_UNITS = 2,
-    NARROW = 4, /* times as far where f16 or bf16 is summed as it is */
+    NARROW = 4, /* factor where f16 or bf16 is accumulated as such */
     PRODUCT_BITS = 11
 };
 
-/* The number behind "key=" in a list with commas; `otherwise` without. */
+/* Returns the number after "key=" in a comma-separated list, or `otherwise`. */
 static double declared(core_string features, const char *key, double otherwise)
 {
     size_t size = strlen(key);
@@ -43,7 +43,7 @@ static bool declares(core_string features, const char *what)
     return false;
 }
 
-/* What the plugin says of one function, or of all. */
+/* The larger of what the plugin declares for all functions and for this one. */
 static double units_of(const suite *self, const core_operator *op)
 {
     double units = declared(self->information.features, "ulp=", UNITS);
@@ -96,26 +96,26 @@ static bool is_product(const char *op)
     return false;
 }
 
-/* What an element may differ by. */
-static double allowance(const bounds *self, const words *call,
+/* The allowed difference of one element. */
+static double allowance(const bounds *self, const sample_call *call,
                         const reference *wanted, core_dtype dtype, double want)
 {
     const char *op = core_op_name(call->op);
-    double eps = number_epsilon(dtype);
+    double eps = dtype_epsilon(dtype);
     double units = is_half(dtype) ? HALF_UNITS : self->units;
 
     double flushed =
-        self->flushes & CORE_DTYPE_MASK(dtype) ? number_least(dtype) : 0;
+        self->flushes & CORE_DTYPE_MASK(dtype) ? dtype_min_normal(dtype) : 0;
 
     if (wanted->relative)
-        return units * eps * fabs(want) + units * eps * number_least(dtype) +
-               flushed;
+        return units * eps * fabs(want) +
+               units * eps * dtype_min_normal(dtype) + flushed;
     if (self->product_eps > 0 && dtype == CORE_F32 && is_product(op))
         eps = self->product_eps;
     units = is_half(dtype) ? 2 * HALF_UNITS : self->sum_units;
     if (is_half(dtype) && self->narrow & CORE_DTYPE_MASK(dtype))
         units *= NARROW;
-    /* Special functions are sums of long series, here and in the reference. */
+    /* Special functions are long series, here and in the reference. */
     if (!wanted->own && (strncmp(op, "special_", 8) == 0 || dtype == CORE_F64))
         units *= 8;
     return units * eps * (fabs(want) + wanted->scale) + flushed;
@@ -126,7 +126,7 @@ static bool same(double got, double want)
     return got == want || (isnan(got) && isnan(want));
 }
 
-bool bounds_hold(const bounds *allowed, const words *call,
+bool bounds_hold(const bounds *allowed, const sample_call *call,
                  const reference *wanted, uint32_t r, const double *got,
                  outcome *out)
 {
@@ -134,34 +134,35 @@ bool bounds_hold(const bounds *allowed, const words *call,
     bool floating = core_dtype_is_floating(dtype);
 
     for (int64_t i = 0; i < wanted->numel[r]; i++) {
-        double want = number_rounded(dtype, wanted->values[r][i]);
-        double room;
+        double want = element_rounded(dtype, wanted->values[r][i]);
+        double limit;
 
         if (same(got[i], want))
             continue;
         if (!floating || wanted->exact || isnan(got[i]) || isnan(want))
             return expect(out, false,
-                          "result %u, element %lld: got %.17g, want %.17g", r,
-                          (long long)i, got[i], want);
-        room = allowance(allowed, call, wanted, dtype, wanted->values[r][i]);
+                          "result %u, element %lld: got %.17g, expected %.17g",
+                          r, (long long)i, got[i], want);
+        limit = allowance(allowed, call, wanted, dtype, wanted->values[r][i]);
         if (isinf(got[i]) || isinf(want)) {
-            /* At the edge of the range either is near. */
+            /* At the edge of the range both a finite value and infinity are
+             * accepted. */
             double finite = isinf(want) ? got[i] : want;
 
             if (!expect(out,
                         !isinf(finite) && signbit(got[i]) == signbit(want) &&
-                            isinf(number_rounded(dtype, finite * 1.01)),
-                        "result %u, element %lld: got %g, want %g", r,
+                            isinf(element_rounded(dtype, finite * 1.01)),
+                        "result %u, element %lld: got %g, expected %g", r,
                         (long long)i, got[i], want))
                 return false;
             continue;
         }
-        note_error(out, fabs(got[i] - wanted->values[r][i]) / room);
-        if (!expect(out, fabs(got[i] - wanted->values[r][i]) <= room,
-                    "result %u, element %lld: got %.9g, want %.9g, which is "
-                    "%.1f times the bound",
+        note_error(out, fabs(got[i] - wanted->values[r][i]) / limit);
+        if (!expect(out, fabs(got[i] - wanted->values[r][i]) <= limit,
+                    "result %u, element %lld: got %.9g, expected %.9g, which "
+                    "is %.1f times the bound",
                     r, (long long)i, got[i], want,
-                    fabs(got[i] - wanted->values[r][i]) / room))
+                    fabs(got[i] - wanted->values[r][i]) / limit))
             return false;
     }
     return true;

@@ -3,11 +3,11 @@
 
 /* bounds.h: how far a result may be from its reference.
  *
- * A bound is a number of units (the dtype's distance from 1 to the next) of the
- * element, or, where an operator sums, of the largest number in the call.  The
- * suite has its own; a device that declares less exact numerics (core.numerics;
- * before ABI 0.3, "ulp=8" and "matmul=tf32" among its features) gets larger
- * ones, up to a cap. */
+ * A bound is a number of units (the distance from 1 to the next number of
+ * the dtype) of the element or, where an operator sums, of the largest
+ * number in the call.  The suite has default bounds; a device that declares
+ * less exact numerics (core.numerics; before ABI 0.3, "ulp=8" and
+ * "matmul=tf32" among its features) gets larger ones, up to a limit. */
 
 #ifndef CONFORMANCE_BOUNDS_H
 #define CONFORMANCE_BOUNDS_H
@@ -15,17 +15,18 @@
 #include "oracle.h"
 
 typedef struct bounds {
-    double units;       /* of element-wise functions, f32 and f64 */
-    double sum_units;   /* of what sums */
-    double product_eps; /* of matrix products in f32; 0: the dtype's */
+    double units;       /* element-wise functions, f32 and f64 */
+    double sum_units;   /* sums */
+    double product_eps; /* matrix products in f32; 0: the dtype's epsilon */
     uint32_t flushes;   /* mask of dtypes without denormals */
-    uint32_t narrow;    /* mask of dtypes that are summed as they are */
+    uint32_t narrow;    /* mask of dtypes that are not accumulated in f32 */
 } bounds;
 
-/* Of an operator on this device. */
+/* Returns the bounds of an operator on this device. */
 bounds bounds_of(const suite *self, const core_operator *op);
-/* Compares result r; false, and told in the outcome, if it is too far. */
-bool bounds_hold(const bounds *allowed, const words *call,
+/* Compares result r; fails the outcome and returns false if it is too far
+ * off. */
+bool bounds_hold(const bounds *allowed, const sample_call *call,
                  const reference *wanted, uint32_t r, const double *got,
                  outcome *out);
 

@@ -66,13 +66,13 @@ const char check_usage[] =
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
     "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
 
-static int complain(const char *what, const char *more)
+static int print_error(const char *what, const char *more)
 {
     fprintf(stderr, "core-conformance: %s%s\n", what, more);
     return EXIT_USAGE;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to continue, or else the exit status. */
 static int read_options(int argc, char **argv, options *out)
 {
     const struct {
@@ -112,13 +112,13 @@ static int read_options(int argc, char **argv, options *out)
                strcmp(argv[i], flags[k].flag) != 0)
             k++;
         if (k == sizeof flags / sizeof *flags)
-            return complain("unknown flag with --plugin: ", argv[i]);
+            return print_error("unknown flag with --plugin: ", argv[i]);
         if (flags[k].given)
             *flags[k].given = true;
         else if (i + 1 < argc)
             *flags[k].text = argv[++i];
         else
-            return complain(argv[i], " needs a value");
+            return print_error(argv[i], " needs a value");
     }
     return -1;
 }
@@ -130,7 +130,7 @@ static bool read_level(const char *text, level *out)
             *out = (level)i;
             return true;
         }
-    complain("there is no level ", text);
+    print_error("unknown level: ", text);
     return false;
 }
 
@@ -142,7 +142,7 @@ static bool read_number(const char *text, uint64_t *out)
     *out = strtoull(text, &end, 10);
     if (*text >= '0' && *text <= '9' && !*end && !errno)
         return true;
-    complain("no number: ", text);
+    print_error("not a number: ", text);
     return false;
 }
 
@@ -151,7 +151,7 @@ static bool read_shard(const char *text, report *out)
     unsigned long long which, of;
     char rest;
 
-    /* Nine digits and no sign: what fits, and no more. */
+    /* At most nine digits each and no sign. */
     if (strspn(text, "0123456789/") == strlen(text) &&
         sscanf(text, "%9llu/%9llu%c", &which, &of, &rest) == 2 && which >= 1 &&
         which <= of) {
@@ -159,7 +159,7 @@ static bool read_shard(const char *text, report *out)
         out->shards = (uint32_t)of;
         return true;
     }
-    complain("--shard wants I/N with 1 <= I <= N, not ", text);
+    print_error("--shard accepts I/N with 1 <= I <= N, not ", text);
     return false;
 }
 
@@ -175,7 +175,7 @@ static bool settle(const options *chosen, report *out, double *timeout)
     out->plugin = chosen->plugin;
     out->only = chosen->only != NULL;
     if (chosen->only && chosen->level) {
-        complain("--only and --level exclude each other", "");
+        print_error("--only and --level exclude each other", "");
         return false;
     }
     if ((chosen->level && !read_level(chosen->level, &out->up_to)) ||
@@ -186,8 +186,8 @@ static bool settle(const options *chosen, report *out, double *timeout)
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
     if (seconds > LONGEST) {
-        complain("--timeout is at most a week, 604800 seconds, not ",
-                 chosen->timeout);
+        print_error("--timeout accepts at most a week, 604800 seconds, not ",
+                    chosen->timeout);
         return false;
     }
     *timeout = (double)(seconds ? seconds : 1);
@@ -195,14 +195,14 @@ static bool settle(const options *chosen, report *out, double *timeout)
     strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
     if (core__sha256_file(chosen->plugin, out->sha256))
         return true;
-    complain("cannot be read: ", chosen->plugin);
+    print_error("cannot be read: ", chosen->plugin);
     return false;
 }
 
 /* ------------------------------------------------------------ the runs -- */
 
-/* Order of levels, then as the suite has them; a shard takes every N-th.
- * False, after a complaint: nothing is left. */
+/* Chooses tests by level, then in the suite's order; a shard takes every N-th.
+ * Prints a message and returns false if none is left. */
 static bool choose(report *self)
 {
     size_t number = 0, left = 0;
@@ -219,16 +219,16 @@ static bool choose(report *self)
     }
     if (left > 0)
         return true;
-    fprintf(stderr, "core-conformance: none of the %zu tests is chosen",
+    fprintf(stderr, "core-conformance: none of the %zu tests is selected",
             self->count);
     if (self->shards > 1 && number > 0)
-        fprintf(stderr, ": %zu are shared out among %u shards", number,
+        fprintf(stderr, ": %zu are divided among %u shards", number,
                 self->shards);
     else if (self->filter)
-        fprintf(stderr, ": --filter %s matches no name in the levels asked for",
+        fprintf(stderr, ": --filter %s matches no name in the requested levels",
                 self->filter);
     if (*report_about(self, "problem"))
-        fprintf(stderr, "; those of operators are not known: %s",
+        fprintf(stderr, "; the tests of operators are not known: %s",
                 report_about(self, "problem"));
     fputc('\n', stderr);
     return false;
@@ -262,7 +262,7 @@ static bool write_one(const report *self, const char *path,
     if (file && fclose(file) != 0)
         good = false;
     if (!good)
-        complain("cannot be written: ", path);
+        print_error("cannot be written: ", path);
     return good;
 }
 
@@ -277,19 +277,19 @@ static bool write_all(const options *chosen, const report *self)
                                       : "-",
                           report_tap);
 
-    /* One that fails keeps nobody from the others. */
+    /* One report that cannot be written does not prevent the others. */
     good &= write_one(self, chosen->jsonl, report_jsonl);
     good &= write_one(self, chosen->junit, report_junit);
     good &= write_one(self, chosen->html, report_html);
     if (chosen->submit &&
         !submit_write(self, chosen->submit, text, sizeof text)) {
-        complain(text, "");
+        print_error(text, "");
         good = false;
     }
     return good;
 }
 
-/* Whether a report can be written there, without a change of what is there. */
+/* Tests whether a report can be written there, without changing the file. */
 static bool can_write(const char *path)
 {
     int file;
@@ -301,7 +301,7 @@ static bool can_write(const char *path)
         unlink(path);
     } else {
         file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-        if (file < 0 && errno == ENXIO) /* a pipe; its reader comes later */
+        if (file < 0 && errno == ENXIO) /* a pipe whose reader comes later */
             return true;
     }
     if (file >= 0)
@@ -312,7 +312,7 @@ static bool can_write(const char *path)
     return file >= 0;
 }
 
-/* What is known to fail in the end is told before hours are spent. */
+/* Reports before the run what would otherwise fail hours later, at its end. */
 static bool can_finish(const options *chosen)
 {
     const char *const paths[] = {chosen->tap, chosen->jsonl, chosen->junit,
@@ -324,7 +324,7 @@ static bool can_finish(const options *chosen)
             return false;
     if (!chosen->waivers || waivers_check(chosen->waivers, text, sizeof text))
         return true;
-    complain(text, "");
+    print_error(text, "");
     return false;
 }
 
@@ -341,7 +341,7 @@ static int run(const options *chosen, runner *run, report *found)
     char text[500];
 
     if (!runner_list(run, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     about_machine(found);
     if (!choose(found))
         return EXIT_USAGE;
@@ -349,12 +349,12 @@ static int run(const options *chosen, runner *run, report *found)
         return list_tests(found);
     if (chosen->resume &&
         !report_resume(found, chosen->resume, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (!runner_run(run, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (chosen->waivers &&
         !waivers_apply(found, chosen->waivers, found->date, text, sizeof text))
-        return complain(text, "");
+        return print_error(text, "");
     if (!write_all(chosen, found))
         return EXIT_USAGE;
     return report_passed(found) ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -372,7 +372,8 @@ static int child_main(const options *chosen)
     sigset_t nothing;
 
     setrlimit(RLIMIT_CORE, &none);
-    /* What a thread blocks is to be its own doing. */
+    /* Starts with no signal blocked, so that a blocked one is the thread's own
+     * doing. */
     sigemptyset(&nothing);
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     if ((chosen->seed && !read_number(chosen->seed, &self.seed)) ||
@@ -383,7 +384,7 @@ static int child_main(const options *chosen)
                              : child_list(&self, chosen->child_list);
 }
 
-/* The plugin's path as the loader wants it. */
+/* The plugin's path in the form that the loader expects. */
 static char *absolute(const char *path)
 {
     char *full = realpath(path, NULL);
@@ -393,8 +394,8 @@ static char *absolute(const char *path)
     return full;
 }
 
-/* Whether the plugin's note lists the type of the device: of another plugin's
- * device it would prove nothing. */
+/* Tests whether the plugin's note lists the device's type: a test on another
+ * plugin's device would prove nothing. */
 static bool is_listed(const char *types, const char *device)
 {
     size_t size = strcspn(device, ":");
@@ -409,9 +410,8 @@ static bool is_listed(const char *types, const char *device)
     return false;
 }
 
-/* What libcore would not open is no matter of tests: it says why without any
- * of the plugin's code having run.  device: the one that is asked for, or
- * NULL. */
+/* Reports a plugin that libcore refuses to open, with libcore's reason, without
+ * running any of the plugin's code. device: the requested one, or NULL. */
 static bool is_refused(const char *plugin, const char *device)
 {
     core_plugin_information about = {.struct_size = sizeof about};
@@ -420,7 +420,7 @@ static bool is_refused(const char *plugin, const char *device)
     core_plugin *one;
 
     if (strchr(plugin, ':'))
-        return false; /* no entry of a list of paths */
+        return false; /* cannot be an entry of a path list */
     core_setting_get("LIBCORE_PLUGIN_PATH", &others);
     snprintf(paths, sizeof paths, "%s%s%s", plugin, others ? ":" : "",
              others ? others : "");
@@ -438,8 +438,7 @@ static bool is_refused(const char *plugin, const char *device)
         }
         if (device && !is_listed(about.device_types, device)) {
             fprintf(stderr,
-                    "core-conformance: --device %s is none of this plugin's, "
-                    "which has \"%s\"\n",
+                    "core-conformance: --device %s: the plugin has \"%s\"\n",
                     device, about.device_types);
             return true;
         }
@@ -447,8 +446,8 @@ static bool is_refused(const char *plugin, const char *device)
     return false;
 }
 
-/* Without what results are compared with, its want would be told as the
- * plugin's failures. */
+/* Without the reference device its absence would be reported as failures of the
+ * plugin. */
 static bool lacks_reference(void)
 {
     core_plugin_information about = {.struct_size = sizeof about};
@@ -463,10 +462,10 @@ static bool lacks_reference(void)
             about.state != CORE_PLUGIN_REFUSED &&
             is_listed(about.device_types, "cpu"))
             return false;
-    fprintf(stderr,
-            "core-conformance: the reference device \"cpu\" is missing: "
-            "no plugin that was found and is allowed has it "
-            "(`core-info` lists them)\n");
+    fprintf(
+        stderr,
+        "core-conformance: the reference device \"cpu\" is missing: no plugin "
+        "that was found and is allowed provides it (`core-info` lists them)\n");
     return true;
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *answers;
+static FILE *results;
 
 static bool add_all(suite *self, bool with_ops)
 {
@@ -20,17 +20,17 @@ static bool add_all(suite *self, bool with_ops)
            suite_add_rules(self) && suite_add_large(self) &&
            suite_add_shapes(self) && suite_add_order(self) &&
            suite_add_training(self) && suite_add_custom(self) &&
-           suite_add_stress(self) && suite_add_starve(self) &&
-           suite_add_handover(self) && suite_add_perf(self);
+           suite_add_stress(self) && suite_add_alloc_failure(self) &&
+           suite_add_cross_thread_free(self) && suite_add_perf(self);
 }
 
-/* Tabs and newlines separate what is answered; what else controls a terminal
- * is none of the plugin's business. */
+/* Tabs and newlines separate fields and lines; other control characters are
+ * replaced as well. */
 static void put(const char *text)
 {
     for (; *text; text++)
         putc((unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text,
-             answers);
+             results);
 }
 
 static void put_string(const char *key, core_string text)
@@ -43,15 +43,15 @@ static void put_string(const char *key, core_string text)
     if (size)
         memcpy(copy, text.data, size);
     copy[size] = 0;
-    fprintf(answers, "about\t%s\t", key);
+    fprintf(results, "about\t%s\t", key);
     put(copy);
-    putc('\n', answers);
+    putc('\n', results);
 }
 
-static bool open_answers(void)
+static bool open_results(void)
 {
-    answers = fdopen(CHILD_RESULTS, "w");
-    return answers != NULL;
+    results = fdopen(CHILD_RESULTS, "w");
+    return results != NULL;
 }
 
 int child_list(suite *self, bool load)
@@ -59,44 +59,44 @@ int child_list(suite *self, bool load)
     outcome out = {.error = -1, .measured = -1};
     bool loaded;
 
-    if (!open_answers())
+    if (!open_results())
         return EXIT_FAILURE;
     loaded = load && suite_device(self, &out);
     if (!add_all(self, loaded))
         return EXIT_FAILURE;
     if (loaded) {
-        fprintf(answers, "about\tdevice\t%s\n", core_device_name(self->device));
+        fprintf(results, "about\tdevice\t%s\n", core_device_name(self->device));
         put_string("name", self->information.name);
         put_string("id", self->information.stable_id);
         put_string("driver", self->information.driver);
         put_string("runtime", self->information.runtime);
         put_string("firmware", self->information.firmware);
         put_string("features", self->information.features);
-        fprintf(answers,
+        fprintf(results,
                 "about\tnumerics\tmax_ulp %g, product_bits %u, "
                 "flushes_denormals %#x, narrow_sums %#x\n",
                 self->numerics.max_ulp, self->numerics.product_bits,
                 self->numerics.flushes_denormals, self->numerics.narrow_sums);
     } else {
-        fprintf(answers, "about\tproblem\t");
+        fprintf(results, "about\tproblem\t");
         put(out.detail);
-        putc('\n', answers);
+        putc('\n', results);
     }
     for (size_t i = 0; i < self->count; i++)
-        fprintf(answers, "test\t%s\t%d\t%d\n", self->tests[i].name,
+        fprintf(results, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);
     free(self->tests);
-    fprintf(answers, "done\n");
-    return fflush(answers) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    fprintf(results, "done\n");
+    return fflush(results) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static void answer(const char *name, const outcome *out)
+static void write_result(const char *name, const outcome *out)
 {
-    fprintf(answers, "end\t%s\t%d\t%.17g\t%.17g\t%s\t", name, (int)out->verdict,
+    fprintf(results, "end\t%s\t%d\t%.17g\t%.17g\t%s\t", name, (int)out->verdict,
             out->error, out->measured, out->unit ? out->unit : "");
     put(out->detail);
-    putc('\n', answers);
-    fflush(answers);
+    putc('\n', results);
+    fflush(results);
 }
 
 static const test *find(const suite *self, const char *name)
@@ -109,12 +109,12 @@ static const test *find(const suite *self, const char *name)
 
 static void run_one(suite *self, const test *one, outcome *out)
 {
-    manners before;
+    process_state before;
 
     core_error_clear();
-    manners_note(&before);
+    process_state_save(&before);
     one->run(self, out, one);
-    manners_check(&before, out);
+    process_state_check(&before, out);
 }
 
 int child_run(suite *self)
@@ -124,18 +124,18 @@ int child_run(suite *self)
     bool ops = false;
     bool all = false;
 
-    if (!open_answers())
+    if (!open_results())
         return EXIT_FAILURE;
     while (fgets(name, sizeof name, stdin)) {
         const test *one;
 
         name[strcspn(name, "\n")] = 0;
-        /* Threads that come and go would bring arenas of the heap with them,
-         * whose own memory looks like a leak.  Figures have them. */
+        /* Threads that come and go would allocate heap arenas, whose memory
+         * looks like a leak.  Measurements keep them. */
         if (!all && strncmp(name, "perf/", 5) != 0)
             mallopt(M_ARENA_MAX, 1);
-        fprintf(answers, "begin\t%s\n", name);
-        fflush(answers);
+        fprintf(results, "begin\t%s\n", name);
+        fflush(results);
         out = (outcome){.error = -1, .measured = -1};
         if (!ops && strncmp(name, "ops/", 4) == 0)
             ops = suite_device(self, &out);
@@ -147,12 +147,12 @@ int child_run(suite *self)
             run_one(self, one, &out);
         else if (out.verdict == VERDICT_PASS)
             harness_error(&out, "there is no test of this name");
-        answer(name, &out);
+        write_result(name, &out);
         if (out.verdict == VERDICT_DEVICE_LOST)
-            break; /* what follows gets a process of its own */
+            break; /* the next test gets a new process */
     }
-    fprintf(answers, "done\n");
-    fflush(answers);
-    /* A plugin may be in any state now: nothing of it runs any more. */
+    fprintf(results, "done\n");
+    fflush(results);
+    /* The plugin may be in any state now, so none of its code runs any more. */
     _Exit(EXIT_SUCCESS);
 }

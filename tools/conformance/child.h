@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* child.h: the process that a group of tests runs in.
+/* child.h: the process that runs a group of tests.
  *
- * It is this very program, started with --child-run; its standard input holds
- * the names of the tests to run, one a line.  With --child-list it tells which
- * there are.  What it answers goes to descriptor 3, one line each, fields
- * between tabs:
+ * It is the same program, started with --child-run; standard input has the
+ * names of the tests, one per line.  With --child-list it lists the tests.
+ * It writes its results to descriptor 3, one line each, with tabs between
+ * the fields:
  *
  *     test    NAME LEVEL OPTIONAL
  *     about   KEY VALUE
@@ -14,7 +14,7 @@
  *     end     NAME VERDICT ERROR MEASURED UNIT DETAIL
  *     done
  *
- * so that a `begin` without an `end` is the test that ended the process. */
+ * A `begin` without an `end` names the test that ended the process. */
 
 #ifndef CONFORMANCE_CHILD_H
 #define CONFORMANCE_CHILD_H
@@ -23,7 +23,8 @@
 
 enum { CHILD_RESULTS = 3 };
 
-/* The exit status.  load: the plugin, for the tests that depend on it. */
+/* Both return the exit status. load: load the plugin, for the tests that depend
+ * on it. */
 int child_list(suite *self, bool load);
 int child_run(suite *self);
 

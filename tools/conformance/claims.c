@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-/* Dtypes of the tensors in a kernel's order: loop kernels have the results
- * first, others last.  Numbers that are operands of a loop come last. */
-static uint32_t slots(const words *call, const reference *wanted,
+/* Stores the dtypes of the tensors in a kernel's order: loop kernels have the
+ * results first, others last.  Scalar operands of a loop come last. */
+static uint32_t slots(const sample_call *call, const reference *wanted,
                       bool results_first, core_dtype *out)
 {
     uint32_t count = 0;
@@ -16,17 +16,17 @@ static uint32_t slots(const words *call, const reference *wanted,
         out[count++] = wanted->dtypes[r];
     for (uint32_t i = 0; i < call->count; i++)
         if (call->first[i] >= 0 && call->items[i] != 0 &&
-            count < WORDS_TENSORS * 2 - WORDS_TENSORS)
+            count < SAMPLE_TENSORS * 2 - SAMPLE_TENSORS)
             out[count++] = call->operands[call->first[i]].dtype;
     for (uint32_t r = 0; !results_first && r < wanted->nresults; r++)
         out[count++] = wanted->dtypes[r];
     return count;
 }
 
-static bool takes(const core_kernel *kernel, const words *call,
+static bool takes(const core_kernel *kernel, const sample_call *call,
                   const reference *wanted, bool results_first)
 {
-    core_dtype dtypes[3 * WORDS_TENSORS];
+    core_dtype dtypes[3 * SAMPLE_TENSORS];
     uint32_t count = slots(call, wanted, results_first, dtypes);
 
     for (uint32_t k = 0; k < count && k < CORE_SIGNATURE_MAX; k++)
@@ -36,7 +36,8 @@ static bool takes(const core_kernel *kernel, const words *call,
     return true;
 }
 
-claim claim_of(const suite *self, const words *call, const reference *wanted)
+claim claim_of(const suite *self, const sample_call *call,
+               const reference *wanted)
 {
     const char *name = core_op_name(call->op);
     const core_kernel *kernel;
@@ -56,7 +57,7 @@ claim claim_of(const suite *self, const words *call, const reference *wanted)
     return found;
 }
 
-const char *claimed_operator(const suite *self, size_t index, char *room,
+const char *claimed_operator(const suite *self, size_t index, char *buffer,
                              size_t size)
 {
     const core_kernel *kernel;
@@ -72,9 +73,9 @@ const char *claimed_operator(const suite *self, size_t index, char *room,
             continue;
         if (before.size >= size)
             return NULL;
-        memcpy(room, before.data, before.size);
-        room[before.size] = 0;
-        return room;
+        memcpy(buffer, before.data, before.size);
+        buffer[before.size] = 0;
+        return buffer;
     }
     return NULL;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* claims.h: which operators a plugin says that it has kernels for, and for
- * which dtypes. */
+/* claims.h: the operators and dtypes that a plugin registers kernels for. */
 
 #ifndef CONFORMANCE_CLAIMS_H
 #define CONFORMANCE_CLAIMS_H
@@ -12,13 +11,15 @@
 typedef enum claim {
     CLAIM_NONE,
     CLAIM_KERNEL,
-    CLAIM_CONDITIONAL /* the kernel may refuse calls that it does not like */
+    CLAIM_CONDITIONAL /* the kernel has a `supports` that may refuse calls */
 } claim;
 
-/* Whether a kernel takes this call: its results' dtypes are in wanted. */
-claim claim_of(const suite *self, const words *call, const reference *wanted);
-/* The index-th of the operators that have kernels; NULL behind the last. */
-const char *claimed_operator(const suite *self, size_t index, char *room,
+/* Tests whether a kernel accepts this call.  The dtypes of the results are read
+ * from wanted. */
+claim claim_of(const suite *self, const sample_call *call,
+               const reference *wanted);
+/* Returns the index-th operator that has kernels, or NULL after the last. */
+const char *claimed_operator(const suite *self, size_t index, char *buffer,
                              size_t size);
 
 #endif

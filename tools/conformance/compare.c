@@ -190,13 +190,13 @@ tolerance tolerance_of(const char *name, core_dtype dtype, bool derived)
 
 /* ---------------------------------------------------------------- ties -- */
 
-/* Operators that answer with positions in argument 0: which result, and which
- * argument is the dimension. */
+/* Operators that return positions in argument 0: the result with them, and the
+ * argument that names the dimension. */
 static const struct {
     const char *name;
     uint32_t result;
     uint32_t dim;
-    uint32_t planes; /* > 0: positions in the last `planes` dimensions */
+    uint32_t planes; /* > 0: positions within the last `planes` dimensions */
 } selections[] = {
     {"argmax", 0, 1, 0},
     {"argmin", 0, 1, 0},
@@ -255,8 +255,8 @@ ties ties_of(const golden_case *the_case, size_t result)
     return (ties){true, source, (uint32_t)at, (uint32_t)at + 1};
 }
 
-/* The source's element that position `position` selects for a result's element
- * at `index`.  The result has the source's dimensions, or lacks the selected
+/* Finds the source element that `position` selects for the result element at
+ * `index`.  The result has the source's dimensions, or all but the selected
  * one. */
 static bool selected(ties tie, const int64_t *index, uint32_t ndim,
                      int64_t position, core_scalar *out)
@@ -299,24 +299,24 @@ static bool equal(core_scalar a, core_scalar b)
 /* ------------------------------------------------------------- compare -- */
 
 static void sizes_text(uint32_t ndim, const int64_t *sizes, char *text,
-                       size_t room)
+                       size_t capacity)
 {
-    size_t used = (size_t)snprintf(text, room, "[");
+    size_t used = (size_t)snprintf(text, capacity, "[");
 
-    for (uint32_t d = 0; d < ndim && used + 24 < room; d++)
-        used += (size_t)snprintf(text + used, room - used, "%s%" PRId64,
+    for (uint32_t d = 0; d < ndim && used + 24 < capacity; d++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%" PRId64,
                                  d ? ", " : "", sizes[d]);
-    snprintf(text + used, room - used, "]");
+    snprintf(text + used, capacity - used, "]");
 }
 
-static void scalar_text(core_scalar value, char *text, size_t room)
+static void scalar_text(core_scalar value, char *text, size_t capacity)
 {
     if (value.tag == CORE_VALUE_FLOAT)
-        snprintf(text, room, "%.17g", value.u.f);
+        snprintf(text, capacity, "%.17g", value.u.f);
     else if (value.tag == CORE_VALUE_BOOL)
-        snprintf(text, room, "%s", value.u.i ? "true" : "false");
+        snprintf(text, capacity, "%s", value.u.i ? "true" : "false");
     else
-        snprintf(text, room, "%" PRId64, value.u.i);
+        snprintf(text, capacity, "%" PRId64, value.u.i);
 }
 
 static bool close_enough(core_scalar got, core_scalar want, tolerance allowed)
@@ -332,7 +332,7 @@ static bool close_enough(core_scalar got, core_scalar want, tolerance allowed)
 }
 
 static bool compare_shape(core_tensor *got, const golden_tensor *want,
-                          core_dtype dtype, char *text, size_t room)
+                          core_dtype dtype, char *text, size_t capacity)
 {
     const int64_t *sizes = core_tensor_sizes(got);
     bool same = core_tensor_ndim(got) == want->ndim;
@@ -340,7 +340,7 @@ static bool compare_shape(core_tensor *got, const golden_tensor *want,
     char needs[200];
 
     if (core_tensor_dtype(got) != dtype) {
-        snprintf(text, room, "dtype: got %s, want %s",
+        snprintf(text, capacity, "dtype: got %s, expected %s",
                  core_dtype_name(core_tensor_dtype(got)),
                  core_dtype_name(dtype));
         return false;
@@ -351,15 +351,15 @@ static bool compare_shape(core_tensor *got, const golden_tensor *want,
         return true;
     sizes_text(core_tensor_ndim(got), sizes, has, sizeof has);
     sizes_text(want->ndim, want->sizes, needs, sizeof needs);
-    snprintf(text, room, "sizes: got %s, want %s", has, needs);
+    snprintf(text, capacity, "sizes: got %s, expected %s", has, needs);
     return false;
 }
 
-/* Walks all elements; the first that differs is told. */
+/* Compares all elements and reports the first that differs. */
 static bool compare_elements(const unsigned char *data,
                              const golden_tensor *want, core_dtype dtype,
                              tolerance allowed, ties tie, bool *out_tied,
-                             char *text, size_t room)
+                             char *text, size_t capacity)
 {
     int64_t index[CORE_MAX_NDIM] = {0};
     int64_t differ = 0;
@@ -394,8 +394,8 @@ static bool compare_elements(const unsigned char *data,
         }
     }
     if (differ)
-        snprintf(text, room,
-                 "element %s: got %s, want %s (%" PRId64 " of %" PRId64
+        snprintf(text, capacity,
+                 "element %s: got %s, expected %s (%" PRId64 " of %" PRId64
                  " differ)",
                  where, has, needs, differ, want->numel);
     return differ == 0;
@@ -403,29 +403,30 @@ static bool compare_elements(const unsigned char *data,
 
 bool compare_tensor(core_tensor *got, const golden_tensor *want,
                     core_dtype dtype, tolerance allowed, ties tie,
-                    bool *out_tied, char *text, size_t room)
+                    bool *out_tied, char *text, size_t capacity)
 {
     unsigned char *data;
     size_t bytes;
     bool same;
 
-    if (!compare_shape(got, want, dtype, text, room))
+    if (!compare_shape(got, want, dtype, text, capacity))
         return false;
     if (strcmp(core_device_type(core_tensor_device(got)), "meta") == 0)
         return true; /* there are no elements */
     bytes = (size_t)want->numel * core_dtype_size(dtype);
     data = malloc(bytes ? bytes : 1);
     if (!data) {
-        snprintf(text, room, "no memory to compare with");
+        snprintf(text, capacity, "no memory for the comparison");
         return false;
     }
     if (core_tensor_read(got, data, bytes) != CORE_OK) {
-        snprintf(text, room, "reading the result: %s", core_error_message());
+        snprintf(text, capacity, "reading the result: %s",
+                 core_error_message());
         free(data);
         return false;
     }
-    same =
-        compare_elements(data, want, dtype, allowed, tie, out_tied, text, room);
+    same = compare_elements(data, want, dtype, allowed, tie, out_tied, text,
+                            capacity);
     free(data);
     return same;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* compare.h: whether what a device computed is what was recorded. */
+/* compare.h: compares a device's results with recorded ones. */
 
 #ifndef CONFORMANCE_COMPARE_H
 #define CONFORMANCE_COMPARE_H
@@ -14,34 +14,35 @@ typedef struct tolerance {
     double relative;
 } tolerance;
 
-/* Products, convolutions, reductions: operators whose elements are sums of
- * many, by the beginning of their names. */
+/* Tests, by the beginning of its name, whether an operator's elements are sums
+ * of many: products, convolutions, reductions. */
 bool operator_sums(const char *name);
 
-/* Of results of dtype, for an operator.  `derived`: a gradient, whose formula
- * may sum. */
+/* Returns the tolerance of an operator's results of a dtype.  `derived`: a
+ * gradient, whose formula may sum. */
 tolerance tolerance_of(const char *name, core_dtype dtype, bool derived);
 
-/* What to do with positions that differ: among equal values every choice is
- * right (argmax, topk, …). */
+/* How to treat positions that differ: among equal values every choice is
+ * correct (argmax, topk, …). */
 typedef struct ties {
     bool allowed;
-    const golden_tensor *source; /* what the positions select from */
+    const golden_tensor *source; /* the tensor that the positions index */
     uint32_t from_dim; /* positions count in dimensions from_dim … to_dim - 1,
-                          row-major */
+                        * row-major */
     uint32_t to_dim;
 } ties;
 
-/* Whether result number `result` of the case holds positions. */
+/* Tests whether result number `result` of the case contains positions. */
 ties ties_of(const golden_case *the_case, size_t result);
 
-/* The element at an index as a number; integers are exact within u.i. */
+/* Returns the element at an index as a number; integers are exact in u.i. */
 core_scalar golden_element(const golden_tensor *tensor, const int64_t *index);
 
-/* dtype: what `want` is expected in on this device.  False: text says what
- * differs.  *out_tied is set when positions differ among equal values. */
+/* dtype: the dtype in which `want` is expected on this device.  False: text
+ * describes the difference. *out_tied is set when positions differ among equal
+ * values. */
 bool compare_tensor(core_tensor *got, const golden_tensor *want,
                     core_dtype dtype, tolerance allowed, ties tie,
-                    bool *out_tied, char *text, size_t room);
+                    bool *out_tied, char *text, size_t capacity);
 
 #endif

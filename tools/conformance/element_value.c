@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rounded to `bits` of mantissa (the leading one not counted) with exponents
- * from least on. */
+/* Rounds to `bits` of mantissa (not counting the leading one), with exponents
+ * from `least` on. */
 static double rounded(double value, int bits, int least, double most)
 {
     double step, result;
@@ -27,7 +27,7 @@ static double rounded(double value, int bits, int least, double most)
     return result;
 }
 
-double number_rounded(core_dtype dtype, double value)
+double element_rounded(core_dtype dtype, double value)
 {
     unsigned char bytes[8];
 
@@ -37,8 +37,8 @@ double number_rounded(core_dtype dtype, double value)
     case CORE_BF16:
         return rounded(value, 7, -126, 3.3895313892515355e38);
     default:
-        number_store(dtype, value, bytes);
-        return number_load(dtype, bytes);
+        element_store(dtype, value, bytes);
+        return element_load(dtype, bytes);
     }
 }
 
@@ -83,7 +83,7 @@ static uint16_t bfloat_bits(double value)
     return (uint16_t)(bits >> 16);
 }
 
-void number_store(core_dtype dtype, double value, void *to)
+void element_store(core_dtype dtype, double value, void *to)
 {
     float single = (float)value;
     int64_t whole = dtype != CORE_BOOL && value > -9.3e18 && value < 9.2e18
@@ -115,7 +115,7 @@ void number_store(core_dtype dtype, double value, void *to)
     }
 }
 
-double number_load(core_dtype dtype, const void *from)
+double element_load(core_dtype dtype, const void *from)
 {
     union {
         double f64;
@@ -153,7 +153,7 @@ double number_load(core_dtype dtype, const void *from)
     }
 }
 
-double number_epsilon(core_dtype dtype)
+double dtype_epsilon(core_dtype dtype)
 {
     switch (dtype) {
     case CORE_F64:
@@ -169,7 +169,7 @@ double number_epsilon(core_dtype dtype)
     }
 }
 
-double number_least(core_dtype dtype)
+double dtype_min_normal(core_dtype dtype)
 {
     switch (dtype) {
     case CORE_F64:

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* element_value.h: elements of every dtype as numbers, written again here so that the
- * suite does not judge libcore by libcore. */
+/* element_value.h: conversion of elements of every dtype to and from double.
+ * It does not use libcore's conversions, so that libcore is not tested against
+ * itself. */
 
-#ifndef CONFORMANCE_NUMBER_H
-#define CONFORMANCE_NUMBER_H
+#ifndef CONFORMANCE_ELEMENT_VALUE_H
+#define CONFORMANCE_ELEMENT_VALUE_H
 
 #include <libcore/tensor.h>
 
-/* Rounds to nearest, ties to even; integers are cut and wrap. */
-void number_store(core_dtype dtype, double value, void *to);
-double number_load(core_dtype dtype, const void *from);
-/* What of a value is left in a dtype. */
-double number_rounded(core_dtype dtype, double value);
-/* Distance of 1 to the next; 0 for integers. */
-double number_epsilon(core_dtype dtype);
-/* The smallest that is not denormal. */
-double number_least(core_dtype dtype);
+/* Rounds to nearest, ties to even; integers are truncated and wrap. */
+void element_store(core_dtype dtype, double value, void *to);
+double element_load(core_dtype dtype, const void *from);
+/* Returns the value as the dtype represents it. */
+double element_rounded(core_dtype dtype, double value);
+/* Returns the distance from 1 to the next number; 0 for integers. */
+double dtype_epsilon(core_dtype dtype);
+/* Returns the smallest positive normal number. */
+double dtype_min_normal(core_dtype dtype);
 
 #endif

@@ -36,7 +36,7 @@ static bool inside(const bytes *file, uint64_t offset, uint64_t size)
     return offset <= file->size && size <= file->size - offset;
 }
 
-/* The index-th section header. */
+/* Finds the index-th section header. */
 static bool section(const bytes *file, const Elf64_Ehdr *head, uint32_t index,
                     Elf64_Shdr *out)
 {
@@ -49,9 +49,9 @@ static bool section(const bytes *file, const Elf64_Ehdr *head, uint32_t index,
     return true;
 }
 
-static void tell_symbols(const bytes *file, const Elf64_Shdr *table,
-                         const Elf64_Shdr *names, elf_symbol each,
-                         void *context)
+static void visit_symbols(const bytes *file, const Elf64_Shdr *table,
+                          const Elf64_Shdr *names, elf_symbol each,
+                          void *context)
 {
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size;
          at += sizeof(Elf64_Sym)) {
@@ -71,7 +71,7 @@ static void tell_symbols(const bytes *file, const Elf64_Shdr *table,
 
 const char *elf_symbols(const char *path, elf_symbol each, void *context)
 {
-    const char *wrong = "it has no table of dynamic symbols";
+    const char *wrong = "it has no dynamic symbol table";
     Elf64_Shdr table, names;
     Elf64_Ehdr head;
     bytes file;
@@ -79,7 +79,7 @@ const char *elf_symbols(const char *path, elf_symbol each, void *context)
     if (!read_all(path, &file))
         return "it cannot be read";
     if (file.size < sizeof head || memcmp(file.at, ELFMAG, SELFMAG) != 0) {
-        wrong = "it is no ELF file";
+        wrong = "it is not an ELF file";
         goto done;
     }
     memcpy(&head, file.at, sizeof head);
@@ -89,9 +89,9 @@ const char *elf_symbols(const char *path, elf_symbol each, void *context)
         if (!section(&file, &head, table.sh_link, &names) ||
             !inside(&file, table.sh_offset, table.sh_size) ||
             !inside(&file, names.sh_offset, names.sh_size))
-            wrong = "its table of dynamic symbols is cut";
+            wrong = "its dynamic symbol table is truncated";
         else {
-            tell_symbols(&file, &table, &names, each, context);
+            visit_symbols(&file, &table, &names, each, context);
             wrong = NULL;
         }
         break;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elf_symbols.h: what a shared object exports and imports. */
+/* elf_symbols.h: the symbols that a shared object exports and imports. */
 
 #ifndef CONFORMANCE_ELF_SYMBOLS_H
 #define CONFORMANCE_ELF_SYMBOLS_H
 
 #include <stdbool.h>
 
-/* Called for each dynamic symbol that has a name. */
+/* Is called for each dynamic symbol that has a name. */
 typedef void (*elf_symbol)(void *context, const char *name, bool defined);
 
-/* NULL, or what is wrong with the file. */
+/* Returns NULL, or what is wrong with the file. */
 const char *elf_symbols(const char *path, elf_symbol each, void *context);
 
 #endif

@@ -13,23 +13,23 @@ enum { PLACES = 1 << 16, POISON = 0xdd, MOST = PLACES / 2 };
 static const uint64_t most_bytes = UINT64_C(256) << 20;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *buried[PLACES]; /* by address */
+static void *kept[PLACES]; /* a hash table, by address */
 static uint32_t count;
 static uint64_t bytes;
-static bool digging;
+static bool active;
 static uint32_t twice;
 
 static void **place_of(const void *data)
 {
     uint32_t at = (uint32_t)((uintptr_t)data * 0x9e3779b97f4a7c15u >> 48);
 
-    while (buried[at] && buried[at] != data)
+    while (kept[at] && kept[at] != data)
         at = (at + 1) % PLACES;
-    return &buried[at];
+    return &kept[at];
 }
 
-/* Whether it stays, and with it its address, which nobody else gets. */
-static bool bury(void *data)
+/* Returns whether the block was kept.  Its address is then not reused. */
+static bool keep(void *data)
 {
     size_t size = malloc_usable_size(data);
     void **place = place_of(data);
@@ -38,7 +38,7 @@ static bool bury(void *data)
         twice++;
         return true;
     }
-    if (!digging || count == MOST || bytes + size > most_bytes)
+    if (!active || count == MOST || bytes + size > most_bytes)
         return false;
     *place = data;
     memset(data, POISON, size);
@@ -47,27 +47,27 @@ static bool bury(void *data)
     return true;
 }
 
-void graves_free(void *data)
+void quarantine_free(void *data)
 {
     bool stays;
 
     if (!data)
         return;
     pthread_mutex_lock(&lock);
-    stays = bury(data);
+    stays = keep(data);
     pthread_mutex_unlock(&lock);
     if (!stays)
         free(data);
 }
 
-void graves_begin(void)
+void quarantine_begin(void)
 {
     pthread_mutex_lock(&lock);
-    digging = true;
+    active = true;
     pthread_mutex_unlock(&lock);
 }
 
-static bool is_at_rest(const unsigned char *data)
+static bool is_unchanged(const unsigned char *data)
 {
     size_t size = malloc_usable_size((void *)(uintptr_t)data);
 
@@ -77,14 +77,14 @@ static bool is_at_rest(const unsigned char *data)
     return true;
 }
 
-graves graves_end(void)
+quarantine_counts quarantine_end(void)
 {
-    graves found = {0};
+    quarantine_counts found = {0};
 
     pthread_mutex_lock(&lock);
-    digging = false;
+    active = false;
     for (uint32_t i = 0; i < PLACES; i++)
-        if (buried[i] && !is_at_rest(buried[i]))
+        if (kept[i] && !is_unchanged(kept[i]))
             found.written++;
     found.count = count;
     found.twice = twice;

@@ -28,28 +28,28 @@ problem(golden_file *golden, const char *format, ...)
     return false;
 }
 
-/* A whole file and a zero byte behind it. */
+/* Reads a whole file and appends a zero byte. */
 static bool read_file(golden_file *golden, const char *path,
                       unsigned char **out_data, size_t *out_size)
 {
     FILE *file = fopen(path, "rb");
     unsigned char *data = NULL;
     size_t size = 0;
-    size_t room = 0;
+    size_t capacity = 0;
     size_t got;
 
     if (!file)
         return problem(golden, "%.300s: %s", path, strerror(errno));
     do {
-        if (room - size < 4096) {
-            unsigned char *more = realloc(data, 2 * room + 65536);
+        if (capacity - size < 4096) {
+            unsigned char *more = realloc(data, 2 * capacity + 65536);
 
             if (!more)
                 goto failed;
             data = more;
-            room = 2 * room + 65536;
+            capacity = 2 * capacity + 65536;
         }
-        got = fread(data + size, 1, room - size - 1, file);
+        got = fread(data + size, 1, capacity - size - 1, file);
         size += got;
     } while (got > 0);
     if (ferror(file))
@@ -76,7 +76,7 @@ void golden_close(golden_file *golden)
 
 /* --------------------------------------------------------------- words -- */
 
-/* Cuts the next line off; NULL at the end. */
+/* Cuts off the next line; NULL at the end. */
 static char *next_line(golden_file *golden)
 {
     char *line = golden->text + golden->at;
@@ -93,7 +93,7 @@ static char *next_line(golden_file *golden)
     return line;
 }
 
-/* Cuts the next word off; NULL at the end of the line. */
+/* Cuts off the next word; NULL at the end of the line. */
 static char *next_word(char **cursor)
 {
     char *word = *cursor + strspn(*cursor, " \t\r");
@@ -162,7 +162,7 @@ static bool line_ends(golden_file *golden, char **cursor)
     char *word = next_word(cursor);
 
     if (word)
-        return problem(golden, "\"%.40s\" is too much", word);
+        return problem(golden, "\"%.40s\" is out of range", word);
     return true;
 }
 
@@ -197,7 +197,7 @@ bool golden_open(const char *prefix, golden_file *golden)
 
 /* ------------------------------------------------------------- tensors -- */
 
-/* The bytes that sizes and strides reach must be there. */
+/* Checks that the bytes reached by sizes and strides are present. */
 static bool check_reach(golden_file *golden, golden_tensor *tensor)
 {
     int64_t last = tensor->offset;
@@ -210,14 +210,14 @@ static bool check_reach(golden_file *golden, golden_tensor *tensor)
     if (tensor->numel == 0)
         return true;
     for (uint32_t d = 0; d < tensor->ndim; d++) {
-        int64_t reach;
+        int64_t far_elements;
 
         if (__builtin_mul_overflow(tensor->numel, tensor->sizes[d],
                                    &tensor->numel) ||
             tensor->numel > INT64_C(1) << 28 ||
             __builtin_mul_overflow(tensor->sizes[d] - 1, tensor->strides[d],
-                                   &reach) ||
-            __builtin_add_overflow(last, reach, &last))
+                                   &far_elements) ||
+            __builtin_add_overflow(last, far_elements, &last))
             return problem(golden, "the tensor is too large");
     }
     if (last >= (int64_t)tensor->bytes / size)
@@ -265,24 +265,24 @@ static bool read_tensor(golden_file *golden, char **cursor,
 /* --------------------------------------------------------------- lists -- */
 
 static bool grow(golden_file *golden, void **at, size_t size, size_t count,
-                 size_t *room)
+                 size_t *capacity)
 {
     void *more;
 
-    if (count < *room)
+    if (count < *capacity)
         return true;
-    more = realloc(*at, (2 * *room + 8) * size);
+    more = realloc(*at, (2 * *capacity + 8) * size);
     if (!more)
         return problem(golden, "no memory for the case");
     *at = more;
-    *room = 2 * *room + 8;
+    *capacity = 2 * *capacity + 8;
     return true;
 }
 
 /* Appends value to an array of the case. */
 #define APPEND(golden, array, value)                                         \
     (grow((golden), (void **)&(array).at, sizeof *(array).at, (array).count, \
-          &(array).room) &&                                                  \
+          &(array).capacity) &&                                              \
      ((array).at[(array).count++] = (value), true))
 
 static bool read_tensor_list(golden_file *golden, golden_case *to,
@@ -381,7 +381,7 @@ static bool read_list(golden_file *golden, char **cursor, golden_case *to,
     return read_number_list(golden, cursor, to, argument);
 }
 
-/* Whether the schema's argument number `index` is of a type. */
+/* Tests whether argument number `index` of the schema has a type. */
 static bool has_type(const char *schema, uint32_t index, const char *type)
 {
     const char *at = strchr(schema, '(');
@@ -393,14 +393,14 @@ static bool has_type(const char *schema, uint32_t index, const char *type)
             return strncmp(at, type, strlen(type)) == 0;
         }
         depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
-        /* The star is no argument. */
+        /* The star is not an argument. */
         if (*at == ',' && depth == 0 && at[1 + strspn(at + 1, " ")] != '*')
             index--;
     }
     return false;
 }
 
-/* The recorder wrote some defaults of dtype arguments by their number. */
+/* The recorder stored some defaults of dtype arguments as their number. */
 static bool number_to_dtype(golden_file *golden, golden_argument *argument)
 {
     static const core_dtype dtypes[] = {
@@ -411,14 +411,14 @@ static bool number_to_dtype(golden_file *golden, golden_argument *argument)
     uint64_t number = (uint64_t)argument->i;
 
     if (number >= sizeof dtypes / sizeof *dtypes || !dtypes[number])
-        return problem(golden, "there is no dtype of number %" PRId64,
+        return problem(golden, "there is no dtype with the number %" PRId64,
                        argument->i);
     argument->kind = GOLDEN_DTYPE;
     argument->i = dtypes[number];
     return true;
 }
 
-/* Text is what is left of the line. */
+/* Text is the rest of the line. */
 static bool read_text(golden_file *golden, char **cursor,
                       golden_argument *argument)
 {
@@ -446,7 +446,7 @@ static bool read_argument(golden_file *golden, char **cursor, golden_case *to)
            strcmp(kinds[i].name, word) != 0)
         i++;
     if (!word || i == sizeof kinds / sizeof *kinds)
-        return problem(golden, "there is no kind of argument \"%.40s\"",
+        return problem(golden, "\"%.40s\" is not a kind of argument",
                        word ? word : "");
     argument = &to->args[to->nargs++];
     memset(argument, 0, sizeof *argument);
@@ -517,7 +517,7 @@ static bool read_link(golden_file *golden, char **cursor, size_t limit,
     return read_tensor(golden, cursor, &link->tensor);
 }
 
-/* How many tensors the arguments hold, absent ones not counted. */
+/* The number of tensors in the arguments, without absent ones. */
 static size_t present(const golden_case *of)
 {
     size_t count = 0;
@@ -554,12 +554,12 @@ static bool begin_case(golden_file *golden, char **cursor, golden_case *to)
         return false;
     word = next_word(cursor);
     if (!word || strlen(word) >= sizeof to->name)
-        return problem(golden, "a case has an id and an operator");
+        return problem(golden, "a case needs an id and an operator");
     memcpy(to->name, word, strlen(word) + 1);
     return line_ends(golden, cursor);
 }
 
-/* One line inside a case, but for `end` and `drop`. */
+/* Reads one line of a case, except `end` and `drop`. */
 static bool read_line(golden_file *golden, const char *word, char **cursor,
                       golden_case *to)
 {
@@ -580,10 +580,10 @@ static bool read_line(golden_file *golden, const char *word, char **cursor,
     if (strcmp(word, "grad") == 0)
         return read_link(golden, cursor, present(to), &link) &&
                APPEND(golden, to->gradients, link);
-    return problem(golden, "there is no line \"%.40s\" in a case", word);
+    return problem(golden, "\"%.40s\" is not a line of a case", word);
 }
 
-/* `drop` may stand behind `end`. */
+/* `drop` may follow `end`. */
 static bool dropped_after_end(golden_file *golden)
 {
     static const char drop[] = "drop";
@@ -598,7 +598,7 @@ static bool dropped_after_end(golden_file *golden)
     return true;
 }
 
-/* Up to `end`; *out_void when the case was dropped. */
+/* Reads up to `end`; *out_void is set when the case was dropped. */
 static bool read_case(golden_file *golden, golden_case *to, bool *out_void)
 {
     char *line;
@@ -625,7 +625,7 @@ static bool read_case(golden_file *golden, golden_case *to, bool *out_void)
                    to->id);
 }
 
-golden_answer golden_next(golden_file *golden, golden_case *out_case)
+golden_result golden_next(golden_file *golden, golden_case *out_case)
 {
     bool is_void;
     char *line;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* golden.h: reading recorded operator calls (tests/golden/README.md has the
- * format).  The files may hold anything: every number is checked before it is
- * used, and what is wrong is told with the line it stands on. */
+/* golden.h: reads recorded operator calls (format: tests/golden/README.md).
+ * The files are not trusted: every number is checked before it is used, and
+ * errors name the line. */
 
 #ifndef CONFORMANCE_GOLDEN_H
 #define CONFORMANCE_GOLDEN_H
@@ -16,7 +16,7 @@
 
 enum { GOLDEN_ARGUMENTS = 32, GOLDEN_NAME = 128, GOLDEN_TEXT = 64 };
 
-/* Checked: every element lies in the bytes, which lie in the file. */
+/* Checked: every element is within the bytes, which are within the file. */
 typedef struct golden_tensor {
     bool absent; /* `elem N` */
     core_dtype dtype;
@@ -46,14 +46,15 @@ typedef enum golden_kind {
 
 typedef struct golden_argument {
     golden_kind kind;
-    size_t first; /* tensors and lists: where in the case's arrays */
+    size_t first; /* tensors and lists: their first index in the case's
+                   * arrays */
     size_t count;
     int64_t i;
     double f;
     char text[GOLDEN_TEXT];
 } golden_argument;
 
-/* A cotangent or a gradient: which result or tensor it is of. */
+/* A cotangent or a gradient, and the result or tensor that it belongs to. */
 typedef struct golden_link {
     size_t index;
     golden_tensor tensor;
@@ -63,7 +64,7 @@ typedef struct golden_link {
     struct {               \
         type *at;          \
         size_t count;      \
-        size_t room;       \
+        size_t capacity;   \
     }
 
 typedef struct golden_case {
@@ -89,20 +90,20 @@ typedef struct golden_file {
     size_t line;
     unsigned char *data; /* PREFIX.bin */
     size_t data_size;
-    char problem[400]; /* what is wrong, for people */
+    char problem[400]; /* the error, for people */
 } golden_file;
 
-/* False: golden->problem says why. */
+/* On failure returns false; golden->problem has the reason. */
 bool golden_open(const char *prefix, golden_file *golden);
 void golden_close(golden_file *golden);
 
-/* Begin with a zeroed case; it is emptied and filled again by each call. */
-typedef enum golden_answer {
+/* Start with a zeroed case; each call clears and refills it. */
+typedef enum golden_result {
     GOLDEN_CASE,
     GOLDEN_END,
     GOLDEN_PROBLEM /* golden->problem */
-} golden_answer;
-golden_answer golden_next(golden_file *golden, golden_case *out_case);
+} golden_result;
+golden_result golden_next(golden_file *golden, golden_case *out_case);
 void golden_case_free(golden_case *the_case);
 
 #endif

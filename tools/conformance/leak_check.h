@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* leak_check.h: whether rounds of work leave less of the device's memory each time.
- * Other programs take of it too (a CPU's is the machine's), and what they take
- * meanwhile looks like a leak.  So it is one only if every round of many loses
- * as much, with pauses between them that grow. */
+/* leak_check.h: whether repeated rounds of work leak the device's memory.
+ * Other programs use that memory too (a CPU's is the machine's), and their
+ * allocations look like a leak.  So a leak is reported only if every one of
+ * many rounds loses as much, with growing pauses between them. */
 
-#ifndef CONFORMANCE_ROOM_H
-#define CONFORMANCE_ROOM_H
+#ifndef CONFORMANCE_LEAK_CHECK_H
+#define CONFORMANCE_LEAK_CHECK_H
 
 #include "plugin_tables.h"
 
-typedef struct room {
+typedef struct leak_check {
     uint64_t before;
     uint32_t rounds;
-    bool rests; /* a round lost less than it was allowed to */
-} room;
+    bool recovered; /* a round lost less than the limit */
+} leak_check;
 
-/* Around a round; `part` is how many bytes less are too few, and should be a
- * good part of all that the round has allocated. */
-void room_begin(room *self, raw *plugin);
-void room_end(room *self, raw *plugin, uint64_t part);
-/* Whether another round may tell more. */
-bool room_unsure(const room *self);
+/* Called before and after a round.  `part`: a loss of fewer bytes is no leak;
+ * it should be a good part of all that the round allocates. */
+void leak_check_begin(leak_check *self, plugin_tables *plugin);
+void leak_check_end(leak_check *self, plugin_tables *plugin, uint64_t part);
+/* Returns whether another round is needed. */
+bool leak_check_undecided(const leak_check *self);
 
 #endif

@@ -18,7 +18,7 @@ void operators_poison(suite *self, size_t bytes)
     if (!poison)
         return;
     memset(poison, OPERATORS_POISON, (size_t)size);
-    /* What is released last is what the next of its size gets. */
+    /* The block released last is the next one of its size to be allocated. */
     core_tensor_from_data(poison, CORE_U8, &size, 1, self->device, &tensor);
     core_tensor_release(tensor);
     free(poison);
@@ -39,10 +39,10 @@ static bool check_shape(suite *self, core_tensor *got, const reference *wanted,
                   "result %u is %s, not %s", r,
                   core_dtype_name(core_tensor_dtype(got)),
                   core_dtype_name(wanted->dtypes[r])) &&
-           expect(out, same, "result %u has other sizes", r);
+           expect(out, same, "result %u has wrong sizes", r);
 }
 
-static bool check_bytes(const suite *self, const words *call,
+static bool check_bytes(const suite *self, const sample_call *call,
                         const reference *wanted, uint32_t r, const char *bytes,
                         outcome *out)
 {
@@ -57,13 +57,13 @@ static bool check_bytes(const suite *self, const words *call,
     }
     for (int64_t i = 0; i < wanted->numel[r]; i++)
         values[i] =
-            number_load(dtype, bytes + (size_t)i * core_dtype_size(dtype));
+            element_load(dtype, bytes + (size_t)i * core_dtype_size(dtype));
     good = bounds_hold(&allowed, call, wanted, r, values, out);
     free(values);
     return good;
 }
 
-bool operators_check_result(suite *self, const words *call,
+bool operators_check_result(suite *self, const sample_call *call,
                             const reference *wanted, uint32_t r,
                             core_tensor *got, outcome *out)
 {
@@ -82,15 +82,16 @@ bool operators_check_result(suite *self, const words *call,
     return good;
 }
 
-/* Results that positions in a tie decide: only their values are certain. */
-static bool uncertain(const words *call, const reference *wanted, uint32_t r)
+/* Where positions depend on ties only their values are certain. */
+static bool uncertain(const sample_call *call, const reference *wanted,
+                      uint32_t r)
 {
     return r > 0 && call->dtype == CORE_BOOL && wanted->dtypes[r] == CORE_I64;
 }
 
-/* Moves of whole blocks may be copies and fills of the device's, not kernels;
- * what computes nothing needs none. */
-static bool needs_kernel(const words *call, const reference *wanted)
+/* Moves of whole blocks may use the device's copies and fills instead of
+ * kernels; a call that computes nothing needs none. */
+static bool needs_kernel(const sample_call *call, const reference *wanted)
 {
     static const char *const moves[] = {"copy_", "fill_.Scalar", "zero_"};
     bool empty = true;
@@ -103,40 +104,40 @@ static bool needs_kernel(const words *call, const reference *wanted)
     return !empty;
 }
 
-bool operators_check(suite *self, const words *call, const reference *wanted,
-                     arrangement how, outcome *out)
+bool operators_check(suite *self, const sample_call *call,
+                     const reference *wanted, arrangement how, outcome *out)
 {
     prepared on;
-    proof before;
+    kernel_counts before;
     bool good;
 
-    good =
-        expect_ok(out, words_prepare(call, self->device, call->dtype, how, &on),
-                  "making the operands");
+    good = expect_ok(
+        out, sample_call_prepare(call, self->device, call->dtype, how, &on),
+        "making the operands");
     if (good && wanted->nresults > 0)
         operators_poison(self, (size_t)wanted->numel[0] *
                                    core_dtype_size(wanted->dtypes[0]));
-    before = suite_proof(self);
+    before = suite_kernel_counts(self);
     if (good)
-        good = expect_ok(out, words_call(call, &on), "the call");
+        good = expect_ok(out, sample_call_run(call, &on), "the call");
     if (good && needs_kernel(call, wanted))
-        good = suite_proves(self, before, out);
+        good = suite_ran_on_device(self, before, out);
     if (good)
-        good = expect(out, on.nflat >= wanted->nresults,
-                      "it gives %u results; %u are wanted", on.nflat,
-                      wanted->nresults);
+        good =
+            expect(out, on.nflat >= wanted->nresults,
+                   "got %u results, expected %u", on.nflat, wanted->nresults);
     for (uint32_t r = 0; good && r < wanted->nresults; r++)
         if (!uncertain(call, wanted, r))
             good =
                 operators_check_result(self, call, wanted, r, on.flat[r], out);
-    words_done(&on);
+    sample_call_done(&on);
     return good;
 }
 
 /* ---------------------------------------------------------- out variants -- */
 
-/* Whether the schema is that of `plain`, its name apart, with one more
- * argument, which is written and alone. */
+/* Tests whether the schema is that of `plain`, except for the name and one more
+ * argument, the only one that is written. */
 static bool is_out_schema(const char *schema, const char *plain)
 {
     const char *from = strchr(plain, '('), *to = strstr(plain, ") ->");
@@ -152,7 +153,7 @@ static bool is_out_schema(const char *schema, const char *plain)
            memchr(at + 1, ',', (size_t)(end - at) - 1) == NULL;
 }
 
-/* How many arguments a schema has. */
+/* The number of arguments of a schema. */
 static uint32_t count_arguments(const char *schema)
 {
     const char *at = strchr(schema, '(') + 1, *end = strstr(schema, ") ->");
@@ -169,7 +170,7 @@ static uint32_t count_arguments(const char *schema)
 
 /* "clamp.Tensor" has "clamp.Tensor_out", "add.Tensor" has "add.out",
  * "tanh_backward" has "tanh_backward.grad_input". */
-static core_operator *out_variant(const words *call, uint32_t *out_nargs)
+static core_operator *out_variant(const sample_call *call, uint32_t *out_nargs)
 {
     const char *name = core_op_name(call->op);
     size_t base = strcspn(name, ".");
@@ -186,15 +187,16 @@ static core_operator *out_variant(const words *call, uint32_t *out_nargs)
     return NULL;
 }
 
-/* Memory of poison, and a window in its middle, whose elements lie `gap` apart
- * with the dimensions in reverse order, or row-major where gap is 1. */
+/* Allocates memory filled with the pattern and a window in its middle, whose
+ * elements are `gap` apart with the dimensions in reverse order; row-major if
+ * gap is 1. */
 static core_status make_window(suite *self, const reference *wanted,
                                int64_t gap, core_tensor **out_all,
                                core_tensor **out_window)
 {
     core_dtype dtype = wanted->dtypes[0];
-    int64_t room = wanted->numel[0] * gap + 2 * OPERATORS_GUARD, step = gap;
-    size_t bytes = (size_t)room * core_dtype_size(dtype);
+    int64_t capacity = wanted->numel[0] * gap + 2 * OPERATORS_GUARD, step = gap;
+    size_t bytes = (size_t)capacity * core_dtype_size(dtype);
     int64_t strides[8];
     core_value args[4], result = {0};
     core_operator *op;
@@ -204,10 +206,10 @@ static core_status make_window(suite *self, const reference *wanted,
     if (!poison)
         return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
     memset(poison, OPERATORS_POISON, bytes);
-    if (dtype == CORE_BOOL) /* what a bool may be */
+    if (dtype == CORE_BOOL) /* a valid bool */
         memset(poison, 1, bytes);
-    status =
-        core_tensor_from_data(poison, dtype, &room, 1, self->device, out_all);
+    status = core_tensor_from_data(poison, dtype, &capacity, 1, self->device,
+                                   out_all);
     free(poison);
     CORE_TRY(status);
     for (uint32_t i = 0; i < wanted->ndim[0]; i++) {
@@ -228,8 +230,8 @@ static core_status make_window(suite *self, const reference *wanted,
     return CORE_OK;
 }
 
-/* Whether an element of the memory belongs to the window; brings those that do
- * into the order of rows. */
+/* Tests whether an element of the memory belongs to the window, and brings
+ * those that do into row-major order. */
 static bool unroll(const reference *wanted, int64_t gap, int64_t at,
                    size_t size, const unsigned char *from, unsigned char *rows)
 {
@@ -251,15 +253,15 @@ static bool unroll(const reference *wanted, int64_t gap, int64_t at,
     return true;
 }
 
-static bool check_window(suite *self, const words *call,
+static bool check_window(suite *self, const sample_call *call,
                          const reference *wanted, int64_t gap, core_tensor *all,
                          outcome *out)
 {
     size_t size = core_dtype_size(wanted->dtypes[0]);
-    int64_t room = core_tensor_numel(all);
+    int64_t capacity = core_tensor_numel(all);
     unsigned char poison =
         wanted->dtypes[0] == CORE_BOOL ? 1 : OPERATORS_POISON;
-    unsigned char *data = malloc((size_t)room * size);
+    unsigned char *data = malloc((size_t)capacity * size);
     unsigned char *rows = malloc((size_t)wanted->numel[0] * size + 1);
     bool good = false;
 
@@ -267,18 +269,18 @@ static bool check_window(suite *self, const words *call,
         harness_error(out, "no memory");
         goto done;
     }
-    if (!expect_ok(out, core_tensor_read(all, data, (size_t)room * size),
+    if (!expect_ok(out, core_tensor_read(all, data, (size_t)capacity * size),
                    "reading a result"))
         goto done;
-    for (int64_t at = 0; at < room; at++) {
+    for (int64_t at = 0; at < capacity; at++) {
         const unsigned char *one = data + (size_t)at * size;
 
         if (unroll(wanted, gap, at, size, one, rows))
             continue;
         for (size_t i = 0; i < size; i++)
             if (!expect(out, one[i] == poison,
-                        "the result's kernel writes beside its window, which "
-                        "has %lld elements %lld apart: at %lld from its begin",
+                        "the kernel writes outside its window, which has %lld "
+                        "elements %lld apart: at %lld from its beginning",
                         (long long)wanted->numel[0], (long long)gap,
                         (long long)(at - OPERATORS_GUARD)))
                 goto done;
@@ -290,15 +292,15 @@ done:
     return good;
 }
 
-bool operators_has_out(const words *call, const reference *wanted)
+bool operators_has_out(const sample_call *call, const reference *wanted)
 {
     uint32_t nargs;
 
     return wanted->nresults == 1 && out_variant(call, &nargs) &&
-           nargs > call->count && nargs <= WORDS_ARGUMENTS;
+           nargs > call->count && nargs <= SAMPLE_ARGUMENTS;
 }
 
-bool operators_check_out(suite *self, const words *call,
+bool operators_check_out(suite *self, const sample_call *call,
                          const reference *wanted, int64_t gap, outcome *out)
 {
     core_tensor *all = NULL, *window = NULL;
@@ -309,16 +311,17 @@ bool operators_check_out(suite *self, const words *call,
     bool good = true;
 
     if (!op || wanted->nresults != 1 || nargs <= call->count ||
-        nargs > WORDS_ARGUMENTS || oracle_random(core_op_name(call->op)))
+        nargs > SAMPLE_ARGUMENTS || oracle_random(core_op_name(call->op)))
         return true;
     good = expect_ok(out,
-                     words_prepare(call, self->device, call->dtype,
-                                   ARRANGED_ROWS, &on),
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
                      "making the operands") &&
            expect_ok(out, make_window(self, wanted, gap, &all, &window),
-                     "making a window for the result");
+                     "allocating a window for the result");
     if (good) {
-        /* What the sample leaves out is NONE, which asks for the default. */
+        /* Arguments that the sample leaves out are NONE, which selects the
+         * default. */
         on.args[nargs - 1] =
             (core_value){CORE_VALUE_TENSOR, 0, {.tensor = window}};
         good = expect_ok(out, core_op_call(op, on.args, nargs, &result, 1),
@@ -326,7 +329,7 @@ bool operators_check_out(suite *self, const words *call,
                check_window(self, call, wanted, gap, all, out);
     }
     core_value_release(&result);
-    words_done(&on);
+    sample_call_done(&on);
     core_tensor_release(window);
     core_tensor_release(all);
     return good;

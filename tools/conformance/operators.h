@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* operators.h: one call on the device, held against its reference. */
+/* operators.h: one call on the device, compared with its reference. */
 
 #ifndef CONFORMANCE_OPERATORS_H
 #define CONFORMANCE_OPERATORS_H
@@ -10,31 +10,31 @@
 
 enum { OPERATORS_POISON = 0xa5, OPERATORS_GUARD = 64 };
 
-/* Calls it on the device and compares every result.  Memory that results may
- * get was poisoned before. */
-bool operators_check(suite *self, const words *call, const reference *wanted,
-                     arrangement how, outcome *out);
-/* The same with the result put into a window of poisoned memory, through the
- * operator's out variant; whatever lies around the window must stay.  Its
- * elements are `gap` apart and turned around; row-major where gap is 1.  True
- * where there is no such variant. */
-bool operators_check_out(suite *self, const words *call,
+/* Makes the call on the device and compares every result.  Memory that the
+ * results may get is filled with a pattern beforehand. */
+bool operators_check(suite *self, const sample_call *call,
+                     const reference *wanted, arrangement how, outcome *out);
+/* The same through the operator's out variant, into a window of patterned
+ * memory; everything around the window must stay unchanged.  The elements are
+ * `gap` apart, with reversed dimensions; row-major if gap is 1.  Returns true
+ * if there is no such variant. */
+bool operators_check_out(suite *self, const sample_call *call,
                          const reference *wanted, int64_t gap, outcome *out);
-/* Whether there is one that the above can call. */
-bool operators_has_out(const words *call, const reference *wanted);
-/* The same with the result in the place of the first operand, where the
- * operator has such a variant and the result is of that kind. */
-bool operators_check_in_place(suite *self, const words *call,
+/* Tests whether there is an out variant that the above can call. */
+bool operators_has_out(const sample_call *call, const reference *wanted);
+/* The same in place of the first operand, where the operator has such a variant
+ * and the result is compatible. */
+bool operators_check_in_place(suite *self, const sample_call *call,
                               const reference *wanted, outcome *out);
-/* What lies behind each result, in the memory that it was given, is kept: where
- * there is no window to put a result into. */
-bool operators_check_tails(suite *self, const words *call,
+/* Checks that the memory behind each result, within its block, stays unchanged:
+ * for operators without a window. */
+bool operators_check_tails(suite *self, const sample_call *call,
                            const reference *wanted, outcome *out);
-/* One result, against its reference. */
-bool operators_check_result(suite *self, const words *call,
+/* Compares one result with its reference. */
+bool operators_check_result(suite *self, const sample_call *call,
                             const reference *wanted, uint32_t r,
                             core_tensor *got, outcome *out);
-/* Fills memory that the allocator keeps with poison. */
+/* Fills memory in the allocator's cache with the pattern. */
 void operators_poison(suite *self, size_t bytes);
 
 #endif

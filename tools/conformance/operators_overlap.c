@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Calls whose result is an operand, and what lies behind results. */
+/* Calls whose result is an operand, and writes past the end of results. */
 
 #include "operators.h"
 
@@ -15,7 +15,7 @@ enum { ROUNDED = 512, TAIL_LEAST = 16 };
 
 /* "add.Tensor" has "add_.Tensor": the same arguments, of which the first is
  * written. */
-static core_operator *in_place_variant(const words *call)
+static core_operator *in_place_variant(const sample_call *call)
 {
     const char *name = core_op_name(call->op), *schema;
     size_t base = strcspn(name, ".");
@@ -33,7 +33,7 @@ static core_operator *in_place_variant(const words *call)
     return schema && strncmp(schema, "(Tensor(a!) self", 16) == 0 ? op : NULL;
 }
 
-/* Whether the result could lie in the first operand. */
+/* Tests whether the result fits into the first operand. */
 static bool fits(core_tensor *operand, const reference *wanted)
 {
     if (!operand || core_tensor_dtype(operand) != wanted->dtypes[0] ||
@@ -45,7 +45,7 @@ static bool fits(core_tensor *operand, const reference *wanted)
     return true;
 }
 
-bool operators_check_in_place(suite *self, const words *call,
+bool operators_check_in_place(suite *self, const sample_call *call,
                               const reference *wanted, outcome *out)
 {
     core_operator *op = in_place_variant(call);
@@ -57,16 +57,17 @@ bool operators_check_in_place(suite *self, const words *call,
     if (!op || wanted->nresults != 1 || call->first[0] < 0 ||
         call->items[0] >= 0 || oracle_random(core_op_name(call->op)))
         return true;
-    good = expect_ok(
-        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-        "making the operands");
+    good = expect_ok(out,
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
+                     "making the operands");
     first = on.tensors[call->first[0]];
     if (good && fits(first, wanted))
         good = expect_ok(out, core_op_call(op, on.args, on.nargs, &result, 1),
                          core_op_name(op)) &&
                operators_check_result(self, call, wanted, 0, first, out);
     core_value_release(&result);
-    words_done(&on);
+    sample_call_done(&on);
     return good;
 }
 
@@ -74,8 +75,8 @@ bool operators_check_in_place(suite *self, const words *call,
 
 typedef struct tail {
     size_t bytes; /* of the result */
-    size_t block; /* of what it lies in */
-    char *data;   /* the result's */
+    size_t block; /* of its block */
+    char *data;   /* the contents of the result */
     core_tensor *tensor;
 } tail;
 
@@ -102,7 +103,7 @@ static core_status take(suite *self, tail *one, bool poison)
     return status;
 }
 
-static void give_back(tail *tails, uint32_t count)
+static void release_contents(tail *tails, uint32_t count)
 {
     for (uint32_t r = count; r-- > 0;) {
         core_tensor_release(tails[r].tensor);
@@ -110,8 +111,8 @@ static void give_back(tail *tails, uint32_t count)
     }
 }
 
-/* The result whose bytes a block begins with: the longest of them, as a short
- * one may be the beginning of another. */
+/* Finds the result whose bytes a block begins with: the longest such, since a
+ * short one may be the beginning of another. */
 static const tail *result_in(const tail *tails, uint32_t count, size_t size,
                              const unsigned char *block)
 {
@@ -125,8 +126,8 @@ static const tail *result_in(const tail *tails, uint32_t count, size_t size,
     return found;
 }
 
-/* A block that holds a result's bytes and then, for the most part, poison is
- * the one that the result had; anything else proves nothing. */
+/* A block that begins with a result's bytes and then mostly contains the
+ * pattern is the one that the result had; any other proves nothing. */
 static bool tail_is_whole(const suite *self, const tail *of, uint32_t r,
                           const unsigned char *block, outcome *out)
 {
@@ -142,8 +143,8 @@ static bool tail_is_whole(const suite *self, const tail *of, uint32_t r,
         }
     return changed > (of->block - from) / 2 ||
            expect(out, changed == 0,
-                  "result %u has %zu bytes, and the kernel writes to byte %zu "
-                  "behind them",
+                  "result %u has %zu bytes, and the kernel writes up to byte "
+                  "%zu behind it",
                   r, of->bytes, at - of->bytes);
 }
 
@@ -169,7 +170,7 @@ static bool check_tails(suite *self, tail *tails, uint32_t count, outcome *out)
     return good;
 }
 
-/* What the results hold is kept, and they are released; operands stay. */
+/* Saves the contents of the results and releases them; operands stay. */
 static bool keep_results(prepared *on, tail *tails, uint32_t count,
                          outcome *out)
 {
@@ -185,14 +186,14 @@ static bool keep_results(prepared *on, tail *tails, uint32_t count,
                 "reading a result"))
             return false;
     }
-    for (size_t i = WORDS_RESULTS; i-- > 0;)
+    for (size_t i = SAMPLE_RESULTS; i-- > 0;)
         core_value_release(&on->results[i]);
     on->nflat = 0;
     return true;
 }
 
-/* Memory comes from libcore's cache, which gives the block that came back last.
- * What a device that keeps memory itself gives is not known. */
+/* The memory comes from libcore's cache, which returns the block that was freed
+ * last.  A device with its own allocator may return any block. */
 static bool has_cache(const suite *self)
 {
     const void *table;
@@ -205,15 +206,16 @@ static bool has_cache(const suite *self)
     return true;
 }
 
-bool operators_check_tails(suite *self, const words *call,
+bool operators_check_tails(suite *self, const sample_call *call,
                            const reference *wanted, outcome *out)
 {
-    /* What is cached is cut in steps of its own, however a device gives it. */
+    /* The cache splits blocks in steps of its own, whatever the device's
+     * granularity. */
     uint64_t step = self->synchronous && self->properties.granularity > ROUNDED
                         ? self->properties.granularity
                         : ROUNDED;
     uint64_t padding = self->properties.tail_padding;
-    tail tails[WORDS_TENSORS] = {{0}};
+    tail tails[SAMPLE_TENSORS] = {{0}};
     uint32_t count = wanted->nresults;
     prepared on;
     bool good;
@@ -230,20 +232,21 @@ bool operators_check_tails(suite *self, const words *call,
         if (tails[r].bytes == 0)
             return true;
     }
-    good = expect_ok(
-        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-        "making the operands");
-    /* Blocks of those sizes are then these alone. */
+    good = expect_ok(out,
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
+                     "making the operands");
+    /* No other blocks of these sizes are left then. */
     core_memory_empty_cache(self->device);
     for (uint32_t r = 0; good && r < count; r++)
-        good = expect_ok(out, take(self, &tails[r], true), "making memory");
-    give_back(tails, count);
-    good = good && expect_ok(out, words_call(call, &on), "the call") &&
+        good = expect_ok(out, take(self, &tails[r], true), "allocating memory");
+    release_contents(tails, count);
+    good = good && expect_ok(out, sample_call_run(call, &on), "the call") &&
            on.nflat >= count && keep_results(&on, tails, count, out) &&
            check_tails(self, tails, count, out);
-    give_back(tails, count);
+    release_contents(tails, count);
     for (uint32_t r = 0; r < count; r++)
         free(tails[r].data);
-    words_done(&on);
+    sample_call_done(&on);
     return good;
 }

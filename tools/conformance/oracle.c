@@ -11,7 +11,7 @@
 
 typedef long double wide;
 
-/* A value, and up to three operands of one element. */
+/* Computes one element from up to three operands. */
 typedef wide (*element)(wide a, wide b, wide c);
 
 #define ELEMENT(name, expression)                 \
@@ -104,10 +104,10 @@ ELEMENT(bxor, (wide)((int64_t)a ^ (int64_t)b))
 ELEMENT(where, a != 0 ? b : c)
 
 enum {
-    RELATIVE = 1, /* right to a few units of each result */
+    RELATIVE = 1, /* correct to a few units of each result */
     EXACT = 2,
-    SPECIAL = 4,      /* NaN, infinities and zeros, too */
-    ALPHA = 8,        /* b is multiplied by the argument behind it */
+    SPECIAL = 4,      /* also for NaN, infinities and zeros */
+    ALPHA = 8,        /* b is multiplied by the argument that follows */
     ALPHA_FIRST = 16, /* a is */
 };
 
@@ -207,7 +207,7 @@ bool oracle_knows_special(const char *op)
 
 /* ---------------------------------------------------------- broadcasting -- */
 
-/* The operand's value for element i (row-major) of the result. */
+/* The operand's value for (row-major) element i of the result. */
 static wide broadcast(const operand *one, const reference *of, int64_t i)
 {
     int64_t at = 0, step = 1;
@@ -226,7 +226,7 @@ static wide broadcast(const operand *one, const reference *of, int64_t i)
     return (wide)one->values[at];
 }
 
-static bool element_values(const words *call, reference *out)
+static bool element_values(const sample_call *call, reference *out)
 {
     int which = find_element(core_op_name(call->op));
     wide alpha = 1;
@@ -254,7 +254,7 @@ static bool element_values(const words *call, reference *out)
 
 /* ---------------------------------------------------- sums and products -- */
 
-static bool all_values(const words *call, reference *out)
+static bool all_values(const sample_call *call, reference *out)
 {
     static const char *const names[] = {"sum",  "mean",          "prod", "max",
                                         "min",  "any",           "all",  "amax",
@@ -292,7 +292,7 @@ static bool all_values(const words *call, reference *out)
 }
 
 /* mm, bmm: [b,] n × k, [b,] k × m. */
-static bool product_values(const words *call, reference *out)
+static bool product_values(const sample_call *call, reference *out)
 {
     const char *op = core_op_name(call->op);
     const operand *a = &call->operands[0], *b = &call->operands[1];
@@ -318,9 +318,9 @@ static bool product_values(const words *call, reference *out)
 
 /* --------------------------------------------------------------- moves -- */
 
-/* cat along a dimension, index_select, flip of a vector and the like are told
- * by their source: here those whose rule is short. */
-static bool cat_values(const words *call, reference *out)
+/* cat, index_select, flip of a vector and the like are defined by their source
+ * element; these are the ones with a short rule. */
+static bool cat_values(const sample_call *call, reference *out)
 {
     int64_t dim, outer = 1, inner = 1, wrote = 0;
 
@@ -346,7 +346,7 @@ static bool cat_values(const words *call, reference *out)
     return true;
 }
 
-static bool select_values(const words *call, reference *out)
+static bool select_values(const sample_call *call, reference *out)
 {
     const operand *x = &call->operands[0], *index = &call->operands[1];
     int64_t dim, outer = 1, inner = 1;
@@ -369,7 +369,7 @@ static bool select_values(const words *call, reference *out)
     return true;
 }
 
-static bool copied_values(const words *call, reference *out)
+static bool copied_values(const sample_call *call, reference *out)
 {
     if (strcmp(core_op_name(call->op), "copy_") != 0 || call->noperands != 2)
         return false;
@@ -378,11 +378,11 @@ static bool copied_values(const words *call, reference *out)
     return true;
 }
 
-bool oracle_defines(const words *call)
+bool oracle_defines(const sample_call *call)
 {
     int which = find_element(core_op_name(call->op));
 
-    /* Whole numbers are scaled by whole numbers. */
+    /* Integers are scaled by integers only. */
     return which < 0 || !(elements[which].flags & (ALPHA | ALPHA_FIRST)) ||
            call->count <= 2 || core_dtype_is_floating(call->dtype) ||
            call->values[2].tag == CORE_VALUE_INT;
@@ -461,7 +461,7 @@ bool oracle_random(const char *op)
     return false;
 }
 
-bool oracle_values(const words *call, reference *inout)
+bool oracle_values(const sample_call *call, reference *inout)
 {
     if (inout->nresults == 0)
         return false;

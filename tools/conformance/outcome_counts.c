@@ -9,23 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The operator's row, made if there is none; NULL: no memory. */
-static tally_row *row_of(tally *all, const char *name)
+/* Returns the operator's row, adding it if needed; NULL: no memory. */
+static outcome_row *row_of(outcome_counts *all, const char *name)
 {
-    tally_row *row;
+    outcome_row *row;
 
     /* Cases of one operator mostly follow each other. */
     for (size_t i = all->count; i-- > 0;)
         if (strcmp(all->rows[i].name, name) == 0)
             return &all->rows[i];
-    if (all->count == all->room) {
-        size_t room = 2 * all->room + 64;
-        tally_row *more = realloc(all->rows, room * sizeof *more);
+    if (all->count == all->capacity) {
+        size_t capacity = 2 * all->capacity + 64;
+        outcome_row *more = realloc(all->rows, capacity * sizeof *more);
 
         if (!more)
             return NULL;
         all->rows = more;
-        all->room = room;
+        all->capacity = capacity;
     }
     row = &all->rows[all->count++];
     memset(row, 0, sizeof *row);
@@ -33,9 +33,10 @@ static tally_row *row_of(tally *all, const char *name)
     return row;
 }
 
-bool tally_add(tally *all, const char *name, replay_outcome outcome)
+bool outcome_counts_add(outcome_counts *all, const char *name,
+                        replay_outcome outcome)
 {
-    tally_row *row = row_of(all, name);
+    outcome_row *row = row_of(all, name);
 
     if (!row)
         return false;
@@ -44,30 +45,28 @@ bool tally_add(tally *all, const char *name, replay_outcome outcome)
     return true;
 }
 
-bool tally_require(tally *all, const char *path, const char *filter, char *text,
-                   size_t room)
+bool outcome_counts_require(outcome_counts *all, const char *path,
+                            const char *filter, char *text, size_t capacity)
 {
     FILE *file = fopen(path, "r");
     char line[512];
     bool good = true;
 
     if (!file) {
-        snprintf(text, room, "%.300s: %s", path, strerror(errno));
+        snprintf(text, capacity, "%.300s: %s", path, strerror(errno));
         return false;
     }
     while (good && fgets(line, sizeof line, file)) {
         char *word = line + strspn(line, " \t");
         size_t length = strcspn(word, " \t\r\n#");
-        tally_row *row;
+        outcome_row *row;
 
         word[length] = 0;
         if (length == 0 || (filter && fnmatch(filter, word, 0) != 0))
             continue;
         if (length >= GOLDEN_NAME) {
-            snprintf(text, room,
-                     "%.300s: no operator has such a long name: "
-                     "%.40s…",
-                     path, word);
+            snprintf(text, capacity,
+                     "%.300s: operator name is too long: %.40s…", path, word);
             good = false;
             continue;
         }
@@ -75,23 +74,23 @@ bool tally_require(tally *all, const char *path, const char *filter, char *text,
         if (row)
             row->required = true;
         else
-            snprintf(text, room, "no memory for the list of operators");
+            snprintf(text, capacity, "no memory for the list of operators");
         good = row != NULL;
     }
     if (good && ferror(file)) {
-        snprintf(text, room, "%.300s: %s", path, strerror(errno));
+        snprintf(text, capacity, "%.300s: %s", path, strerror(errno));
         good = false;
     }
     fclose(file);
     return good;
 }
 
-bool tally_check_required(const tally *all)
+bool outcome_counts_check_required(const outcome_counts *all)
 {
     bool good = true;
 
     for (size_t i = 0; i < all->count; i++) {
-        const tally_row *row = &all->rows[i];
+        const outcome_row *row = &all->rows[i];
         const size_t *counts = row->counts;
 
         if (!row->required ||
@@ -112,10 +111,11 @@ bool tally_check_required(const tally *all)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const tally_row *)a)->name, ((const tally_row *)b)->name);
+    return strcmp(((const outcome_row *)a)->name,
+                  ((const outcome_row *)b)->name);
 }
 
-void tally_print(const tally *all)
+void outcome_counts_print(const outcome_counts *all)
 {
     if (all->count)
         qsort(all->rows, all->count, sizeof *all->rows, by_name);
@@ -127,7 +127,7 @@ void tally_print(const tally *all)
                all->rows[i].counts[REPLAY_MISSING]);
 }
 
-void tally_free(tally *all)
+void outcome_counts_free(outcome_counts *all)
 {
     free(all->rows);
     memset(all, 0, sizeof *all);

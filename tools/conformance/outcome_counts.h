@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* outcome_counts.h: outcomes, counted by operator, and the operators that must pass. */
+/* outcome_counts.h: counts outcomes by operator, and checks the operators that
+ * must pass. */
 
-#ifndef CONFORMANCE_TALLY_H
-#define CONFORMANCE_TALLY_H
+#ifndef CONFORMANCE_OUTCOME_COUNTS_H
+#define CONFORMANCE_OUTCOME_COUNTS_H
 
 #include "replay.h"
 
-typedef struct tally_row {
+typedef struct outcome_row {
     char name[GOLDEN_NAME];
     bool required;
     size_t counts[3]; /* by replay_outcome */
-} tally_row;
+} outcome_row;
 
-typedef struct tally {
-    tally_row *rows;
+typedef struct outcome_counts {
+    outcome_row *rows;
     size_t count;
-    size_t room;
+    size_t capacity;
     size_t total[3];
-    size_t agreed; /* of those passed: see REPLAY_AGREED */
-} tally;
+    size_t agreed; /* of those that passed: see REPLAY_AGREED */
+} outcome_counts;
 
 /* False: no memory. */
-bool tally_add(tally *all, const char *name, replay_outcome outcome);
-/* Reads a list of operators, one a line, # comments; those that match filter
- * (NULL: all) are required.  False: text says what is wrong. */
-bool tally_require(tally *all, const char *path, const char *filter, char *text,
-                   size_t room);
-/* Prints required operators that did not pass; true if there are none. */
-bool tally_check_required(const tally *all);
-void tally_print(const tally *all);
-void tally_free(tally *all);
+bool outcome_counts_add(outcome_counts *all, const char *name,
+                        replay_outcome outcome);
+/* Reads a list of operators, one per line, with # comments; those that match
+ * filter (NULL: all) are required.  On failure returns false and sets text. */
+bool outcome_counts_require(outcome_counts *all, const char *path,
+                            const char *filter, char *text, size_t capacity);
+/* Prints required operators that did not pass; returns true if there are
+ * none. */
+bool outcome_counts_check_required(const outcome_counts *all);
+void outcome_counts_print(const outcome_counts *all);
+void outcome_counts_free(outcome_counts *all);
 
 #endif

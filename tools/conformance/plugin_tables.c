@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-static _Thread_local raw_error last;
-static raw *opening; /* whose init runs */
+static _Thread_local plugin_error last;
+static plugin_tables *opening; /* the one whose init runs */
 
-raw_error *raw_last_error(void)
+plugin_error *plugin_last_error(void)
 {
     return &last;
 }
@@ -50,7 +50,7 @@ static void host_log(uint32_t severity, core_string component, core_string text)
     (void)text;
 }
 
-core_string raw_setting(core_string name)
+core_string plugin_setting(core_string name)
 {
     char copy[128];
     const char *value = NULL;
@@ -72,27 +72,28 @@ static core_status say(core_status code, const char *text)
     return host_error(&info);
 }
 
-/* A table of which only the first `size` bytes are known, in full. */
-static void copy_table(void *to, size_t room, const void *from)
+/* Copies a table of which only the first `size` bytes are valid. */
+static void copy_table(void *to, size_t capacity, const void *from)
 {
     uint32_t size;
 
-    memset(to, 0, room);
+    memset(to, 0, capacity);
     if (!from)
         return;
     memcpy(&size, from, sizeof size);
-    memcpy(to, from, size < room ? size : room);
+    memcpy(to, from, size < capacity ? size : capacity);
 }
 
 static core_status host_backend(core_registry *registry,
                                 const core_backend *backend)
 {
-    raw *self = opening;
+    plugin_tables *self = opening;
 
     if (!self || registry != (core_registry *)(void *)self)
-        return say(CORE_ERROR_INVALID_ARGUMENT, "not while init runs");
+        return say(CORE_ERROR_INVALID_ARGUMENT,
+                   "this host function is not available while init runs");
     if (self->backends++ > 0)
-        return CORE_OK; /* the first is the one that is tested */
+        return CORE_OK; /* only the first is tested */
     copy_table(&self->backend, sizeof self->backend, backend);
     copy_table(&self->memory, sizeof self->memory, self->backend.memory);
     copy_table(&self->streams, sizeof self->streams, self->backend.streams);
@@ -125,13 +126,13 @@ static core_status host_fallback(core_registry *registry, core_string backend,
 
 static core_status host_operator(core_registry *registry, core_string schema)
 {
-    raw_operators *own = opening ? &opening->operators : NULL;
+    plugin_operators *own = opening ? &opening->operators : NULL;
     const char *end =
         schema.data ? memchr(schema.data, '(', schema.size) : NULL;
     size_t size = end ? (size_t)(end - schema.data) : 0;
 
     (void)registry;
-    if (!own || own->count == RAW_OPERATORS || size >= sizeof own->name[0])
+    if (!own || own->count == PLUGIN_OPERATORS || size >= sizeof own->name[0])
         return CORE_OK;
     if (size)
         memcpy(own->name[own->count++], schema.data, size);
@@ -141,7 +142,7 @@ static core_status host_operator(core_registry *registry, core_string schema)
 static core_status host_gradient(core_registry *registry, core_string name,
                                  const core_operator_gradient *gradient)
 {
-    raw_operators *own = opening ? &opening->operators : NULL;
+    plugin_operators *own = opening ? &opening->operators : NULL;
 
     (void)registry;
     (void)gradient;
@@ -206,7 +207,7 @@ static core_status host_cache(core_string name, core_string *out_path)
 {
     (void)name;
     *out_path = (core_string){0};
-    return say(CORE_ERROR_UNSUPPORTED, "the suite's host keeps nothing");
+    return say(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
 static void fill_host(core_host *host)
@@ -215,7 +216,7 @@ static void fill_host(core_host *host)
                         .abi_minor = CORE_ABI_MINOR,
                         .error = host_error,
                         .log = host_log,
-                        .setting = raw_setting,
+                        .setting = plugin_setting,
                         .register_backend = host_backend,
                         .register_kernels = host_kernels,
                         .register_fallback = host_fallback,
@@ -231,7 +232,7 @@ static void fill_host(core_host *host)
 
 /* --------------------------------------------------------------- open -- */
 
-core_plugin_entry_function raw_entry(suite *self, outcome *out)
+core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out)
 {
     static void *library;
     core_plugin_entry_function entry;
@@ -247,8 +248,8 @@ core_plugin_entry_function raw_entry(suite *self, outcome *out)
     return entry;
 }
 
-/* Slots that no device is without: what every test calls. */
-static bool has_what_is_called(const raw *plugin, outcome *out)
+/* Checks the slots that every test calls and no device may lack. */
+static bool has_required_slots(const plugin_tables *plugin, outcome *out)
 {
     const core_backend *b = &plugin->backend;
     const core_memory_table *m = &plugin->memory;
@@ -258,16 +259,16 @@ static bool has_what_is_called(const raw *plugin, outcome *out)
     return expect(out,
                   b->enumerate && b->device_open && b->device_close &&
                       b->device_properties,
-                  "the backend lacks a function among enumerate, device_open, "
+                  "the backend lacks one of enumerate, device_open, "
                   "device_close and device_properties") &&
            expect(out, b->memory != NULL, "there is no memory table") &&
            expect(out,
                   m->alloc && m->free && m->copy_from_host && m->copy_to_host &&
                       m->copy,
-                  "the memory table lacks a function among alloc, free, "
-                  "copy_from_host, copy_to_host and copy") &&
+                  "the memory table lacks one of alloc, free, copy_from_host, "
+                  "copy_to_host and copy") &&
            expect(out, plugin->answer.shutdown != NULL,
-                  "the entry answers no shutdown") &&
+                  "the entry returns no shutdown") &&
            expect(out, plugin->synchronous || b->events != NULL,
                   "it has streams, but no events") &&
            expect(out,
@@ -281,7 +282,8 @@ static bool has_what_is_called(const raw *plugin, outcome *out)
                   "the event table lacks a function");
 }
 
-static bool start(raw *plugin, core_plugin_entry_function entry, outcome *out)
+static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
+                  outcome *out)
 {
     core_plugin_offer offer = {sizeof offer,
                                CORE_ABI_MAJOR,
@@ -300,19 +302,19 @@ static bool start(raw *plugin, core_plugin_entry_function entry, outcome *out)
     status = plugin->answer.init(&plugin->host, (core_registry *)(void *)plugin,
                                  &plugin->plugin);
     opening = NULL;
-    return raw_ok(out, status, "init") &&
-           expect(out, plugin->backends > 0, "init registered no backend") &&
-           has_what_is_called(plugin, out);
+    return expect_plugin_ok(out, status, "init") &&
+           expect(out, plugin->backends > 0, "init registers no backend") &&
+           has_required_slots(plugin, out);
 }
 
-static bool open_device(raw *plugin, outcome *out)
+static bool open_device(plugin_tables *plugin, outcome *out)
 {
     uint32_t count = 0;
     core_string reason = {"", 0};
     void *user = plugin->backend.user;
 
-    if (!raw_ok(out, plugin->backend.enumerate(user, &count, &reason),
-                "enumerate"))
+    if (!expect_plugin_ok(out, plugin->backend.enumerate(user, &count, &reason),
+                          "enumerate"))
         return false;
     if (count == 0) {
         not_supported(out, "there is no device: %.*s", (int)reason.size,
@@ -322,28 +324,29 @@ static bool open_device(raw *plugin, outcome *out)
     plugin->properties.struct_size = sizeof plugin->properties;
     plugin->information.struct_size = sizeof plugin->information;
     plugin->properties.granularity = 1;
-    if (!raw_ok(out, plugin->backend.device_open(user, 0, &plugin->device),
-                "device_open") ||
-        !raw_ok(out,
-                plugin->backend.device_properties(plugin->device,
-                                                  &plugin->properties),
-                "device_properties"))
+    if (!expect_plugin_ok(out,
+                          plugin->backend.device_open(user, 0, &plugin->device),
+                          "device_open") ||
+        !expect_plugin_ok(out,
+                          plugin->backend.device_properties(
+                              plugin->device, &plugin->properties),
+                          "device_properties"))
         return false;
     if (plugin->synchronous)
         return true;
-    return raw_ok(out,
-                  plugin->streams.create(plugin->device, 0, &plugin->stream),
-                  "creating a stream");
+    return expect_plugin_ok(
+        out, plugin->streams.create(plugin->device, 0, &plugin->stream),
+        "creating a stream");
 }
 
-raw *raw_open(suite *self, outcome *out)
+plugin_tables *plugin_tables_open(suite *self, outcome *out)
 {
     core_plugin_entry_function entry;
-    raw *plugin;
+    plugin_tables *plugin;
 
-    if (self->raw)
-        return self->raw;
-    entry = raw_entry(self, out);
+    if (self->tables)
+        return self->tables;
+    entry = plugin_tables_entry(self, out);
     if (!entry)
         return NULL;
     plugin = calloc(1, sizeof *plugin);
@@ -353,12 +356,12 @@ raw *raw_open(suite *self, outcome *out)
     }
     fill_host(&plugin->host);
     if (!start(plugin, entry, out) || !open_device(plugin, out))
-        return NULL; /* what was opened so far stays: the process ends soon */
-    self->raw = plugin;
+        return NULL; /* what was opened stays open: the process ends soon */
+    self->tables = plugin;
     return plugin;
 }
 
-const void *raw_interface(const raw *plugin, const char *name)
+const void *plugin_interface(const plugin_tables *plugin, const char *name)
 {
     core_string text = {name, strlen(name)};
 
@@ -369,120 +372,123 @@ const void *raw_interface(const raw *plugin, const char *name)
 
 /* -------------------------------------------------------------- errors -- */
 
-bool raw_ok(outcome *out, core_status status, const char *what)
+bool expect_plugin_ok(outcome *out, core_status status, const char *what)
 {
     if (status == CORE_OK)
         return true;
     expect(out, false, "%s: %s: %s", what, core_status_name(status),
-           last.text[0] ? last.text : "it does not say why");
+           last.text[0] ? last.text : "no message was reported");
     if (status == CORE_ERROR_DEVICE_LOST && out->verdict == VERDICT_FAIL)
         out->verdict = VERDICT_DEVICE_LOST;
     return false;
 }
 
-bool raw_fails(outcome *out, core_status status, core_status wanted,
-               const char *what)
+bool expect_plugin_error(outcome *out, core_status status, core_status wanted,
+                         const char *what)
 {
-    return expect(out, status == wanted, "%s: got %s, want %s", what,
+    return expect(out, status == wanted, "%s: got %s, expected %s", what,
                   status == CORE_OK ? "success" : core_status_name(status),
                   core_status_name(wanted)) &&
            expect(out, last.count > 0 && last.code == status && last.text[0],
-                  "%s: answers %s, and says nothing of it to the host", what,
+                  "%s: returns %s without reporting an error to the host", what,
                   core_status_name(status));
 }
 
 /* -------------------------------------------------------------- memory -- */
 
-bool raw_alloc(raw *plugin, outcome *out, uint64_t size, raw_block *block)
+bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
+                  plugin_block *block)
 {
     uint64_t step = plugin->properties.granularity;
 
     step = step ? step : 1;
     memset(block, 0, sizeof *block);
     size = (size + step - 1) / step * step;
-    if (!raw_ok(out, plugin->memory.alloc(plugin->device, size, &block->memory),
-                "alloc"))
+    if (!expect_plugin_ok(
+            out, plugin->memory.alloc(plugin->device, size, &block->memory),
+            "alloc"))
         return false;
     block->size = size;
     return true;
 }
 
-void raw_free(raw *plugin, raw_block *block)
+void plugin_free(plugin_tables *plugin, plugin_block *block)
 {
     if (block->size)
         plugin->memory.free(plugin->device, block->memory, block->size);
     block->size = 0;
 }
 
-core_memory raw_at(const raw_block *block, uint64_t offset)
+core_memory plugin_block_at(const plugin_block *block, uint64_t offset)
 {
     return (core_memory){block->memory.handle, block->memory.offset + offset};
 }
 
-bool raw_streams(raw *plugin, uint32_t more, outcome *out)
+bool plugin_has_streams(plugin_tables *plugin, uint32_t more, outcome *out)
 {
     uint32_t most = plugin->properties.max_streams;
 
     if (plugin->synchronous)
         not_supported(out, "the device is synchronous");
     else if (most > 0 && most < more + 1)
-        not_supported(out, "the device has %u streams at most", most);
+        not_supported(out, "the device has at most %u streams", most);
     else
         return true;
     return false;
 }
 
-bool raw_make_room(raw *plugin, uint32_t streams, outcome *out)
+bool plugin_reserve_streams(plugin_tables *plugin, uint32_t streams,
+                            outcome *out)
 {
     if (plugin->synchronous || plugin->properties.max_streams != streams)
-        return raw_streams(plugin, streams, out);
+        return plugin_has_streams(plugin, streams, out);
     plugin->streams.synchronize(plugin->device, plugin->stream);
     plugin->streams.destroy(plugin->device, plugin->stream);
     plugin->stream = NULL;
     return true;
 }
 
-bool raw_take_back(raw *plugin, outcome *out)
+bool plugin_restore_stream(plugin_tables *plugin, outcome *out)
 {
     core_status status = CORE_OK;
 
     if (plugin->synchronous || plugin->stream)
         return true;
-    /* What was destroyed may need a moment to be gone. */
+    /* A destroyed stream may take a moment to disappear. */
     for (int i = 0; i < 5000; i++) {
         status = plugin->streams.create(plugin->device, 0, &plugin->stream);
         if (status == CORE_OK)
             break;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    return raw_ok(out, status, "creating a stream");
+    return expect_plugin_ok(out, status, "creating a stream");
 }
 
-bool raw_wait(raw *plugin, outcome *out)
+bool plugin_wait(plugin_tables *plugin, outcome *out)
 {
     if (plugin->synchronous)
         return true;
-    return raw_ok(out,
-                  plugin->streams.synchronize(plugin->device, plugin->stream),
-                  "synchronizing the stream");
+    return expect_plugin_ok(
+        out, plugin->streams.synchronize(plugin->device, plugin->stream),
+        "synchronizing the stream");
 }
 
-bool raw_write(raw *plugin, outcome *out, core_memory to, const void *from,
-               uint64_t size)
+bool plugin_write(plugin_tables *plugin, outcome *out, core_memory to,
+                  const void *from, uint64_t size)
 {
-    return raw_ok(out,
-                  plugin->memory.copy_from_host(plugin->device, plugin->stream,
-                                                to, from, size),
-                  "copy_from_host") &&
-           raw_wait(plugin, out);
+    return expect_plugin_ok(out,
+                            plugin->memory.copy_from_host(
+                                plugin->device, plugin->stream, to, from, size),
+                            "copy_from_host") &&
+           plugin_wait(plugin, out);
 }
 
-bool raw_read(raw *plugin, outcome *out, void *to, core_memory from,
-              uint64_t size)
+bool plugin_read(plugin_tables *plugin, outcome *out, void *to,
+                 core_memory from, uint64_t size)
 {
-    return raw_ok(out,
-                  plugin->memory.copy_to_host(plugin->device, plugin->stream,
-                                              to, from, size),
-                  "copy_to_host") &&
-           raw_wait(plugin, out);
+    return expect_plugin_ok(out,
+                            plugin->memory.copy_to_host(
+                                plugin->device, plugin->stream, to, from, size),
+                            "copy_to_host") &&
+           plugin_wait(plugin, out);
 }

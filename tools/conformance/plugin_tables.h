@@ -1,92 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* plugin_tables.h: the plugin without libcore between: its tables, as its init
- * registered them with a host table of the suite's own.  A process that has
- * opened a plugin so does not load it with libcore too. */
+/* plugin_tables.h: direct access to the plugin's tables, without libcore, as
+ * its init registered them with the suite's own host table.  A process that has
+ * opened a plugin this way does not also load it through libcore. */
 
-#ifndef CONFORMANCE_RAW_H
-#define CONFORMANCE_RAW_H
+#ifndef CONFORMANCE_PLUGIN_TABLES_H
+#define CONFORMANCE_PLUGIN_TABLES_H
 
 #include "suite.h"
 
-enum { RAW_ERRORS_TEXT = 400 };
+enum { PLUGIN_ERROR_TEXT = 400 };
 
-/* Operators of the plugin's own, as init registered them. */
-enum { RAW_OPERATORS = 64 };
-typedef struct raw_operators {
+/* The plugin's own operators, as init registered them. */
+enum { PLUGIN_OPERATORS = 64 };
+typedef struct plugin_operators {
     uint32_t count;
-    char name[RAW_OPERATORS][128]; /* "vendor::name.overload" */
-    bool gradient[RAW_OPERATORS];
-} raw_operators;
+    char name[PLUGIN_OPERATORS][128]; /* "vendor::name.overload" */
+    bool gradient[PLUGIN_OPERATORS];
+} plugin_operators;
 
-struct raw {
+struct plugin_tables {
     void *library;
     core_host host;
     core_plugin_answer answer;
     void *plugin;
-    core_backend backend; /* full: slots that the plugin lacks are NULL */
+    core_backend backend; /* complete: slots that the plugin lacks are NULL */
     core_memory_table memory;
     core_stream_table streams;
     core_event_table events;
     bool synchronous; /* no streams */
     uint32_t backends;
     uint32_t kernels;
-    raw_operators operators;
+    plugin_operators operators;
     void *device;
     void *stream; /* NULL on a synchronous device */
     core_device_properties properties;
     core_device_information information;
 };
 
-/* What the plugin told the host's error function last, in this thread. */
-typedef struct raw_error {
+/* The last error that the plugin reported to the host in this thread. */
+typedef struct plugin_error {
     uint32_t count;
     core_status code;
     uint32_t severity;
-    char text[RAW_ERRORS_TEXT];
-} raw_error;
-raw_error *raw_last_error(void);
+    char text[PLUGIN_ERROR_TEXT];
+} plugin_error;
+plugin_error *plugin_last_error(void);
 
-/* Opens the plugin and device 0, once.  NULL: the outcome says why. */
-raw *raw_open(suite *self, outcome *out);
-/* The file, the entry, and no more: for negotiation. */
-core_plugin_entry_function raw_entry(suite *self, outcome *out);
+/* Opens the plugin and device 0, once.  On failure returns NULL and sets the
+ * outcome. */
+plugin_tables *plugin_tables_open(suite *self, outcome *out);
+/* Opens the file and finds the entry, for tests of the negotiation. */
+core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out);
 
-/* An optional interface, NULL if it is not there. */
-const void *raw_interface(const raw *plugin, const char *name);
+/* Returns an optional interface, or NULL. */
+const void *plugin_interface(const plugin_tables *plugin, const char *name);
 
 /* The host's `setting`. */
-core_string raw_setting(core_string name);
+core_string plugin_setting(core_string name);
 
-/* Like expect_ok; the message is the plugin's. */
-bool raw_ok(outcome *out, core_status status, const char *what);
-/* An error of this code, with a message. */
-bool raw_fails(outcome *out, core_status status, core_status wanted,
-               const char *what);
+/* Like expect_ok, with the plugin's message. */
+bool expect_plugin_ok(outcome *out, core_status status, const char *what);
+/* Expects an error with this status and a message. */
+bool expect_plugin_error(outcome *out, core_status status, core_status wanted,
+                         const char *what);
 
-/* Memory of size bytes with everything that the core does: rounded to the
- * granularity.  raw_free takes a zeroed one. */
-typedef struct raw_block {
+/* Memory of the given size, allocated as the core does it: rounded up to the
+ * granularity. plugin_free accepts a zeroed block. */
+typedef struct plugin_block {
     core_memory memory;
     uint64_t size;
-} raw_block;
-bool raw_alloc(raw *plugin, outcome *out, uint64_t size, raw_block *block);
-void raw_free(raw *plugin, raw_block *block);
-core_memory raw_at(const raw_block *block, uint64_t offset);
-/* Copies that are done when the call returns. */
-bool raw_write(raw *plugin, outcome *out, core_memory to, const void *from,
-               uint64_t size);
-bool raw_read(raw *plugin, outcome *out, void *to, core_memory from,
-              uint64_t size);
-/* Whether that many streams can be there beside raw->stream; if not, the
+} plugin_block;
+bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
+                  plugin_block *block);
+void plugin_free(plugin_tables *plugin, plugin_block *block);
+core_memory plugin_block_at(const plugin_block *block, uint64_t offset);
+/* Copies that are complete when the call returns. */
+bool plugin_write(plugin_tables *plugin, outcome *out, core_memory to,
+                  const void *from, uint64_t size);
+bool plugin_read(plugin_tables *plugin, outcome *out, void *to,
+                 core_memory from, uint64_t size);
+/* Tests whether that many streams can exist besides `stream`; if not, the
  * outcome is NOT_SUPPORTED. */
-bool raw_streams(raw *plugin, uint32_t more, outcome *out);
-/* The same for so many streams; where the device has just those, the one above
- * is destroyed for a while, until raw_take_back. */
-bool raw_make_room(raw *plugin, uint32_t streams, outcome *out);
-bool raw_take_back(raw *plugin, outcome *out);
-/* Waits for raw->stream. */
-bool raw_wait(raw *plugin, outcome *out);
+bool plugin_has_streams(plugin_tables *plugin, uint32_t more, outcome *out);
+/* The same for a total of `streams`.  If the device has no more than that,
+ * `stream` is destroyed until plugin_restore_stream creates it again. */
+bool plugin_reserve_streams(plugin_tables *plugin, uint32_t streams,
+                            outcome *out);
+bool plugin_restore_stream(plugin_tables *plugin, outcome *out);
+/* Waits for `stream`. */
+bool plugin_wait(plugin_tables *plugin, outcome *out);
 
 #endif

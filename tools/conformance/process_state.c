@@ -23,7 +23,7 @@
 #include <xmmintrin.h>
 #endif
 
-/* Without the flags, which any computation may raise. */
+/* Without the exception flags, which any computation may raise. */
 static uint32_t control_word(void)
 {
 #ifdef __SSE__
@@ -42,7 +42,7 @@ static void set_control_word(uint32_t word)
 #endif
 }
 
-static uint32_t x87_word(void)
+static uint32_t x87_control(void)
 {
     uint16_t word = 0;
 
@@ -52,7 +52,7 @@ static uint32_t x87_word(void)
     return word;
 }
 
-static void set_x87_word(uint32_t word)
+static void set_x87_control(uint32_t word)
 {
 #if defined __x86_64__ || defined __i386__
     uint16_t value = (uint16_t)word;
@@ -63,7 +63,7 @@ static void set_x87_word(uint32_t word)
 #endif
 }
 
-/* Of names and values, in no order. */
+/* A hash of all names and values that does not depend on their order. */
 static uint64_t variables(void)
 {
     uint64_t sum = 0;
@@ -78,7 +78,7 @@ static uint64_t variables(void)
     return sum;
 }
 
-void manners_note(manners *out)
+void process_state_save(process_state *out)
 {
     const char *locale = setlocale(LC_ALL, NULL);
     struct itimerval timer = {{0, 0}, {0, 0}};
@@ -86,7 +86,7 @@ void manners_note(manners *out)
     memset(out, 0, sizeof *out);
     out->rounding = fegetround();
     out->control = control_word();
-    for (int i = 1; i < MANNERS_SIGNALS; i++)
+    for (int i = 1; i < PROCESS_SIGNALS; i++)
         sigaction(i, NULL, &out->handlers[i]);
     sigprocmask(SIG_SETMASK, NULL, &out->mask);
     snprintf(out->locale, sizeof out->locale, "%s", locale ? locale : "");
@@ -99,7 +99,7 @@ void manners_note(manners *out)
         if (fcntl(i, F_GETFD) >= 0)
             out->standard |= 1u << i;
     getitimer(ITIMER_REAL, &timer);
-    out->x87 = x87_word();
+    out->x87 = x87_control();
     out->variables = variables();
     for (int i = 0; i < RLIM_NLIMITS; i++)
         getrlimit((__rlimit_resource_t)i, &out->limits[i]);
@@ -115,10 +115,10 @@ static bool same_handler(const struct sigaction *a, const struct sigaction *b)
            (a->sa_flags & SA_SIGINFO) == (b->sa_flags & SA_SIGINFO);
 }
 
-static void check_signals(const manners *before, const manners *after,
-                          outcome *out)
+static void check_signals(const process_state *before,
+                          const process_state *after, outcome *out)
 {
-    for (int i = 1; i < MANNERS_SIGNALS; i++) {
+    for (int i = 1; i < PROCESS_SIGNALS; i++) {
         if (!expect(out,
                     same_handler(&before->handlers[i], &after->handlers[i]),
                     "the handler of signal %d was changed", i))
@@ -131,8 +131,8 @@ static void check_signals(const manners *before, const manners *after,
     }
 }
 
-static void check_process(const manners *before, const manners *after,
-                          outcome *out)
+static void check_process(const process_state *before,
+                          const process_state *after, outcome *out)
 {
     if (!expect(out, before->own_locale == after->own_locale,
                 "the thread's locale was changed (uselocale)"))
@@ -142,25 +142,25 @@ static void check_process(const manners *before, const manners *after,
                 after->umask))
         umask(before->umask);
     expect(out, before->standard == after->standard,
-           "a descriptor among 0, 1 and 2 was closed or opened");
+           "one of the descriptors 0, 1 and 2 was closed or opened");
     if (!expect(out, before->timer || !after->timer,
-                "a timer was set, which will send SIGALRM"))
+                "a timer was set that will send SIGALRM"))
         alarm(0);
     for (int i = 0; i < RLIM_NLIMITS; i++)
         if (!expect(out,
                     before->limits[i].rlim_cur == after->limits[i].rlim_cur &&
                         before->limits[i].rlim_max == after->limits[i].rlim_max,
-                    "the limit %d of resources was changed", i))
+                    "the resource limit %d was changed", i))
             setrlimit((__rlimit_resource_t)i, &before->limits[i]);
     if (!expect(out, before->x87 == after->x87,
-                "the floating-point environment was changed: the x87 control "
-                "word %#x became %#x",
+                "the floating-point environment was changed: x87 control word "
+                "from %#x to %#x",
                 before->x87, after->x87))
-        set_x87_word(before->x87);
+        set_x87_control(before->x87);
 }
 
-static void check_scheduling(const manners *before, const manners *after,
-                             outcome *out)
+static void check_scheduling(const process_state *before,
+                             const process_state *after, outcome *out)
 {
     if (!expect(out, before->nice == after->nice,
                 "the thread's niceness was changed from %d to %d", before->nice,
@@ -169,36 +169,36 @@ static void check_scheduling(const manners *before, const manners *after,
     if (!expect(out,
                 memcmp(before->processors, after->processors,
                        sizeof before->processors) == 0,
-                "the processors that the thread may run on were changed"))
+                "the thread's CPU affinity was changed"))
         sched_setaffinity(0, sizeof before->processors,
                           (const cpu_set_t *)(const void *)before->processors);
 }
 
-/* Who makes a child waits for it.  The suite leaves none itself, so that any
- * is the plugin's; one that has yet to end is found after a later test. */
+/* A process must wait for its children.  The suite leaves none, so any is the
+ * plugin's; one that ends later is found after a later test. */
 static void check_children(outcome *out)
 {
     siginfo_t one;
 
     memset(&one, 0, sizeof one);
     while (waitid(P_ALL, 0, &one, WEXITED | WNOHANG) == 0 && one.si_pid != 0) {
-        expect(out, false, "a child (process %ld) ended, and nobody waited",
+        expect(out, false, "a child (process %ld) ended and was not waited for",
                (long)one.si_pid);
         memset(&one, 0, sizeof one);
     }
 }
 
-void manners_check(const manners *before, outcome *out)
+void process_state_check(const process_state *before, outcome *out)
 {
-    manners after;
+    process_state after;
 
-    manners_note(&after);
+    process_state_save(&after);
     if (!expect(out, before->rounding == after.rounding,
-                "the floating-point environment was changed: rounding"))
+                "the floating-point environment was changed: rounding mode"))
         fesetround(before->rounding);
     if (!expect(out, before->control == after.control,
-                "the floating-point environment was changed: control word "
-                "%#x became %#x",
+                "the floating-point environment was changed: control word from "
+                "%#x to %#x",
                 before->control, after.control))
         set_control_word(before->control);
     check_signals(before, &after, out);
@@ -212,19 +212,19 @@ void manners_check(const manners *before, outcome *out)
     if (!expect(out, strcmp(before->folder, after.folder) == 0,
                 "the working directory was changed to %s", after.folder) &&
         chdir(before->folder) != 0)
-        harness_error(out, "the working directory is gone");
+        harness_error(out, "the working directory no longer exists");
 }
 
-void manners_check_variables(const manners *before, outcome *out)
+void process_state_check_environment(const process_state *before, outcome *out)
 {
     expect(out, before->variables == variables(),
-           "a variable of the environment was set or unset");
+           "an environment variable was set or unset");
 }
 
-/* A build with sanitizers has a heap of its own. */
+/* Builds with sanitizers have their own heap. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
-uint64_t manners_heap(void)
+uint64_t process_heap(void)
 {
     struct mallinfo2 about;
 
@@ -234,14 +234,14 @@ uint64_t manners_heap(void)
     return about.uordblks + about.hblkhd;
 }
 
-bool manners_heap_below(uint64_t limit)
+bool process_heap_below(uint64_t limit)
 {
-    for (int i = 0; i < 1000 && manners_heap() >= limit; i++)
+    for (int i = 0; i < 1000 && process_heap() >= limit; i++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-    return manners_heap() < limit;
+    return process_heap() < limit;
 }
 
-uint64_t manners_mapped(void)
+uint64_t process_mapped(void)
 {
     char text[64];
     ssize_t size = -1;
@@ -260,14 +260,14 @@ uint64_t manners_mapped(void)
     return strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-bool manners_mapped_below(uint64_t limit)
+bool process_mapped_below(uint64_t limit)
 {
-    for (int i = 0; i < 1000 && manners_mapped() >= limit; i++)
+    for (int i = 0; i < 1000 && process_mapped() >= limit; i++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-    return manners_mapped() < limit;
+    return process_mapped() < limit;
 }
 
-uint32_t manners_descriptors(void)
+uint32_t process_descriptors(void)
 {
     DIR *folder = opendir("/proc/self/fd");
     uint32_t count = 0;

@@ -1,63 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* process_state.h: what a plugin must leave as it found it: the floating-point
- * environment, signal handlers and mask, locale, working directory, umask,
- * timers, open descriptors, environment variables, limits, the thread's
- * priority and processors, children. */
+/* process_state.h: the process state that a plugin must not change:
+ * floating-point environment, signal handlers and mask, locale, working
+ * directory, umask, timers, open descriptors, environment variables, resource
+ * limits, the thread's niceness and CPU affinity, children. */
 
-#ifndef CONFORMANCE_MANNERS_H
-#define CONFORMANCE_MANNERS_H
+#ifndef CONFORMANCE_PROCESS_STATE_H
+#define CONFORMANCE_PROCESS_STATE_H
 
 #include "suite.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 
-enum { MANNERS_SIGNALS = 32 };
+enum { PROCESS_SIGNALS = 32 };
 
-typedef struct manners {
+typedef struct process_state {
     int rounding;
-    uint32_t control; /* flushing of denormals, masks of exceptions */
-    struct sigaction handlers[MANNERS_SIGNALS];
+    uint32_t control; /* flush-to-zero, exception masks */
+    struct sigaction handlers[PROCESS_SIGNALS];
     sigset_t mask;
     char locale[256];
     char folder[1024];
     void *own_locale; /* the thread's */
     uint32_t umask;
-    uint32_t standard;  /* bits of the descriptors 0 to 2 that are open */
-    bool timer;         /* SIGALRM will come */
-    uint32_t x87;       /* its control word */
-    uint64_t variables; /* a sum of the environment's */
+    uint32_t standard;  /* bits of the open descriptors among 0 to 2 */
+    bool timer;         /* SIGALRM is pending */
+    uint32_t x87;       /* the x87 control word */
+    uint64_t variables; /* a hash of the environment */
     struct rlimit limits[RLIM_NLIMITS];
     int nice;                      /* the thread's */
-    unsigned char processors[128]; /* that the thread may run on */
-} manners;
+    unsigned char processors[128]; /* CPU affinity */
+} process_state;
 
-void manners_note(manners *out);
-/* Fails the outcome where something changed, and puts it back. */
-void manners_check(const manners *before, outcome *out);
+void process_state_save(process_state *out);
+/* Fails the outcome if something changed, and restores it. */
+void process_state_check(const process_state *before, outcome *out);
 
-/* The same of the environment's variables: of calls, since drivers set some for
- * themselves when they are opened. */
-void manners_check_variables(const manners *before, outcome *out);
+/* The same for environment variables.  Checked for calls only, since some
+ * drivers set variables when they are opened. */
+void process_state_check_environment(const process_state *before, outcome *out);
 
-/* Bytes of the C library's heap that are in use. */
-uint64_t manners_heap(void);
-/* Whether it is, or comes to be within a few seconds (threads that end give
- * their memory back a little later), below a limit. */
-bool manners_heap_below(uint64_t limit);
-/* Bytes of the address space that are mapped: what comes from mmap, which the
- * heap knows nothing of, and the stacks of threads.  0 in a build with
- * sanitizers, which map memory of their own when they like. */
-uint64_t manners_mapped(void);
-/* A call that leaves a mapping leaves a page of it, or more.  What the C
- * library gives back meanwhile may hide that once, so half of it is too much,
- * and one round in which nothing grew is not enough. */
-enum { MANNERS_MAP = 2048, MANNERS_RESTS = 2 };
-/* Whether so much is, or comes to be, below a limit; as above. */
-bool manners_mapped_below(uint64_t limit);
-/* Descriptors that are open. */
-uint32_t manners_descriptors(void);
+/* Returns the bytes in use on the C library's heap. */
+uint64_t process_heap(void);
+/* Waits up to a few seconds for it to be below a limit (ending threads return
+ * their memory a little later). */
+bool process_heap_below(uint64_t limit);
+/* Returns the mapped bytes of the address space, which include mmap and thread
+ * stacks. 0 in builds with sanitizers, which map memory themselves. */
+uint64_t process_mapped(void);
+/* A call that leaks a mapping leaks at least a page.  Memory that the C library
+ * returns meanwhile may hide that once, so half a page counts as a leak, and
+ * one round without growth does not clear it. */
+enum { PROCESS_MAP_BYTES = 2048, PROCESS_MAP_ROUNDS = 2 };
+/* Waits likewise for the mapped bytes to be below a limit. */
+bool process_mapped_below(uint64_t limit);
+/* Returns the number of open descriptors. */
+uint32_t process_descriptors(void);
 
 #endif

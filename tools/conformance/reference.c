@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The reference of a call: its shapes from the meta device, its values from
- * the oracle, or else from the CPU backend in f64. */
+/* The reference of a call: shapes from the meta device, values from the oracle
+ * or else from the CPU backend in f64. */
 
 #include "element_value.h"
 #include "oracle.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-core_status reference_shapes(const words *call, reference *out)
+core_status reference_shapes(const sample_call *call, reference *out)
 {
     core_device *meta = NULL;
     prepared on;
@@ -20,11 +20,12 @@ core_status reference_shapes(const words *call, reference *out)
     memset(out, 0, sizeof *out);
     memset(&on, 0, sizeof on);
     if (status == CORE_OK)
-        status = words_prepare(call, meta, call->dtype, ARRANGED_ROWS, &on);
+        status =
+            sample_call_prepare(call, meta, call->dtype, ARRANGED_ROWS, &on);
     if (status == CORE_OK)
-        status = words_call(call, &on);
+        status = sample_call_run(call, &on);
     for (uint32_t i = 0;
-         status == CORE_OK && i < on.nflat && i < (uint32_t)WORDS_TENSORS;
+         status == CORE_OK && i < on.nflat && i < (uint32_t)SAMPLE_TENSORS;
          i++) {
         core_tensor *result = on.flat[i];
 
@@ -38,11 +39,11 @@ core_status reference_shapes(const words *call, reference *out)
                    out->ndim[i] * sizeof(int64_t));
         out->nresults = i + 1;
     }
-    words_done(&on);
+    sample_call_done(&on);
     return status;
 }
 
-/* What lies in a tensor, as numbers. */
+/* The contents of a tensor as doubles. */
 static core_status numbers_of(core_tensor *tensor, double **out)
 {
     core_dtype dtype = core_tensor_dtype(tensor);
@@ -55,7 +56,7 @@ static core_status numbers_of(core_tensor *tensor, double **out)
                         : core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
 
     for (size_t i = 0; status == CORE_OK && i < numel; i++)
-        values[i] = number_load(dtype, bytes + i * size);
+        values[i] = element_load(dtype, bytes + i * size);
     free(bytes);
     if (status != CORE_OK) {
         free(values);
@@ -65,20 +66,21 @@ static core_status numbers_of(core_tensor *tensor, double **out)
     return status;
 }
 
-static core_status peer_values(const words *call, const suite *of,
+static core_status peer_values(const sample_call *call, const suite *of,
                                reference *out)
 {
     bool random = oracle_random(core_op_name(call->op));
     core_dtype as =
         core_dtype_is_floating(call->dtype) && !random ? CORE_F64 : call->dtype;
     prepared on;
-    core_status status = words_prepare(call, of->host, as, ARRANGED_ROWS, &on);
+    core_status status =
+        sample_call_prepare(call, of->host, as, ARRANGED_ROWS, &on);
 
     if (status == CORE_OK)
-        status = words_call(call, &on);
-    /* A shape that depends on data is known only now. */
+        status = sample_call_run(call, &on);
+    /* A data-dependent shape is known only now. */
     for (uint32_t i = 0;
-         status == CORE_OK && i < on.nflat && i < (uint32_t)WORDS_TENSORS;
+         status == CORE_OK && i < on.nflat && i < (uint32_t)SAMPLE_TENSORS;
          i++) {
         core_dtype dtype = core_tensor_dtype(on.flat[i]);
 
@@ -94,12 +96,12 @@ static core_status peer_values(const words *call, const suite *of,
         memcpy(out->sizes[i], core_tensor_sizes(on.flat[i]),
                (out->ndim[i] < 8 ? out->ndim[i] : 8) * sizeof(int64_t));
     }
-    words_done(&on);
+    sample_call_done(&on);
     return status;
 }
 
-/* The largest number among operands and results. */
-static void note_scale(const words *call, reference *out)
+/* Stores the largest magnitude among operands and results. */
+static void note_scale(const sample_call *call, reference *out)
 {
     for (uint32_t k = 0; k < call->noperands; k++)
         for (int64_t i = 0; i < call->operands[k].numel; i++) {
@@ -118,7 +120,7 @@ static void note_scale(const words *call, reference *out)
         }
 }
 
-core_status reference_values(const words *call, const suite *of,
+core_status reference_values(const sample_call *call, const suite *of,
                              reference *inout)
 {
     const char *op = core_op_name(call->op);
@@ -142,7 +144,7 @@ core_status reference_values(const words *call, const suite *of,
 
 void reference_free(reference *self)
 {
-    for (int i = 0; i < WORDS_TENSORS; i++)
+    for (int i = 0; i < SAMPLE_TENSORS; i++)
         free(self->values[i]);
     memset(self, 0, sizeof *self);
 }

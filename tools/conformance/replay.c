@@ -20,15 +20,17 @@ typedef struct replay {
     const golden_case *the_case;
     core_tensor **tensors; /* like the_case->tensors; NULL where absent */
     core_value args[GOLDEN_ARGUMENTS];
-    core_tensor *numbers[GOLDEN_ARGUMENTS]; /* given for tensors */
+    core_tensor *numbers[GOLDEN_ARGUMENTS]; /* scalars that stand in for
+                                             * tensors */
     core_value results[RESULTS];
-    core_tensor **flat; /* the results' tensors, borrowed */
+    core_tensor **flat; /* the tensors of the results, borrowed */
     size_t nflat;
-    bool wide;   /* half floats are made f64: see check_wide */
-    bool agreed; /* with f64 alone: see check_wide */
-    bool tied;   /* positions were chosen otherwise among equal values */
+    bool wide;   /* half-precision floats are converted to f64: see
+                  * check_wide */
+    bool agreed; /* only with f64: see check_wide */
+    bool tied;   /* positions differ among equal values */
     char *text;
-    size_t room;
+    size_t capacity;
 } replay;
 
 static void replay_free(replay *self)
@@ -48,7 +50,7 @@ static bool is_half(core_dtype dtype)
     return dtype == CORE_F16 || dtype == CORE_BF16;
 }
 
-/* f64 goes to the widest float that the device has. */
+/* f64 becomes the widest float of the device. */
 static core_dtype device_dtype(const replay *self, core_dtype dtype)
 {
     if (self->wide && is_half(dtype))
@@ -58,7 +60,8 @@ static core_dtype device_dtype(const replay *self, core_dtype dtype)
 
 /* ----------------------------------------------------------- arguments -- */
 
-/* Elements of a storage in another floating dtype; NULL: no memory. */
+/* Converts the elements of a storage to another floating dtype; NULL: no
+ * memory. */
 static void *converted(const golden_tensor *from, core_dtype dtype,
                        int64_t count)
 {
@@ -80,7 +83,7 @@ static void *converted(const golden_tensor *from, core_dtype dtype,
     return wide;
 }
 
-/* The storage as a tensor of one dimension. */
+/* Makes the storage a tensor of one dimension. */
 static core_status storage_tensor(const replay *self, const golden_tensor *from,
                                   core_tensor **out)
 {
@@ -101,7 +104,7 @@ static core_status storage_tensor(const replay *self, const golden_tensor *from,
     return status;
 }
 
-/* The window of sizes, strides and offset on that. */
+/* Makes a view of the storage with the recorded sizes, strides and offset. */
 static core_status make_tensor(const replay *self, const golden_tensor *from,
                                core_tensor **out)
 {
@@ -184,7 +187,7 @@ static core_value argument_value(const replay *self,
     return value;
 }
 
-/* The place among the arguments' tensors of the J-th that is present. */
+/* The index among the arguments' tensors of the J-th that is present. */
 static size_t present_place(const golden_case *the_case, size_t j)
 {
     size_t i = 0;
@@ -194,7 +197,7 @@ static size_t present_place(const golden_case *the_case, size_t j)
             return i;
 }
 
-/* Is argument i of the operator one tensor? */
+/* Tests whether argument i of the operator is a single tensor. */
 static bool wants_tensor(const core_operator *op, uint32_t i)
 {
     const char *at = strchr(core_op_schema(op), '(');
@@ -210,7 +213,7 @@ static bool wants_tensor(const core_operator *op, uint32_t i)
     return false;
 }
 
-/* The dtype of a number among tensors: theirs, if it is of their category. */
+/* The dtype of a scalar among tensors: theirs, if the category is the same. */
 static core_dtype number_dtype(const replay *self, uint32_t tag)
 {
     const golden_case *the_case = self->the_case;
@@ -226,8 +229,8 @@ static core_dtype number_dtype(const replay *self, uint32_t tag)
                                                                     : CORE_F32;
 }
 
-/* Numbers were recorded for tensors where the caller had given one: there it
- * is a tensor without dimensions. */
+/* A scalar was recorded where the caller had passed one for a tensor: it
+ * becomes a 0-dim tensor. */
 static core_status number_tensor(replay *self, const core_operator *op,
                                  uint32_t i)
 {
@@ -261,7 +264,7 @@ static bool make_arguments(replay *self, const core_operator *op)
 
     self->tensors = calloc(count + 1, sizeof *self->tensors);
     if (!self->tensors) {
-        snprintf(self->text, self->room, "no memory for the arguments");
+        snprintf(self->text, self->capacity, "no memory for the arguments");
         return false;
     }
     for (size_t i = 0; i < count; i++) {
@@ -269,7 +272,7 @@ static bool make_arguments(replay *self, const core_operator *op)
             continue;
         if (make_tensor(self, &the_case->tensors.at[i], &self->tensors[i]) !=
             CORE_OK) {
-            snprintf(self->text, self->room, "making the arguments: %s",
+            snprintf(self->text, self->capacity, "making the arguments: %s",
                      core_error_message());
             return false;
         }
@@ -279,8 +282,8 @@ static bool make_arguments(replay *self, const core_operator *op)
 
         if (core_tensor_set_requires_grad(self->tensors[place], true) !=
             CORE_OK) {
-            snprintf(self->text, self->room, "argument that requires grad: %s",
-                     core_error_message());
+            snprintf(self->text, self->capacity,
+                     "argument that requires grad: %s", core_error_message());
             return false;
         }
     }
@@ -288,7 +291,8 @@ static bool make_arguments(replay *self, const core_operator *op)
         self->args[i] = argument_value(self, &the_case->args[i]);
     for (uint32_t i = 0; i < the_case->nargs; i++)
         if (number_tensor(self, op, i) != CORE_OK) {
-            snprintf(self->text, self->room, "making a number a tensor: %s",
+            snprintf(self->text, self->capacity,
+                     "converting a number to a tensor: %s",
                      core_error_message());
             return false;
         }
@@ -299,13 +303,13 @@ static bool make_arguments(replay *self, const core_operator *op)
 
 static bool flatten(replay *self)
 {
-    size_t room = 0;
+    size_t capacity = 0;
 
     for (size_t i = 0; i < RESULTS; i++)
-        room += self->results[i].tag == CORE_VALUE_TENSOR_LIST
-                    ? self->results[i].count
-                    : 1;
-    self->flat = calloc(room, sizeof *self->flat);
+        capacity += self->results[i].tag == CORE_VALUE_TENSOR_LIST
+                        ? self->results[i].count
+                        : 1;
+    self->flat = calloc(capacity, sizeof *self->flat);
     if (!self->flat)
         return false;
     for (size_t i = 0; i < RESULTS; i++) {
@@ -320,10 +324,10 @@ static bool flatten(replay *self)
     return true;
 }
 
-/* A view lies on its argument's storage, with the recorded strides where a
- * dimension has more than one step. */
+/* A view shares its argument's storage and has the recorded strides in
+ * dimensions of more than one element. */
 static bool check_view(const replay *self, core_tensor *got,
-                       const golden_tensor *want, char *text, size_t room)
+                       const golden_tensor *want, char *text, size_t capacity)
 {
     const int64_t *strides = core_tensor_strides(got);
 
@@ -331,18 +335,19 @@ static bool check_view(const replay *self, core_tensor *got,
         return true;
     if (!self->on->meta && self->tensors[0] &&
         !core_tensor_shares_storage(got, self->tensors[0])) {
-        snprintf(text, room, "the result is a copy; it should be a view");
+        snprintf(text, capacity, "the result is a copy, expected a view");
         return false;
     }
     if (core_tensor_offset(got) != want->offset) {
-        snprintf(text, room, "offset: got %lld, want %lld",
+        snprintf(text, capacity, "offset: got %lld, expected %lld",
                  (long long)core_tensor_offset(got), (long long)want->offset);
         return false;
     }
     for (uint32_t d = 0; d < want->ndim; d++) {
         if (want->sizes[d] == 1 || strides[d] == want->strides[d])
             continue;
-        snprintf(text, room, "stride of dimension %u: got %lld, want %lld", d,
+        snprintf(text, capacity,
+                 "stride of dimension %u: got %lld, expected %lld", d,
                  (long long)strides[d], (long long)want->strides[d]);
         return false;
     }
@@ -355,7 +360,7 @@ static bool check_results(replay *self)
     char what[600];
 
     if (self->nflat != the_case->results.count) {
-        snprintf(self->text, self->room, "got %zu results, want %zu",
+        snprintf(self->text, self->capacity, "got %zu results, expected %zu",
                  self->nflat, the_case->results.count);
         return false;
     }
@@ -364,7 +369,7 @@ static bool check_results(replay *self)
         core_dtype dtype = device_dtype(self, want->dtype);
 
         if (!self->flat[k])
-            snprintf(what, sizeof what, "there is none");
+            snprintf(what, sizeof what, "it is missing");
         else if (compare_tensor(self->flat[k], want, dtype,
                                 tolerance_of(the_case->name, dtype, false),
                                 ties_of(the_case, k), &self->tied, what,
@@ -372,7 +377,7 @@ static bool check_results(replay *self)
                  (!the_case->is_view ||
                   check_view(self, self->flat[k], want, what, sizeof what)))
             continue;
-        snprintf(self->text, self->room, "result %zu, %s", k, what);
+        snprintf(self->text, self->capacity, "result %zu, %s", k, what);
         return false;
     }
     return true;
@@ -380,7 +385,8 @@ static bool check_results(replay *self)
 
 /* ---------------------------------------------------- recorded in halves -- */
 
-/* One result against the same in f64, within its own dtype's tolerance. */
+/* Compares one result with the same in f64, within the tolerance of its own
+ * dtype. */
 static bool agrees(const replay *self, size_t k, core_tensor *exact)
 {
     core_tensor *got = self->flat[k];
@@ -409,9 +415,10 @@ static bool agrees(const replay *self, size_t k, core_tensor *exact)
     return good;
 }
 
-/* Sums of f16 and bf16 were recorded from an implementation that rounds every
- * partial sum, so that the recorded value may be further from the truth than
- * its tolerance.  What agrees with the same call in f64 is right, then. */
+/* Sums of f16 and bf16 were recorded from an implementation that rounds
+ * every partial sum, so the recorded value may be further from the exact one
+ * than the tolerance.  A result that agrees with the same call in f64 is
+ * then correct. */
 static bool check_wide(replay *self)
 {
     const golden_case *the_case = self->the_case;
@@ -419,7 +426,7 @@ static bool check_wide(replay *self)
                     .the_case = the_case,
                     .wide = true,
                     .text = self->text,
-                    .room = self->room};
+                    .capacity = self->capacity};
     core_operator *op;
     char before[1200];
     bool good = false;
@@ -442,7 +449,7 @@ static bool check_wide(replay *self)
                    agrees(self, k, other.flat[k]);
     }
     replay_free(&other);
-    snprintf(self->text, self->room, "%s", good ? "" : before);
+    snprintf(self->text, self->capacity, "%s", good ? "" : before);
     self->agreed = good;
     return good;
 }
@@ -498,7 +505,7 @@ static core_status run_backward(replay *self, backward *work)
                      work->gradients);
 }
 
-/* No gradient is one of zeros. */
+/* A missing gradient equals one of zeros. */
 static bool is_zero(const golden_tensor *want)
 {
     int64_t index[CORE_MAX_NDIM] = {0};
@@ -525,13 +532,13 @@ static bool check_gradient(replay *self, core_tensor *got,
     if (!got && is_zero(&want->tensor))
         return true;
     if (!got)
-        snprintf(what, sizeof what, "there is none");
+        snprintf(what, sizeof what, "it is missing");
     else if (compare_tensor(got, &want->tensor, dtype,
                             tolerance_of(self->the_case->name, dtype, true),
                             (ties){0}, &tied, what, sizeof what))
         return true;
-    snprintf(self->text, self->room, "gradient of tensor %zu, %s", want->index,
-             what);
+    snprintf(self->text, self->capacity, "gradient of tensor %zu, %s",
+             want->index, what);
     return false;
 }
 
@@ -542,7 +549,8 @@ static replay_outcome replay_gradients(replay *self)
     replay_outcome outcome = REPLAY_PASSED;
 
     if (run_backward(self, &work) != CORE_OK) {
-        snprintf(self->text, self->room, "gradient: %s", core_error_message());
+        snprintf(self->text, self->capacity, "gradient: %s",
+                 core_error_message());
         outcome = core_error_code() == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING
                                                             : REPLAY_FAILED;
         goto done;
@@ -562,10 +570,10 @@ static replay_outcome call_failed(replay *self)
 {
     core_status code = core_error_code();
 
-    /* What the meta device answers where the shape depends on data. */
+    /* The meta device returns this where the shape depends on data. */
     if (self->on->meta && code == CORE_ERROR_DATA_DEPENDENT)
         return REPLAY_PASSED;
-    snprintf(self->text, self->room, "%s", core_error_message());
+    snprintf(self->text, self->capacity, "%s", core_error_message());
     return code == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING : REPLAY_FAILED;
 }
 
@@ -575,7 +583,7 @@ static replay_outcome run(replay *self)
     core_operator *op;
 
     if (core_op_find(the_case->name, &op) != CORE_OK) {
-        snprintf(self->text, self->room, "not registered");
+        snprintf(self->text, self->capacity, "not registered");
         return REPLAY_MISSING;
     }
     if (!make_arguments(self, op))
@@ -584,7 +592,7 @@ static replay_outcome run(replay *self)
         CORE_OK)
         return call_failed(self);
     if (!flatten(self)) {
-        snprintf(self->text, self->room, "no memory for the results");
+        snprintf(self->text, self->capacity, "no memory for the results");
         return REPLAY_FAILED;
     }
     if (!check_results(self) && !check_wide(self))
@@ -596,16 +604,17 @@ static replay_outcome run(replay *self)
 }
 
 replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
-                           char *text, size_t room)
+                           char *text, size_t capacity)
 {
-    replay self = {.on = on, .the_case = the_case, .text = text, .room = room};
+    replay self = {
+        .on = on, .the_case = the_case, .text = text, .capacity = capacity};
     replay_outcome outcome;
 
     text[0] = 0;
     core_error_clear();
     outcome = run(&self);
     if (outcome == REPLAY_PASSED && self.agreed)
-        snprintf(text, room, REPLAY_AGREED);
+        snprintf(text, capacity, REPLAY_AGREED);
     replay_free(&self);
     return outcome;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* replay.h: one recorded call, made again on a device. */
+/* replay.h: repeats one recorded call on a device. */
 
 #ifndef CONFORMANCE_REPLAY_H
 #define CONFORMANCE_REPLAY_H
@@ -20,13 +20,13 @@ typedef enum replay_outcome {
     REPLAY_MISSING /* no such operator, or no kernel for it */
 } replay_outcome;
 
-/* What is said of a case that passed since it agrees with the same call in f64,
- * though not with what was recorded. */
+/* The note on a case that passed because it agrees with the same call in f64,
+ * though not with the recording. */
 #define REPLAY_AGREED "agrees with the same call in f64"
 
-/* text: what failed or is missing, and where; of what passed, how, if not by
- * what was recorded. */
+/* text: what failed or is missing; for a case that passed, empty or
+ * REPLAY_AGREED. */
 replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
-                           char *text, size_t room);
+                           char *text, size_t capacity);
 
 #endif

@@ -11,14 +11,14 @@ record *report_add(report *self, const char *name)
 {
     record *one;
 
-    if (self->count == self->room) {
-        size_t room = self->room ? self->room * 2 : 256;
-        record *more = realloc(self->records, room * sizeof *more);
+    if (self->count == self->capacity) {
+        size_t capacity = self->capacity ? self->capacity * 2 : 256;
+        record *more = realloc(self->records, capacity * sizeof *more);
 
         if (!more)
             return NULL;
         self->records = more;
-        self->room = room;
+        self->capacity = capacity;
     }
     one = &self->records[self->count++];
     *one = (record){.verdict = VERDICT_NOT_RUN, .error = -1, .measured = -1};
@@ -178,7 +178,7 @@ void report_summary(const report *self, FILE *to, const char *prefix)
         if (report_wants(self, (level)i))
             summary_level(self, (level)i, to, prefix);
     if (report_partial(self))
-        fprintf(to, "%sthis was no conformance run: only %s was chosen\n",
+        fprintf(to, "%sthis was not a conformance run: only %s was selected\n",
                 prefix,
                 self->filter       ? "what the filter matches"
                 : self->shards > 1 ? "one shard"

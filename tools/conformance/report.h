@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* report.h: what a run found, and how it is told. */
+/* report.h: the results of a run and their output formats. */
 
 #ifndef CONFORMANCE_REPORT_H
 #define CONFORMANCE_REPORT_H
@@ -14,7 +14,7 @@ typedef struct record {
     char name[TEST_NAME];
     level level;
     bool optional;
-    bool chosen; /* by filter and shard */
+    bool chosen; /* selected by filter and shard */
     bool done;
     bool resumed; /* taken from an earlier run */
     verdict verdict;
@@ -30,22 +30,22 @@ enum { REPORT_ABOUT = 16, REPORT_REMARKS = 64, REPORT_REMARK = 300 };
 typedef struct report {
     record *records;
     size_t count;
-    size_t room;
+    size_t capacity;
     struct {
         char key[24];
         char value[200];
-    } about[REPORT_ABOUT]; /* of the device, and the machine */
+    } about[REPORT_ABOUT]; /* of the device and the machine */
     size_t abouts;
     const char *plugin;
     char sha256[65];
     uint64_t seed;
     char date[32];
     const char *filter; /* NULL: all */
-    uint32_t shard;     /* of `shards`, from 1; 0: all */
+    uint32_t shard;     /* 1 to `shards`; 0: all */
     uint32_t shards;
-    level up_to; /* levels that were asked for */
-    bool only;   /* that one alone */
-    /* Of waivers: what is said beside the verdicts. */
+    level up_to; /* the highest requested level */
+    bool only;   /* only that level */
+    /* Remarks on waivers, printed beside the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
 } report;
@@ -55,38 +55,40 @@ record *report_add(report *self, const char *name);
 record *report_find(report *self, const char *name);
 const char *report_about(const report *self, const char *key);
 void report_set_about(report *self, const char *key, const char *value);
-/* What there is no room for is not said. */
+/* Remarks that do not fit are dropped. */
 void report_remark(report *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void report_free(report *self);
 
-/* A verdict that keeps a level from being passed. */
+/* Tests for a verdict that prevents a level from being passed. */
 bool report_bad(const record *one);
 typedef struct level_result {
     size_t counts[VERDICTS];
-    size_t executed; /* chosen, and with a verdict of the plugin's */
+    size_t executed; /* selected, and with a verdict about the plugin */
     size_t bad;
     bool passed;
 } level_result;
 level_result report_level(const report *self, level which);
-/* Whether a level was asked for. */
+/* Tests whether a level was requested. */
 bool report_wants(const report *self, level which);
-/* The last level that was passed with all before it; -1: none. */
+/* Returns the highest level that was passed together with all before it, or
+ * -1. */
 int report_reached(const report *self);
-/* A run of a filter, a shard or one level shows less than conformance. */
+/* A run with a filter, a shard or one level only does not show conformance. */
 bool report_partial(const report *self);
 bool report_passed(const report *self);
 
-/* False: it could not be written. */
+/* Return false if the output could not be written. */
 bool report_tap(const report *self, FILE *to);
 bool report_jsonl(const report *self, FILE *to);
 bool report_junit(const report *self, FILE *to);
 bool report_html(const report *self, FILE *to);
-/* The lines at the end, for people; each begins with prefix. */
+/* Prints the summary for people; each line begins with prefix. */
 void report_summary(const report *self, FILE *to, const char *prefix);
 
 /* Reads the verdicts of an earlier run's JSON lines into the records of the
- * same names; false: text says why not (another plugin, seed or suite). */
-bool report_resume(report *self, const char *path, char *text, size_t room);
+ * same names.  On failure (another plugin, seed or suite) returns false and
+ * sets text. */
+bool report_resume(report *self, const char *path, char *text, size_t capacity);
 
 #endif

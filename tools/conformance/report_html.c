@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The report for people: one page without scripts, the matrix of operators and
- * dtypes in colour, then what failed, then everything. */
+/* The HTML report: one page without scripts: the matrix of operators and dtypes
+ * in colour, the failures, then all tests. */
 
 #include "report.h"
 
@@ -61,8 +61,8 @@ static void head(const report *self, FILE *to)
     text(slash ? slash + 1 : self->plugin, to);
     fprintf(to, "</h1>\n");
     if (report_partial(self))
-        fprintf(to, "<p class=\"notice\">This was no conformance run: only a "
-                    "part of the tests was chosen.</p>\n");
+        fprintf(to, "<p class=\"notice\">This was not a conformance run: only "
+                    "a part of the tests was selected.</p>\n");
     fprintf(to, "<table>\n");
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)self->seed);
     row("SHA-256", self->sha256, to);
@@ -97,7 +97,8 @@ static void levels(const report *self, FILE *to)
     fprintf(to, "</table>\n");
 }
 
-/* "ops/add.Tensor/f32": where the operator's name ends; NULL: no such test. */
+/* "ops/add.Tensor/f32": returns the end of the operator's name, or NULL if the
+ * test is not of this form. */
 static const char *operator_end(const char *name)
 {
     const char *slash =
@@ -159,13 +160,15 @@ static void matrix(const report *self, FILE *to)
         else
             i++;
     }
-    fprintf(to, "</table>\n<p>A dot: the plugin does not claim it.</p>\n");
+    fprintf(to, "</table>\n"
+                "<p>A dot: the plugin does not claim it.</p>\n");
 }
 
 static void tests(const report *self, bool bad, FILE *to)
 {
     fprintf(to, "<h2>%s</h2>\n<table>\n",
-            bad ? "What keeps a level from being passed" : "All tests");
+            bad ? "Failures that prevent a level from being passed"
+                : "All tests");
     for (size_t i = 0; i < self->count; i++) {
         const record *one = &self->records[i];
 

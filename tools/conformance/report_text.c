@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The reports that other programs read: TAP, JSON lines, JUnit. */
+/* The machine-readable reports: TAP, JSON lines, JUnit. */
 
 #include "base/json.h"
 #include "report.h"
@@ -223,8 +223,8 @@ bool report_junit(const report *self, FILE *to)
 
 /* -------------------------------------------------------------- resume -- */
 
-/* The value of a text field in a line that report_jsonl wrote; NULL: none.
- * Ends the value in the line. */
+/* Returns the value of a text field in a line that report_jsonl wrote, or NULL.
+ * Terminates the value within the line. */
 static char *field(char *line, const char *name)
 {
     char key[64];
@@ -259,7 +259,7 @@ static double number_field(const char *line, const char *name, double otherwise)
     return end == at + strlen(key) ? otherwise : value;
 }
 
-/* Reads from the back, since each field ends the line. */
+/* Reads the fields from last to first, since each terminates the line. */
 static void resume_test(report *self, char *line)
 {
     char *detail = field(line, "detail");
@@ -286,7 +286,8 @@ static void resume_test(report *self, char *line)
     }
 }
 
-static bool same_run(const report *self, char *line, char *text, size_t room)
+static bool same_run(const report *self, char *line, char *text,
+                     size_t capacity)
 {
     char seed[64];
     char *sha = NULL;
@@ -300,12 +301,12 @@ static bool same_run(const report *self, char *line, char *text, size_t room)
     same = same && sha && strcmp(sha, self->sha256) == 0 && suite_version &&
            strcmp(suite_version, SUITE_VERSION) == 0;
     if (!same)
-        snprintf(text, room,
-                 "the run to resume was of another plugin file, seed or suite");
+        snprintf(text, capacity,
+                 "the run to resume used another plugin file, seed or suite");
     return same;
 }
 
-bool report_resume(report *self, const char *path, char *text, size_t room)
+bool report_resume(report *self, const char *path, char *text, size_t capacity)
 {
     FILE *file = fopen(path, "r");
     char *line = NULL;
@@ -314,17 +315,17 @@ bool report_resume(report *self, const char *path, char *text, size_t room)
     bool head = false;
 
     if (!file)
-        snprintf(text, room, "%s cannot be read", path);
+        snprintf(text, capacity, "%s cannot be read", path);
     while (good && getline(&line, &size, file) > 0) {
         if (strstr(line, "\"record\": \"run\"")) {
             head = true;
-            good = same_run(self, line, text, room);
+            good = same_run(self, line, text, capacity);
         } else if (head && strstr(line, "\"record\": \"test\"")) {
             resume_test(self, line);
         }
     }
     if (good && !head) {
-        snprintf(text, room, "%s holds no run", path);
+        snprintf(text, capacity, "%s contains no run", path);
         good = false;
     }
     free(line);

@@ -22,13 +22,13 @@ extern char **environ;
 
 enum { LINE = 2048, ARGUMENTS = 24, LISTING = 10 };
 
-/* One process, and what it says. */
+/* One child process and its state. */
 typedef struct child {
     pid_t pid;
-    int answers; /* what it writes to CHILD_RESULTS */
+    int results; /* the read end of CHILD_RESULTS */
     char line[LINE];
     size_t used;
-    double started; /* the test that runs now */
+    double started; /* the test that is running */
     record *current;
     bool done;
     bool timed_out;
@@ -44,9 +44,10 @@ static double now(void)
 
 /* --------------------------------------------------------------- spawn -- */
 
-/* What glibc keeps for each thread of what that freed counts as in use, which
- * looks like a leak where heaps are compared.  Freed with free(*out_set) and
- * free(): the strings are the process's own but for that one. */
+/* glibc's per-thread caches count freed blocks as in use, which looks like a
+ * leak where heap sizes are compared; this environment disables them.  Release
+ * it with free(*out_set) and free(): all strings but that one belong to the
+ * process. */
 static char **without_thread_caches(char **out_set)
 {
     static const char name[] = "GLIBC_TUNABLES=";
@@ -72,7 +73,7 @@ static char **without_thread_caches(char **out_set)
     return copy;
 }
 
-/* Figures are those of programs as they are. */
+/* Measurements use the default environment. */
 static pid_t spawn(const runner *self, const char *flag, const char *group,
                    int input, int output)
 {
@@ -89,7 +90,7 @@ static pid_t spawn(const runner *self, const char *flag, const char *group,
         return -1;
     if (strcmp(group, "perf") != 0 && !(without = without_thread_caches(&set)))
         goto done;
-    /* A plugin may print what it likes: the report has standard output. */
+    /* A plugin may print to standard output, which is the report's. */
     if (posix_spawn_file_actions_adddup2(&actions, input, 0) != 0 ||
         posix_spawn_file_actions_adddup2(&actions, 2, 1) != 0 ||
         posix_spawn_file_actions_adddup2(&actions, output, CHILD_RESULTS) !=
@@ -104,7 +105,7 @@ done:
     return pid;
 }
 
-/* The names of the tests to run, as a file. */
+/* A temporary file with the names of the tests to run. */
 static FILE *names_file(const runner *self, const char *group)
 {
     FILE *file = tmpfile();
@@ -135,8 +136,8 @@ static bool start(const runner *self, const char *flag, const char *group,
 
     memset(out, 0, sizeof *out);
     out->pid = -1;
-    /* High numbers, so that dup2 to CHILD_RESULTS is one that clears the
-     * close-on-exec flag. */
+    /* High numbers, so that dup2 to CHILD_RESULTS really duplicates, which
+     * clears the close-on-exec flag. */
     if (names && pipe2(ends, O_CLOEXEC) == 0) {
         int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);
 
@@ -146,7 +147,7 @@ static bool start(const runner *self, const char *flag, const char *group,
         }
         close(ends[1]);
     }
-    out->answers = ends[0];
+    out->results = ends[0];
     if (names)
         fclose(names);
     if (out->pid < 0 && ends[0] >= 0)
@@ -157,7 +158,7 @@ static bool start(const runner *self, const char *flag, const char *group,
 
 /* ------------------------------------------------------------- answers -- */
 
-/* The next field of a line, which is cut there. */
+/* Cuts off the next field of a line. */
 static char *next(char **line)
 {
     return *line ? strsep(line, "\t") : NULL;
@@ -185,7 +186,7 @@ static void end_test(child *from, char *rest)
     snprintf(one->detail, sizeof one->detail, "%s", detail);
 }
 
-static void tell(const runner *self, const record *one)
+static void print_result(const runner *self, const record *one)
 {
     if (self->verbose && one)
         fprintf(stderr, "%-13s %s%s%s\n", verdict_names[one->verdict],
@@ -203,7 +204,7 @@ static void take_line(runner *self, child *from)
         from->started = now();
     } else if (strcmp(word, "end") == 0) {
         end_test(from, rest);
-        tell(self, one);
+        print_result(self, one);
     } else if (strcmp(word, "done") == 0) {
         from->done = true;
     } else if (strcmp(word, "about") == 0) {
@@ -222,11 +223,11 @@ static void take_line(runner *self, child *from)
     }
 }
 
-/* Reads what there is; false: the child has closed its end. */
+/* Reads the available output; false: the child has closed its end. */
 static bool take(runner *self, child *from)
 {
     char part[4096];
-    ssize_t size = read(from->answers, part, sizeof part);
+    ssize_t size = read(from->results, part, sizeof part);
 
     if (size < 0)
         return errno == EINTR;
@@ -242,13 +243,13 @@ static bool take(runner *self, child *from)
     return size > 0;
 }
 
-/* Until the child ends, or is ended. */
+/* Reads until the child ends or is killed. */
 static int watch(runner *self, child *from)
 {
     int status = 0;
 
     for (;;) {
-        struct pollfd one = {.fd = from->answers, .events = POLLIN};
+        struct pollfd one = {.fd = from->results, .events = POLLIN};
         double left = from->started + self->timeout - now();
         int ready;
 
@@ -262,8 +263,8 @@ static int watch(runner *self, child *from)
         if (ready > 0 && !take(self, from))
             break;
     }
-    /* A child that has closed its answers has nothing more to say; one that
-     * crashes takes a moment to be gone. */
+    /* A child that has closed its results writes nothing more; one that crashes
+     * takes a moment to end. */
     for (double end = now() + 5; !from->done && !from->timed_out;) {
         if (waitpid(from->pid, &status, WNOHANG) == from->pid)
             goto done;
@@ -275,12 +276,13 @@ static int watch(runner *self, child *from)
     while (waitpid(from->pid, &status, 0) < 0 && errno == EINTR)
         ;
 done:
-    close(from->answers);
+    close(from->results);
     return status;
 }
 
-/* What ended the child, as the verdict of the test that ran. */
-static void blame(const runner *self, const child *from, int status)
+/* Turns the way the child ended into the verdict of the running test. */
+static void set_verdict_of_exit(const runner *self, const child *from,
+                                int status)
 {
     record *one = from->current;
 
@@ -290,8 +292,8 @@ static void blame(const runner *self, const child *from, int status)
     one->milliseconds = (now() - from->started) * 1000;
     if (from->timed_out) {
         one->verdict = VERDICT_TIMEOUT;
-        snprintf(one->detail, sizeof one->detail, "not done after %g seconds",
-                 self->timeout);
+        snprintf(one->detail, sizeof one->detail,
+                 "not finished after %g seconds", self->timeout);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail, "signal %d (%s)",
@@ -299,16 +301,16 @@ static void blame(const runner *self, const child *from, int status)
     } else {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail,
-                 "the process was ended with status %d", WEXITSTATUS(status));
+                 "the process ended with status %d", WEXITSTATUS(status));
     }
-    tell(self, one);
+    print_result(self, one);
 }
 
 /* ----------------------------------------------------------------- runs -- */
 
-/* The matrix of operators is not known, and nobody takes its want for success:
- * a test that has failed stands for it. */
-static void stand_for_matrix(runner *self, const child *of, int status)
+/* The matrix of operators could not be listed.  A failed test reports that, so
+ * that its absence is not taken for success. */
+static void report_unlisted_matrix(runner *self, const child *of, int status)
 {
     child none = *of;
 
@@ -316,12 +318,13 @@ static void stand_for_matrix(runner *self, const child *of, int status)
     if (!none.current)
         return;
     none.current->level = LEVEL_OPS;
-    blame(self, &none, status);
+    set_verdict_of_exit(self, &none, status);
 }
 
-/* One that crashes or hangs when it is loaded does so in its tests, too: what
- * they are is known without it.  To list takes longer than a test may. */
-bool runner_list(runner *self, char *text, size_t room)
+/* A plugin that crashes or hangs when it is loaded does so in its tests, too;
+ * the list of the others does not need it.  Listing may take longer than one
+ * test. */
+bool runner_list(runner *self, char *text, size_t capacity)
 {
     static const char *const flags[] = {"--child-list", "--child-list-core"};
     const double timeout = self->timeout;
@@ -331,7 +334,7 @@ bool runner_list(runner *self, char *text, size_t room)
     for (int i = 0; i < 2; i++) {
         self->report->count = 0;
         if (!start(self, flags[i], "", &one)) {
-            snprintf(text, room, "no process can be started: %s",
+            snprintf(text, capacity, "cannot start a process: %s",
                      strerror(errno));
             return false;
         }
@@ -339,13 +342,13 @@ bool runner_list(runner *self, char *text, size_t room)
         status = watch(self, &one);
         self->timeout = timeout;
         if (one.done && i > 0)
-            stand_for_matrix(self, &failed, failure);
+            report_unlisted_matrix(self, &failed, failure);
         if (one.done)
             return true;
         failed = one;
         failure = status;
     }
-    snprintf(text, room, "the tests cannot be listed");
+    snprintf(text, capacity, "the tests cannot be listed");
     return false;
 }
 
@@ -373,8 +376,8 @@ static size_t left(const runner *self)
     return count;
 }
 
-/* The name's first two parts are the group, which has a process. */
-static void group_of(const char *name, char *group, size_t room)
+/* The first two parts of the name are the group, which shares a process. */
+static void group_of(const char *name, char *group, size_t capacity)
 {
     const char *slash = strchr(name, '/');
     const char *second = slash ? strchr(slash + 1, '/') : NULL;
@@ -383,11 +386,12 @@ static void group_of(const char *name, char *group, size_t room)
                           : strlen(name);
 
     if (strncmp(name, "ops/", 4) == 0 && strncmp(name, "ops/rules/", 10) != 0)
-        size = 3; /* a process for each operator would take long to start */
-    snprintf(group, room, "%.*s", (int)size, name);
+        size = 3; /* starting a process for each operator would take long */
+    snprintf(group, capacity, "%.*s", (int)size, name);
 }
 
-static bool run_group(runner *self, const char *group, char *text, size_t room)
+static bool run_group(runner *self, const char *group, char *text,
+                      size_t capacity)
 {
     while (group_left(self, group)) {
         size_t before = left(self);
@@ -395,21 +399,21 @@ static bool run_group(runner *self, const char *group, char *text, size_t room)
         int status;
 
         if (!start(self, "--child-run", group, &one)) {
-            snprintf(text, room, "no process can be started: %s",
+            snprintf(text, capacity, "cannot start a process: %s",
                      strerror(errno));
             return false;
         }
         status = watch(self, &one);
-        blame(self, &one, status);
+        set_verdict_of_exit(self, &one, status);
         if (left(self) == before) {
-            snprintf(text, room, "the process of %s did nothing", group);
+            snprintf(text, capacity, "the process of %s ran no test", group);
             return false;
         }
     }
     return true;
 }
 
-bool runner_run(runner *self, char *text, size_t room)
+bool runner_run(runner *self, char *text, size_t capacity)
 {
     for (size_t i = 0; i < self->report->count; i++) {
         const record *one = &self->report->records[i];
@@ -418,7 +422,7 @@ bool runner_run(runner *self, char *text, size_t room)
         if (!one->chosen || one->done)
             continue;
         group_of(one->name, group, sizeof group);
-        if (!run_group(self, group, text, room))
+        if (!run_group(self, group, text, capacity))
             return false;
     }
     return true;

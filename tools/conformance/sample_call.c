@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const sample *sample_at(size_t index)
+{
+    return index < sample_count ? &sample_table[index] : NULL;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 static double draw(const suite *of, const sample *from, uint32_t which,
@@ -22,7 +27,7 @@ static double draw(const suite *of, const sample *from, uint32_t which,
            (from->high - from->low) * (double)(random >> 11) * 0x1p-53;
 }
 
-/* Integers of a range that suits the interval: with a sign, or without. */
+/* An integer in the range of the interval, signed or unsigned. */
 static double whole(const sample *from, core_dtype dtype, double value)
 {
     double share = (value - from->low) / (from->high - from->low);
@@ -45,8 +50,9 @@ static double distinct(const sample *from, core_dtype dtype, int64_t i)
     return from->low < 0 && dtype != CORE_U8 ? place - 50 : place;
 }
 
-static double value_at(const words *self, const suite *of, const sample *from,
-                       const operand *one, int64_t limit, int64_t i)
+static double value_at(const sample_call *self, const suite *of,
+                       const sample *from, const operand *one, int64_t limit,
+                       int64_t i)
 {
     double value;
 
@@ -77,7 +83,7 @@ static double value_at(const words *self, const suite *of, const sample *from,
     }
 }
 
-/* a a' + n, which is positive definite, of what stands there. */
+/* Replaces the matrix a by a a' + n, which is positive definite. */
 static void make_positive(operand *one)
 {
     int64_t n = one->sizes[one->ndim - 1];
@@ -112,14 +118,14 @@ static size_t numbers(const char **text, int64_t *out)
     return count;
 }
 
-static bool add_operand(words *self, const suite *of, const sample *from,
+static bool add_operand(sample_call *self, const suite *of, const sample *from,
                         const char *word)
 {
     const char *text = word[1] == ':' ? word + 2 : word + 1;
     operand *one = &self->operands[self->noperands];
     int64_t limit = 2;
 
-    if (self->noperands == WORDS_TENSORS)
+    if (self->noperands == SAMPLE_TENSORS)
         return false;
     one->kind = word[0];
     one->dtype = word[0] == 'y'                     ? CORE_I32
@@ -132,14 +138,14 @@ static bool add_operand(words *self, const suite *of, const sample *from,
     one->numel = 1;
     for (uint32_t d = 0; d < one->ndim; d++)
         one->numel *= one->sizes[d];
-    if (one->numel > WORDS_NUMEL)
+    if (one->numel > SAMPLE_NUMEL)
         return false;
     for (int64_t i = 0; i < one->numel; i++)
         one->values[i] = value_at(self, of, from, one, limit, i);
     if (one->kind == 'h')
         make_positive(one);
     for (int64_t i = 0; i < one->numel; i++)
-        one->values[i] = number_rounded(one->dtype, one->values[i]);
+        one->values[i] = element_rounded(one->dtype, one->values[i]);
     self->noperands++;
     return true;
 }
@@ -152,8 +158,8 @@ static core_value list_of(uint32_t tag, const void *data, size_t count)
     return value;
 }
 
-/* A word that is no tensor; false: nobody knows it. */
-static bool add_value(words *self, const char *word)
+/* Adds an argument that is not a tensor; false: unknown. */
+static bool add_value(sample_call *self, const char *word)
 {
     uint32_t at = self->count;
     const char *text = word[1] ? word + 2 : word + 1;
@@ -199,12 +205,12 @@ static bool add_value(words *self, const char *word)
     return true;
 }
 
-static bool add_word(words *self, const suite *of, const sample *from,
+static bool add_word(sample_call *self, const suite *of, const sample *from,
                      const char *word, int32_t *list)
 {
     bool tensor = strchr("tupvxqymh", word[0]) && word[1] == ':';
 
-    if (self->count == WORDS_ARGUMENTS)
+    if (self->count == SAMPLE_ARGUMENTS)
         return false;
     if (word[0] == '[') {
         *list = (int32_t)self->count++;
@@ -228,18 +234,18 @@ static bool add_word(words *self, const suite *of, const sample *from,
     return true;
 }
 
-bool words_parse(words *self, const suite *of, const sample *from,
-                 core_dtype dtype)
+bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
+                       core_dtype dtype)
 {
     int32_t list = -1;
     char *rest;
 
-    /* Values are read no further than they were written. */
-    memset(self, 0, offsetof(words, operands));
-    for (uint32_t k = 0; k < WORDS_TENSORS; k++)
+    /* Values are only read as far as they were written. */
+    memset(self, 0, offsetof(sample_call, operands));
+    for (uint32_t k = 0; k < SAMPLE_TENSORS; k++)
         memset(&self->operands[k], 0, offsetof(operand, values));
     self->dtype = dtype;
-    for (int i = 0; i < WORDS_ARGUMENTS; i++)
+    for (int i = 0; i < SAMPLE_ARGUMENTS; i++)
         self->first[i] = self->items[i] = -1;
     if (core_op_find(from->op, &self->op) != CORE_OK)
         return false;
@@ -251,7 +257,7 @@ bool words_parse(words *self, const suite *of, const sample *from,
     return true;
 }
 
-bool words_depend(const words *self)
+bool sample_call_has_dtype(const sample_call *self)
 {
     for (uint32_t k = 0; k < self->noperands; k++)
         if (strchr("tupvh",
@@ -263,7 +269,7 @@ bool words_depend(const words *self)
     return false;
 }
 
-void words_make_special(words *self)
+void sample_call_make_special(sample_call *self)
 {
     static const double special[] = {NAN, INFINITY, -INFINITY, 0.0,    -0.0,
                                      1,   -1,       65504,     -65504, .5};
@@ -273,16 +279,16 @@ void words_make_special(words *self)
 
         if (!core_dtype_is_floating(one->dtype))
             continue;
-        /* Different steps, so that every pair comes somewhere. */
+        /* Different strides, so that every pair of values occurs. */
         for (int64_t i = 0; i < one->numel; i++)
-            one->values[i] = number_rounded(
+            one->values[i] = element_rounded(
                 one->dtype, special[(k == 0 ? i : i / 3 + i * 3) % 10]);
     }
 }
 
 /* --------------------------------------------------------------- calls -- */
 
-/* Where element i (row-major) lies in the storage. */
+/* The storage index of (row-major) element i. */
 static int64_t place_of(const operand *one, const int64_t *strides,
                         int64_t offset, int64_t i)
 {
@@ -321,8 +327,8 @@ static core_status make_tensor(const operand *one, core_device *device,
     size_t size = core_dtype_size(as);
     int64_t strides[8], offset = how == ARRANGED_STRIDED ? 3 : 0;
     int64_t step = how == ARRANGED_STRIDED ? 2 : 1;
-    int64_t room = offset + one->numel * step + 1;
-    char *bytes = calloc((size_t)room, size);
+    int64_t capacity = offset + one->numel * step + 1;
+    char *bytes = calloc((size_t)capacity, size);
     core_tensor *storage = NULL;
     core_status status;
 
@@ -336,13 +342,14 @@ static core_status make_tensor(const operand *one, core_device *device,
         step *= one->sizes[at];
     }
     for (int64_t i = 0; i < one->numel; i++)
-        number_store(as, one->values[i],
-                     bytes + (size_t)place_of(one, strides, offset, i) * size);
+        element_store(as, one->values[i],
+                      bytes + (size_t)place_of(one, strides, offset, i) * size);
     if (how == ARRANGED_ROWS) {
         status = core_tensor_from_data(bytes, as, one->sizes, one->ndim, device,
                                        out);
     } else {
-        status = core_tensor_from_data(bytes, as, &room, 1, device, &storage);
+        status =
+            core_tensor_from_data(bytes, as, &capacity, 1, device, &storage);
         if (status == CORE_OK)
             status = strided(storage, one, strides, offset, out);
         core_tensor_release(storage);
@@ -351,8 +358,8 @@ static core_status make_tensor(const operand *one, core_device *device,
     return status;
 }
 
-core_status words_prepare(const words *self, core_device *device, core_dtype as,
-                          arrangement how, prepared *out)
+core_status sample_call_prepare(const sample_call *self, core_device *device,
+                                core_dtype as, arrangement how, prepared *out)
 {
     memset(out, 0, sizeof *out);
     out->nargs = self->count;
@@ -382,14 +389,14 @@ core_status words_prepare(const words *self, core_device *device, core_dtype as,
     return CORE_OK;
 }
 
-core_status words_call(const words *self, prepared *on)
+core_status sample_call_run(const sample_call *self, prepared *on)
 {
-    /* Random operators draw the same numbers everywhere. */
+    /* Random operators draw the same numbers on every device. */
     core_seed(12345);
     CORE_TRY(core_op_call(self->op, on->args, on->nargs, on->results,
-                          WORDS_RESULTS));
+                          SAMPLE_RESULTS));
     on->nflat = 0;
-    for (uint32_t i = 0; i < WORDS_RESULTS; i++) {
+    for (uint32_t i = 0; i < SAMPLE_RESULTS; i++) {
         const core_value *value = &on->results[i];
 
         if (value->tag == CORE_VALUE_TENSOR)
@@ -399,17 +406,18 @@ core_status words_call(const words *self, prepared *on)
                 if (value->u.tensors[k])
                     on->flat[on->nflat++] = value->u.tensors[k];
     }
-    /* Operators in place answer nothing: their first argument is the result. */
+    /* Operators without results work in place: the first argument is the
+     * result. */
     if (on->nflat == 0 && on->tensors[0])
         on->flat[on->nflat++] = on->tensors[0];
     return CORE_OK;
 }
 
-void words_done(prepared *self)
+void sample_call_done(prepared *self)
 {
-    for (uint32_t i = 0; i < WORDS_RESULTS; i++)
+    for (uint32_t i = 0; i < SAMPLE_RESULTS; i++)
         core_value_release(&self->results[i]);
-    for (uint32_t k = 0; k < WORDS_TENSORS; k++)
+    for (uint32_t k = 0; k < SAMPLE_TENSORS; k++)
         core_tensor_release(self->tensors[k]);
     memset(self, 0, sizeof *self);
 }

@@ -1,79 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sample_call.h: a sample's words as a call on some device. */
+/* sample_call.h: a sample as a call on a device. */
 
-#ifndef CONFORMANCE_WORDS_H
-#define CONFORMANCE_WORDS_H
+#ifndef CONFORMANCE_SAMPLE_CALL_H
+#define CONFORMANCE_SAMPLE_CALL_H
 
 #include "samples.h"
 #include "suite.h"
 
 enum {
-    WORDS_ARGUMENTS = 32,
-    WORDS_TENSORS = 8,
-    WORDS_NUMEL = 9216,
-    WORDS_RESULTS = 8
+    SAMPLE_ARGUMENTS = 32,
+    SAMPLE_TENSORS = 8,
+    SAMPLE_NUMEL = 9216,
+    SAMPLE_RESULTS = 8
 };
 
-/* A tensor as the suite knows it: row-major values that its dtype holds
- * exactly. */
+/* A tensor as the suite represents it: row-major values that its dtype
+ * represents exactly. */
 typedef struct operand {
     char kind; /* t u p v h x q y m */
     core_dtype dtype;
     uint32_t ndim;
     int64_t sizes[8];
     int64_t numel;
-    double values[WORDS_NUMEL];
+    double values[SAMPLE_NUMEL];
 } operand;
 
-typedef struct words {
+typedef struct sample_call {
     core_operator *op;
-    core_dtype dtype;                   /* that is tested */
-    core_value values[WORDS_ARGUMENTS]; /* what is no tensor */
+    core_dtype dtype;                    /* the tested dtype */
+    core_value values[SAMPLE_ARGUMENTS]; /* arguments that are not tensors */
     uint32_t count;
-    int32_t first[WORDS_ARGUMENTS]; /* tensors: the first operand, or -1 */
-    int32_t items[WORDS_ARGUMENTS]; /* -1: no list */
-    uint32_t absent; /* bits of operands that are NULL in a list */
-    bool device[WORDS_ARGUMENTS];
-    bool same[WORDS_ARGUMENTS]; /* the dtype of the call goes here */
+    int32_t first[SAMPLE_ARGUMENTS]; /* tensors: the first operand, or -1 */
+    int32_t items[SAMPLE_ARGUMENTS]; /* -1: not a list */
+    uint32_t absent; /* mask of operands that are NULL in a list */
+    bool device[SAMPLE_ARGUMENTS];
+    bool same[SAMPLE_ARGUMENTS]; /* the argument is the dtype of the call */
     uint32_t noperands;
-    int64_t ints[WORDS_ARGUMENTS][8];
-    uint8_t bools[WORDS_ARGUMENTS][8];
+    int64_t ints[SAMPLE_ARGUMENTS][8];
+    uint8_t bools[SAMPLE_ARGUMENTS][8];
     char text[400];
-    operand operands[WORDS_TENSORS];
-} words;
+    operand operands[SAMPLE_TENSORS];
+} sample_call;
 
-/* How tensors lie in memory. */
+/* The memory layout of operands. */
 typedef enum arrangement {
     ARRANGED_ROWS,    /* row-major, no gaps */
     ARRANGED_STRIDED, /* dimensions reversed, every second element, an offset */
     ARRANGEMENTS
 } arrangement;
 
-/* A call that is ready: arguments, and what they own. */
+/* A prepared call: the arguments and what they own. */
 typedef struct prepared {
-    core_value args[WORDS_ARGUMENTS];
+    core_value args[SAMPLE_ARGUMENTS];
     uint32_t nargs;
-    core_tensor *tensors[WORDS_TENSORS];
-    core_value results[WORDS_RESULTS];
-    core_tensor *flat[WORDS_TENSORS * 4]; /* of results; borrowed */
+    core_tensor *tensors[SAMPLE_TENSORS];
+    core_value results[SAMPLE_RESULTS];
+    core_tensor *flat[SAMPLE_TENSORS * 4]; /* of the results; borrowed */
     uint32_t nflat;
 } prepared;
 
-/* False: there is no such operator, or the words are wrong (harness). */
-bool words_parse(words *self, const suite *of, const sample *from,
-                 core_dtype dtype);
-/* Whether the call has anything of the tested dtype. */
-bool words_depend(const words *self);
-/* Puts other values into the t-operands: NaN, infinities, zeros, extremes. */
-void words_make_special(words *self);
+/* Returns false if there is no such operator or the sample is malformed
+ * (harness error). */
+bool sample_call_parse(sample_call *self, const suite *of, const sample *from,
+                       core_dtype dtype);
+/* Tests whether any part of the call has the tested dtype. */
+bool sample_call_has_dtype(const sample_call *self);
+/* Replaces the values of t-operands by NaN, infinities, zeros and extremes. */
+void sample_call_make_special(sample_call *self);
 
-/* Operands of the tested dtype are made of `as` instead. */
-core_status words_prepare(const words *self, core_device *device, core_dtype as,
-                          arrangement how, prepared *out);
-/* Calls the operator; results are then in flat, too. */
-core_status words_call(const words *self, prepared *on);
-void words_done(prepared *self);
+/* Operands of the tested dtype are created with dtype `as` instead. */
+core_status sample_call_prepare(const sample_call *self, core_device *device,
+                                core_dtype as, arrangement how, prepared *out);
+/* Calls the operator; flat then has the results. */
+core_status sample_call_run(const sample_call *self, prepared *on);
+void sample_call_done(prepared *self);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* samples.h: calls of each operator that has kernels, in words, with the
- * interval of the values:
+/* samples.h: calls of each operator that has kernels, and the interval of
+ * their values.  The words of a call:
  *
- *     t:2,3   a tensor of these sizes, of the dtype that is tested
+ *     t:2,3   a tensor of these sizes, of the tested dtype
  *     u:2,3   the same with distinct values      p:2,3  the same as t
  *     h:3,3   the same, positive definite        v:5    the same, ascending
  *     x:2,3/4 i64 in [0, 4)     q:5  a permutation of 0 … 4     m:2,3  bool
- *     y:3     i32 1, 2, 3: pivots of nothing exchanged
+ *     y:3     i32 1, 2, 3: pivots without exchanges
  *     [ … ]   a list of tensors
  *     i:2 f:.5 b:1 s:text l:1,2 k:1,0,1 n   values
- *     %       the dtype that is tested            @  the device
+ *     %       the tested dtype                    @  the device
  *     d:f64   the dtype of the call */
 
 #ifndef CONFORMANCE_SAMPLES_H
@@ -25,13 +25,11 @@ typedef struct sample {
     double low, high;
 } sample;
 
-/* Sorted by operator.  NULL behind the last. */
-const sample *sample_at(size_t index);
+/* Generated from ops.yaml, sorted by operator. */
+extern const sample sample_table[];
+extern const size_t sample_count;
 
-/* The parts of the table. */
-extern const sample samples_first[];
-extern const size_t samples_first_count;
-extern const sample samples_second[];
-extern const size_t samples_second_count;
+/* Returns NULL after the last. */
+const sample *sample_at(size_t index);
 
 #endif

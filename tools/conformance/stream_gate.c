@@ -5,16 +5,16 @@
 
 #include <time.h>
 
-void gate_begin(gate *self)
+void stream_gate_init(stream_gate *self)
 {
-    *self = (gate){.open = false};
+    *self = (stream_gate){.open = false};
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->changed, NULL);
 }
 
 static void pass(void *context)
 {
-    gate *self = context;
+    stream_gate *self = context;
 
     pthread_mutex_lock(&self->lock);
     while (!self->open)
@@ -26,7 +26,7 @@ static void pass(void *context)
 
 static void drop(void *context)
 {
-    gate *self = context;
+    stream_gate *self = context;
 
     pthread_mutex_lock(&self->lock);
     self->dropped++;
@@ -34,19 +34,20 @@ static void drop(void *context)
     pthread_mutex_unlock(&self->lock);
 }
 
-bool gate_close(gate *self, raw *plugin, void *stream, outcome *out)
+bool stream_gate_close(stream_gate *self, plugin_tables *plugin, void *stream,
+                       outcome *out)
 {
     const core_host_callback_interface *callbacks =
-        raw_interface(plugin, "core.host_callback");
+        plugin_interface(plugin, "core.host_callback");
 
     if (!callbacks)
         return false;
-    return raw_ok(out,
-                  callbacks->enqueue(plugin->device, stream, pass, self, drop),
-                  "giving a callback to a stream");
+    return expect_plugin_ok(
+        out, callbacks->enqueue(plugin->device, stream, pass, self, drop),
+        "enqueuing a host callback");
 }
 
-void gate_open(gate *self)
+void stream_gate_open(stream_gate *self)
 {
     pthread_mutex_lock(&self->lock);
     self->open = true;
@@ -54,7 +55,8 @@ void gate_open(gate *self)
     pthread_mutex_unlock(&self->lock);
 }
 
-void gate_counts(gate *self, uint32_t *out_passed, uint32_t *out_dropped)
+void stream_gate_counts(stream_gate *self, uint32_t *out_passed,
+                        uint32_t *out_dropped)
 {
     pthread_mutex_lock(&self->lock);
     *out_passed = self->passed;
@@ -62,7 +64,7 @@ void gate_counts(gate *self, uint32_t *out_passed, uint32_t *out_dropped)
     pthread_mutex_unlock(&self->lock);
 }
 
-bool gate_wait(gate *self, uint32_t count)
+bool stream_gate_wait(stream_gate *self, uint32_t count)
 {
     struct timespec end;
     bool reached;
@@ -78,7 +80,7 @@ bool gate_wait(gate *self, uint32_t count)
     return reached;
 }
 
-void gate_end(gate *self)
+void stream_gate_destroy(stream_gate *self)
 {
     pthread_cond_destroy(&self->changed);
     pthread_mutex_destroy(&self->lock);

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* stream_gate.h: holds a stream up by a host callback that waits, so that what must
- * wait can be seen to wait, whatever the machine's load. */
+/* stream_gate.h: blocks a stream with a host callback, so that tests can check
+ * that work waits, independently of the machine's load. */
 
-#ifndef CONFORMANCE_GATE_H
-#define CONFORMANCE_GATE_H
+#ifndef CONFORMANCE_STREAM_GATE_H
+#define CONFORMANCE_STREAM_GATE_H
 
 #include "plugin_tables.h"
 
 #include <pthread.h>
 
-typedef struct gate {
+typedef struct stream_gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
-    uint32_t passed;  /* callbacks that ran to their end */
+    uint32_t passed;  /* callbacks that ran to completion */
     uint32_t dropped; /* callbacks that will never run */
-} gate;
+} stream_gate;
 
-void gate_begin(gate *self);
-/* Puts the gate on a stream; false: there are no host callbacks, or it
- * failed, which the outcome says. */
-bool gate_close(gate *self, raw *plugin, void *stream, outcome *out);
-void gate_open(gate *self);
-/* What of the two counts there is now. */
-void gate_counts(gate *self, uint32_t *out_passed, uint32_t *out_dropped);
-/* Waits until that many have passed or were dropped; false after a while. */
-bool gate_wait(gate *self, uint32_t count);
-void gate_end(gate *self);
+void stream_gate_init(stream_gate *self);
+/* Enqueues the gate on a stream.  Returns false if there are no host callbacks,
+ * or if it failed, which the outcome reports. */
+bool stream_gate_close(stream_gate *self, plugin_tables *plugin, void *stream,
+                       outcome *out);
+void stream_gate_open(stream_gate *self);
+/* Returns the current counts. */
+void stream_gate_counts(stream_gate *self, uint32_t *out_passed,
+                        uint32_t *out_dropped);
+/* Waits until that many callbacks have run or were dropped; returns false after
+ * 20 seconds. */
+bool stream_gate_wait(stream_gate *self, uint32_t count);
+void stream_gate_destroy(stream_gate *self);
 
 #endif

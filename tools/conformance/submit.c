@@ -11,7 +11,7 @@
 
 enum { BLOCK = 512, FILES = 4, EXIT_BROKEN = 2 };
 
-/* A report as it will lie in the file. */
+/* A report as it is stored in the file. */
 typedef struct member {
     char *data;
     size_t size;
@@ -65,7 +65,8 @@ static bool put_member(FILE *to, const char *name, const char *data,
     return !ferror(to);
 }
 
-bool submit_write(const report *self, const char *path, char *text, size_t room)
+bool submit_write(const report *self, const char *path, char *text,
+                  size_t capacity)
 {
     member members[FILES] = {{0}};
     char sums[FILES * 100] = "";
@@ -95,7 +96,7 @@ bool submit_write(const report *self, const char *path, char *text, size_t room)
     for (int i = 0; i < FILES; i++)
         free(members[i].data);
     if (!good)
-        snprintf(text, room, "%s cannot be written", path);
+        snprintf(text, capacity, "%s cannot be written", path);
     return good;
 }
 
@@ -134,7 +135,7 @@ static bool read_file(const char *path, archive *out)
     return out->size > 0;
 }
 
-/* NULL, or what is wrong. */
+/* Returns NULL, or what is wrong. */
 static const char *split(archive *self)
 {
     size_t at = 0;
@@ -156,7 +157,7 @@ static const char *split(archive *self)
         if (size > self->size - at)
             return "it is cut";
         if (self->count == FILES + 1)
-            return "it holds more than a submission does";
+            return "it has more files than a submission";
         memcpy(self->members[self->count].name, head, 100);
         self->members[self->count].data = self->data + at;
         self->members[self->count++].size = size;
@@ -164,9 +165,9 @@ static const char *split(archive *self)
         if (at > self->size)
             return "it is cut";
     }
-    for (; at < self->size; at++) /* the end of an archive is zeros */
+    for (; at < self->size; at++) /* an archive ends with zeros */
         if (self->data[at])
-            return "there is something behind its end";
+            return "there are data after its end";
     return self->count == FILES + 1 ? NULL : "a report is missing";
 }
 
@@ -186,7 +187,7 @@ static const char *check_hashes(const archive *self)
         same = sums && strstr(sums, line);
         free(sums);
         if (!same)
-            return "a report is not the one that was hashed";
+            return "a report does not match its hash";
     }
     return NULL;
 }
@@ -198,7 +199,7 @@ static bool holds(const char *line, const char *text)
 
 typedef struct counted {
     size_t tests[LEVELS][VERDICTS];
-    bool bad; /* a test that keeps its level from being passed */
+    bool bad; /* a test that prevents its level from being passed */
     bool conformance;
     bool levels_passed;
     bool levels_agree;
@@ -279,14 +280,14 @@ static int judge(const archive *self, const char *path, const char *plugin)
         count_line(line, &seen);
     free(text);
     if (!seen.levels_agree || seen.levels == 0)
-        return broken(path, "its summary is not that of its results");
+        return broken(path, "its summary does not match its results");
     if (plugin && !core__sha256_file(plugin, hash))
         return broken(plugin, "cannot be read");
     if (plugin && strcmp(hash, seen.sha256) != 0)
-        return broken(path, "it is of another plugin file");
-    printf("%s: whole, of the plugin %s\n", path, seen.sha256);
+        return broken(path, "it belongs to another plugin file");
+    printf("%s: intact, of the plugin %s\n", path, seen.sha256);
     if (!seen.conformance) {
-        printf("%s: it was no conformance run\n", path);
+        printf("%s: it was not a conformance run\n", path);
         return EXIT_FAILURE;
     }
     printf("%s: %zu levels, %s\n", path, seen.levels,

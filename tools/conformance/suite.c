@@ -76,14 +76,14 @@ void note_error(outcome *out, double error)
 
 bool suite_add(suite *self, const test *one)
 {
-    if (self->count == self->room) {
-        size_t room = self->room ? self->room * 2 : 256;
-        test *more = realloc(self->tests, room * sizeof *more);
+    if (self->count == self->capacity) {
+        size_t capacity = self->capacity ? self->capacity * 2 : 256;
+        test *more = realloc(self->tests, capacity * sizeof *more);
 
         if (!more)
             return false;
         self->tests = more;
-        self->room = room;
+        self->capacity = capacity;
     }
     self->tests[self->count++] = *one;
     return true;
@@ -102,7 +102,7 @@ bool suite_add_list(suite *self, level which, const listed *list, size_t count)
     return true;
 }
 
-/* The device is one of the plugin's, and of no other. */
+/* Checks that the device belongs to this plugin. */
 static bool is_own(const suite *self, const core_plugin *plugin, outcome *out)
 {
     core_backend_information about = {.struct_size = sizeof about};
@@ -111,7 +111,7 @@ static bool is_own(const suite *self, const core_plugin *plugin, outcome *out)
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
         if (strcmp(about.device_type, type) == 0)
             return expect(out, about.plugin == plugin,
-                          "the device %s is of another plugin",
+                          "the device %s belongs to another plugin",
                           core_device_name(self->device));
     return expect(out, false, "there is no backend \"%s\"", type);
 }
@@ -143,7 +143,7 @@ static bool find_backend(suite *self, outcome *out)
             self->synchronous = about.synchronous;
             return true;
         }
-    return expect(out, false, "it registered no device type \"%s\"",
+    return expect(out, false, "the plugin registered no device type \"%s\"",
                   self->type);
 }
 
@@ -158,7 +158,8 @@ bool suite_device(suite *self, outcome *out)
     if (!expect_ok(out, core_plugin_load(self->plugin, &plugin),
                    "loading the plugin"))
         return false;
-    /* libcore's list has it as long as the process: it can still be named. */
+    /* libcore keeps it in its list as long as the process runs, so the name
+     * stays valid. */
     good = first_type(self, plugin, out) && find_backend(self, out);
     core_plugin_release(plugin);
     if (!good)
@@ -181,30 +182,31 @@ bool suite_device(suite *self, outcome *out)
              core_device_type(self->device));
     return expect_ok(
                out, core_device_get_properties(self->device, &self->properties),
-               "the device's properties") &&
+               "reading the device's properties") &&
            expect_ok(
                out,
                core_device_get_information(self->device, &self->information),
-               "the device's information") &&
+               "reading the device's information") &&
            expect_ok(out,
                      core_device_get_numerics(self->device, &self->numerics),
-                     "the device's numerics");
+                     "reading the device's numerics");
 }
 
-proof suite_proof(const suite *self)
+kernel_counts suite_kernel_counts(const suite *self)
 {
     core_device_counts counts = {.struct_size = sizeof counts};
 
     core_device_get_counts(self->device, &counts);
-    return (proof){counts.launches, counts.fallbacks};
+    return (kernel_counts){counts.launches, counts.fallbacks};
 }
 
-bool suite_proves(const suite *self, proof since, outcome *out)
+bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out)
 {
-    proof now = suite_proof(self);
+    kernel_counts now = suite_kernel_counts(self);
 
-    return expect(out, now.launches > since.launches,
-                  "the device ran no kernel: something else made the result") &&
+    return expect(
+               out, now.launches > since.launches,
+               "the device ran no kernel: the result was computed elsewhere") &&
            expect(out, now.fallbacks == since.fallbacks,
                   "the CPU computed instead of the device");
 }

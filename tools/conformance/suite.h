@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* suite.h: what a test of a plugin is, and what it is given.
+/* suite.h: the interface between the suite and its tests.
  *
- * The tests run in a child process (child.c), which the runner (runner.c) watches
- * and starts again where it crashed.  A test is a function that calls expect
- * for everything that must hold; the first that does not is what is told. */
+ * The tests run in a child process (child.c), which the runner (runner.c)
+ * watches and restarts after a crash.  A test is a function that calls
+ * expect for every condition; the first failed condition is reported. */
 
 #ifndef CONFORMANCE_SUITE_H
 #define CONFORMANCE_SUITE_H
@@ -22,14 +22,14 @@
 typedef enum verdict {
     VERDICT_PASS,
     VERDICT_FAIL,
-    VERDICT_NOT_SUPPORTED, /* nothing that the plugin claims */
+    VERDICT_NOT_SUPPORTED, /* the plugin does not claim it */
     VERDICT_WAIVED,
     VERDICT_XFAIL,
     VERDICT_XPASS,
     VERDICT_CRASH,
     VERDICT_TIMEOUT,
     VERDICT_DEVICE_LOST,
-    VERDICT_HARNESS_ERROR, /* the suite itself could not do its part */
+    VERDICT_HARNESS_ERROR, /* the suite failed, not the plugin */
     VERDICT_NOT_RUN,
     VERDICTS
 } verdict;
@@ -48,39 +48,40 @@ extern const char *const level_names[LEVELS];
 
 enum { TEST_NAME = 128, TEST_DETAIL = 600 };
 
-/* What came of a test. */
+/* The result of a test. */
 typedef struct outcome {
     verdict verdict;
     char detail[TEST_DETAIL];
-    double error;     /* the largest seen, in units of the bound; < 0: none */
+    double error;     /* the largest seen, as a multiple of the bound; < 0:
+                       * none */
     double measured;  /* a rate or a time; < 0: none */
     const char *unit; /* of measured */
-    bool harness;     /* `expect` found the suite itself at fault */
+    bool harness;     /* `expect` found an error of the suite */
 } outcome;
 
 typedef struct suite suite;
 typedef struct test test;
-typedef struct raw raw;
+typedef struct plugin_tables plugin_tables;
 
 struct test {
-    char name[TEST_NAME]; /* "core/memory/fill-patterns" */
+    char name[TEST_NAME]; /* "core/memory/no-leaks" */
     level level;
-    bool optional; /* NOT_SUPPORTED is no failure */
+    bool optional; /* NOT_SUPPORTED is not a failure */
     void (*run)(suite *self, outcome *out, const test *the_test);
-    const void *data; /* the test's own */
-    uint32_t number;  /* the test's own */
+    const void *data; /* private to the test */
+    uint32_t number;  /* private to the test */
 };
 
 struct suite {
     const char *plugin; /* the file */
     const char *golden; /* prefix, or NULL */
     const char *wanted; /* the device's name, or NULL: the plugin's first */
-    const char *filter; /* tests of other names are not wanted; NULL: all */
+    const char *filter; /* runs only tests of matching names; NULL: all */
     uint64_t seed;
     test *tests;
     size_t count;
-    size_t room;
-    /* Had from suite_device. */
+    size_t capacity;
+    /* Set by suite_device. */
     core_device *device;
     core_device *host;
     char type[64];
@@ -89,26 +90,26 @@ struct suite {
     core_device_information information;
     core_numerics numerics;
     double compile_budget; /* seconds that a first call may take */
-    /* Had from raw_open (plugin_tables.h). */
-    raw *raw;
+    /* Set by plugin_tables_open (plugin_tables.h). */
+    plugin_tables *tables;
 };
 
 /* --------------------------------------------------------- outcomes -- */
 
-/* Notes that something does not hold, if nothing was noted before; returns
- * condition. */
+/* Records a failure if the condition is false and nothing was recorded before;
+ * returns condition. */
 bool expect(outcome *out, bool condition, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same for a call of libcore's that must succeed: its message is told, and
- * a lost device is its own verdict. */
+/* The same for a libcore call that must succeed: records libcore's message; a
+ * lost device has its own verdict. */
 bool expect_ok(outcome *out, core_status status, const char *what);
-/* What the plugin does not claim. */
+/* Records that the plugin does not claim the feature. */
 void not_supported(outcome *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The suite lacks what it needs. */
+/* Records that the suite could not run the test. */
 void harness_error(outcome *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The largest error seen, in units of what is allowed. */
+/* Records the largest error seen, as a multiple of the bound. */
 void note_error(outcome *out, double error);
 
 /* ------------------------------------------------------------ the suite -- */
@@ -123,19 +124,19 @@ typedef struct listed {
 bool suite_add_list(suite *self, level which, const listed *list, size_t count);
 /* Loads the plugin and opens the device. */
 bool suite_device(suite *self, outcome *out);
-/* Kernels that the device has run, or that the CPU has run for it. */
-typedef struct proof {
+/* Kernels that the device has run, and that the CPU has run for it. */
+typedef struct kernel_counts {
     uint64_t launches, fallbacks;
-} proof;
-proof suite_proof(const suite *self);
-/* Since then the device has computed by kernels of its own, and nobody else
- * has. */
-bool suite_proves(const suite *self, proof since, outcome *out);
-/* A number that depends on the seed and on what it is for. */
+} kernel_counts;
+kernel_counts suite_kernel_counts(const suite *self);
+/* Checks that since then the device has run kernels and the CPU has run none
+ * for it. */
+bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out);
+/* Returns a number that depends on the seed and on its purpose. */
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 
-/* Each adds the tests of its part; false: no memory.  The ops' are known only
- * once the plugin was loaded. */
+/* Each adds the tests of its area; false: no memory.  The tests of ops are
+ * known only after the plugin was loaded. */
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
 bool suite_add_streams(suite *self);
@@ -149,8 +150,8 @@ bool suite_add_shapes(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);
-bool suite_add_starve(suite *self);
-bool suite_add_handover(suite *self);
+bool suite_add_alloc_failure(suite *self);
+bool suite_add_cross_thread_free(suite *self);
 bool suite_add_perf(suite *self);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: how the plugin is loaded, negotiated with and described. */
+/* Level core: loading, negotiation and description of the plugin. */
 
 #include "elf_symbols.h"
 #include "process_state.h"
@@ -24,7 +24,7 @@ typedef struct symbols {
     char imported[64];
 } symbols;
 
-static void see_symbol(void *context, const char *name, bool defined)
+static void count_symbol(void *context, const char *name, bool defined)
 {
     symbols *seen = context;
 
@@ -43,7 +43,7 @@ static void see_symbol(void *context, const char *name, bool defined)
 static void exports_one_symbol(suite *self, outcome *out, const test *one)
 {
     symbols seen = {0};
-    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+    const char *wrong = elf_symbols(self->plugin, count_symbol, &seen);
 
     (void)one;
     expect(out, !wrong, "%s", wrong);
@@ -52,20 +52,21 @@ static void exports_one_symbol(suite *self, outcome *out, const test *one)
            seen.exports, seen.exported);
 }
 
-static void imports_nothing(suite *self, outcome *out, const test *one)
+static void imports_no_libcore_symbol(suite *self, outcome *out,
+                                      const test *one)
 {
     symbols seen = {0};
-    const char *wrong = elf_symbols(self->plugin, see_symbol, &seen);
+    const char *wrong = elf_symbols(self->plugin, count_symbol, &seen);
 
     (void)one;
     expect(out, !wrong, "%s", wrong);
-    expect(out, !seen.imported[0], "it imports %s, a symbol of libcore's",
+    expect(out, !seen.imported[0], "it imports %s, a symbol of libcore",
            seen.imported);
 }
 
 /* ------------------------------------------------------ negotiation -- */
 
-/* Room behind the answer, which the plugin must leave alone. */
+/* Space behind the answer, which the plugin must not write. */
 typedef struct guarded_answer {
     core_plugin_answer answer;
     unsigned char guard[64];
@@ -82,9 +83,9 @@ static core_status ask(core_plugin_entry_function entry, uint32_t major,
     return entry(&offer, &out->answer);
 }
 
-static void refuses_other_major(suite *self, outcome *out, const test *one)
+static void rejects_other_major(suite *self, outcome *out, const test *one)
 {
-    core_plugin_entry_function entry = raw_entry(self, out);
+    core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
     core_status status;
 
@@ -97,12 +98,12 @@ static void refuses_other_major(suite *self, outcome *out, const test *one)
     expect(out,
            status == CORE_OK ||
                (answer.answer.refusal.size > 0 && answer.answer.refusal.data),
-           "it refuses another ABI major, and gives no reason");
+           "it refuses another ABI major without a reason");
 }
 
-static void answers_within_offer(suite *self, outcome *out, const test *one)
+static void selects_offered_minor(suite *self, outcome *out, const test *one)
 {
-    core_plugin_entry_function entry = raw_entry(self, out);
+    core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
 
     (void)one;
@@ -112,10 +113,10 @@ static void answers_within_offer(suite *self, outcome *out, const test *one)
 
         if (status != CORE_OK)
             expect(out, answer.answer.refusal.size > 0,
-                   "it refuses minor %u, and gives no reason", most);
+                   "it refuses minor %u without a reason", most);
         else
             expect(out, answer.answer.abi_minor <= most && answer.answer.init,
-                   "offered minor %u, it answers minor %u%s", most,
+                   "offered minor %u, it selects minor %u%s", most,
                    answer.answer.abi_minor,
                    answer.answer.init ? "" : ", and no init");
     }
@@ -123,31 +124,31 @@ static void answers_within_offer(suite *self, outcome *out, const test *one)
         expect(out,
                ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
                    sizeof answer.answer, &answer) == CORE_OK,
-               "it refuses this very version");
+               "it refuses the current ABI version");
 }
 
-static void answer_keeps_size(suite *self, outcome *out, const test *one)
+static void respects_answer_size(suite *self, outcome *out, const test *one)
 {
-    core_plugin_entry_function entry = raw_entry(self, out);
+    core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
 
     (void)one;
     if (!entry)
         return;
-    /* A later host's answer is larger; its tail is not the plugin's. */
+    /* A later host's answer is larger; the plugin must not write its tail. */
     ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR, sizeof answer, &answer);
     for (size_t i = 0; i < sizeof answer.guard; i++)
         if (!expect(out, answer.guard[i] == 0xa5,
-                    "the entry writes %zu bytes behind the answer", i + 1))
+                    "the entry writes %zu bytes past the answer", i + 1))
             break;
     expect(out, answer.answer.struct_size <= sizeof answer.answer,
-           "it says that it filled %u bytes of the answer",
+           "it reports that it filled %u bytes of the answer",
            answer.answer.struct_size);
 }
 
 /* ------------------------------------------------------------ tables -- */
 
-static void type_is_a_word(outcome *out, core_string type)
+static void type_name_is_valid(outcome *out, core_string type)
 {
     bool good = type.size > 0 && type.size < 64 && type.data &&
                 islower((unsigned char)type.data[0]);
@@ -155,27 +156,28 @@ static void type_is_a_word(outcome *out, core_string type)
     for (uint64_t i = 0; good && i < type.size; i++)
         good = islower((unsigned char)type.data[i]) ||
                isdigit((unsigned char)type.data[i]);
-    expect(out, good, "the device type is no word of the form [a-z][a-z0-9]*");
+    expect(out, good, "the device type is not of the form [a-z][a-z0-9]*");
 }
 
-/* That nothing is missing is looked at whenever the plugin is opened. */
-static void tables_are_whole(suite *self, outcome *out, const test *one)
+/* Missing slots are checked whenever the plugin is opened. */
+static void tables_are_complete(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
     if (!plugin)
         return;
-    type_is_a_word(out, plugin->backend.device_type);
+    type_name_is_valid(out, plugin->backend.device_type);
     expect(out,
            plugin->memory.reserved == 0 && plugin->streams.reserved == 0 &&
                plugin->events.reserved == 0,
-           "a table's `reserved` is not 0");
+           "a `reserved` field of a table is not 0");
 }
 
-static void properties_hold_together(suite *self, outcome *out, const test *one)
+static void properties_are_consistent(suite *self, outcome *out,
+                                      const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     const core_device_properties *p = plugin ? &plugin->properties : NULL;
 
     (void)one;
@@ -184,7 +186,7 @@ static void properties_hold_together(suite *self, outcome *out, const test *one)
     expect(out,
            p->base_alignment > 0 &&
                (p->base_alignment & (p->base_alignment - 1)) == 0,
-           "the base alignment, %llu, is no power of two",
+           "the base alignment, %llu, is not a power of two",
            (unsigned long long)p->base_alignment);
     expect(out, p->granularity >= 1, "the granularity is 0");
     expect(out,
@@ -194,7 +196,7 @@ static void properties_hold_together(suite *self, outcome *out, const test *one)
     expect(out,
            !p->largest_allocation || !p->total_memory ||
                p->largest_allocation <= p->total_memory,
-           "the largest allocation is more than the memory");
+           "the largest allocation exceeds the memory");
 }
 
 static bool is_utf8(core_string text)
@@ -219,9 +221,9 @@ static bool is_utf8(core_string text)
     return true;
 }
 
-static void information_is_text(suite *self, outcome *out, const test *one)
+static void information_is_utf8(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     core_device_information *about;
 
     (void)one;
@@ -232,11 +234,12 @@ static void information_is_text(suite *self, outcome *out, const test *one)
         return;
     }
     about = &plugin->information;
-    if (!raw_ok(out, plugin->backend.device_information(plugin->device, about),
-                "device_information"))
+    if (!expect_plugin_ok(
+            out, plugin->backend.device_information(plugin->device, about),
+            "device_information"))
         return;
     expect(out, about->name.size > 0 && is_utf8(about->name),
-           "the device has no name of UTF-8");
+           "the device's name is empty or not UTF-8");
     expect(out,
            is_utf8(about->stable_id) && is_utf8(about->driver) &&
                is_utf8(about->runtime) && is_utf8(about->firmware) &&
@@ -244,9 +247,9 @@ static void information_is_text(suite *self, outcome *out, const test *one)
            "a text of the device's information is not UTF-8");
 }
 
-static void enumerate_repeats(suite *self, outcome *out, const test *one)
+static void enumerate_is_stable(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     uint32_t first = 0;
 
     (void)one;
@@ -254,48 +257,50 @@ static void enumerate_repeats(suite *self, outcome *out, const test *one)
         uint32_t count = UINT32_MAX;
         core_string reason = {"", 0};
 
-        if (!raw_ok(out,
-                    plugin->backend.enumerate(plugin->backend.user, &count,
-                                              &reason),
-                    "enumerate"))
+        if (!expect_plugin_ok(out,
+                              plugin->backend.enumerate(plugin->backend.user,
+                                                        &count, &reason),
+                              "enumerate"))
             return;
         if (i == 0)
             first = count;
-        expect(out, count == first, "enumerate says %u devices, then %u", first,
-               count);
+        expect(out, count == first, "enumerate reports %u devices, then %u",
+               first, count);
         expect(out, count > 0 || reason.size > 0,
-               "there is no device, and no reason");
+               "there is no device and no reason");
     }
 }
 
-static void unknown_is_absent(suite *self, outcome *out, const test *one)
+static void unknown_interface_is_absent(suite *self, outcome *out,
+                                        const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     core_string timing = {"core.timing", 11};
 
     (void)one;
     if (!plugin || !plugin->backend.get_interface)
         return;
-    expect(out, !raw_interface(plugin, "core.no_such_interface"),
-           "it has an interface that nobody knows");
-    expect(out, !raw_interface(plugin, ""), "it has an interface without name");
+    expect(out, !plugin_interface(plugin, "core.no_such_interface"),
+           "it has an interface that does not exist");
+    expect(out, !plugin_interface(plugin, ""),
+           "it has an interface with an empty name");
     expect(out,
            !plugin->backend.get_interface(plugin->backend.user, timing,
                                           UINT32_MAX),
-           "it has core.timing in a version that nobody knows");
+           "it has core.timing in a version that does not exist");
 }
 
-static void status_is_well(suite *self, outcome *out, const test *one)
+static void status_is_ok(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
     if (plugin && plugin->backend.device_status)
-        raw_ok(out, plugin->backend.device_status(plugin->device),
-               "device_status of a device that is well");
+        expect_plugin_ok(out, plugin->backend.device_status(plugin->device),
+                         "device_status of a working device");
 }
 
-/* The mask of a thread of this process; all ones where it is gone. */
+/* The signal mask of a thread of this process; all ones if it has ended. */
 static unsigned long long blocked_by(const char *thread)
 {
     unsigned long long blocked = ~0ull;
@@ -312,8 +317,8 @@ static unsigned long long blocked_by(const char *thread)
     return blocked;
 }
 
-/* Every thread but the suite's own. */
-static void look_at_threads(outcome *out)
+/* Checks every thread but the suite's own. */
+static void check_threads(outcome *out)
 {
     DIR *folder = opendir("/proc/self/task");
     struct dirent *entry;
@@ -336,11 +341,11 @@ static void look_at_threads(outcome *out)
 static void threads_block_signals(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    if (!raw_open(self, out))
+    if (!plugin_tables_open(self, out))
         return;
-    /* A thread that begins blocks all signals for a moment. */
+    /* A starting thread blocks all signals for a moment. */
     for (int i = 0; i < 20 && out->verdict == VERDICT_PASS; i++) {
-        look_at_threads(out);
+        check_threads(out);
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
 }
@@ -355,8 +360,8 @@ static core_status refuse_backend(core_registry *registry,
                             .text = {"refused", 7}};
 
     (void)backend;
-    ((raw *)(void *)registry)->backends++;
-    return ((raw *)(void *)registry)->host.error(&info);
+    ((plugin_tables *)(void *)registry)->backends++;
+    return ((plugin_tables *)(void *)registry)->host.error(&info);
 }
 
 static core_status take_error(const core_error_info *info)
@@ -380,12 +385,12 @@ static core_status no_kernel(core_string backend, uint32_t index,
     return CORE_ERROR_NOT_FOUND;
 }
 
-/* A failure while init registers is init's own. */
-static void init_passes_failure_on(suite *self, outcome *out, const test *one)
+/* init must return the failure of a registration. */
+static void init_propagates_failure(suite *self, outcome *out, const test *one)
 {
-    core_plugin_entry_function entry = raw_entry(self, out);
+    core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
-    raw plugin;
+    plugin_tables plugin;
 
     (void)one;
     if (!entry || !expect(out,
@@ -398,19 +403,19 @@ static void init_passes_failure_on(suite *self, outcome *out, const test *one)
                               .abi_minor = answer.answer.abi_minor,
                               .error = take_error,
                               .log = drop_log,
-                              .setting = raw_setting,
+                              .setting = plugin_setting,
                               .register_backend = refuse_backend,
                               .backend_kernel = no_kernel};
     expect(out,
            answer.answer.init(&plugin.host, (core_registry *)(void *)&plugin,
                               &plugin.plugin) != CORE_OK,
-           "the host refused its backend, and init says success");
+           "init succeeds although the host refused its backend");
     expect(out, plugin.backends > 0, "init registers no backend");
 }
 
-static void shuts_down(suite *self, outcome *out, const test *one)
+static void shutdown_succeeds(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
     if (!plugin)
@@ -418,13 +423,14 @@ static void shuts_down(suite *self, outcome *out, const test *one)
     if (plugin->stream)
         plugin->streams.destroy(plugin->device, plugin->stream);
     plugin->backend.device_close(plugin->backend.user, plugin->device);
-    raw_ok(out, plugin->answer.shutdown(plugin->plugin, UINT64_C(5000000000)),
-           "shutdown");
+    expect_plugin_ok(
+        out, plugin->answer.shutdown(plugin->plugin, UINT64_C(5000000000)),
+        "shutdown");
 }
 
-static void opens_again(suite *self, outcome *out, const test *one)
+static void device_reopens(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
     if (!plugin)
@@ -435,10 +441,10 @@ static void opens_again(suite *self, outcome *out, const test *one)
     for (int i = 0; i < 20; i++) {
         plugin->backend.device_close(plugin->backend.user, plugin->device);
         plugin->device = NULL;
-        if (!raw_ok(out,
-                    plugin->backend.device_open(plugin->backend.user, 0,
-                                                &plugin->device),
-                    "opening the device again"))
+        if (!expect_plugin_ok(out,
+                              plugin->backend.device_open(plugin->backend.user,
+                                                          0, &plugin->device),
+                              "reopening the device"))
             return;
     }
 }
@@ -447,21 +453,23 @@ bool suite_add_abi(suite *self)
 {
     static const listed tests[] = {
         {"core/file/exports-one-symbol", exports_one_symbol, false},
-        {"core/file/imports-nothing-of-libcore", imports_nothing, false},
-        {"core/entry/refuses-another-major", refuses_other_major, false},
-        {"core/entry/answers-within-the-offer", answers_within_offer, false},
-        {"core/entry/keeps-to-the-answers-size", answer_keeps_size, false},
-        {"core/init/passes-a-failure-on", init_passes_failure_on, false},
-        {"core/device/tables-are-whole", tables_are_whole, false},
-        {"core/device/properties-hold-together", properties_hold_together,
+        {"core/file/imports-no-libcore-symbol", imports_no_libcore_symbol,
          false},
-        {"core/device/information-is-text", information_is_text, true},
-        {"core/device/enumerate-repeats", enumerate_repeats, false},
-        {"core/device/unknown-interface-is-absent", unknown_is_absent, false},
-        {"core/device/status-is-well", status_is_well, false},
+        {"core/entry/rejects-other-abi-major", rejects_other_major, false},
+        {"core/entry/selects-an-offered-minor", selects_offered_minor, false},
+        {"core/entry/respects-answer-size", respects_answer_size, false},
+        {"core/init/propagates-failure", init_propagates_failure, false},
+        {"core/device/tables-are-complete", tables_are_complete, false},
+        {"core/device/properties-are-consistent", properties_are_consistent,
+         false},
+        {"core/device/information-is-utf8", information_is_utf8, true},
+        {"core/device/enumerate-is-stable", enumerate_is_stable, false},
+        {"core/device/unknown-interface-is-absent", unknown_interface_is_absent,
+         false},
+        {"core/device/status-is-ok", status_is_ok, false},
         {"core/device/threads-block-signals", threads_block_signals, false},
-        {"core/shutdown/ends-well", shuts_down, false},
-        {"core/reopen/device-opens-again", opens_again, false},
+        {"core/shutdown/succeeds", shutdown_succeeds, false},
+        {"core/reopen/device-reopens", device_reopens, false},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

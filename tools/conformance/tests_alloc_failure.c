@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level stress: there is no host memory, at every point where the plugin asks
- * for some.  A call then works all the same, or says that there is none, and
- * afterwards everything works again. */
+/* Level stress: each host allocation of the plugin fails in turn.  A call must
+ * then succeed or report that there is no memory, and everything must work
+ * again afterwards. */
 
 #include "bounds.h"
 #include "claims.h"
@@ -15,43 +15,40 @@
 
 enum { POINTS = 400, BYTES = 3000 };
 
-/* Asynchronous work may have failed: its stream says so. */
+/* Asynchronous work may have failed; its stream reports that. */
 static bool allowed(core_status status)
 {
     return status == CORE_OK || status == CORE_ERROR_OUT_OF_MEMORY ||
            status == CORE_ERROR_STREAM;
 }
 
-/* Runs it with each allocation failing in turn. */
-static void each_point(suite *self, outcome *out, const char *what,
-                       core_status (*run)(suite *self, const void *with,
-                                          const char **out_where),
-                       const void *with)
+/* Runs it repeatedly, each time with the next allocation failing. */
+static void fail_each_allocation(suite *self, outcome *out, const char *what,
+                                 core_status (*run)(suite *self,
+                                                    const void *with,
+                                                    const char **out_where),
+                                 const void *with)
 {
     for (uint64_t n = 1; n <= POINTS; n++) {
         const char *where = "";
         core_status status;
         bool came;
 
-        starve_arm(n);
+        alloc_failure_arm(n);
         status = run(self, with, &where);
-        came = starve_disarm();
+        came = alloc_failure_disarm();
         if (!expect(out, allowed(status),
-                    "%s: without memory for its allocation %llu, %s fails "
-                    "with %s",
-                    what, (unsigned long long)n, where,
-                    core_status_name(status)))
+                    "%s: when allocation %llu fails, %s fails with %s", what,
+                    (unsigned long long)n, where, core_status_name(status)))
             return;
-        /* Streams that share a queue are poisoned together. */
+        /* Streams that share a queue share its error. */
         if (status == CORE_ERROR_STREAM && self->properties.max_streams > 0 &&
             !expect_ok(out, core_device_reset(self->device), "a reset"))
             return;
         status = run(self, with, &where);
         if (!expect(out, status == CORE_OK,
-                    "%s: after it had no memory for its allocation %llu, %s "
-                    "fails with %s",
-                    what, (unsigned long long)n, where,
-                    core_status_name(status)))
+                    "%s: after allocation %llu failed, %s fails with %s", what,
+                    (unsigned long long)n, where, core_status_name(status)))
             return;
         if (!came)
             return;
@@ -60,10 +57,10 @@ static void each_point(suite *self, outcome *out, const char *what,
 
 /* ---------------------------------------------------------------- tables -- */
 
-/* Everything that the tables do, once; the first failure ends it. */
+/* Uses each function of the tables once; ends at the first failure. */
 static core_status use_tables(suite *self, const void *with, const char **where)
 {
-    raw *p = self->raw;
+    plugin_tables *p = self->tables;
     uint64_t step = p->properties.granularity ? p->properties.granularity : 1;
     uint64_t size = (BYTES + step - 1) / step * step;
     core_memory a = {0}, b = {0};
@@ -101,11 +98,11 @@ static core_status use_tables(suite *self, const void *with, const char **where)
     if (!p->synchronous)
         DO("synchronizing", streams.synchronize(p->device, stream));
 #undef DO
-    *where = "a copy that says success";
+    *where = "a copy that reports success";
     if (memcmp(wrote, got, BYTES) != 0)
         status = CORE_ERROR_INTERNAL;
 done:
-    /* Whatever still runs uses the host's memory. */
+    /* Pending work still uses the host's memory. */
     if (stream)
         p->streams.synchronize(p->device, stream);
     if (has_a)
@@ -119,27 +116,28 @@ done:
     return status;
 }
 
-static void tables_starve(suite *self, outcome *out, const test *one)
+static void tables_without_memory(suite *self, outcome *out, const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
-    if (plugin && (plugin->synchronous || raw_make_room(plugin, 1, out)) &&
-        starve_begin(self->plugin, out))
-        each_point(self, out, "the tables", use_tables, NULL);
+    if (plugin &&
+        (plugin->synchronous || plugin_reserve_streams(plugin, 1, out)) &&
+        alloc_failure_install(self->plugin, out))
+        fail_each_allocation(self, out, "the tables", use_tables, NULL);
     if (plugin)
-        raw_take_back(plugin, out);
+        plugin_restore_stream(plugin, out);
 }
 
 /* --------------------------------------------------------------- kernels -- */
 
-typedef struct hungry {
-    const words *call;
+typedef struct failing_call {
+    const sample_call *call;
     const reference *wanted;
     const bounds *allowed;
-} hungry;
+} failing_call;
 
-static core_status read_and_compare(const hungry *of, core_tensor *tensor,
+static core_status read_and_compare(const failing_call *of, core_tensor *tensor,
                                     const char **where)
 {
     core_dtype dtype = of->wanted->dtypes[0];
@@ -154,7 +152,7 @@ static core_status read_and_compare(const hungry *of, core_tensor *tensor,
     CORE_TRY(core_tensor_read(tensor, got, numel * sizeof *got));
     for (size_t i = 0; i < numel; i++)
         values[i] = (double)got[i];
-    *where = "a call that says success";
+    *where = "a call that reports success";
     return bounds_hold(of->allowed, of->call, of->wanted, 0, values, &out)
                ? CORE_OK
                : CORE_ERROR_INTERNAL;
@@ -162,7 +160,7 @@ static core_status read_and_compare(const hungry *of, core_tensor *tensor,
 
 static core_status use_kernel(suite *self, const void *with, const char **where)
 {
-    const hungry *of = with;
+    const failing_call *of = with;
     core_stream *stream = NULL;
     core_stream_guard guard;
     bool entered = false;
@@ -179,47 +177,47 @@ static core_status use_kernel(suite *self, const void *with, const char **where)
     }
     *where = "making the operands";
     if (status == CORE_OK)
-        status =
-            words_prepare(of->call, self->device, CORE_F32, ARRANGED_ROWS, &on);
+        status = sample_call_prepare(of->call, self->device, CORE_F32,
+                                     ARRANGED_ROWS, &on);
     if (status == CORE_OK) {
         *where = "the call";
-        status = words_call(of->call, &on);
+        status = sample_call_run(of->call, &on);
     }
     if (status == CORE_OK)
         status = read_and_compare(of, on.flat[0], where);
-    words_done(&on);
+    sample_call_done(&on);
     if (entered)
         core_stream_guard_leave(&guard);
     core_stream_release(stream);
     return status;
 }
 
-static void kernels_starve(suite *self, outcome *out, const test *one)
+static void kernels_without_memory(suite *self, outcome *out, const test *one)
 {
     static const sample samples[] = {{"mul.Tensor", "t:3,4 t:3,4", .5, 2},
                                      {"exp", "t:3,4", .5, 2},
                                      {"sum", "t:3,4", .5, 2},
                                      {"mm", "t:3,4 t:4,5", .5, 2},
                                      {"cat", "[ t:2,6 t:2,6 ] i:0", .5, 2}};
-    static words call;
+    static sample_call call;
     size_t ran = 0;
 
     (void)one;
-    if (!suite_device(self, out) || !starve_begin(self->plugin, out))
+    if (!suite_device(self, out) || !alloc_failure_install(self->plugin, out))
         return;
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
         reference wanted;
         bounds allowed;
-        hungry with = {&call, &wanted, &allowed};
+        failing_call with = {&call, &wanted, &allowed};
 
         memset(&wanted, 0, sizeof wanted);
-        if (words_parse(&call, self, &samples[i], CORE_F32) &&
+        if (sample_call_parse(&call, self, &samples[i], CORE_F32) &&
             reference_shapes(&call, &wanted) == CORE_OK &&
             claim_of(self, &call, &wanted) == CLAIM_KERNEL &&
             reference_values(&call, self, &wanted) == CORE_OK) {
             ran++;
             allowed = bounds_of(self, call.op);
-            each_point(self, out, samples[i].op, use_kernel, &with);
+            fail_each_allocation(self, out, samples[i].op, use_kernel, &with);
         }
         reference_free(&wanted);
     }
@@ -227,11 +225,12 @@ static void kernels_starve(suite *self, outcome *out, const test *one)
         not_supported(out, "none of the operators that this needs is claimed");
 }
 
-bool suite_add_starve(suite *self)
+bool suite_add_alloc_failure(suite *self)
 {
     static const listed tests[] = {
-        {"stress/tables/host-memory-runs-out", tables_starve, true},
-        {"stress/kernels/host-memory-runs-out", kernels_starve, true},
+        {"stress/tables/host-allocation-failures", tables_without_memory, true},
+        {"stress/kernels/host-allocation-failures", kernels_without_memory,
+         true},
     };
 
     return suite_add_list(self, LEVEL_STRESS, tests,

@@ -14,50 +14,54 @@
 enum { BATCH = 16, SIZE = 65536, ROUNDS = 100, TIMES = 5, PROBE = 256 };
 
 typedef struct batch {
-    raw_block blocks[BATCH];
-    int value; /* of the first block's bytes; the next ones' are more */
+    plugin_block blocks[BATCH];
+    int value; /* of the first block's bytes; those of the next blocks are
+                * larger */
 } batch;
 
-/* Two threads: while one fills a batch the other empties the one before. */
+/* Two threads: while one fills a batch the other empties the previous one. */
 typedef struct handover {
-    raw *plugin;
+    plugin_tables *plugin;
     batch batches[2];
     pthread_barrier_t turn;
     outcome outs[2];
 } handover;
 
-static void make(raw *plugin, batch *to, int value, outcome *out)
+static void make(plugin_tables *plugin, batch *to, int value, outcome *out)
 {
     unsigned char bytes[PROBE];
 
     to->value = value;
     for (int i = 0; i < BATCH && out->verdict == VERDICT_PASS; i++) {
         memset(bytes, value + i, sizeof bytes);
-        if (raw_alloc(plugin, out, SIZE, &to->blocks[i]))
-            raw_write(plugin, out, to->blocks[i].memory, bytes, sizeof bytes);
+        if (plugin_alloc(plugin, out, SIZE, &to->blocks[i]))
+            plugin_write(plugin, out, to->blocks[i].memory, bytes,
+                         sizeof bytes);
     }
 }
 
-static void check(raw *plugin, const batch *of, const char *what, outcome *out)
+static void check(plugin_tables *plugin, const batch *of, const char *what,
+                  outcome *out)
 {
     unsigned char bytes[PROBE];
 
     for (int i = 0; i < BATCH && of->blocks[i].size > 0; i++) {
         int value = (unsigned char)(of->value + i);
 
-        if (!raw_read(plugin, out, bytes, of->blocks[i].memory, sizeof bytes))
+        if (!plugin_read(plugin, out, bytes, of->blocks[i].memory,
+                         sizeof bytes))
             return;
         for (int k = 0; k < PROBE; k++)
-            if (!expect(out, bytes[k] == value, "%s holds %d, not %d", what,
-                        bytes[k], value))
+            if (!expect(out, bytes[k] == value, "%s contains %d, expected %d",
+                        what, bytes[k], value))
                 return;
     }
 }
 
-static void give_back(raw *plugin, batch *of)
+static void free_batch(plugin_tables *plugin, batch *of)
 {
     for (int i = 0; i < BATCH; i++)
-        raw_free(plugin, &of->blocks[i]);
+        plugin_free(plugin, &of->blocks[i]);
 }
 
 static void *fill(void *context)
@@ -82,14 +86,14 @@ static void *empty(void *context)
             batch *of = &self->batches[(round - 1) % 2];
 
             check(self->plugin, of, "memory of another thread", &self->outs[1]);
-            give_back(self->plugin, of);
+            free_batch(self->plugin, of);
         }
         pthread_barrier_wait(&self->turn);
     }
     return NULL;
 }
 
-static bool hand_over(raw *plugin, outcome *out)
+static bool run_handover(plugin_tables *plugin, outcome *out)
 {
     handover self = {
         .plugin = plugin,
@@ -103,7 +107,7 @@ static bool hand_over(raw *plugin, outcome *out)
     }
     made = pthread_create(&maker, NULL, fill, &self) == 0;
     if (made && pthread_create(&taker, NULL, empty, &self) != 0)
-        empty(&self); /* the maker counts on somebody */
+        empty(&self); /* the maker waits at the barrier */
     else if (made)
         pthread_join(taker, NULL);
     if (made)
@@ -118,38 +122,38 @@ static bool hand_over(raw *plugin, outcome *out)
     return out->verdict == VERDICT_PASS;
 }
 
-/* Who keeps what is freed for the thread that freed it takes more of the
- * device's memory, or of the heap, each time. */
+/* A cache per freeing thread would take more of the device's memory, or of the
+ * heap, in each round. */
 static void freed_by_another(suite *self, outcome *out, const test *one)
 {
     const uint64_t part = (uint64_t)ROUNDS * BATCH * SIZE / 4;
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     bool heap_grows = true;
-    room device = {0};
+    leak_check device = {0};
 
     (void)one;
     if (!plugin)
         return;
-    for (int i = 0; room_unsure(&device) || (heap_grows && i < TIMES); i++) {
-        uint64_t heap = manners_heap();
+    for (int i = 0; leak_check_undecided(&device) || (heap_grows && i < TIMES);
+         i++) {
+        uint64_t heap = process_heap();
 
-        room_begin(&device, plugin);
-        if (!hand_over(plugin, out))
+        leak_check_begin(&device, plugin);
+        if (!run_handover(plugin, out))
             return;
         heap_grows =
-            heap_grows && !manners_heap_below(heap + ROUNDS * BATCH * 8);
-        room_end(&device, plugin, part);
+            heap_grows && !process_heap_below(heap + ROUNDS * BATCH * 8);
+        leak_check_end(&device, plugin, part);
     }
-    expect(out, device.rests,
-           "memory that another thread frees than has allocated it does not "
-           "come back");
+    expect(out, device.recovered,
+           "memory that one thread allocates and another frees is not reused");
     expect(out, !heap_grows,
-           "memory that another thread frees than has allocated it leaves more "
-           "on the host's heap, each time");
+           "memory that one thread allocates and another frees leaks on the "
+           "host's heap");
 }
 
 typedef struct visitor {
-    raw *plugin;
+    plugin_tables *plugin;
     batch made;
     int value;
     outcome out;
@@ -163,12 +167,12 @@ static void *visit(void *context)
     return NULL;
 }
 
-/* Threads that come one after the other, and leave their memory behind. */
+/* Threads run one after the other and leave their memory behind. */
 static void outlives_its_thread(suite *self, outcome *out, const test *one)
 {
     enum { VISITORS = 4 };
     static visitor visitors[VISITORS];
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     pthread_t thread;
 
     (void)one;
@@ -188,11 +192,11 @@ static void outlives_its_thread(suite *self, outcome *out, const test *one)
         if (out->verdict == VERDICT_PASS)
             check(plugin, &visitors[i].made, "memory of a thread that ended",
                   out);
-        give_back(plugin, &visitors[i].made);
+        free_batch(plugin, &visitors[i].made);
     }
 }
 
-bool suite_add_handover(suite *self)
+bool suite_add_cross_thread_free(suite *self)
 {
     static const listed tests[] = {
         {"stress/blocks/freed-by-another-thread", freed_by_another, false},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level training: operators that the plugin brings itself.  Those on tensors
- * and numbers are called, on the device and on meta, and their gradients are
- * compared with differences.  Their names come from a child process, in which
- * the plugin's init runs without libcore between. */
+/* Level training: the plugin's own operators.  Those on tensors and numbers are
+ * called on the device and on meta, and their gradients are compared with
+ * finite differences.  Their names come from a child process, which runs the
+ * plugin's init without libcore. */
 
 #include "plugin_tables.h"
 
@@ -22,7 +22,7 @@ enum { ARGUMENTS = 16, ELEMENTS = 6, RESULTS = 8 };
 
 /* --------------------------------------------------------------- names -- */
 
-static bool read_all(int from, raw_operators *to)
+static bool read_all(int from, plugin_operators *to)
 {
     size_t have = 0;
     ssize_t got;
@@ -32,9 +32,9 @@ static bool read_all(int from, raw_operators *to)
     return have == sizeof *to;
 }
 
-/* What init registers.  init runs once in a process, so it does elsewhere, and
- * before the device is there. */
-static bool list(suite *self, outcome *out, raw_operators *to)
+/* What init registers. init runs once per process, so a child runs it, before
+ * this process opens the device. */
+static bool list(suite *self, outcome *out, plugin_operators *to)
 {
     int ends[2], status = 0;
     pid_t child;
@@ -43,11 +43,11 @@ static bool list(suite *self, outcome *out, raw_operators *to)
     memset(to, 0, sizeof *to);
     fflush(NULL);
     if (pipe(ends) != 0 || (child = fork()) < 0) {
-        harness_error(out, "no process to list the operators in");
+        harness_error(out, "cannot start a process to list the operators");
         return false;
     }
     if (child == 0) {
-        const raw *plugin = raw_open(self, out);
+        const plugin_tables *plugin = plugin_tables_open(self, out);
         ssize_t size = (ssize_t)sizeof plugin->operators;
 
         if (plugin && write(ends[1], &plugin->operators, (size_t)size) == size)
@@ -60,7 +60,7 @@ static bool list(suite *self, outcome *out, raw_operators *to)
     while (waitpid(child, &status, 0) < 0)
         ;
     return expect(out, good && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-                  "the plugin's init fails in a process of its own");
+                  "the plugin's init fails in a child process");
 }
 
 /* --------------------------------------------------------------- calls -- */
@@ -79,8 +79,8 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Reads the schema; false where it has what the suite cannot make.  What has a
- * default is left to it. */
+/* Parses the schema; false if an argument is of a type that the suite cannot
+ * create.  Arguments with defaults are omitted. */
 static bool parse(own_call *call)
 {
     const char *at = strchr(core_op_schema(call->op), '(') + 1;
@@ -124,7 +124,7 @@ static void drop_tensors(own_call *call)
         core_tensor_release(call->tensors[--call->ntensors]);
 }
 
-/* Tensors of f64 with these sizes for all arguments. */
+/* Creates f64 tensors of these sizes for all arguments. */
 static core_status fill(const suite *self, own_call *call, core_device *device,
                         const int64_t *sizes, uint32_t ndim)
 {
@@ -168,7 +168,7 @@ static void drop_results(core_value *results)
         core_value_release(&results[r]);
 }
 
-/* Arguments that it takes on the device: one dimension, two, or none. */
+/* Finds operands that the device accepts: of one dimension, two, or none. */
 static core_status find_arguments(suite *self, own_call *call)
 {
     static const int64_t sizes[] = {2, 3};
@@ -198,14 +198,14 @@ typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
 
 static void each(suite *self, outcome *out, own_check check)
 {
-    static raw_operators names;
+    static plugin_operators names;
     static bool listed;
     uint32_t checked = 0;
 
     if (!listed && !(listed = list(self, out, &names)))
         return;
     if (names.count == 0) {
-        not_supported(out, "it brings no operators");
+        not_supported(out, "it registers no operators");
         return;
     }
     if (!suite_device(self, out) ||
@@ -224,8 +224,8 @@ static void each(suite *self, outcome *out, own_check check)
     }
     if (out->verdict == VERDICT_PASS && checked == 0)
         not_supported(out,
-                      "none of its %u operators takes f64 tensors and "
-                      "numbers on the device that the suite can make",
+                      "the suite cannot call any of its %u operators: none "
+                      "takes only f64 tensors and numbers on the device",
                       names.count);
 }
 
@@ -270,7 +270,7 @@ static bool gradient_is_right(suite *self, outcome *out, own_call *call,
     for (size_t i = 0; i < count; i++)
         core_tensor_release(outputs[i]);
     expect(out, count > 0 || !gradient,
-           "%s: it registers a gradient, and no result requires grad",
+           "%s: it registers a gradient, but no result requires grad",
            core_op_name(call->op));
     return count > 0 &&
            expect_ok(out,
@@ -279,7 +279,7 @@ static bool gradient_is_right(suite *self, outcome *out, own_call *call,
                      core_op_name(call->op));
 }
 
-static void gradients_are_right(suite *self, outcome *out, const test *one)
+static void gradients_are_correct(suite *self, outcome *out, const test *one)
 {
     (void)one;
     each(self, out, gradient_is_right);
@@ -320,15 +320,16 @@ static bool shape_agrees(suite *self, outcome *out, own_call *call,
         goto done;
     status = run_on(call, shapes, there);
     if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_DATA_DEPENDENT)
-        goto done; /* it does not say what its shape is */
+        goto done; /* it has no shape function */
     good = expect_ok(out, status, core_op_name(call->op));
     for (int r = 0; good && r < RESULTS; r++)
         if (here[r].tag == CORE_VALUE_TENSOR)
-            good = expect(out,
-                          there[r].tag == CORE_VALUE_TENSOR &&
-                              same_shape(there[r].u.tensor, here[r].u.tensor),
-                          "%s: result %d has another shape or dtype on meta",
-                          core_op_name(call->op), r);
+            good =
+                expect(out,
+                       there[r].tag == CORE_VALUE_TENSOR &&
+                           same_shape(there[r].u.tensor, here[r].u.tensor),
+                       "%s: result %d has a different shape or dtype on meta",
+                       core_op_name(call->op), r);
 done:
     drop_results(there);
     drop_results(here);
@@ -337,7 +338,7 @@ done:
     return good;
 }
 
-static void shapes_agree(suite *self, outcome *out, const test *one)
+static void meta_shapes_agree(suite *self, outcome *out, const test *one)
 {
     (void)one;
     each(self, out, shape_agrees);
@@ -346,9 +347,10 @@ static void shapes_agree(suite *self, outcome *out, const test *one)
 bool suite_add_custom(suite *self)
 {
     static const listed tests[] = {
-        {"training/own-operators/gradients-are-right", gradients_are_right,
+        {"training/custom-operators/gradients-are-correct",
+         gradients_are_correct, true},
+        {"training/custom-operators/meta-shapes-agree", meta_shapes_agree,
          true},
-        {"training/own-operators/shapes-agree-on-meta", shapes_agree, true},
     };
 
     return suite_add_list(self, LEVEL_TRAINING, tests,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: optional interfaces.  What a plugin advertises it must do. */
+/* Level core: optional interfaces.  Whatever a plugin advertises must work. */
 
 #include "stream_gate.h"
 #include "plugin_tables.h"
@@ -10,16 +10,16 @@
 #include <math.h>
 #include <string.h>
 
-/* An interface that must work if it is there. */
+/* Returns an interface, which must work if it exists. */
 static const void *need(suite *self, outcome *out, const char *name,
-                        raw **out_plugin)
+                        plugin_tables **out_plugin)
 {
-    raw *plugin = *out_plugin = raw_open(self, out);
+    plugin_tables *plugin = *out_plugin = plugin_tables_open(self, out);
     const void *table;
 
     if (!plugin)
         return NULL;
-    table = raw_interface(plugin, name);
+    table = plugin_interface(plugin, name);
     if (!table)
         not_supported(out, "it has no %s", name);
     return table;
@@ -27,43 +27,44 @@ static const void *need(suite *self, outcome *out, const char *name,
 
 static void timing(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_timing_interface *table =
         need(self, out, "core.timing", &plugin);
     void *events[2] = {NULL, NULL};
     int64_t there = -1, back = 1;
-    raw_block block = {{0}, 0};
+    plugin_block block = {{0}, 0};
     static unsigned char data[1 << 16];
 
     (void)one;
     if (!table || plugin->synchronous)
         return;
-    if (!raw_alloc(plugin, out, sizeof data, &block))
+    if (!plugin_alloc(plugin, out, sizeof data, &block))
         return;
     for (int i = 0; i < 2; i++) {
-        if (!raw_ok(out,
-                    plugin->events.create(plugin->device, CORE_EVENT_TIMING,
-                                          &events[i]),
-                    "creating an event for timing") ||
-            !raw_ok(out,
-                    plugin->events.record(plugin->device, events[i],
-                                          plugin->stream),
-                    "recording it"))
+        if (!expect_plugin_ok(out,
+                              plugin->events.create(plugin->device,
+                                                    CORE_EVENT_TIMING,
+                                                    &events[i]),
+                              "creating an event for timing") ||
+            !expect_plugin_ok(out,
+                              plugin->events.record(plugin->device, events[i],
+                                                    plugin->stream),
+                              "recording it"))
             goto done;
-        if (i == 0 && !raw_ok(out,
-                              plugin->memory.copy_from_host(
-                                  plugin->device, plugin->stream, block.memory,
-                                  data, sizeof data),
-                              "copy_from_host"))
+        if (i == 0 && !expect_plugin_ok(out,
+                                        plugin->memory.copy_from_host(
+                                            plugin->device, plugin->stream,
+                                            block.memory, data, sizeof data),
+                                        "copy_from_host"))
             goto done;
     }
-    if (!raw_wait(plugin, out) ||
-        !raw_ok(out,
-                table->elapsed(plugin->device, events[0], events[1], &there),
-                "elapsed") ||
-        !raw_ok(out,
-                table->elapsed(plugin->device, events[1], events[0], &back),
-                "elapsed, backwards"))
+    if (!plugin_wait(plugin, out) ||
+        !expect_plugin_ok(
+            out, table->elapsed(plugin->device, events[0], events[1], &there),
+            "elapsed") ||
+        !expect_plugin_ok(
+            out, table->elapsed(plugin->device, events[1], events[0], &back),
+            "elapsed, in reverse order"))
         goto done;
     expect(out, there >= 0 && there < INT64_C(60000000000),
            "a copy took %lld ns", (long long)there);
@@ -73,65 +74,65 @@ done:
     for (int i = 0; i < 2; i++)
         if (events[i])
             plugin->events.destroy(plugin->device, events[i]);
-    raw_free(plugin, &block);
+    plugin_free(plugin, &block);
 }
 
 static void callbacks(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
-    gate many;
+    plugin_tables *plugin;
+    stream_gate many;
     uint32_t passed, dropped;
 
     (void)one;
     if (!need(self, out, "core.host_callback", &plugin))
         return;
-    gate_begin(&many);
+    stream_gate_init(&many);
     for (int i = 0; i < 100; i++)
-        if (!gate_close(&many, plugin, plugin->stream, out))
+        if (!stream_gate_close(&many, plugin, plugin->stream, out))
             break;
-    gate_open(&many);
-    raw_wait(plugin, out);
-    gate_counts(&many, &passed, &dropped);
+    stream_gate_open(&many);
+    plugin_wait(plugin, out);
+    stream_gate_counts(&many, &passed, &dropped);
     expect(out, passed == 100 && dropped == 0,
            "of 100 callbacks %u ran and %u were dropped when the stream was "
-           "done",
+           "finished",
            passed, dropped);
-    gate_end(&many);
+    stream_gate_destroy(&many);
 }
 
 static void host_memory(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_host_memory_interface *table =
         need(self, out, "core.host_memory", &plugin);
-    raw_block block = {{0}, 0};
+    plugin_block block = {{0}, 0};
     void *data = NULL;
 
     (void)one;
-    if (!table || !raw_alloc(plugin, out, 4096, &block))
+    if (!table || !plugin_alloc(plugin, out, 4096, &block))
         return;
-    if (raw_ok(out, table->alloc(plugin->device, 4096, &data),
-               "allocating host memory") &&
+    if (expect_plugin_ok(out, table->alloc(plugin->device, 4096, &data),
+                         "allocating host memory") &&
         expect(out, (uintptr_t)data % 64 == 0,
                "host memory is not aligned to 64 bytes")) {
         memset(data, 7, 4096);
-        if (raw_write(plugin, out, block.memory, data, 4096)) {
+        if (plugin_write(plugin, out, block.memory, data, 4096)) {
             memset(data, 0, 4096);
-            raw_read(plugin, out, data, block.memory, 4096);
+            plugin_read(plugin, out, data, block.memory, 4096);
         }
         for (int i = 0; i < 4096; i++)
             if (!expect(out, ((unsigned char *)data)[i] == 7,
-                        "host memory did not come back as it went"))
+                        "host memory returned different data"))
                 break;
     }
     if (data)
         table->free(plugin->device, data, 4096);
-    raw_free(plugin, &block);
+    plugin_free(plugin, &block);
 }
 
 static void adoption(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_stream_adopt_interface *table =
         need(self, out, "core.stream_adopt", &plugin);
     void *native = NULL, *adopted = NULL;
@@ -139,49 +140,52 @@ static void adoption(suite *self, outcome *out, const test *one)
     (void)one;
     if (!table)
         return;
-    if (!raw_ok(out, table->native(plugin->device, plugin->stream, &native),
-                "the vendor's handle of a stream") ||
+    if (!expect_plugin_ok(
+            out, table->native(plugin->device, plugin->stream, &native),
+            "the vendor's handle of a stream") ||
         !expect(out, native != NULL, "the vendor's handle is NULL") ||
-        !raw_ok(out, table->adopt(plugin->device, native, &adopted),
-                "adopting a stream"))
+        !expect_plugin_ok(out, table->adopt(plugin->device, native, &adopted),
+                          "adopting a stream"))
         return;
-    raw_ok(out, plugin->streams.synchronize(plugin->device, adopted),
-           "synchronizing an adopted stream");
+    expect_plugin_ok(out, plugin->streams.synchronize(plugin->device, adopted),
+                     "synchronizing an adopted stream");
     plugin->streams.destroy(plugin->device, adopted);
-    raw_wait(plugin, out); /* the foreign stream is still there */
+    plugin_wait(plugin, out); /* the foreign stream must still exist */
 }
 
 static void priorities(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_stream_priority_interface *table =
         need(self, out, "core.stream_priority", &plugin);
     int32_t least = 0, greatest = 0;
 
     (void)one;
-    if (!table || !raw_ok(out, table->range(plugin->device, &least, &greatest),
+    if (!table ||
+        !expect_plugin_ok(out, table->range(plugin->device, &least, &greatest),
                           "the range of priorities"))
         return;
-    if (!raw_make_room(plugin, 1, out))
+    if (!plugin_reserve_streams(plugin, 1, out))
         return;
     expect(out, greatest <= 0 && least >= 0 && greatest <= least,
-           "priorities from %d to %d do not hold 0", greatest, least);
+           "the priorities %d to %d do not include 0", greatest, least);
     for (int32_t p = greatest; p <= least && p < greatest + 8; p++) {
         void *stream = NULL;
 
-        if (!raw_ok(out, table->create(plugin->device, 0, p, &stream),
-                    "creating a stream of a priority"))
+        if (!expect_plugin_ok(out, table->create(plugin->device, 0, p, &stream),
+                              "creating a stream of a priority"))
             break;
-        raw_ok(out, plugin->streams.synchronize(plugin->device, stream),
-               "synchronizing it");
+        expect_plugin_ok(out,
+                         plugin->streams.synchronize(plugin->device, stream),
+                         "synchronizing it");
         plugin->streams.destroy(plugin->device, stream);
     }
-    raw_take_back(plugin, out);
+    plugin_restore_stream(plugin, out);
 }
 
 static void virtual_memory(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_virtual_memory_interface *table =
         need(self, out, "core.virtual_memory", &plugin);
     unsigned char wrote[512], got[512] = {0};
@@ -190,22 +194,23 @@ static void virtual_memory(suite *self, outcome *out, const test *one)
 
     (void)one;
     if (!table ||
-        !raw_ok(out, table->granularity(plugin->device, &step),
-                "the granularity") ||
+        !expect_plugin_ok(out, table->granularity(plugin->device, &step),
+                          "the granularity") ||
         !expect(out, step > 0, "the granularity is 0") ||
-        !raw_ok(out, table->reserve(plugin->device, 4 * step, &range),
-                "reserving addresses"))
+        !expect_plugin_ok(out, table->reserve(plugin->device, 4 * step, &range),
+                          "reserving addresses"))
         return;
     memset(wrote, 3, sizeof wrote);
     second = (core_memory){range.handle, range.offset + step};
     for (int round = 0; round < 3; round++) {
-        if (!raw_ok(out, table->map(plugin->device, range, step, 2 * step),
-                    "mapping memory") ||
-            !raw_write(plugin, out, second, wrote, sizeof wrote) ||
-            !raw_read(plugin, out, got, second, sizeof got))
+        if (!expect_plugin_ok(out,
+                              table->map(plugin->device, range, step, 2 * step),
+                              "mapping memory") ||
+            !plugin_write(plugin, out, second, wrote, sizeof wrote) ||
+            !plugin_read(plugin, out, got, second, sizeof got))
             break;
         expect(out, memcmp(wrote, got, sizeof got) == 0,
-               "mapped memory does not keep what is written to it");
+               "mapped memory does not keep its data");
         table->unmap(plugin->device, range, step, 2 * step);
     }
     table->release(plugin->device, range, 4 * step);
@@ -213,10 +218,10 @@ static void virtual_memory(suite *self, outcome *out, const test *one)
 
 static void peers(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_peer_interface *table = need(self, out, "core.peer", &plugin);
     unsigned char wrote[300], got[300] = {0};
-    raw_block near = {{0}, 0};
+    plugin_block near = {{0}, 0};
     core_memory far = {0};
     core_string reason;
     void *other = NULL, *stream = NULL;
@@ -227,109 +232,114 @@ static void peers(suite *self, outcome *out, const test *one)
         return;
     plugin->backend.enumerate(plugin->backend.user, &count, &reason);
     if (count < 2) {
-        not_supported(out, "there is one device only");
+        not_supported(out, "there is only one device");
         return;
     }
-    if (!raw_ok(out,
-                plugin->backend.device_open(plugin->backend.user, 1, &other),
-                "opening device 1") ||
-        !raw_ok(out, table->can_access(plugin->device, other, &yes),
-                "can_access") ||
-        !yes || !raw_alloc(plugin, out, 4096, &near))
+    if (!expect_plugin_ok(
+            out, plugin->backend.device_open(plugin->backend.user, 1, &other),
+            "opening device 1") ||
+        !expect_plugin_ok(out, table->can_access(plugin->device, other, &yes),
+                          "can_access") ||
+        !yes || !plugin_alloc(plugin, out, 4096, &near))
         goto done;
     memset(wrote, 9, sizeof wrote);
-    if (!raw_ok(out, plugin->memory.alloc(other, near.size, &far), "alloc"))
+    if (!expect_plugin_ok(out, plugin->memory.alloc(other, near.size, &far),
+                          "alloc"))
         goto done;
     if (!plugin->synchronous)
-        raw_ok(out, plugin->streams.create(other, 0, &stream),
-               "creating a stream on device 1");
-    if (raw_write(plugin, out, near.memory, got, sizeof got) &&
-        raw_ok(out,
-               plugin->memory.copy_from_host(other, stream, far, wrote,
-                                             sizeof wrote),
-               "copy to device 1") &&
-        (!stream || raw_ok(out, plugin->streams.synchronize(other, stream),
-                           "synchronizing device 1")) &&
-        raw_ok(out,
-               table->copy(plugin->device, plugin->stream, near.memory, other,
-                           far, sizeof wrote),
-               "copy between devices") &&
-        raw_read(plugin, out, got, near.memory, sizeof got))
+        expect_plugin_ok(out, plugin->streams.create(other, 0, &stream),
+                         "creating a stream on device 1");
+    if (plugin_write(plugin, out, near.memory, got, sizeof got) &&
+        expect_plugin_ok(out,
+                         plugin->memory.copy_from_host(other, stream, far,
+                                                       wrote, sizeof wrote),
+                         "copy to device 1") &&
+        (!stream ||
+         expect_plugin_ok(out, plugin->streams.synchronize(other, stream),
+                          "synchronizing device 1")) &&
+        expect_plugin_ok(out,
+                         table->copy(plugin->device, plugin->stream,
+                                     near.memory, other, far, sizeof wrote),
+                         "copy between devices") &&
+        plugin_read(plugin, out, got, near.memory, sizeof got))
         expect(out, memcmp(got, wrote, sizeof got) == 0,
                "a copy between devices is wrong");
     if (stream)
         plugin->streams.destroy(other, stream);
     plugin->memory.free(other, far, near.size);
 done:
-    raw_free(plugin, &near);
+    plugin_free(plugin, &near);
     if (other)
         plugin->backend.device_close(plugin->backend.user, other);
 }
 
-/* What is captured does not run; each launch does it. */
+/* Captured work must not run; each launch must run it. */
 static void captures(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_graph_capture_interface *table =
         need(self, out, "core.graph_capture", &plugin);
     unsigned char zero[256] = {0}, ones[256], got[256];
-    raw_block a = {{0}, 0}, b = {{0}, 0};
+    plugin_block a = {{0}, 0}, b = {{0}, 0};
     void *graph = NULL;
 
     (void)one;
-    if (!table || !raw_alloc(plugin, out, sizeof zero, &a) ||
-        !raw_alloc(plugin, out, sizeof zero, &b))
+    if (!table || !plugin_alloc(plugin, out, sizeof zero, &a) ||
+        !plugin_alloc(plugin, out, sizeof zero, &b))
         return;
     memset(ones, 1, sizeof ones);
-    if (!raw_write(plugin, out, a.memory, ones, sizeof ones) ||
-        !raw_write(plugin, out, b.memory, zero, sizeof zero) ||
-        !raw_ok(out, table->begin(plugin->device, plugin->stream),
-                "beginning a capture"))
+    if (!plugin_write(plugin, out, a.memory, ones, sizeof ones) ||
+        !plugin_write(plugin, out, b.memory, zero, sizeof zero) ||
+        !expect_plugin_ok(out, table->begin(plugin->device, plugin->stream),
+                          "beginning a capture"))
         goto done;
-    raw_ok(out,
-           plugin->memory.copy(plugin->device, plugin->stream, b.memory,
-                               a.memory, sizeof zero),
-           "a copy that is captured");
-    if (!raw_ok(out, table->end(plugin->device, plugin->stream, &graph),
-                "ending a capture") ||
-        !raw_read(plugin, out, got, b.memory, sizeof got))
+    expect_plugin_ok(out,
+                     plugin->memory.copy(plugin->device, plugin->stream,
+                                         b.memory, a.memory, sizeof zero),
+                     "a captured copy");
+    if (!expect_plugin_ok(out,
+                          table->end(plugin->device, plugin->stream, &graph),
+                          "ending a capture") ||
+        !plugin_read(plugin, out, got, b.memory, sizeof got))
         goto done;
-    expect(out, got[0] == 0, "what is captured runs at once");
+    expect(out, got[0] == 0, "captured work runs at once");
     for (unsigned char value = 1; value < 4; value++) {
         memset(ones, value, sizeof ones);
-        if (!raw_write(plugin, out, a.memory, ones, sizeof ones) ||
-            !raw_ok(out, table->launch(plugin->device, graph, plugin->stream),
-                    "launching a graph") ||
-            !raw_read(plugin, out, got, b.memory, sizeof got))
+        if (!plugin_write(plugin, out, a.memory, ones, sizeof ones) ||
+            !expect_plugin_ok(
+                out, table->launch(plugin->device, graph, plugin->stream),
+                "launching a graph") ||
+            !plugin_read(plugin, out, got, b.memory, sizeof got))
             break;
         expect(out, memcmp(got, ones, sizeof got) == 0,
-               "launch %d of a graph does not do its work", value);
+               "launch %d of a graph has no effect", value);
     }
 done:
     if (graph)
         table->destroy(plugin->device, graph);
-    raw_free(plugin, &a);
-    raw_free(plugin, &b);
+    plugin_free(plugin, &a);
+    plugin_free(plugin, &b);
 }
 
-static void error_word(suite *self, outcome *out, const test *one)
+static void stream_error(suite *self, outcome *out, const test *one)
 {
-    raw *plugin;
+    plugin_tables *plugin;
     const core_stream_error_interface *table =
         need(self, out, "core.stream_error", &plugin);
     core_stream_error word = {.struct_size = sizeof word, .code = 77};
 
     (void)one;
-    if (!table || !raw_wait(plugin, out))
+    if (!table || !plugin_wait(plugin, out))
         return;
-    if (raw_ok(out, table->take(plugin->device, plugin->stream, &word),
-               "taking the error word"))
+    if (expect_plugin_ok(out,
+                         table->take(plugin->device, plugin->stream, &word),
+                         "taking the stream's error"))
         expect(out, word.code == CORE_OK,
-               "the error word of a stream without errors is %d", word.code);
+               "the error of a stream without errors is %d", word.code);
 }
 
-/* Advertised tables are whole. */
-static void tables_are_whole(suite *self, outcome *out, const test *one)
+/* Advertised tables must be complete. */
+static void tables_are_complete(suite *self, outcome *out, const test *one)
 {
     static const struct {
         const char *name;
@@ -353,18 +363,18 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
         {"core.layout", 1},
         {"core.ranges", 2},
     };
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
     for (size_t i = 0; plugin && i < sizeof tables / sizeof *tables; i++) {
-        const char *table = raw_interface(plugin, tables[i].name);
+        const char *table = plugin_interface(plugin, tables[i].name);
         uint32_t size;
 
         if (!table)
             continue;
         memcpy(&size, table, sizeof size);
         if (!expect(out, size >= 8 + 8 * tables[i].slots,
-                    "%s has %u bytes; %u are wanted", tables[i].name, size,
+                    "%s has %u bytes, expected %u", tables[i].name, size,
                     8 + 8 * tables[i].slots))
             continue;
         for (uint32_t k = 0; k < tables[i].slots; k++) {
@@ -377,33 +387,35 @@ static void tables_are_whole(suite *self, outcome *out, const test *one)
     }
 }
 
-/* Nothing that could not be, and the same each time. */
+/* The values must be possible, and the same each time. */
 static void numerics(suite *self, outcome *out, const test *one)
 {
     static const char *const functions[] = {"exp", "mm", "no_such_operator"};
     const uint32_t floats =
         CORE_DTYPE_MASK(CORE_F64) | CORE_DTYPE_MASK(CORE_F32) |
         CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16);
-    raw *plugin;
+    plugin_tables *plugin;
     const core_numerics_interface *table =
         need(self, out, "core.numerics", &plugin);
     core_numerics first = {.struct_size = sizeof first}, again = first;
 
     (void)one;
     if (!table ||
-        !raw_ok(out, table->get(plugin->device, &first), "its numerics") ||
-        !raw_ok(out, table->get(plugin->device, &again), "its numerics"))
+        !expect_plugin_ok(out, table->get(plugin->device, &first),
+                          "its numerics") ||
+        !expect_plugin_ok(out, table->get(plugin->device, &again),
+                          "its numerics"))
         return;
     expect(out, memcmp(&first, &again, sizeof first) == 0,
-           "its numerics are others when they are asked for again");
+           "its numerics change between two queries");
     expect(out,
            first.product_bits == 0 ||
                (first.product_bits >= 2 && first.product_bits <= 24),
            "products keep %u bits of an f32, which has 24", first.product_bits);
     expect(out, first.max_ulp >= 0 && first.max_ulp < 1e6,
-           "the largest error is %g units", first.max_ulp);
+           "its largest error is %g units", first.max_ulp);
     expect(out, !((first.flushes_denormals | first.narrow_sums) & ~floats),
-           "its masks %#x and %#x name what is no floating dtype",
+           "its masks %#x and %#x contain dtypes that are not floating-point",
            first.flushes_denormals, first.narrow_sums);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         core_string name = {functions[i], strlen(functions[i])};
@@ -419,7 +431,7 @@ static void numerics(suite *self, outcome *out, const test *one)
 static void telemetry(suite *self, outcome *out, const test *one)
 {
     enum { MOST = 1000 };
-    raw *plugin;
+    plugin_tables *plugin;
     const core_telemetry_interface *table =
         need(self, out, "core.telemetry", &plugin);
     core_measurement now = {.struct_size = sizeof now};
@@ -434,19 +446,21 @@ static void telemetry(suite *self, outcome *out, const test *one)
         status = table->read(plugin->device, count, &now);
         if (status == CORE_OK)
             expect(out, now.key.data && now.key.size > 0 && isfinite(now.value),
-                   "measurement %u has no name, or is no number", count);
+                   "measurement %u has no name or is not a number", count);
     }
-    expect(out, status == CORE_ERROR_NOT_FOUND,
-           "after %u measurements the answer is %s, not CORE_ERROR_NOT_FOUND",
-           count, core_status_name(status));
+    expect(
+        out, status == CORE_ERROR_NOT_FOUND,
+        "after %u measurements telemetry returns %s, not CORE_ERROR_NOT_FOUND",
+        count, core_status_name(status));
 }
 
 bool suite_add_features(suite *self)
 {
     static const listed tests[] = {
-        {"core/features/tables-are-whole", tables_are_whole, false},
+        {"core/features/tables-are-complete", tables_are_complete, false},
         {"core/features/timing", timing, true},
-        {"core/features/timing-tells-time", features_time_passes, true},
+        {"core/features/timing-matches-host-clock",
+         features_timing_matches_host_clock, true},
         {"core/features/host-callback", callbacks, true},
         {"core/features/host-memory", host_memory, true},
         {"core/features/stream-adopt", adoption, true},
@@ -454,11 +468,11 @@ bool suite_add_features(suite *self)
         {"core/features/virtual-memory", virtual_memory, true},
         {"core/features/peer", peers, true},
         {"core/features/graph-capture", captures, true},
-        {"core/features/graph-outlives-its-destruction",
-         features_graph_outlives, true},
-        {"core/features/graph-takes-its-stream-alone",
-         features_graph_is_its_own, true},
-        {"core/features/stream-error", error_word, true},
+        {"core/features/destroyed-graph-completes",
+         features_destroyed_graph_completes, true},
+        {"core/features/capture-records-one-stream",
+         features_capture_records_one_stream, true},
+        {"core/features/stream-error", stream_error, true},
         {"core/features/allocator", features_allocator, true},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* tests_features.h: tests of single interfaces that have a file each. */
+/* tests_features.h: tests of optional interfaces that have their own file. */
 
 #ifndef CONFORMANCE_TESTS_FEATURES_H
 #define CONFORMANCE_TESTS_FEATURES_H
@@ -11,8 +11,11 @@
 void features_allocator(suite *self, outcome *out, const test *one);
 void features_profiler(suite *self, outcome *out, const test *one);
 void features_layout(suite *self, outcome *out, const test *one);
-void features_time_passes(suite *self, outcome *out, const test *one);
-void features_graph_outlives(suite *self, outcome *out, const test *one);
-void features_graph_is_its_own(suite *self, outcome *out, const test *one);
+void features_timing_matches_host_clock(suite *self, outcome *out,
+                                        const test *one);
+void features_destroyed_graph_completes(suite *self, outcome *out,
+                                        const test *one);
+void features_capture_records_one_stream(suite *self, outcome *out,
+                                         const test *one);
 
 #endif

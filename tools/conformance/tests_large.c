@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: elements that lie more than 2^31 bytes apart.  A kernel whose
- * offsets are 32 bits says so (CORE_REQUIRE_INDEX32), or does not reach them. */
+/* Level ops: elements more than 2^31 bytes apart.  A kernel with 32-bit offsets
+ * declares that (CORE_REQUIRE_INDEX32) or fails here. */
 
 #include "suite.h"
 
 #include <string.h>
 
-/* Three elements, of which the last begins behind 2^31 bytes. */
+/* Three elements, the last of which begins behind 2^31 bytes. */
 enum { ELEMENTS = 3 };
 static const int64_t values[ELEMENTS] = {5, -7, 9};
 
 typedef struct large {
     core_dtype dtype;
     int64_t step;     /* between elements */
-    core_tensor *all; /* mostly never touched */
+    core_tensor *all; /* mostly untouched */
     core_tensor *view;
 } large;
 
@@ -44,7 +44,7 @@ static core_value int_value(int64_t number)
     return (core_value){CORE_VALUE_INT, 0, {.i = number}};
 }
 
-/* One element, alone: what reaches it is the memory's copy. */
+/* A tensor of one element alone, which is read and written by plain copies. */
 static core_status element(const large *l, int64_t i, core_tensor **out)
 {
     const core_value args[] = {tensor_value(l->all), int_value(0),
@@ -90,7 +90,7 @@ static void done(large *l)
     l->view = l->all = NULL;
 }
 
-/* False: not here, or there is too little memory. */
+/* False: not supported, or there is too little memory. */
 static bool begin(suite *self, core_dtype dtype, large *l, outcome *out)
 {
     const int64_t item = (int64_t)core_dtype_size(dtype), three = ELEMENTS;
@@ -128,14 +128,14 @@ static bool holds(core_tensor *got, core_dtype dtype, const int64_t *wanted,
     size_t count = (size_t)core_tensor_numel(got);
 
     if (!expect(out, core_tensor_dtype(got) == dtype && count <= ELEMENTS,
-                "%s: a result of another kind", name) ||
+                "%s: the result has another dtype or shape", name) ||
         !expect_ok(out, core_tensor_read(got, bytes, count * item), name))
         return false;
     for (size_t i = 0; i < count; i++) {
         put(dtype, wanted[i], one);
         if (!expect(out, memcmp(bytes + i * item, one, item) == 0,
-                    "%s of %s: element %zu, which lies %lld bytes behind the "
-                    "first, was not reached",
+                    "%s of %s: element %zu, %lld bytes behind the first, was "
+                    "not reached",
                     name, core_dtype_name(dtype), i,
                     (long long)i * ((INT64_C(1) << 30) + 64)))
             return false;
@@ -143,7 +143,7 @@ static bool holds(core_tensor *got, core_dtype dtype, const int64_t *wanted,
     return true;
 }
 
-/* What operators make of the elements. */
+/* The expected results of the operators. */
 static const struct {
     const char *name;
     uint32_t tensors;
@@ -176,7 +176,7 @@ static void read_far(large *l, outcome *out, uint32_t *ran)
     }
 }
 
-/* neg from near to far. */
+/* neg, from near to far elements. */
 static void write_far(suite *self, large *l, outcome *out)
 {
     unsigned char bytes[4 * ELEMENTS];
@@ -210,9 +210,9 @@ static void write_far(suite *self, large *l, outcome *out)
     core_tensor_release(near);
 }
 
-static void reach(suite *self, outcome *out, const test *one)
+static void far_elements(suite *self, outcome *out, const test *one)
 {
-    /* Of i8 bytes and elements are more than 32 bits count. */
+    /* With i8 bytes and elements both exceed 32 bits. */
     static const core_dtype dtypes[] = {CORE_I8, CORE_F32};
     uint32_t ran = 0;
 
@@ -232,14 +232,14 @@ static void reach(suite *self, outcome *out, const test *one)
         core_memory_empty_cache(self->device);
     }
     if (ran == 0 && out->verdict == VERDICT_PASS)
-        not_supported(out, "there are no 2 GiB of memory in one piece, or none "
-                           "of the operators that this needs is claimed");
+        not_supported(out, "2 GiB cannot be allocated in one piece, or none of "
+                           "the operators that this needs is claimed");
 }
 
 bool suite_add_large(suite *self)
 {
     static const listed tests[] = {
-        {"ops/rules/far-elements-are-reached", reach, true},
+        {"ops/rules/offsets-beyond-2-gib", far_elements, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

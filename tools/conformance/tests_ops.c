@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: the matrix of operators and dtypes that the plugin claims, taken
- * first; then each of them against its reference.  A test is named
- * ops/OPERATOR/DTYPE. */
+/* Level ops: the matrix of operators and dtypes that the plugin claims,
+ * determined first; then each of them compared with its reference.  A test is
+ * named ops/OPERATOR/DTYPE. */
 
 #include "claims.h"
 #include "operators.h"
@@ -19,19 +19,19 @@ static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
                                     CORE_I64, CORE_I32, CORE_I16, CORE_I8,
                                     CORE_U8,  CORE_BOOL};
 
-/* ----------------------------------------------------------------- a test -- */
+/* -------------------------------------------------------------- a test -- */
 
-/* How the samples of one operator fared. */
-typedef struct tally_of {
+/* The results of one operator's samples. */
+typedef struct sample_counts {
     bool conditional; /* the kernel may refuse */
-    bool own;         /* a reference was the suite's */
+    bool own;         /* the suite computed a reference itself */
     uint32_t ran, refused;
-} tally_of;
+} sample_counts;
 
-/* Whether a failure is `supports` that said no: that call is not claimed, and
- * the others are.  A copy that the core wants to make and that no kernel makes
- * is no refusal. */
-static bool was_refused(tally_of *all, outcome *out)
+/* Tests whether a failure is a refusal by `supports`: then that call is not
+ * claimed, but others may be.  A copy that the core needs and no kernel makes
+ * is not a refusal. */
+static bool was_refused(sample_counts *all, outcome *out)
 {
     if (!all->conditional || out->verdict != VERDICT_FAIL ||
         core_error_code() != CORE_ERROR_NO_KERNEL ||
@@ -43,12 +43,13 @@ static bool was_refused(tally_of *all, outcome *out)
     return true;
 }
 
-static bool run_special(suite *self, words *call, tally_of *all, outcome *out)
+static bool run_special(suite *self, sample_call *call, sample_counts *all,
+                        outcome *out)
 {
     reference wanted;
     bool good = true;
 
-    words_make_special(call);
+    sample_call_make_special(call);
     if (reference_shapes(call, &wanted) != CORE_OK ||
         reference_values(call, self, &wanted) != CORE_OK)
         goto done;
@@ -60,7 +61,7 @@ done:
     return good;
 }
 
-static void put_before(outcome *out, const char *what)
+static void prepend_detail(outcome *out, const char *what)
 {
     char text[TEST_DETAIL];
 
@@ -68,16 +69,18 @@ static void put_before(outcome *out, const char *what)
     snprintf(out->detail, sizeof out->detail, "%s", text);
 }
 
-/* Every arrangement of operands and results; what is refused is passed over. */
-static bool run_arranged(suite *self, const words *call,
-                         const reference *wanted, tally_of *all, outcome *out)
+/* Runs all arrangements of operands and results, skipping refused calls. */
+static bool run_arranged(suite *self, const sample_call *call,
+                         const reference *wanted, sample_counts *all,
+                         outcome *out)
 {
-    static const char *const words_of[] = {"",
-                                           "operands with gaps: ",
-                                           "into a part of a tensor: ",
-                                           "into a tensor with gaps: ",
-                                           "in place: ",
-                                           ""};
+    static const char *const arrangement_prefixes[] = {
+        "",
+        "operands with gaps: ",
+        "into a part of a tensor: ",
+        "into a tensor with gaps: ",
+        "in place: ",
+        ""};
     bool good = true;
 
     for (int how = 0; good && how < 6; how++) {
@@ -91,31 +94,31 @@ static bool run_arranged(suite *self, const words *call,
             good = operators_check_in_place(self, call, wanted, out);
         else if (!operators_has_out(call, wanted))
             good = operators_check_tails(self, call, wanted, out);
-        if (good) /* of the others some are there for few operators */
+        if (good) /* few operators have all the others */
             all->ran += how < 2;
         else
             good = was_refused(all, out);
         if (!good && out->verdict == VERDICT_FAIL)
-            put_before(out, words_of[how]);
+            prepend_detail(out, arrangement_prefixes[how]);
     }
     return good;
 }
 
 static bool run_sample(suite *self, const sample *from, core_dtype dtype,
-                       tally_of *all, outcome *out)
+                       sample_counts *all, outcome *out)
 {
-    static words call;
+    static sample_call call;
     reference wanted;
     bool good = false;
 
     memset(&wanted, 0, sizeof wanted);
-    if (!words_parse(&call, self, from, dtype)) {
-        harness_error(out, "a sample that cannot be read: %s", from->words);
+    if (!sample_call_parse(&call, self, from, dtype)) {
+        harness_error(out, "malformed sample: %s", from->words);
         goto done;
     }
     if (reference_shapes(&call, &wanted) != CORE_OK &&
         core_error_code() != CORE_ERROR_DATA_DEPENDENT) {
-        good = true; /* the operator is not for this dtype, so */
+        good = true; /* the operator does not take this dtype */
         goto done;
     }
     if (!oracle_defines(&call) ||
@@ -125,7 +128,7 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
     }
     if (reference_values(&call, self, &wanted) != CORE_OK) {
         good = true;
-        harness_error(out, "there is no reference of \"%s %s\": %s", from->op,
+        harness_error(out, "there is no reference for \"%s %s\": %s", from->op,
                       from->words, core_error_message());
         goto done;
     }
@@ -136,15 +139,15 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
 done:
     reference_free(&wanted);
     if (!good && out->verdict == VERDICT_FAIL) {
-        put_before(out, ": ");
-        put_before(out, from->words);
+        prepend_detail(out, ": ");
+        prepend_detail(out, from->words);
     }
     return good;
 }
 
 /* The same call with rows of WIDE elements, more than a work group or a vector
- * loop has.  False: no row is the same in all of its tensors. */
-static bool widen(const sample *from, char *text, size_t room, sample *out)
+ * loop has.  False: no row has the same length in all of its tensors. */
+static bool widen(const sample *from, char *text, size_t capacity, sample *out)
 {
     const char *at = from->words;
     int64_t row = 0;
@@ -164,23 +167,23 @@ static bool widen(const sample *from, char *text, size_t room, sample *out)
         } else if (strchr("uhvpxqmy[", at[0]))
             return false;
         if (at[0] == 't' && last > 1)
-            size += (size_t)snprintf(text + size, room - size, "%.*s%d",
+            size += (size_t)snprintf(text + size, capacity - size, "%.*s%d",
                                      (int)tail, at, WIDE);
         else
-            size += (size_t)snprintf(text + size, room - size, "%.*s",
+            size += (size_t)snprintf(text + size, capacity - size, "%.*s",
                                      (int)word, at);
         at += word;
         if (*at == ' ')
-            size += (size_t)snprintf(text + size, room - size, " "), at++;
+            size += (size_t)snprintf(text + size, capacity - size, " "), at++;
     }
     *out = *from;
     out->words = text;
     return row > 1;
 }
 
-/* The first of an element-wise operator's samples that can be, made long. */
+/* Runs the first sample of an element-wise operator that can be widened. */
 static bool run_wide(suite *self, const char *op, core_dtype dtype,
-                     tally_of *all, outcome *out)
+                     sample_counts *all, outcome *out)
 {
     const sample *at;
     sample wide;
@@ -196,7 +199,7 @@ static void run_operator(suite *self, outcome *out, const test *one)
 {
     const sample *first = one->data;
     core_dtype dtype = (core_dtype)one->number;
-    tally_of all = {.conditional = one->optional};
+    sample_counts all = {.conditional = one->optional};
     bool good = true;
     const sample *at;
 
@@ -225,13 +228,13 @@ static void run_operator(suite *self, outcome *out, const test *one)
                  all.own ? "the suite's own" : "cpu in f64");
 }
 
-/* ------------------------------------------------------------- the matrix -- */
+/* ---------------------------------------------------------- the matrix -- */
 
-/* Whether any sample of the operator is claimed for a dtype. */
+/* Tests whether any sample of the operator is claimed for a dtype. */
 static claim claimed(suite *self, const char *op, core_dtype dtype,
                      const sample **out_first)
 {
-    static words call;
+    static sample_call call;
     claim best = CLAIM_NONE;
     const sample *at;
 
@@ -245,8 +248,8 @@ static claim claimed(suite *self, const char *op, core_dtype dtype,
             continue;
         if (!*out_first)
             *out_first = at;
-        if (!words_parse(&call, self, at, dtype) ||
-            (!words_depend(&call) && dtype != CORE_I64))
+        if (!sample_call_parse(&call, self, at, dtype) ||
+            (!sample_call_has_dtype(&call) && dtype != CORE_I64))
             continue;
         status = reference_shapes(&call, &wanted);
         if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT) {
@@ -258,15 +261,15 @@ static claim claimed(suite *self, const char *op, core_dtype dtype,
     return best;
 }
 
-/* That it runs is what there is to see: the runner has it fail where the
- * process that lists the matrix did not come back. */
+/* Passes if it runs: the runner makes it fail if the process that lists the
+ * matrix did not finish. */
 static void listed_all(suite *self, outcome *out, const test *one)
 {
     (void)one;
     suite_device(self, out);
 }
 
-static void no_sample(suite *self, outcome *out, const test *one)
+static void unlisted_operator(suite *self, outcome *out, const test *one)
 {
     (void)self;
     (void)one;
@@ -278,8 +281,8 @@ static void unreached(suite *self, outcome *out, const test *one)
     (void)self;
     (void)one;
     expect(out, false,
-           "none of its kernels takes a call of the suite: the dtypes of their "
-           "signatures do not go together");
+           "none of its kernels accepts a call of the suite: no call has the "
+           "dtypes of a signature");
 }
 
 static void unasked(suite *self, outcome *out, const test *one)
@@ -287,11 +290,11 @@ static void unasked(suite *self, outcome *out, const test *one)
     (void)self;
     (void)one;
     expect(out, false,
-           "no operator asks for a kernel of this name: it is misspelt, of a "
-           "later libcore, or a variant's that uses another kernel");
+           "no operator uses a kernel of this name: it is misspelt, belongs to "
+           "a later libcore, or names a variant that uses another kernel");
 }
 
-/* To find out what is claimed takes a while. */
+/* Determining the claims takes a while, so others are skipped. */
 static bool chosen(const suite *self, const char *op, const char *last,
                    char *name)
 {
@@ -325,12 +328,13 @@ static bool add_operator(suite *self, const char *op)
     if (reached)
         return true;
     chosen(self, op, first ? "unreached" : "unknown", one.name);
-    one.run = first ? unreached : no_sample;
+    one.run = first ? unreached : unlisted_operator;
     one.optional = !first;
     return suite_add(self, &one);
 }
 
-/* Kernels that no call would reach: the names, separated by ", ". */
+/* Adds a test for each kernel that no call would use; names are separated by ",
+ * ". */
 static bool add_unasked(suite *self, const char *names)
 {
     test one = {.level = LEVEL_OPS, .run = unasked};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: order on one stream, which every device with streams has, and
- * what asking a device costs the host. */
+/* Level core: order within one stream, which every device with streams
+ * guarantees, and what queries of a device cost the host. */
 
 #include "stream_gate.h"
 #include "process_state.h"
@@ -16,42 +16,41 @@
 
 enum { BYTES = 4096, MANY = (3 << 20) + 24, GUARD = 64 };
 
-/* ------------------------------------------------------------------ fills -- */
+/* --------------------------------------------------------------- fills -- */
 
 static bool all_are(outcome *out, const unsigned char *got, size_t size,
                     int byte, const char *what)
 {
     for (size_t i = 0; i < size; i++)
-        if (!expect(out, got[i] == byte, "%s: byte %zu is %d, not %d", what, i,
-                    got[i], byte))
+        if (!expect(out, got[i] == byte, "%s: byte %zu is %d, expected %d",
+                    what, i, got[i], byte))
             return false;
     return true;
 }
 
-/* A copy, a fill of where it came from, and another copy: behind a gate where
- * there is one. */
-static bool fill_between(raw *p, const raw_block *b, outcome *out)
+/* A copy, a fill of its source, and another copy: behind a gate if possible. */
+static bool fill_between(plugin_tables *p, const plugin_block *b, outcome *out)
 {
-    return raw_ok(out,
-                  p->memory.copy(p->device, p->stream, b[1].memory, b[0].memory,
-                                 BYTES),
-                  "copy") &&
-           raw_ok(
+    return expect_plugin_ok(out,
+                            p->memory.copy(p->device, p->stream, b[1].memory,
+                                           b[0].memory, BYTES),
+                            "copy") &&
+           expect_plugin_ok(
                out,
                p->memory.fill(p->device, p->stream, b[0].memory, BYTES, 2, 1),
                "fill") &&
-           raw_ok(out,
-                  p->memory.copy(p->device, p->stream, b[2].memory, b[0].memory,
-                                 BYTES),
-                  "copy");
+           expect_plugin_ok(out,
+                            p->memory.copy(p->device, p->stream, b[2].memory,
+                                           b[0].memory, BYTES),
+                            "copy");
 }
 
 static void fills_in_order(suite *self, outcome *out, const test *one)
 {
-    raw *p = raw_open(self, out);
-    raw_block blocks[3] = {{{0}, 0}};
+    plugin_tables *p = plugin_tables_open(self, out);
+    plugin_block blocks[3] = {{{0}, 0}};
     unsigned char ones[BYTES], got[BYTES];
-    gate hold;
+    stream_gate hold;
 
     (void)one;
     if (!p)
@@ -61,33 +60,34 @@ static void fills_in_order(suite *self, outcome *out, const test *one)
         return;
     }
     memset(ones, 1, sizeof ones);
-    gate_begin(&hold);
+    stream_gate_init(&hold);
     for (int i = 0; i < 3; i++)
-        if (!raw_alloc(p, out, BYTES, &blocks[i]) ||
-            !raw_write(p, out, blocks[i].memory, ones, BYTES))
+        if (!plugin_alloc(p, out, BYTES, &blocks[i]) ||
+            !plugin_write(p, out, blocks[i].memory, ones, BYTES))
             goto done;
-    if (!p->synchronous && raw_interface(p, "core.host_callback"))
-        gate_close(&hold, p, p->stream, out);
+    if (!p->synchronous && plugin_interface(p, "core.host_callback"))
+        stream_gate_close(&hold, p, p->stream, out);
     fill_between(p, blocks, out);
-    gate_open(&hold);
-    if (raw_wait(p, out) && raw_read(p, out, got, blocks[1].memory, BYTES) &&
+    stream_gate_open(&hold);
+    if (plugin_wait(p, out) &&
+        plugin_read(p, out, got, blocks[1].memory, BYTES) &&
         all_are(out, got, BYTES, 1, "a copy before a fill saw the fill") &&
-        raw_read(p, out, got, blocks[2].memory, BYTES))
+        plugin_read(p, out, got, blocks[2].memory, BYTES))
         all_are(out, got, BYTES, 2, "a copy after a fill did not see it");
 done:
-    gate_open(&hold);
-    raw_wait(p, out);
+    stream_gate_open(&hold);
+    plugin_wait(p, out);
     for (int i = 0; i < 3; i++)
-        raw_free(p, &blocks[i]);
-    gate_end(&hold);
+        plugin_free(p, &blocks[i]);
+    stream_gate_destroy(&hold);
 }
 
-/* More than a command may take at once. */
-static void fills_are_whole(suite *self, outcome *out, const test *one)
+/* More than one command may fill. */
+static void large_fills_are_complete(suite *self, outcome *out, const test *one)
 {
     static const unsigned char pattern[4] = {0x11, 0x22, 0x33, 0x44};
-    raw *p = raw_open(self, out);
-    raw_block block = {{0}, 0};
+    plugin_tables *p = plugin_tables_open(self, out);
+    plugin_block block = {{0}, 0};
     unsigned char *got = calloc(1, MANY + 2 * GUARD);
 
     (void)one;
@@ -97,13 +97,14 @@ static void fills_are_whole(suite *self, outcome *out, const test *one)
         not_supported(out, "it has no fill: the core copies instead");
         goto done;
     }
-    if (!raw_alloc(p, out, MANY + 2 * GUARD, &block) ||
-        !raw_write(p, out, block.memory, got, MANY + 2 * GUARD) ||
-        !raw_ok(out,
-                p->memory.fill(p->device, p->stream, raw_at(&block, GUARD),
-                               MANY, 0x44332211, 4),
-                "fill") ||
-        !raw_read(p, out, got, block.memory, MANY + 2 * GUARD))
+    if (!plugin_alloc(p, out, MANY + 2 * GUARD, &block) ||
+        !plugin_write(p, out, block.memory, got, MANY + 2 * GUARD) ||
+        !expect_plugin_ok(out,
+                          p->memory.fill(p->device, p->stream,
+                                         plugin_block_at(&block, GUARD), MANY,
+                                         0x44332211, 4),
+                          "fill") ||
+        !plugin_read(p, out, got, block.memory, MANY + 2 * GUARD))
         goto done;
     for (size_t i = 0; i < MANY; i++)
         if (!expect(out, got[GUARD + i] == pattern[i % 4],
@@ -114,14 +115,14 @@ static void fills_are_whole(suite *self, outcome *out, const test *one)
     all_are(out, got + GUARD + MANY, GUARD, 0, "behind a fill");
 done:
     if (p)
-        raw_free(p, &block);
+        plugin_free(p, &block);
     free(got);
 }
 
-/* ----------------------------------------------------------------- events -- */
+/* -------------------------------------------------------------- events -- */
 
 typedef struct opener {
-    gate hold;
+    stream_gate hold;
     atomic_bool opened;
 } opener;
 
@@ -131,15 +132,15 @@ static void *open_later(void *context)
 
     nanosleep(&(struct timespec){0, 30000000}, NULL);
     self->opened = true;
-    gate_open(&self->hold);
+    stream_gate_open(&self->hold);
     return NULL;
 }
 
-/* The gate before the event opens a while after the wait began: whoever comes
- * back and finds it closed has not waited. */
+/* The gate before the event opens a while after the wait began: a wait that
+ * returns before that has not waited. */
 static void event_waits(suite *self, outcome *out, const test *one)
 {
-    raw *p = raw_open(self, out);
+    plugin_tables *p = plugin_tables_open(self, out);
     opener later = {.opened = false};
     void *event = NULL;
     pthread_t thread;
@@ -147,64 +148,64 @@ static void event_waits(suite *self, outcome *out, const test *one)
     (void)one;
     if (!p)
         return;
-    if (p->synchronous || !raw_interface(p, "core.host_callback")) {
-        not_supported(out, "without streams and host callbacks it cannot be "
-                           "seen");
+    if (p->synchronous || !plugin_interface(p, "core.host_callback")) {
+        not_supported(out, "this needs streams and host callbacks");
         return;
     }
-    gate_begin(&later.hold);
-    if (!raw_ok(out, p->events.create(p->device, 0, &event),
-                "creating an event") ||
-        !gate_close(&later.hold, p, p->stream, out) ||
-        !raw_ok(out, p->events.record(p->device, event, p->stream),
-                "recording an event"))
+    stream_gate_init(&later.hold);
+    if (!expect_plugin_ok(out, p->events.create(p->device, 0, &event),
+                          "creating an event") ||
+        !stream_gate_close(&later.hold, p, p->stream, out) ||
+        !expect_plugin_ok(out, p->events.record(p->device, event, p->stream),
+                          "recording an event"))
         goto done;
     if (pthread_create(&thread, NULL, open_later, &later) != 0) {
         harness_error(out, "a thread cannot be started");
         goto done;
     }
-    raw_ok(out, p->events.synchronize(p->device, event),
-           "synchronizing an event");
+    expect_plugin_ok(out, p->events.synchronize(p->device, event),
+                     "synchronizing an event");
     expect(out, later.opened,
            "synchronizing an event returns before its work is done");
     pthread_join(thread, NULL);
 done:
-    gate_open(&later.hold);
-    raw_wait(p, out);
+    stream_gate_open(&later.hold);
+    plugin_wait(p, out);
     if (event)
         p->events.destroy(p->device, event);
-    gate_end(&later.hold);
+    stream_gate_destroy(&later.hold);
 }
 
-/* ------------------------------------------------------------- host memory -- */
+/* --------------------------------------------------------- host memory -- */
 
-/* Of host memory that is read into, nothing beside is written. */
-static void host_side_is_kept(suite *self, outcome *out, const test *one)
+/* Reading into host memory must not write outside it. */
+static void reads_stay_in_bounds(suite *self, outcome *out, const test *one)
 {
     static const uint32_t sizes[] = {1, 2, 3, 5, 7, 9, 13, 31, 63, 65, 1001};
     unsigned char wrote[1024], got[1024 + 2 * GUARD];
-    raw *p = raw_open(self, out);
-    raw_block block = {{0}, 0};
+    plugin_tables *p = plugin_tables_open(self, out);
+    plugin_block block = {{0}, 0};
 
     (void)one;
-    if (!p || !raw_alloc(p, out, sizeof wrote, &block))
+    if (!p || !plugin_alloc(p, out, sizeof wrote, &block))
         return;
     memset(wrote, 0x3c, sizeof wrote);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(got, 0xa5, sizeof got);
-        if (!raw_write(p, out, block.memory, wrote, sizeof wrote) ||
-            !raw_read(p, out, got + GUARD, block.memory, sizes[i]) ||
-            !all_are(out, got, GUARD, 0xa5, "before what is read into") ||
+        if (!plugin_write(p, out, block.memory, wrote, sizeof wrote) ||
+            !plugin_read(p, out, got + GUARD, block.memory, sizes[i]) ||
+            !all_are(out, got, GUARD, 0xa5,
+                     "before the destination of a read") ||
             !all_are(out, got + GUARD + sizes[i], GUARD, 0xa5,
-                     "behind what is read into"))
+                     "behind the destination of a read"))
             break;
     }
-    raw_free(p, &block);
+    plugin_free(p, &block);
 }
 
-/* ------------------------------------------------------------------ asking -- */
+/* -------------------------------------------------------------- asking -- */
 
-static bool ask(raw *p, outcome *out)
+static bool ask(plugin_tables *p, outcome *out)
 {
     static const char *const names[] = {"core.timing", "core.host_memory",
                                         "core.graph_capture", "core.nothing"};
@@ -215,154 +216,162 @@ static bool ask(raw *p, outcome *out)
     uint32_t count;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        raw_interface(p, names[i]);
-    return raw_ok(out, p->backend.enumerate(p->backend.user, &count, &reason),
-                  "enumerate") &&
-           raw_ok(out, p->backend.device_properties(p->device, &properties),
-                  "device_properties") &&
+        plugin_interface(p, names[i]);
+    return expect_plugin_ok(
+               out, p->backend.enumerate(p->backend.user, &count, &reason),
+               "enumerate") &&
+           expect_plugin_ok(
+               out, p->backend.device_properties(p->device, &properties),
+               "device_properties") &&
            (!p->backend.device_information ||
-            raw_ok(out, p->backend.device_information(p->device, &about),
-                   "device_information")) &&
+            expect_plugin_ok(out,
+                             p->backend.device_information(p->device, &about),
+                             "device_information")) &&
            (!p->backend.device_status ||
-            raw_ok(out, p->backend.device_status(p->device), "device_status"));
+            expect_plugin_ok(out, p->backend.device_status(p->device),
+                             "device_status"));
 }
 
-static bool open_anew(raw *p, outcome *out)
+static bool reopen(plugin_tables *p, outcome *out)
 {
     p->backend.device_close(p->backend.user, p->device);
     p->device = NULL;
-    return raw_ok(out, p->backend.device_open(p->backend.user, 0, &p->device),
-                  "opening the device again");
+    return expect_plugin_ok(
+        out, p->backend.device_open(p->backend.user, 0, &p->device),
+        "reopening the device");
 }
 
-/* What is made once stays; what leaks comes each time. */
-static void leaks_nothing(raw *p, outcome *out, uint32_t rounds,
-                          bool (*act)(raw *, outcome *), const char *what)
+/* Memory allocated once may stay; a leak repeats. */
+static void leaks_nothing(plugin_tables *p, outcome *out, uint32_t rounds,
+                          bool (*act)(plugin_tables *, outcome *),
+                          const char *what)
 {
     enum { TIMES = 6 };
     bool heap_grows = true;
     uint32_t map_rests = 0;
 
-    for (int i = 0; (heap_grows || map_rests < MANNERS_RESTS) && i < TIMES;
+    for (int i = 0; (heap_grows || map_rests < PROCESS_MAP_ROUNDS) && i < TIMES;
          i++) {
-        uint64_t heap = manners_heap(), mapped = manners_mapped();
+        uint64_t heap = process_heap(), mapped = process_mapped();
 
         for (uint32_t k = 0; k < rounds; k++)
             if (!act(p, out))
                 return;
-        heap_grows = !manners_heap_below(heap + rounds * 16);
-        map_rests += manners_mapped_below(mapped + rounds * MANNERS_MAP);
+        heap_grows = !process_heap_below(heap + rounds * 16);
+        map_rests += process_mapped_below(mapped + rounds * PROCESS_MAP_BYTES);
     }
-    expect(out, !heap_grows, "every %u times %s leave more on the host's heap",
+    expect(out, !heap_grows, "every %u times, %s leaks on the host's heap",
            rounds, what);
-    expect(out, map_rests >= MANNERS_RESTS,
-           "every %u times %s leave more mapped (mmap)", rounds, what);
+    expect(out, map_rests >= PROCESS_MAP_ROUNDS,
+           "every %u times, %s leaks mappings (mmap)", rounds, what);
 }
 
-/* What a device says of itself, kept. */
-typedef struct answers {
+/* A device's description of itself. */
+typedef struct description {
     core_device_properties properties;
     char texts[6][256];
-} answers;
+} description;
 
-static void keep(char *to, size_t room, core_string text)
+static void copy_text(char *to, size_t capacity, core_string text)
 {
-    memset(to, 0, room);
+    memset(to, 0, capacity);
     if (text.data)
-        memcpy(to, text.data, text.size < room ? text.size : room - 1);
+        memcpy(to, text.data, text.size < capacity ? text.size : capacity - 1);
 }
 
-static bool hear(raw *p, answers *said, outcome *out)
+static bool query_description(plugin_tables *p, description *got, outcome *out)
 {
     core_device_information about = {.struct_size = sizeof about};
 
-    memset(said, 0, sizeof *said);
-    said->properties.struct_size = sizeof said->properties;
-    said->properties.granularity = 1;
-    if (!raw_ok(out, p->backend.device_properties(p->device, &said->properties),
-                "device_properties"))
+    memset(got, 0, sizeof *got);
+    got->properties.struct_size = sizeof got->properties;
+    got->properties.granularity = 1;
+    if (!expect_plugin_ok(
+            out, p->backend.device_properties(p->device, &got->properties),
+            "device_properties"))
         return false;
     if (p->backend.device_information &&
-        !raw_ok(out, p->backend.device_information(p->device, &about),
-                "device_information"))
+        !expect_plugin_ok(out, p->backend.device_information(p->device, &about),
+                          "device_information"))
         return false;
-    keep(said->texts[0], sizeof *said->texts, about.name);
-    keep(said->texts[1], sizeof *said->texts, about.stable_id);
-    keep(said->texts[2], sizeof *said->texts, about.driver);
-    keep(said->texts[3], sizeof *said->texts, about.runtime);
-    keep(said->texts[4], sizeof *said->texts, about.firmware);
-    keep(said->texts[5], sizeof *said->texts, about.features);
+    copy_text(got->texts[0], sizeof *got->texts, about.name);
+    copy_text(got->texts[1], sizeof *got->texts, about.stable_id);
+    copy_text(got->texts[2], sizeof *got->texts, about.driver);
+    copy_text(got->texts[3], sizeof *got->texts, about.runtime);
+    copy_text(got->texts[4], sizeof *got->texts, about.firmware);
+    copy_text(got->texts[5], sizeof *got->texts, about.features);
     return true;
 }
 
-static bool same(const answers *first, const answers *again, const char *when,
-                 outcome *out)
+static bool same(const description *first, const description *again,
+                 const char *when, outcome *out)
 {
     static const char *const names[] = {"name",    "stable id", "driver",
                                         "runtime", "firmware",  "features"};
 
     for (int i = 0; i < 6; i++)
         if (!expect(out, strcmp(first->texts[i], again->texts[i]) == 0,
-                    "its %s was \"%s\", and is \"%s\" %s", names[i],
+                    "its %s was \"%s\" and is \"%s\" %s", names[i],
                     first->texts[i], again->texts[i], when))
             return false;
     return expect(out,
                   memcmp(&first->properties, &again->properties,
                          sizeof first->properties) == 0,
-                  "its properties are others %s", when);
+                  "its properties change %s", when);
 }
 
-/* Whoever asked once need not ask again, whatever was done meanwhile. */
-static void information_repeats(suite *self, outcome *out, const test *one)
+/* Callers may query once and keep the result, whatever happens meanwhile. */
+static void information_is_stable(suite *self, outcome *out, const test *one)
 {
-    static answers first, again;
-    raw *p = raw_open(self, out);
+    static description first, again;
+    plugin_tables *p = plugin_tables_open(self, out);
     unsigned char bytes[BYTES] = {0};
-    raw_block block = {{0}, 0};
+    plugin_block block = {{0}, 0};
 
     (void)one;
-    if (!p || !hear(p, &first, out))
+    if (!p || !query_description(p, &first, out))
         return;
     for (int i = 0; i < 20; i++)
-        if (!hear(p, &again, out) ||
-            !same(&first, &again, "when it is asked again", out))
+        if (!query_description(p, &again, out) ||
+            !same(&first, &again, "when it is queried again", out))
             return;
-    if (raw_alloc(p, out, 1 << 20, &block) &&
-        raw_write(p, out, block.memory, bytes, BYTES) && hear(p, &again, out))
-        same(&first, &again, "after it has worked", out);
-    raw_free(p, &block);
+    if (plugin_alloc(p, out, 1 << 20, &block) &&
+        plugin_write(p, out, block.memory, bytes, BYTES) &&
+        query_description(p, &again, out))
+        same(&first, &again, "after some work", out);
+    plugin_free(p, &block);
 }
 
-/* A device that is opened again is the one that it was. */
-static void is_the_same(suite *self, outcome *out, const test *one)
+/* A reopened device must be the same. */
+static void information_is_the_same(suite *self, outcome *out, const test *one)
 {
-    static answers first, again;
-    raw *p = raw_open(self, out);
+    static description first, again;
+    plugin_tables *p = plugin_tables_open(self, out);
 
     (void)one;
-    if (!p || !hear(p, &first, out))
+    if (!p || !query_description(p, &first, out))
         return;
     if (p->stream)
         p->streams.destroy(p->device, p->stream);
     p->stream = NULL;
     for (int i = 0; i < 5; i++)
-        if (!open_anew(p, out) || !hear(p, &again, out) ||
-            !same(&first, &again, "when it is opened again", out))
+        if (!reopen(p, out) || !query_description(p, &again, out) ||
+            !same(&first, &again, "when it is reopened", out))
             return;
 }
 
-static void asking_leaks_nothing(suite *self, outcome *out, const test *one)
+static void queries_do_not_leak(suite *self, outcome *out, const test *one)
 {
-    raw *p = raw_open(self, out);
+    plugin_tables *p = plugin_tables_open(self, out);
 
     (void)one;
     if (p)
-        leaks_nothing(p, out, 200, ask, "what a device is asked of itself");
+        leaks_nothing(p, out, 200, ask, "querying the device");
 }
 
-static void opening_leaks_nothing(suite *self, outcome *out, const test *one)
+static void opening_does_not_leak(suite *self, outcome *out, const test *one)
 {
-    raw *p = raw_open(self, out);
+    plugin_tables *p = plugin_tables_open(self, out);
 
     (void)one;
     if (!p)
@@ -370,20 +379,21 @@ static void opening_leaks_nothing(suite *self, outcome *out, const test *one)
     if (p->stream)
         p->streams.destroy(p->device, p->stream);
     p->stream = NULL;
-    leaks_nothing(p, out, 30, open_anew, "opening and closing the device");
+    leaks_nothing(p, out, 30, reopen, "opening and closing the device");
 }
 
 bool suite_add_order(suite *self)
 {
     static const listed tests[] = {
-        {"core/memory/large-fills-are-whole", fills_are_whole, true},
-        {"core/memory/host-side-is-kept", host_side_is_kept, false},
+        {"core/memory/large-fills-are-complete", large_fills_are_complete,
+         true},
+        {"core/memory/reads-stay-in-bounds", reads_stay_in_bounds, false},
         {"core/streams/fills-are-in-order", fills_in_order, true},
         {"core/events/synchronize-waits", event_waits, true},
-        {"core/device/asking-leaks-nothing", asking_leaks_nothing, false},
-        {"core/device/information-repeats", information_repeats, false},
-        {"core/reopen/device-is-the-same", is_the_same, false},
-        {"core/reopen/opening-leaks-nothing", opening_leaks_nothing, false},
+        {"core/device/queries-do-not-leak", queries_do_not_leak, false},
+        {"core/device/information-is-stable", information_is_stable, false},
+        {"core/reopen/information-is-stable", information_is_the_same, false},
+        {"core/reopen/opening-does-not-leak", opening_does_not_leak, false},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level perf: figures.  What a device needs once (compiling, taking memory) is
- * not counted there: everything runs before it is timed.  It has tests of its
- * own, and those alone are judged: a first call has a budget. */
+/* Level perf: measurements.  One-time costs (compiling, allocating) are
+ * excluded: everything runs once before it is timed.  First calls have their
+ * own tests, the only ones with a verdict: they have a time budget. */
 
 #include "claims.h"
 
@@ -24,13 +24,13 @@ static double now(void)
 
 static bool claims(suite *self, const char *op, const char *text)
 {
-    static words call;
+    static sample_call call;
     sample from = {op, text, -1, 1};
     reference wanted;
     bool good;
 
     memset(&wanted, 0, sizeof wanted);
-    good = words_parse(&call, self, &from, CORE_F32) &&
+    good = sample_call_parse(&call, self, &from, CORE_F32) &&
            reference_shapes(&call, &wanted) == CORE_OK &&
            claim_of(self, &call, &wanted) != CLAIM_NONE;
     reference_free(&wanted);
@@ -55,8 +55,8 @@ static core_status filled(suite *self, int64_t rows, int64_t columns,
     return status;
 }
 
-/* Calls an operator of two tensors until a quarter of a second is over; the
- * seconds of one call. */
+/* Calls an operator of two tensors for a quarter of a second; returns the
+ * seconds per call. */
 static double time_call(suite *self, const char *name, core_tensor *a,
                         core_tensor *b, outcome *out)
 {
@@ -173,8 +173,8 @@ static void launches(suite *self, outcome *out, const test *one)
     on_two(self, out, "add.Tensor", 1, 0, "microseconds");
 }
 
-/* A shape that nothing else here has: what the first call takes more than the
- * second. */
+/* With a shape that nothing else here uses: how much longer the first call
+ * takes than the second. */
 static void first_call(suite *self, outcome *out, const char *name)
 {
     core_tensor *a = NULL;
@@ -208,8 +208,7 @@ static void first_call(suite *self, outcome *out, const char *name)
     out->measured = (took[0] > took[1] ? took[0] - took[1] : 0) * 1e3;
     out->unit = "milliseconds";
     expect(out, took[0] <= self->compile_budget,
-           "the first call took %.1f seconds, and %.1f are allowed "
-           "(--compile-budget)",
+           "the first call took %.1f seconds, --compile-budget allows %.1f",
            took[0], self->compile_budget);
 done:
     core_tensor_release(a);
@@ -231,8 +230,8 @@ static void compiles_products(suite *self, outcome *out, const test *one)
 
 enum { LOADS = 21 };
 
-/* Seconds of opening the plugin in a process that has not: by libcore, or by
- * dlopen alone; < 0: it cannot. */
+/* Seconds to open the plugin in a fresh process, by libcore or by dlopen alone;
+ * < 0: failed. */
 static double load_in_child(const suite *self, bool by_libcore)
 {
     double taken = -1;
@@ -281,7 +280,7 @@ static double load_time(const suite *self, bool by_libcore)
     return times[LOADS / 2];
 }
 
-/* What libcore and the plugin's init add to the dynamic linker's work. */
+/* The time that libcore and the plugin's init add to dlopen. */
 static void loads_beyond_dlopen(suite *self, outcome *out, const test *one)
 {
     double alone = load_time(self, false);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: what a device tells of its work (core.profiler), and of the
- * formats that it would have (core.layout). */
+/* Level core: records of the device's work (core.profiler), and preferred
+ * memory formats (core.layout). */
 
 #include "tests_features.h"
 
@@ -14,8 +14,8 @@ enum {
     BYTES = 1 << 14,
     LIMIT = 1000,
     STRIDE = 64,    /* core_activity of 0.5 */
-    SKEW = 1000000, /* between a device's clock and its reading, in ns */
-    BEFORE = 3001,  /* correlations: none of work is 0 */
+    SKEW = 1000000, /* allowed error of readings of a device's clock, in ns */
+    BEFORE = 3001,  /* correlations; 0 means no work */
     FIRST = 1001,
     SECOND,
     THREADS,
@@ -25,13 +25,13 @@ enum {
 };
 
 typedef struct bench {
-    raw *plugin;
+    plugin_tables *plugin;
     outcome *out;
     const core_profiler_interface *table;
-    raw_block from, to;
+    plugin_block from, to;
     core_activity records[LIMIT];
     uint64_t count, dropped;
-    int64_t begin, end; /* by the clock */
+    int64_t begin, end; /* of the device's clock */
 } bench;
 
 static bool begins(bench *b, uint64_t limit)
@@ -39,24 +39,24 @@ static bool begins(bench *b, uint64_t limit)
     core_status status = b->table->start(b->plugin->device, limit);
 
     if (status == CORE_ERROR_REFUSED || status == CORE_ERROR_BUSY) {
-        not_supported(b->out, "its profiler cannot begin here: %s",
-                      raw_last_error()->text);
+        not_supported(b->out, "its profiler is not available here: %s",
+                      plugin_last_error()->text);
         return false;
     }
-    return raw_ok(b->out, status, "beginning to record");
+    return expect_plugin_ok(b->out, status, "beginning to record");
 }
 
-/* A copy on a stream, as `correlation`. */
+/* Makes a copy on a stream with a correlation. */
 static bool copies(bench *b, void *stream, uint64_t correlation)
 {
-    raw *plugin = b->plugin;
+    plugin_tables *plugin = b->plugin;
     core_status status;
 
     b->table->correlate(plugin->device, correlation);
     status = plugin->memory.copy(plugin->device, stream, b->to.memory,
                                  b->from.memory, BYTES);
     b->table->correlate(plugin->device, 0);
-    return raw_ok(b->out, status, "a copy");
+    return expect_plugin_ok(b->out, status, "a copy");
 }
 
 static bool record_is_whole(bench *b, const core_activity *record)
@@ -73,12 +73,11 @@ static bool keep_batch(bench *b, const core_activity_batch *batch)
     const char *at = (const char *)batch->first;
 
     if (!expect(b->out, at && batch->stride >= STRIDE && batch->stride % 8 == 0,
-                "%llu records have %u bytes each and lie at %p",
+                "%llu records of %u bytes each at %p",
                 (unsigned long long)batch->count, batch->stride,
                 (const void *)at) ||
         !expect(b->out, batch->count <= LIMIT - b->count,
-                "there are more than %d records, which is all that were to be "
-                "kept",
+                "there are more than %d records, the limit that was set",
                 LIMIT))
         return false;
     for (uint64_t i = 0; i < batch->count; i++) {
@@ -91,15 +90,15 @@ static bool keep_batch(bench *b, const core_activity_batch *batch)
     return true;
 }
 
-/* Everything that is there. */
+/* Takes all records. */
 static bool takes(bench *b)
 {
     b->count = b->dropped = 0;
     for (int i = 0; i < 2 * LIMIT; i++) {
         core_activity_batch batch = {.struct_size = sizeof batch};
 
-        if (!raw_ok(b->out, b->table->take(b->plugin->device, &batch),
-                    "taking records"))
+        if (!expect_plugin_ok(b->out, b->table->take(b->plugin->device, &batch),
+                              "taking records"))
             return false;
         b->dropped += batch.dropped;
         if (batch.count == 0)
@@ -107,18 +106,18 @@ static bool takes(bench *b)
         if (!keep_batch(b, &batch))
             return false;
     }
-    return expect(b->out, false, "there is no end to its records");
+    return expect(b->out, false, "its records never end");
 }
 
 static bool ends(bench *b)
 {
-    return raw_wait(b->plugin, b->out) &&
-           raw_ok(b->out, b->table->stop(b->plugin->device),
-                  "ending to record") &&
+    return plugin_wait(b->plugin, b->out) &&
+           expect_plugin_ok(b->out, b->table->stop(b->plugin->device),
+                            "ending to record") &&
            takes(b);
 }
 
-/* The only record of a copy; NULL, and a failure, if it is not so. */
+/* Returns the only record of a copy; otherwise fails and returns NULL. */
 static const core_activity *record_of(bench *b, uint64_t correlation)
 {
     const core_activity *found = NULL;
@@ -132,12 +131,12 @@ static const core_activity *record_of(bench *b, uint64_t correlation)
     if (!expect(b->out, count == 1, "a copy has %u records", count))
         return NULL;
     expect(b->out, found->kind == CORE_ACTIVITY_COPY && found->bytes == BYTES,
-           "a copy of %d bytes is recorded as kind %u of %llu", BYTES,
+           "a copy of %d bytes is recorded as kind %u of %llu bytes", BYTES,
            found->kind, (unsigned long long)found->bytes);
     expect(b->out,
            found->begin >= b->begin - SKEW && found->end <= b->end + SKEW,
-           "a copy between %lld and %lld ns of its clock is recorded from %lld "
-           "to %lld",
+           "a copy between %lld and %lld ns of the device's clock is recorded "
+           "from %lld to %lld",
            (long long)b->begin, (long long)b->end, (long long)found->begin,
            (long long)found->end);
     return b->out->verdict == VERDICT_PASS ? found : NULL;
@@ -151,10 +150,10 @@ static void *correlate_elsewhere(void *context)
     return NULL;
 }
 
-/* Another thread's correlation is its own. */
+/* A correlation belongs to one thread only. */
 static bool copies_beside_a_thread(bench *b)
 {
-    raw *plugin = b->plugin;
+    plugin_tables *plugin = b->plugin;
     pthread_t thread;
     core_status status;
 
@@ -165,41 +164,44 @@ static bool copies_beside_a_thread(bench *b)
     status = plugin->memory.copy(plugin->device, plugin->stream, b->to.memory,
                                  b->from.memory, BYTES);
     b->table->correlate(plugin->device, 0);
-    return raw_ok(b->out, status, "a copy");
+    return expect_plugin_ok(b->out, status, "a copy");
 }
 
 static void work_is_recorded(bench *b, void *other)
 {
-    raw *plugin = b->plugin;
+    plugin_tables *plugin = b->plugin;
     const core_activity *first, *second, *others;
 
-    if (!copies(b, plugin->stream, BEFORE) || !raw_wait(plugin, b->out) ||
+    if (!copies(b, plugin->stream, BEFORE) || !plugin_wait(plugin, b->out) ||
         !begins(b, LIMIT))
         return;
-    if (raw_ok(b->out, b->table->clock(plugin->device, &b->begin),
-               "its clock") &&
+    if (expect_plugin_ok(b->out, b->table->clock(plugin->device, &b->begin),
+                         "its clock") &&
         copies(b, plugin->stream, FIRST) && copies(b, plugin->stream, SECOND) &&
-        copies_beside_a_thread(b) && raw_wait(plugin, b->out) && other)
+        copies_beside_a_thread(b) && plugin_wait(plugin, b->out) && other)
         copies(b, other, OTHERS);
     if (other)
-        raw_ok(b->out, plugin->streams.synchronize(plugin->device, other),
-               "synchronizing another stream");
-    raw_wait(plugin, b->out);
-    raw_ok(b->out, b->table->clock(plugin->device, &b->end), "its clock");
+        expect_plugin_ok(b->out,
+                         plugin->streams.synchronize(plugin->device, other),
+                         "synchronizing another stream");
+    plugin_wait(plugin, b->out);
+    expect_plugin_ok(b->out, b->table->clock(plugin->device, &b->end),
+                     "its clock");
     if (!ends(b) || b->out->verdict != VERDICT_PASS)
         return;
-    expect(b->out, b->dropped == 0, "%llu records were dropped of a few",
+    expect(b->out, b->dropped == 0,
+           "%llu records were dropped though there were only a few",
            (unsigned long long)b->dropped);
     for (uint64_t i = 0; i < b->count; i++)
         expect(b->out, b->records[i].correlation != BEFORE,
-               "work is recorded that was given before");
+               "work from before the beginning is recorded");
     first = record_of(b, FIRST);
     second = record_of(b, SECOND);
     if (!first || !second || !record_of(b, THREADS))
         return;
     expect(b->out, first->end <= second->begin,
            "of two copies on one stream the second begins %lld ns before the "
-           "first has ended",
+           "first ends",
            (long long)(first->end - second->begin));
     expect(b->out, first->stream == second->stream,
            "two copies on one stream are recorded on the streams %llu and %llu",
@@ -211,17 +213,17 @@ static void work_is_recorded(bench *b, void *other)
                "copies on two streams are recorded on one");
 }
 
-static void ends_are_ends(bench *b)
+static void stops_recording(bench *b)
 {
-    if (!copies(b, b->plugin->stream, AFTER) || !raw_wait(b->plugin, b->out) ||
-        !takes(b))
+    if (!copies(b, b->plugin->stream, AFTER) ||
+        !plugin_wait(b->plugin, b->out) || !takes(b))
         return;
-    expect(b->out, b->count == 0, "%llu records come after its end",
+    expect(b->out, b->count == 0, "%llu records arrive after its end",
            (unsigned long long)b->count);
 }
 
-/* Of five copies two are kept, and the others are counted. */
-static void room_is_bounded(bench *b)
+/* Of five copies two are recorded, and the others are counted as dropped. */
+static void capacity_is_bounded(bench *b)
 {
     enum { COPIES = 5, KEPT = 2 };
 
@@ -231,24 +233,22 @@ static void room_is_bounded(bench *b)
         copies(b, b->plugin->stream, FIRST);
     if (!ends(b))
         return;
-    expect(b->out, b->count <= KEPT,
-           "%llu records were kept; at most %d were "
-           "to be",
+    expect(b->out, b->count <= KEPT, "%llu records were kept, the limit is %d",
            (unsigned long long)b->count, KEPT);
     expect(b->out, b->count + b->dropped == COPIES,
            "of %d copies %llu are recorded and %llu counted as dropped", COPIES,
            (unsigned long long)b->count, (unsigned long long)b->dropped);
 }
 
-static void clock_goes_on(bench *b)
+static void clock_advances(bench *b)
 {
     int64_t before = INT64_MIN, now = 0;
 
     if (!begins(b, LIMIT))
         return;
     for (int i = 0; i < 100; i++) {
-        if (!raw_ok(b->out, b->table->clock(b->plugin->device, &now),
-                    "its clock") ||
+        if (!expect_plugin_ok(b->out, b->table->clock(b->plugin->device, &now),
+                              "its clock") ||
             !expect(b->out, now >= before,
                     "its clock goes back from %lld to %lld ns",
                     (long long)before, (long long)now))
@@ -264,35 +264,36 @@ void features_profiler(suite *self, outcome *out, const test *one)
     void *other = NULL;
 
     (void)one;
-    b.plugin = raw_open(self, out);
+    b.plugin = plugin_tables_open(self, out);
     if (!b.plugin)
         return;
-    b.table = raw_interface(b.plugin, "core.profiler");
+    b.table = plugin_interface(b.plugin, "core.profiler");
     if (!b.table || b.plugin->synchronous) {
         not_supported(out, "it has no core.profiler, or no streams");
         return;
     }
     b.out = out;
-    if (!raw_alloc(b.plugin, out, BYTES, &b.from) ||
-        !raw_alloc(b.plugin, out, BYTES, &b.to))
+    if (!plugin_alloc(b.plugin, out, BYTES, &b.from) ||
+        !plugin_alloc(b.plugin, out, BYTES, &b.to))
         return;
     if (b.plugin->properties.max_streams != 1)
-        raw_ok(out, b.plugin->streams.create(b.plugin->device, 0, &other),
-               "creating a stream");
+        expect_plugin_ok(out,
+                         b.plugin->streams.create(b.plugin->device, 0, &other),
+                         "creating a stream");
     work_is_recorded(&b, other);
     if (out->verdict == VERDICT_PASS)
-        ends_are_ends(&b);
+        stops_recording(&b);
     if (out->verdict == VERDICT_PASS)
-        room_is_bounded(&b);
+        capacity_is_bounded(&b);
     if (out->verdict == VERDICT_PASS)
-        clock_goes_on(&b);
+        clock_advances(&b);
     if (other)
         b.plugin->streams.destroy(b.plugin->device, other);
-    raw_free(b.plugin, &b.from);
-    raw_free(b.plugin, &b.to);
+    plugin_free(b.plugin, &b.from);
+    plugin_free(b.plugin, &b.to);
 }
 
-/* ----------------------------------------------------------------- layout -- */
+/* -------------------------------------------------------------- layout -- */
 
 static bool fits(uint32_t format, uint32_t ndim)
 {
@@ -306,9 +307,9 @@ void features_layout(suite *self, outcome *out, const test *one)
     static const char *const operators[] = {"convolution", "add.Tensor", "mm",
                                             "no_such_operator", ""};
     static const core_dtype dtypes[] = {CORE_F32, CORE_F16, CORE_I64, 31};
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     const core_layout_interface *table =
-        plugin ? raw_interface(plugin, "core.layout") : NULL;
+        plugin ? plugin_interface(plugin, "core.layout") : NULL;
 
     (void)one;
     if (!plugin)
@@ -327,11 +328,10 @@ void features_layout(suite *self, outcome *out, const test *one)
                     table->preferred(plugin->device, name, dtypes[k], ndim);
 
                 expect(out, fits(format, ndim),
-                       "\"%s\" of %u dimensions would have the format %u",
+                       "\"%s\" of %u dimensions: unknown format %u",
                        operators[i], ndim, format);
                 expect(out, format == again,
-                       "\"%s\" of %u dimensions would have the format %u, and "
-                       "then %u",
+                       "\"%s\" of %u dimensions: format %u, then %u",
                        operators[i], ndim, format, again);
             }
 }

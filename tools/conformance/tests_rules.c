@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: rules that every kernel keeps, whatever it computes. */
+/* Level ops: rules that every kernel must follow, whatever it computes. */
 
 #include "claims.h"
 #include "free_quarantine.h"
@@ -17,14 +17,15 @@
 
 /* --------------------------------------------------- every claimed call -- */
 
-typedef bool (*with_call)(suite *self, const words *call,
+typedef bool (*with_call)(suite *self, const sample_call *call,
                           const reference *wanted, outcome *out);
 
-/* Every sample in f32, or else the first dtype that its operator takes. */
+/* Calls every sample in f32, or else in the first dtype that its operator
+ * takes. */
 static void each_call(suite *self, outcome *out, with_call run)
 {
     static const core_dtype order[] = {CORE_F32, CORE_I64, CORE_BOOL};
-    static words call;
+    static sample_call call;
     const sample *at;
     size_t ran = 0;
 
@@ -38,7 +39,7 @@ static void each_call(suite *self, outcome *out, with_call run)
             bool claims;
 
             memset(&wanted, 0, sizeof wanted);
-            claims = words_parse(&call, self, at, order[d]) &&
+            claims = sample_call_parse(&call, self, at, order[d]) &&
                      reference_shapes(&call, &wanted) == CORE_OK &&
                      claim_of(self, &call, &wanted) == CLAIM_KERNEL;
             if (claims) {
@@ -57,7 +58,7 @@ static void each_call(suite *self, outcome *out, with_call run)
                 break;
         }
     if (ran == 0 && out->verdict == VERDICT_PASS)
-        not_supported(out, "no operator is claimed without conditions");
+        not_supported(out, "no operator is claimed unconditionally");
 }
 
 /* ------------------------------------------------------------- operands -- */
@@ -80,26 +81,27 @@ static bool same_bytes(suite *self, const operand *one, core_tensor *tensor,
     return good;
 }
 
-/* Whether the operator changes its arguments: "(a!)". */
-static bool in_place(const words *call)
+/* Tests whether the operator changes its arguments: "(a!)". */
+static bool in_place(const sample_call *call)
 {
     return strstr(core_op_schema(call->op), "!)") != NULL;
 }
 
-static bool keeps_operands(suite *self, const words *call,
+static bool keeps_operands(suite *self, const sample_call *call,
                            const reference *wanted, outcome *out)
 {
-    char *before[WORDS_TENSORS] = {NULL};
-    size_t bytes[WORDS_TENSORS] = {0};
+    char *before[SAMPLE_TENSORS] = {NULL};
+    size_t bytes[SAMPLE_TENSORS] = {0};
     prepared on;
     bool good;
 
     (void)wanted;
     if (in_place(call))
         return true;
-    good = expect_ok(
-        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-        "making the operands");
+    good = expect_ok(out,
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
+                     "making the operands");
     for (uint32_t k = 0; good && k < call->noperands; k++) {
         if (!on.tensors[k])
             continue;
@@ -112,18 +114,18 @@ static bool keeps_operands(suite *self, const words *call,
                       "reading an operand");
     }
     if (good)
-        good = expect_ok(out, words_call(call, &on), "the call");
+        good = expect_ok(out, sample_call_run(call, &on), "the call");
     for (uint32_t k = 0; good && k < call->noperands; k++)
         if (before[k])
             good = same_bytes(self, &call->operands[k], on.tensors[k],
                               before[k], bytes[k], out);
-    for (uint32_t k = 0; k < WORDS_TENSORS; k++)
+    for (uint32_t k = 0; k < SAMPLE_TENSORS; k++)
         free(before[k]);
-    words_done(&on);
+    sample_call_done(&on);
     return good;
 }
 
-static void operands_are_kept(suite *self, outcome *out, const test *one)
+static void operands_are_unchanged(suite *self, outcome *out, const test *one)
 {
     (void)one;
     each_call(self, out, keeps_operands);
@@ -131,30 +133,32 @@ static void operands_are_kept(suite *self, outcome *out, const test *one)
 
 /* -------------------------------------------------------------- manners -- */
 
-static bool leaves_things(suite *self, const words *call,
-                          const reference *wanted, outcome *out)
+static bool leaves_resources(suite *self, const sample_call *call,
+                             const reference *wanted, outcome *out)
 {
-    manners before;
+    process_state before;
     prepared on;
     bool good;
 
     (void)wanted;
-    good = expect_ok(
-        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-        "making the operands");
-    manners_note(&before);
+    good = expect_ok(out,
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
+                     "making the operands");
+    process_state_save(&before);
     if (good)
-        good = expect_ok(out, words_call(call, &on), "the call");
-    manners_check(&before, out);
-    manners_check_variables(&before, out);
-    words_done(&on);
+        good = expect_ok(out, sample_call_run(call, &on), "the call");
+    process_state_check(&before, out);
+    process_state_check_environment(&before, out);
+    sample_call_done(&on);
     return good && out->verdict == VERDICT_PASS;
 }
 
-static void manners_are_kept(suite *self, outcome *out, const test *one)
+static void process_state_is_unchanged(suite *self, outcome *out,
+                                       const test *one)
 {
     (void)one;
-    each_call(self, out, leaves_things);
+    each_call(self, out, leaves_resources);
 }
 
 /* ---------------------------------------------------------------- leaks -- */
@@ -164,35 +168,36 @@ typedef struct growth {
     uint64_t mapped;
 } growth;
 
-/* Calls it a number of times; how much more the process then holds. */
-static bool calls_grow(suite *self, const words *call, int rounds,
+/* Makes a number of calls and checks how much the process's memory grows. */
+static bool calls_grow(suite *self, const sample_call *call, int rounds,
                        growth *grown, outcome *out)
 {
-    uint64_t heap = manners_heap(), mapped = manners_mapped(), now;
+    uint64_t heap = process_heap(), mapped = process_mapped(), now;
 
     for (int i = 0; i < rounds; i++) {
         prepared on;
-        bool good = expect_ok(out,
-                              words_prepare(call, self->device, call->dtype,
-                                            ARRANGED_ROWS, &on),
-                              "making the operands") &&
-                    expect_ok(out, words_call(call, &on), "the call");
+        bool good =
+            expect_ok(out,
+                      sample_call_prepare(call, self->device, call->dtype,
+                                          ARRANGED_ROWS, &on),
+                      "making the operands") &&
+            expect_ok(out, sample_call_run(call, &on), "the call");
 
-        words_done(&on);
+        sample_call_done(&on);
         if (!good)
             return false;
     }
     if (!expect_ok(out, core_device_synchronize(self->device), "synchronizing"))
         return false;
-    now = manners_heap();
+    now = process_heap();
     grown->heap = now > heap ? now - heap : 0;
-    now = manners_mapped();
+    now = process_mapped();
     grown->mapped = now > mapped ? now - mapped : 0;
     return true;
 }
 
-/* Caches grow once; what leaks grows each time. */
-static bool leaks_nothing(suite *self, const words *call,
+/* Caches grow once; a leak repeats. */
+static bool leaks_nothing(suite *self, const sample_call *call,
                           const reference *wanted, outcome *out)
 {
     enum { ROUNDS = 32, TIMES = 8, PAGE = 4096 };
@@ -215,48 +220,49 @@ static bool leaks_nothing(suite *self, const words *call,
     }
     core_memory_get_stats(self->device, &after);
     return expect(out, least.heap < ROUNDS * 8,
-                  "every %d calls leave %llu bytes on the host's heap", ROUNDS,
+                  "every %d calls leak %llu bytes on the host's heap", ROUNDS,
                   (unsigned long long)least.heap) &&
            expect(out, least.mapped < ROUNDS * PAGE,
-                  "every %d calls leave %llu bytes mapped (mmap)", ROUNDS,
+                  "every %d calls leak %llu bytes of mappings (mmap)", ROUNDS,
                   (unsigned long long)least.mapped) &&
            expect(out,
                   after.allocations[0].current <= before.allocations[0].current,
-                  "calls leave blocks of the device's memory");
+                  "calls leak blocks of the device's memory");
 }
 
-static void calls_leak_nothing(suite *self, outcome *out, const test *one)
+static void calls_do_not_leak(suite *self, outcome *out, const test *one)
 {
-    uint32_t descriptors = manners_descriptors();
+    uint32_t descriptors = process_descriptors();
 
     (void)one;
     each_call(self, out, leaks_nothing);
-    expect(out, manners_descriptors() <= descriptors + 16,
-           "%u descriptors were open before, and %u are after", descriptors,
-           manners_descriptors());
+    expect(out, process_descriptors() <= descriptors + 16,
+           "calls leak descriptors: %u before, %u after", descriptors,
+           process_descriptors());
 }
 
 /* ---------------------------------------------------------------- plans -- */
 
-static bool calls_once(suite *self, const words *call, const reference *wanted,
-                       outcome *out)
+static bool calls_once(suite *self, const sample_call *call,
+                       const reference *wanted, outcome *out)
 {
     prepared on;
     bool good;
 
     (void)wanted;
-    good = expect_ok(
-        out, words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-        "making the operands");
+    good = expect_ok(out,
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
+                     "making the operands");
     if (good)
-        good = expect_ok(out, words_call(call, &on), "the call");
-    words_done(&on);
+        good = expect_ok(out, sample_call_run(call, &on), "the call");
+    sample_call_done(&on);
     return good;
 }
 
-/* There is room for one plan: each call of another structure than the one
- * before has a plan made, and that one's destroyed.  What is freed twice ends
- * the process; what is not freed is on the heap, each time anew. */
+/* With a plan cache of one entry each call of another structure creates a plan
+ * and destroys the previous one.  Destroying one twice ends the process; not
+ * destroying it leaks on the heap each time. */
 static void plans_are_destroyed(suite *self, outcome *out, const test *one)
 {
     enum { TIMES = 6 };
@@ -265,65 +271,66 @@ static void plans_are_destroyed(suite *self, outcome *out, const test *one)
 
     (void)one;
     if (!expect_ok(out, core_setting_set("LIBCORE_PLAN_CACHE", "1"),
-                   "making room for one plan"))
+                   "limiting the cache to one plan"))
         return;
     for (int i = 0; i < TIMES && out->verdict == VERDICT_PASS; i++) {
         core_plan_get_counts(&before);
-        heap = manners_heap();
+        heap = process_heap();
         each_call(self, out, calls_once);
         if (out->verdict != VERDICT_PASS ||
             !expect_ok(out, core_device_synchronize(self->device),
                        "synchronizing"))
             return;
-        more = manners_heap() > heap ? manners_heap() - heap : 0;
+        more = process_heap() > heap ? process_heap() - heap : 0;
         core_plan_get_counts(&after);
         made = after.evicted - before.evicted;
         if (made == 0) {
-            not_supported(out, "no kernel has plans that come and go");
+            not_supported(out, "no kernel creates and destroys plans");
             return;
         }
         if (i > 0 && more < made * 8)
             return;
     }
     expect(out, false,
-           "%llu plans that were made and destroyed leave %llu bytes on the "
+           "%llu plans that were created and destroyed leak %llu bytes on the "
            "host's heap",
            (unsigned long long)made, (unsigned long long)more);
 }
 
-/* The same, with all that the plugin frees kept.  A plan that is destroyed twice
- * is freed twice, or changed after it was freed: that need not crash. */
-static void plans_go_once(suite *self, outcome *out, const test *one)
+/* The same, with all blocks that the plugin frees in quarantine.  Destroying a
+ * plan twice frees a block twice or writes to it after it was freed, which need
+ * not crash. */
+static void plans_are_destroyed_once(suite *self, outcome *out, const test *one)
 {
     core_plan_counts before, after;
-    graves found;
+    quarantine_counts found;
 
     (void)one;
-    if (!suite_device(self, out) || !starve_begin(self->plugin, out) ||
+    if (!suite_device(self, out) || !alloc_failure_install(self->plugin, out) ||
         !expect_ok(out, core_setting_set("LIBCORE_PLAN_CACHE", "1"),
-                   "making room for one plan"))
+                   "limiting the cache to one plan"))
         return;
     core_plan_get_counts(&before);
-    graves_begin();
+    quarantine_begin();
     for (int i = 0; i < 2 && out->verdict == VERDICT_PASS; i++)
         each_call(self, out, calls_once);
     if (out->verdict == VERDICT_PASS)
         expect_ok(out, core_device_synchronize(self->device), "synchronizing");
-    found = graves_end();
+    found = quarantine_end();
     core_plan_get_counts(&after);
     if (after.evicted == before.evicted)
-        not_supported(out, "no kernel has plans that come and go");
+        not_supported(out, "no kernel creates and destroys plans");
     expect(out, found.twice == 0 && found.written == 0,
            "while %llu plans were destroyed, %u blocks were freed, %u of them "
-           "again, and %u changed afterwards",
+           "again, and %u were changed afterwards",
            (unsigned long long)(after.evicted - before.evicted), found.count,
            found.twice, found.written);
 }
 
 /* -------------------------------------------------------------- refusals -- */
 
-/* A call that failed has written nothing, also a while later. */
-static bool refuses_cleanly(suite *self, const words *call,
+/* A call that failed must not have written anything, even a while later. */
+static bool refuses_cleanly(suite *self, const sample_call *call,
                             const reference *wanted, outcome *out)
 {
     prepared on;
@@ -338,16 +345,16 @@ static bool refuses_cleanly(suite *self, const words *call,
     memset(&on, 0, sizeof on);
     if (!poison || in_place(call) || bytes == 0)
         goto done;
-    if (!expect_ok(
-            out,
-            words_prepare(call, self->device, call->dtype, ARRANGED_ROWS, &on),
-            "making the operands"))
+    if (!expect_ok(out,
+                   sample_call_prepare(call, self->device, call->dtype,
+                                       ARRANGED_ROWS, &on),
+                   "making the operands"))
         goto done;
     operators_poison(self, bytes);
-    status = words_call(call, &on);
+    status = sample_call_run(call, &on);
     if (status == CORE_OK)
         goto done;
-    /* The block that the result had is the next one's of its size. */
+    /* The next block of its size is the one that the result had. */
     {
         core_value args[6] = {{0}}, result = {0};
         core_operator *op;
@@ -364,18 +371,18 @@ static bool refuses_cleanly(suite *self, const words *call,
     if (core_tensor_read(again, poison, bytes) == CORE_OK)
         for (size_t i = 0; i < bytes; i++)
             if (!expect(out, poison[i] == OPERATORS_POISON,
-                        "the call fails with %s, and writes its result "
-                        "all the same",
+                        "the call fails with %s but writes its result",
                         core_status_name(status)))
                 break;
 done:
     core_tensor_release(again);
-    words_done(&on);
+    sample_call_done(&on);
     free(poison);
     return out->verdict == VERDICT_PASS;
 }
 
-static void refusals_write_nothing(suite *self, outcome *out, const test *one)
+static void failed_calls_write_nothing(suite *self, outcome *out,
+                                       const test *one)
 {
     (void)one;
     each_call(self, out, refuses_cleanly);
@@ -383,7 +390,7 @@ static void refusals_write_nothing(suite *self, outcome *out, const test *one)
 
 /* ----------------------------------------------------------------- bits -- */
 
-/* A call that moves elements, on floats and on integers of the same bits. */
+/* Calls that move elements, on floats and on integers of the same size. */
 static const struct {
     const char *op;
     const char *words;
@@ -409,7 +416,7 @@ static core_dtype integer_of(core_dtype dtype)
                                          : CORE_I16;
 }
 
-/* NaN with payloads, both zeros, infinities, the least denormal. */
+/* NaNs with payloads, both zeros, infinities, the smallest denormal. */
 static void write_bits(core_dtype dtype, unsigned char *to, size_t count)
 {
     static const uint64_t f64[] = {
@@ -432,8 +439,8 @@ static void write_bits(core_dtype dtype, unsigned char *to, size_t count)
     }
 }
 
-/* Replaces what the operands of the tested dtype hold. */
-static bool put_bits(const words *call, prepared *on, core_dtype bits,
+/* Replaces the contents of the operands of the tested dtype. */
+static bool put_bits(const sample_call *call, prepared *on, core_dtype bits,
                      outcome *out)
 {
     unsigned char data[8 * 64];
@@ -453,38 +460,38 @@ static bool put_bits(const words *call, prepared *on, core_dtype bits,
     return true;
 }
 
-/* The bytes of the first result; their number, or 0. */
+/* Copies the bytes of the first result; returns their number, or 0. */
 static size_t move_bits(const suite *self, const sample *from,
                         core_device *device, core_dtype bits, core_dtype as,
-                        unsigned char *to, size_t room, outcome *out)
+                        unsigned char *to, size_t capacity, outcome *out)
 {
-    static words call;
+    static sample_call call;
     prepared on;
     size_t bytes = 0;
 
     memset(&on, 0, sizeof on);
-    if (!words_parse(&call, self, from, as) ||
-        words_prepare(&call, device, as, ARRANGED_ROWS, &on) != CORE_OK ||
+    if (!sample_call_parse(&call, self, from, as) ||
+        sample_call_prepare(&call, device, as, ARRANGED_ROWS, &on) != CORE_OK ||
         !put_bits(&call, &on, bits, out) ||
-        !expect_ok(out, words_call(&call, &on), from->op))
+        !expect_ok(out, sample_call_run(&call, &on), from->op))
         goto done;
     bytes = (size_t)core_tensor_numel(on.flat[0]) * core_dtype_size(as);
-    if (bytes > room ||
+    if (bytes > capacity ||
         !expect_ok(out, core_tensor_read(on.flat[0], to, bytes), "reading"))
         bytes = 0;
 done:
-    words_done(&on);
+    sample_call_done(&on);
     return bytes;
 }
 
 static bool claims_move(suite *self, const sample *from, core_dtype dtype)
 {
-    static words call;
+    static sample_call call;
     reference wanted;
     core_status status;
     bool claims = false;
 
-    if (!words_parse(&call, self, from, dtype))
+    if (!sample_call_parse(&call, self, from, dtype))
         return false;
     status = reference_shapes(&call, &wanted);
     if (status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT)
@@ -493,7 +500,7 @@ static bool claims_move(suite *self, const sample *from, core_dtype dtype)
     return claims;
 }
 
-static void moves_keep_bits(suite *self, outcome *out, const test *one)
+static void moves_preserve_bits(suite *self, outcome *out, const test *one)
 {
     static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16,
                                         CORE_BF16};
@@ -516,7 +523,7 @@ static void moves_keep_bits(suite *self, outcome *out, const test *one)
             wanted = move_bits(self, &from, self->host, dtypes[d],
                                integer_of(dtypes[d]), want, sizeof want, out);
             if (!expect(out, bytes == wanted && memcmp(got, want, bytes) == 0,
-                        "%s of %s changes payloads of NaN or signs of zero",
+                        "%s of %s changes NaN payloads or signs of zero",
                         from.op, core_dtype_name(dtypes[d])))
                 return;
         }
@@ -538,9 +545,9 @@ static void wait_open(void *context)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* A kernel runs where its stream comes to it: behind a copy that is held up,
- * it must see what the copy brought. */
-static bool runs_in_order(suite *self, const words *call,
+/* A kernel must run in stream order: behind a copy that is held up, it must see
+ * the copied data. */
+static bool runs_in_order(suite *self, const sample_call *call,
                           const reference *wanted, core_stream *stream,
                           outcome *out)
 {
@@ -552,12 +559,12 @@ static bool runs_in_order(suite *self, const words *call,
     memset(&on, 0, sizeof on);
     memset(&fresh, 0, sizeof fresh);
     good = expect_ok(out,
-                     words_prepare(call, self->device, call->dtype,
-                                   ARRANGED_ROWS, &fresh),
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &fresh),
                      "making the operands") &&
            expect_ok(out,
-                     words_prepare(call, self->device, call->dtype,
-                                   ARRANGED_ROWS, &on),
+                     sample_call_prepare(call, self->device, call->dtype,
+                                         ARRANGED_ROWS, &on),
                      "making the operands");
     for (uint32_t k = 0; good && k < call->noperands; k++) {
         size_t bytes = (size_t)call->operands[k].numel *
@@ -576,18 +583,18 @@ static bool runs_in_order(suite *self, const words *call,
                          "entering a stream");
     entered = good;
     if (self->synchronous)
-        gate.open = true; /* a callback would run here and now */
+        gate.open = true; /* a callback would run immediately */
     else if (good &&
              core_stream_callback(stream, wait_open, &gate, NULL) != CORE_OK)
-        gate.open = true; /* no gate: the copies alone hold it up */
+        gate.open = true; /* no gate: only the copies hold it up */
     for (uint32_t k = 0; good && k < call->noperands; k++)
         good = expect_ok(out,
                          core_tensor_copy(on.tensors[k], fresh.tensors[k],
                                           CORE_COPY_NON_BLOCKING),
                          "copying an operand");
     if (good)
-        good = expect_ok(out, words_call(call, &on), "the call");
-    /* What does not wait for the gate has time to come too early. */
+        good = expect_ok(out, sample_call_run(call, &on), "the call");
+    /* A kernel that does not wait for the gate has time to run too early. */
     if (!gate.open)
         nanosleep(&(struct timespec){0, 20000000}, NULL);
     gate.open = true;
@@ -608,19 +615,20 @@ static bool runs_in_order(suite *self, const words *call,
             double *values = malloc((numel + 1) * sizeof *values);
 
             for (size_t i = 0; values && i < numel; i++)
-                values[i] = number_load(wanted->dtypes[0], data + i * size);
+                values[i] = element_load(wanted->dtypes[0], data + i * size);
             good =
                 values && bounds_hold(&allowed, call, wanted, 0, values, out);
             free(values);
         }
         free(data);
     }
-    words_done(&on);
-    words_done(&fresh);
+    sample_call_done(&on);
+    sample_call_done(&fresh);
     return good;
 }
 
-static void kernels_keep_order(suite *self, outcome *out, const test *one)
+static void kernels_run_in_stream_order(suite *self, outcome *out,
+                                        const test *one)
 {
     static const sample samples[] = {
         {"mul.Tensor", "t:3,4 t:3,4", .5, 2},
@@ -631,7 +639,7 @@ static void kernels_keep_order(suite *self, outcome *out, const test *one)
         {"exp", "t:3,4", .5, 2},
     };
     static const sample copy = {"copy_", "t:4 t:4", -1, 1};
-    static words call;
+    static sample_call call;
     core_stream *stream = NULL;
     size_t ran = 0;
 
@@ -650,7 +658,7 @@ static void kernels_keep_order(suite *self, outcome *out, const test *one)
         reference wanted;
 
         memset(&wanted, 0, sizeof wanted);
-        if (words_parse(&call, self, &samples[i], CORE_F32) &&
+        if (sample_call_parse(&call, self, &samples[i], CORE_F32) &&
             reference_shapes(&call, &wanted) == CORE_OK &&
             claim_of(self, &call, &wanted) == CLAIM_KERNEL &&
             reference_values(&call, self, &wanted) == CORE_OK) {
@@ -667,18 +675,21 @@ static void kernels_keep_order(suite *self, outcome *out, const test *one)
 bool suite_add_rules(suite *self)
 {
     static const listed tests[] = {
-        {"ops/rules/operands-are-kept", operands_are_kept, true},
-        {"ops/rules/manners-are-kept", manners_are_kept, true},
-        {"ops/rules/calls-leak-nothing", calls_leak_nothing, true},
-        {"ops/rules/refusals-write-nothing", refusals_write_nothing, true},
-        {"ops/rules/moves-keep-bits", moves_keep_bits, true},
-        {"ops/rules/kernels-keep-order", kernels_keep_order, true},
+        {"ops/rules/operands-are-unchanged", operands_are_unchanged, true},
+        {"ops/rules/process-state-is-unchanged", process_state_is_unchanged,
+         true},
+        {"ops/rules/calls-do-not-leak", calls_do_not_leak, true},
+        {"ops/rules/failed-calls-write-nothing", failed_calls_write_nothing,
+         true},
+        {"ops/rules/moves-preserve-bits", moves_preserve_bits, true},
+        {"ops/rules/kernels-run-in-stream-order", kernels_run_in_stream_order,
+         true},
     };
 
-    /* In a process of its own, which has no plans yet. */
+    /* In a separate process, which has no plans yet. */
     static const listed plans[] = {
         {"stress/plans/are-destroyed", plans_are_destroyed, true},
-        {"stress/plans/are-destroyed-once", plans_go_once, true},
+        {"stress/plans/are-destroyed-once", plans_are_destroyed_once, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests,

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: element-wise kernels on what the samples are too small for: more
- * elements than a launch has places, more dimensions than one has indices, and
- * numbers in the place of tensors; and on operands that change from one call to
- * the next.  Operands are small integers, so that every
- * answer is exact. */
+/* Level ops: element-wise kernels on cases that the samples do not cover: more
+ * elements than a launch has threads, more dimensions than a launch has
+ * indices, scalars as operands, and operands that change between two calls.
+ * Operands are small integers, so that all results are exact. */
 
 #include "suite.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond 65535 groups of 256, and no multiple of anything. */
+/* Beyond 65535 groups of 256, and not a multiple of them. */
 enum { MANY = (1 << 24) + (1 << 16) + 5, DIMENSIONS = 6 };
 
 typedef struct shaped {
@@ -28,7 +27,7 @@ static const struct {
                   {"add.Tensor", 2}, {"sub.Tensor", 2}, {"mul.Tensor", 2},
                   {"maximum", 2},    {"div.Tensor", 2}};
 
-static float answer(size_t which, float a, float b)
+static float expected_value(size_t which, float a, float b)
 {
     switch (which) {
     case 0:
@@ -50,7 +49,7 @@ static float answer(size_t which, float a, float b)
     }
 }
 
-/* Powers of two are behind, so that quotients are exact. */
+/* Later operands are powers of two, so that quotients are exact. */
 static float first_value(int64_t i)
 {
     return (float)(i % 251 - 125);
@@ -81,7 +80,7 @@ static core_value tensor_value(core_tensor *tensor)
     return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
 }
 
-/* A kernel that is not there, or refuses, proves nothing. */
+/* A kernel that is missing or refuses proves nothing. */
 static bool done(shaped *test, core_status status, const char *name)
 {
     if (status == CORE_ERROR_NO_KERNEL || status == CORE_ERROR_OUT_OF_MEMORY)
@@ -131,10 +130,10 @@ static void holds_many(shaped *test, size_t which, core_tensor *got,
         return;
     test->ran++;
     for (int64_t i = 0; i < MANY; i++) {
-        float want = answer(which, first_value(i), second_value(i));
+        float want = expected_value(which, first_value(i), second_value(i));
 
         if (!expect(test->out, data[i] == want,
-                    "%s of %d elements: element %lld is %g, not %g",
+                    "%s of %d elements: element %lld is %g, expected %g",
                     operations[which].name, (int)MANY, (long long)i,
                     (double)data[i], (double)want))
             return;
@@ -143,7 +142,7 @@ static void holds_many(shaped *test, size_t which, core_tensor *got,
 
 static void many(suite *self, outcome *out, const test *one)
 {
-    /* What one kernel of a family does the others do; these are four. */
+    /* The kernels of a family share their code; these are four of them. */
     static const size_t some[] = {0, 2, 3, 5};
     float *data = malloc(MANY * sizeof *data);
     core_tensor *a = NULL, *b = NULL;
@@ -165,7 +164,7 @@ static void many(suite *self, outcome *out, const test *one)
                 holds_many(&test, some[i], got, data);
             core_tensor_release(got);
         }
-        end(&test, "there are no 200 MB of memory");
+        end(&test, "200 MB cannot be allocated");
     }
     core_tensor_release(b);
     core_tensor_release(a);
@@ -175,11 +174,11 @@ static void many(suite *self, outcome *out, const test *one)
 
 /* ------------------------------------------------------------ dimensions -- */
 
-/* A window in a larger tensor, its dimensions in an order in which no two of
- * them are one. */
+/* A window in a larger tensor whose dimensions are ordered so that no two of
+ * them can be merged. */
 static const int64_t sizes[DIMENSIONS] = {2, 3, 2, 3, 2, 3};
 static const uint32_t order[DIMENSIONS] = {4, 1, 5, 0, 3, 2};
-enum { NUMEL = 216, ROOM = 6 * 7 * 6 * 7 * 6 * 7 };
+enum { NUMEL = 216, BUFFER_SIZE = 6 * 7 * 6 * 7 * 6 * 7 };
 
 static void strides_of(int64_t *strides)
 {
@@ -187,15 +186,15 @@ static void strides_of(int64_t *strides)
 
     for (uint32_t i = 0; i < DIMENSIONS; i++) {
         strides[order[i]] = step;
-        step *= sizes[order[i]] + 1; /* and gaps between them */
+        step *= sizes[order[i]] + 1; /* with gaps between them */
     }
 }
 
 static core_status spread(suite *self, float (*value)(int64_t),
                           core_tensor **out_all, core_tensor **out_window)
 {
-    static float data[ROOM];
-    int64_t strides[DIMENSIONS], room = ROOM;
+    static float data[BUFFER_SIZE];
+    int64_t strides[DIMENSIONS], capacity = BUFFER_SIZE;
     core_value args[4];
 
     strides_of(strides);
@@ -209,8 +208,8 @@ static core_status spread(suite *self, float (*value)(int64_t),
         data[at] = value(i);
     }
     *out_window = NULL;
-    CORE_TRY(
-        core_tensor_from_data(data, CORE_F32, &room, 1, self->device, out_all));
+    CORE_TRY(core_tensor_from_data(data, CORE_F32, &capacity, 1, self->device,
+                                   out_all));
     args[0] = tensor_value(*out_all);
     args[1] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = sizes}};
     args[2] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = strides}};
@@ -227,11 +226,11 @@ static void holds_window(shaped *test, size_t which, core_tensor *got)
         return;
     test->ran++;
     for (int64_t i = 0; i < NUMEL; i++) {
-        float want = answer(which, first_value(i), second_value(i));
+        float want = expected_value(which, first_value(i), second_value(i));
 
         if (!expect(test->out, data[i] == want,
-                    "%s of %d dimensions that are not next to each other: "
-                    "element %lld is %g, not %g",
+                    "%s of %d dimensions that cannot be merged: element %lld "
+                    "is %g, expected %g",
                     operations[which].name, (int)DIMENSIONS, (long long)i,
                     (double)data[i], (double)want))
             return;
@@ -277,8 +276,8 @@ static void dimensions(suite *self, outcome *out, const test *one)
 
 enum { SOME = 37 };
 
-/* A tensor of the CPU's without dimensions, in the first place or the second;
- * kernels get it as an immediate. */
+/* A 0-dim CPU tensor as the first or second operand; kernels receive it as an
+ * immediate. */
 static void number_at(shaped *test, size_t which, bool first)
 {
     float data[SOME], number = first ? -12 : 4;
@@ -306,12 +305,12 @@ static void number_at(shaped *test, size_t which, bool first)
         goto done;
     test->ran++;
     for (int64_t i = 0; i < SOME; i++) {
-        float want = first ? answer(which, number, second_value(i))
-                           : answer(which, first_value(i), number);
+        float want = first ? expected_value(which, number, second_value(i))
+                           : expected_value(which, first_value(i), number);
 
         if (!expect(test->out, data[i] == want,
-                    "%s with a number in place of tensor %d: element %lld is "
-                    "%g, not %g",
+                    "%s with a scalar as operand %d: element %lld is %g, "
+                    "expected %g",
                     name, first ? 0 : 1, (long long)i, (double)data[i],
                     (double)want))
             break;
@@ -332,7 +331,7 @@ static void numbers(suite *self, outcome *out, const test *one)
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
         for (int first = 0; operations[i].tensors > 1 && first < 2; first++)
             number_at(&test, i, first != 0);
-    end(&test, "its kernels refuse numbers");
+    end(&test, "its kernels refuse scalars");
 }
 
 /* ----------------------------------------------------------------- anew -- */
@@ -365,8 +364,8 @@ static bool write_both(shaped *test, core_tensor *const *pair, const float *a,
                      "writing an operand");
 }
 
-/* The operands hold other values at the second call than at the first, at the
- * same place.  which: of operations, or what is behind them for mm. */
+/* The operands have other values at the second call than at the first, at the
+ * same address. which: an index of operations, or one past them for mm. */
 static void call_twice(shaped *test, size_t which, core_tensor *const *pair)
 {
     bool product = which == sizeof operations / sizeof *operations;
@@ -387,11 +386,12 @@ static void call_twice(shaped *test, size_t which, core_tensor *const *pair)
         goto done;
     test->ran++;
     for (int64_t i = 0; i < SQUARE; i++) {
-        float want = product ? product_at(a, b, i) : answer(which, a[i], b[i]);
+        float want =
+            product ? product_at(a, b, i) : expected_value(which, a[i], b[i]);
 
         if (!expect(test->out, data[i] == want,
-                    "%s of operands that changed since the call before: "
-                    "element %lld is %g, not %g",
+                    "%s of operands that changed since the previous call: "
+                    "element %lld is %g, expected %g",
                     name, (long long)i, (double)data[i], (double)want))
             break;
     }
@@ -400,7 +400,8 @@ done:
     core_tensor_release(before);
 }
 
-static void anew(suite *self, outcome *out, const test *one)
+static void changed_operands_are_reread(suite *self, outcome *out,
+                                        const test *one)
 {
     static const int64_t shape[2] = {SIDE, SIDE};
     core_tensor *pair[2] = {NULL, NULL};
@@ -426,10 +427,11 @@ static void anew(suite *self, outcome *out, const test *one)
 bool suite_add_shapes(suite *self)
 {
     static const listed tests[] = {
-        {"ops/rules/many-elements-are-computed", many, true},
-        {"ops/rules/many-dimensions-are-walked", dimensions, true},
-        {"ops/rules/numbers-stand-for-tensors", numbers, true},
-        {"ops/rules/operands-are-read-anew", anew, true},
+        {"ops/rules/17-million-elements", many, true},
+        {"ops/rules/six-dimensions", dimensions, true},
+        {"ops/rules/scalar-operands", numbers, true},
+        {"ops/rules/changed-operands-are-reread", changed_operands_are_reread,
+         true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

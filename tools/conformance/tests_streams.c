@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: streams and events, on the plugin's own tables.  Where the
- * device has host callbacks, a gate holds streams up, and nothing here depends
- * on time; elsewhere long copies stand for it, and prove less. */
+/* Level core: streams and events on the plugin's own tables.  If the device has
+ * host callbacks a gate blocks streams, and nothing here depends on time;
+ * otherwise long copies replace the gate, and prove less. */
 
 #include "stream_gate.h"
 #include "process_state.h"
@@ -14,61 +14,63 @@
 
 enum { BIG = 1 << 20 };
 
-/* Three blocks and two streams; everything zero where it is not made. */
+/* Three blocks and two streams; zero where not created. */
 typedef struct bench {
-    raw *plugin;
-    raw_block a, b, c;
+    plugin_tables *plugin;
+    plugin_block a, b, c;
     void *first, *second;
     void *event;
-    gate gate;
+    stream_gate gate;
     bool gated;
-    bool lent; /* first is the plugin's: the device has no more */
+    bool lent; /* first is the plugin's stream: the device has no more */
 } bench;
 
 static bool make_streams(bench *self, uint32_t streams, outcome *out)
 {
-    raw *plugin = self->plugin;
+    plugin_tables *plugin = self->plugin;
 
     if (self->lent)
         self->first = plugin->stream;
-    else if (!raw_ok(out,
-                     plugin->streams.create(plugin->device, 0, &self->first),
-                     "creating a stream"))
+    else if (!expect_plugin_ok(
+                 out, plugin->streams.create(plugin->device, 0, &self->first),
+                 "creating a stream"))
         return false;
     return streams < 2 ||
-           raw_ok(out, plugin->streams.create(plugin->device, 0, &self->second),
-                  "creating a stream");
+           expect_plugin_ok(
+               out, plugin->streams.create(plugin->device, 0, &self->second),
+               "creating a stream");
 }
 
-/* With so many streams.  A device that has just those gives the plugin's as
- * one of them. */
+/* Prepares so many streams.  If the device has no more than that, the plugin's
+ * stream is one of them. */
 static bool bench_begin(bench *self, suite *of, uint32_t streams, outcome *out)
 {
-    raw *plugin;
+    plugin_tables *plugin;
 
     memset(self, 0, sizeof *self);
-    gate_begin(&self->gate);
-    plugin = self->plugin = raw_open(of, out);
+    stream_gate_init(&self->gate);
+    plugin = self->plugin = plugin_tables_open(of, out);
     if (!plugin)
         return false;
     self->lent =
         !plugin->synchronous && plugin->properties.max_streams == streams;
-    if (!self->lent && !raw_streams(plugin, streams, out))
+    if (!self->lent && !plugin_has_streams(plugin, streams, out))
         return false;
-    self->gated = raw_interface(plugin, "core.host_callback") != NULL;
-    return raw_alloc(plugin, out, BIG, &self->a) &&
-           raw_alloc(plugin, out, BIG, &self->b) &&
-           raw_alloc(plugin, out, BIG, &self->c) &&
+    self->gated = plugin_interface(plugin, "core.host_callback") != NULL;
+    return plugin_alloc(plugin, out, BIG, &self->a) &&
+           plugin_alloc(plugin, out, BIG, &self->b) &&
+           plugin_alloc(plugin, out, BIG, &self->c) &&
            make_streams(self, streams, out) &&
-           raw_ok(out, plugin->events.create(plugin->device, 0, &self->event),
-                  "creating an event");
+           expect_plugin_ok(
+               out, plugin->events.create(plugin->device, 0, &self->event),
+               "creating an event");
 }
 
 static void bench_end(bench *self)
 {
-    raw *plugin = self->plugin;
+    plugin_tables *plugin = self->plugin;
 
-    gate_open(&self->gate);
+    stream_gate_open(&self->gate);
     if (plugin && self->first)
         plugin->streams.synchronize(plugin->device, self->first);
     if (plugin && self->second)
@@ -80,30 +82,30 @@ static void bench_end(bench *self)
     if (plugin && self->second)
         plugin->streams.destroy(plugin->device, self->second);
     if (plugin) {
-        raw_free(plugin, &self->a);
-        raw_free(plugin, &self->b);
-        raw_free(plugin, &self->c);
+        plugin_free(plugin, &self->a);
+        plugin_free(plugin, &self->b);
+        plugin_free(plugin, &self->c);
     }
-    gate_end(&self->gate);
+    stream_gate_destroy(&self->gate);
 }
 
-static core_status set(bench *self, void *stream, const raw_block *to,
+static core_status set(bench *self, void *stream, const plugin_block *to,
                        const unsigned char *bytes)
 {
     return self->plugin->memory.copy_from_host(self->plugin->device, stream,
                                                to->memory, bytes, BIG);
 }
 
-static core_status move(bench *self, void *stream, const raw_block *to,
-                        const raw_block *from)
+static core_status move(bench *self, void *stream, const plugin_block *to,
+                        const plugin_block *from)
 {
     return self->plugin->memory.copy(self->plugin->device, stream, to->memory,
                                      from->memory, BIG);
 }
 
-/* All bytes of a block are this one. */
-static void holds(bench *self, outcome *out, const raw_block *block, int byte,
-                  const char *what)
+/* Checks that all bytes of a block have this value. */
+static void holds(bench *self, outcome *out, const plugin_block *block,
+                  int byte, const char *what)
 {
     unsigned char *got = malloc(BIG);
 
@@ -111,10 +113,10 @@ static void holds(bench *self, outcome *out, const raw_block *block, int byte,
         harness_error(out, "no memory");
         return;
     }
-    if (raw_read(self->plugin, out, got, block->memory, BIG))
+    if (plugin_read(self->plugin, out, got, block->memory, BIG))
         for (size_t i = 0; i < BIG; i++)
-            if (!expect(out, got[i] == byte, "%s: byte %zu is %d, not %d", what,
-                        i, got[i], byte))
+            if (!expect(out, got[i] == byte, "%s: byte %zu is %d, expected %d",
+                        what, i, got[i], byte))
                 break;
     free(got);
 }
@@ -130,7 +132,7 @@ static unsigned char *bytes_of(int byte, outcome *out)
     return bytes;
 }
 
-/* What is read must be what was written before, not after. */
+/* A read must return the data of earlier writes only. */
 static void work_is_in_order(suite *self, outcome *out, const test *one)
 {
     bench bench;
@@ -149,11 +151,11 @@ static void work_is_in_order(suite *self, outcome *out, const test *one)
         if (status == CORE_OK)
             status = move(&bench, bench.first, &bench.c, &bench.a);
     }
-    if (!raw_ok(out, status, "copies on a stream") ||
-        !raw_ok(out,
-                bench.plugin->streams.synchronize(bench.plugin->device,
-                                                  bench.first),
-                "synchronizing"))
+    if (!expect_plugin_ok(out, status, "copies on a stream") ||
+        !expect_plugin_ok(out,
+                          bench.plugin->streams.synchronize(
+                              bench.plugin->device, bench.first),
+                          "synchronizing"))
         goto done;
     holds(&bench, out, &bench.b, 1, "a copy before a change saw the change");
     holds(&bench, out, &bench.c, 2, "a copy after a change did not see it");
@@ -178,12 +180,12 @@ static void synchronize_waits(suite *self, outcome *out, const test *one)
         for (int i = 0; i < 4 && status == CORE_OK; i++)
             status = move(&bench, bench.first, i % 2 ? &bench.c : &bench.b,
                           i % 2 ? &bench.b : &bench.a);
-        if (!raw_ok(out, status, "copies on a stream") ||
-            !raw_ok(out,
-                    bench.plugin->streams.synchronize(bench.plugin->device,
-                                                      bench.first),
-                    "synchronizing") ||
-            !raw_ok(
+        if (!expect_plugin_ok(out, status, "copies on a stream") ||
+            !expect_plugin_ok(out,
+                              bench.plugin->streams.synchronize(
+                                  bench.plugin->device, bench.first),
+                              "synchronizing") ||
+            !expect_plugin_ok(
                 out,
                 bench.plugin->streams.query(bench.plugin->device, bench.first),
                 "query after synchronize"))
@@ -196,48 +198,52 @@ done:
     free(ones);
 }
 
-/* Work that cannot be done yet is BUSY, and CORE_OK once it is done. */
-static void query_tells(suite *self, outcome *out, const test *one)
+/* Pending work is BUSY, and CORE_OK once it is done. */
+static void query_reports_completion(suite *self, outcome *out, const test *one)
 {
     bench bench;
-    raw *plugin;
+    plugin_tables *plugin;
 
     (void)one;
     if (!bench_begin(&bench, self, 1, out))
         goto done;
     plugin = bench.plugin;
     if (!bench.gated) {
-        not_supported(out, "without host callbacks it cannot be seen");
+        not_supported(out, "this needs host callbacks");
         goto done;
     }
-    if (!gate_close(&bench.gate, plugin, bench.first, out) ||
-        !raw_ok(out,
-                plugin->events.record(plugin->device, bench.event, bench.first),
-                "recording an event"))
+    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
+        !expect_plugin_ok(
+            out,
+            plugin->events.record(plugin->device, bench.event, bench.first),
+            "recording an event"))
         goto done;
     expect(out,
            plugin->streams.query(plugin->device, bench.first) ==
                CORE_ERROR_BUSY,
-           "a stream with work to do is not BUSY");
+           "a stream with pending work is not BUSY");
     expect(out,
            plugin->events.query(plugin->device, bench.event) == CORE_ERROR_BUSY,
-           "an event behind work to do is not BUSY");
-    gate_open(&bench.gate);
-    raw_ok(out, plugin->events.synchronize(plugin->device, bench.event),
-           "synchronizing the event");
-    raw_ok(out, plugin->streams.synchronize(plugin->device, bench.first),
-           "synchronizing the stream");
-    raw_ok(out, plugin->events.query(plugin->device, bench.event),
-           "query of an event that is done");
+           "an event behind pending work is not BUSY");
+    stream_gate_open(&bench.gate);
+    expect_plugin_ok(out,
+                     plugin->events.synchronize(plugin->device, bench.event),
+                     "synchronizing the event");
+    expect_plugin_ok(out,
+                     plugin->streams.synchronize(plugin->device, bench.first),
+                     "synchronizing the stream");
+    expect_plugin_ok(out, plugin->events.query(plugin->device, bench.event),
+                     "query of a completed event");
 done:
     bench_end(&bench);
 }
 
-/* An event stands for the work of before, not for that which came later. */
-static void event_snapshots(suite *self, outcome *out, const test *one)
+/* An event covers the work before it, not the work after it. */
+static void event_snapshots_at_record(suite *self, outcome *out,
+                                      const test *one)
 {
     bench bench;
-    raw *plugin;
+    plugin_tables *plugin;
     core_status status = CORE_ERROR_BUSY;
 
     (void)one;
@@ -245,126 +251,131 @@ static void event_snapshots(suite *self, outcome *out, const test *one)
         goto done;
     plugin = bench.plugin;
     if (!bench.gated) {
-        not_supported(out, "without host callbacks it cannot be seen");
+        not_supported(out, "this needs host callbacks");
         goto done;
     }
-    if (!raw_ok(out, move(&bench, bench.first, &bench.b, &bench.a), "copy") ||
-        !raw_ok(out,
-                plugin->events.record(plugin->device, bench.event, bench.first),
-                "recording an event") ||
-        !gate_close(&bench.gate, plugin, bench.first, out))
+    if (!expect_plugin_ok(out, move(&bench, bench.first, &bench.b, &bench.a),
+                          "copy") ||
+        !expect_plugin_ok(
+            out,
+            plugin->events.record(plugin->device, bench.event, bench.first),
+            "recording an event") ||
+        !stream_gate_close(&bench.gate, plugin, bench.first, out))
         goto done;
-    /* The copy before it ends by itself. */
+    /* The copy before it completes by itself. */
     for (int i = 0; i < 5000 && status == CORE_ERROR_BUSY; i++) {
         status = plugin->events.query(plugin->device, bench.event);
         if (status == CORE_ERROR_BUSY)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     expect(out, status == CORE_OK,
-           "an event waits for work that came after it was recorded");
+           "an event waits for work that was enqueued after it was recorded");
 done:
     bench_end(&bench);
 }
 
-/* A stream waits for what the event stood for when it was told to, though the
- * event is recorded again elsewhere. */
-static void earlier_waiters_keep(suite *self, outcome *out, const test *one)
+/* A stream waits for what the event covered at the time of the wait, even if
+ * the event is recorded again elsewhere. */
+static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
+                                         const test *one)
 {
     bench bench;
-    raw *plugin;
-    gate behind;
+    plugin_tables *plugin;
+    stream_gate behind;
     uint32_t passed, dropped;
 
     (void)one;
-    gate_begin(&behind);
-    gate_open(&behind);
+    stream_gate_init(&behind);
+    stream_gate_open(&behind);
     if (!bench_begin(&bench, self, 2, out))
         goto done;
     plugin = bench.plugin;
     if (bench.lent) {
-        not_supported(out, "it takes a third stream");
+        not_supported(out, "this needs a third stream");
         goto done;
     }
     if (!bench.gated) {
-        not_supported(out, "without host callbacks it cannot be seen");
+        not_supported(out, "this needs host callbacks");
         goto done;
     }
-    if (!gate_close(&bench.gate, plugin, bench.first, out) ||
-        !raw_ok(out,
-                plugin->events.record(plugin->device, bench.event, bench.first),
-                "recording an event") ||
-        !raw_ok(out,
-                plugin->streams.wait_event(plugin->device, bench.second,
-                                           bench.event),
-                "waiting for the event") ||
-        !gate_close(&behind, plugin, bench.second, out) ||
-        !raw_ok(
+    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
+        !expect_plugin_ok(
+            out,
+            plugin->events.record(plugin->device, bench.event, bench.first),
+            "recording an event") ||
+        !expect_plugin_ok(out,
+                          plugin->streams.wait_event(plugin->device,
+                                                     bench.second, bench.event),
+                          "waiting for the event") ||
+        !stream_gate_close(&behind, plugin, bench.second, out) ||
+        !expect_plugin_ok(
             out,
             plugin->events.record(plugin->device, bench.event, plugin->stream),
             "recording the event again") ||
-        !raw_ok(out, plugin->events.synchronize(plugin->device, bench.event),
-                "synchronizing the event"))
+        !expect_plugin_ok(
+            out, plugin->events.synchronize(plugin->device, bench.event),
+            "synchronizing the event"))
         goto done;
-    /* Time for a wait that is none to be found out; one that is stays. */
+    /* Time for a missing wait to show; a real one lasts longer. */
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    gate_counts(&behind, &passed, &dropped);
+    stream_gate_counts(&behind, &passed, &dropped);
     expect(out,
            passed == 0 && plugin->streams.query(plugin->device, bench.second) ==
                               CORE_ERROR_BUSY,
-           "recording an event again frees those who wait for the former");
-    gate_open(&bench.gate);
-    expect(out, gate_wait(&behind, 1),
-           "a stream still waits though its event has come");
+           "recording an event again releases the streams that wait for its "
+           "earlier record");
+    stream_gate_open(&bench.gate);
+    expect(out, stream_gate_wait(&behind, 1),
+           "a stream still waits though its event is complete");
 done:
     bench_end(&bench);
-    gate_end(&behind);
+    stream_gate_destroy(&behind);
 }
 
-static void wait_event_holds(suite *self, outcome *out, const test *one)
+static void wait_blocks_stream(suite *self, outcome *out, const test *one)
 {
     bench bench;
-    raw *plugin;
-    gate behind;
+    plugin_tables *plugin;
+    stream_gate behind;
     uint32_t passed, dropped;
 
     (void)one;
-    gate_begin(&behind);
-    gate_open(&behind);
+    stream_gate_init(&behind);
+    stream_gate_open(&behind);
     if (!bench_begin(&bench, self, 2, out))
         goto done;
     plugin = bench.plugin;
     if (!bench.gated) {
-        not_supported(out, "without host callbacks it cannot be seen");
+        not_supported(out, "this needs host callbacks");
         goto done;
     }
-    if (!gate_close(&bench.gate, plugin, bench.first, out) ||
-        !raw_ok(out,
-                plugin->events.record(plugin->device, bench.event, bench.first),
-                "recording an event") ||
-        !raw_ok(out,
-                plugin->streams.wait_event(plugin->device, bench.second,
-                                           bench.event),
-                "waiting for the event") ||
-        !gate_close(&behind, plugin, bench.second, out))
+    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
+        !expect_plugin_ok(
+            out,
+            plugin->events.record(plugin->device, bench.event, bench.first),
+            "recording an event") ||
+        !expect_plugin_ok(out,
+                          plugin->streams.wait_event(plugin->device,
+                                                     bench.second, bench.event),
+                          "waiting for the event") ||
+        !stream_gate_close(&behind, plugin, bench.second, out))
         goto done;
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    gate_counts(&behind, &passed, &dropped);
-    expect(out, passed == 0,
-           "a stream does not wait for the event it was told "
-           "to wait for");
-    gate_open(&bench.gate);
-    expect(out, gate_wait(&behind, 1),
-           "a stream still waits though its event has come");
+    stream_gate_counts(&behind, &passed, &dropped);
+    expect(out, passed == 0, "a stream does not wait for the event");
+    stream_gate_open(&bench.gate);
+    expect(out, stream_gate_wait(&behind, 1),
+           "a stream still waits though its event is complete");
 done:
     bench_end(&bench);
-    gate_end(&behind);
+    stream_gate_destroy(&behind);
 }
 
-/* Without a gate: data goes from one stream to the other. */
+/* Without a gate: data pass from one stream to the other. */
 static void events_order_streams(suite *self, outcome *out, const test *one)
 {
     bench bench;
-    raw *plugin;
+    plugin_tables *plugin;
     unsigned char *bytes = bytes_of(0, out);
     core_status status = CORE_OK;
 
@@ -387,7 +398,7 @@ static void events_order_streams(suite *self, outcome *out, const test *one)
             status = move(&bench, bench.second, &bench.c, &bench.b);
         if (status == CORE_OK)
             status = plugin->streams.synchronize(plugin->device, bench.second);
-        if (!raw_ok(out, status, "two streams and an event"))
+        if (!expect_plugin_ok(out, status, "two streams and an event"))
             break;
         holds(&bench, out, &bench.c, round,
               "a stream does not wait for its event");
@@ -397,11 +408,10 @@ done:
     free(bytes);
 }
 
-static void destroy_waits_for_nothing(suite *self, outcome *out,
-                                      const test *one)
+static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
 {
     bench bench;
-    raw *plugin;
+    plugin_tables *plugin;
     uint32_t passed = 0, dropped = 0;
 
     (void)one;
@@ -409,45 +419,51 @@ static void destroy_waits_for_nothing(suite *self, outcome *out,
         goto done;
     plugin = bench.plugin;
     if (!bench.gated) {
-        not_supported(out, "without host callbacks it cannot be seen");
+        not_supported(out, "this needs host callbacks");
         goto done;
     }
-    if (!gate_close(&bench.gate, plugin, bench.first, out) ||
-        !raw_ok(out,
-                plugin->events.record(plugin->device, bench.event, bench.first),
-                "recording an event"))
+    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
+        !expect_plugin_ok(
+            out,
+            plugin->events.record(plugin->device, bench.event, bench.first),
+            "recording an event"))
         goto done;
     plugin->streams.destroy(plugin->device, bench.first);
     bench.first = NULL;
     if (bench.lent)
         plugin->stream = NULL;
-    gate_open(&bench.gate);
-    raw_ok(out, plugin->events.synchronize(plugin->device, bench.event),
-           "an event of a stream that was destroyed");
-    expect(out, gate_wait(&bench.gate, 1),
-           "the work of a stream that was destroyed was not done");
-    gate_counts(&bench.gate, &passed, &dropped);
+    stream_gate_open(&bench.gate);
+    expect_plugin_ok(out,
+                     plugin->events.synchronize(plugin->device, bench.event),
+                     "an event of a stream that was destroyed");
+    expect(out, stream_gate_wait(&bench.gate, 1),
+           "the work of a destroyed stream was not done");
+    stream_gate_counts(&bench.gate, &passed, &dropped);
     expect(out, passed == 1 && dropped == 0,
            "a callback ran %u times and was dropped %u times", passed, dropped);
 done:
     bench_end(&bench);
     if (bench.plugin)
-        raw_take_back(bench.plugin, out);
+        plugin_restore_stream(bench.plugin, out);
 }
 
-static bool come_and_go(raw *plugin, int rounds, outcome *out)
+static bool create_and_destroy(plugin_tables *plugin, int rounds, outcome *out)
 {
     for (int i = 0; i < rounds; i++) {
         void *stream = NULL, *event = NULL;
 
-        if (!raw_ok(out, plugin->streams.create(plugin->device, 0, &stream),
-                    "creating a stream") ||
-            !raw_ok(out, plugin->events.create(plugin->device, 0, &event),
-                    "creating an event") ||
-            !raw_ok(out, plugin->events.record(plugin->device, event, stream),
-                    "recording an event") ||
-            !raw_ok(out, plugin->events.synchronize(plugin->device, event),
-                    "synchronizing an event"))
+        if (!expect_plugin_ok(
+                out, plugin->streams.create(plugin->device, 0, &stream),
+                "creating a stream") ||
+            !expect_plugin_ok(out,
+                              plugin->events.create(plugin->device, 0, &event),
+                              "creating an event") ||
+            !expect_plugin_ok(
+                out, plugin->events.record(plugin->device, event, stream),
+                "recording an event") ||
+            !expect_plugin_ok(out,
+                              plugin->events.synchronize(plugin->device, event),
+                              "synchronizing an event"))
             return false;
         plugin->events.destroy(plugin->device, event);
         plugin->streams.destroy(plugin->device, stream);
@@ -455,33 +471,34 @@ static bool come_and_go(raw *plugin, int rounds, outcome *out)
     return true;
 }
 
-static void many_come_and_go(suite *self, outcome *out, const test *one)
+static void create_and_destroy_many(suite *self, outcome *out, const test *one)
 {
     enum { ROUNDS = 100, TIMES = 4 };
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     bool grows = true;
 
     (void)one;
-    if (plugin && !raw_make_room(plugin, 1, out))
+    if (plugin && !plugin_reserve_streams(plugin, 1, out))
         return;
     for (int i = 0; plugin && grows && i < TIMES; i++) {
-        uint64_t heap = manners_heap();
+        uint64_t heap = process_heap();
 
-        if (!come_and_go(plugin, ROUNDS, out))
+        if (!create_and_destroy(plugin, ROUNDS, out))
             break;
-        grows = !manners_heap_below(heap + ROUNDS * 16);
+        grows = !process_heap_below(heap + ROUNDS * 16);
     }
     if (plugin)
-        raw_take_back(plugin, out);
+        plugin_restore_stream(plugin, out);
     expect(out, !plugin || !grows,
-           "every %d streams and events leave more on the host's heap", ROUNDS);
+           "every %d streams and events leak on the host's heap", ROUNDS);
 }
 
-/* Every slot tells of objects, not of the thread that made them. */
+/* The slots must work from any thread, not only from the one that created the
+ * object. */
 static void unknown_flags_are_refused(suite *self, outcome *out,
                                       const test *one)
 {
-    raw *plugin = raw_open(self, out);
+    plugin_tables *plugin = plugin_tables_open(self, out);
     void *event = NULL;
     core_status status;
 
@@ -492,12 +509,12 @@ static void unknown_flags_are_refused(suite *self, outcome *out,
     }
     if (!plugin)
         return;
-    raw_last_error()->count = 0;
+    plugin_last_error()->count = 0;
     status = plugin->events.create(plugin->device, 1u << 30, &event);
     if (status == CORE_OK)
         plugin->events.destroy(plugin->device, event);
-    raw_fails(out, status, CORE_ERROR_UNSUPPORTED,
-              "creating an event with a flag that nobody knows");
+    expect_plugin_error(out, status, CORE_ERROR_UNSUPPORTED,
+                        "creating an event with an undefined flag");
 }
 
 bool suite_add_streams(suite *self)
@@ -505,14 +522,15 @@ bool suite_add_streams(suite *self)
     static const listed tests[] = {
         {"core/streams/work-is-in-order", work_is_in_order, true},
         {"core/streams/synchronize-waits", synchronize_waits, true},
-        {"core/streams/destroy-waits-for-nothing", destroy_waits_for_nothing,
+        {"core/streams/destroy-does-not-wait", destroy_does_not_wait, true},
+        {"core/streams/create-and-destroy-many", create_and_destroy_many, true},
+        {"core/events/query-reports-completion", query_reports_completion,
          true},
-        {"core/streams/many-come-and-go", many_come_and_go, true},
-        {"core/events/query-tells", query_tells, true},
-        {"core/events/stand-for-what-was-before", event_snapshots, true},
-        {"core/events/recording-again-frees-nobody", earlier_waiters_keep,
+        {"core/events/event-snapshots-at-record", event_snapshots_at_record,
          true},
-        {"core/events/hold-a-stream", wait_event_holds, true},
+        {"core/events/rerecord-keeps-earlier-waits",
+         rerecord_keeps_earlier_waits, true},
+        {"core/events/wait-blocks-stream", wait_blocks_stream, true},
         {"core/events/order-two-streams", events_order_streams, true},
         {"core/events/unknown-flags-are-refused", unknown_flags_are_refused,
          true},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level stress: many threads and streams at once, memory that runs out, and
- * loading and unloading again and again where that is said to be safe. */
+/* Level stress: many threads and streams at once, exhausted memory, and
+ * repeated loading and unloading where the plugin claims that it is safe. */
 
 #include "bounds.h"
 #include "claims.h"
@@ -62,8 +62,8 @@ static bool one_round(worker *self, int round)
         float want = factor == 0 ? values[i] * values[i] : values[i];
 
         good = expect(&self->out, got[i] == want,
-                      "thread %u, element %d: got %g, want %g", self->number, i,
-                      (double)got[i], (double)want);
+                      "thread %u, element %d: got %g, expected %g",
+                      self->number, i, (double)got[i], (double)want);
     }
     core_value_release(&result);
     core_tensor_release(tensor);
@@ -85,16 +85,16 @@ static void *work(void *context)
     return NULL;
 }
 
-/* mul.Tensor where it is claimed for f32. */
+/* mul.Tensor if it is claimed for f32. */
 static core_operator *multiplication(suite *self)
 {
-    static words call;
+    static sample_call call;
     sample from = {"mul.Tensor", "t:3 t:3", -1, 1};
     reference wanted;
     core_operator *op = NULL;
 
     memset(&wanted, 0, sizeof wanted);
-    if (words_parse(&call, self, &from, CORE_F32) &&
+    if (sample_call_parse(&call, self, &from, CORE_F32) &&
         reference_shapes(&call, &wanted) == CORE_OK &&
         claim_of(self, &call, &wanted) == CLAIM_KERNEL)
         op = call.op;
@@ -141,7 +141,7 @@ static void threads_share_a_stream(suite *self, outcome *out, const test *one)
     run_threads(self, out, false);
 }
 
-static void threads_have_streams(suite *self, outcome *out, const test *one)
+static void one_stream_per_thread(suite *self, outcome *out, const test *one)
 {
     (void)one;
     run_threads(self, out, true);
@@ -168,7 +168,7 @@ static core_status take(suite *self, int64_t bytes, core_tensor **out)
     return status;
 }
 
-/* Leaves the device with room for about `left` megabytes less than it has. */
+/* Limits libcore's use of the device's memory. */
 static bool limit(suite *self, uint64_t bytes, outcome *out)
 {
     uint64_t left = 0, total = 0;
@@ -184,8 +184,8 @@ static bool limit(suite *self, uint64_t bytes, outcome *out)
     return true;
 }
 
-/* Takes all there is, then what every call needs is not there. */
-static void memory_runs_out(suite *self, outcome *out, const test *one)
+/* Allocates all memory, so that none is left for calls. */
+static void device_memory_exhausted(suite *self, outcome *out, const test *one)
 {
     static core_tensor *taken[BLOCKS];
     core_operator *multiply;
@@ -204,7 +204,7 @@ static void memory_runs_out(suite *self, outcome *out, const test *one)
                                          self->device, &operand),
                    "making a tensor"))
         goto done;
-    /* At every amount that is left: a call succeeds, or says that there is no
+    /* With any amount left, a call must succeed or report that there is no
      * memory. */
     for (; step >= 256 && count < BLOCKS; step /= 4)
         while (count < BLOCKS &&
@@ -235,7 +235,7 @@ done:
     if (out->verdict == VERDICT_PASS &&
         expect_ok(out, core_tensor_read(operand, values, sizeof values),
                   "reading after memory ran out"))
-        expect(out, values[0] == 1, "data was lost when memory ran out");
+        expect(out, values[0] == 1, "exhausting the memory changed data");
     core_tensor_release(operand);
 }
 
@@ -243,7 +243,8 @@ done:
 
 enum { CHILD_GOOD = 0, CHILD_WORKED = 11, CHILD_OTHER = 12, CHILD_DATA = 13 };
 
-/* What a child of fork makes of a tensor that its parent had. */
+/* Uses the parent's tensor in a forked child; returns the child's exit
+ * status. */
 static int in_child(core_tensor *tensor, bool safe)
 {
     float got[4] = {0};
@@ -259,7 +260,7 @@ static int in_child(core_tensor *tensor, bool safe)
     return got[2] == 3 ? CHILD_GOOD : CHILD_DATA;
 }
 
-/* 0: gone.  A child that hangs is ended. */
+/* Returns true if the child ended; kills a child that hangs. */
 static bool wait_child(pid_t child, int *out_status)
 {
     for (int i = 0; i < 20000; i++) {
@@ -272,8 +273,10 @@ static bool wait_child(pid_t child, int *out_status)
     return false;
 }
 
-/* core.fork_safe, and no streams: the child goes on.  Else it is told. */
-static void a_child_is_told(suite *self, outcome *out, const test *one)
+/* With core.fork_safe and without streams the child must work; otherwise its
+ * calls must fail with DEVICE_LOST. */
+static void child_works_or_is_refused(suite *self, outcome *out,
+                                      const test *one)
 {
     const float values[4] = {1, 2, 3, 4};
     core_tensor *tensor = NULL;
@@ -301,14 +304,17 @@ static void a_child_is_told(suite *self, outcome *out, const test *one)
     else if (!wait_child(child, &status))
         expect(out, false, "a forked child hangs");
     else if (expect(out, WIFEXITED(status),
-                    "a forked child is ended by signal %d", WTERMSIG(status)))
-        expect(out, WEXITSTATUS(status) == CHILD_GOOD,
-               WEXITSTATUS(status) == CHILD_WORKED
-                   ? "a forked child uses the device, which is not fork-safe"
-               : WEXITSTATUS(status) == CHILD_DATA
-                   ? "a forked child reads other data than its parent wrote"
-               : safe ? "the device is fork-safe, and fails in a forked child"
-                      : "a forked child is not told that the device is lost");
+                    "a forked child was ended by signal %d", WTERMSIG(status)))
+        expect(
+            out, WEXITSTATUS(status) == CHILD_GOOD,
+            WEXITSTATUS(status) == CHILD_WORKED
+                ? "a forked child uses the device, which is not fork-safe"
+            : WEXITSTATUS(status) == CHILD_DATA
+                ? "a forked child reads different data than its parent wrote"
+            : safe
+                ? "the device claims to be fork-safe but fails in a forked "
+                  "child"
+                : "the device does not report DEVICE_LOST in a forked child");
     core_tensor_release(tensor);
 }
 
@@ -331,32 +337,34 @@ static void loads_and_unloads(suite *self, outcome *out, const test *one)
         status = core_plugin_unload(plugin, UINT64_C(5000000000));
         core_plugin_release(plugin);
         if (i == SETTLED) {
-            descriptors = manners_descriptors();
-            heap = manners_heap();
+            descriptors = process_descriptors();
+            heap = process_heap();
         }
         if (status == CORE_ERROR_UNSUPPORTED && i == 0) {
-            not_supported(out, "it does not say that it can be unloaded");
+            not_supported(out, "it does not claim that it can be unloaded");
             return;
         }
         if (!expect_ok(out, status, "unloading the plugin"))
             return;
     }
-    expect(out, manners_descriptors() <= descriptors,
-           "each load leaves descriptors open: %u, and %u at the end",
-           descriptors, manners_descriptors());
-    expect(out, manners_heap() < heap + (TIMES - SETTLED) * SPARE,
-           "%d loads leave %lld bytes on the heap", TIMES - SETTLED,
-           (long long)(manners_heap() - heap));
+    expect(out, process_descriptors() <= descriptors,
+           "loading leaks descriptors: %u before, %u after", descriptors,
+           process_descriptors());
+    expect(out, process_heap() < heap + (TIMES - SETTLED) * SPARE,
+           "%d loads leak %lld bytes on the heap", TIMES - SETTLED,
+           (long long)(process_heap() - heap));
 }
 
 bool suite_add_stress(suite *self)
 {
     static const listed tests[] = {
         {"stress/threads/share-a-stream", threads_share_a_stream, false},
-        {"stress/threads/have-streams", threads_have_streams, false},
-        {"stress/memory/runs-out", memory_runs_out, true},
-        {"stress/fork/a-child-is-told", a_child_is_told, false},
-        {"stress/load/a-thousand-times", loads_and_unloads, true},
+        {"stress/threads/one-stream-per-thread", one_stream_per_thread, false},
+        {"stress/memory/device-memory-exhausted", device_memory_exhausted,
+         true},
+        {"stress/fork/child-works-or-is-refused", child_works_or_is_refused,
+         false},
+        {"stress/load/load-and-unload-1000-times", loads_and_unloads, true},
     };
 
     return suite_add_list(self, LEVEL_STRESS, tests,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: the plugin under libcore: it is loaded, tensors live on its
- * device and come back as they went, and errors are told. */
+/* Level core: the plugin under libcore: loading, round trips of tensors, and
+ * errors. */
 
 #include "process_state.h"
 #include "suite.h"
@@ -46,7 +46,7 @@ static void round_trips(suite *self, outcome *out, const test *one)
                            core_dtype_size(dtypes[d]);
             core_tensor *tensor = NULL;
 
-            /* Of a bool there are two. */
+            /* A bool has two values. */
             for (size_t i = 0; dtypes[d] == CORE_BOOL && i < sizeof wrote; i++)
                 wrote[i] &= 1;
             memset(got, 0, sizeof got);
@@ -60,7 +60,7 @@ static void round_trips(suite *self, outcome *out, const test *one)
             if (expect_ok(out, core_tensor_read(tensor, got, bytes),
                           "reading a tensor"))
                 expect(out, memcmp(got, wrote, bytes) == 0,
-                       "a tensor of %s does not come back as it went",
+                       "a tensor of %s does not come back unchanged",
                        core_dtype_name(dtypes[d]));
             core_tensor_release(tensor);
         }
@@ -89,7 +89,7 @@ static bool use_tensors(suite *self, int rounds, outcome *out)
     return true;
 }
 
-static void nothing_is_kept(suite *self, outcome *out, const test *one)
+static void tensors_do_not_leak(suite *self, outcome *out, const test *one)
 {
     enum { ROUNDS = 1000, TIMES = 4 };
     core_memory_stats before = {.struct_size = sizeof before};
@@ -101,17 +101,16 @@ static void nothing_is_kept(suite *self, outcome *out, const test *one)
         return;
     core_memory_get_stats(self->device, &before);
     for (int i = 0; grows && i < TIMES; i++) {
-        uint64_t heap = manners_heap();
+        uint64_t heap = process_heap();
 
         if (!use_tensors(self, ROUNDS, out))
             return;
-        grows = !manners_heap_below(heap + ROUNDS * 8);
+        grows = !process_heap_below(heap + ROUNDS * 8);
     }
     core_memory_get_stats(self->device, &after);
-    expect(out, !grows, "every %d tensors leave more on the host's heap",
-           ROUNDS);
+    expect(out, !grows, "every %d tensors leak on the host's heap", ROUNDS);
     expect(out, before.allocations[0].current == after.allocations[0].current,
-           "tensors that were released leave blocks allocated");
+           "released tensors leave blocks allocated");
 }
 
 static void streams_work(suite *self, outcome *out, const test *one)
@@ -147,8 +146,8 @@ done:
     core_stream_release(stream);
 }
 
-/* Larger than the device: an error, and life goes on. */
-static void too_large_fails(suite *self, outcome *out, const test *one)
+/* A tensor larger than the device is an error, and later calls work. */
+static void oversized_tensor_fails(suite *self, outcome *out, const test *one)
 {
     int64_t sizes[2] = {INT64_C(1) << 29, INT64_C(1) << 28};
     core_value args[6] = {{0}};
@@ -166,11 +165,11 @@ static void too_large_fails(suite *self, outcome *out, const test *one)
     status = core_op_call(op, args, 4, &result, 1);
     core_value_release(&result);
     expect(out, status == CORE_ERROR_OUT_OF_MEMORY,
-           "a tensor of 2^60 bytes: got %s, want CORE_ERROR_OUT_OF_MEMORY",
+           "a tensor of 2^60 bytes: got %s, expected CORE_ERROR_OUT_OF_MEMORY",
            status == CORE_OK ? "success" : core_status_name(status));
     expect(out,
            strstr(core_error_message(), "bytes") || core_error_message()[0],
-           "no reason is given");
+           "no reason was reported");
     round_trips(self, out, one);
 }
 
@@ -179,9 +178,9 @@ bool suite_add_tensors(suite *self)
     static const listed tests[] = {
         {"core/tensors/loads", loads, false},
         {"core/tensors/round-trips", round_trips, false},
-        {"core/tensors/nothing-is-kept", nothing_is_kept, false},
+        {"core/tensors/no-leaks", tensors_do_not_leak, false},
         {"core/tensors/streams-and-events", streams_work, false},
-        {"core/tensors/too-large-is-an-error", too_large_fails, false},
+        {"core/tensors/oversized-tensor-fails", oversized_tensor_fails, false},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level training: gradients through the device's kernels, recorded calls, and
- * a small model that learns; nothing falls back. */
+/* Level training: gradients through the device's kernels, recorded calls, and a
+ * small model that must learn, all without the fallback. */
 
 #include "bounds.h"
 #include "golden.h"
@@ -23,20 +23,22 @@ static bool prepare(suite *self, outcome *out)
                      "turning the fallback off");
 }
 
-/* The gradient of the sum of a call's first result by its first operand. */
-static core_status gradient(const words *call, core_device *device,
-                            core_dtype as, double *to, size_t room)
+/* The gradient of the sum of a call's first result with respect to its first
+ * operand. */
+static core_status gradient(const sample_call *call, core_device *device,
+                            core_dtype as, double *to, size_t capacity)
 {
     core_tensor *sum = NULL, *grad = NULL;
     prepared on;
-    core_status status = words_prepare(call, device, as, ARRANGED_ROWS, &on);
+    core_status status =
+        sample_call_prepare(call, device, as, ARRANGED_ROWS, &on);
     size_t numel, size = core_dtype_size(as);
     char *bytes = NULL;
 
     if (status == CORE_OK)
         status = core_tensor_set_requires_grad(on.tensors[0], true);
     if (status == CORE_OK)
-        status = words_call(call, &on);
+        status = sample_call_run(call, &on);
     if (status == CORE_OK)
         status = core_sum(on.flat[0], CORE_DTYPE_NONE, &sum);
     if (status == CORE_OK)
@@ -45,20 +47,20 @@ static core_status gradient(const words *call, core_device *device,
         goto done;
     numel = (size_t)core_tensor_numel(grad);
     bytes = malloc(numel * size + 1);
-    status = bytes && numel <= room
+    status = bytes && numel <= capacity
                  ? core_tensor_read(grad, bytes, numel * size)
                  : core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no room");
     for (size_t i = 0; status == CORE_OK && i < numel; i++)
-        to[i] = number_load(as, bytes + i * size);
+        to[i] = element_load(as, bytes + i * size);
 done:
     free(bytes);
     core_tensor_release(grad);
     core_tensor_release(sum);
-    words_done(&on);
+    sample_call_done(&on);
     return status;
 }
 
-/* What models are made of. */
+/* The operators of small models. */
 static const sample differentiated[] = {
     {"mul.Tensor", "t:3,4 t:4", -1, 1},
     {"add.Tensor", "t:3,4 t:4", -1, 1},
@@ -73,9 +75,9 @@ static const sample differentiated[] = {
     {"_log_softmax", "t:3,4 i:1 b:0", -1, 1},
 };
 
-static void gradients_are_right(suite *self, outcome *out, const test *one)
+static void gradients_are_correct(suite *self, outcome *out, const test *one)
 {
-    static words call;
+    static sample_call call;
     double got[64], want[64];
 
     (void)one;
@@ -85,12 +87,12 @@ static void gradients_are_right(suite *self, outcome *out, const test *one)
          i++) {
         const sample *from = &differentiated[i];
 
-        if (!words_parse(&call, self, from, CORE_F32)) {
-            harness_error(out, "a sample that cannot be read: %s", from->op);
+        if (!sample_call_parse(&call, self, from, CORE_F32)) {
+            harness_error(out, "malformed sample: %s", from->op);
             return;
         }
         if (gradient(&call, self->host, CORE_F64, want, 64) != CORE_OK) {
-            harness_error(out, "there is no reference of %s: %s", from->op,
+            harness_error(out, "there is no reference for %s: %s", from->op,
                           core_error_message());
             return;
         }
@@ -98,11 +100,12 @@ static void gradients_are_right(suite *self, outcome *out, const test *one)
                        from->op))
             return;
         for (int64_t k = 0; k < call.operands[0].numel; k++) {
-            double room = 64 * number_epsilon(CORE_F32) * (1 + fabs(want[k]));
+            double capacity =
+                64 * dtype_epsilon(CORE_F32) * (1 + fabs(want[k]));
 
-            note_error(out, fabs(got[k] - want[k]) / room);
-            if (!expect(out, fabs(got[k] - want[k]) <= room,
-                        "the gradient of %s, element %lld: got %g, want %g",
+            note_error(out, fabs(got[k] - want[k]) / capacity);
+            if (!expect(out, fabs(got[k] - want[k]) <= capacity,
+                        "the gradient of %s, element %lld: got %g, expected %g",
                         from->op, (long long)k, got[k], want[k]))
                 return;
         }
@@ -159,7 +162,8 @@ enum { EXAMPLES = 32, HIDDEN = 16, STEPS = 300 };
 
 typedef struct model {
     core_tensor *x, *y;
-    core_tensor *parameters[4]; /* first weights, biases; second ones */
+    core_tensor *parameters[4]; /* first weights and biases, second weights and
+                                 * biases */
     core_optimizer *optimizer;
 } model;
 
@@ -179,7 +183,7 @@ static core_status random_tensor(const suite *self, const char *purpose,
     return core_tensor_from_data(values, CORE_F32, sizes, 2, self->device, out);
 }
 
-/* Two inputs; the answer is their product: no straight line has it. */
+/* Two inputs; the target is their product, which is not linear. */
 static core_status make_examples(const suite *self, model *out)
 {
     float x[EXAMPLES * 2], y[EXAMPLES];
@@ -256,9 +260,9 @@ static void model_learns(suite *self, outcome *out, const test *one)
             first = loss;
     }
     expect(out, isfinite(loss) && loss < first / 20,
-           "%d steps bring the loss from %g to %g", STEPS, first, loss);
+           "%d steps change the loss from %g to %g", STEPS, first, loss);
     expect(out, core_tensor_device(model.parameters[0]) == self->device,
-           "a parameter has left the device");
+           "a parameter is no longer on the device");
     out->measured = loss;
     out->unit = "loss at the end";
 done:
@@ -272,9 +276,10 @@ done:
 bool suite_add_training(suite *self)
 {
     static const listed tests[] = {
-        {"training/autograd/gradients-are-right", gradients_are_right, false},
+        {"training/autograd/gradients-are-correct", gradients_are_correct,
+         false},
         {"training/golden/recorded-calls", recorded_calls, true},
-        {"training/model/a-small-model-learns", model_learns, false},
+        {"training/model/small-model-learns", model_learns, false},
     };
 
     return suite_add_list(self, LEVEL_TRAINING, tests,

@@ -16,7 +16,7 @@ typedef struct waiver {
     const char *reason;
 } waiver;
 
-/* YYYY-MM-DD, and a day that there is. */
+/* YYYY-MM-DD, and a date that exists. */
 static bool is_date(const char *text)
 {
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -35,7 +35,7 @@ static bool is_date(const char *text)
     return day <= days[month - 1];
 }
 
-/* Cuts a line into a waiver; NULL, or what is wrong with it. */
+/* Parses a line; returns NULL, or what is wrong with it. */
 static const char *read_line(char *line, waiver *out)
 {
     const char *kind;
@@ -56,7 +56,7 @@ static const char *read_line(char *line, waiver *out)
     if (!out->device || !out->glob || !out->date || !out->reason)
         return "lacks a device, test, date or reason";
     if (!is_date(out->date))
-        return "has no date of the form YYYY-MM-DD that it ends on";
+        return "has no end date of the form YYYY-MM-DD";
     out->reason += strspn(out->reason, " \t");
     return *out->reason ? NULL : "has no reason";
 }
@@ -80,7 +80,7 @@ static void apply_one(record *one, const waiver *by)
                                   : VERDICT_WAIVED;
 }
 
-/* The device's name may have an index behind its type. */
+/* The device's name may have an index after its type. */
 static bool same_device(const report *self, const char *type)
 {
     const char *name = report_about(self, "device");
@@ -90,7 +90,7 @@ static bool same_device(const report *self, const char *type)
            (strlen(type) == size && strncmp(type, name, size) == 0);
 }
 
-/* What it matches, of the tests that there are. */
+/* Applies a waiver to the tests that it matches. */
 static void apply(report *self, const waiver *by, size_t number)
 {
     bool matches = false;
@@ -105,12 +105,12 @@ static void apply(report *self, const waiver *by, size_t number)
     if (!matches)
         report_remark(self, "waivers, line %zu: %.120s matches no test%s",
                       number, by->glob,
-                      self->filter ? " that the filter leaves" : "");
+                      self->filter ? " that the filter selects" : "");
 }
 
-/* Calls visit for every waiver of the file.  False: text says what is wrong
- * with it. */
-static bool each_line(const char *path, char *text, size_t room,
+/* Calls visit for every waiver of the file.  On failure returns false and sets
+ * text. */
+static bool each_line(const char *path, char *text, size_t capacity,
                       void (*visit)(void *context, const waiver *one,
                                     size_t number),
                       void *context)
@@ -126,14 +126,14 @@ static bool each_line(const char *path, char *text, size_t room,
 
         number++;
         if (wrong) {
-            snprintf(text, room, "%s:%zu %s", path, number, wrong);
+            snprintf(text, capacity, "%s:%zu %s", path, number, wrong);
             good = false;
         } else if (one.glob && visit) {
             visit(context, &one, number);
         }
     }
-    if (!file || (good && ferror(file))) { /* as a folder is */
-        snprintf(text, room, "%s cannot be read", path);
+    if (!file || (good && ferror(file))) { /* a folder, for example */
+        snprintf(text, capacity, "%s cannot be read", path);
         good = false;
     }
     free(line);
@@ -142,9 +142,9 @@ static bool each_line(const char *path, char *text, size_t room,
     return good;
 }
 
-bool waivers_check(const char *path, char *text, size_t room)
+bool waivers_check(const char *path, char *text, size_t capacity)
 {
-    return each_line(path, text, room, NULL, NULL);
+    return each_line(path, text, capacity, NULL, NULL);
 }
 
 typedef struct applied {
@@ -160,17 +160,16 @@ static void apply_line(void *context, const waiver *one, size_t number)
         return;
     if (strncmp(one->date, all->today, 10) < 0)
         report_remark(all->to,
-                      "waivers, line %zu: %.120s ended on %s, and says "
-                      "nothing any more",
+                      "waivers, line %zu: %.120s expired on %s and is ignored",
                       number, one->glob, one->date);
     else
         apply(all->to, one, number);
 }
 
 bool waivers_apply(report *self, const char *path, const char *today,
-                   char *text, size_t room)
+                   char *text, size_t capacity)
 {
     applied all = {self, today};
 
-    return each_line(path, text, room, apply_line, &all);
+    return each_line(path, text, capacity, apply_line, &all);
 }

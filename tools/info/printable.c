@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROOMS = 8, ROOM = 8192, ESCAPE = 4, DOTS = 3 };
+enum { BUFFERS = 8, BUFFER_SIZE = 8192, ESCAPE = 4, DOTS = 3 };
 
-/* A sequence that is UTF-8: control characters (0 to 0x1f, 0x7f, and 0x80 to
- * 0x9f, which take two bytes), ends of lines, and those that turn the
- * direction of what follows. */
+/* Tests a UTF-8 sequence for control characters (0 to 0x1f, 0x7f, and 0x80 to
+ * 0x9f, which take two bytes), line separators, and characters that change the
+ * text direction. */
 static bool controls(const unsigned char *at, size_t length)
 {
     if (length == 1)
@@ -26,11 +26,11 @@ static bool controls(const unsigned char *at, size_t length)
            (at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9);
 }
 
-const char *clean(core_string text)
+const char *printable(core_string text)
 {
-    static char rooms[ROOMS][ROOM];
+    static char buffers[BUFFERS][BUFFER_SIZE];
     static unsigned next;
-    char *room = rooms[next++ % ROOMS];
+    char *buffer = buffers[next++ % BUFFERS];
     size_t used = 0, left = text.data ? text.size : 0;
 
     for (const char *at = text.data; left > 0;) {
@@ -38,26 +38,26 @@ const char *clean(core_string text)
         bool bad = length == 0 || controls((const unsigned char *)at, length);
         size_t bytes = length ? length : 1;
 
-        if (used + bytes * ESCAPE + DOTS >= ROOM) {
-            memcpy(room + used, "...", DOTS);
+        if (used + bytes * ESCAPE + DOTS >= BUFFER_SIZE) {
+            memcpy(buffer + used, "...", DOTS);
             used += DOTS;
             break;
         }
         for (size_t i = 0; bad && i < bytes; i++)
-            used += (size_t)snprintf(room + used, ESCAPE + 1, "\\x%02x",
+            used += (size_t)snprintf(buffer + used, ESCAPE + 1, "\\x%02x",
                                      (unsigned char)at[i]);
         if (!bad) {
-            memcpy(room + used, at, bytes);
+            memcpy(buffer + used, at, bytes);
             used += bytes;
         }
         at += bytes;
         left -= bytes;
     }
-    room[used] = 0;
-    return room;
+    buffer[used] = 0;
+    return buffer;
 }
 
-const char *clean_text(const char *text)
+const char *printable_text(const char *text)
 {
-    return clean((core_string){text, text ? strlen(text) : 0});
+    return printable((core_string){text, text ? strlen(text) : 0});
 }

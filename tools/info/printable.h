@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* printable.h: texts of plugins and drivers, fit for a terminal and a line. */
+/* printable.h: makes texts of plugins and drivers safe to print on a
+ * terminal. */
 
-#ifndef INFO_CLEAN_H
-#define INFO_CLEAN_H
+#ifndef INFO_PRINTABLE_H
+#define INFO_PRINTABLE_H
 
 #include <libcore/plugin.h>
 
-/* What controls a terminal or ends a line, and what is no UTF-8, becomes \xNN;
- * NULL is "".  Good for eight calls, then the room is used again; what is too
- * long for it ends in "...". */
-const char *clean(core_string text);
-const char *clean_text(const char *text);
+/* Replaces control characters, line ends and invalid UTF-8 by \xNN; NULL is "".
+ * The result is valid until the eighth next call; a text that is too long is
+ * cut and ends in "...". */
+const char *printable(core_string text);
+const char *printable_text(const char *text);
 
 #endif

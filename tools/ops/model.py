@@ -22,7 +22,7 @@ KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
         "out_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole", "out", "inplace", "writes"}
+        "kept", "whole", "out", "inplace", "writes", "samples"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 

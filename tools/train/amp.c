@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Mixed precision: the forward in a region of autocast on each of the model's
- * devices, losses scaled where f16 would lose small gradients; or Linears in
- * eight bits. */
+/* Mixed precision: runs the forward pass under autocast on each of the model's
+ * devices and scales losses, since f16 would lose small gradients; or quantizes
+ * Linears to eight bits. */
 
 #include "train.h"
 
@@ -27,7 +27,7 @@ core_status train_amp_create(trainer *t)
     return CORE_OK;
 }
 
-/* Regions nest: the end of the first one is the end of all. */
+/* Regions nest: ending the first one ends all. */
 static core_status begin(const trainer *t, uint64_t *out_first)
 {
     core_dtype low = t->options.amp == TRAIN_AMP_BF16 ? CORE_BF16 : CORE_F16;
@@ -68,7 +68,7 @@ core_status train_logits(const trainer *t, core_tensor *inputs, bool training,
     if (mixed && status == CORE_OK)
         status = core_autocast_end(region);
     else if (mixed)
-        core_autocast_end(region); /* the message is the forward's */
+        core_autocast_end(region); /* keep the message of the forward pass */
     if (status == CORE_OK)
         status = core_to(there, mixed ? CORE_F32 : CORE_DTYPE_NONE, t->device,
                          false, false, -1, out_logits);

@@ -4,14 +4,14 @@
 /* A checkpoint is a safetensors file:
  *
  *     model.NAME               a parameter
- *     optimizer.NAME.STATE     what the optimizer keeps of it
- *     optimizer.steps          i64, how often each parameter was stepped
- *     progress.loss_sum, progress.correct   of the epoch that was begun
+ *     optimizer.NAME.STATE     the optimizer's state for it
+ *     optimizer.steps          i64, number of steps of each parameter
+ *     progress.loss_sum, progress.correct   of the epoch in progress
  *     quantizers.…             of --amp fp8, see fp8.c
  *
- * and texts: what the options were, how far training came, and the state of
- * the random generator and of the gradient scaler.  The order of the samples
- * follows from seed and epoch. */
+ * and metadata: the options, the progress, and the states of the random
+ * generator and of the gradient scaler.  The order of the samples follows
+ * from seed and epoch. */
 
 #include "train.h"
 
@@ -34,13 +34,13 @@ typedef struct contents {
     core_tensor *quantizers[TRAIN_FP8_TENSORS];
 } contents;
 
-/* Options that go along.  The fixed ones cannot change on the way; those that
- * come later in the format's life may be missing. */
+/* Options that are stored.  The fixed ones cannot change when resuming; those
+ * that were added to the format later may be missing. */
 static const struct {
     const char *name;
     size_t at;
     unsigned given;
-    bool number; /* or whole */
+    bool number; /* otherwise an integer */
     bool fixed;
     bool later;
 } saved[] = {
@@ -226,7 +226,8 @@ static core_status text_of(const core_safetensors *file, const char *path,
     *out_text = core_safetensors_text(file, name);
     if (!*out_text)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: it has no text \"%s\"", path, name);
+                           "%s is damaged: entry \"%s\" is missing", path,
+                           name);
     return CORE_OK;
 }
 
@@ -239,7 +240,7 @@ static core_status integer_of(const core_safetensors *file, const char *path,
     CORE_TRY(text_of(file, path, name, &text));
     if (!train_parse_integer(text, least, INT64_MAX, out_value))
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: its text \"%s\" is \"%.40s\"", path,
+                           "%s is damaged: entry \"%s\" is \"%.40s\"", path,
                            name, text);
     return CORE_OK;
 }
@@ -252,7 +253,7 @@ static core_status number_of(const core_safetensors *file, const char *path,
     CORE_TRY(text_of(file, path, name, &text));
     if (!train_parse_number(text, out_value) || *out_value < 0)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: its text \"%s\" is \"%.40s\"", path,
+                           "%s is damaged: entry \"%s\" is \"%.40s\"", path,
                            name, text);
     return CORE_OK;
 }
@@ -261,11 +262,11 @@ static core_status contradiction(const char *path, const char *option,
                                  const char *has, const char *given)
 {
     return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                       "%s was made with --%s %s and cannot go on with %s",
+                       "%s was made with --%s %s and cannot be resumed with %s",
                        path, option, has, given);
 }
 
-/* Names: model and optimizer. */
+/* Reads the names of model and optimizer. */
 static core_status take_names(const core_safetensors *file, const char *path,
                               train_options *options)
 {
@@ -275,9 +276,7 @@ static core_status take_names(const core_safetensors *file, const char *path,
     CORE_TRY(text_of(file, path, "model", &text));
     if (!train_model_find(text))
         return train_error(CORE_ERROR_UNSUPPORTED,
-                           "%s has a model \"%.40s\", which this core-train "
-                           "does not know",
-                           path, text);
+                           "%s has an unknown model \"%.40s\"", path, text);
     if ((options->given & TRAIN_GAVE_MODEL) &&
         strcmp(text, options->model) != 0)
         return contradiction(path, "model", text, options->model);
@@ -290,9 +289,7 @@ static core_status take_names(const core_safetensors *file, const char *path,
         optimizer++;
     if (optimizer == TRAIN_OPTIMIZERS)
         return train_error(CORE_ERROR_UNSUPPORTED,
-                           "%s has an optimizer \"%.40s\", which this "
-                           "core-train does not know",
-                           path, text);
+                           "%s has an unknown optimizer \"%.40s\"", path, text);
     if ((options->given & TRAIN_GAVE_OPTIMIZER) &&
         optimizer != options->optimizer)
         return contradiction(path, "optimizer", text,
@@ -301,7 +298,7 @@ static core_status take_names(const core_safetensors *file, const char *path,
     return CORE_OK;
 }
 
-/* A checkpoint from before there was a choice has none. */
+/* A checkpoint from before the option existed has none. */
 static core_status take_amp(const core_safetensors *file, const char *path,
                             train_options *options)
 {
@@ -314,9 +311,7 @@ static core_status take_amp(const core_safetensors *file, const char *path,
         amp++;
     if (amp == TRAIN_AMPS)
         return train_error(CORE_ERROR_UNSUPPORTED,
-                           "%s has a precision \"%.40s\", which this "
-                           "core-train does not know",
-                           path, text);
+                           "%s has an unknown precision \"%.40s\"", path, text);
     if ((options->given & TRAIN_GAVE_AMP) && amp != options->amp)
         return contradiction(path, "amp", text, train_amps[options->amp]);
     options->amp = amp;
@@ -336,9 +331,7 @@ static core_status take_schedule(const core_safetensors *file, const char *path,
         schedule++;
     if (schedule == TRAIN_SCHEDULES)
         return train_error(CORE_ERROR_UNSUPPORTED,
-                           "%s has a schedule \"%.40s\", which this "
-                           "core-train does not know",
-                           path, text);
+                           "%s has an unknown schedule \"%.40s\"", path, text);
     options->schedule = schedule;
     return CORE_OK;
 }
@@ -383,7 +376,7 @@ static core_status take_options(const core_safetensors *file, const char *path,
         options->heads < 1 || options->width < 1 || options->dropout >= 1 ||
         options->width % options->heads != 0)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is damaged: its options are not possible", path);
+                           "%s is damaged: its options are invalid", path);
     return CORE_OK;
 }
 
@@ -394,10 +387,10 @@ core_status checkpoint_options(const core_safetensors *file, const char *path,
     int64_t version;
 
     if (!format || strcmp(format, "core-train") != 0)
-        return train_error(CORE_ERROR_CORRUPT,
-                           "%s is a safetensors file, but no checkpoint of "
-                           "core-train",
-                           path);
+        return train_error(
+            CORE_ERROR_CORRUPT,
+            "%s is a safetensors file but not a checkpoint of core-train",
+            path);
     CORE_TRY(integer_of(file, path, "format_version", 1, &version));
     if (version != 1)
         return train_error(CORE_ERROR_INCOMPATIBLE,
@@ -417,10 +410,10 @@ static core_status check_finite(const char *path, core_tensor *tensor,
 
     CORE_TRY(train_tensor_finite(tensor, &finite));
     if (!finite)
-        return train_error(CORE_ERROR_CORRUPT,
-                           "%s is of no use: tensor \"%s\" has an element "
-                           "that is infinite or no number",
-                           path, name);
+        return train_error(
+            CORE_ERROR_CORRUPT,
+            "%s cannot be used: tensor \"%s\" has an infinite or NaN element",
+            path, name);
     return CORE_OK;
 }
 
@@ -472,8 +465,8 @@ static core_status load_optimizer(const core_safetensors *file,
              core_tensor_ndim(tensor) != 1 ||
              core_tensor_numel(tensor) != count)
         status = train_error(CORE_ERROR_SHAPE,
-                             "%s: tensor \"optimizer.steps\" must be %lld "
-                             "numbers of dtype i64",
+                             "%s: tensor \"optimizer.steps\" must have %lld "
+                             "elements of dtype i64",
                              path, (long long)count);
     else
         status = core_tensor_read(tensor, steps, (size_t)count * sizeof *steps);
@@ -481,8 +474,7 @@ static core_status load_optimizer(const core_safetensors *file,
     for (size_t i = 0; status == CORE_OK && i < t->model.count; i++) {
         if (steps[i] < 0)
             status = train_error(CORE_ERROR_CORRUPT,
-                                 "%s is damaged: a parameter was stepped %lld "
-                                 "times",
+                                 "%s is damaged: a parameter has %lld steps",
                                  path, (long long)steps[i]);
         else if (steps[i] > 0)
             status = load_state(file, path, t, i, steps[i]);
@@ -491,7 +483,7 @@ static core_status load_optimizer(const core_safetensors *file,
     return status;
 }
 
-/* Weights of characters mean nothing to others. */
+/* Weights of one text's characters mean nothing for another text. */
 static core_status check_text(const core_safetensors *file, const char *path,
                               const trainer *t)
 {
@@ -503,10 +495,10 @@ static core_status check_text(const core_safetensors *file, const char *path,
     CORE_TRY(text_of(file, path, "text.digest", &digest));
     snprintf(here, sizeof here, "%016llx", (unsigned long long)t->text.digest);
     if (strcmp(here, digest) != 0)
-        return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s was made with another text than %s (--text, "
-                           "--limit)",
-                           path, t->options.text);
+        return train_error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "%s was made with a different text than %s (--text, --limit)", path,
+            t->options.text);
     return CORE_OK;
 }
 
@@ -518,8 +510,8 @@ static core_status load_progress(const core_safetensors *file, const char *path,
     CORE_TRY(integer_of(file, path, "images", 1, &images));
     if (images != t->train.count)
         return train_error(CORE_ERROR_SHAPE,
-                           "%s was made with %lld training %s, and here "
-                           "are %lld (--limit, --data)",
+                           "%s was made with %lld training %s, but the data "
+                           "have %lld (--limit, --data)",
                            path, (long long)images, t->task->samples,
                            (long long)t->train.count);
     CORE_TRY(integer_of(file, path, "epoch", 0, &t->epoch));

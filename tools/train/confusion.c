@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Which class was taken for which: rows are what images are, columns what the
- * model says. */
+/* The confusion matrix: rows are the actual classes, columns the predicted
+ * ones. */
 
 #include "train.h"
 

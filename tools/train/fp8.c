@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Products of eight bits: the Linears of a model (weights of two dimensions
- * that have a bias) compute with what their quantizers leave of input and
- * weight, and of the gradient on the way back.  The rest stays in f32.
+/* Eight-bit products: the Linears of a model (two-dimensional weights with a
+ * bias) quantize input and weight, and the gradient in backward.  Everything
+ * else stays in f32.
  *
- * A checkpoint has their states as tensors, for all quantizers in the order of
- * the parameters, and of input, weight, gradient:
+ * A checkpoint stores the states of all quantizers as tensors, in the order
+ * of the parameters, and of input, weight, gradient:
  *
  *     quantizers.counts     i64 [n, 3]: amaxes that are kept, calls, those that
  *                           saturated
@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As long as is usual; the largest of the history counts, without a margin. */
+/* The usual length.  The largest amax of the history is used, without a
+ * margin. */
 enum { HISTORY = 1024, ROLES = 3, COUNTS = 3, SCALES = 2 };
 
 /* The quantizers of a Linear. */
@@ -29,8 +30,8 @@ typedef struct roles {
 } roles;
 
 struct train_fp8 {
-    size_t count;    /* of Linears */
-    size_t *weights; /* their places among the parameters */
+    size_t count;    /* number of Linears */
+    size_t *weights; /* their indices among the parameters */
     roles *linears;
 };
 
@@ -166,12 +167,12 @@ void train_fp8_restore(const train_fp8 *fp8, train_fp8_states *states)
     free(states);
 }
 
-/* ------------------------------------------------------------ checkpoints -- */
+/* --------------------------------------------------------- checkpoints -- */
 
 const char *const train_fp8_names[TRAIN_FP8_TENSORS] = {
     "quantizers.counts", "quantizers.scales", "quantizers.history"};
 
-/* The tensors, in memory. */
+/* The tensors in memory. */
 typedef struct table {
     int64_t (*counts)[COUNTS];
     float (*scales)[SCALES];
@@ -247,8 +248,8 @@ static core_status read_table(core_tensor *const *tensors, const char *path,
             core_tensor_size(tensor, 0) != count ||
             core_tensor_size(tensor, 1) != widths[k])
             return train_error(CORE_ERROR_SHAPE,
-                               "%s: tensor \"%s\" must be %lld times %lld "
-                               "numbers of dtype %s",
+                               "%s: tensor \"%s\" must have %lld times %lld "
+                               "elements of dtype %s",
                                path, train_fp8_names[k], (long long)count,
                                (long long)widths[k],
                                core_dtype_name(dtypes[k]));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A transformer that guesses the next character (Radford et al. 2019):
- * embeddings of character and place; blocks of attention and a network of two
- * layers, each behind a normalisation and beside a way around it; and the
- * embedding of characters once more, as the output's weights. */
+/* A transformer that predicts the next character (Radford et al. 2019):
+ * embeddings of character and position; blocks of attention and a two-layer
+ * network, each after a normalization and with a residual connection; the
+ * embedding of characters is also the output's weight. */
 
 #include "scope.h"
 
 #include <math.h>
 
-/* Places in the list of parameters. */
+/* Indices of the parameters. */
 enum { TOKENS = 0, PLACES = 1, BLOCKS = 2 };
 enum {
     NORM1,
@@ -28,7 +28,8 @@ enum {
     BLOCK
 };
 
-/* Uniform with the deviation of 0.02 that these networks begin with. */
+/* A uniform distribution with the standard deviation of 0.02 that is usual for
+ * these networks. */
 #define SPREAD (0.02 * 1.7320508075688772)
 
 static core_status add_norm(train_model *model, core_device *device,
@@ -58,7 +59,7 @@ static core_status add_linear(train_model *model, core_device *device,
 static core_status add_block(train_model *model, core_device *device,
                              uint64_t seed, int64_t number)
 {
-    /* What is added to the way around grows with the number of blocks. */
+    /* The residual sum grows with the number of blocks. */
     double less = SPREAD / sqrt(2.0 * (double)model->layers);
     int64_t width = model->width;
     char name[40];

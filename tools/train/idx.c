@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The IDX format (http://yann.lecun.com/exdb/mnist/): two zero bytes, a byte
- * for the type (8: unsigned bytes), a byte for the number of dimensions, each
- * dimension as four bytes, big end first, then the elements. */
+/* Reads the IDX format (http://yann.lecun.com/exdb/mnist/): two zero bytes, a
+ * byte for the type (8: unsigned bytes), a byte for the number of dimensions,
+ * each dimension as four bytes in big-endian order, then the elements. */
 
 #include "train.h"
 
@@ -13,14 +13,14 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-/* What gzopen does, but strict: its reader takes a file that lacks its check
- * sum, and ignores what follows the packed data. */
+/* Does what gzopen does, but strictly: gzopen accepts a file without its
+ * checksum and ignores what follows the compressed data. */
 typedef struct idx {
     const char *path;
     FILE *file;
     z_stream stream;
     bool packed;
-    bool ended; /* the packed data, check sum and all */
+    bool ended; /* the compressed data, including the checksum */
     unsigned char input[1 << 16];
 } idx;
 
@@ -32,7 +32,7 @@ static void idx_close(idx *file)
         fclose(file->file);
 }
 
-/* More input, if there is none left; none at the end of the file. */
+/* Reads more input if none is left; leaves none at the end of the file. */
 static core_status idx_more(idx *file)
 {
     if (file->stream.avail_in > 0)
@@ -69,16 +69,16 @@ static core_status idx_open(idx *file, const char *path)
     if (file->stream.avail_in < 2 || file->input[0] != 0x1f ||
         file->input[1] != 0x8b)
         return CORE_OK;
-    /* 15 + 16: the largest window, and the format of gzip. */
+    /* 15 + 16: the largest window, and the gzip format. */
     if (inflateInit2(&file->stream, 15 + 16) != Z_OK)
-        return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory to unpack %s",
-                           path);
+        return train_error(CORE_ERROR_OUT_OF_MEMORY,
+                           "no memory to decompress %s", path);
     file->packed = true;
     return CORE_OK;
 }
 
-/* Unpacks up to *size bytes, and says in it how many it could not; those are
- * behind the end.  Packed files may follow one another. */
+/* Decompresses up to *size bytes and sets *size to the number that is missing
+ * at the end of the data.  Compressed streams may follow one another. */
 static core_status idx_unpack(idx *file, void *data, size_t *size)
 {
     z_stream *stream = &file->stream;
@@ -93,8 +93,7 @@ static core_status idx_unpack(idx *file, void *data, size_t *size)
             return CORE_OK;
         if (stream->avail_in == 0)
             return train_error(CORE_ERROR_CORRUPT,
-                               "%s is truncated: the end of the packed data "
-                               "is not there",
+                               "%s is truncated: the compressed data end early",
                                file->path);
         if (file->ended)
             inflateReset(stream);
@@ -104,9 +103,10 @@ static core_status idx_unpack(idx *file, void *data, size_t *size)
         *size -= part - stream->avail_out;
         file->ended = code == Z_STREAM_END;
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
-            return train_error(
-                CORE_ERROR_CORRUPT, "%s is damaged: it cannot be unpacked (%s)",
-                file->path, stream->msg ? stream->msg : zError(code));
+            return train_error(CORE_ERROR_CORRUPT,
+                               "%s is damaged: it cannot be decompressed (%s)",
+                               file->path,
+                               stream->msg ? stream->msg : zError(code));
     }
     return CORE_OK;
 }
@@ -131,19 +131,19 @@ static core_status idx_copy(idx *file, char *to, size_t *size)
     return CORE_OK;
 }
 
-/* A short read is an error: the header has said how much there is. */
+/* A short read is an error: the header defines the size. */
 static core_status idx_read(idx *file, void *data, size_t size)
 {
     CORE_TRY(file->packed ? idx_unpack(file, data, &size)
                           : idx_copy(file, data, &size));
     if (size > 0)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is truncated: %zu bytes more are wanted",
-                           file->path, size);
+                           "%s is truncated: %zu bytes are missing", file->path,
+                           size);
     return CORE_OK;
 }
 
-/* Nothing may follow; this also makes zlib check the sum at the end. */
+/* Nothing may follow; this also makes zlib check the final checksum. */
 static core_status idx_end(idx *file)
 {
     size_t size = 1;
@@ -165,8 +165,8 @@ static core_status idx_header(idx *file, const char *what, uint32_t ndim,
     CORE_TRY(idx_read(file, head, 4));
     if (head[0] || head[1] || head[2] != 8 || head[3] != ndim)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s is no IDX file of %s: it begins with "
-                           "%02x %02x %02x %02x, not 00 00 08 %02x",
+                           "%s is not an IDX file of %s: it begins with %02x "
+                           "%02x %02x %02x, not 00 00 08 %02x",
                            file->path, what, head[0], head[1], head[2], head[3],
                            ndim);
     for (uint32_t i = 0; i < ndim; i++) {
@@ -174,11 +174,12 @@ static core_status idx_header(idx *file, const char *what, uint32_t ndim,
         sizes[i] = (uint32_t)size[0] << 24 | (uint32_t)size[1] << 16 |
                    (uint32_t)size[2] << 8 | size[3];
     }
-    /* Far above any such data set; no memory is asked for on the word of a
-     * damaged file. */
+    /* Far above any such data set: a damaged file must not cause a huge
+     * allocation. */
     if (sizes[0] == 0 || sizes[0] > 10000000)
         return train_error(CORE_ERROR_CORRUPT,
-                           "%s says that it has %u %s: that cannot be",
+                           "%s has %u %s in its header: at least 1 and at most "
+                           "10000000 are accepted",
                            file->path, sizes[0], what);
     return CORE_OK;
 }
@@ -194,8 +195,8 @@ static core_status read_images(const char *path, int64_t *out_count,
         status = idx_header(&file, "images", 3, sizes);
     if (status == CORE_OK && (sizes[1] != 28 || sizes[2] != 28))
         status = train_error(CORE_ERROR_SHAPE,
-                             "%s has images of %u x %u; 28 x 28 are wanted",
-                             path, sizes[1], sizes[2]);
+                             "%s has images of %u x %u, not 28 x 28", path,
+                             sizes[1], sizes[2]);
     if (status == CORE_OK) {
         *out_count = sizes[0];
         *out_pixels = malloc((size_t)sizes[0] * TRAIN_PIXELS);
@@ -217,9 +218,8 @@ static core_status check_labels(const char *path, const uint8_t *labels,
     for (int64_t i = 0; i < count; i++)
         if (labels[i] >= TRAIN_CLASSES)
             return train_error(CORE_ERROR_CORRUPT,
-                               "%s: label %lld is %u; labels go from 0 to %d",
-                               path, (long long)i, labels[i],
-                               TRAIN_CLASSES - 1);
+                               "%s: label %lld is %u, not 0 to %d", path,
+                               (long long)i, labels[i], TRAIN_CLASSES - 1);
     return CORE_OK;
 }
 
@@ -284,7 +284,7 @@ static const char *const file_names[4] = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-/* The file in the folder, packed or not. */
+/* Finds the file in the folder, compressed or not. */
 static core_status find_file(const char *folder, const char *name, char *path,
                              size_t size)
 {
@@ -296,16 +296,16 @@ static core_status find_file(const char *folder, const char *name, char *path,
 
         if (length < 0 || (size_t)length >= size)
             return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                               "--data: the name of the folder is too long");
+                               "--data: the folder's name is too long");
         if (stat(path, &now) == 0)
             return CORE_OK;
     }
-    return train_error(CORE_ERROR_NOT_FOUND,
-                       "the data set is not there: no %s.gz in %s. "
-                       "Debian's package dataset-fashion-mnist brings it "
-                       "(apt install dataset-fashion-mnist); --data DIR says "
-                       "where else it is",
-                       name, folder);
+    return train_error(
+        CORE_ERROR_NOT_FOUND,
+        "data set not found: no %s.gz in %s. Debian's package "
+        "dataset-fashion-mnist provides it (apt install "
+        "dataset-fashion-mnist); --data DIR names another folder",
+        name, folder);
 }
 
 core_status train_data_read(const train_options *options, train_images *train,

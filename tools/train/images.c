@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The task on images: which of ten things is it. */
+/* The image task: classify into ten classes. */
 
 #include "train.h"
 
 #include <stdlib.h>
 
-/* Mean and standard deviation of the data set's training images. */
+/* Mean and standard deviation of the training images. */
 static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;
 
 static core_status upload(train_set *set, const train_images *images,

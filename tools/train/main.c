@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core-train: trains classifiers of images, and a transformer on text. */
+/* core-train: trains image classifiers, and a transformer on text. */
 
 #include "train.h"
 
@@ -26,7 +26,8 @@ core_status train_error(core_status code, const char *format, ...)
 
 void train_report_missing(trainer *t)
 {
-    fprintf(stderr, "core-train: %s; training goes on\n", core_error_message());
+    fprintf(stderr, "core-train: %s; training continues\n",
+            core_error_message());
     core_error_clear();
     t->unreported = true;
 }
@@ -40,8 +41,8 @@ static void on_signal(int number)
     caught = number;
 }
 
-/* The first one ends training after the batch; a second one ends the process,
- * as nothing else might if a device hangs. */
+/* The first signal ends training after the batch; the second ends the process,
+ * in case a device hangs. */
 static void catch_signals(void)
 {
     struct sigaction action;
@@ -52,11 +53,11 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    /* A file that may not grow is an error like a full disk. */
+    /* A file size limit is an error, like a full disk. */
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* -------------------------------------------------------------- setting up -- */
+/* ---------------------------------------------------------- setting up -- */
 
 static core_status open_devices(trainer *t)
 {
@@ -72,11 +73,12 @@ static core_status open_devices(trainer *t)
         CORE_TRY(core_device_find(name, &t->devices[t->ndevices++]));
     }
     t->device = t->devices[0];
-    /* check_devices in options.c has looked at those of the command line. */
+    /* Devices of the command line were checked by check_devices in
+     * options.c. */
     if (strcmp(core_device_name(t->device), "meta") == 0)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "LIBCORE_DEVICE is \"meta\", which has shapes and "
-                           "no numbers; a device that computes is wanted");
+                           "LIBCORE_DEVICE is \"meta\", which has shapes but "
+                           "no data; core-train needs a device that computes");
     return options->threads ? core_threads_set(options->threads) : CORE_OK;
 }
 
@@ -91,7 +93,7 @@ static core_status create_progress(trainer *t)
                                  &t->correct);
 }
 
-/* Whatever can be wrong shows before training begins. */
+/* Detects all errors that can be detected before training begins. */
 static core_status set_up(trainer *t)
 {
     train_options *options = &t->options;
@@ -145,8 +147,8 @@ static bool stops(const trainer *t)
     return t->options.steps >= 0 && trainer_steps(t) >= t->options.steps;
 }
 
-/* The rest of an epoch; *out_done is false if a signal or --steps came before
- * its end. */
+/* Trains the rest of an epoch; *out_done is false if a signal or --steps ended
+ * it early. */
 static core_status run_epoch(trainer *t, report *r, bool *out_done)
 {
     int64_t log = t->options.log;
@@ -164,7 +166,7 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
         report_batch(r, t);
         if (told)
             report_step(r, t);
-        /* Not after every batch: the host would wait for the device. */
+        /* Not after every batch, because the host would wait for the device. */
         if (told || trainer_steps(t) % CHECK_STEPS == 0)
             CORE_TRY(trainer_check(t, true));
     }
@@ -194,8 +196,8 @@ static core_status interrupted(trainer *t, report *r)
         fprintf(stderr, "core-train: profile in %s\n", t->options.profile);
     if (!t->options.save) {
         fprintf(stderr,
-                "core-train: interrupted in epoch %lld; nothing was saved "
-                "(--save FILE does)\n",
+                "core-train: interrupted in epoch %lld; nothing was saved (use "
+                "--save FILE)\n",
                 (long long)t->epoch + 1);
         return CORE_OK;
     }
@@ -204,14 +206,14 @@ static core_status interrupted(trainer *t, report *r)
         return train_error(status, "interrupted; %s", core_error_message());
     CORE_TRY(save(t));
     fprintf(stderr,
-            "core-train: interrupted in epoch %lld after %lld %s; go on "
+            "core-train: interrupted in epoch %lld after %lld %s; continue "
             "with --resume %s\n",
             (long long)t->epoch + 1, (long long)t->position, t->task->samples,
             t->options.save);
     return CORE_OK;
 }
 
-/* What there is to say of the model as it is now. */
+/* Reports the current model. */
 static core_status result(trainer *t, report *r, const train_score *train,
                           const train_score *test)
 {

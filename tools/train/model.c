@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What models share: a list of named parameters. */
+/* The common part of all models: a list of named parameters. */
 
 #include "train.h"
 

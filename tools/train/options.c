@@ -24,21 +24,24 @@ const char *const train_schedules[TRAIN_SCHEDULES] = {
 static const char help[] =
     "Usage: core-train [OPTION]...\n"
     "Trains a classifier of small grey images (Fashion-MNIST), or a\n"
-    "transformer on a text, and says how well it does.\n"
+    "transformer on a text, and evaluates it.\n"
     "\n"
     "  --model NAME          mlp: 784-256-128-100-10\n"
     "                        cnn: two convolutions, 86,000 parameters\n"
-    "                        gpt: transformer that guesses the next character\n"
+    "                        gpt: transformer that predicts the next "
+    "character\n"
     "                        [mlp]\n"
     "  --device NAME         cpu, cuda:1, ... [LIBCORE_DEVICE, else cpu]\n"
-    "  --devices NAME,NAME,...    splits the model: its layers are dealt out\n"
-    "                        evenly and in order; data and loss lie on the\n"
+    "  --devices NAME,NAME,...    splits the model: its layers are "
+    "distributed\n"
+    "                        evenly and in order; data and loss are on the\n"
     "                        first\n"
-    "  --threads N           of the CPU, 1 to 1024; changes no result\n"
-    "  --epochs N            how often to go through the data, in total\n"
+    "  --threads N           of the CPU, 1 to 1024; results do not depend on "
+    "it\n"
+    "  --epochs N            passes over the data, in total\n"
     "                        [15; cnn 20; gpt 10]\n"
     "  --steps N             stop after N batches in total, 0 or more\n"
-    "  --batch N             images or windows of text per step [128; gpt 32]\n"
+    "  --batch N             images or text windows per step [128; gpt 32]\n"
     "  --optimizer NAME      adam, adamw or sgd [adam; gpt adamw]\n"
     "  --lr X                learning rate [0.0015; cnn 0.002; gpt 0.001;\n"
     "                        sgd 0.05]\n"
@@ -46,45 +49,47 @@ static const char help[] =
     "                        epoch; cosine: it falls to a tenth at the end\n"
     "                        [decay; cnn and gpt cosine]\n"
     "  --lr-decay X          [0.85; else 1]\n"
-    "  --warmup N            steps in which lr rises at first [0; cnn 200;\n"
+    "  --warmup N            first steps, during which lr rises [0; cnn 200;\n"
     "                        gpt 100]\n"
-    "  --momentum X          of sgd, below 1 [0.9]\n"
+    "  --momentum X          for sgd, below 1 [0.9]\n"
     "  --weight-decay X      [0; gpt 0.01]\n"
     "  --clip X              largest norm of the gradient, 0: any [0; gpt 1]\n"
-    "  --dropout X           share that is dropped, below 1 [cnn 0.2; gpt "
+    "  --dropout X           share to drop, below 1 [cnn 0.2; gpt "
     "0.1]\n"
     "  --amp TYPE            bf16 or fp16: products and convolutions in that\n"
     "                        type, weights and sums in f32; fp16 scales the\n"
-    "                        loss; fp8: linear layers with what is left of\n"
-    "                        their operands in eight bits (f8e4m3, gradients\n"
+    "                        loss; fp8: linear layers with\n"
+    "                        their operands quantized (f8e4m3, gradients\n"
     "                        f8e5m2, delayed scaling), the rest in f32; off\n"
     "                        [off]\n"
-    "  --seed N              of weights, dropout and order of the samples [0]\n"
+    "  --seed N              for weights, dropout and order of samples [0]\n"
     "  --save FILE           writes a checkpoint after every epoch, and when\n"
     "                        interrupted (Ctrl-C)\n"
-    "  --resume FILE         goes on from a checkpoint\n"
-    "  --json                standard output is JSON, one object a line; the\n"
-    "                        last one has \"test_accuracy\" or, of a text,\n"
+    "  --resume FILE         continues from a checkpoint\n"
+    "  --json                standard output is JSON, one object per line; "
+    "the\n"
+    "                        last one has \"test_accuracy\" or, for a text,\n"
     "                        \"validation_loss\"\n"
     "  --profile DIR         records some steps (20, after the first 10) and\n"
     "                        writes table.txt, trace.json, stacks.txt and\n"
     "                        report.html into DIR\n"
-    "  --plot FILE           losses of the epochs as a drawing (SVG)\n"
-    "  --log N               tells the loss after every N steps\n"
+    "  --plot FILE           draws the losses of the epochs (SVG)\n"
+    "  --log N               prints the loss after every N steps\n"
     "  --limit N             use only the first N images of each half, or\n"
     "                        characters of the text\n"
     "\n"
     "Images:\n"
-    "  --data DIR            where the data set is\n"
+    "  --data DIR            folder of the data set\n"
     "                        [/usr/share/datasets/fashion-mnist]\n"
     "  --train-images FILE, --train-labels FILE, --test-images FILE,\n"
-    "  --test-labels FILE    its files, IDX format, packed by gzip or not\n"
+    "  --test-labels FILE    its files, IDX format, compressed with gzip or "
+    "not\n"
     "\n"
     "Text (--model gpt):\n"
-    "  --text FILE           any file; a tenth of it is for validation\n"
-    "  --context N           characters that it sees at once [64]\n"
+    "  --text FILE           any file; its last tenth is for validation\n"
+    "  --context N           context length in characters [64]\n"
     "  --layers N, --heads N, --width N    of the transformer [4, 4, 128]\n"
-    "  --sample N            characters to write at the end [300]\n"
+    "  --sample N            characters to generate at the end [300]\n"
     "\n"
     "  --help, --version\n"
     "\n"
@@ -221,8 +226,8 @@ static core_status parse_integer(int option, const char *text, int64_t least,
     if (train_parse_integer(text, least, most, out_value))
         return CORE_OK;
     snprintf(wanted, sizeof wanted,
-             most == INT64_MAX ? "a whole number, %lld or more, is wanted"
-                               : "a whole number from %lld to %lld is wanted",
+             most == INT64_MAX ? "must be an integer of at least %lld"
+                               : "must be an integer from %lld to %lld",
              (long long)least, (long long)most);
     return wrong(option, text, wanted);
 }
@@ -234,8 +239,8 @@ static core_status parse_number(int option, const char *text, bool or_zero,
         (*out_value > 0 || (or_zero && *out_value == 0)))
         return CORE_OK;
     return wrong(option, text,
-                 or_zero ? "a number, 0 or more, is wanted"
-                         : "a number above 0 is wanted");
+                 or_zero ? "must be a number of at least 0"
+                         : "must be a number above 0");
 }
 
 static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
@@ -245,13 +250,13 @@ static core_status parse_optimizer(const char *text, uint32_t *out_optimizer)
             *out_optimizer = i;
             return CORE_OK;
         }
-    return wrong(OPTION_OPTIMIZER, text, "there are adam, adamw and sgd");
+    return wrong(OPTION_OPTIMIZER, text, "accepts adam, adamw and sgd");
 }
 
 static core_status parse_model(const char *text, const char **out_model)
 {
     if (!train_model_find(text))
-        return wrong(OPTION_MODEL, text, "there are mlp, cnn and gpt");
+        return wrong(OPTION_MODEL, text, "accepts mlp, cnn and gpt");
     *out_model = text;
     return CORE_OK;
 }
@@ -263,7 +268,7 @@ static core_status parse_schedule(const char *text, uint32_t *out_schedule)
             *out_schedule = i;
             return CORE_OK;
         }
-    return wrong(OPTION_SCHEDULE, text, "there are decay and cosine");
+    return wrong(OPTION_SCHEDULE, text, "accepts decay and cosine");
 }
 
 static core_status parse_amp(const char *text, uint32_t *out_amp)
@@ -273,10 +278,10 @@ static core_status parse_amp(const char *text, uint32_t *out_amp)
             *out_amp = i;
             return CORE_OK;
         }
-    return wrong(OPTION_AMP, text, "there are bf16, fp16, fp8 and off");
+    return wrong(OPTION_AMP, text, "accepts bf16, fp16, fp8 and off");
 }
 
-/* Options that are a whole number. */
+/* Integer options. */
 static const struct {
     int option;
     unsigned gave;
@@ -299,7 +304,7 @@ static const struct {
     {OPTION_WIDTH, TRAIN_GAVE_WIDTH, AT(width), 1, 65536},
 };
 
-/* And those that are any number. */
+/* Options that are any number. */
 static const struct {
     int option;
     unsigned gave;
@@ -335,7 +340,7 @@ static core_status take_number(train_options *options, int option,
                 (double *)(void *)((char *)options + numbers[i].at)));
             if ((option == OPTION_DROPOUT && options->dropout >= 1) ||
                 (option == OPTION_MOMENTUM && options->momentum >= 1))
-                return wrong(option, text, "a number below 1 is wanted");
+                return wrong(option, text, "must be a number below 1");
             return CORE_OK;
         }
     CORE_TRY(parse_integer(option, text, 1, 1024, &value)); /* --threads */
@@ -343,7 +348,8 @@ static core_status take_number(train_options *options, int option,
     return CORE_OK;
 }
 
-/* Only what cannot be meant: which devices there are is seen later. */
+/* Checks only what can be wrong in any case; which devices exist is checked
+ * later. */
 static core_status check_devices(int option, const char *text)
 {
     size_t count = 0;
@@ -351,12 +357,12 @@ static core_status check_devices(int option, const char *text)
     for (const char *name = text; name; name = strchr(name, ',')) {
         name += *name == ',';
         if (strcspn(name, ",") == 4 && strncmp(name, "meta", 4) == 0)
-            return wrong(option, text, "a device that computes is wanted");
+            return wrong(option, text, "must be a device that computes");
         if (++count > (option == OPTION_DEVICE ? 1 : TRAIN_DEVICES))
             return wrong(option, text,
                          option == OPTION_DEVICE
-                             ? "one device is wanted; --devices takes several"
-                             : "there are too many");
+                             ? "must be one device; --devices accepts several"
+                             : "has too many devices");
     }
     return CORE_OK;
 }
@@ -382,7 +388,7 @@ static core_status take(train_options *options, int option, const char *text)
     case OPTION_DEVICE:
     case OPTION_DEVICES:
         if (options->devices)
-            return wrong(option, text, "devices are named once");
+            return wrong(option, text, "names a device twice");
         CORE_TRY(check_devices(option, text));
         options->devices = text;
         return CORE_OK;
@@ -466,22 +472,22 @@ core_status train_options_check(const train_options *options)
     if ((options->given & TRAIN_GAVE_MOMENTUM) &&
         options->optimizer != TRAIN_SGD)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--momentum goes with --optimizer sgd");
+                           "--momentum requires --optimizer sgd");
     if (!text && (options->text || (options->given & shape)))
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
                            "--text, --context, --layers, --heads and --width "
-                           "go with --model gpt");
+                           "require --model gpt");
     if ((options->given & TRAIN_GAVE_DROPOUT) && options->dropout > 0 &&
         strcmp(options->model, "mlp") == 0)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--dropout goes with --model cnn or gpt");
+                           "--dropout requires --model cnn or gpt");
     if (text && !options->text)
-        return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--model gpt wants --text FILE to learn from; see "
-                           "core-train --help");
+        return train_error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "--model gpt requires --text FILE; see core-train --help");
     if (text && options->width % options->heads != 0)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "--width %lld cannot be shared among --heads %lld",
+                           "--width %lld is not divisible by --heads %lld",
                            (long long)options->width,
                            (long long)options->heads);
     return CORE_OK;
@@ -506,7 +512,7 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
         }
         if (option == ':')
             return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                               "%s wants a value; see core-train --help",
+                               "%s needs a value; see core-train --help",
                                argv[optind - 1]);
         if (option == '?' && optopt > 0 && optopt < OPTION_MODEL)
             return train_error(CORE_ERROR_INVALID_ARGUMENT,
@@ -523,9 +529,9 @@ core_status train_options_parse(train_options *options, int argc, char **argv,
     }
     if (optind < argc)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "what is \"%s\"? See core-train --help",
+                           "unexpected argument \"%s\"; see core-train --help",
                            argv[optind]);
     train_options_complete(options);
-    /* Of a checkpoint it is not known yet what belongs to it. */
+    /* The options of a checkpoint are not known yet. */
     return options->resume ? CORE_OK : train_options_check(options);
 }

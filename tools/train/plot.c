@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* --plot: the losses of all epochs so far as a drawing (SVG 1.1), written anew
- * after each epoch. */
+/* --plot: draws the losses of all epochs so far (SVG 1.1); rewritten after each
+ * epoch. */
 
 #include "train.h"
 
@@ -144,7 +144,8 @@ static void draw(FILE *file, const trainer *t)
     fputs("</svg>\n", file);
 }
 
-/* Beside the file and then in its place, so that it is whole at any time. */
+/* Writes to a temporary file and renames it, so that the drawing is complete at
+ * any time. */
 core_status train_plot_write(const trainer *t)
 {
     const char *path = t->options.plot;
@@ -168,7 +169,7 @@ core_status train_plot_write(const trainer *t)
         good = !ferror(file);
     if (file)
         good = fclose(file) == 0 && good;
-    /* Without an epoch it is only seen whether it could be written. */
+    /* Before the first epoch only checks that the file can be written. */
     if (good && t->npoints)
         good = rename(other, path) == 0;
     if (!good)

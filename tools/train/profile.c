@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* --profile: some steps, once everything is warm, as table, trace, stacks and
- * page in a folder. */
+/* --profile: records some steps after the warm-up and writes table, trace,
+ * stacks and HTML page into a folder. */
 
 #include "train.h"
 
@@ -61,7 +61,7 @@ static core_status write_reports(core_profiler *profiler, void *user)
     return CORE_OK;
 }
 
-/* Training is worth more than its reports. */
+/* Training continues if its reports cannot be written. */
 static core_status ready(core_profiler *profiler, void *user)
 {
     trainer *t = user;
@@ -72,7 +72,7 @@ static core_status ready(core_profiler *profiler, void *user)
     return CORE_OK;
 }
 
-/* Before anything is trained, so that a folder that cannot be is told then. */
+/* Reports an unusable folder before training starts. */
 core_status train_profile_check(const trainer *t)
 {
     struct stat found;
@@ -80,10 +80,10 @@ core_status train_profile_check(const trainer *t)
     if (!t->options.profile)
         return CORE_OK;
     if (mkdir(t->options.profile, 0777) != 0 && errno != EEXIST)
-        return train_error(CORE_ERROR_IO, "--profile: cannot make %s: %s",
+        return train_error(CORE_ERROR_IO, "--profile: cannot create %s: %s",
                            t->options.profile, strerror(errno));
     if (stat(t->options.profile, &found) != 0 || !S_ISDIR(found.st_mode))
-        return train_error(CORE_ERROR_IO, "--profile: %s is no folder",
+        return train_error(CORE_ERROR_IO, "--profile: %s is not a folder",
                            t->options.profile);
     return CORE_OK;
 }
@@ -106,7 +106,7 @@ core_status train_profile_start(trainer *t)
                               : CORE_OK;
 }
 
-/* What it cannot take costs the profile alone. */
+/* An error here only ends the profile. */
 void train_profile_step(trainer *t)
 {
     if (!t->profiler || core_profiler_step(t->profiler) == CORE_OK)
@@ -116,7 +116,7 @@ void train_profile_step(trainer *t)
     t->profiler = NULL;
 }
 
-/* Training is over, and what it has trained is not saved yet, perhaps. */
+/* Training is over but may not be saved yet, so errors are only reported. */
 void train_profile_stop(trainer *t)
 {
     core_status status;
@@ -127,10 +127,11 @@ void train_profile_stop(trainer *t)
     core_profiler_release(t->profiler);
     t->profiler = NULL;
     if (status == CORE_OK && !t->profiled && !t->unprofiled)
-        status = train_error(CORE_ERROR_INVALID_ARGUMENT,
-                             "--profile: nothing was recorded; it takes the %d "
-                             "steps after the first %d, and training had fewer",
-                             ACTIVE, WAIT + WARMUP);
+        status =
+            train_error(CORE_ERROR_INVALID_ARGUMENT,
+                        "--profile: nothing was recorded; it records the %d "
+                        "steps after the first %d, and training had fewer",
+                        ACTIVE, WAIT + WARMUP);
     if (status == CORE_OK)
         return;
     fprintf(stderr, "core-train: %s\n", core_error_message());

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Weights and order come from the host, so that they are the same bits on
+/* Weights and order are drawn on the host, so that they are the same bits on
  * every device and with any number of threads. */
 
 #include "train.h"
 
-/* The finaliser of SplitMix64 (Steele, Lea and Flood 2014). */
+/* The finalizer of SplitMix64 (Steele, Lea and Flood 2014). */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -22,8 +22,8 @@ uint64_t train_random(uint64_t seed, uint64_t stream, uint64_t index)
                (index + 1) * golden);
 }
 
-/* A number below bound > 0.  The bias of the product is below 2^-40 for what
- * is shuffled here. */
+/* Returns a number below bound > 0.  The bias of the product is below 2^-40 for
+ * the sizes used here. */
 int64_t train_random_below(uint64_t number, int64_t bound)
 {
     return (int64_t)((unsigned __int128)number * (uint64_t)bound >> 64);

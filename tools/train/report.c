@@ -33,7 +33,7 @@ static const char *duration(char *text, size_t size, double seconds)
     return text;
 }
 
-/* Of all devices, with commas between. */
+/* The names of all devices, separated by commas. */
 static const char *names_of(const trainer *t, char *text, size_t room)
 {
     size_t used = 0;
@@ -57,7 +57,7 @@ void report_start(report *r, const trainer *t)
                   .epochs = options->epochs,
                   .samples = t->train.count};
     r->bar = isatty(fileno(r->text));
-    /* Only shown: a device that does not tell goes without. */
+    /* Only for display: a device may have no information. */
     if (core_device_get_information(t->device, &information) != CORE_OK)
         information.name = (core_string){"", 0};
     if (core_threads_get(&threads) != CORE_OK)
@@ -265,13 +265,15 @@ core_status report_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return CORE_OK;
-    return train_error(CORE_ERROR_IO, "cannot write to the standard output");
+    return train_error(CORE_ERROR_IO, "cannot write standard output");
 }
 
-/* Rows are what images are, columns what they were taken for. */
+/* Rows are the actual classes, columns the predicted ones. */
 static void draw_confusion(report *r, const train_confusion *confusion)
 {
-    fputs("\nclass      taken for", r->text);
+    fputs("\n"
+          "class      predicted as",
+          r->text);
     for (int64_t k = 0; k < confusion->classes; k++)
         fprintf(r->text, "%*lld", k ? 6 : 2, (long long)k);
     fputc('\n', r->text);

@@ -3,7 +3,7 @@
 
 #include "scope.h"
 
-/* result: a pointer, as it is set while the arguments are computed. */
+/* result: a pointer, because it is set while the arguments are evaluated. */
 static core_tensor *keep(train_scope *s, core_status status,
                          core_tensor *const *result)
 {
@@ -42,7 +42,7 @@ core_tensor *train_to(train_scope *s, core_tensor *x, core_device *device)
                 &y);
 }
 
-/* Where the weight lies. */
+/* Moves x to the weight's device. */
 static core_tensor *beside(train_scope *s, core_tensor *x, core_tensor *weight)
 {
     return train_to(s, x, core_tensor_device(weight));

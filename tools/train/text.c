@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The task on text: which character comes next.  A sample is a window of
- * `context` characters; its labels are the characters one further on.  Windows
- * lie side by side, each epoch somewhere else; the last tenth of the text is
- * kept for validation. */
+/* The text task: predict the next character.  A sample is a window of `context`
+ * characters; its labels are the characters shifted by one.  Windows are
+ * adjacent, with another offset in each epoch; the last tenth of the text is
+ * for validation. */
 
 #include "train.h"
 
@@ -113,17 +113,16 @@ static core_status load(trainer *t)
 
     if (!options->text)
         return train_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "the model gpt wants a text to learn from: --text "
-                           "FILE");
+                           "--model gpt requires --text FILE");
     CORE_TRY(train_text_read(&t->text, options->text, options->limit));
     kept = t->text.size / 10;
-    /* A window may begin up to context - 1 later than it does at first. */
+    /* A window may begin up to context - 1 later than in the first epoch. */
     t->train.count = (t->text.size - kept - context) / context;
     t->test.count = (kept - 1) / context;
     if (t->text.size - kept < 2 * context || kept <= context)
         return train_error(CORE_ERROR_SHAPE,
                            "%s has %lld characters; with --context %lld at "
-                           "least %lld are wanted",
+                           "least %lld are required",
                            options->text, (long long)t->text.size,
                            (long long)context, (long long)context * 10 + 10);
     CORE_TRY(upload(&t->train, &t->text, 0, t->text.size - kept, t->device));
@@ -221,7 +220,7 @@ const train_task train_text_task = {
 
 /* --------------------------------------------------------------- writing -- */
 
-/* One of the numbers, as likely as their logits say. */
+/* Samples an index with the probabilities of the logits. */
 static int64_t draw(const float *logits, int64_t count, double chance)
 {
     double most = logits[0], sum = 0, reached = 0;
@@ -239,7 +238,7 @@ static int64_t draw(const float *logits, int64_t count, double chance)
     return count - 1;
 }
 
-/* The character behind `length` others. */
+/* Predicts the character that follows `length` others. */
 static core_status next(const trainer *t, const int64_t *numbers,
                         int64_t length, uint64_t index, int64_t *out_number)
 {
@@ -280,7 +279,7 @@ core_status train_text_sample(const trainer *t, int64_t size, char *out_text)
     if (!numbers)
         status = train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for a text");
     else
-        numbers[0] = t->text.bytes[0]; /* as the text begins */
+        numbers[0] = t->text.bytes[0]; /* the beginning of the text */
     for (int64_t i = 0; status == CORE_OK && i < size; i++) {
         int64_t from = i + 1 > context ? i + 1 - context : 0;
 

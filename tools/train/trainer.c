@@ -45,7 +45,7 @@ core_status trainer_create_optimizer(trainer *t)
 
 /* ---------------------------------------------------------------- steps -- */
 
-/* Adds to *correct how many of the logits are largest at their label. */
+/* Adds to *correct the number of rows whose largest logit is at the label. */
 static core_status count_correct(core_tensor *logits, core_tensor *labels,
                                  core_tensor *correct)
 {
@@ -75,7 +75,7 @@ static core_status cross_entropy(core_tensor *logits, core_tensor *labels,
                                    0, out_loss);
 }
 
-/* Logits and loss of the samples at some places. */
+/* Computes logits and loss of the samples at some positions. */
 static core_status forward(const trainer *t, const train_set *set,
                            core_tensor *places, bool training,
                            core_tensor **out_logits, core_tensor **out_labels,
@@ -94,8 +94,8 @@ static core_status forward(const trainer *t, const train_set *set,
     return status;
 }
 
-/* What a score is made of stays on the device: reading it would make every
- * batch wait. */
+/* The sums of a score stay on the device: reading them would make every batch
+ * wait. */
 static core_status account(core_tensor *loss, core_tensor *logits,
                            core_tensor *labels, int64_t count,
                            core_tensor *loss_sum, core_tensor *correct)
@@ -110,8 +110,8 @@ static core_status account(core_tensor *loss, core_tensor *logits,
     return status;
 }
 
-/* The learning rate depends on the number of the step alone, so that a resumed
- * run has the same. */
+/* The learning rate depends on the step number alone, so that a resumed run has
+ * the same. */
 static core_status set_rate(trainer *t)
 {
     const train_options *options = &t->options;
@@ -131,7 +131,7 @@ static core_status set_rate(trainer *t)
     return core_optimizer_set_learning_rate(t->optimizer, lr);
 }
 
-/* From the loss to the changed parameters. */
+/* Backward and optimizer step. */
 static core_status learn(trainer *t, core_tensor *loss)
 {
     CORE_TRY(set_rate(t));
@@ -143,7 +143,7 @@ static core_status learn(trainer *t, core_tensor *loss)
     return train_amp_step(t);
 }
 
-/* Says what to do, and that what was saved before is still there. */
+/* Reports what to do, and that the last checkpoint is intact. */
 static core_status diverged(const trainer *t, const char *what,
                             const char *name)
 {
@@ -151,9 +151,9 @@ static core_status diverged(const trainer *t, const char *what,
 
     return train_error(CORE_ERROR_INVALID_ARGUMENT,
                        "training diverged in epoch %lld: %s%s is infinite or "
-                       "no number; try a smaller --lr, or --clip 1%s%s%s",
+                       "NaN; try a smaller --lr, or --clip 1%s%s%s",
                        (long long)t->epoch + 1, what, name, save ? " (" : "",
-                       save ? save : "", save ? " was left as it was)" : "");
+                       save ? save : "", save ? " was not changed)" : "");
 }
 
 core_status trainer_batch(trainer *t, bool log)

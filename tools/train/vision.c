@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The models of images. */
+/* The image models. */
 
 #include "scope.h"
 
 #include <math.h>
 
-/* Weight and bias, uniform in ± 1 / sqrt(inputs of an output): Kaiming's with
- * a = sqrt(5), the usual start. */
+/* Weight and bias, uniform in ± 1 / sqrt(inputs of an output): Kaiming's
+ * initialization with a = sqrt(5), the usual one. */
 static core_status add_layer(train_model *model, core_device *device,
                              uint64_t seed, const char *name,
                              const int64_t *sizes, size_t ndim)

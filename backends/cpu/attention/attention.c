@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* attention.c: fused attention and its gradients.  A block of queries at a time
- * meets all keys, so that scores stay in the cache; backward computes them
- * again.  Heads are shared out among threads (forward: blocks of them), and a
- * result is made by one, in one order.  Compiled per instruction set. */
+/* Fused attention and its gradients.  A block of queries at a time is combined
+ * with all keys, so that scores stay in the cache; backward recomputes them.
+ * Threads share the heads (forward: blocks of them), and each result is
+ * computed by one thread in a fixed order.  Compiled per instruction set. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 #include "tables.h"
 #include "view.h"
 
-/* Views are [batch, head, place, element]; NULL: there is none. */
+/* Views are [batch, head, position, element]; NULL: absent. */
 typedef struct attention {
     const core_view *query, *key, *value, *bias, *output, *grad;
     const core_view *to_query, *to_key, *to_value, *to_bias;
-    void *sum; /* logarithms, in the type computed with; or NULL */
+    void *sum; /* logarithms, in the compute type; or NULL */
     const int64_t *sum_strides;
     int64_t batch, heads, rows, columns, inner, outer;
-    int64_t block, blocks; /* queries in one; how many a head has */
+    int64_t block, blocks; /* queries per block; blocks per head */
     double scale, dropout, kept_scale;
     uint64_t seed, offset;
     bool causal;
@@ -45,7 +45,7 @@ static int64_t sum_at(const attention *a, const place *at, int64_t row)
            row * a->sum_strides[2];
 }
 
-/* Keys that queries before `end` see. */
+/* The keys visible to queries before `end`. */
 static int64_t columns_of(const attention *a, int64_t end)
 {
     return a->causal && end < a->columns ? end : a->columns;
@@ -101,7 +101,8 @@ static attention begin(const core_value *args, double dropout, bool causal,
 static core_status run(attention *a, int64_t items, cpu_task task)
 {
     cpu_parallel_for(items, 1, task, a);
-    if (a->status != CORE_OK) /* a worker's message is not this thread's */
+    if (a->status != CORE_OK) /* a worker's error message belongs to another
+                               * thread */
         cpu_error(a->status, "no host memory for blocks of %lld scores",
                   (long long)(a->block * a->columns));
     return a->status;
@@ -116,7 +117,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
     attention a = begin(args, cpu_float(&args[5]), args[6].u.i != 0, &args[7]);
     const core_view *sum = cpu_view(&results[1]);
     const core_value *last = &args[nargs - 1];
-    /* A lender's borrower may be of minor 0.1: two values. */
+    /* A host of minor 0.1 that borrows this kernel passes two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
 
     (void)call;

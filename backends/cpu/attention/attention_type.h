@@ -4,7 +4,7 @@
 /* attention_type.h: attention in one type; included by attention.c with TYPE,
  * DTYPE, T(name) and L(function) of lanes.h defined. */
 
-/* A head's lines as BLAS takes them, distance elements apart. */
+/* A head's lines as BLAS reads them, distance elements apart. */
 typedef struct T(lines) {
     TYPE *data;
     int64_t distance;
@@ -27,7 +27,7 @@ static char *T(address)(const core_view *view, const place *at, int64_t line)
 }
 
 /* Lines [first, first + count): the memory itself, or a copy in *room, which is
- * moved on. */
+ * advanced. */
 static T(lines) T(read)(const core_view *view, const place *at, int64_t first,
                         int64_t count, TYPE **room)
 {
@@ -44,7 +44,7 @@ static T(lines) T(read)(const core_view *view, const place *at, int64_t first,
     return lines;
 }
 
-/* Where a result's lines are made: in its memory, or in *room. */
+/* The memory for a result's lines: its own, or in *room. */
 static T(lines) T(open)(const core_view *view, const place *at, int64_t first,
                         int64_t count, TYPE **room)
 {
@@ -77,7 +77,8 @@ static void T(zero)(T(lines) lines, int64_t count, int64_t width)
 
 /* ---------------------------------------------------------------- a row -- */
 
-/* Bias and masks of a row of n scores; number: its place among all queries. */
+/* Adds bias and masks to a row of n scores; number: its index among all
+ * queries. */
 static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
                      int64_t n, TYPE *room)
 {
@@ -101,7 +102,7 @@ static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
         x[i] = keeps[i * bias->strides[3]] ? x[i] : -INFINITY;
 }
 
-/* 0 where a mask hides a score: nothing flows back there. */
+/* Sets masked scores to 0: they have no gradient. */
 static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
                     int64_t n)
 {
@@ -116,7 +117,7 @@ static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
         x[i] = keeps[i * a->bias->strides[3]] ? x[i] : 0;
 }
 
-/* Element by element as bernoulli_ draws. */
+/* Draws element by element, like bernoulli_. */
 static void T(drop)(const attention *a, const place *at, int64_t row, TYPE *x,
                     int64_t n)
 {
@@ -206,12 +207,12 @@ static void T(forward_task)(void *context, int64_t begin, int64_t end)
 
 /* ------------------------------------------------------------ backward -- */
 
-/* What a head's blocks of queries have together. */
+/* The common data of a head's blocks of queries. */
 typedef struct T(head) {
     T(lines) k, v, to_k, to_v;
 } T(head);
 
-/* Row i of a block: x, a score, becomes its weight as dropout leaves it, and g
+/* Row i of a block: turns x, a score, into its weight after dropout, and g into
  * the gradient of the score. */
 static void T(row_back)(const attention *a, const place *at, int64_t row,
                         TYPE *x, TYPE *g, TYPE *weights, const TYPE *grad,

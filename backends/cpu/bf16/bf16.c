@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* bf16.c: products of bf16 matrices, the part that is the same for every
+/* bf16.c: products of bf16 matrices, the part that does not depend on the
  * instruction set.
  *
- * Both operands are packed first, which evens out their layouts; then tiles of
- * C are computed, each by one thread.  Of many small matrices each pair is
- * packed when its turn comes, so that it is still near.  Where tiles begin and
- * where sums along k are cut depends on the problem alone. */
+ * Both operands are packed first, which removes differences of layout; then
+ * each tile of C is computed by one thread.  Many small matrices are packed
+ * pair by pair just before they are used, so that they are still in the
+ * cache.  Tile borders and the blocks of sums along k depend on the problem
+ * alone. */
 
 #include "bf16.h"
 
@@ -19,34 +20,34 @@
 enum {
     ROWS = CPU_BF16_ROWS,
     COLUMNS = CPU_BF16_COLUMNS,
-    /* Of a tile, in groups: what both operands bring for one block of k stays
+    /* Of a tile, in groups, so that both operands' part of a block of k stays
      * in the second-level cache. */
     TILE_ROWS = 8,
     TILE_COLUMNS = 4,
     BLOCK_PAIRS = 512,
-    /* There should be so many tiles, unless they would be smaller than this. */
+    /* The number of tiles, unless they would be smaller than this. */
     TILES_WANTED = 32,
     WORK_LEAST = 1 << 18,
     /* Smaller products are converted to f32. */
     WORK_WANTED = 1 << 12,
     /* Packed words of a small pair: a part of the second-level cache. */
     SMALL_WORDS = 1 << 16,
-    CHUNKS_EACH = 4 /* of pairs, for each thread */
+    CHUNKS_EACH = 4 /* of pairs, per thread */
 };
 
 typedef struct job {
     cpu_bf16_product p;
     const cpu_bf16_functions *f;
     int64_t pairs, groups_a, groups_b;   /* of one batch */
-    int64_t batches_a, batches_b;        /* that differ */
+    int64_t batches_a, batches_b;        /* distinct ones */
     int64_t rows, columns, down, across; /* of a tile; tiles, in groups */
     uint32_t *a, *b;
     int64_t words_a, words_b; /* of one batch */
-    int64_t chunk;            /* of pairs that are packed in their turn; or 0 */
+    int64_t chunk;            /* pairs that are packed one by one; or 0 */
 } job;
 
-/* The sums of a tile, where there are several blocks of k; else the first of
- * them, of one pair of groups after the other. */
+/* The sums of a tile if there are several blocks of k; else its beginning is
+ * used for one pair of groups after the other. */
 typedef float sums[TILE_ROWS * ROWS][TILE_COLUMNS * COLUMNS];
 
 static const cpu_bf16_functions *functions(void)
@@ -63,7 +64,7 @@ bool cpu_bf16_wanted(int64_t m, int64_t n, int64_t k)
     return m > 1 && n > 1 && k > 0 && m * n * k >= WORK_WANTED && functions();
 }
 
-static int64_t divided_up(int64_t n, int64_t by)
+static int64_t divide_up(int64_t n, int64_t by)
 {
     return (n + by - 1) / by;
 }
@@ -73,7 +74,7 @@ static int64_t smaller(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* ---------------------------------------------------------------- packing -- */
+/* ------------------------------------------------------------- packing -- */
 
 static uint32_t *group_of_a(const job *j, int64_t batch, int64_t group)
 {
@@ -123,7 +124,7 @@ static void pack_task(void *context, int64_t begin, int64_t end)
             pack_b(j, item - groups);
 }
 
-/* ------------------------------------------------------------------ tiles -- */
+/* --------------------------------------------------------------- tiles -- */
 
 static char *element(const cpu_bf16_place *place, int64_t batch, int64_t row,
                      int64_t column)
@@ -162,7 +163,7 @@ static const float *scaled_row(const job *j, int64_t batch, int64_t row,
     return room;
 }
 
-/* From sums to results, for the rows and columns of one pair of groups. */
+/* Writes results from sums, for the rows and columns of one pair of groups. */
 static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
                    const float *sum, int64_t distance)
 {
@@ -187,8 +188,8 @@ typedef struct tile {
     int64_t batch, row, column, row_end, column_end; /* in groups */
 } tile;
 
-/* Adds a block of k to the sums of all groups of a tile; those of the last
- * block are finished as soon as they are there. */
+/* Adds a block of k to the sums of all groups of a tile; finishes those of the
+ * last block immediately. */
 static void block(const job *j, const tile *t, int64_t first, sums all)
 {
     int64_t pairs = smaller(BLOCK_PAIRS, j->pairs - first);
@@ -236,7 +237,7 @@ static void tile_task(void *context, int64_t begin, int64_t end)
         compute(j, item / tiles, item % tiles, all);
 }
 
-/* A chunk of batches, which has a place of its own to pack in. */
+/* A chunk of batches, with its own memory for packing. */
 static void batch_task(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
@@ -255,7 +256,7 @@ static void batch_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* Large tiles use what they read more often; small ones occupy more threads. */
+/* Large tiles reuse more of what they read; small ones occupy more threads. */
 static void choose_tiles(job *j)
 {
     j->rows = smaller(TILE_ROWS, j->groups_a);
@@ -263,23 +264,23 @@ static void choose_tiles(job *j)
     for (;;) {
         int64_t work = j->rows * ROWS * j->columns * COLUMNS * j->p.k;
 
-        j->down = divided_up(j->groups_a, j->rows);
-        j->across = divided_up(j->groups_b, j->columns);
+        j->down = divide_up(j->groups_a, j->rows);
+        j->across = divide_up(j->groups_b, j->columns);
         if (j->p.batch * j->down * j->across >= TILES_WANTED ||
             work < 2 * WORK_LEAST || (j->rows == 1 && j->columns == 1))
             return;
         if (j->rows * ROWS > j->columns * COLUMNS || j->columns == 1)
-            j->rows = divided_up(j->rows, 2);
+            j->rows = divide_up(j->rows, 2);
         else
-            j->columns = divided_up(j->columns, 2);
+            j->columns = divide_up(j->columns, 2);
     }
 }
 
-/* ------------------------------------------------------------------- runs -- */
+/* ---------------------------------------------------------------- runs -- */
 
-/* The transposed product, where its results lie better in memory, or fill
+/* Uses the transposed product if its results have a better layout, or fill
  * vectors better. */
-static void turn(cpu_bf16_product *p)
+static void transpose(cpu_bf16_product *p)
 {
     bool better = p->c.row_stride == 1 && p->c.column_stride != 1;
     cpu_bf16_operand a = p->a;
@@ -307,27 +308,27 @@ static int64_t grain_of(int64_t work)
     return grain > 0 ? grain : 1;
 }
 
-/* Whether pairs are packed each in its turn, and how many one after the other:
- * where nothing is packed for several batches, and there are enough. */
+/* Decides whether pairs are packed one by one, and how many per chunk: if no
+ * packed operand is shared by several batches, and there are enough of them. */
 static void choose_chunks(job *j)
 {
-    int64_t wanted = CHUNKS_EACH * (int64_t)cpu_pool_threads();
+    int64_t wanted = CHUNKS_EACH * (int64_t)cpu_thread_pool_threads();
     int64_t work = j->groups_a * ROWS * j->groups_b * COLUMNS * j->p.k;
 
     j->chunk = 0;
     if (j->batches_a == 1 || j->batches_b == 1 || j->p.batch < wanted ||
         j->words_a + j->words_b > SMALL_WORDS)
         return;
-    j->chunk = divided_up(j->p.batch, wanted);
+    j->chunk = divide_up(j->p.batch, wanted);
     if (j->chunk < grain_of(work))
         j->chunk = grain_of(work);
 }
 
-/* How many words are packed at a time. */
+/* The number of words that are packed at a time. */
 static int64_t words_of(const job *j)
 {
     if (j->chunk)
-        return divided_up(j->p.batch, j->chunk) * (j->words_a + j->words_b);
+        return divide_up(j->p.batch, j->chunk) * (j->words_a + j->words_b);
     return j->batches_a * j->words_a + j->batches_b * j->words_b;
 }
 
@@ -350,10 +351,10 @@ core_status cpu_bf16_multiply(const cpu_bf16_product *product)
 {
     job j = {.p = *product, .f = functions()};
 
-    turn(&j.p);
-    j.pairs = divided_up(j.p.k, 2);
-    j.groups_a = divided_up(j.p.m, ROWS);
-    j.groups_b = divided_up(j.p.n, COLUMNS);
+    transpose(&j.p);
+    j.pairs = divide_up(j.p.k, 2);
+    j.groups_a = divide_up(j.p.m, ROWS);
+    j.groups_b = divide_up(j.p.n, COLUMNS);
     j.batches_a = j.p.a.batch_stride ? j.p.batch : 1;
     j.batches_b = j.p.b.batch_stride ? j.p.batch : 1;
     j.words_a = j.groups_a * j.pairs * CPU_BF16_GROUP_A;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* bf16_avx512.c: the inner parts of bf16.h for AVX512-BF16.  Compiled with the
- * flags of that instruction set, and called where it was found. */
+/* The inner parts of bf16.h for AVX512-BF16.  Compiled with the flags of that
+ * instruction set, and called only if the machine has it. */
 
 #include <immintrin.h>
 
@@ -11,7 +11,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---------------------------------------------------------------- packing -- */
+/* ------------------------------------------------------------- packing -- */
 
 /* The low n bits of a mask of 16 or 32. */
 INLINE uint32_t low_bits(int64_t n)
@@ -19,7 +19,7 @@ INLINE uint32_t low_bits(int64_t n)
     return n <= 0 ? 0 : n >= 32 ? UINT32_MAX : (UINT32_C(1) << n) - 1;
 }
 
-/* Sixteen lines in which k is dense: pairs are words, to be transposed. */
+/* Sixteen lines that are dense along k: pairs are words, to be transposed. */
 static void pack_dense_k(uint32_t *to, int64_t group, const uint16_t *from,
                          int64_t line, int64_t count, int64_t k)
 {
@@ -35,7 +35,7 @@ static void pack_dense_k(uint32_t *to, int64_t group, const uint16_t *from,
             x[i] = i < count ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(
                                    words, from + i * line + 2 * p))
                              : _mm512_setzero_ps();
-        cpu_turn_16(x);
+        cpu_transpose_16(x);
         if (last == 16) {
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++)
@@ -52,7 +52,7 @@ static void pack_dense_k(uint32_t *to, int64_t group, const uint16_t *from,
     }
 }
 
-/* Sixteen lines that lie side by side: a row of each of two k. */
+/* Sixteen adjacent lines: one row for each of two k. */
 static void pack_dense_lines(uint32_t *to, int64_t group, const uint16_t *from,
                              int64_t step, int64_t count, int64_t k)
 {
@@ -103,13 +103,13 @@ static void pack(uint32_t *to, int64_t group, const uint16_t *from,
     }
 }
 
-/* --------------------------------------------------------------- products -- */
+/* ------------------------------------------------------------ products -- */
 
 #define ROWS(X) \
     X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
-/* rows and wide are constants where it is inlined: 28 sums in registers, and
- * each word of A meets 32 columns. */
+/* rows and wide are constants where this is inlined: 28 sums in registers, and
+ * each word of A is multiplied by 32 columns. */
 INLINE void product(const uint32_t *a, const uint32_t *b, int64_t pairs,
                     const int rows, const bool wide, float *sums,
                     int64_t distance, bool add)
@@ -168,9 +168,9 @@ static void multiply(const uint32_t *a, const uint32_t *b, int64_t pairs,
 #undef CASE
 }
 
-/* ---------------------------------------------------------------- results -- */
+/* ------------------------------------------------------------- results -- */
 
-/* To nearest, ties to even; NaN stays one. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static __attribute__((noinline)) __m256i rounded_subnormal(__m512 x)
 {
     __m512i bits = _mm512_castps_si512(x);
@@ -185,7 +185,7 @@ static __attribute__((noinline)) __m256i rounded_subnormal(__m512 x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(number, 16));
 }
 
-/* Subnormal numbers stay, which the instruction for this drops. */
+/* Keeps subnormal numbers, which the conversion instruction would drop. */
 INLINE __m256i rounded(__m512 x)
 {
     enum { SUBNORMAL = 1 << 5 };
@@ -195,7 +195,7 @@ INLINE __m256i rounded(__m512 x)
     return (__m256i)_mm512_cvtneps_pbh(x);
 }
 
-/* Sixteen of a row, or the first of them. */
+/* Sixteen elements of a row, or the first of them. */
 INLINE __m512 finished(const float *sums, float alpha, const float *s,
                        __mmask16 some)
 {
@@ -205,8 +205,7 @@ INLINE __m512 finished(const float *sums, float alpha, const float *s,
     return s ? _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, s)) : x;
 }
 
-/* A whole row of columns that lie side by side: without masks, with which
- * stores are slow. */
+/* A whole row of adjacent columns, without masks, which make stores slow. */
 INLINE void finish_whole(const float *sums, float alpha, const float *s,
                          core_dtype dtype, void *c)
 {

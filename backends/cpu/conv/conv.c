@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.c: the operators convolution and convolution_backward: their arguments
- * are brought to the geometry and the dense operands of conv.h. */
+/* The operators convolution and convolution_backward: they translate their
+ * arguments to the geometry and the dense operands of conv.h. */
 
 #include "conv.h"
 #include "conv_direct.h"
@@ -44,8 +44,8 @@ static void geometry_read(conv_geometry *g, const core_view *input,
      : (DTYPE) == CORE_BF16 ? FUNCTION##_bf16(G, A, B, __VA_ARGS__) \
                             : FUNCTION##_i64(G, A, B, __VA_ARGS__))
 
-/* What is computed in: bf16 only if the machine does so, and all of `count`
- * operands and results that are there are of it. */
+/* The compute type: bf16 only if the machine computes in it, and all of the
+ * `count` operands and results that are present have it. */
 static core_dtype dtype_of(const conv_geometry *g,
                            const core_view *const *views, uint32_t count)
 {
@@ -69,7 +69,7 @@ static core_status supported(const core_call *call, const core_view *input)
 
 /* ------------------------------------------------------------- operands -- */
 
-/* Dense; or, for conv_direct.h, as it lies. */
+/* Dense, or, for conv_direct.h, with its own strides. */
 typedef struct operand {
     bool there;
     cpu_dense dense;

@@ -19,17 +19,18 @@ typedef struct conv_geometry {
     int64_t stride[3], padding[3], dilation[3];
     int64_t in_size, out_size, kernel_size; /* products */
     bool direct;  /* 1 x 1 x 1, no stride or padding: columns are the input */
-    int64_t tile; /* output positions that are computed at once */
+    int64_t tile; /* output positions that are computed together */
 } conv_geometry;
 
-/* Completes the products and choices. */
+/* Sets the products and choices. */
 void conv_geometry_finish(conv_geometry *geometry);
 
-/* How many channels of a group make one task, so that there are some tasks. */
+/* Returns how many channels of a group make one task, so that there are several
+ * tasks. */
 int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
 
-/* y = conv(x, w) + b, b may be NULL.  gx = gradient by x, plus b per channel
- * if given.  gw = gradient by w. */
+/* y = conv(x, w) + b, b may be NULL.  gx = gradient with respect to x, plus b
+ * per channel if given.  gw = gradient with respect to w. */
 #define CONV(NAME, TYPE)                                           \
     core_status conv_forward_##NAME(const conv_geometry *geometry, \
                                     const TYPE *x, const TYPE *w,  \
@@ -40,10 +41,11 @@ int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
     core_status conv_weight_##NAME(const conv_geometry *geometry,  \
                                    const TYPE *x, const TYPE *gy, TYPE *gw);
 CPU_COMPUTE_TYPES(CONV)
-CONV(bf16, uint16_t) /* for geometries that are wanted in bf16 */
+CONV(bf16, uint16_t) /* for geometries that conv_bf16_wanted accepts */
 #undef CONV
 
-/* Whether the machine has instructions for it, and it is large enough. */
+/* Returns whether the machine has bf16 instructions and the convolution is
+ * large enough. */
 bool conv_bf16_wanted(const conv_geometry *geometry);
 
 #endif

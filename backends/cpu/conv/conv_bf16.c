@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_bf16.c: the convolutions of conv.h in bf16, where bf16.h multiplies it.
- * Columns are bf16, or f32 where they are added up; every result is rounded
- * once. */
+/* The convolutions of conv.h in bf16, multiplied by bf16.h.  Columns are bf16,
+ * or f32 where they are summed; every result is rounded once. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +68,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---------------------------------------------------------------- forward -- */
+/* ------------------------------------------------------------- forward -- */
 
 /* One image, group and tile of positions. */
 static void forward_tile(job *j, int64_t image, int64_t group, int64_t begin,
@@ -133,7 +132,7 @@ core_status conv_forward_bf16(const conv_geometry *g, const uint16_t *x,
     return j.status;
 }
 
-/* ------------------------------------------------------ gradient of input -- */
+/* --------------------------------------------------- gradient of input -- */
 
 static void to_bf16(uint16_t *to, const float *from, int64_t n)
 {
@@ -214,7 +213,7 @@ core_status conv_input_bf16(const conv_geometry *g, const uint16_t *gy,
     return j.status;
 }
 
-/* ----------------------------------------------------- gradient of weight -- */
+/* -------------------------------------------------- gradient of weight -- */
 
 /* A block of channels of one group, over one part of the images. */
 static void weight_block(job *j, int64_t part, int64_t group, int64_t first,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_columns.h: the columns of a convolution in one type, included with TYPE
+/* conv_columns.h: the columns of a convolution in one type; included with TYPE
  * and T(name) defined.  Columns are a matrix with a row for each channel and
  * kernel position and a column for each output position. */
 
-/* One row's elements at output positions of one output row: copied to (or
- * added from) `row`, which has `run` of them from column ow. */
+/* One row's elements at output positions of one output row: copied to (or added
+ * from) `row`, which has `run` of them from column ow on. */
 typedef struct T(span) {
     int64_t first, last; /* those within the image */
     int64_t offset;      /* in the image row, of the first */
@@ -39,8 +39,8 @@ typedef struct T(run) {
     T(span) span;
 } T(run);
 
-/* The start of the image row that an output row meets at a kernel position,
- * or -1 outside. */
+/* The start of the image row that an output row uses at a kernel position, or
+ * -1 if outside. */
 static int64_t T(image_row)(const conv_geometry *g, const T(run) * run,
                             const int64_t *k)
 {
@@ -95,7 +95,7 @@ static void T(row_add)(const conv_geometry *g, TYPE *image, const T(run) * run,
             to[i * g->stride[2]] = (TYPE)(to[i * g->stride[2]] + row[i]);
 }
 
-/* From a run to the next one's place. */
+/* Advances to the next run. */
 static void T(run_next)(const conv_geometry *g, T(run) * run)
 {
     run->p[2] = 0;
@@ -125,7 +125,7 @@ static void T(columns)(const conv_geometry *g, TYPE *image, int64_t count,
             run.length = g->out[2] - run.p[2];
             if (run.length > end - p)
                 run.length = end - p;
-            /* All whole rows meet the image in the same way. */
+            /* All whole rows use the image in the same way. */
             if (run.length != last || run.p[2] != 0)
                 run.span = T(span_of)(g, run.p[2], run.length, k[2]);
             last = run.p[2] == 0 ? run.length : -1;

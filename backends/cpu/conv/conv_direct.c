@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_direct.c: what is around the innermost product of conv_direct.h.
+/* conv_direct.c: everything around the innermost product of conv_direct.h.
  *
- * A tile is some rows of the output of one image and group: what it reads is
- * brought in order once, for all filters.  The gradient of the input is a
- * convolution of the output's, with the kernel turned round; that of the
- * weights sums over positions what the others sum over taps and channels.  Of
- * what order numbers are added in nothing depends on threads. */
+ * A tile is some rows of the output of one image and group: its input is
+ * rearranged once, for all filters.  The gradient of the input is a
+ * convolution of the output's gradient with the flipped kernel; that of the
+ * weights sums over positions instead of taps and channels.  The order of
+ * summation does not depend on threads. */
 
 #include "conv_direct.h"
 
@@ -18,10 +18,10 @@
 
 enum {
     TILE = 1 << 16,       /* elements of the input that a tile reads */
-    WORK_LEAST = 1 << 16, /* multiply-adds; less is served by columns */
+    WORK_LEAST = 1 << 16, /* multiply-adds; columns are used below this */
     FILTERS_LEAST = 12,
-    CHANNELS_LEAST = 4, /* where they are lines of the product */
-    SUMMED = 128,       /* products that are added up in one go, about */
+    CHANNELS_LEAST = 4, /* if they are lines of the product */
+    SUMMED = 128,       /* products per partial sum, approximately */
     ITEMS_WANTED = 8    /* for threads, of the gradient of the weights */
 };
 
@@ -30,7 +30,8 @@ typedef struct job {
     const conv_functions *f;
     conv_operand from, to, w;
     const float *b;
-    bool turned;               /* the kernel, and w's first two dimensions */
+    bool turned;               /* the kernel is flipped, and w's first two
+                                * dimensions are exchanged */
     int64_t channels, filters; /* of a group */
     int64_t blocks;            /* of filters */
     int64_t taps;
@@ -74,7 +75,7 @@ static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
 
 bool conv_direct_forward_wanted(const conv_geometry *g, bool channels_last)
 {
-    /* One tap over rows of a channel is a matrix product as it lies. */
+    /* One tap over rows of a channel already is a matrix product. */
     return wanted(g, g->channels, g->filters) && (!g->direct || channels_last);
 }
 
@@ -135,7 +136,7 @@ static int64_t packed_size(const job *j)
     return j->g.groups * j->blocks * j->taps * j->channels * j->f->columns;
 }
 
-/* Where the weight of a filter, of a channel of its group, and of a tap is. */
+/* The address of the weight of a filter, a channel of its group, and a tap. */
 static float *weight_at(const job *j, int64_t group, int64_t filter,
                         int64_t channel, int64_t tap)
 {
@@ -192,7 +193,7 @@ static tile tile_of(const job *j, int64_t item)
     return t;
 }
 
-/* count positions of all channels, channels last. */
+/* Copies count positions of all channels to channels-last. */
 static void take_positions(const float *from, int64_t channel, int64_t position,
                            int64_t channels, int64_t count, float *to)
 {
@@ -217,7 +218,7 @@ static void clear(float *to, int64_t count)
         memset(to, 0, (size_t)count * sizeof *to);
 }
 
-/* One row of the input, from position `-padding` on, as wide as is read. */
+/* Copies one row of the input, from position `-padding` on. */
 static void take_row(const job *j, const float *from, float *to)
 {
     const conv_geometry *g = &j->g;
@@ -231,7 +232,7 @@ static void take_row(const job *j, const float *from, float *to)
           (j->width - before - count) * j->channels);
 }
 
-/* What the tile reads: [kernel's depth][in_rows][width][channels]. */
+/* Copies a tile's input: [kernel's depth][in_rows][width][channels]. */
 static void take_rows(const job *j, const tile *t, float *to)
 {
     const conv_geometry *g = &j->g;
@@ -255,7 +256,8 @@ static void take_rows(const job *j, const tile *t, float *to)
     }
 }
 
-/* Of each tap, where it begins in those rows; room for `more` behind. */
+/* The offset of each tap in those rows, with space for `more` elements
+ * behind. */
 static int64_t *offsets_of(job *j, int64_t more)
 {
     const conv_geometry *g = &j->g;
@@ -276,8 +278,8 @@ static int64_t *offsets_of(job *j, int64_t more)
 
 /* -------------------------------------------------------------- forward -- */
 
-/* Sums of a row of positions and a block of filters, and the bias, to where
- * they belong. */
+/* Writes the sums of a row of positions and a block of filters, plus the
+ * bias. */
 static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
                      const float *sums)
 {
@@ -302,7 +304,7 @@ static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
 }
 
 /* One row of positions and one block of filters, some taps at a time: short
- * sums lose less. */
+ * sums are more exact. */
 static void sum_row(const job *j, const float *rows, const float *weights,
                     const int64_t *offsets, float *sums)
 {
@@ -499,7 +501,7 @@ static void weight_task(void *context, int64_t begin, int64_t end)
     free(room.rows);
 }
 
-/* The parts' sums, to where the weights belong. */
+/* Adds the parts' sums and writes them to the weights' gradient. */
 static void give_weights(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;

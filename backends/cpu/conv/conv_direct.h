@@ -3,13 +3,13 @@
 
 /* conv_direct.h: convolutions of f32 without columns of patches.
  *
- * Rows of the input are brought to channels-last order with their padding, so
- * that what a tap of the kernel wants of neighbouring positions lies at equal
- * distances; the innermost product then reads it where it lies, for all taps,
+ * Rows of the input are copied to channels-last order with their padding, so
+ * that the elements of neighbouring positions that a tap uses have equal
+ * distances; the innermost product then reads them in place, for all taps,
  * while its sums stay in registers.  Operands may have any strides. */
 
-#ifndef CPU_CONVDIRECT_H
-#define CPU_CONVDIRECT_H
+#ifndef CPU_CONV_DIRECT_H
+#define CPU_CONV_DIRECT_H
 
 #include "conv.h"
 
@@ -20,7 +20,7 @@ typedef struct conv_operand {
     int64_t stride[5];
 } conv_operand;
 
-/* As the functions of conv.h.  False: those serve it better, or alone. */
+/* Like the functions of conv.h.  False: those are faster, or the only ones. */
 bool conv_direct_forward_wanted(const conv_geometry *geometry,
                                 bool channels_last);
 bool conv_direct_input_wanted(const conv_geometry *geometry);
@@ -61,7 +61,7 @@ typedef struct conv_functions {
     void (*multiply)(const conv_product *product, int64_t count);
 } conv_functions;
 
-/* NULL functions: none for this set. */
+/* NULL functions: not available in this instruction set. */
 extern const conv_functions cpu_conv_functions_baseline,
     cpu_conv_functions_avx2, cpu_conv_functions_avx512;
 

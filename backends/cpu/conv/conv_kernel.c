@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_kernel.c: the innermost product of conv_direct.h.  Two vectors of columns
- * times as many lines as there are registers for sums. */
+/* The innermost product of conv_direct.h: two vectors of columns times as many
+ * lines as there are registers for sums. */
 
 #include "conv_direct.h"
 #include "isa.h"
@@ -41,7 +41,7 @@ typedef __m256 vector;
 
 enum { COLUMNS = 2 * WIDTH };
 
-/* Expanded for each count, so that the sums are registers. */
+/* Expanded for each count, so that the sums are in registers. */
 __attribute__((always_inline)) static inline void product_of(
     const conv_product *p, const int count)
 {
@@ -75,7 +75,7 @@ __attribute__((always_inline)) static inline void product_of(
     for (int i = 0; i < count; i++) {
         float *c = p->c + i * p->distance;
 
-        /* Here, not before: what is added up in one go stays short. */
+        /* Added here, not before, so that partial sums stay short. */
         if (p->add) {
             sums[i][0] = ADD(sums[i][0], LOAD(c));
             sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));

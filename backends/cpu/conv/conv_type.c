@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_type.c: the convolutions of conv.h, as columns of patches times
- * weights, in each type that kernels compute in. */
+/* The convolutions of conv.h, as columns of patches times weights, in each
+ * compute type. */
 
 #include "conv.h"
 
@@ -24,7 +24,7 @@ void conv_geometry_finish(conv_geometry *g)
         g->direct &= g->kernel[k] == 1 && g->stride[k] == 1 &&
                      g->padding[k] == 0 && g->in[k] == g->out[k];
     }
-    /* Columns of a tile that stay in the second-level cache. */
+    /* The columns of a tile that fit in the second-level cache. */
     depth = g->channels / g->groups * g->kernel_size;
     g->tile = (1 << 17) / (depth > 0 ? depth : 1) / 16 * 16;
     if (g->tile < 128)

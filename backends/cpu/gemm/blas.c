@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* blas.c: OpenBLAS, opened lazily, and the product that serves without it. */
+/* OpenBLAS, opened lazily, and the product that is used without it. */
 
 #include "blas.h"
 
@@ -92,7 +92,7 @@ const char *cpu_blas_information(void)
  * saves. */
 enum { SMALL = 256 };
 
-/* Rows of B stay in cache while all rows of A pass. */
+/* Rows of B stay in the cache while all rows of A are processed. */
 enum { BLOCK_K = 128, BLOCK_N = 512 };
 
 #define SCALE(NAME, TYPE)                                               \
@@ -157,7 +157,7 @@ enum { BLOCK_K = 128, BLOCK_N = 512 };
             axpys_##NAME(m, n, k, alpha, a, row_a, step_a, b, ldb, c, ldc); \
     }
 CPU_COMPUTE_FLOATS(BUILT_IN)
-BUILT_IN(i64, uint64_t) /* wraps around, as integers do here */
+BUILT_IN(i64, uint64_t) /* wraps, like integers here */
 
 /* ------------------------------------------------------------- one tile -- */
 
@@ -212,10 +212,10 @@ void cpu_gemm_i64(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
 
 /* ---------------------------------------------------------------- tiles -- */
 
-/* Multiply-adds above which a problem is halved, and above which a tile is:
- * each tile packs its own operands, so that there should be few, but some
- * threads should all be busy.  No side of a tile is cut below a limit.  A
- * matrix that meets a vector packs nothing: there memory is what takes time. */
+/* The multiply-adds above which a problem is split, and above which a tile is:
+ * each tile packs its own operands, so there should be few, but enough for some
+ * threads.  No side of a tile falls below a limit.  A matrix-vector product
+ * packs nothing: it is limited by memory. */
 enum { WORK_WHOLE = 1 << 23, WORK_TILE = 1 << 25, WORK_VECTOR = 1 << 18 };
 enum { SIDE_WHOLE = 128, SIDE_TILE = 256, TILES_MOST = 256 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gemm.c: the blocks of gemm.h. */
+/* The blocked product of gemm.h. */
 
 #include "gemm.h"
 
@@ -11,24 +11,23 @@
 #include "runtime/scratch.h"
 
 enum {
-    /* Smaller products are as fast elsewhere. */
+    /* Smaller products are as fast with BLAS. */
     WORK_LEAST = 1 << 19,
     SIDE_LEAST = 16,
     ROWS_LEAST = 32,
-    /* Columns of a packed block: with GEMM_BLOCK_K of them 768 KiB. */
+    /* Columns of a packed block: 768 KiB with GEMM_BLOCK_K rows. */
     BLOCK_N = 512,
-    /* What this many rows of C would read of a packed block does not pay for
-     * packing it. */
+    /* With fewer rows of C than this, packing does not pay off. */
     ROWS_PACKED = 24,
-    /* Bytes of B up to which it is read where it lies, and the distance of its
-     * rows; beyond, its lines crowd each other out of the caches. */
+    /* Up to this many bytes and this distance of rows B is read in place;
+     * beyond, its lines evict each other from the caches. */
     B_IN_PLACE = 1 << 16,
     B_DISTANCE = 2048,
-    /* What lies at this distance falls on the same lines of the first-level
-     * cache, which has room for so many of it. */
+    /* Addresses at this distance share the same lines of the first-level cache,
+     * which holds a few of them. */
     CACHE_WAY = 4096,
     CACHE_WAYS = 8,
-    GATHERED = 4 /* groups of rows, which use what lines they touch */
+    GATHERED = 4 /* groups of rows, which use all of the lines that they load */
 };
 
 static const gemm_functions *functions(void)
@@ -52,7 +51,7 @@ static bool crowded(int64_t distance)
     return distance * (int64_t)sizeof(float) % CACHE_WAY == 0;
 }
 
-/* Groups of rows of nearly one size. */
+/* Divides the rows into groups of nearly equal size. */
 static int64_t rows_at_once(const gemm_problem *p, const gemm_functions *f)
 {
     int64_t most = f->lines, groups;
@@ -63,8 +62,8 @@ static int64_t rows_at_once(const gemm_problem *p, const gemm_functions *f)
     return (p->m + groups - 1) / groups;
 }
 
-/* Some groups of rows of A, whose columns lie side by side, but each on a line
- * of the cache that crowds out the others: group by group, k after k. */
+/* Copies some groups of rows of A whose columns are adjacent but whose lines
+ * evict each other from the cache: group by group, k after k. */
 static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
                    int64_t most, float *room)
 {
@@ -79,8 +78,8 @@ static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
         }
 }
 
-/* The products with a block of B, packed or not: `panel` from the beginning of
- * a panel of columns to that of the next.  room: of gather, or NULL. */
+/* The products with a block of B, packed or not: `panel` is the distance
+ * between panels of columns.  room: for gather, or NULL. */
 static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
                   gemm_lines lines, int64_t panel, int64_t columns, float *room)
 {
@@ -104,8 +103,8 @@ static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
     }
 }
 
-/* Columns of B in panels of f->columns, each panel dense; the last is filled
- * up with zeros. */
+/* Packs columns of B into dense panels of f->columns each; the last one is
+ * padded with zeros. */
 static void pack(const gemm_functions *f, float *to, const gemm_problem *p,
                  const float *b, int64_t columns, int64_t k)
 {
@@ -114,7 +113,7 @@ static void pack(const gemm_functions *f, float *to, const gemm_problem *p,
         int64_t count = smaller(f->columns, columns - j);
 
         if (p->column_b != 1) {
-            f->turn(to, from, p->column_b, count, k);
+            f->transpose(to, from, p->column_b, count, k);
             continue;
         }
         for (int64_t q = 0; q < k; q++) {
@@ -142,15 +141,15 @@ bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k)
            m * n >= WORK_LEAST / k && functions()->multiply;
 }
 
-/* Where what is packed of both operands goes. */
+/* Memory for the packed parts of both operands. */
 typedef struct packing {
     bool packed;   /* B is */
     int64_t wide;  /* columns of B at a time */
-    float *b, *a;  /* a NULL: A is read where it lies */
-    void *scratch; /* that holds both */
+    float *b, *a;  /* a NULL: A is read in place */
+    void *scratch; /* contains both */
 } packing;
 
-/* False: there is no memory for it. */
+/* False: no memory for it. */
 static bool make_room(const gemm_problem *p, const gemm_functions *f,
                       packing *out)
 {
@@ -200,8 +199,8 @@ static void multiply(const gemm_problem *p, const gemm_functions *f,
         }
 }
 
-/* Slower, as each panel meets all rows of A anew, but with the same bits: they
- * may not depend on how much memory there is. */
+/* Slower, since each panel reads all rows of A again, but with the same bits:
+ * these must not depend on the available memory. */
 __attribute__((noinline)) static void multiply_without_memory(
     const gemm_problem *p, const gemm_functions *f)
 {

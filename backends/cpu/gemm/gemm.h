@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gemm.h: products of f32 matrices by kernels of our own, where they are
- * faster than the library of blas.h.
+/* gemm.h: products of f32 matrices by this backend's own kernels, where they
+ * are faster than the library of blas.h.
  *
- * A is read where it lies, B too where that costs nothing; otherwise a block of
- * B is packed, so that it stays in the second-level cache while all rows of A
- * pass.  A sum runs along k in one order, cut at multiples of GEMM_BLOCK_K:
- * its bits depend neither on tiles, nor on the layout of the operands, nor on
- * the number of threads, nor on how much memory there is. */
+ * A is read in place, and B too if that is free; otherwise a block of B is
+ * packed, so that it stays in the second-level cache while all rows of A are
+ * processed.  A sum runs along k in one order, split at multiples of
+ * GEMM_BLOCK_K: its bits do not depend on tiles, the layout of the operands,
+ * the number of threads, or the available memory. */
 
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
@@ -30,13 +30,14 @@ typedef struct gemm_problem {
     float alpha, beta; /* C = alpha A B + beta C; with 0 C is not read */
 } gemm_problem;
 
-/* Whether this is the way for a product of this size on this machine. */
+/* Returns whether these kernels should compute a product of this size on this
+ * machine. */
 bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k);
 
-/* Computes a product, or a part of one that is wanted, in the calling thread;
- * without memory to pack operands in, more slowly.  False, with C as it was:
- * neither rows nor columns of an operand are dense, a side is 0, alpha is 0, or
- * this machine has no kernels. */
+/* Computes a product, or a part of one that cpu_gemm_wanted accepts, in the
+ * calling thread; more slowly without memory to pack operands.  Returns false,
+ * with C unchanged, if neither rows nor columns of an operand are dense, a side
+ * is 0, alpha is 0, or this machine has no kernels. */
 bool cpu_gemm_multiply(const gemm_problem *problem);
 
 /* ------------------------------------------------ per instruction set -- */
@@ -57,16 +58,16 @@ typedef struct gemm_lines {
 
 typedef struct gemm_functions {
     int64_t lines, columns; /* at once */
-    /* rows: at most `lines`; columns: at most `columns`, of which alone b and c
-     * are read and written. */
+    /* rows: at most `lines`; columns: at most `columns`; only these of b and c
+     * are accessed. */
     void (*multiply)(const gemm_lines *lines, int64_t rows, int64_t columns);
     /* `columns` columns of B, each dense along p, side by side: to[p *
      * columns + j] = b[j * column_b + p]; 0 beyond `count`. */
-    void (*turn)(float *to, const float *b, int64_t column_b, int64_t count,
-                 int64_t k);
+    void (*transpose)(float *to, const float *b, int64_t column_b,
+                      int64_t count, int64_t k);
 } gemm_functions;
 
-/* NULL functions: none for this set. */
+/* NULL functions: not available in this instruction set. */
 extern const gemm_functions cpu_gemm_functions_baseline,
     cpu_gemm_functions_avx2, cpu_gemm_functions_avx512;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* gemm_kernel.c: the inner parts of gemm.h.  Sums of two vectors of columns and
- * as many lines as there are registers; each number of A meets all columns. */
+/* The inner parts of gemm.h: sums of two vectors of columns for as many lines
+ * as there are registers; each number of A is multiplied by all columns. */
 
 #include "gemm.h"
 #include "isa.h"
@@ -22,7 +22,7 @@ typedef __mmask16 mask;
 #define MULTIPLY(a, b) _mm512_mul_ps(a, b)
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ZERO _mm512_setzero_ps()
-#define TURN(a) cpu_turn_16(a)
+#define TRANSPOSE_TILE(a) cpu_transpose_16(a)
 #define EACH_LINES(X) \
     X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #define WITH_VECTORS
@@ -32,7 +32,7 @@ typedef __mmask16 mask;
 enum { LINES = 6, WIDTH = 8 };
 typedef __m256 vector;
 typedef __m256i mask;
-/* Lines of ones and zeros, from which a mask is read. */
+/* Ones and zeros from which masks are loaded. */
 static const int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 #define MASK(n) _mm256_loadu_si256((const __m256i *)(ones_and_zeros + 8 - (n)))
 #define LOAD(p) _mm256_loadu_ps(p)
@@ -43,7 +43,7 @@ static const int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 #define MULTIPLY(a, b) _mm256_mul_ps(a, b)
 #define MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ZERO _mm256_setzero_ps()
-#define TURN(a) cpu_turn_8(a)
+#define TRANSPOSE_TILE(a) cpu_transpose_8(a)
 #define EACH_LINES(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #define WITH_VECTORS
 
@@ -53,9 +53,9 @@ static const int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
 #define INLINE __attribute__((always_inline)) static inline
 
-enum { COLUMNS = 2 * WIDTH, AHEAD = 8 /* rows of B that are fetched early */ };
+enum { COLUMNS = 2 * WIDTH, AHEAD = 8 /* rows of B that are prefetched */ };
 
-/* Which columns there are: all; all of the left vector and some of the right;
+/* Which columns are valid: all; all of the left vector and some of the right;
  * some of the left. */
 enum { WHOLE, RIGHT_SOME, LEFT_SOME };
 
@@ -64,8 +64,8 @@ INLINE vector read_some(const float *from, mask some, const bool whole)
     return whole ? LOAD(from) : LOAD_SOME(some, from);
 }
 
-/* The sums of some columns.  There are few of them, and this in all that is
- * expanded for them would be most of it. */
+/* Writes the sums of some columns.  Not inlined, since it is rarely used and
+ * would be most of the expanded code. */
 static void finish_some(const gemm_lines *l, int64_t rows, int64_t columns,
                         const float *sums)
 {
@@ -105,7 +105,7 @@ INLINE void finish_whole(const gemm_lines *l, const int rows,
         STORE(c + i / 2 * distance + i % 2 * WIDTH, sums[i / 2][i % 2]);
 }
 
-/* Expanded for each count of rows, so that the sums are registers.  to: of
+/* Expanded for each count of rows, so that the sums are in registers.  to: for
  * finish_some, unless which is WHOLE. */
 INLINE void product_of(const gemm_lines *l, const int rows, const int which,
                        mask some, float *to)
@@ -190,34 +190,35 @@ static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
 }
 
 /* WIDTH columns by as many k. */
-INLINE void turn_block(float *to, const float *b, int64_t column_b)
+INLINE void transpose_block(float *to, const float *b, int64_t column_b)
 {
     vector lines[WIDTH];
 
 #pragma GCC unroll 16
     for (int i = 0; i < WIDTH; i++)
         lines[i] = LOAD(b + i * column_b);
-    TURN(lines);
+    TRANSPOSE_TILE(lines);
 #pragma GCC unroll 16
     for (int i = 0; i < WIDTH; i++)
         STORE(to + i * COLUMNS, lines[i]);
 }
 
-static void turn(float *to, const float *b, int64_t column_b, int64_t count,
-                 int64_t k)
+static void transpose(float *to, const float *b, int64_t column_b,
+                      int64_t count, int64_t k)
 {
     int64_t p = 0, whole = count / WIDTH * WIDTH;
 
     for (; p + WIDTH <= k; p += WIDTH)
         for (int64_t j = 0; j < whole; j += WIDTH)
-            turn_block(to + p * COLUMNS + j, b + j * column_b + p, column_b);
+            transpose_block(to + p * COLUMNS + j, b + j * column_b + p,
+                            column_b);
     for (int64_t q = 0; q < k; q++)
         for (int64_t j = q < p ? whole : 0; j < COLUMNS; j++)
             to[q * COLUMNS + j] = j < count ? b[j * column_b + q] : 0;
 }
 
 const gemm_functions CPU_NAME(cpu_gemm_functions) = {LINES, COLUMNS, multiply,
-                                                     turn};
+                                                     transpose};
 
 #else
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* matmul.c: mm, bmm, mv, dot and the forms that add to something.
+/* matmul.c: mm, bmm, mv, dot and the variants that add to something.
  *
- * All are one product of batches of matrices, C = beta S + alpha A B.  Operands
- * are used in place where BLAS can read them (one of the two strides is 1),
- * and packed otherwise; f16 and bf16 are computed in f32 and rounded once.
- * Where the machine has instructions for bf16, bf16.h computes those. */
+ * All are one product of batches of matrices, C = beta S + alpha A B.
+ * Operands are used in place if BLAS can read them (one of the two strides
+ * is 1), and packed otherwise; f16 and bf16 are computed in f32 and rounded
+ * once.  If the machine has bf16 instructions, bf16.h computes those. */
 
 #include <stdlib.h>
 
@@ -27,9 +27,9 @@ typedef struct matrix {
 typedef struct product {
     core_dtype dtype; /* computed in */
     int64_t batch, m, n, k;
-    matrix a, b, c, s; /* s.data NULL: there is none */
+    matrix a, b, c, s; /* s.data NULL: no S */
     bool ta, tb;
-    bool sum_batches; /* all batches into one C */
+    bool sum_batches; /* sums all batches into one C */
     bool own;         /* by gemm.h */
     int64_t lda, ldb;
     int64_t rows, columns, across, tiles; /* tiles of one C */
@@ -80,7 +80,7 @@ static matrix transposed(matrix x)
     return y;
 }
 
-/* Whether rows lie one after another; the distance between them. */
+/* Tests for contiguous rows; returns the distance between rows. */
 static bool row_major(const matrix *x, int64_t *out_distance)
 {
     if (x->columns > 1 && x->column_stride != 1)
@@ -127,16 +127,16 @@ static core_status operand_prepare(matrix *x, core_dtype dtype, int64_t batch,
 
 /* ---------------------------------------------------------------- tiles -- */
 
-/* Tiles of gemm.h that each thread should have, and their sides: not much
- * smaller, and columns by whole vectors. */
+/* The number of tiles of gemm.h per thread, and the sides of tiles: not much
+ * smaller, and columns in whole vectors. */
 enum { OWN_TILES = 4, OWN_ROWS = 96, OWN_COLUMNS = 128, OWN_ROUND = 32 };
 
-static int64_t divided_up(int64_t n, int64_t by)
+static int64_t divide_up(int64_t n, int64_t by)
 {
     return by > 0 ? (n + by - 1) / by : 0;
 }
 
-/* beta C + alpha A B for a part of C.  By gemm.h its bits are the same whatever
+/* beta C + alpha A B for a part of C.  With gemm.h the bits do not depend on
  * the part. */
 static bool own_f32(const product *p, int64_t m, int64_t n, int64_t k,
                     const float *a, const float *b, float beta, float *c)
@@ -216,21 +216,21 @@ PRODUCT_PART(i64, int64_t, false)
     }
 CPU_COMPUTE_TYPES(PRODUCT_TILE)
 
-/* Tiles of products of our own: some for each thread, tall ones, as each packs
- * its columns of B. */
+/* Tiles for gemm.h: some per thread, tall ones, since each packs its columns of
+ * B. */
 static void own_tiles(product *p, int64_t items)
 {
-    int64_t threads = cpu_pool_threads();
+    int64_t threads = cpu_thread_pool_threads();
 
     p->rows = p->m;
     p->columns = p->n;
     while (threads > 1 &&
-           items * divided_up(p->m, p->rows) * divided_up(p->n, p->columns) <
+           items * divide_up(p->m, p->rows) * divide_up(p->n, p->columns) <
                OWN_TILES * threads) {
         if (p->columns >= 2 * OWN_COLUMNS)
-            p->columns = divided_up(p->columns, 2 * OWN_ROUND) * OWN_ROUND;
+            p->columns = divide_up(p->columns, 2 * OWN_ROUND) * OWN_ROUND;
         else if (p->rows >= 2 * OWN_ROWS)
-            p->rows = divided_up(p->rows, 2);
+            p->rows = divide_up(p->rows, 2);
         else
             break;
     }
@@ -251,14 +251,14 @@ static void product_compute(product *p)
         own_tiles(p, items);
     else
         cpu_gemm_tiles(p->m, p->n, p->k, &p->rows, &p->columns);
-    p->across = divided_up(p->n, p->columns);
-    p->tiles = p->across * divided_up(p->m, p->rows);
+    p->across = divide_up(p->n, p->columns);
+    p->tiles = p->across * divide_up(p->m, p->rows);
     items *= p->tiles;
     if (items > 0)
         cpu_parallel_for(items, grain > 0 ? grain : 1, task, p);
 }
 
-/* ----------------------------------------------------------------- of bf16 -- */
+/* ------------------------------------------------------------- of bf16 -- */
 
 static bool product_is_bf16(const product *p)
 {
@@ -288,10 +288,10 @@ static core_status product_bf16(const product *p)
     return p->batch > 0 ? cpu_bf16_multiply(&pairs) : CORE_OK;
 }
 
-/* -------------------------------------------------------------- of others -- */
+/* ----------------------------------------------------------- of others -- */
 
-/* C into memory of its own when it is neither row-major nor of the computed
- * type, and back. */
+/* Computes C in separate memory if it is not row-major in the compute type, and
+ * copies it back. */
 static core_status product_run(product *p)
 {
     core_status status = CORE_OK;
@@ -328,7 +328,7 @@ done:
     return status;
 }
 
-/* A result that lies column by column is the transposed product. */
+/* A column-major result is that of the transposed product. */
 static void product_orient(product *p)
 {
     matrix turned = transposed(p->c), a = p->a;

@@ -3,9 +3,9 @@
 
 /* grid_sample.c: grid_sampler_2d and its gradients.
  *
- * A grid point (x, y) in [-1, 1] names a place in the image.  Its value is a
- * sum over taps: places with weights, a product of one weight by x and one by
- * y.  With each weight goes its derivative by the grid coordinate. */
+ * A grid point (x, y) in [-1, 1] is a position in the image.  Its value is a
+ * sum over taps: pixels with weights, each the product of a weight in x and
+ * one in y.  Each weight has its derivative by the grid coordinate. */
 
 #include <math.h>
 
@@ -22,7 +22,7 @@ typedef struct sampling {
     bool align;
     int64_t images, channels, in[2], out[2]; /* height, width */
     cpu_dense x, grid, y;                    /* y: result, or its gradient */
-    cpu_dense gx, ggrid; /* gradients; data NULL if not wanted */
+    cpu_dense gx, ggrid; /* gradients; data NULL if not requested */
 } sampling;
 
 static void sampling_close(sampling *job)
@@ -42,7 +42,7 @@ static void sampling_close(sampling *job)
         int64_t index[4]; /* -1: outside, counts as 0 */                       \
         TYPE weight[4], slope[4];                                              \
     } taps_##NAME;                                                             \
-    /* Bounces between the borders; *slope gets the sign. */                   \
+    /* Reflects at the borders; *slope gets the sign. */                       \
     static TYPE reflect_##NAME(TYPE at, TYPE low, TYPE high, TYPE *slope)      \
     {                                                                          \
         TYPE span = high - low, rest, flips;                                   \
@@ -174,7 +174,7 @@ static void sampling_close(sampling *job)
                     plane[h->index[i] * job->in[1] + w->index[j]] +=           \
                         value * h->weight[i] * w->weight[j];                   \
     }                                                                          \
-    /* Whole images: taps of one may meet. */                                  \
+    /* Whole images per thread: the taps of one may overlap. */                \
     static void gradient_##NAME(void *context, int64_t begin, int64_t end)     \
     {                                                                          \
         const sampling *job = context;                                         \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* patches.c: the windows of an image as columns, and their sum back into an
- * image; maxima of windows that a sample places; frexp. */
+/* The windows of an image as columns (im2col), and their sum as an image
+ * (col2im); fractional max pooling; frexp. */
 
 #include <math.h>
 
@@ -149,7 +149,7 @@ static core_status launch_sum(core_call *call, const core_value *args,
     return status;
 }
 
-/* -------------------------------------------------- fractional max pooling -- */
+/* ---------------------------------------------- fractional max pooling -- */
 
 typedef struct fraction {
     core_dtype dtype;
@@ -158,9 +158,9 @@ typedef struct fraction {
     cpu_dense x, samples, y, indices;
 } fraction;
 
-/* Where window i of a dimension begins: the last one ends with the input, the
- * others lie a sampled, rounded multiple of their mean distance apart.
- * (Graham 2014, "Fractional max-pooling") */
+/* The beginning of window i of a dimension: the last one ends with the input,
+ * the others begin at rounded multiples of their mean distance, shifted by a
+ * sample. (Graham 2014, "Fractional max-pooling") */
 #define FRACTION(NAME, TYPE)                                                  \
     static int64_t start_##NAME(const fraction *job, uint32_t k, TYPE sample, \
                                 int64_t i)                                    \

@@ -4,9 +4,9 @@
 /* pooling.c: maxima and averages of windows of the last two or three
  * dimensions, sliding or adaptive, and their gradients.
  *
- * Every window is a box: for each dimension a table says which coordinates an
- * output coordinate covers.  Planes (all dimensions before) are independent,
- * and each is computed by one thread. */
+ * Every window is a box: for each dimension a table has the range of
+ * coordinates of each output coordinate.  Planes (all dimensions before) are
+ * independent, and each is computed by one thread. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 typedef struct window {
     int64_t begin, end; /* within the input */
-    int64_t extent;     /* what an average divides by, in this dimension */
+    int64_t extent;     /* the divisor of an average, in this dimension */
 } window;
 
 typedef struct pooling {
@@ -33,7 +33,8 @@ typedef struct pooling {
 
 /* --------------------------------------------------------------- windows -- */
 
-/* call->user: dimensions, and whether windows adapt to the output's size. */
+/* call->user: the number of dimensions, and whether windows adapt to the
+ * output's size. */
 enum { ADAPTIVE = 4 };
 
 static core_status pooling_shape(pooling *job, const core_call *call,
@@ -117,142 +118,141 @@ static void pooling_close(pooling *job)
 
 /* ---------------------------------------------------------------- planes -- */
 
-/* A dilation may step over all of the input: such a window has no place. */
-#define POOLING(NAME, TYPE, WORD, WIDE, LEAST)                                   \
-    /* The largest of the windows of a row so far, NaN above all, and where it \
-     * is, -1 for nowhere; without branches on what there is to compare. */ \
-    static void max_along_##NAME(const pooling *job, const TYPE *x,              \
-                                 int64_t row, TYPE *y, int64_t *index)           \
-    {                                                                            \
-        for (int64_t o = 0; o < job->out[2]; o++) {                              \
-            const window *w = &job->windows[2][o];                               \
-            TYPE most = y[o];                                                    \
-            WORD best, value;                                                    \
-            int64_t at = index[o];                                               \
-            memcpy(&best, &most, sizeof best);                                   \
-            for (int64_t k = row + w->begin; k < row + w->end;                   \
-                 k += job->step[2]) {                                            \
-                WORD take = (x[k] > most) | (x[k] != x[k]);                      \
-                memcpy(&value, &x[k], sizeof value);                             \
-                best ^= (best ^ value) & (WORD)(0 - take);                       \
-                at ^= (at ^ k) & -(int64_t)take;                                 \
-                memcpy(&most, &best, sizeof most);                               \
-            }                                                                    \
-            y[o] = most;                                                         \
-            index[o] = at;                                                       \
-        }                                                                        \
-    }                                                                            \
-    static void max_row_##NAME(const pooling *job, const TYPE *x,                \
-                               const window *d, const window *h, TYPE *y,        \
-                               int64_t *index)                                   \
-    {                                                                            \
-        bool some = d->begin < d->end && h->begin < h->end;                      \
-        int64_t first = (d->begin * job->in[1] + h->begin) * job->in[2];         \
-        for (int64_t o = 0; o < job->out[2]; o++) {                              \
-            const window *w = &job->windows[2][o];                               \
-            y[o] = LEAST;                                                        \
-            index[o] = some && w->begin < w->end ? first + w->begin : -1;        \
-        }                                                                        \
-        for (int64_t i = d->begin; i < d->end; i += job->step[0])                \
-            for (int64_t j = h->begin; j < h->end; j += job->step[1])            \
-                max_along_##NAME(job, x, (i * job->in[1] + j) * job->in[2], y,   \
-                                 index);                                         \
-    }                                                                            \
-    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,                \
-                               const window *d, const window *h,                 \
-                               const window *w)                                  \
-    {                                                                            \
-        WIDE sum = 0;                                                            \
-        for (int64_t i = d->begin; i < d->end; i++)                              \
-            for (int64_t j = h->begin; j < h->end; j++) {                        \
-                int64_t row = (i * job->in[1] + j) * job->in[2];                 \
-                for (int64_t k = w->begin; k < w->end; k++)                      \
-                    sum += x[row + k];                                           \
-            }                                                                    \
-        return sum;                                                              \
-    }                                                                            \
-    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,          \
-                               const window *d, const window *h,                 \
-                               const window *w)                                  \
-    {                                                                            \
-        for (int64_t i = d->begin; i < d->end; i++)                              \
-            for (int64_t j = h->begin; j < h->end; j++) {                        \
-                int64_t row = (i * job->in[1] + j) * job->in[2];                 \
-                for (int64_t k = w->begin; k < w->end; k++)                      \
-                    x[row + k] += value;                                         \
-            }                                                                    \
-    }                                                                            \
-    static WIDE divisor_##NAME(const pooling *job, const window *d,              \
-                               const window *h, const window *w)                 \
-    {                                                                            \
-        if (job->divisor != 0)                                                   \
-            return (WIDE)job->divisor;                                           \
-        return (WIDE)(d->extent * h->extent * w->extent);                        \
-    }                                                                            \
-    static void max_task_##NAME(void *context, int64_t begin, int64_t end)       \
-    {                                                                            \
-        const pooling *job = context;                                            \
-        int64_t height = job->out[1], width = job->out[2];                       \
-        for (int64_t plane = begin; plane < end; plane++)                        \
-            for (int64_t o = 0; o < job->out[0] * height; o++) {                 \
-                int64_t at = plane * job->out_size + o * width;                  \
-                max_row_##NAME(                                                  \
-                    job, (const TYPE *)job->x.data + plane * job->in_size,       \
-                    &job->windows[0][o / height],                                \
-                    &job->windows[1][o % height], (TYPE *)job->y.data + at,      \
-                    (int64_t *)job->indices.data + at);                          \
-            }                                                                    \
-    }                                                                            \
-    static void average_task_##NAME(void *context, int64_t begin, int64_t end)   \
-    {                                                                            \
-        const pooling *job = context;                                            \
-        TYPE *y = job->y.data;                                                   \
-        for (int64_t at = begin * job->out_size; at < end * job->out_size;       \
-             at++) {                                                             \
-            int64_t o = at % job->out_size, plane = at / job->out_size;          \
-            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];      \
-            const window *d = &job->windows[0][o / job->out[2] / job->out[1]];   \
-            y[at] =                                                              \
-                (TYPE)(box_sum_##NAME(                                           \
-                           job,                                                  \
-                           (const TYPE *)job->x.data + plane * job->in_size,     \
-                           d, &job->windows[1][h], &job->windows[2][w]) /        \
-                       divisor_##NAME(job, d, &job->windows[1][h],               \
-                                      &job->windows[2][w]));                     \
-        }                                                                        \
-    }                                                                            \
-    static void max_gradient_##NAME(void *context, int64_t begin, int64_t end)   \
-    {                                                                            \
-        const pooling *job = context;                                            \
-        const TYPE *y = job->y.data;                                             \
-        const int64_t *index = job->indices.data;                                \
-        for (int64_t plane = begin; plane < end; plane++) {                      \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;                \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                      \
-            for (int64_t o = plane * job->out_size;                              \
-                 o < (plane + 1) * job->out_size; o++)                           \
-                if (index[o] >= 0)                                               \
-                    x[index[o]] += y[o];                                         \
-        }                                                                        \
-    }                                                                            \
-    static void average_gradient_##NAME(void *context, int64_t begin,            \
-                                        int64_t end)                             \
-    {                                                                            \
-        const pooling *job = context;                                            \
-        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;       \
-        for (int64_t plane = begin; plane < end; plane++) {                      \
-            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;                \
-            memset(x, 0, (size_t)job->in_size * sizeof *x);                      \
-            for (int64_t d = 0; d < job->out[0]; d++)                            \
-                for (int64_t h = 0; h < job->out[1]; h++)                        \
-                    for (int64_t w = 0; w < job->out[2]; w++) {                  \
-                        const window *a = &job->windows[0][d];                   \
-                        const window *b = &job->windows[1][h];                   \
-                        const window *c = &job->windows[2][w];                   \
-                        WIDE by = divisor_##NAME(job, a, b, c);                  \
-                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);      \
-                    }                                                            \
-        }                                                                        \
+/* Dilation may step over the whole input: such a window is empty. */
+#define POOLING(NAME, TYPE, WORD, WIDE, LEAST)                                 \
+    /* Maximum and index (-1: none) so far, NaN above all; no branches. */     \
+    static void max_along_##NAME(const pooling *job, const TYPE *x,            \
+                                 int64_t row, TYPE *y, int64_t *index)         \
+    {                                                                          \
+        for (int64_t o = 0; o < job->out[2]; o++) {                            \
+            const window *w = &job->windows[2][o];                             \
+            TYPE most = y[o];                                                  \
+            WORD best, value;                                                  \
+            int64_t at = index[o];                                             \
+            memcpy(&best, &most, sizeof best);                                 \
+            for (int64_t k = row + w->begin; k < row + w->end;                 \
+                 k += job->step[2]) {                                          \
+                WORD take = (x[k] > most) | (x[k] != x[k]);                    \
+                memcpy(&value, &x[k], sizeof value);                           \
+                best ^= (best ^ value) & (WORD)(0 - take);                     \
+                at ^= (at ^ k) & -(int64_t)take;                               \
+                memcpy(&most, &best, sizeof most);                             \
+            }                                                                  \
+            y[o] = most;                                                       \
+            index[o] = at;                                                     \
+        }                                                                      \
+    }                                                                          \
+    static void max_row_##NAME(const pooling *job, const TYPE *x,              \
+                               const window *d, const window *h, TYPE *y,      \
+                               int64_t *index)                                 \
+    {                                                                          \
+        bool some = d->begin < d->end && h->begin < h->end;                    \
+        int64_t first = (d->begin * job->in[1] + h->begin) * job->in[2];       \
+        for (int64_t o = 0; o < job->out[2]; o++) {                            \
+            const window *w = &job->windows[2][o];                             \
+            y[o] = LEAST;                                                      \
+            index[o] = some && w->begin < w->end ? first + w->begin : -1;      \
+        }                                                                      \
+        for (int64_t i = d->begin; i < d->end; i += job->step[0])              \
+            for (int64_t j = h->begin; j < h->end; j += job->step[1])          \
+                max_along_##NAME(job, x, (i * job->in[1] + j) * job->in[2], y, \
+                                 index);                                       \
+    }                                                                          \
+    static WIDE box_sum_##NAME(const pooling *job, const TYPE *x,              \
+                               const window *d, const window *h,               \
+                               const window *w)                                \
+    {                                                                          \
+        WIDE sum = 0;                                                          \
+        for (int64_t i = d->begin; i < d->end; i++)                            \
+            for (int64_t j = h->begin; j < h->end; j++) {                      \
+                int64_t row = (i * job->in[1] + j) * job->in[2];               \
+                for (int64_t k = w->begin; k < w->end; k++)                    \
+                    sum += x[row + k];                                         \
+            }                                                                  \
+        return sum;                                                            \
+    }                                                                          \
+    static void box_add_##NAME(const pooling *job, TYPE *x, TYPE value,        \
+                               const window *d, const window *h,               \
+                               const window *w)                                \
+    {                                                                          \
+        for (int64_t i = d->begin; i < d->end; i++)                            \
+            for (int64_t j = h->begin; j < h->end; j++) {                      \
+                int64_t row = (i * job->in[1] + j) * job->in[2];               \
+                for (int64_t k = w->begin; k < w->end; k++)                    \
+                    x[row + k] += value;                                       \
+            }                                                                  \
+    }                                                                          \
+    static WIDE divisor_##NAME(const pooling *job, const window *d,            \
+                               const window *h, const window *w)               \
+    {                                                                          \
+        if (job->divisor != 0)                                                 \
+            return (WIDE)job->divisor;                                         \
+        return (WIDE)(d->extent * h->extent * w->extent);                      \
+    }                                                                          \
+    static void max_task_##NAME(void *context, int64_t begin, int64_t end)     \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        int64_t height = job->out[1], width = job->out[2];                     \
+        for (int64_t plane = begin; plane < end; plane++)                      \
+            for (int64_t o = 0; o < job->out[0] * height; o++) {               \
+                int64_t at = plane * job->out_size + o * width;                \
+                max_row_##NAME(                                                \
+                    job, (const TYPE *)job->x.data + plane * job->in_size,     \
+                    &job->windows[0][o / height],                              \
+                    &job->windows[1][o % height], (TYPE *)job->y.data + at,    \
+                    (int64_t *)job->indices.data + at);                        \
+            }                                                                  \
+    }                                                                          \
+    static void average_task_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        TYPE *y = job->y.data;                                                 \
+        for (int64_t at = begin * job->out_size; at < end * job->out_size;     \
+             at++) {                                                           \
+            int64_t o = at % job->out_size, plane = at / job->out_size;        \
+            int64_t w = o % job->out[2], h = o / job->out[2] % job->out[1];    \
+            const window *d = &job->windows[0][o / job->out[2] / job->out[1]]; \
+            y[at] =                                                            \
+                (TYPE)(box_sum_##NAME(                                         \
+                           job,                                                \
+                           (const TYPE *)job->x.data + plane * job->in_size,   \
+                           d, &job->windows[1][h], &job->windows[2][w]) /      \
+                       divisor_##NAME(job, d, &job->windows[1][h],             \
+                                      &job->windows[2][w]));                   \
+        }                                                                      \
+    }                                                                          \
+    static void max_gradient_##NAME(void *context, int64_t begin, int64_t end) \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        const TYPE *y = job->y.data;                                           \
+        const int64_t *index = job->indices.data;                              \
+        for (int64_t plane = begin; plane < end; plane++) {                    \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
+            for (int64_t o = plane * job->out_size;                            \
+                 o < (plane + 1) * job->out_size; o++)                         \
+                if (index[o] >= 0)                                             \
+                    x[index[o]] += y[o];                                       \
+        }                                                                      \
+    }                                                                          \
+    static void average_gradient_##NAME(void *context, int64_t begin,          \
+                                        int64_t end)                           \
+    {                                                                          \
+        const pooling *job = context;                                          \
+        const TYPE *y = (const TYPE *)job->y.data + begin * job->out_size;     \
+        for (int64_t plane = begin; plane < end; plane++) {                    \
+            TYPE *x = (TYPE *)job->x.data + plane * job->in_size;              \
+            memset(x, 0, (size_t)job->in_size * sizeof *x);                    \
+            for (int64_t d = 0; d < job->out[0]; d++)                          \
+                for (int64_t h = 0; h < job->out[1]; h++)                      \
+                    for (int64_t w = 0; w < job->out[2]; w++) {                \
+                        const window *a = &job->windows[0][d];                 \
+                        const window *b = &job->windows[1][h];                 \
+                        const window *c = &job->windows[2][w];                 \
+                        WIDE by = divisor_##NAME(job, a, b, c);                \
+                        box_add_##NAME(job, x, (TYPE)(*y++ / by), a, b, c);    \
+                    }                                                          \
+        }                                                                      \
     }
 POOLING(f32, float, uint32_t, double, -INFINITY)
 POOLING(f64, double, uint64_t, double, -INFINITY)
@@ -265,10 +265,10 @@ POOLING(i64, int64_t, uint64_t, int64_t, INT64_MIN)
 
 /* ---------------------------------------------------------------- halves -- */
 
-/* f16 and bf16, plane by plane: the whole in f32 would go through memory, and
- * a plane does not. */
+/* f16 and bf16, plane by plane: a whole tensor in f32 would not fit in the
+ * cache, but a plane does. */
 typedef struct halves {
-    const pooling *job; /* of dtype f32, whose data are halves */
+    const pooling *job; /* of dtype f32, whose data are half precision */
     core_dtype dtype;
     cpu_task task;
     bool gradient; /* from y to x */
@@ -310,7 +310,7 @@ static void half_task(void *context, int64_t begin, int64_t end)
     free(room);
 }
 
-/* The dtype in which dense operands are taken: halves stay what they are. */
+/* The dtype of the dense operands: half precision is not converted. */
 static core_dtype held_dtype(const pooling *job, const core_view *x,
                              const core_view *y)
 {
@@ -429,7 +429,8 @@ static core_status pooling_backward(pooling *job, const core_view *grad,
     return status;
 }
 
-/* Other indices than the forward gave would lose gradients in silence. */
+/* Other indices than those of the forward pass would silently lose
+ * gradients. */
 static core_status check_indices(const core_call *call, const pooling *job)
 {
     const int64_t *index = job->indices.data;
@@ -438,7 +439,7 @@ static core_status check_indices(const core_call *call, const pooling *job)
     for (int64_t i = 0; i < job->planes * job->out_size; i++)
         if (index[i] < -1 || index[i] >= job->in_size)
             return cpu_error(CORE_ERROR_INDEX,
-                             "%.*s: indices have %lld at element %lld, and a "
+                             "%.*s: indices has %lld at element %lld, and a "
                              "plane of the input has %lld elements",
                              (int)name.size, name.data, (long long)index[i],
                              (long long)i, (long long)job->in_size);

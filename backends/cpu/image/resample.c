@@ -41,8 +41,8 @@ static int64_t clamped(int64_t i, int64_t size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* Input coordinates per output coordinate; scale is what the caller asked the
- * input to be enlarged by, or 0. */
+/* Input coordinates per output coordinate; scale is the scale factor that the
+ * caller gave, or 0. */
 static double ratio_of(const resampling *job, int64_t in, int64_t out,
                        double scale)
 {
@@ -110,7 +110,7 @@ static void taps_fill(resampling *job, uint32_t k, double scale)
     }
 }
 
-/* call->user: kind * 4 + dimensions.  scales: three, 0 where not given. */
+/* call->user: kind * 4 + dimensions.  scales: three, 0 if not given. */
 static core_status resampling_open(resampling *job, const core_call *call,
                                    const core_view *in, const core_view *out,
                                    bool align, const double *scales)
@@ -154,7 +154,7 @@ static void resampling_close(resampling *job)
 
 /* ---------------------------------------------------------------- planes -- */
 
-/* The place of each pair of taps in depth and height, and its weight. */
+/* The position of each pair of taps in depth and height, and its weight. */
 typedef struct tap_row {
     int64_t offset;
     double weight;
@@ -265,7 +265,7 @@ static core_status forward(resampling *job, const core_view *self,
     return CORE_OK;
 }
 
-/* Scales given one by one from args[first] on. */
+/* Reads scales given separately from args[first] on. */
 static void scales_read(const core_call *call, const core_value *args,
                         uint32_t nargs, uint32_t first, double *out)
 {

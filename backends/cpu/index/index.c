@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* index.c: slices chosen by a list of indices along one dimension, read
- * (index_select, embedding), written (index_copy, index_fill) or added
- * (index_add, embedding's gradient); and take.
+/* index.c: operators on slices selected by a list of indices along one
+ * dimension, read (index_select, embedding), written (index_copy,
+ * index_fill) or added (index_add, embedding's gradient); and take.
  *
- * Operands are dense: outer x size x inner.  What writes goes over the indices
- * in order, for a range of the other elements, so that repeated indices give
- * the same result for any number of threads. */
+ * Operands are dense: outer x size x inner.  Writes process the indices in
+ * order, for a range of the other elements, so that repeated indices give
+ * the same result with any number of threads. */
 
 #include <stdlib.h>
 
@@ -17,10 +17,10 @@
 
 typedef struct index_job {
     core_dtype dtype; /* of the buffers */
-    cpu_split split;  /* of what is indexed */
+    cpu_split split;  /* of the indexed operand */
     cpu_dense self, index, other;
     int64_t count;       /* indices */
-    int64_t ignored;     /* an index that is passed over, or -1 */
+    int64_t ignored;     /* an index to skip, or -1 */
     uint64_t bytes;      /* index_fill: an element */
     const double *scale; /* embedding's gradient: per index, or NULL */
     union {

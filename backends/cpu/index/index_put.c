@@ -4,10 +4,11 @@
 /* index_put.c: index.Tensor and index_put, with a list of index tensors that
  * broadcast together, one for each indexed dimension (absent elsewhere).
  *
- * With self dense, an element's place is a sum of three: by the dimensions
- * before the indexed ones, by the indices, by the dimensions after.  All three
- * are tabulated.  Where the indexed dimensions do not follow one another, the
- * indices come first in the result, and every other dimension after. */
+ * With self dense, an element's offset is the sum of three: by the
+ * dimensions before the indexed ones, by the indices, and by the dimensions
+ * after.  All three are tabulated.  If the indexed dimensions are not
+ * adjacent, the indices come first in the result, followed by all other
+ * dimensions. */
 
 #include <stdlib.h>
 
@@ -23,7 +24,8 @@ typedef struct table {
 typedef struct indexing {
     core_call *call;
     core_dtype dtype;      /* of the buffers */
-    cpu_dense self, other; /* what is indexed; what has the result's shape */
+    cpu_dense self, other; /* the indexed operand; the one with the result's
+                            * shape */
     table before, indices, after;
     bool after_follow; /* after's offsets are 0, 1, 2, … */
 } indexing;
@@ -90,7 +92,7 @@ static void index_shape(const core_value *indices, core_view *shape,
         shape->numel *= sizes[d];
 }
 
-/* Adds the places that one index tensor chooses along its dimension. */
+/* Adds the offsets that one index tensor selects along its dimension. */
 static core_status table_add(indexing *job, const core_view *index,
                              const core_view *shape, int64_t size,
                              int64_t stride, int64_t dim)
@@ -185,8 +187,8 @@ static void read_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* Elements before x after: each goes over the indices in order, so that of
- * equal ones the last wins, and sums have one order. */
+/* Elements before x after: each processes the indices in order, so that the
+ * last of equal ones wins, and sums have one order. */
 static void write_task(void *context, int64_t begin, int64_t end)
 {
     const indexing *job = context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.c: operators whose work, or whose result's size, depends on where a
- * tensor is true: nonzero, masked_select, masked_scatter. */
+/* Operators whose work, or whose result's size, depends on where a tensor is
+ * true: nonzero, masked_select, masked_scatter. */
 
 #include "tables.h"
 #include "view.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.c: gather and the scatters.  All work line by line along one
- * dimension; within a line in order, and no two lines share an element, so
- * results do not depend on the number of threads. */
+/* gather and the scatters.  All work is line by line along one dimension, in
+ * order within a line, and lines share no elements, so results do not depend on
+ * the number of threads. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,13 +12,13 @@
 #include "tables.h"
 #include "view.h"
 
-/* Indices are read so many at a time. */
+/* Indices are read in groups of this size. */
 enum { STEP = 256 };
 
 enum { REDUCE_SUM, REDUCE_PROD, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN };
 
 typedef struct gather_job {
-    const core_view *index; /* its lines are what is done */
+    const core_view *index; /* its lines are the units of work */
     const core_view *all;   /* gather: self.  scatter: the result */
     const core_view *some;  /* gather: the result.  scatter: src, or NULL */
     uint64_t value;         /* instead of src: an element's bytes */
@@ -147,8 +147,8 @@ static int64_t floored(int64_t sum, int64_t count)
     return sum / count - (sum % count < 0);
 }
 
-/* A line of the result is brought to `row`; `count` says how many values
- * each of its elements has met. */
+/* Copies a line of the result to `row`; `count` has the number of values that
+ * each of its elements has received. */
 #define REDUCE_TASK(NAME, TYPE, MEAN)                                        \
     static void combine_##NAME(const gather_job *job, TYPE *row,             \
                                int32_t *count, const int64_t *index,         \
@@ -252,7 +252,8 @@ static core_status launch_gather(core_call *call, const core_value *args,
     return run_lines(call, &job, gather_task(cpu_item_size(job.all->dtype)));
 }
 
-/* What all scatters begin with: self, dim, index, and src or a number. */
+/* Reads the common arguments of scatters: self, dim, index, and src or a
+ * number. */
 static void scatter_begin(gather_job *job, const core_value *args,
                           const core_value *results)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* search.c: places in sorted rows, and counts of what falls between edges. */
+/* Positions in sorted rows, and counts of values between edges. */
 
 #include <math.h>
 
@@ -14,12 +14,13 @@
 typedef struct search {
     cpu_dense rows, wanted, order, places;
     int64_t size;  /* of a row */
-    int64_t count; /* of what is sought in each; all of it in the only row */
+    int64_t count; /* of the values to find in each; all of them in the only
+                    * row */
     bool right;
 } search;
 
-/* The first place whose element is not below x (after x: from the right); a
- * NaN is above all numbers. */
+/* The first position whose element is not below x (for the right side: above
+ * x); NaN is above all numbers. */
 #define SEARCH(NAME, TYPE)                                                    \
     static int64_t place_##NAME(const TYPE *row, const int64_t *order,        \
                                 int64_t n, TYPE x, bool right)                \
@@ -49,7 +50,7 @@ typedef struct search {
     }
 CPU_COMPUTE_TYPES(SEARCH)
 
-/* What both are compared in. */
+/* The dtype of the comparison. */
 static core_dtype common(const core_view *a, const core_view *b)
 {
     core_dtype x = cpu_compute_dtype(a->dtype), y = cpu_compute_dtype(b->dtype);
@@ -138,7 +139,7 @@ typedef struct histogram {
     int how;
     bool range;   /* low and high are given */
     bool density; /* counts become a density */
-    double slack; /* by which a range without extent grows on both sides */
+    double slack; /* extends an empty range on both sides */
 } histogram;
 
 #define HISTOGRAM(NAME, TYPE)                                                \
@@ -148,7 +149,7 @@ typedef struct histogram {
         for (int64_t i = 0; i < job->n; i++) {                               \
             if (i == 0)                                                      \
                 job->low = job->high = (double)x[0];                         \
-            /* a NaN stays, to be refused */                                 \
+            /* NaN is kept, to be refused */                                 \
             job->low =                                                       \
                 x[i] < job->low || x[i] != x[i] ? (double)x[i] : job->low;   \
             job->high =                                                      \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sort.c: sort, topk, kthvalue and medians along one dimension.  NaN is larger
- * than every number.  Sorting is a merge sort of (key, index) pairs, stable
- * always. */
+/* sort, topk, kthvalue and medians along one dimension.  NaN is larger than
+ * every number.  Sorting is a merge sort of (key, index) pairs, always
+ * stable. */
 
 #include <stdlib.h>
 
@@ -23,10 +23,10 @@ typedef struct sort_job {
     core_status status;
 } sort_job;
 
-/* Runs of so many are sorted by insertion. */
+/* Runs of this length are sorted by insertion. */
 enum { RUN = 16 };
 
-/* Up to so many of the best are kept sorted, one by one, by topk. */
+/* topk keeps up to this many of the best sorted by insertion. */
 enum { FEW = 64 };
 
 #define SORTING(NAME, TYPE)                                                    \
@@ -66,7 +66,8 @@ enum { FEW = 64 };
         memcpy(to, a, (size_t)na * sizeof *to);                                \
         memcpy(to + na, b, (size_t)nb * sizeof *to);                           \
     }                                                                          \
-    /* Sorts x with as much memory in y; answers which of them has it. */      \
+    /* Sorts x with as much memory in y; returns which of them has the \
+     * result. */       \
     static pair_##NAME *sort_##NAME(pair_##NAME *x, pair_##NAME *y, int64_t n, \
                                     bool descending)                           \
     {                                                                          \
@@ -84,7 +85,7 @@ enum { FEW = 64 };
         }                                                                      \
         return x;                                                              \
     }                                                                          \
-    /* The k first of n, k few, sorted in front of x. */                       \
+    /* Sorts the first k of n, k small, to the front of x. */                  \
     static void select_##NAME(pair_##NAME *x, int64_t n, int64_t k,            \
                               bool descending)                                 \
     {                                                                          \
@@ -100,7 +101,7 @@ enum { FEW = 64 };
             x[j] = now;                                                        \
         }                                                                      \
     }                                                                          \
-    /* Which place of a sorted line a median takes; NaN is at the end. */      \
+    /* The position of the median in a sorted line; NaN is at the end. */      \
     static int64_t median_##NAME(const pair_##NAME *x, int64_t n,              \
                                  uint32_t what)                                \
     {                                                                          \
@@ -184,7 +185,7 @@ static core_status sort_run(sort_job *job)
 /* -------------------------------------------------------------- kernels -- */
 
 /* sort.stable(self, *, stable, dim, descending) -> (values, indices);
- * sort(self, dim, descending): call->user is where dim stands */
+ * sort(self, dim, descending): call->user is the index of dim */
 static core_status launch_sort(core_call *call, const core_value *args,
                                uint32_t nargs, core_value *results,
                                uint32_t nresults)
@@ -225,11 +226,11 @@ static core_status launch_top(core_call *call, const core_value *args,
                          "topk: k is %lld in a dimension of size %lld",
                          (long long)job.k, (long long)size);
     if (job.self->ndim == 0)
-        job.k = 1; /* a number has one result, whatever k */
+        job.k = 1; /* a 0-dim tensor has one result, whatever k is */
     return job.k == 0 ? CORE_OK : sort_run(&job);
 }
 
-/* One element of each line, to dense results. */
+/* One element of each line, for dense results. */
 static core_status run_one(sort_job *job, const core_value *results,
                            uint32_t nresults)
 {

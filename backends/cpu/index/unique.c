@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* unique.c: elements that differ, in order or as they follow one another, and
- * the most frequent one of each line. */
+/* Distinct elements, sorted or consecutive, and the most frequent one of each
+ * line. */
 
 #include <stdlib.h>
 
@@ -40,8 +40,8 @@ CPU_COMPUTE_TYPES(PAIRS)
 
 /* --------------------------------------------------------------- unique -- */
 
-/* Groups of equal elements: which group an element is in, and for each group
- * one element that stands for it. */
+/* Groups of equal elements: each element's group, and for each group one
+ * representative element. */
 typedef struct groups {
     int64_t n, count;
     int64_t *group; /* of each element */
@@ -62,7 +62,7 @@ typedef struct groups {
         free(pairs);                                                      \
         return CORE_OK;                                                   \
     }                                                                     \
-    /* Of slices, each outer times inner elements. */                     \
+    /* Slices of outer times inner elements each. */                      \
     static bool same_##NAME(const TYPE *x, const cpu_split *s, int64_t a, \
                             int64_t b)                                    \
     {                                                                     \
@@ -85,8 +85,7 @@ typedef struct groups {
     }
 CPU_COMPUTE_TYPES(GROUP)
 
-/* Split NULL: equal elements wherever they are; else slices that follow one
- * another. */
+/* Split NULL: equal elements anywhere; else consecutive slices. */
 static core_status group(groups *g, const core_view *self, int64_t n,
                          const cpu_split *split)
 {
@@ -112,7 +111,7 @@ static core_status group(groups *g, const core_view *self, int64_t n,
     return status;
 }
 
-/* Result 0: the slice of self that stands for each group. */
+/* Result 0: the representative slice of each group. */
 static core_status put_values(core_call *call, const groups *g,
                               const core_view *self, const cpu_split *split,
                               uint32_t ndim, const int64_t *sizes)
@@ -140,8 +139,8 @@ static core_status put_values(core_call *call, const groups *g,
     return status;
 }
 
-/* Results 1 and 2: each element's group, each group's number of elements;
- * empty where they are not asked for. */
+/* Results 1 and 2: each element's group, each group's size; empty if not
+ * requested. */
 static core_status put_groups(core_call *call, const groups *g, bool inverse,
                               bool counts, uint32_t ndim, const int64_t *sizes)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* factorization.c: factors of square and other matrices by elimination (LU, LDLᵀ)
- * and reflection, and what follows from them: inverses, determinants. */
+/* Factorizations by elimination (LU, LDLᵀ) and reflection, and what is computed
+ * from them: inverses, determinants. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static core_status singular(const core_call *call, int64_t matrix, int place)
 
 /* -------------------------------------------------------------------- LU -- */
 
-/* Without exchanging rows; column-major, as the library's. */
+/* Without row exchanges; column-major, like LAPACK. */
 static int eliminate(double *a, int64_t m, int64_t n, int *pivots)
 {
     int64_t steps = m < n ? m : n;
@@ -59,7 +59,7 @@ static int eliminate(double *a, int64_t m, int64_t n, int *pivots)
     return info;
 }
 
-/* The factors of a column-major matrix, in place; the first pivot that is 0,
+/* Factorizes a column-major matrix in place; returns the first pivot that is 0,
  * counted from 1, or 0. */
 static int factor(const cpu_lapack *lapack, double *a, int64_t m, int64_t n,
                   bool exchange, int *pivots)
@@ -100,10 +100,10 @@ static core_status launch_lu(core_call *call, const core_value *args,
         double *own = (double *)lu.data + b * m * n;
         int failed;
 
-        cpu_turn(a, own, m, n);
+        cpu_transpose(a, own, m, n);
         failed = factor(lapack, a, m, n, truth(&args[1]),
                         (int *)pivots.data + b * k);
-        cpu_turn(own, a, n, m);
+        cpu_transpose(own, a, n, m);
         ((int32_t *)info.data)[b] = failed;
         if (failed && truth(&args[2]))
             status = singular(call, b, failed);
@@ -167,10 +167,10 @@ static core_status launch_permutation(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------- inverses, determinants -- */
+/* ---------------------------------------------- inverses, determinants -- */
 
-/* linalg_inv_ex(A, *, check_errors) -> (inverse, info): what a singular matrix
- * gives is not finite */
+/* linalg_inv_ex(A, *, check_errors) -> (inverse, info): the result for a
+ * singular matrix is not finite */
 static core_status launch_inverse(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
@@ -197,7 +197,7 @@ static core_status launch_inverse(core_call *call, const core_value *args,
         double *own = (double *)inverse.data + b * n * n;
         int failed;
 
-        cpu_turn(a, own, n, n);
+        cpu_transpose(a, own, n, n);
         failed = factor(lapack, a, n, n, true, pivots);
         ((int32_t *)info.data)[b] = failed;
         if (failed && truth(&args[1]))
@@ -207,7 +207,7 @@ static core_status launch_inverse(core_call *call, const core_value *args,
         if (n > 0)
             lapack->getrs("N", &order, &order, a, &order, pivots, x, &order,
                           &ignored, 1);
-        cpu_turn(own, x, n, n);
+        cpu_transpose(own, x, n, n);
     }
     if (status == CORE_OK) {
         cpu_dense_write(&inverse);
@@ -239,8 +239,8 @@ static double determinant(const double *lu, const int *pivots, int64_t n,
 }
 
 /* _linalg_det(A) -> (result, LU, pivots); call->user: _linalg_slogdet(A) ->
- * (sign, logabsdet, LU, pivots).  The factors are those of the transpose where
- * A lies row by row: then nothing has to be turned. */
+ * (sign, logabsdet, LU, pivots).  Factorizes the transpose if A is row-major,
+ * so that nothing has to be transposed. */
 static core_status launch_determinant(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults)
@@ -273,9 +273,9 @@ static core_status launch_determinant(core_call *call, const core_value *args,
         if (turned && n > 0)
             memcpy(a, own, (size_t)(n * n) * sizeof *a);
         else
-            cpu_turn(a, own, n, n);
+            cpu_transpose(a, own, n, n);
         factor(lapack, a, n, n, true, order);
-        cpu_turn(own, a, n, n);
+        cpu_transpose(own, a, n, n);
         ((double *)det.data)[b] = determinant(a, order, n, log, &logarithm);
         if (log)
             ((double *)logs.data)[b] = logarithm;
@@ -324,11 +324,11 @@ static core_status launch_ldl(core_call *call, const core_value *args,
         double *own = (double *)ld.data + b * n * n;
 
         failed = 0;
-        cpu_turn(a, own, n, n);
+        cpu_transpose(a, own, n, n);
         if (n > 0)
             lapack->sytrf("L", &order, a, &order, (int *)pivots.data + b * n,
                           a + n * n, &lwork, &failed, 1);
-        cpu_turn(own, a, n, n);
+        cpu_transpose(own, a, n, n);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = i + 1; j < n; j++)
                 own[i * n + j] = 0;
@@ -348,7 +348,8 @@ static core_status launch_ldl(core_call *call, const core_value *args,
     return status;
 }
 
-/* Pivots that a factorisation could have given: the library trusts them. */
+/* Checks that a factorization could have produced the pivots: LAPACK does
+ * not. */
 static core_status check_pivots(const core_call *call, const int *pivots,
                                 int64_t n)
 {
@@ -394,11 +395,11 @@ static core_status launch_ldl_solve(core_call *call, const core_value *args,
         status = check_pivots(call, own, n);
         if (status != CORE_OK)
             break;
-        cpu_turn(a, (const double *)ld.data + i * n * n, n, n);
-        cpu_turn(x, to, n, k);
+        cpu_transpose(a, (const double *)ld.data + i * n * n, n, n);
+        cpu_transpose(x, to, n, k);
         lapack->sytrs("L", &order, &columns, a, &order, own, x, &order, &failed,
                       1);
-        cpu_turn(to, x, k, n);
+        cpu_transpose(to, x, k, n);
     }
     if (status == CORE_OK)
         cpu_dense_write(&b);
@@ -409,7 +410,7 @@ static core_status launch_ldl_solve(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------------------ reflections -- */
+/* --------------------------------------------------------- reflections -- */
 
 /* geqrf(self) -> (a, tau): R above, the reflections below */
 static core_status launch_reflections(core_call *call, const core_value *args,
@@ -436,10 +437,10 @@ static core_status launch_reflections(core_call *call, const core_value *args,
          b++) {
         double *own = (double *)a.data + b * m * n;
 
-        cpu_turn(x, own, m, n);
+        cpu_transpose(x, own, m, n);
         lapack->geqrf(&rows, &columns, x, &rows, (double *)tau.data + b * k,
                       x + m * n, &lwork, &failed);
-        cpu_turn(own, x, n, m);
+        cpu_transpose(own, x, n, m);
     }
     if (status == CORE_OK) {
         cpu_dense_write(&a);

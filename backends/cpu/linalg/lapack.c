@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lapack.c: the library's factorisations, found when one is first wanted. */
+/* LAPACK's factorizations, loaded at first use. */
 
 #include "lapack.h"
 
@@ -55,10 +55,10 @@ core_status cpu_lapack_open(const core_call *call, int64_t m, int64_t n,
     *out_lapack = NULL;
     pthread_once(&lapack.once, open_library);
     if (!lapack.complete)
-        return cpu_error(CORE_ERROR_UNSUPPORTED,
-                         "%.*s needs LAPACK, which libopenblas.so.0 would "
-                         "bring: %s",
-                         (int)name.size, name.data, cpu_blas_information());
+        return cpu_error(
+            CORE_ERROR_UNSUPPORTED,
+            "%.*s needs LAPACK, which libopenblas.so.0 provides: %s",
+            (int)name.size, name.data, cpu_blas_information());
     if (m > INT_MAX / 8 || n > INT_MAX / 8)
         return cpu_error(CORE_ERROR_SHAPE,
                          "%.*s: a matrix of %lld by %lld is too large",
@@ -67,7 +67,7 @@ core_status cpu_lapack_open(const core_call *call, int64_t m, int64_t n,
     return CORE_OK;
 }
 
-void cpu_turn(double *to, const double *from, int64_t m, int64_t n)
+void cpu_transpose(double *to, const double *from, int64_t m, int64_t n)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)

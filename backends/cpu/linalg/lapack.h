@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lapack.h: factorisations of the library that blas.h opens, in f64.
+/* lapack.h: LAPACK's factorizations in f64, from the library that blas.h
+ * opens.
  *
- * Matrices are column-major, numbers are passed by their address, and each
- * character's length comes last, as Fortran has it. */
+ * Matrices are column-major, numbers are passed by address, and the lengths
+ * of characters come last, as in Fortran. */
 
 #ifndef CPU_LAPACK_H
 #define CPU_LAPACK_H
@@ -38,16 +39,16 @@ typedef struct cpu_lapack {
                   int *iwork, int *info, size_t);
 } cpu_lapack;
 
-/* Opens the library; without it, reports UNSUPPORTED for the operator that is
- * computed.  Refuses sizes that Fortran's integers cannot count. */
+/* Opens the library; without it, reports UNSUPPORTED for the operator.  Refuses
+ * sizes that exceed Fortran's integers. */
 core_status cpu_lapack_open(const core_call *call, int64_t m, int64_t n,
                             const cpu_lapack **out_lapack);
 
-/* A row-major m by n matrix, column-major; the other way around with m and n
- * exchanged. */
-void cpu_turn(double *to, const double *from, int64_t m, int64_t n);
+/* Converts a row-major m by n matrix to column-major; the other way around with
+ * m and n exchanged. */
+void cpu_transpose(double *to, const double *from, int64_t m, int64_t n);
 
-/* Matrices in the batches of a view. */
+/* Returns the number of matrices in the batches of a view. */
 int64_t cpu_matrices(const core_view *view);
 
 #endif

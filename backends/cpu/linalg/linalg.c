@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* linalg.c: factorisations and triangular systems of small matrices, in f64.
- * Signs are LAPACK's. */
+/* Factorizations and triangular systems of small matrices, in f64.  Signs are
+ * LAPACK's. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static void apply(double *a, int64_t m, int64_t n, const double *v, double tau)
     }
 }
 
-/* a is m by n and destroyed; q m by columns (or NULL), r rows by n. */
+/* a is m by n and overwritten; q m by columns (or NULL), r rows by n. */
 static core_status qr(double *a, int64_t m, int64_t n, double *q,
                       int64_t columns, double *r, int64_t rows)
 {

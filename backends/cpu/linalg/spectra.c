@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* spectra.c: eigenvalues of symmetric matrices, singular values, and the
- * exponential of a matrix. */
+/* Eigenvalues of symmetric matrices, singular values, and the matrix
+ * exponential. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "tables.h"
 #include "view.h"
 
-/* The library's iterations need not end on what is not finite. */
+/* LAPACK's iterations may not end for input that is not finite. */
 static core_status check_finite(const core_call *call, const double *a,
                                 int64_t n, int64_t matrix)
 {
@@ -20,10 +20,10 @@ static core_status check_finite(const core_call *call, const double *a,
 
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(a[i]))
-            return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                             "%.*s: matrix %lld holds %g, which is not finite",
-                             (int)name.size, name.data, (long long)matrix,
-                             a[i]);
+            return cpu_error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "%.*s: matrix %lld contains %g, which is not finite",
+                (int)name.size, name.data, (long long)matrix, a[i]);
     return CORE_OK;
 }
 
@@ -70,7 +70,7 @@ static core_status launch_eigh(core_call *call, const core_value *args,
         status = cpu_dense_open(out_vectors, CORE_F64, &to);
     for (int64_t b = 0; status == CORE_OK && n > 0 && b < cpu_matrices(self);
          b++) {
-        cpu_turn(a, (const double *)from.data + b * n * n, n, n);
+        cpu_transpose(a, (const double *)from.data + b * n * n, n, n);
         status = check_finite(call, a, n * n, b);
         if (status != CORE_OK)
             break;
@@ -80,7 +80,7 @@ static core_status launch_eigh(core_call *call, const core_value *args,
         if (info != 0)
             status = diverged(call, b, info);
         if (vectors)
-            cpu_turn((double *)to.data + b * n * n, a, n, n);
+            cpu_transpose((double *)to.data + b * n * n, a, n, n);
     }
     if (status == CORE_OK) {
         cpu_dense_write(&values);
@@ -94,7 +94,7 @@ static core_status launch_eigh(core_call *call, const core_value *args,
     return status;
 }
 
-/* -------------------------------------------------------- singular values -- */
+/* ----------------------------------------------------- singular values -- */
 
 typedef struct svd {
     int64_t m, n, k, columns, rows; /* U is m by columns, Vh rows by n */
@@ -162,15 +162,15 @@ static core_status svd_run(svd *job, const core_call *call,
     status = check_finite(call, a, job->m * job->n, matrix);
     if (status != CORE_OK)
         return status;
-    cpu_turn(job->a, a, job->m, job->n);
+    cpu_transpose(job->a, a, job->m, job->n);
     lapack->gesdd(&job->job, &m, &n, job->a, &m, s, job->u, &m, job->vt, &rows,
                   job->work, &job->lwork, job->iwork, &info, 1);
     if (info != 0)
         return diverged(call, matrix, info);
     if (u)
-        cpu_turn(u, job->u, job->columns, job->m);
+        cpu_transpose(u, job->u, job->columns, job->m);
     if (vh)
-        cpu_turn(vh, job->vt, job->n, job->rows);
+        cpu_transpose(vh, job->vt, job->n, job->rows);
     return CORE_OK;
 }
 
@@ -219,10 +219,10 @@ static core_status launch_svd(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------------------ exponential -- */
+/* --------------------------------------------------------- exponential -- */
 
-/* Terms of the series that matter for a matrix of norm 1/2 or less: 2^-18 / 18!
- * is below the last bit. */
+/* The terms of the series that matter for a matrix of norm 1/2 or less: 2^-18 /
+ * 18! is below the last bit. */
 enum { TERMS = 18 };
 
 static double largest_row(const double *a, int64_t n)
@@ -239,7 +239,8 @@ static double largest_row(const double *a, int64_t n)
     return most;
 }
 
-/* exp(a) = exp(a / 2^k)^(2^k); x and y are two more matrices.  a is lost. */
+/* exp(a) = exp(a / 2^k)^(2^k); x and y are two more matrices.  a is
+ * overwritten. */
 static void exponential(double *a, double *to, double *x, int64_t n)
 {
     double norm = largest_row(a, n);

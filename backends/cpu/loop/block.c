@@ -15,8 +15,8 @@
 
 /* --------------------------------------------------------------- halves -- */
 
-/* Blocks are short, and between two of one operand come others': the machine
- * forgets what it guessed.  So each fetches what lies two blocks on. */
+/* Blocks are short and alternate between operands, which defeats hardware
+ * prefetching.  So each block prefetches two blocks ahead. */
 enum { LINE = 32, AHEAD = 2 * CPU_BLOCK };
 
 static void f32_from_bf16(float *to, const uint16_t *from, int64_t n)
@@ -96,7 +96,7 @@ static inline void narrow(uint16_t *to, const float *from)
 
 #endif
 
-/* The rest of a run passes through a whole group, so that an element's bits do
+/* The rest of a run is padded to a whole group, so that an element's bits do
  * not depend on its position. */
 static void f32_from_f16(float *to, const uint16_t *from, int64_t n)
 {
@@ -133,7 +133,7 @@ static void f16_from_f32(uint16_t *to, const float *from, int64_t n)
 /* ---------------------------------------------------- to and from a hub -- */
 
 /* Every conversion goes through one of three wide types, f32, f64 and i64: the
- * one that holds all of the source. */
+ * one that can represent all values of the source. */
 
 #define LOOP(NAME, TO, FROM, EXPRESSION)                  \
     static void NAME(TO *to, const FROM *from, int64_t n) \
@@ -167,7 +167,7 @@ LOOP(f32_from_e5m2, float, uint8_t, cpu_f32_of_e5m2(x))
 LOOP(e4m3_from_f32, uint8_t, float, cpu_e4m3_of_f32(x))
 LOOP(e5m2_from_f32, uint8_t, float, cpu_e5m2_of_f32(x))
 LOOP(odd_from_f64, float, double, cpu_odd_of_f64(x))
-/* Not needed, but often used. */
+/* Not required, but often used. */
 LOOP(f32_from_i32, float, int32_t, x)
 LOOP(f32_from_u8, float, uint8_t, x)
 LOOP(f32_from_bool, float, uint8_t, x != 0)
@@ -207,7 +207,7 @@ static void between_hubs(core_dtype to_hub, void *to, core_dtype hub,
     }
 }
 
-/* dtype is not its own hub. */
+/* dtype is not one of the wide types. */
 static void to_hub(core_dtype dtype, void *to, const void *from, int64_t n)
 {
     switch (dtype) {
@@ -272,7 +272,7 @@ static void from_hub(core_dtype dtype, void *to, const void *from, int64_t n)
     }
 }
 
-/* The steps that have a loop of their own; 0 if there is none. */
+/* Conversions with a loop of their own; 0 if there is none. */
 static int convert_at_once(core_dtype to_dtype, void *to, core_dtype dtype,
                            const void *from, int64_t n)
 {
@@ -326,14 +326,14 @@ static void convert_block(core_dtype to_dtype, void *to, core_dtype dtype,
         from = next;
     }
     if (hub != last && to_dtype == CORE_BOOL) {
-        /* Nothing but whether it is zero: not through an integer. */
+        /* Only tests for zero: not through an integer. */
         bool_from_f32(to, from, n);
         return;
     }
     if (hub != last) {
         void *next = to_dtype == last ? to : other;
 
-        /* Rounded once: of so few bits the second rounding would be seen. */
+        /* Rounded once: with so few bits a second rounding would be visible. */
         if (is_float8(to_dtype) && hub == CORE_F64)
             odd_from_f64(next, from, n);
         else
@@ -376,7 +376,7 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
         for (int64_t k = 0; k < n; k++)                                    \
             to[k] = *(const TYPE *)(from + k * stride);                    \
     }                                                                      \
-    /* Every step-th element: with the step known this is vector code. */  \
+    /* Every step-th element: with a constant step this is vectorized. */  \
     static inline void every_##NAME(TYPE *to, const TYPE *from, int step,  \
                                     int64_t n)                             \
     {                                                                      \

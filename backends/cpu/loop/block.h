@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* block.h: short runs of elements, moved and converted.  Kernels of loop
- * families compute on dense runs of one type; what is strided, broadcast or of
- * another dtype passes through blocks of this size, which stay in the first
- * cache.  Compiled per instruction set. */
+/* block.h: moving and converting short runs of elements.  Kernels of loop
+ * families compute on dense runs of one type; strided and broadcast operands
+ * and other dtypes pass through blocks of this size, which stay in the
+ * first-level cache.  Compiled per instruction set. */
 
 #ifndef CPU_BLOCK_H
 #define CPU_BLOCK_H
@@ -27,13 +27,13 @@ static inline uint32_t cpu_bytes_of(core_dtype dtype)
     return sizes[dtype];
 }
 
-/* A number argument as an element of dtype, in the low bytes. */
+/* Returns a number argument as an element of dtype, in the low bytes. */
 uint64_t CPU_NAME(cpu_scalar_bits)(const core_value *value, core_dtype dtype);
 #define cpu_scalar_bits CPU_NAME(cpu_scalar_bits)
 
 /* Dense to dense; to and from do not overlap.  Floats to integers: truncated;
- * what does not fit i32 or i64 (and NaN) becomes its least value, narrower
- * types take the low bits of the i64.  To bool: 1 where not zero. */
+ * values that do not fit i32 or i64 (and NaN) become its least value, narrower
+ * types take the low bits of the i64.  To bool: 1 if not zero. */
 void CPU_NAME(cpu_convert)(core_dtype to_dtype, void *to, core_dtype dtype,
                            const void *from, int64_t n);
 #define cpu_convert CPU_NAME(cpu_convert)

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.c: the table of element-wise operators.  gen_kernels.py writes
- * it small and free of addresses; init expands it for the instruction set that
- * it chose. */
+/* The table of element-wise operators.  gen_kernels.py writes it in a compact
+ * form without addresses; init expands it for the chosen instruction set. */
 
 #include "elementwise.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* How the masks of a signature come from the types of the rows. */
+/* How the masks of a signature are derived from the types of the rows. */
 enum {
     FORM_EXACT, /* each operand has its type */
-    FORM_HALF,  /* f32 stands for f16 and bf16 */
-    FORM_WORD   /* type 0 stands for every dtype of `word` bytes */
+    FORM_HALF,  /* f32 includes f16 and bf16 */
+    FORM_WORD   /* type 0 includes every dtype of `word` bytes */
 };
 
 typedef struct entry {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.h: what an element-wise operator consists of.  Rows and drivers
- * are compiled per instruction set (loop.h), the table of operators once. */
+/* elementwise.h: the parts of an element-wise operator.  Rows and drivers are
+ * compiled per instruction set (loop.h), the table of operators once. */
 
 #ifndef CPU_ELEMENTWISE_H
 #define CPU_ELEMENTWISE_H
@@ -13,13 +13,13 @@
 
 enum { CPU_OPERANDS = 6, CPU_PARAMETERS = 4 };
 
-/* What a row is given besides its operands. */
+/* Additional input of a row. */
 typedef struct cpu_parameters {
     double d[CPU_PARAMETERS];
     int64_t i[CPU_PARAMETERS];
     uint64_t bits;   /* rows that move data: an element */
-    int32_t failure; /* a row that meets data without a result sets it, by
-                        cpu_row_fail */
+    int32_t failure; /* set by a row, with cpu_row_fail, for data without a
+                      * result */
 } cpu_parameters;
 
 /* Computes dense runs of n elements of the row's types: out from a, b and, if
@@ -34,22 +34,22 @@ static inline void cpu_row_fail(cpu_parameters *parameters)
     __atomic_store_n(&parameters->failure, 1, __ATOMIC_RELAXED);
 }
 
-/* An operator for one type; a registration's user word.  There are hundreds, all
- * written when the plugin is loaded: small ones. */
+/* An operator for one type; the user pointer of a registration.  There are
+ * hundreds, all written when the plugin is loaded, so they are small. */
 typedef struct cpu_elementwise {
     cpu_row row;         /* rows[0] */
     const cpu_row *rows; /* its variants, which `choice` chooses from */
-    int32_t grain;       /* elements in a chunk, for one thread */
+    int32_t grain;       /* elements per chunk, for one thread */
     /* Types of the row's operands; 0: that of the operand, never converted. */
     uint8_t types[CPU_OPERANDS];
     uint8_t choice; /* CPU_CHOICE_… */
     uint8_t nparameters;
-    uint8_t argument[CPU_PARAMETERS]; /* where each parameter comes from */
+    uint8_t argument[CPU_PARAMETERS]; /* the argument of each parameter */
     /* its value if absent or NONE, in cpu_elementwise_constants */
     uint8_t otherwise[CPU_PARAMETERS];
 } cpu_elementwise;
 
-/* What decides between variants of a row (variant_select.c). */
+/* What selects the variant of a row (variant_select.c). */
 enum {
     CPU_CHOICE_NONE,
     CPU_CHOICE_ALPHA,    /* alpha is 1; it is not */
@@ -63,11 +63,11 @@ enum {
     CPU_CHOICE_FINITE    /* one; parameters 1 and 2 are finite in that dtype */
 };
 
-/* The variant for a call, or -1. */
-int cpu_choose(const cpu_elementwise *self, const core_call *call,
-               const core_value *args, uint32_t nargs);
+/* Returns the variant for a call, or -1. */
+int cpu_variant_select(const cpu_elementwise *self, const core_call *call,
+                       const core_value *args, uint32_t nargs);
 
-/* What differs between instruction sets, for the table of kernels. */
+/* The instruction set's part of the table of kernels. */
 enum {
     CPU_LOOP_GENERAL,
     CPU_LOOP_PLAIN,

@@ -15,15 +15,15 @@
 enum {
     /* Shorter rows are gathered several at a time. */
     SHORT_ROW = 64,
-    /* A tile, where an operand is dense along another dimension than 0. */
+    /* A tile, for an operand that is dense along another dimension than 0. */
     TILE_WIDTH = 32,
     TILE_HEIGHT = CPU_BLOCK / TILE_WIDTH
 };
 
-/* How an operand reaches the row. */
+/* How an operand is passed to the row. */
 enum {
-    DENSE,  /* all of it, and of the row's type: where it lies */
-    ROWS,   /* each row of the loop is dense: where it lies */
+    DENSE,  /* all of it in place, in the row's type */
+    ROWS,   /* each row of the loop in place */
     SINGLE, /* one element for all */
     MOVED   /* through a block */
 };
@@ -34,7 +34,8 @@ typedef struct run {
     cpu_parameters *parameters;
     uint32_t count, noutputs;
     int all_rows;   /* every operand is DENSE or ROWS */
-    int streams;    /* all are DENSE or SINGLE, the output past the caches */
+    int streams;    /* all are DENSE or SINGLE, and the output is written with
+                     * non-temporal stores */
     uint32_t tiled; /* the other dimension of tiles; 0: no tiles */
     int64_t tiles_across, tiles_down; /* along dimension 0 and the other */
     struct {
@@ -104,7 +105,7 @@ static void set_operand(run *r, const cpu_elementwise *self, uint32_t k)
         r->all_rows = 0;
 }
 
-/* What is computed in place is in the caches already. */
+/* Operands of in-place operators are already in the caches. */
 static void choose_stream(run *r)
 {
     const char *to = NULL;
@@ -120,8 +121,9 @@ static void choose_stream(run *r)
             continue;
         }
         to = base;
-        r->streams = kind == DENSE &&
-                     cpu_streams(to, r->loop->numel * r->operand[k].bytes);
+        r->streams =
+            kind == DENSE &&
+            cpu_writes_nontemporal(to, r->loop->numel * r->operand[k].bytes);
     }
 }
 
@@ -149,7 +151,7 @@ static core_status set_run(run *r, const core_call *call,
 }
 
 /* Moves m elements from `index` on between an operand and a dense block of the
- * row's type, across as many rows of the loop as that takes. */
+ * row's type, across as many rows of the loop as necessary. */
 static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
                  int64_t m, int out)
 {
@@ -158,7 +160,7 @@ static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
     int64_t stride = loop->ndim > 0 ? r->operand[k].strides[0] : 0;
     core_dtype dtype = r->operand[k].dtype, type = r->operand[k].type;
     uint32_t bytes = r->operand[k].bytes;
-    /* Converted at once when all is gathered, not row by row. */
+    /* Converted together after gathering, not row by row. */
     _Alignas(64) char raw[CPU_BLOCK_BYTES];
     char *dense = dtype == type ? block : raw;
     int64_t done = 0, n = inner - (loop->ndim > 0 ? start->at[0] : 0);
@@ -194,7 +196,7 @@ static void move(const run *r, uint32_t k, const cpu_index *start, char *block,
         cpu_convert(type, block, dtype, dense, m);
 }
 
-/* Elements that the next call of the row takes. */
+/* The number of elements for the next call of the row. */
 static int64_t step(const run *r, const cpu_index *index, int64_t left)
 {
     int64_t rest = r->loop->ndim > 0 ? r->loop->sizes[0] - index->at[0] : 1;
@@ -262,7 +264,8 @@ static void run_range(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* The row writes into a block, which goes on from there. */
+/* The row writes into a block, which is then copied with non-temporal
+ * stores. */
 static void run_stream(void *context, int64_t begin, int64_t end)
 {
     const run *r = context;
@@ -283,17 +286,17 @@ static void run_stream(void *context, int64_t begin, int64_t end)
             if (r->operand[k].kind == DENSE)
                 p[k] = r->operand[k].base + begin * r->operand[k].bytes;
         r->row(p[0], p[1], p[2], m, r->parameters, p);
-        cpu_stream(r->operand[0].base + begin * r->operand[0].bytes, blocks[0],
-                   m * r->operand[0].bytes);
+        cpu_copy_nontemporal(r->operand[0].base + begin * r->operand[0].bytes,
+                             blocks[0], m * r->operand[0].bytes);
     }
-    cpu_stream_end();
+    cpu_nontemporal_end();
 }
 
-/* ------------------------------------------------------------------ tiles -- */
+/* --------------------------------------------------------------- tiles -- */
 
-/* An operand that is dense along another dimension than 0 gives one element
- * of each line of memory to a row of the loop.  In tiles a line is used up
- * while it is near. */
+/* An operand that is dense along another dimension than 0 contributes one
+ * element of each cache line to a row of the loop.  Tiles use up a line while
+ * it is in the cache. */
 static void choose_tiles(run *r)
 {
     const core_loop *loop = r->loop;
@@ -389,7 +392,7 @@ static void run_tiles(void *context, int64_t begin, int64_t end)
         run_tile(r, tile, blocks);
 }
 
-/* ---------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------- kernels -- */
 
 core_status cpu_loop_run(const core_call *call, const cpu_elementwise *self,
                          cpu_row row, cpu_parameters *parameters)
@@ -432,7 +435,7 @@ static int64_t whole(double value)
     return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
 }
 
-/* Elements that are as near as can be to a bound are on it. */
+/* Elements as near to a bound as the dtype allows count as equal to it. */
 static double rounded(const core_value *value, core_dtype dtype, double exact)
 {
     union {
@@ -448,7 +451,7 @@ static double rounded(const core_value *value, core_dtype dtype, double exact)
     return wide.number;
 }
 
-/* As near as a half float comes that is finite. */
+/* The nearest finite half-precision number. */
 static double within(core_dtype dtype, double x)
 {
     double largest = dtype == CORE_F16    ? 65504
@@ -484,11 +487,11 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         }
     }
     if (self->choice != CPU_CHOICE_NONE) {
-        int variant = cpu_choose(self, call, args, nargs);
+        int variant = cpu_variant_select(self, call, args, nargs);
 
         if (variant < 0)
             return cpu_error(CORE_ERROR_UNSUPPORTED,
-                             "the CPU backend does not have this mode");
+                             "the CPU backend does not support this mode");
         row = self->rows[variant];
         if (self->choice == CPU_CHOICE_BITS)
             parameters.bits = cpu_scalar_bits(&args[self->argument[0]],
@@ -509,7 +512,7 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
     return status;
 }
 
-/* What is short and dense goes to the row at once, in few instructions. */
+/* Short dense operands go to the row directly, with few instructions. */
 #define SHORT_AND_DENSE(loop, self) \
     (((loop)->flags & CORE_LOOP_CONTIGUOUS) && (loop)->numel <= (self)->grain)
 

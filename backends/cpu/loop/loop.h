@@ -3,11 +3,11 @@
 
 /* loop.h: element-wise operators.
  *
- * An operator brings rows: functions that compute a dense run of one type.
- * The driver here, written once, does the rest for every operator: it walks
- * the loop, hands dense operands to the row where they lie, passes others
- * through blocks (block.h), converts dtypes that are not the row's, and shares
- * long loops among threads.  Compiled per instruction set. */
+ * An operator provides rows: functions that compute a dense run of one type.
+ * The driver here does the rest for every operator: it walks the loop,
+ * passes dense operands to the row in place and others through blocks
+ * (block.h), converts dtypes that are not the row's, and shares long loops
+ * among threads.  Compiled per instruction set. */
 
 #ifndef CPU_LOOP_H
 #define CPU_LOOP_H
@@ -17,8 +17,8 @@
 #include "elementwise.h"
 #include "isa.h"
 
-/* The kernels.  plain: no parameters, no choice, operands of the row's types;
- * plain_1, plain_2: one output and that many inputs.  alpha: as plain_2 where
+/* The kernels.  plain: no parameters, no variants, operands of the row's types;
+ * plain_1, plain_2: one output and that many inputs.  alpha: like plain_2 if
  * args[2] is 1.  general: everything. */
 core_status CPU_NAME(cpu_loop_general)(core_call *call, const core_value *args,
                                        uint32_t nargs, core_value *results,
@@ -41,7 +41,7 @@ core_status CPU_NAME(cpu_loop_alpha)(core_call *call, const core_value *args,
 #define cpu_loop_plain_2 CPU_NAME(cpu_loop_plain_2)
 #define cpu_loop_alpha CPU_NAME(cpu_loop_alpha)
 
-/* For kernels that set things up themselves: runs `row` over the loop. */
+/* For kernels with their own preparation: runs `row` over the loop. */
 core_status CPU_NAME(cpu_loop_run)(const core_call *call,
                                    const cpu_elementwise *self, cpu_row row,
                                    cpu_parameters *parameters);
@@ -63,7 +63,7 @@ static inline void cpu_index_set(cpu_index *index, const core_loop *loop,
     }
 }
 
-/* n elements on, within the row or exactly to its end. */
+/* Advances by n elements, within the row or exactly to its end. */
 static inline void cpu_index_advance(cpu_index *index, const core_loop *loop,
                                      int64_t n)
 {

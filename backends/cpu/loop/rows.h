@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* rows.h: what the rows that gen_kernels.py writes are made of. */
+/* rows.h: the building blocks of the rows that gen_kernels.py writes. */
 
 #ifndef CPU_ROWS_H
 #define CPU_ROWS_H
@@ -14,7 +14,7 @@
 #include "loop.h"
 #include "math/special.h"
 
-/* A row (elementwise.h); few use all that they are given. */
+/* A row (elementwise.h); few use all of its arguments. */
 #define ROW_FUNCTION(name)                                     \
     static core_status name(                                   \
         char *out, const char *first __attribute__((unused)),  \

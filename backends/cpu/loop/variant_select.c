@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* variant_select.c: which variant of a row a call wants. */
+/* Selects the variant of a row for a call. */
 
 #include <string.h>
 
@@ -28,7 +28,7 @@ static int choose_tanh(const core_value *args, uint32_t nargs)
 {
     uint32_t k;
 
-    /* gelu has it last, and so has its gradient. */
+    /* It is the last argument of gelu and of its gradient. */
     for (k = 0; k < nargs; k++) {
         if (text_is(&args[k], "tanh"))
             return 1;
@@ -38,7 +38,7 @@ static int choose_tanh(const core_value *args, uint32_t nargs)
     return 0;
 }
 
-/* An exponent that is the same for all elements. */
+/* For an exponent that is the same for all elements. */
 static int choose_power(const core_loop *loop)
 {
     static const double common[] = {2, 3, 0.5, -1, -2, -0.5};
@@ -70,8 +70,8 @@ static int choose_dtype(const core_loop *loop)
     return dtype == CORE_F16 ? 1 : dtype == CORE_BF16 ? 2 : 0;
 }
 
-int cpu_choose(const cpu_elementwise *self, const core_call *call,
-               const core_value *args, uint32_t nargs)
+int cpu_variant_select(const cpu_elementwise *self, const core_call *call,
+                       const core_value *args, uint32_t nargs)
 {
     switch (self->choice) {
     case CPU_CHOICE_ALPHA:

@@ -2,8 +2,9 @@
  * Copyright The libcore authors */
 
 /* Modified Bessel functions, Airy's function, orthogonal polynomials.  Numbers
- * of formulas are those of the Digital Library of Mathematical Functions.
- * Steps of their recurrences wait for one another; so all are made small. */
+ * of formulas are those of the Digital Library of Mathematical Functions.  The
+ * steps of their recurrences depend on each other, so everything is compiled
+ * for size. */
 
 #include "special.h"
 
@@ -319,8 +320,8 @@ double cpu_hermite_he(double x, double n)
     return recurrent(x, n, x, 'e');
 }
 
-/* Orders to which the recurrences run; beyond, what Hilb's formulas (Szegö,
- * Orthogonal Polynomials, 8.21 and 8.22) leave out is of order n^(-3/2), for
+/* Orders up to which the recurrences run; beyond, the error of Hilb's formulas
+ * (Szegö, Orthogonal Polynomials, 8.21 and 8.22) is of order n^(-3/2), for
  * Laguerre's n^(-3/4). */
 static const double most_steps = 1e5;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* expressions.h: what the expressions of gen_kernels.py may call, beyond
- * vecmath.h: one function per type, named with the type's suffix.  Nothing
- * here knows rows or loops: backends/gpu compiles the same functions for its
- * devices (number.h says how). */
+/* expressions.h: the functions that backends/expressions uses in addition to
+ * those of vecmath.h: one per type, named with the type's suffix.  They are
+ * independent of rows and loops: backends/gpu compiles the same functions for
+ * its devices (see number.h). */
 
 #ifndef CPU_EXPRESSIONS_H
 #define CPU_EXPRESSIONS_H
@@ -46,7 +46,7 @@ SATURATE(u8, uint8_t, 0, UINT8_MAX)
 
 /* ------------------------------------------------------------- integers -- */
 
-/* Division by zero sets *bad.  The least integer by -1 wraps. */
+/* Division by zero sets *bad.  The least integer divided by -1 wraps. */
 CPU_INLINE int64_t divide_i64(int64_t a, int64_t b, int *bad)
 {
     *bad |= b == 0;
@@ -116,7 +116,7 @@ CPU_INLINE int64_t lcm_i64(int64_t a, int64_t b)
     return multiple < 0 ? -multiple : multiple;
 }
 
-/* Shifts by what the type does not have give what many single steps would. */
+/* Shifts beyond the type's width equal as many single steps. */
 CPU_INLINE int64_t shift_left_i64(int64_t a, int64_t b)
 {
     return (uint64_t)b > 63 ? 0 : (int64_t)((uint64_t)a << (b & 63));
@@ -147,7 +147,7 @@ CPU_INLINE double normal_area_f64(double x)
     {                                                                         \
         return (BITS_OF(a) & (SIGN)) != 0;                                    \
     }                                                                         \
-    /* NaN where a bound is. */                                               \
+    /* NaN if a bound is NaN. */                                              \
     CPU_INLINE T clamp_##S(T a, T low, T high)                                \
     {                                                                         \
         a = (a < low || low != low) ? low : a;                                \
@@ -157,7 +157,7 @@ CPU_INLINE double normal_area_f64(double x)
     {                                                                         \
         return a > (LARGEST) ? (LARGEST) : a < -(LARGEST) ? -(LARGEST) : a;   \
     }                                                                         \
-    /* From the end that is nearer; below 0 that is the first one. */         \
+    /* From the nearer end; below 0 that is the first one. */                 \
     CPU_INLINE T lerp_##S(T a, T b, T weight)                                 \
     {                                                                         \
         T difference = b - a;                                                 \
@@ -165,7 +165,7 @@ CPU_INLINE double normal_area_f64(double x)
         T high = b - difference * (1 - weight);                               \
         return weight < (T)0.5 ? low : high;                                  \
     }                                                                         \
-    /* Rounded down the exact quotient, not the rounded one. */               \
+    /* Rounds down the exact quotient, not the rounded one. */                \
     CPU_INLINE T floor_divide_##S(T a, T b)                                   \
     {                                                                         \
         T rest, quotient, down;                                               \
@@ -189,7 +189,7 @@ CPU_INLINE double normal_area_f64(double x)
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most + log1p_##S(exp_##S(-abs_##S(a - b)));                   \
-        /* Equal infinities have no difference. */                            \
+        /* The difference of equal infinities is NaN. */                      \
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
     CPU_INLINE T logaddexp2_##S(T a, T b)                                     \

@@ -2,16 +2,16 @@
  * Copyright The libcore authors */
 
 /* lanes.h: sums, maxima and exponentials of rows.  Sums run in a fixed number
- * of lanes, which the compiler turns into vectors of whatever width there is,
- * so their order does not depend on the instruction set. */
+ * of lanes, which the compiler turns into vectors of the available width, so
+ * their order does not depend on the instruction set. */
 
 #ifndef CPU_LANES_H
 #define CPU_LANES_H
 
 #include "vecmath.h"
 
-/* Lanes add up at most so many elements, and then go on in double: the error
- * of a sum does not grow with its length. */
+/* Lanes sum at most this many elements before they are added to a double: the
+ * error of a sum does not grow with its length. */
 enum { LANES = 32, LANES_BLOCK = 4096 };
 
 /* The sum of a term of x (of row a) and y (of row b, which may be NULL where
@@ -53,7 +53,7 @@ enum { LANES = 32, LANES_BLOCK = 4096 };
     LANES_SUM(lanes_square_##NAME, TYPE, LANES_WITHOUT,               \
               (x - shift) * (x - shift))                              \
     LANES_SUM(lanes_moment_##NAME, TYPE, LANES_WITH, (x - shift) * y) \
-    /* The largest; what NaN does here is not said. */                \
+    /* The maximum; the result with NaN is unspecified. */            \
     static inline TYPE lanes_max_##NAME(const TYPE *a, int64_t n)     \
     {                                                                 \
         TYPE best = -INFINITY, lane[LANES];                           \
@@ -74,9 +74,8 @@ LANES_OF(f64, double)
 #undef LANES_OF
 #undef LANES_SUM
 
-/* to = exp(from - shift), and the sum of it, as lanes_sum gives it.  Meanwhile
- * what lies at `next`, and `next_to` if it will be written, comes nearer; NULL:
- * nothing does. */
+/* to = exp(from - shift), and its sum, as by lanes_sum.  Meanwhile prefetches
+ * `next`, and `next_to` for writing; NULL: nothing. */
 #define LANES_EXP(NAME, TYPE, EXP)                                         \
     static inline double lanes_exp_##NAME(TYPE *to, const TYPE *from,      \
                                           TYPE shift, int64_t n,           \
@@ -111,8 +110,8 @@ LANES_OF(f64, double)
         return total;                                                      \
     }
 
-/* For differences that are not above 88; where the result would be subnormal
- * it is 0.  NaN stays. */
+/* For differences not above 88; results that would be subnormal are 0.  NaN
+ * stays NaN. */
 CPU_INLINE float lanes_power_f32(float x)
 {
     return cpu_exp_normal(x < -88 ? -88 : x);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* number.h: numbers and their bits.  Everything here has no branch, so that a
- * loop around it becomes vector code; files that include it are compiled with
- * -ffp-contract=off and without errno and traps, so that a vector element and
- * a lone one give the same bits. */
+/* number.h: numbers and their bits.  Everything here is free of branches, so
+ * that a loop around it is vectorized; files that include it are compiled with
+ * -ffp-contract=off and without errno and traps, so that a vector element and a
+ * single one have the same bits. */
 
 #ifndef CPU_NUMBER_H
 #define CPU_NUMBER_H
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A loop whose iterations do not depend on each other: an output is either the
- * very elements of an input, or apart from it. */
+/* A loop whose iterations are independent: an output is either exactly an
+ * input's elements, or disjoint from it. */
 #if defined(__clang__)
 #define CPU_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
@@ -22,9 +22,8 @@
 #define CPU_LOOP
 #endif
 
-/* A call in a loop would keep it from becoming vector code.  Another compiler's
- * idea of such a function, and of a product and sum at once, may be defined
- * before: backends/gpu does. */
+/* A call in a loop would prevent vectorization.  Other compilers may define
+ * such functions, and a fused multiply-add, before: backends/gpu does. */
 #if defined(CPU_INLINE)
 #elif defined(__GNUC__)
 #define CPU_INLINE static inline __attribute__((always_inline))
@@ -72,8 +71,8 @@ CPU_INLINE uint64_t cpu_bits_of_f64(double x)
 
 CPU_INLINE float cpu_f32_of_f16(uint16_t half)
 {
-    /* Shifted into place the exponent is too small by 112, which a product
-     * mends, for subnormals too. */
+    /* After shifting, the exponent is too small by 112, which a product
+     * corrects, for subnormals too. */
     uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p112f);
@@ -113,8 +112,8 @@ CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
 }
 
 /* Eight bits (OCP 8-bit Floating Point Specification 1.0).  e4m3 has no
- * infinity: what rounds to more than 448 is NaN.  Of e5m2 what rounds to more
- * than 57344 is infinity. */
+ * infinity: values that round to more than 448 become NaN.  In e5m2 values that
+ * round to more than 57344 become infinity. */
 CPU_INLINE float cpu_f32_of_e4m3(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24;
@@ -167,8 +166,8 @@ CPU_INLINE uint8_t cpu_e5m2_of_f32(float x)
     return (uint8_t)(code | sign);
 }
 
-/* The value cut off to f32, with its last bit set if that lost something: what
- * rounds this to fewer bits rounds the double itself. */
+/* The value truncated to f32, with the last bit set if it was inexact: rounding
+ * that to fewer bits equals rounding the double. */
 CPU_INLINE float cpu_odd_of_f64(double x)
 {
     float near = (float)x;
@@ -180,7 +179,7 @@ CPU_INLINE float cpu_odd_of_f64(double x)
     return x == x && wide != x ? cpu_f32_of_bits((bits - over) | 1) : near;
 }
 
-/* Truncated; the least integer where the value does not fit. */
+/* Truncates; the least integer if the value does not fit. */
 CPU_INLINE int32_t cpu_i32_of_f32(float x)
 {
     int fits = x >= -0x1p31f && x < 0x1p31f;

@@ -57,7 +57,7 @@ CPU_INLINE uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
     return block[i % 2 * 2] | (uint64_t)block[i % 2 * 2 + 1] << 32;
 }
 
-/* [0, 1) with the bits that a type's mantissa holds, exactly. */
+/* [0, 1) with the bits of a type's mantissa, exactly. */
 CPU_INLINE float philox_unit_f32(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;

@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* Gamma functions, error functions, and the tables of all special functions.
- * Formulas are those of Abramowitz and Stegun (AS) and of the Digital Library
- * of Mathematical Functions (DLMF), by number. */
+ * Formulas are cited by number from Abramowitz and Stegun (AS) and from the
+ * Digital Library of Mathematical Functions (DLMF). */
 
 #include "special.h"
 
@@ -75,7 +75,7 @@ double cpu_zeta(double s, double q)
     return sum;
 }
 
-/* lgamma keeps a sign for all threads. */
+/* lgamma stores the sign in a global variable. */
 static double log_gamma(double x)
 {
     int sign;
@@ -91,8 +91,8 @@ double cpu_polygamma(double n, double x)
            cpu_zeta(n + 1, x);
 }
 
-/* x^a exp(-x) / Γ(a + 1), with little lost where a and x are large and near
- * each other (DLMF 5.11.1). */
+/* x^a exp(-x) / Γ(a + 1), accurate for large a and x near each other (DLMF
+ * 5.11.1). */
 static double gamma_front(double a, double x)
 {
     double d, rest;
@@ -243,7 +243,8 @@ static double angle(double x)
     return isnan(x) ? x : x < 0 ? pi : 0;
 }
 
-/* In the order of SPECIAL_UNARY and SPECIAL_BINARY in gen_kernels.py. */
+/* In the order of SPECIAL_UNARY and SPECIAL_BINARY in
+ * backends/expressions/table.py. */
 const cpu_special_1 cpu_special_unary[] = {
     cpu_digamma,
     cpu_erfinv,

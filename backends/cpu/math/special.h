@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* special.h: special functions, in double precision, for the rows of all
- * instruction sets.  gen_kernels.py names them by their place in the tables. */
+/* special.h: special functions in double precision, for the rows of all
+ * instruction sets.  gen_kernels.py refers to them by their index in the
+ * tables. */
 
 #ifndef CPU_SPECIAL_H
 #define CPU_SPECIAL_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* vecmath.h: elementary functions without branches, which the compiler turns
- * into vector code.  All follow one plan: reduce the argument, evaluate a
- * polynomial (fitted for least greatest error, coefficients rounded to f32),
- * put the parts together so that at most one rounding is as large as the
- * result's own.  NaN, infinities, zeros and subnormals come out as C wants.
+/* vecmath.h: elementary functions without branches, which the compiler
+ * vectorizes.  All follow one plan: reduce the argument, evaluate a minimax
+ * polynomial (with coefficients rounded to f32), and combine the parts so
+ * that at most one rounding is as large as the result's.  NaN, infinities,
+ * zeros and subnormals are handled as in C.
  *
- * Largest error seen over all f32 (tests/unit/cpu/test_cpu_vecmath.c has the
- * limits), in units of the last place:
+ * Largest error over all f32 (limits: tests/unit/cpu/test_cpu_vecmath.c), in
+ * units of the last place:
  *
  *     exp exp2 log log1p sin cos tan    1
  *     expm1 cosh tanh erf               1.5
@@ -16,9 +16,9 @@
  *     log2 sigmoid                      2.5
  *     gelu from -1 on                   3; below, 5e-8 at most
  *
- * The commonest functions of f64 are in vecmath64.h, where the instruction set
- * multiplies and adds at once: without that libm is no slower.  Others, and
- * rarer ones of f32, are libm's, element by element. */
+ * The most common functions of f64 are in vecmath64.h, for instruction sets
+ * with fused multiply-add: without that libm is as fast.  Others, and rarer
+ * ones of f32, are libm's, element by element. */
 
 #ifndef CPU_VECMATH_H
 #define CPU_VECMATH_H
@@ -94,7 +94,7 @@ CPU_LIBM(trunc)
 
 #else
 
-/* Adding a number whose last place is 1 rounds; the sign is kept for zeros. */
+/* Adding a number whose last place is 1 rounds; the sign of zeros is kept. */
 #define CPU_WHOLE(S, T, LARGE)                              \
     CPU_INLINE T rint_##S(T x)                              \
     {                                                       \
@@ -125,9 +125,9 @@ CPU_WHOLE(f64, double, 0x1p52)
 
 /* -------------------------------------------------------- exponentials -- */
 
-/* x, at most `most`, which is positive; NaN counts as more.  Numbers of one sign
- * are ordered as their bits are: one instruction, where comparing numbers, of
- * which one may be NaN, takes three. */
+/* The smaller of x and `most`, which is positive; NaN counts as larger.
+ * Numbers of one sign are ordered like their bits: one instruction, where a
+ * comparison that handles NaN takes three. */
 CPU_INLINE float cpu_at_most(float x, float most)
 {
     int32_t a = (int32_t)cpu_bits_of_f32(x);
@@ -136,7 +136,8 @@ CPU_INLINE float cpu_at_most(float x, float most)
     return cpu_f32_of_bits((uint32_t)(a < b ? a : b));
 }
 
-/* x, at least `least`, which is negative; NaN with a sign counts as less. */
+/* The larger of x and `least`, which is negative; NaN with a sign counts as
+ * smaller. */
 CPU_INLINE float cpu_at_least(float x, float least)
 {
     uint32_t a = cpu_bits_of_f32(x), b = cpu_bits_of_f32(least);
@@ -147,13 +148,13 @@ CPU_INLINE float cpu_at_least(float x, float least)
 /* ln 2 in two parts; products of the first with small integers are exact. */
 #define CPU_LN2_HIGH 0x1.62e4p-1f
 #define CPU_LN2_LOW 0x1.7f7d1cp-20f
-/* Added to a small number, its integer part is in the low bits; what is added
- * to this, an integer below a thousand, is added to that part. */
+/* Added to a small number, this puts its integer part into the low bits; an
+ * integer below a thousand added to this is added to that part. */
 #define CPU_ROUNDER 0x1.8p23f
 #define CPU_ROUNDER_BITS 0x4b400000
 
-/* exp(r) - 1 for |r| <= ln 2 / 2.  Two short chains of operations, of which
- * more are under way at once than of a long one. */
+/* exp(r) - 1 for |r| <= ln 2 / 2.  Two short dependency chains, which overlap
+ * better than one long chain. */
 CPU_INLINE float cpu_expm1_small(float r)
 {
     float s = r * r;
@@ -182,8 +183,8 @@ CPU_INLINE float cpu_reduce_exp(float x, int more, uint32_t *bits)
     return CPU_FMA_F32(whole, -CPU_LN2_LOW, r);
 }
 
-/* (1 + small) 2^n, with n + 254 in the low bits; the result may overflow or be
- * subnormal: in two steps.  Higher bits are shifted out. */
+/* (1 + small) 2^n, with n + 254 in the low bits, in two steps because the
+ * result may overflow or be subnormal.  Higher bits are shifted out. */
 CPU_INLINE float cpu_scale(float small, uint32_t bits)
 {
     float half = cpu_f32_of_bits(bits >> 1 << 23);
@@ -208,7 +209,7 @@ CPU_INLINE float exp_f32(float x)
     return cpu_exp_shifted(x, 0);
 }
 
-/* exp for -88 <= x <= 88: does not overflow, and is 0 where it would be
+/* exp for -88 <= x <= 88: does not overflow, and is 0 if the result would be
  * subnormal. */
 CPU_INLINE float cpu_exp_normal(float x)
 {
@@ -239,7 +240,7 @@ CPU_INLINE float expm1_f32(float x)
     r = cpu_expm1_small(
         cpu_reduce_exp(cpu_at_least(cpu_at_most(x, 90), -20), 0, &bits));
     n = (int32_t)bits - CPU_ROUNDER_BITS;
-    /* Half of it, so that 2^n does not overflow where the result does not. */
+    /* Half of it, so that 2^n does not overflow unless the result does. */
     half = cpu_power_of_two((n > 128 ? 128 : n) - 1);
     sum = CPU_FMA_F32(half, r, half - 0.5f);
     sum += sum;
@@ -313,7 +314,7 @@ CPU_INLINE float cpu_log_tail(float f)
     return CPU_FMA_F32(q * f, s, -0.5f * s);
 }
 
-/* What a logarithm is where x is not positive and finite. */
+/* The logarithm of an x that is not positive and finite. */
 CPU_INLINE float cpu_log_special(float x, float result)
 {
     result = x > 0x1.fffffep127f ? x : result;
@@ -350,7 +351,7 @@ CPU_INLINE float log10_f32(float x)
 CPU_INLINE float log1p_f32(float x)
 {
     float u = 1 + x;
-    float rest = (x - (u - 1)) / u; /* what rounding of u took */
+    float rest = (x - (u - 1)) / u; /* the rounding error of u */
     float e, f = cpu_split_log(u, &e);
     float tail = CPU_FMA_F32(e, CPU_LN2_LOW, cpu_log_tail(f) + rest);
     float l = CPU_FMA_F32(e, CPU_LN2_HIGH, tail + f);
@@ -383,8 +384,8 @@ CPU_INLINE float erf_f32(float x)
     return a >= 1 ? copysign_f32(big, x) : small; /* NaN: small */
 }
 
-/* 2^-(x + extra), extra a small integer, for x + extra of -128 to 127: does not
- * underflow slowly, but is 0 where it would be subnormal. */
+/* 2^-(x + extra), extra a small integer, for x + extra of -128 to 127: avoids
+ * slow subnormals; the result is 0 if it would be subnormal. */
 CPU_INLINE float cpu_half_power(float x, int extra)
 {
     const float rounder = CPU_ROUNDER + (float)(127 - extra);
@@ -400,8 +401,8 @@ CPU_INLINE float cpu_half_power(float x, int extra)
     return CPU_FMA_F32(power * r, low, power);
 }
 
-/* Φ(x), the part of the normal distribution below x.  Of the smaller part, below
- * -|x|, the logarithm to base 2 is a polynomial without its constant, -1. */
+/* Φ(x), the normal distribution function.  For the smaller tail, below -|x|,
+ * the logarithm to base 2 is a polynomial without its constant, -1. */
 CPU_INLINE float normal_area_f32(float x)
 {
     float t = cpu_at_most(abs_f32(x), 11.135f), s = t * t, s2 = s * s;
@@ -432,7 +433,7 @@ CPU_INLINE float gelu_tanh_f32(float x)
 /* --------------------------------------------------------- trigonometry -- */
 
 /* In f64, where the reduction is exact enough for |x| <= CPU_TURNS; beyond,
- * libm's is called instead (gen_kernels.py, `beyond`). */
+ * libm is called instead (`beyond` in backends/expressions). */
 #define CPU_TURNS 1e6f
 
 /* x = quarter π/2 + r, |r| <= π/4; π/2 in parts of 33 bits. */
@@ -537,8 +538,8 @@ CPU_LIBM_2(atan2)
 CPU_LIBM_2(hypot)
 CPU_LIBM_2(nextafter)
 
-/* The same among the values of a narrower type, of which a and b are two.
- * one: its lowest bit in an f32; smallest: its spacing below `normal`. */
+/* The same among the values of a narrower type, such as a and b.  one: its
+ * lowest bit in an f32; smallest: its spacing below `normal`. */
 CPU_INLINE float narrow_step(float a, float b, uint32_t one, float normal,
                              float smallest, float largest)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* vecmath64.h: the functions of f64 that are worth vector code, after the plan
- * of vecmath.h.  Integers of 64 bits are added and shifted left or logically
- * right only, which every instruction set does in vectors; an exponent halved
- * is halved as a double.
+/* vecmath64.h: the functions of f64 that are worth vectorizing, on the plan
+ * of vecmath.h.  64-bit integers are only added and shifted left or
+ * logically right, which every instruction set can do in vectors; an
+ * exponent is halved as a double.
  *
- * Largest error (tests/unit/cpu/test_cpu_vecmath64.c has the limits), in units of
+ * Largest error (limits: tests/unit/cpu/test_cpu_vecmath64.c), in units of
  * the last place:
  *
  *     exp log             1

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* copy.c: copy_ between any two dtypes, and fill_.  Compiled per instruction
- * set. */
+/* copy_ between any two dtypes, and fill_.  Compiled per instruction set. */
 
 #include <string.h>
 
@@ -50,7 +49,7 @@ static cpu_row row_of(uint32_t bytes, cpu_row of1, cpu_row of2, cpu_row of4,
     return bytes == 1 ? of1 : bytes == 2 ? of2 : bytes == 4 ? of4 : of8;
 }
 
-/* ---------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------- kernels -- */
 
 typedef struct conversion {
     core_dtype to_dtype, dtype;
@@ -67,13 +66,13 @@ static void convert_task(void *context, int64_t begin, int64_t end)
                 end - begin);
 }
 
-/* Bytes, past the caches. */
+/* Copies bytes with non-temporal stores. */
 static void stream_task(void *context, int64_t begin, int64_t end)
 {
     const conversion *c = context;
 
-    cpu_stream(c->to + begin, c->from + begin, end - begin);
-    cpu_stream_end();
+    cpu_copy_nontemporal(c->to + begin, c->from + begin, end - begin);
+    cpu_nontemporal_end();
 }
 
 static core_status copy_launch(core_call *call, const core_value *args,
@@ -108,7 +107,8 @@ static core_status copy_launch(core_call *call, const core_value *args,
             cpu_parallel_for(loop->numel, GRAIN, convert_task, &c);
             return CORE_OK;
         }
-        if (c.to != c.from && cpu_streams(c.to, loop->numel * bytes)) {
+        if (c.to != c.from &&
+            cpu_writes_nontemporal(c.to, loop->numel * bytes)) {
             cpu_parallel_for(loop->numel * bytes, 4 * GRAIN, stream_task, &c);
             return CORE_OK;
         }
@@ -134,7 +134,7 @@ static core_status fill_launch(core_call *call, const core_value *args,
     (void)results;
     (void)nresults;
     if (nargs < 2)
-        return cpu_error(CORE_ERROR_INTERNAL, "fill_ came without a value");
+        return cpu_error(CORE_ERROR_INTERNAL, "fill_ without a value");
     parameters.bits = cpu_scalar_bits(&args[1], to->dtype);
     if (!(loop->flags & CORE_LOOP_CONTIGUOUS) || loop->numel > GRAIN)
         return cpu_loop_run(call, &self, row, &parameters);

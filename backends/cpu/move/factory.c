@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* factory.c: tensors made of a rule: arange, linspace, eye, the coordinates
- * of triangles.  Integers are computed in i64, floating types in f64. */
+/* arange, linspace, eye, and the coordinates of triangles.  Integers are
+ * computed in i64, floating types in f64. */
 
 #include "runtime/thread_pool.h"
 #include "tables.h"
@@ -44,8 +44,8 @@ static double linspace_at(const sequence *job, int64_t i)
     return job->end - (double)(job->count - 1 - i) * job->width;
 }
 
-/* Integers are made in runs of 32 bytes, two at a time: the first of a run is
- * truncated, and the others count from it, as the reference does. */
+/* Integers are computed in runs of 32 bytes, two at a time: the first of a run
+ * is truncated, and the others count from it, as in the reference. */
 static int64_t linspace_integer(const sequence *job, int64_t i)
 {
     int64_t first = i;
@@ -81,7 +81,7 @@ static core_status sequence_run(sequence *job, const core_view *result,
 }
 
 /* arange.start_step(start, end, step, …), arange.start(start, end, …),
- * arange(end, …): call->user is how many of these numbers there are */
+ * arange(end, …): call->user is the number of these arguments */
 static core_status launch_arange(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
@@ -161,7 +161,7 @@ static core_status launch_triangle(core_call *call, const core_value *args,
 
     (void)nargs;
     (void)nresults;
-    /* Rows without elements are passed over: there may be very many. */
+    /* Skips rows without elements, of which there may be very many. */
     offset = offset < -rows ? -rows : offset > columns ? columns : offset;
     begin = !upper && offset < 0 ? -offset : 0;
     end = upper && columns - offset < rows ? columns - offset : rows;

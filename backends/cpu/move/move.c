@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* move.c: operators that only place elements: cat, flip, roll, tril, triu,
- * constant_pad_nd.  They are strided copies of parts.  And copies of short
- * rows, for copy.c. */
+/* Operators that only move elements: cat, flip, roll, tril, triu,
+ * constant_pad_nd, as strided copies of parts; and copies of short rows, for
+ * copy.c. */
 
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "transpose.h"
 #include "view.h"
 
-/* A part of a view: its address moved, its sizes replaced. */
+/* A part of a view, with its own address and sizes. */
 typedef struct part {
     char *data;
     int64_t sizes[CORE_MAX_NDIM], strides[CORE_MAX_NDIM];
@@ -58,7 +58,7 @@ static core_status launch_cat(core_call *call, const core_value *args,
         const core_view *view = args[0].u.views[k];
         part to = part_of(result);
 
-        /* A tensor of size (0) may stand among any others. */
+        /* A tensor of size (0) may be among any others. */
         if (!view || view->numel == 0)
             continue;
         part_narrow(&to, item, dim, at, view->sizes[dim]);
@@ -94,7 +94,7 @@ static core_status launch_flip(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
-/* Copies with what dimension 0 … shift by; each dimension is two parts. */
+/* Copies with dimensions 0 … rotated; each dimension is split in two parts. */
 static void roll_from(part to, part from, const int64_t *shifts, uint32_t dim,
                       const core_view *like)
 {
@@ -177,7 +177,7 @@ typedef struct short_rows {
     size_t size; /* of a row, in bytes */
 } short_rows;
 
-/* n rows that follow one another along dimension 1. */
+/* n consecutive rows along dimension 1. */
 static void move_run(char *to, int64_t to_stride, const char *from,
                      int64_t from_stride, size_t size, int64_t n)
 {
@@ -188,7 +188,7 @@ static void move_run(char *to, int64_t to_stride, const char *from,
             memcpy(to + i * to_stride, from + i * from_stride, size);
         return;
     }
-    /* Of a size that is known here a copy is a few instructions. */
+    /* A copy of constant size is a few instructions. */
     for (int64_t i = 0; i < n; i++)
         for (size_t at = 0; at < size; at += LINE)
             memcpy(to + i * to_stride + at, from + i * from_stride + at, LINE);
@@ -250,7 +250,7 @@ static void zero_row(char *row, int64_t stride, uint32_t item, int64_t n)
         memset(row + i * stride * item, 0, item);
 }
 
-/* Zeroes what lies beyond the diagonal in rows [begin, end). */
+/* Zeroes the elements beyond the diagonal in rows [begin, end). */
 static void triangle_task(void *context, int64_t begin, int64_t end)
 {
     const triangle *job = context;

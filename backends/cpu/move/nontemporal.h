@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nontemporal.h: writing past the caches.  A line of memory that is written in the
- * ordinary way is read before, and throws another one out; where an output is
- * larger than the last cache both are for nothing, since its beginning is gone
- * when it has been written.  Compiled per instruction set. */
+/* nontemporal.h: non-temporal stores.  An ordinary store to a cache line first
+ * reads it, and evicts another one; for an output larger than the last-level
+ * cache both are useless, since its beginning is evicted before it is used.
+ * Compiled per instruction set. */
 
-#ifndef CPU_STREAM_H
-#define CPU_STREAM_H
+#ifndef CPU_NONTEMPORAL_H
+#define CPU_NONTEMPORAL_H
 
 #include <stdint.h>
 #include <string.h>
@@ -16,16 +16,17 @@
 #include <immintrin.h>
 #endif
 
-/* Outputs of so many bytes are written past the caches: as large as the last
- * cache of the machine where it was measured, and there sums of two such
- * tensors, and then products with the result, became a quarter faster. */
-enum { CPU_STREAM_BYTES = 32 << 20, CPU_STREAM_LINE = 64 };
+/* Outputs of at least this size use non-temporal stores: the size of the
+ * last-level cache of the machine on which it was measured, where sums of two
+ * such tensors followed by products with the result became a quarter faster. */
+enum { CPU_NONTEMPORAL_BYTES = 32 << 20, CPU_NONTEMPORAL_LINE = 64 };
 
-/* Of a whole tensor: where it begins, and its bytes. */
-static inline int cpu_streams(const void *to, int64_t bytes)
+/* Tests the whole tensor: its address and size in bytes. */
+static inline int cpu_writes_nontemporal(const void *to, int64_t bytes)
 {
 #if defined(__SSE2__)
-    return bytes >= CPU_STREAM_BYTES && (uintptr_t)to % CPU_STREAM_LINE == 0;
+    return bytes >= CPU_NONTEMPORAL_BYTES &&
+           (uintptr_t)to % CPU_NONTEMPORAL_LINE == 0;
 #else
     (void)to;
     (void)bytes;
@@ -33,8 +34,10 @@ static inline int cpu_streams(const void *to, int64_t bytes)
 #endif
 }
 
-/* Copies; they do not overlap.  After the last one: cpu_stream_end. */
-static inline void cpu_stream(char *to, const char *from, int64_t bytes)
+/* Copies; the ranges do not overlap.  After the last one call
+ * cpu_nontemporal_end. */
+static inline void cpu_copy_nontemporal(char *to, const char *from,
+                                        int64_t bytes)
 {
     int64_t k = 0;
 
@@ -49,8 +52,8 @@ static inline void cpu_stream(char *to, const char *from, int64_t bytes)
     memcpy(to + k, from + k, (size_t)(bytes - k));
 }
 
-/* What was written so is there for other threads. */
-static inline void cpu_stream_end(void)
+/* Makes these stores visible to other threads. */
+static inline void cpu_nontemporal_end(void)
 {
 #if defined(__SSE2__)
     _mm_sfence();

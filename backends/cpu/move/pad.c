@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.c: reflection and replication padding of the last one, two or three
- * dimensions, and their gradients.  Which input coordinate an output
- * coordinate takes is tabulated per dimension. */
+/* Reflection and replication padding of the last one, two or three dimensions,
+ * and their gradients.  The input coordinate of each output coordinate is
+ * tabulated per dimension. */
 
 #include <stdlib.h>
 
@@ -72,7 +72,7 @@ static void pad_close(pad_job *job)
     cpu_dense_close(&job->large);
 }
 
-/* Where a row of the output, counted within one outer index, comes from. */
+/* The source row of a row of the output, within one outer index. */
 static int64_t row_from(const pad_job *job, int64_t row)
 {
     int64_t z = job->from[0][row / job->out[1]];
@@ -99,7 +99,8 @@ static void pad_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* Outer indices [begin, end): all that comes from an element is added. */
+/* Outer indices [begin, end): sums the gradients of all copies of an
+ * element. */
 #define GRADIENT(NAME, TYPE)                                               \
     static void gradient_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                      \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* transpose.c: where source and destination are dense along different
- * dimensions, tiles use each line of memory once. */
+/* If source and destination are dense along different dimensions, tiles use
+ * each cache line once. */
 
 #include "transpose.h"
 
@@ -18,11 +18,11 @@ typedef struct transposition {
     uint32_t other; /* the dimension along which the source is dense */
     uint32_t bytes;
     int64_t tiles; /* along the other dimension: a strip has TILE of it */
-    bool streams;  /* the destination is written past the caches */
+    bool streams;  /* uses non-temporal stores */
 } transposition;
 
-/* Reads whole lines, turns them in the first cache, writes whole lines: a
- * stride that is a power of two would otherwise throw out what is needed. */
+/* Reads whole lines, transposes them in the first-level cache, and writes whole
+ * lines: otherwise a stride that is a power of two would evict them. */
 #define TRANSPOSE(BITS)                                                   \
     static void transpose_##BITS(char *to, int64_t to_stride,             \
                                  const char *from, int64_t from_stride,   \
@@ -50,15 +50,16 @@ TRANSPOSE(64)
 enum { BLOCK = 16, LARGE = 1 << 20 /* elements */ };
 
 /* BLOCK lines of as many 32-bit words. */
-static inline void turn_block(char *to, int64_t to_stride, const char *from,
-                              int64_t from_stride, bool streams)
+static inline void transpose_block(char *to, int64_t to_stride,
+                                   const char *from, int64_t from_stride,
+                                   bool streams)
 {
     __m512 a[BLOCK];
 
 #pragma GCC unroll 16
     for (int i = 0; i < BLOCK; i++)
         a[i] = _mm512_loadu_ps((const float *)(from + i * from_stride));
-    cpu_turn_16(a);
+    cpu_transpose_16(a);
 #pragma GCC unroll 16
     for (int i = 0; i < BLOCK; i++)
         if (streams)
@@ -67,10 +68,10 @@ static inline void turn_block(char *to, int64_t to_stride, const char *from,
             _mm512_storeu_ps((float *)(to + i * to_stride), a[i]);
 }
 
-/* Whole blocks.  What is written is whole lines of memory, in no more pages at a
- * time than the processor knows the addresses of. */
-static void turn_blocks(const transposition *t, char *to, const char *from,
-                        int64_t rows, int64_t columns)
+/* Whole blocks.  Writes whole cache lines, to no more pages at a time than the
+ * TLB has entries for. */
+static void transpose_blocks(const transposition *t, char *to, const char *from,
+                             int64_t rows, int64_t columns)
 {
     int64_t to_stride = t->loop->operands[0].strides[t->other];
     int64_t from_stride = t->loop->operands[1].strides[0];
@@ -78,16 +79,18 @@ static void turn_blocks(const transposition *t, char *to, const char *from,
     for (int64_t c = 0; c < columns; c += BLOCK)
         for (int64_t r = 0; r < rows; r += BLOCK)
             if (t->streams)
-                turn_block(to + r * to_stride + c * 4, to_stride,
-                           from + c * from_stride + r * 4, from_stride, true);
+                transpose_block(to + r * to_stride + c * 4, to_stride,
+                                from + c * from_stride + r * 4, from_stride,
+                                true);
             else
-                turn_block(to + r * to_stride + c * 4, to_stride,
-                           from + c * from_stride + r * 4, from_stride, false);
+                transpose_block(to + r * to_stride + c * 4, to_stride,
+                                from + c * from_stride + r * 4, from_stride,
+                                false);
     if (t->streams)
         _mm_sfence();
 }
 
-/* Lines of memory that begin where vectors do, more than caches hold. */
+/* For cache lines aligned to vectors, and more data than the caches hold. */
 static void choose(transposition *t)
 {
     const core_loop *loop = t->loop;
@@ -103,8 +106,8 @@ static void choose(transposition *t)
 
 enum { BLOCK = 1 << 30 };
 
-static void turn_blocks(const transposition *t, char *to, const char *from,
-                        int64_t rows, int64_t columns)
+static void transpose_blocks(const transposition *t, char *to, const char *from,
+                             int64_t rows, int64_t columns)
 {
     (void)t;
     (void)to;
@@ -142,9 +145,9 @@ static void turn_tile(const transposition *t, char *to, int64_t to_stride,
 
 /* Elements [row, rows) of the other dimension, [column, columns) of the
  * inner. */
-static void turn_rest(const transposition *t, char *to, const char *from,
-                      int64_t row, int64_t rows, int64_t column,
-                      int64_t columns)
+static void transpose_rest(const transposition *t, char *to, const char *from,
+                           int64_t row, int64_t rows, int64_t column,
+                           int64_t columns)
 {
     int64_t to_stride = t->loop->operands[0].strides[t->other];
     int64_t from_stride = t->loop->operands[1].strides[0];
@@ -158,7 +161,7 @@ static void turn_rest(const transposition *t, char *to, const char *from,
                       columns - c < TILE ? columns - c : TILE);
 }
 
-/* A strip: so many elements of the other dimension by all of the inner. */
+/* A strip: some elements of the other dimension by all of the inner one. */
 static void transpose_strip(const transposition *t, char *to, const char *from,
                             int64_t rows)
 {
@@ -167,10 +170,10 @@ static void transpose_strip(const transposition *t, char *to, const char *from,
     if (t->bytes == 4 && rows >= BLOCK && columns >= BLOCK) {
         whole_rows = rows / BLOCK * BLOCK;
         whole_columns = columns / BLOCK * BLOCK;
-        turn_blocks(t, to, from, whole_rows, whole_columns);
+        transpose_blocks(t, to, from, whole_rows, whole_columns);
     }
-    turn_rest(t, to, from, 0, whole_rows, whole_columns, columns);
-    turn_rest(t, to, from, whole_rows, rows, 0, columns);
+    transpose_rest(t, to, from, 0, whole_rows, whole_columns, columns);
+    transpose_rest(t, to, from, whole_rows, rows, 0, columns);
 }
 
 /* An index counts strips, then the remaining dimensions. */

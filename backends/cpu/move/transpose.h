@@ -12,15 +12,15 @@
 #include "cpu.h"
 #include "isa.h"
 
-/* From operand 1 of the loop to operand 0, elements of so many bytes.  False:
- * the loop is not of that kind, and nothing was copied.  Compiled per
- * instruction set. */
+/* Copies operand 1 of the loop to operand 0, with elements of so many bytes.
+ * Returns false, having copied nothing, if the loop is not of that kind.
+ * Compiled per instruction set. */
 #ifdef CPU_ISA
 bool CPU_NAME(cpu_transpose)(const core_loop *loop, uint32_t bytes);
 #endif
 
-/* The same (move.c) where rows are dense on both sides and shorter than what
- * loop.h takes as they lie, such as the heads of attention. */
+/* The same (move.c) for rows that are dense on both sides and shorter than
+ * those that loop.h passes in place, such as the heads of attention. */
 bool cpu_short_rows(const core_loop *loop, uint32_t bytes);
 
 #endif

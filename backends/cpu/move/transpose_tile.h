@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* transpose_tile.h: as many lines of 32-bit words as a line has words, transposed in
- * registers, for files compiled with the instruction set. */
+/* transpose_tile.h: transposes a square tile of 32-bit words in registers, for
+ * files compiled with the instruction set. */
 
-#ifndef CPU_TURN_H
-#define CPU_TURN_H
+#ifndef CPU_TRANSPOSE_TILE_H
+#define CPU_TRANSPOSE_TILE_H
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-#define CPU_TURN_INLINE static inline __attribute__((always_inline))
+#define CPU_TRANSPOSE_INLINE static inline __attribute__((always_inline))
 
-/* Pairs of words, of lines next to each other, within 128 bits; then pairs of
+/* Exchanges pairs of words of adjacent lines within 128 bits; then pairs of
  * these pairs; then the two halves. */
-CPU_TURN_INLINE void cpu_turn_8(__m256 a[8])
+CPU_TRANSPOSE_INLINE void cpu_transpose_8(__m256 a[8])
 {
     __m256 b[8];
 
@@ -43,7 +43,7 @@ CPU_TURN_INLINE void cpu_turn_8(__m256 a[8])
 #if defined(__AVX512F__)
 
 /* The same, then the four quarters in two steps. */
-CPU_TURN_INLINE void cpu_turn_16(__m512 a[16])
+CPU_TRANSPOSE_INLINE void cpu_transpose_16(__m512 a[16])
 {
     __m512 b[16];
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* batch_norm.c: batch normalisation, forward and backward, over dimension 1.
- * A channel is computed by one thread, over all of its runs of elements (one
- * run per image).  Compiled per instruction set. */
+/* Batch normalization, forward and backward, over dimension 1.  Each channel is
+ * computed by one thread, over all of its runs of elements (one run per image).
+ * Compiled per instruction set. */
 
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ typedef struct runs {
     int64_t count, inner, step;
 } runs;
 
-/* Where runs are shorter than this, a channel is brought together first. */
+/* If runs are shorter than this, a channel is gathered first. */
 enum { SHORT = 16 };
 
 static runs runs_of(const batch_norm *job)
@@ -43,7 +43,7 @@ static runs runs_of(const batch_norm *job)
 #define NUMBER(DENSE, INDEX, TYPE) (((TYPE *)(DENSE).data)[INDEX])
 
 #define BATCH_FORWARD(NAME, TYPE)                                              \
-    /* Memory for `rows` channels that are brought together. */                \
+    /* Memory for `rows` gathered channels. */                                 \
     static TYPE *together_##NAME(batch_norm *job, int64_t rows)                \
     {                                                                          \
         int64_t size = job->inner < SHORT ? job->images * job->inner : 0;      \
@@ -154,7 +154,7 @@ static void batch_shape(batch_norm *job, const core_view *input)
     job->inner = split.inner;
 }
 
-/* A saved statistic may be empty where nobody needs it. */
+/* A saved statistic may be empty if it is not needed. */
 static core_status open_statistic(const core_view *view, batch_norm *job,
                                   cpu_dense *out)
 {
@@ -189,7 +189,7 @@ static core_status batch_open(batch_norm *job, const core_value *args,
     return status;
 }
 
-/* A worker's message is not this thread's. */
+/* A worker's error message belongs to another thread. */
 static core_status batch_done(const batch_norm *job)
 {
     if (job->status != CORE_OK)
@@ -218,8 +218,8 @@ static core_status launch_forward(core_call *call, const core_value *args,
         goto done;
     if (!job.training && (!job.running_mean.data || !job.running_var.data)) {
         status = cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                           "native_batch_norm: without training it needs the "
-                           "running statistics");
+                           "native_batch_norm: the running statistics are "
+                           "required without training");
         goto done;
     }
     cpu_parallel_for(

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loss.c: the negative log likelihood, of classes in dimension 1 (0 where
- * there is no batch).  Positions are what remains of self without its classes,
- * and one class index each is the target. */
+/* The negative log likelihood of classes in dimension 1 (0 without a batch).
+ * Positions are the remaining dimensions of self, with one target class index
+ * each. */
 
 #include "tables.h"
 #include "view.h"
@@ -15,7 +15,7 @@ typedef struct nll {
     cpu_dense self, target, weight;
     cpu_split shape; /* outer, classes, inner */
     int64_t reduction, ignore;
-    bool apart; /* a loss each, and nothing that they have in common */
+    bool apart; /* one loss per position, no reduction */
 } nll;
 
 static core_status nll_open(nll *job, const core_view *self,
@@ -53,7 +53,7 @@ static core_status nll_check(const nll *job)
     return CORE_OK;
 }
 
-/* Where the target's class of a position lies in self; -1: to be ignored. */
+/* The offset in self of the target's class of a position; -1: ignored. */
 static inline int64_t nll_class_at(const nll *job, int64_t position)
 {
     int64_t target = ((const int64_t *)job->target.data)[position];

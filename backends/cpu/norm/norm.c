@@ -16,9 +16,9 @@
 #include "tables.h"
 #include "view.h"
 
-/* A row is `channels` runs of `inner` elements; layer normalisation has one
- * weight per element (inner 1), group normalisation one per run, and `groups`
- * rows with different weights follow one another. */
+/* A row is `channels` runs of `inner` elements; layer normalization has one
+ * weight per element (inner 1), group normalization one per run, and `groups`
+ * consecutive rows have different weights. */
 typedef struct norm {
     core_dtype dtype;
     double eps;
@@ -29,7 +29,8 @@ typedef struct norm {
 
 /* -------------------------------------------------------------- forward -- */
 
-/* What comes next, if the first cache has room for it beside what is at hand. */
+/* Prefetches the next row, if the first-level cache has space for it beside the
+ * current one. */
 static inline void fetch_row(const void *row, int64_t bytes)
 {
     for (int64_t k = 0; bytes <= 8192 && k < bytes; k += 64)
@@ -173,7 +174,7 @@ static core_status group_forward(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------------- backward -- */
 
-/* Rows in a block of the sums over rows, which then go on in double. */
+/* Rows per block of the sums over rows, which are then added to doubles. */
 enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
 
 #define NORM_BACKWARD(NAME, TYPE)                                              \
@@ -212,7 +213,7 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
                                 (TYPE *)job->y.data + at);                     \
         }                                                                      \
     }                                                                          \
-    /* Weights and biases [begin, end), inner 1: whole rows are added. */      \
+    /* Weights and biases [begin, end), inner 1: adds whole rows. */           \
     static void columns_task_##NAME(void *context, int64_t begin, int64_t end) \
     {                                                                          \
         norm *job = context;                                                   \
@@ -244,7 +245,7 @@ enum { ROW_BLOCK = 64, COLUMN_BLOCK = 128 };
                 bias[begin + i] = (TYPE)b[i];                                  \
         }                                                                      \
     }                                                                          \
-    /* The same where each weight has runs of elements. */                     \
+    /* The same if each weight has runs of elements. */                        \
     static void runs_task_##NAME(void *context, int64_t begin, int64_t end)    \
     {                                                                          \
         norm *job = context;                                                   \
@@ -287,7 +288,7 @@ static void norm_gradients(norm *job)
                          f32 ? runs_task_f32 : runs_task_f64, job);
 }
 
-/* The values of the arguments that both have, by name. */
+/* The common arguments of both, by name. */
 typedef struct norm_arguments {
     const core_value *grad, *input, *mean, *rstd, *weight, *mask;
 } norm_arguments;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* softmax.c: softmax and its logarithm along one dimension, and their
- * gradients.  One driver brings every line of the operands to a contiguous row
- * of f32 or f64 (the memory itself where it is one), and a row function
- * computes.  Compiled per instruction set. */
+/* Softmax and its logarithm along one dimension, and their gradients.  One
+ * driver provides every line of the operands as a contiguous row of f32 or f64
+ * (in place if possible), and a row function computes.  Compiled per
+ * instruction set. */
 
 #include <stdlib.h>
 
@@ -15,14 +15,14 @@
 
 /* ----------------------------------------------------------------- rows -- */
 
-/* b is there for the gradients only. */
+/* b is for the gradients only. */
 #define SOFTMAX_ROWS(NAME, TYPE)                                              \
     static void softmax_##NAME(TYPE *to, const TYPE *x, const TYPE *b,        \
                                int64_t n)                                     \
     {                                                                         \
         TYPE most = lanes_max_##NAME(x, n), factor;                           \
         (void)b;                                                              \
-        /* As a rule the next row comes after this one. */                    \
+        /* The next row usually follows this one. */                          \
         factor = (TYPE)(1 / lanes_exp_##NAME(to, x, most, n, x + n, to + n)); \
         for (int64_t i = 0; i < n; i++)                                       \
             to[i] *= factor;                                                  \
@@ -77,7 +77,7 @@ typedef struct line_job {
     core_status status;
 } line_job;
 
-/* A line of a view as a row: in place, or read into scratch. */
+/* A line of a view as a row: in place, or copied to scratch memory. */
 #define LINE_TASK(NAME, TYPE, DTYPE)                                           \
     static const TYPE *line_read_##NAME(const core_view *view, uint32_t dim,   \
                                         int64_t line, TYPE *scratch,           \
@@ -133,7 +133,8 @@ static core_status run_lines(line_job *job)
     job->n = cpu_line_size(job->to, job->dim);
     cpu_parallel_for(lines, cpu_grain(lines, 4 * job->n),
                      f64 ? line_task_f64 : line_task_f32, job);
-    if (job->status != CORE_OK) /* a worker's message is not this thread's */
+    if (job->status != CORE_OK) /* a worker's error message belongs to another
+                                 * thread */
         cpu_error(job->status, "no host memory for rows of %lld elements",
                   (long long)job->n);
     return job->status;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim.c: steps of optimizers over many tensors, each element once.  The core
- * has looked that all are dense and of one dtype.  Threads share the elements
- * of all tensors; results do not depend on where they are cut, as every element
- * is computed by itself. */
+/* Optimizer steps over many tensors, in one pass.  The core has checked that
+ * all are dense and of one dtype.  Threads share the elements of all tensors;
+ * results do not depend on the division, since every element is computed
+ * separately. */
 
 #include "optim.h"
 
@@ -17,9 +17,10 @@
 
 enum {
     LEAST = 16384,  /* elements that a thread takes at once */
-    MOST = 1 << 20, /* more, and others would wait for the slowest */
-    BESIDE = 256,   /* of those that are computed beside their tensors */
-    LINE = 64       /* the first element of a chunk begins a line of a cache */
+    MOST = 1 << 20, /* with more, others would wait for the slowest */
+    BESIDE = 256,   /* elements that are computed in a copy */
+    LINE = 64       /* the first element of a chunk is aligned to a cache
+                     * line */
 };
 
 typedef struct steps {
@@ -27,9 +28,10 @@ typedef struct steps {
     const core_value *lists;
     uint32_t nlists;
     uint32_t size;      /* of an element */
-    const float *scale; /* NULL, or what gradients are divided by */
+    const float *scale; /* the divisor of gradients, or NULL */
     cpu_step_function compute;
-    int64_t *first; /* where each tensor begins if all are one, and the end */
+    int64_t *first; /* the first index of each tensor in the sequence of all,
+                     * and the end */
 } steps;
 
 static const cpu_step_functions *functions(void)
@@ -52,7 +54,7 @@ static void divide(const steps *job, void *grad, int64_t n)
             ((double *)grad)[i] /= (double)*job->scale;
 }
 
-/* What is no round number of elements, or whose gradients are scaled. */
+/* Elements that are not a multiple of the round, or have scaled gradients. */
 static void step_beside(const steps *job, char *const *from, int64_t n)
 {
     _Alignas(64) char room[CPU_STEP_LISTS][BESIDE * sizeof(double)];
@@ -115,11 +117,11 @@ static void task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* Each thread has one part, or few: the next step gives it the same again, which
- * its cache may still have. */
+/* Each thread has one part, or few: the next step assigns the same again, which
+ * may still be in its cache. */
 static int64_t chunk(int64_t n)
 {
-    int64_t part = n / cpu_pool_threads();
+    int64_t part = n / cpu_thread_pool_threads();
 
     while (part > MOST)
         part /= 2;
@@ -127,7 +129,7 @@ static int64_t chunk(int64_t n)
     return part > LEAST ? part : LEAST;
 }
 
-/* found_inf: NULL, or above 0 if nothing is to be done. */
+/* found_inf: NULL, or above 0 if the step is to be skipped. */
 static core_status run(steps *job, const core_value *args, uint32_t nlists,
                        int kind, const core_value *numbers)
 {

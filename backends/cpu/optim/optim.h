@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim.h: what optim.c asks of the code for an instruction set. */
+/* optim.h: the instruction set's part of optim.c. */
 
 #ifndef CPU_OPTIM_H
 #define CPU_OPTIM_H
@@ -12,11 +12,11 @@
 
 enum {
     CPU_STEP_LISTS = 4, /* parameters, gradients, state */
-    CPU_STEP_ROUND = 16 /* elements are computed in so many at once */
+    CPU_STEP_ROUND = 16 /* elements are computed in multiples of this */
 };
 
-/* Numbers of a step, the same for all elements; rounded to an element's type
- * where they are used, as numbers of operators are. */
+/* The numbers of a step, the same for all elements; rounded to an element's
+ * type where they are used, like numbers in operators. */
 typedef struct cpu_step {
     double decay;           /* of the gradient, or of the parameter */
     double beta1, beta2;    /* SGD: momentum, and nothing */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optim_kernel.c: steps of optimizers, element by element.  An element goes
- * through what the operators do one after the other that make up a step
- * elsewhere (core/optim), with the same roundings.  What is chosen is chosen by
- * numbers of an element's type, as the compiler makes vector code of that.
- * Compiled per instruction set. */
+/* Optimizer steps, element by element.  Each element has the same operations
+ * with the same roundings as the sequence of operators that is used elsewhere
+ * (core/optim).  Choices are made by numbers of the element's type, which the
+ * compiler can vectorize.  Compiled per instruction set. */
 
 #include <math.h>
 

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.c: random numbers, by element (philox.h).  The core puts three
- * values behind the arguments of these kernels (kernel.h): the seed, the first
- * counter block that the call may use, and where to look for both at run
- * time.  An operator uses no more blocks than
- * its largest tensor has elements.
+/* random.c: random numbers per element (philox.h).  The core appends three
+ * values to the arguments of these kernels (kernel.h): the seed, the first
+ * counter block that the call may use, and the address of both at run time.
+ * An operator uses no more blocks than its largest tensor has elements.
  *
- * What an element is, in exact arithmetic where not said otherwise:
+ * The elements, in exact arithmetic if not stated otherwise:
  *     uniform_     from + u (to - from), rounded after each operation; u has
  *                  the 24 (f32), 11 (f16), 8 (bf16) high bits of 32, or the
  *                  53 high bits of 64 (f64)
  *     bernoulli    32 bits / 2^32 < p
- *     random_      from + the high half of bits * range; 64 bits where the
+ *     random_      from + the high half of bits * range; 64 bits if the
  *                  range is above 2^32, else 32
- *     normal_      Box and Muller's transform of a pair of elements, with the
+ *     normal_      the Box-Muller transform of a pair of elements, with the
  *                  C library's logarithm, cosine and sine of doubles */
 
 #include <math.h>
@@ -35,7 +34,7 @@ typedef struct draw {
     uint64_t range; /* 0: 2^64 */
 } draw;
 
-/* Elements that one thread draws at least: whole blocks. */
+/* The minimum of elements that one thread draws: whole blocks. */
 enum { GRAIN = 4096 };
 
 static draw draw_of(const core_value *args, uint32_t nargs,
@@ -43,7 +42,7 @@ static draw draw_of(const core_value *args, uint32_t nargs,
 {
     const core_view *view = cpu_view(&results[0]);
     const core_value *last = &args[nargs - 1];
-    /* A lender's borrower may be of minor 0.1: two values. */
+    /* A host of minor 0.1 that borrows this kernel passes two values. */
     const core_value *seed = last->tag == CORE_VALUE_INT ? last - 1 : last - 2;
     draw job = {.seed = (uint64_t)seed[0].u.i,
                 .offset = (uint64_t)seed[1].u.i,
@@ -59,7 +58,7 @@ static draw draw_of(const core_value *args, uint32_t nargs,
     return job;
 }
 
-/* Computes a result of a compute type and writes it back. */
+/* Computes a result in a compute type and writes it back. */
 static core_status draw_run(draw *job, const core_value *results,
                             core_dtype dtype, cpu_task task)
 {
@@ -209,7 +208,7 @@ static void random_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* The largest integer that random_ draws where no limit is given. */
+/* The largest integer that random_ draws without a limit. */
 static int64_t largest_of(core_dtype dtype)
 {
     static const int64_t largest[CORE_DTYPE_LIMIT] = {
@@ -283,7 +282,7 @@ static core_status launch_bernoulli(core_call *call, const core_value *args,
     return status;
 }
 
-/* bernoulli(self, generator): self holds the probabilities */
+/* bernoulli(self, generator): self contains the probabilities */
 static core_status launch_bernoulli_each(core_call *call,
                                          const core_value *args, uint32_t nargs,
                                          core_value *results, uint32_t nresults)
@@ -342,8 +341,8 @@ static core_status check_weights(const double *p, int64_t n, int64_t samples,
     return CORE_OK;
 }
 
-/* The first to fire of exponential clocks, one per weight, each with the
- * draw of its place among all weights. */
+/* The first of several exponential clocks to fire, one per weight, each with
+ * the draw of its index among all weights. */
 static void sample_distinct(const draw *job, const double *p, int64_t n,
                             int64_t row, int64_t samples, choice *clocks)
 {
@@ -361,7 +360,7 @@ static void sample_distinct(const draw *job, const double *p, int64_t n,
         to[k] = clocks[k].index;
 }
 
-/* Each sample by its own draw, among the weights' running sums. */
+/* Each sample by its own draw, among the running sums of the weights. */
 static void sample_repeated(const draw *job, const double *p, int64_t n,
                             int64_t row, int64_t samples, choice *sums)
 {
@@ -385,7 +384,7 @@ static void sample_repeated(const draw *job, const double *p, int64_t n,
                 low = middle + 1;
         }
         while (low > 0 && p[low] == 0)
-            low--; /* rounding has led beyond the last weight above 0 */
+            low--; /* rounding went beyond the last positive weight */
         to[k] = low;
     }
 }
@@ -430,8 +429,8 @@ static core_status launch_multinomial(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------ eight-bit floats -- */
 
-/* As cpu_e4m3_of_f32 and cpu_e5m2_of_f32, with 32 random bits: up where they
- * are below the part that is cut off, as a share of 2^32. */
+/* Like cpu_e4m3_of_f32 and cpu_e5m2_of_f32, with 32 random bits: rounds up if
+ * they are below the part that is cut off, as a fraction of 2^32. */
 static uint8_t round_by_chance(core_dtype dtype, float x, uint32_t random,
                                bool saturate)
 {

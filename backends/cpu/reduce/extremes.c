@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* extremes.c: reducers that tell where the greatest or least element is, the
- * first of equal ones; a NaN is both.  Word 0 is the value, word 1 its index
- * among the reduced elements, dimension 0 of the loop counting fastest. */
+/* Reducers that find the greatest or least element, the first of equal ones;
+ * NaN is both.  Word 0 is the value, word 1 its index among the reduced
+ * elements, with dimension 0 of the loop counting fastest. */
 
 #include "reduce.h"
 
@@ -14,14 +14,14 @@
 
 enum { LANES = 16 };
 
-/* x is what is looked for rather than `than`. */
+/* x is preferred to `than`. */
 #define BETTER(x, OP, than) ((x)OP(than) || ((x) != (x) && (than) == (than)))
 
 #define EXTREME(NAME, TYPE, WORD, OP)                                          \
     static inline void NAME##_take(cpu_states *s, int64_t k, TYPE x,           \
                                    int64_t index)                              \
     {                                                                          \
-        /* Nothing has been found yet while the index is -1. */                \
+        /* Nothing was found while the index is -1. */                         \
         int better = s->w[1][k].i < 0 || BETTER(x, OP, (TYPE)s->w[0][k].WORD); \
                                                                                \
         s->w[0][k].WORD = better ? x : s->w[0][k].WORD;                        \
@@ -84,7 +84,7 @@ EXTREME(min_f32, float, d, <)
 EXTREME(min_f64, double, d, <)
 EXTREME(min_i64, int64_t, i, <)
 
-/* The index alone. */
+/* Keeps only the index. */
 static void keep_index(cpu_states *s, int64_t n, const cpu_reduction *r)
 {
     (void)r;

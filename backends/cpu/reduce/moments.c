@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* moments.c: reducers of more than a sum: variance and mean, and the logarithm
- * of a sum of exponentials.  Each run is reduced about its own mean or
- * maximum, then merged (Chan, Golub, LeVeque 1979), so nothing cancels and
- * nothing overflows. */
+/* Reducers beyond sums: variance and mean, and the logarithm of a sum of
+ * exponentials.  Each run is reduced about its own mean or maximum, then merged
+ * (Chan, Golub, LeVeque 1979), so that nothing cancels or overflows. */
 
 #include "reduce.h"
 
@@ -15,7 +14,7 @@
 
 enum { LANES = 16 };
 
-/* --------------------------------------------------------------- variance -- */
+/* ------------------------------------------------------------ variance -- */
 
 /* Words: count, mean, sum of squared distances from it. */
 
@@ -114,7 +113,7 @@ static inline double variance(const cpu_states *s, int64_t k,
 {
     double freedom = (double)r->count - r->number;
 
-    /* 0 / 0 is NaN, as it should be; of nothing there is no variance. */
+    /* 0 / 0 is NaN, as it should be; the variance of no elements is NaN. */
     if (r->count == 0)
         return NAN;
     return s->w[2][k].d / (freedom > 0 ? freedom : 0);
@@ -157,7 +156,7 @@ TABLE(var_mean, finish_moments)
 TABLE(std, finish_deviation)
 TABLE(std_mean, finish_deviation)
 
-/* -------------------------------------------------------------- logsumexp -- */
+/* ----------------------------------------------------------- logsumexp -- */
 
 /* Words: the maximum, the sum of exp(x - maximum). */
 
@@ -166,7 +165,7 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
 {
     double before = s->w[0][k].d;
     double greater = most > before || most != most ? most : before;
-    /* Of infinities, distances are NaN; then only they count. */
+    /* Differences of infinities are NaN; then only the infinities count. */
     double shift = fabs(greater) == INFINITY ? 0 : greater;
 
     s->w[1][k].d = s->w[1][k].d * exp(before - shift) + sum * exp(most - shift);
@@ -196,7 +195,7 @@ static inline void take_exponentials(cpu_states *s, int64_t k, double most,
             lanes[j] += (double)values[k + j];                                \
         for (j = 0; j < LANES; j++)                                           \
             sum += lanes[j];                                                  \
-        /* The sum is of exp(x - shift); state it about the maximum. */       \
+        /* The sum is of exp(x - shift); express it about the maximum. */     \
         take_exponentials(s, 0, (double)most,                                 \
                           shift == most ? sum                                 \
                           : sum > 0     ? 1                                   \

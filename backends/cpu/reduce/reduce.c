@@ -3,10 +3,10 @@
 
 /* reduce.c: the driver of reductions, and their kernels.
  *
- * A reduction is cut in units: one output each where rows are reduced, a block
- * of outputs side by side where columns are.  Where that leaves few units of
- * many elements, the reduced elements are cut in chunks too, whose states are
- * merged in order at the end. */
+ * A reduction is divided into units: one output each if rows are reduced, a
+ * block of adjacent outputs if columns are.  If that leaves few units of
+ * many elements, the reduced elements are divided into chunks too, whose
+ * states are merged in order at the end. */
 
 #include "reduce.h"
 
@@ -21,10 +21,10 @@
 enum {
     SHORT_ROW = 32, /* shorter ones are reduced as columns */
     FEW_UNITS = 64,
-    CHUNK = 65536, /* elements, where reduced ones are cut */
+    CHUNK = 65536, /* elements per chunk of the reduced ones */
     WORK = 32768,  /* elements that are worth a thread */
     AHEAD = 16384, /* bytes */
-    FAR = 4 << 20  /* bytes of input that no near cache holds */
+    FAR = 4 << 20  /* bytes of input that exceed the near caches */
 };
 
 typedef struct dims {
@@ -47,7 +47,8 @@ typedef struct plan {
     int64_t columns; /* its size; 1 by rows */
     int64_t blocks;  /* of columns */
     int64_t units, chunks, chunk;
-    int dense;         /* what is reduced is one run of the reducer's type */
+    int dense;         /* the reduced elements are one run of the reducer's
+                        * type */
     int far;           /* rows are dense, and come from memory */
     cpu_word *partial; /* NULL where chunks == 1 */
 } plan;
@@ -115,7 +116,7 @@ static void make_plan(plan *p)
     }
 }
 
-/* ------------------------------------------------------------------ input -- */
+/* --------------------------------------------------------------- input -- */
 
 /* m <= CPU_BLOCK of the reduced elements, from `linear` on, as a dense run. */
 static const void *load_run(const plan *p, const char *from, int64_t linear,
@@ -149,8 +150,8 @@ static const void *load_run(const plan *p, const char *from, int64_t linear,
     return block;
 }
 
-/* What is combined AHEAD bytes later.  A run ends with a chain of operations,
- * behind which the machine sees no further than the next one. */
+/* Prefetches what is combined AHEAD bytes later.  A run ends with a chain of
+ * operations, past which the processor sees no further than the next one. */
 static void prefetch_far(const char *x, int64_t bytes)
 {
     for (int64_t at = 0; at < bytes; at += 64)
@@ -174,7 +175,7 @@ static void reduce_run(const plan *p, const char *from, int64_t begin,
     }
 }
 
-/* Pieces of rows are too short for the machine to guess what comes next. */
+/* Pieces of rows are too short for hardware prefetching. */
 static void prefetch_rows(const plan *p, const char *from, int64_t columns,
                           int64_t begin, int64_t end)
 {
@@ -218,7 +219,7 @@ static void reduce_columns(const plan *p, const char *from, int64_t columns,
     }
 }
 
-/* ------------------------------------------------------------------ units -- */
+/* --------------------------------------------------------------- units -- */
 
 static void first_states(const plan *p, cpu_states *s, int64_t n)
 {
@@ -230,7 +231,7 @@ static void first_states(const plan *p, cpu_states *s, int64_t n)
             s->w[w][k] = p->reducer->first[w];
 }
 
-/* Most often there is one, and no division. */
+/* Usually there is only one, and no division. */
 static int64_t block_of(const plan *p, int64_t unit)
 {
     return p->blocks == 1 ? 0 : unit % p->blocks;
@@ -349,9 +350,9 @@ static core_status run_plan(plan *p)
     return CORE_OK;
 }
 
-/* ---------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------- kernels -- */
 
-/* What is reduced is what the output holds, or what the input holds. */
+/* The accumulation type is that of the output, or that of the input. */
 enum { BY_INPUT, BY_OUTPUT };
 
 typedef struct operation {
@@ -402,9 +403,9 @@ static core_status reduce_launch(core_call *call, const core_value *args,
                 : p.type == CORE_F64 ? reducers->f64
                                      : reducers->i64;
     if (p.reducer == NULL)
-        return cpu_error(CORE_ERROR_UNSUPPORTED,
-                         "the CPU backend does not have this reduction of "
-                         "integers");
+        return cpu_error(
+            CORE_ERROR_UNSUPPORTED,
+            "the CPU backend does not support this reduction of integers");
     p.bytes = cpu_bytes_of(p.input->dtype);
     p.base = cpu_address(p.input->memory);
     if (p.input->flags & CORE_OPERAND_IMMEDIATE)
@@ -436,8 +437,8 @@ static const operation op_min = {REDUCERS(min_index), BY_INPUT, -1, 0};
 static const operation op_argmax = {REDUCERS(argmax), BY_INPUT, -1, 0};
 static const operation op_argmin = {REDUCERS(argmin), BY_INPUT, -1, 0};
 
-/* The core has checked and chosen dtypes; every pair that it comes with is
- * served. */
+/* The core has checked and chosen the dtypes; every pair that it passes is
+ * supported. */
 #define KERNEL(name, operation)                         \
     {                                                   \
         name, reduce_launch, (void *)&operation, {0}, 0 \

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* reduce.h: reductions.  A reducer (reducers.c, extremes.c, moments.c) takes
- * in dense runs of one of three types; the driver (reduce.c), written once,
- * walks the loop, shares it among threads and combines what they found.  What
- * is combined with what depends on the loop alone.  Compiled per instruction
- * set. */
+/* reduce.h: reductions.  A reducer (reducers.c, extremes.c, moments.c)
+ * processes dense runs of one of three types; the driver (reduce.c) walks the
+ * loop, shares it among threads and combines their states.  The order of
+ * combination depends on the loop alone.  Compiled per instruction set. */
 
 #ifndef CPU_REDUCE_H
 #define CPU_REDUCE_H
@@ -14,7 +13,7 @@
 
 enum {
     CPU_WORDS = 3,      /* of a state */
-    CPU_REDUCE_ROWS = 8 /* rows that are taken in together */
+    CPU_REDUCE_ROWS = 8 /* rows that are processed together */
 };
 
 typedef union cpu_word {
@@ -36,23 +35,23 @@ typedef struct cpu_reduction {
 typedef struct cpu_reducer {
     uint32_t words;
     core_dtype result[2];      /* of words 0 and 1 after finish: F64 or I64 */
-    cpu_word first[CPU_WORDS]; /* of nothing */
-    /* Takes n <= CPU_BLOCK elements, which begin at `index` of the reduced
+    cpu_word first[CPU_WORDS]; /* of no elements */
+    /* Processes n <= CPU_BLOCK elements, which begin at `index` of the reduced
      * elements, into output 0. */
     void (*run)(cpu_states *s, const void *x, int64_t n, int64_t index,
                 const cpu_reduction *reduction);
-    /* Takes `rows` <= CPU_REDUCE_ROWS rows of n elements, one per output, which
-     * lie at `index` and on of the reduced elements. */
+    /* Processes `rows` <= CPU_REDUCE_ROWS rows of n elements, one per output,
+     * from `index` of the reduced elements on. */
     void (*rows)(cpu_states *s, const void *const *x, int rows, int64_t n,
                  int64_t index, const cpu_reduction *reduction);
-    /* Takes in what was found in later elements, for n outputs. */
+    /* Merges the states of later elements, for n outputs. */
     void (*merge)(cpu_states *into, const cpu_states *from, int64_t n);
     /* Turns the states of n outputs into the results: word 0 for the first
      * output, word 1 for the second.  May be NULL. */
     void (*finish)(cpu_states *s, int64_t n, const cpu_reduction *reduction);
 } cpu_reducer;
 
-/* One of each type; NULL where an operator does not have it. */
+/* One for each type; NULL if an operator does not support it. */
 typedef struct cpu_reducers {
     const cpu_reducer *f32, *f64, *i64;
 } cpu_reducers;

@@ -6,8 +6,8 @@
  *
  * A run is combined in LANES independent lanes, which are then folded in
  * halves, so that the result does not depend on the width of vectors.  Sums
- * of f32 leave that type after at most a run or a group of rows; sums of f64
- * carry their rounding error along. */
+ * of f32 are added to a wider type after at most a run or a group of rows;
+ * sums of f64 carry their rounding error. */
 
 #include "reduce.h"
 
@@ -17,13 +17,13 @@
 
 enum { LANES = 64, FEW = 16 };
 
-/* Lanes from FIRST on, so few that no loop remains of it: between two of these
- * the lanes stay in registers. */
+/* Lanes from FIRST on, so few that no loop remains: between two of these the
+ * lanes stay in registers. */
 #define TAKE_IN(FIRST, COMBINE, MAP) \
     for (j = 0; j < FEW; j++)        \
         lanes[FIRST + j] = COMBINE(lanes[FIRST + j], MAP(x[k + FIRST + j]));
 
-/* After it the first HALF lanes stand for twice as many. */
+/* Halves the number of lanes. */
 #define FOLD(HALF, COMBINE)    \
     for (j = 0; j < HALF; j++) \
         lanes[j] = COMBINE(lanes[j], lanes[j + HALF]);
@@ -136,7 +136,7 @@ enum { LANES = 64, FEW = 16 };
 #define POWER(x) pow(fabs((double)(x)), number)
 #define WITHOUT_NAN(x) ((x) != (x) ? 0 : (x))
 
-/* A sum with what rounding took from it (Neumaier). */
+/* A sum with its rounding error (Neumaier). */
 static inline void add_exactly(double *sum, double *lost, double x)
 {
     double total = *sum + x;
@@ -211,9 +211,9 @@ REDUCER(norm_least_f32, float, float, ABSOLUTE, LEAST, TAKE_D_LEAST,
 REDUCER(norm_least_f64, double, double, ABSOLUTE, LEAST, TAKE_D_LEAST,
         MERGE_D_LEAST)
 
-/* ----------------------------------------------------------------- finish -- */
+/* -------------------------------------------------------------- finish -- */
 
-/* Once a sum is not finite, what rounding took is NaN and says nothing. */
+/* Once a sum is not finite, its rounding error is NaN and is ignored. */
 static inline double whole_sum(const cpu_states *s, int64_t k)
 {
     double sum = s->w[0][k].d, lost = s->w[1][k].d;
@@ -254,7 +254,7 @@ static void finish_integer_mean(cpu_states *s, int64_t n,
         s->w[0][k].i = r->count > 0 ? s->w[0][k].i / r->count : 0;
 }
 
-/* ----------------------------------------------------------------- tables -- */
+/* -------------------------------------------------------------- tables -- */
 
 #define FLOATS(name, functions, words_, first_, finish_)             \
     static const cpu_reducer name##_of_f32 = {words_,                \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scan.c: cumulative sums, products, maxima, minima and log-sum-exp along one
+/* Cumulative sums, products, maxima, minima and log-sum-exp along one
  * dimension.  f32 and narrower types accumulate in double. */
 
 #include <math.h>
@@ -14,7 +14,7 @@
 enum { SUM, PROD, LOGSUMEXP, MAX, MIN };
 
 typedef struct scan_job {
-    const core_view *from, *to, *index; /* index: MAX and MIN alone */
+    const core_view *from, *to, *index; /* index: MAX and MIN only */
     uint32_t dim;
     uintptr_t what;
     core_status status;
@@ -47,7 +47,7 @@ static double log_add(double a, double b)
                 row[i] = (TYPE)(sum = cpu_mul_##WIDE_NAME(sum, row[i]));    \
         }                                                                   \
     }                                                                       \
-    /* The last of equal ones; NaN from where it first occurs. */           \
+    /* The last of equal elements; NaN from its first occurrence on. */     \
     static void extremes_##NAME(uintptr_t what, TYPE *row, int64_t *index,  \
                                 int64_t n)                                  \
     {                                                                       \

@@ -18,7 +18,8 @@
 #include "isa.h"
 #include "runtime/thread_pool.h"
 
-/* Strings of the device's information, which must live as long as it does. */
+/* Strings of the device's information, which must stay valid as long as
+ * that. */
 static struct {
     char name[128];
     char driver[128];
@@ -28,7 +29,7 @@ static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
 
-/* The processor says it at once; /proc/cpuinfo asks every core first. */
+/* CPUID returns it at once; /proc/cpuinfo first queries every core. */
 static void read_model(char *text, size_t size)
 {
     unsigned int words[12];
@@ -101,7 +102,7 @@ core_status cpu_device_enumerate(void *backend, uint32_t *out_count,
 
 core_status cpu_device_open(void *backend, uint32_t index, void **out_device)
 {
-    static char device; /* there is nothing to know about it */
+    static char device; /* it has no state */
 
     (void)backend;
     *out_device = NULL;
@@ -145,7 +146,7 @@ core_status cpu_device_properties(void *device, core_device_properties *out)
     out->tail_padding = CPU_MEMORY_TAIL;
     out->largest_allocation = 0;
     out->total_memory = total;
-    out->compute_units = cpu_pool_threads();
+    out->compute_units = cpu_thread_pool_threads();
     out->numa_node = UINT32_MAX;
     return CORE_OK;
 }

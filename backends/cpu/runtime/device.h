@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* device.h: the backend's one device, the machine itself. */
+/* device.h: the backend's only device, the machine itself. */
 
 #ifndef CPU_DEVICE_H
 #define CPU_DEVICE_H
@@ -17,8 +17,8 @@ void cpu_device_close(void *backend, void *device);
 core_status cpu_device_information(void *device, core_device_information *out);
 core_status cpu_device_properties(void *device, core_device_properties *out);
 
-/* Bytes of memory that the machine has, and that it could give now; 0 where
- * it does not say. */
+/* Returns the bytes of memory of the machine, and how many are available now; 0
+ * if unknown. */
 void cpu_memory_sizes(uint64_t *out_available, uint64_t *out_total);
 
 enum { CPU_MEMORY_ALIGNMENT = 64, CPU_MEMORY_TAIL = 64 };

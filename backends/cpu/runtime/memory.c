@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* memory.c: the host's memory as a device's. */
+/* Host memory as a device's memory. */
 
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -31,16 +31,17 @@ static core_status memory_alloc(void *device, uint64_t size,
     (void)device;
     out_memory->handle = NULL;
     out_memory->offset = 0;
-    if (size > UINT64_C(1) << 48) /* more than there are addresses for */
+    if (size > UINT64_C(1) << 48) /* more than the address space */
         goto none;
-    /* The tail is readable; aligned_alloc wants a multiple of alignment. */
+    /* The tail is readable; aligned_alloc requires a multiple of the
+     * alignment. */
     rounded = (size + CPU_MEMORY_TAIL + alignment - 1) & ~(alignment - 1);
     memory = aligned_alloc(alignment, rounded);
     if (memory == NULL)
         goto none;
 #ifdef __linux__
     if (alignment == HUGE_PAGE)
-        madvise(memory, rounded, MADV_HUGEPAGE); /* a wish; may fail */
+        madvise(memory, rounded, MADV_HUGEPAGE); /* a hint; may fail */
 #endif
     out_memory->handle = memory;
     return CORE_OK;
@@ -84,7 +85,7 @@ static core_status memory_info(void *device, uint64_t *out_free,
     cpu_memory_sizes(out_free, out_total);
     if (*out_total == 0)
         return cpu_error(CORE_ERROR_UNSUPPORTED,
-                         "the system does not tell its memory's size");
+                         "the system does not report its memory size");
     return CORE_OK;
 }
 

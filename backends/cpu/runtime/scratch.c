@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scratch.c: blocks of scratch.h.  Sizes are powers of two; for each there are
- * slots, taken and filled by atomic exchange. */
+/* The blocks of scratch.h.  Sizes are powers of two; for each there are slots,
+ * taken and filled by atomic exchange. */
 
 #include "scratch.h"
 
@@ -31,7 +31,7 @@ static long long bytes_of(int size_class)
     return 1LL << (LEAST + size_class);
 }
 
-/* CLASSES: larger than what is kept. */
+/* CLASSES: too large to be kept. */
 static int class_of(int64_t bytes)
 {
     int c = 0;

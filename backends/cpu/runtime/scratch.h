@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scratch.h: memory that kernels pack their operands in.
+/* scratch.h: memory in which kernels pack their operands.
  *
- * What is given back is kept for the next call, within a limit: memory that is
- * new to the process costs a fault for each page, which is more than packing
- * itself.  Any thread may call; memory may be given back by another thread. */
+ * Released blocks are kept for the next call, up to a limit: memory that is
+ * new to the process costs a fault per page, which takes longer than packing
+ * itself.  Thread-safe; any thread may release a block. */
 
 #ifndef CPU_SCRATCH_H
 #define CPU_SCRATCH_H
 
 #include <stdint.h>
 
-/* Aligned to a line of the cache, its contents undefined.  NULL: there is none;
- * no error is set. */
+/* Aligned to a cache line, contents undefined.  Returns NULL without memory; no
+ * error is set. */
 void *cpu_scratch_take(int64_t bytes);
-void cpu_scratch_give(void *memory); /* NULL: nothing */
-/* Frees what is kept.  Nobody else may be in here. */
+void cpu_scratch_give(void *memory); /* NULL is allowed */
+/* Frees the kept blocks.  No other thread may use these functions. */
 void cpu_scratch_shutdown(void);
 
 #endif

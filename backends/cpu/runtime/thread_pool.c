@@ -3,12 +3,12 @@
 
 /* thread_pool.c: the thread pool.
  *
- * One job at a time.  The caller writes the job, opens the gate and wakes the
- * workers; a worker that finds the gate open joins by counting itself in,
- * takes chunks until none is left, and counts itself out.  The caller works
- * too, then shuts the gate and waits for those who joined: a worker that the
- * system did not schedule in time finds the gate shut and is not waited for.
- * A second caller, or a task that itself calls, computes alone. */
+ * One job at a time.  The caller writes the job, opens the gate and wakes
+ * the workers; a worker that finds the gate open joins by counting itself
+ * in, takes chunks until none is left, and counts itself out.  The caller
+ * works too, then closes the gate and waits for those who joined: a worker
+ * that was not scheduled in time finds the gate closed and is not waited
+ * for.  A second caller, or a task that itself calls, computes alone. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@
 
 enum {
     MAX_THREADS = 1024,
-    GATE_OPEN = 1, /* the low bit; those inside are counted in steps of 2 */
+    GATE_OPEN = 1, /* the low bit; threads inside are counted in steps of 2 */
     GATE_STEP = 2,
     SPINS_WORKER = 1000, /* some tens of microseconds, then sleep */
     SPINS_CALLER = 1000,
@@ -40,20 +40,20 @@ enum {
 };
 
 static struct {
-    /* The job: written by the caller while the gate is shut and nobody is
+    /* The job: written by the caller while the gate is closed and no worker is
      * inside. */
     cpu_task task;
     void *context;
     int64_t n, grain;
-    _Alignas(64) _Atomic int64_t next; /* first index that nobody has taken */
+    _Alignas(64) _Atomic int64_t next; /* the first index that is not taken */
     _Alignas(64) _Atomic uint32_t gate;
     _Atomic uint32_t limit; /* workers with an index from here on stay out */
     _Alignas(64) _Atomic uint32_t epoch; /* workers sleep on it */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t stop;
-    _Atomic uint32_t wanted; /* threads, the caller included; 0: not set */
+    _Atomic uint32_t wanted; /* threads, including the caller; 0: not set */
 
-    pthread_mutex_t lock; /* held by the caller for as long as its job lasts */
+    pthread_mutex_t lock; /* held by the caller for the duration of its job */
     uint32_t started;     /* workers; under lock */
     pthread_t workers[MAX_THREADS];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -126,7 +126,8 @@ static void leave(void)
     uint32_t before =
         atomic_fetch_sub_explicit(&pool.gate, GATE_STEP, memory_order_acq_rel);
 
-    /* The caller shut the gate, may sleep on it, and this was the last. */
+    /* The caller has closed the gate, may sleep on it, and this was the last
+     * worker. */
     if (before == GATE_STEP)
         wake(&pool.gate, 1);
 }
@@ -162,7 +163,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* A child has this thread alone: whatever the pool was doing is gone. */
+/* A child only has this thread: the state of the pool is reset. */
 static void after_fork_in_child(void)
 {
     static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
@@ -175,7 +176,7 @@ static void after_fork_in_child(void)
     atomic_store(&pool.stop, 0);
 }
 
-/* Before anybody can have the lock. */
+/* Before any thread can hold the lock. */
 __attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, after_fork_in_child);
@@ -194,7 +195,7 @@ static uint32_t available_processors(void)
     return 1;
 }
 
-uint32_t cpu_pool_threads(void)
+uint32_t cpu_thread_pool_threads(void)
 {
     uint32_t wanted = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
 
@@ -207,7 +208,7 @@ uint32_t cpu_pool_threads(void)
     return wanted;
 }
 
-int cpu_pool_set_threads(uint32_t threads)
+int cpu_thread_pool_set_threads(uint32_t threads)
 {
     if (threads < 1 || threads > MAX_THREADS)
         return -1;
@@ -215,7 +216,7 @@ int cpu_pool_set_threads(uint32_t threads)
     return 0;
 }
 
-/* Under lock.  What could not be started is done without. */
+/* Under lock.  Threads that cannot be started are ignored. */
 static void start_workers(uint32_t count)
 {
     sigset_t all, before;
@@ -244,7 +245,7 @@ static void run_alone(int64_t n, int64_t grain, cpu_task task, void *context)
         task(context, begin, n - begin < grain ? n : begin + grain);
 }
 
-/* Shuts the gate and waits until all who joined have left. */
+/* Closes the gate and waits until all who joined have left. */
 static void finish(void)
 {
     uint32_t gate = atomic_fetch_and_explicit(&pool.gate, ~(uint32_t)GATE_OPEN,
@@ -272,7 +273,7 @@ void cpu_parallel_for(int64_t n, int64_t grain, cpu_task task, void *context)
         task(context, 0, n);
         return;
     }
-    threads = cpu_pool_threads();
+    threads = cpu_thread_pool_threads();
     if (threads == 1 || inside || pthread_mutex_trylock(&pool.lock) != 0) {
         run_alone(n, grain, task, context);
         return;
@@ -291,7 +292,7 @@ void cpu_parallel_for(int64_t n, int64_t grain, cpu_task task, void *context)
     atomic_store_explicit(&pool.gate, GATE_OPEN, memory_order_release);
     atomic_fetch_add(&pool.epoch, 1);
     if (atomic_load(&pool.sleepers) != 0)
-        /* Which of them wake is not ours to say, so all do. */
+        /* The futex does not select which ones wake, so all do. */
         wake(&pool.epoch, INT_MAX);
 
     inside = 1;
@@ -301,7 +302,7 @@ void cpu_parallel_for(int64_t n, int64_t grain, cpu_task task, void *context)
     pthread_mutex_unlock(&pool.lock);
 }
 
-void cpu_pool_shutdown(void)
+void cpu_thread_pool_shutdown(void)
 {
     uint32_t k;
 

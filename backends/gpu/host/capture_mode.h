@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* capture_mode.h: calls that are allowed while streams capture.  A vendor's
- * api.h includes it after it defines
+ * api_names.h includes it after it defines
  *
  *     GPU_API                    the table of the library's functions
  *     gpu_api_capture_mode       the type of capture modes

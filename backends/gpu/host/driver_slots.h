@@ -2,8 +2,8 @@
  * Copyright The libcore authors */
 
 /* driver_slots.h: the slots of gpu_driver whose calls differ between vendors only
- * in the names of types.  A vendor's driver.c includes it once, after its api.h,
- * which defines
+ * in the names of types.  A vendor's driver.c includes it once, after its
+ * api_names.h, which defines
  *
  *     GPU_API               the table of the library's functions; its fields have
  *                           the names used below

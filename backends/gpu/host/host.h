@@ -66,11 +66,11 @@ typedef struct gpu_device {
     gpu_error_slot *free_errors;
     gpu_retired_error *retired_errors;
     gpu_error_page *error_pages;
-    uint32_t generation;        /* counts resets */
-    struct gpu_stream *streams; /* not destroyed yet */
-    gpu_callbacks *callbacks;   /* the queues of all streams */
-    gpu_deferred_free *deferred,
-        **deferred_last;    /* in the order of the requests */
+    uint32_t generation;         /* counts resets */
+    struct gpu_stream *streams;  /* not destroyed yet */
+    gpu_callbacks *callbacks;    /* the queues of all streams */
+    gpu_deferred_free *deferred; /* in the order of the requests */
+    gpu_deferred_free **deferred_last;
     bool freeing_thread;    /* it is running */
     gpu_profile *profile;   /* NULL: never requested */
     atomic_uint references; /* the owner's, and its threads' */

@@ -85,7 +85,7 @@ static inline core_node *take(core__thread *self, core_tensor *tensor)
     return node;
 }
 
-/* The node goes last, in a tail call: its chain may be long. */
+/* Releases the node last, in a tail call: its chain may be long. */
 void core__autograd_destroy(core__thread *self, core_tensor *tensor)
 {
     core_node *node = take(self, tensor);

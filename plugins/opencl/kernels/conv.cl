@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv.cl: images as columns (channel, kernel's place) × (place), and back.
- * Places have three dimensions; the first ones are 1 where there are fewer. */
+/* conv.cl: images as columns (channel, kernel position) × (position), and back.
+ * Positions have three dimensions; the first ones are 1 if there are fewer. */
 
 typedef struct geometry {
     long images, channels;
@@ -36,7 +36,8 @@ kernel void unfold(global uchar *to, ulong to_at, const global uchar *in,
                : 0;
 }
 
-/* The place of the output that a place of the input went to; -1: none. */
+/* The output position that used an input position with kernel position k; -1:
+ * none. */
 static long went(const geometry *g, int d, long at, long k)
 {
     long x = at + g->pad[d] - k * g->dilation[d];
@@ -46,7 +47,8 @@ static long went(const geometry *g, int d, long at, long k)
     return x / g->stride[d];
 }
 
-/* Each element of the image sums up where it went, in a fixed order. */
+/* Each image element sums the columns that it was copied to, in a fixed
+ * order. */
 kernel void fold(global uchar *to, ulong to_at, const global uchar *columns,
                  ulong columns_at, geometry g)
 {
@@ -79,7 +81,7 @@ kernel void fold(global uchar *to, ulong to_at, const global uchar *columns,
     STORE(0, to, to_at, i, sum);
 }
 
-/* A channel's number to all its places. */
+/* Adds a channel's number to all its positions. */
 kernel void add_bias(global uchar *to, ulong to_at, const global uchar *bias_,
                      ulong bias_at, long numel, long channels, long places)
 {
@@ -91,7 +93,7 @@ kernel void add_bias(global uchar *to, ulong to_at, const global uchar *bias_,
                   LOAD(0, bias_, bias_at, i / places % channels));
 }
 
-/* The sum of a channel over images and places. */
+/* The sum of a channel over images and positions. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 bias(global uchar *to, ulong to_at, const global uchar *grad, ulong grad_at,
      long images, long channels, long places)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* copy.cl: from T1 to T0, with casts.  Of one dtype it comes as the unsigned
- * type of its size, so that bits are kept. */
+/* copy.cl: from T1 to T0, with casts.  For equal dtypes both are the unsigned
+ * type of the size, so that bits are preserved. */
 
 #if ID0 == BOOLn && ID1 != BOOLn
 static T0 put(T1 x)
@@ -15,7 +15,7 @@ static T0 put(T1 x)
     return PUT0(GET1(x));
 }
 #else
-/* What does not fit is the least number there is. */
+/* Values out of range become the least number. */
 static T0 put(T1 x)
 {
     C1 y = GET1(x);

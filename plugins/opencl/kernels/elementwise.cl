@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* elementwise.cl: what the expressions of operations.c call.  The kernels
- * around an expression are written behind this (elementwise.c). */
+/* elementwise.cl: the functions that expressions of backends/expressions call
+ * and OpenCL does not have.  elementwise.c writes the kernels around an
+ * expression behind this. */
 
 #if FLOAT
 static T sigmoid(T x)
@@ -28,7 +29,7 @@ static T floor_divide(T a, T b)
     return whole - down > (T)0.5 ? down + 1 : down;
 }
 
-static T modulo_down_f(T a, T b)
+static T floor_modulo(T a, T b)
 {
     T rest = fmod(a, b);
 
@@ -56,9 +57,24 @@ static T finite(T x)
     return x == (T)INFINITY ? most : x == -(T)INFINITY ? -most : x;
 }
 
-static T within(T x, T low, T high)
+static T maximum(T a, T b)
 {
-    return x != x ? x : fmin(fmax(x, low), high);
+    return a > b || a != a ? a : b;
+}
+
+static T minimum(T a, T b)
+{
+    return a < b || a != a ? a : b;
+}
+
+static T clamped(T x, T low, T high)
+{
+    return minimum(maximum(x, low), high);
+}
+
+static int sign_bit(T x)
+{
+    return signbit(x) != 0;
 }
 
 static T logaddexp(T a, T b)
@@ -140,7 +156,7 @@ static T divide(T a, T b, int *bad)
         *bad = 1;
         return 0;
     }
-    /* The one quotient that no type holds. */
+    /* The only quotient that overflows. */
     return (T)(b == (T)-1 ? (T)(0 - a) : a / b);
 }
 
@@ -153,14 +169,14 @@ static T modulo(T a, T b, int *bad)
     return (T)(b == (T)-1 ? (T)0 : a % b);
 }
 
-static T divide_down(T a, T b, int *bad)
+static T floor_divide(T a, T b, int *bad)
 {
     T whole = divide(a, b, bad), rest = modulo(a, b, bad);
 
     return (T)(rest != 0 && (b < 0) != (rest < 0) ? whole - 1 : whole);
 }
 
-static T modulo_down(T a, T b, int *bad)
+static T floor_modulo(T a, T b, int *bad)
 {
     T rest = modulo(a, b, bad);
 

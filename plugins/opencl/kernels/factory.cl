@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* factory.cl: tensors made of a rule, and triangles. */
+/* factory.cl: arange, linspace, eye and triangles. */
 
 kernel void arange(global uchar *to, ulong to_at, long n, wide start,
                    wide width, long first_, long step_)
@@ -47,8 +47,8 @@ static wide line_at(long i, long n, wide start, wide end, wide width)
     return end - (wide)(n - 1 - i) * width;
 }
 
-/* Integers are made in runs, two at a time: the first of a run is truncated,
- * and the others count from it, as the CPU does. */
+/* Integers are computed in runs, two at a time: the first of a run is
+ * truncated, and the others count from it, as on the CPU. */
 kernel void linspace(global uchar *to, ulong to_at, long n, wide start,
                      wide end, wide width, long run)
 {
@@ -67,7 +67,7 @@ kernel void linspace(global uchar *to, ulong to_at, long n, wide start,
 #endif
 }
 
-/* How many elements the rows before `row` have. */
+/* The number of elements in the rows before `row`. */
 static long before_row(long row, long begin, long columns, long offset,
                        int upper)
 {
@@ -83,7 +83,8 @@ static long before_row(long row, long begin, long columns, long offset,
            (full - begin) * offset + (row - full) * columns;
 }
 
-/* A work item for each row; two rows of the result: rows and columns. */
+/* A work item for each row; the result has two rows, of row and column
+ * indices. */
 kernel void triangle_indices(global uchar *to, ulong to_at, long count,
                              long begin, long end, long columns, long offset,
                              int upper)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* index.cl: T0 is the unsigned type of the elements' size (of sums: their
- * own), T1 the index's.  A bad index is 0 instead, and told. */
+/* index.cl: T0 is the unsigned type of the elements' size (for sums: their own
+ * type), T1 the index's.  An invalid index is reported and replaced by 0. */
 
-static long checked(long index, long limit, global word *errors, long call)
+static long checked(long index, long limit, global fault *errors, long call)
 {
     if (index < 0 || index >= limit) {
         fail(errors, 8, call, index);
@@ -17,7 +17,7 @@ static long checked(long index, long limit, global word *errors, long call)
 kernel void select_(global uchar *to, ulong to_at, const global uchar *in,
                     ulong in_at, const global uchar *index, ulong index_at,
                     long outer, long n, long inner, long limit,
-                    global word *errors, long call)
+                    global fault *errors, long call)
 {
     long at = get_global_id(0), k = at % inner, i = at / inner % n;
     long o = at / inner / n;
@@ -32,7 +32,7 @@ kernel void select_(global uchar *to, ulong to_at, const global uchar *in,
 /* take: in is one row; indices below 0 count from its end */
 kernel void take_(global uchar *to, ulong to_at, const global uchar *in,
                   ulong in_at, const global uchar *index, ulong index_at,
-                  long n, long limit, global word *errors, long call)
+                  long n, long limit, global fault *errors, long call)
 {
     long at = get_global_id(0), i;
 
@@ -48,10 +48,10 @@ kernel void take_(global uchar *to, ulong to_at, const global uchar *in,
 }
 
 /* gather: to[o][i][k] = in[o'][index[o][i][k]][k']; the index may be smaller
- * than the input but along the dimension. */
+ * than the input except along the dimension. */
 kernel void gather_(global uchar *to, ulong to_at, const global uchar *in,
                     ulong in_at, const global uchar *index, ulong index_at,
-                    uint dim, loop l, global word *errors, long call)
+                    uint dim, loop l, global fault *errors, long call)
 {
     long at = get_global_id(0);
     uint left = (uint)at;
@@ -71,12 +71,12 @@ kernel void gather_(global uchar *to, ulong to_at, const global uchar *in,
     AT(T0, to, to_at)[at] = AT(const T0, in, in_at)[from];
 }
 
-/* embedding_dense_backward: each element of a row of the weight sums up what
- * its index was used for, in the order of the indices. */
+/* embedding_dense_backward: each element of a row of the weight sums the
+ * gradients of its uses, in the order of the indices. */
 kernel void spread(global uchar *to, ulong to_at, const global uchar *grad,
                    ulong grad_at, const global uchar *index, ulong index_at,
                    long rows, long count, long inner, long padding, int scale,
-                   global word *errors, long call)
+                   global fault *errors, long call)
 {
     long at = get_global_id(0), k = at % inner, row = at / inner;
     ACC0 sum = 0;
@@ -97,12 +97,12 @@ kernel void spread(global uchar *to, ulong to_at, const global uchar *grad,
     STORE(0, to, to_at, at, scale && used > 0 ? sum / used : sum);
 }
 
-/* index_add: to = self, and alpha source along a dimension. */
+/* index_add: to = self + alpha source along a dimension. */
 kernel void add_at(global uchar *to, ulong to_at, const global uchar *self,
                    ulong self_at, const global uchar *index, ulong index_at,
                    const global uchar *more, ulong more_at, long outer,
                    long n, long inner, long count, wide alpha,
-                   global word *errors, long call)
+                   global fault *errors, long call)
 {
     long at = get_global_id(0), k = at % inner, row = at / inner % n;
     long o = at / inner / n;

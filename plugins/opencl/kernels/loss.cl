@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* loss.cl: the loss of the class that was meant.  T0: of the numbers; T1: of
- * the targets.  position p is (outer, inner) = (p / inner, p % inner). */
+/* loss.cl: nll_loss.  T0: the type of the numbers; T1: of the targets.
+ * position p is (outer, inner) = (p / inner, p % inner). */
 
-/* Where the target's class lies in self; -1: ignored, or bad and told. */
+/* The index in self of the target's class; -1: ignored, or invalid and
+ * reported. */
 static long class_at(const global T1 *target, long p, long classes, long inner,
-                     long ignore, global word *errors, long call)
+                     long ignore, global fault *errors, long call)
 {
     long t = target[p];
 
@@ -25,7 +26,7 @@ forward(global uchar *to, ulong to_at, global uchar *total, ulong total_at,
         const global uchar *in, ulong in_at, const global uchar *target,
         ulong target_at, const global uchar *weight, ulong weight_at,
         int has, long outer, long classes, long inner, int reduction,
-        long ignore, global word *errors, long call)
+        long ignore, global fault *errors, long call)
 {
     local ACC0 sums[GROUP], weights[GROUP];
     const global T0 *x = AT(const T0, in, in_at);
@@ -67,7 +68,7 @@ kernel void backward(global uchar *to, ulong to_at, const global uchar *grad,
                      const global uchar *target, ulong target_at,
                      const global uchar *weight, ulong weight_at, int has,
                      long outer, long classes, long inner, int reduction,
-                     long ignore, global word *errors, long call)
+                     long ignore, global fault *errors, long call)
 {
     const global T1 *t = AT(const T1, target, target_at);
     long p = get_global_id(0), at;

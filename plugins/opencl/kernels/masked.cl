@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* masked.cl: elements that a mask chooses.  One group: each work item has a
- * run of elements, counts what it chooses, and then writes from where those
- * before end.  T0: the elements, as bits; T1: the mask, or the repeats. */
+/* masked.cl: selects elements by a mask.  One group: each work item counts the
+ * selected elements of its run, and then writes them after those of the runs
+ * before.  T0: the elements, as bits; T1: the mask, or the repeats. */
 
-/* Of a place, row-major: the offsets in both, in elements. */
+/* The offsets of a row-major position in both, in elements. */
 static void places(const loop *l, ulong at, long *in, long *mask)
 {
     *in = *mask = 0;
@@ -23,10 +23,10 @@ static void places(const loop *l, ulong at, long *in, long *mask)
     const ulong begin = min(get_local_id(0) * run, l.numel); \
     const ulong end = min(begin + run, l.numel)
 
-/* sums: GROUP + 1 of them; the last one is all. */
+/* sums: GROUP + 1 of them; the last one is the total. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 count_(global uchar *sums, ulong sums_at, const global uchar *mask,
-       ulong mask_at, loop l, int repeats, global word *errors, long call)
+       ulong mask_at, loop l, int repeats, global fault *errors, long call)
 {
     local long lanes[GROUP];
     RUN;
@@ -92,12 +92,12 @@ select_(global uchar *to, ulong to_at, const global uchar *sums, ulong sums_at,
             AT(T0, to, to_at)[next++] = AT(const T0, in, in_at)[from];
 }
 
-/* The next element of `in` wherever the mask is true; there are `limit`. */
+/* Writes the next element of `in` where the mask is true; there are `limit`. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 scatter_(global uchar *to, ulong to_at, const global uchar *sums,
          ulong sums_at, const global uchar *in, ulong in_at,
          const global uchar *mask, ulong mask_at, loop l, long limit,
-         global word *errors, long call)
+         global fault *errors, long call)
 {
     RUN;
     long next = AT(const long, sums, sums_at)[get_local_id(0)], from, at;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.cl: results each of whose elements is one of the input's: rolled, or
- * framed by reflection or replication; and the gradient of frames. */
+/* pad.cl: results that only move elements: roll, padding by reflection or
+ * replication; and the gradient of padding. */
 
 enum { ROLL, REFLECT, REPLICATE };
 
-/* pad.c has the same; innermost first. */
+/* Must match pad.c; innermost first. */
 typedef struct frame {
-    ulong numel; /* of what is written */
+    ulong numel; /* of the output */
     uint ndim, kind;
     uint in[MAX_NDIM], out[MAX_NDIM];
     long before[MAX_NDIM];
@@ -44,7 +44,7 @@ kernel void move_(global uchar *to, ulong to_at, const global uchar *in,
     AT(T0, to, to_at)[get_global_id(0)] = AT(const T0, in, in_at)[from];
 }
 
-/* The places of the output that may come from i: three ranges at most. */
+/* The output positions that may come from i: three ranges at most. */
 static int ranges(const frame *f, uint d, long i, long first[3], long last[3])
 {
     long n = f->in[d], o = i + f->before[d];
@@ -60,7 +60,7 @@ static int ranges(const frame *f, uint d, long i, long first[3], long last[3])
     return 3;
 }
 
-/* One line of the output, all of whose other coordinates are chosen. */
+/* One line of the output, with all other coordinates fixed. */
 static ACC0 along(const frame *f, const global T0 *grad, long i)
 {
     long first[3], last[3];
@@ -75,7 +75,7 @@ static ACC0 along(const frame *f, const global T0 *grad, long i)
     return sum;
 }
 
-/* The last three dimensions are framed; f.in[3] is the number of planes. */
+/* The last three dimensions are padded; f.in[3] is the number of planes. */
 kernel void gather_back(global uchar *to, ulong to_at,
                         const global uchar *grad, ulong grad_at, frame f)
 {

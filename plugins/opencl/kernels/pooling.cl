@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pooling.cl: windows of the last two dimensions.  Every element is written by one
- * work item, so sums have one order. */
+/* pooling.cl: windows of the last two dimensions.  Every element is written by
+ * one work item, so sums have a fixed order. */
 
 typedef struct windows {
     long planes, height, width, out_height, out_width;
@@ -45,11 +45,11 @@ kernel void most(global uchar *to, ulong to_at, global uchar *where,
     AT(long, where, where_at)[i] = best;
 }
 
-/* A work item for each plane: indices may name any of its places. */
+/* A work item for each plane: indices may refer to any of its positions. */
 kernel void most_backward(global uchar *to, ulong to_at,
                           const global uchar *grad, ulong grad_at,
                           const global uchar *where, ulong where_at,
-                          windows g, global word *errors, long call)
+                          windows g, global fault *errors, long call)
 {
     long plane = get_global_id(0), size = g.height * g.width;
     long count = g.out_height * g.out_width;
@@ -69,7 +69,7 @@ kernel void most_backward(global uchar *to, ulong to_at,
     }
 }
 
-/* The window's bounds in the input, and what its sum is divided by. */
+/* The window's bounds in the input, and the divisor of its sum. */
 static long bounds(const windows *g, long y, long x, long *y0, long *y1,
                    long *x0, long *x1)
 {
@@ -104,7 +104,7 @@ kernel void mean(global uchar *to, ulong to_at, const global uchar *in,
     STORE(0, to, to_at, i, sum / by);
 }
 
-/* The first window that a coordinate can lie in. */
+/* The first window that may contain a coordinate. */
 static long first_window(long at, long pad, long span, long stride)
 {
     long from = at + pad - span + 1;

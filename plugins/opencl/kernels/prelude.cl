@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* prelude.cl: comes before every source.  T0 … T3 are the operands' types,
- * C0 … what they are computed in, GET0 and PUT0 … the ways there and back,
- * ACC0 … what is summed in, ID0 … the dtypes' numbers (plugin.h). */
+/* prelude.cl: prepended to every source.  T0 … T3 are the operands' types, C0 …
+ * the types of computation, GET0 and PUT0 … the conversions, ACC0 … the types
+ * of sums, ID0 … the dtypes' numbers (plugin.h). */
 
 #ifdef HAS_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -15,7 +15,7 @@ typedef float wide;
 #endif
 #pragma OPENCL FP_CONTRACT OFF
 
-/* Halves are kept as their bits: no device needs cl_khr_fp16. */
+/* Half-precision elements are stored as bits: no device needs cl_khr_fp16. */
 static float get_f16(ushort bits)
 {
     return vload_half(0, (const half *)&bits);
@@ -53,13 +53,13 @@ static ushort put_bf16(float x)
 
 enum { MAX_NDIM = 8, GROUP = 64 };
 
-/* A buffer's element at an offset in bytes. */
+/* The element of a buffer at an offset in bytes. */
 #define AT(type, buffer, bytes) ((global type *)((buffer) + (bytes)))
-/* Element i of operand k's type. */
+/* Loads element i with operand k's type. */
 #define LOAD(k, buffer, bytes, i) GET##k(AT(const T##k, buffer, bytes)[i])
 #define STORE(k, buffer, bytes, i, x) AT(T##k, buffer, bytes)[i] = PUT##k(x)
 
-/* opencl.h has the same. */
+/* Must match opencl.h. */
 typedef struct loop {
     ulong numel;
     uint ndim, immediates;
@@ -67,17 +67,17 @@ typedef struct loop {
     long strides[4][MAX_NDIM];
 } loop;
 
-/* stream.c has the same. */
-typedef struct word {
+/* Must match stream.c. */
+typedef struct fault {
     int code, why;
     long call, index;
-} word;
+} fault;
 
 /* stream.c has their texts. */
 enum { PLAIN, PROBABILITY, WEIGHTS, REPEATS, SHORT_SOURCE };
 
-/* The first one stays. */
-static void fail_because(global word *w, int code, int why, long call,
+/* Only the first error is kept. */
+static void fail_because(global fault *w, int code, int why, long call,
                          long index)
 {
     if (atomic_cmpxchg((volatile global int *)&w->code, 0, code) == 0) {
@@ -87,7 +87,7 @@ static void fail_because(global word *w, int code, int why, long call,
     }
 }
 
-static void fail(global word *w, int code, long call, long index)
+static void fail(global fault *w, int code, long call, long index)
 {
     fail_because(w, code, PLAIN, call, index);
 }

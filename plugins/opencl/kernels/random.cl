@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* random.cl: random numbers by element, with the bits that the CPU's have:
- * Philox4x32-10 (J. Salmon and others, "Parallel random numbers: as easy as
- * 1, 2, 3", 2011) of the block's number, keyed by the seed.  32 bits of element
- * i: word i mod 4 of block offset + i / 4; 64 bits: a half of block
- * offset + i / 2. */
+/* random.cl: random numbers per element, with the same bits as the CPU's:
+ * Philox4x32-10 (J. Salmon and others, "Parallel random numbers: as easy as 1,
+ * 2, 3", 2011) of the block's number, keyed by the seed.  32 bits of element i:
+ * word i mod 4 of block offset + i / 4; 64 bits: a half of block offset + i /
+ * 2. */
 
-/* random.c has the same. */
+/* Must match random.c. */
 typedef struct draw {
     ulong seed, offset, n;
-    ulong range; /* of integers, 0: 2^64; of bernoulli the limit of 32 bits */
+    ulong range; /* of integers, 0: 2^64; for bernoulli the limit of 32 bits */
     long first;
     int counted, wide_;
 } draw;
@@ -45,7 +45,7 @@ static ulong bits_64(const draw *d, ulong i)
     return i % 2 == 0 ? x.s0 | (ulong)x.s1 << 32 : x.s2 | (ulong)x.s3 << 32;
 }
 
-/* A replayed capture finds both on the device. */
+/* A replayed capture reads both from the device. */
 static draw begun(draw d, const global uchar *counter, ulong counter_at)
 {
     if (d.counted) {
@@ -89,7 +89,7 @@ kernel void uniform(global uchar *to, ulong to_at, const global uchar *counter,
     STORE(0, to, to_at, i, low + u * width);
 }
 
-/* Box and Muller's transform of a pair of elements. */
+/* The Box-Muller transform of a pair of elements. */
 kernel void normal(global uchar *to, ulong to_at, const global uchar *counter,
                    ulong counter_at, draw given, wide mean, wide deviation)
 {
@@ -132,12 +132,12 @@ kernel void bernoulli(global uchar *to, ulong to_at,
     AT(T0, to, to_at)[i] = WHOLE(bits_32(&d, i) < d.range ? 1 : 0);
 }
 
-/* T1: of the probabilities, or of the weights. */
+/* T1: the type of the probabilities or weights. */
 #ifdef T1
 kernel void bernoulli_each(global uchar *to, ulong to_at,
                            const global uchar *counter, ulong counter_at,
                            const global uchar *chance, ulong chance_at,
-                           draw given, global word *errors, long call)
+                           draw given, global fault *errors, long call)
 {
     BEGIN;
     C1 p = LOAD(1, chance, chance_at, i);
@@ -156,7 +156,7 @@ static double unit_f64(ulong bits)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-/* A work item for each row of n weights; whether all is well with them. */
+/* A work item for each row of n weights; returns whether they are valid. */
 static int weights_sum(const global T1 *p, long n, long samples,
                        int replacement, double *sum)
 {
@@ -186,11 +186,11 @@ static long repeated(const draw *d, const global T1 *p, long n, double sum,
             break;
     }
     while (k > 0 && GET1(p[k]) == 0)
-        k--; /* rounding has led beyond the last weight above 0 */
+        k--; /* rounding went beyond the last positive weight */
     return k;
 }
 
-/* Exponential clocks: the one that fires next after (key, index). */
+/* Exponential clocks: the next one to fire after (key, index). */
 static long distinct(const draw *d, const global T1 *p, long n, ulong base,
                      double *key, long before)
 {
@@ -217,7 +217,7 @@ kernel void multinomial(global uchar *to, ulong to_at,
                         const global uchar *counter, ulong counter_at,
                         const global uchar *weights, ulong weights_at,
                         draw given, long n, long samples, int replacement,
-                        global word *errors, long call)
+                        global fault *errors, long call)
 {
     BEGIN; /* i: the row */
     const global T1 *p = AT(const T1, weights, weights_at) + i * n;

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* reduce.cl: reductions, combined in an order that depends on the shape alone.
- * Before this come the row's INITIAL, MAP(x), COMBINE(s, t), FINISH(s) on a
+ * This is preceded by the row's INITIAL, MAP(x), COMBINE(s, t), FINISH(s) on a
  * STATE { S value; long index }; T0 is the output's type, T1 the input's. */
 
 typedef struct state {
@@ -10,7 +10,7 @@ typedef struct state {
     long index;
 } state;
 
-/* Sizes and strides of what is kept and of what is reduced. */
+/* Sizes and strides of the kept and the reduced dimensions. */
 typedef struct shape {
     ulong outputs, count;
     uint nkept, nreduced, noutputs, immediates;
@@ -37,7 +37,7 @@ static state one(C1 x, long index, wide number)
 }
 
 #if INDEXED
-/* NaN wins; of equals the first. */
+/* NaN wins; among equals the first. */
 static int better(state a, state b)
 {
     if (a.index < 0 || b.index < 0)
@@ -164,7 +164,7 @@ groups(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
 }
 
 #if MOMENTS == 3
-/* The logarithm of the sum of exponentials: the greatest, then the sum. */
+/* The logarithm of the sum of exponentials: the maximum, then the sum. */
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 exponentials(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
              const global uchar *in, ulong in_at, ulong now, wide number,
@@ -200,7 +200,7 @@ exponentials(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
             barrier(CLK_LOCAL_MEM_FENCE);
         }
         mine = lanes[0];
-        /* Infinities have no difference. */
+        /* The difference of infinities is NaN. */
         if (!pass)
             most = isinf(mine) ? 0 : mine;
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -209,7 +209,7 @@ exponentials(global uchar *to, ulong to_at, global uchar *more, ulong more_at,
         STORE(0, to, to_at + to0, 0, log(mine) + most);
 }
 #elif MOMENTS
-/* Variance in two passes: of the second, S is the sum of squares. */
+/* Variance in two passes: in the second, S is the sum of squares. */
 static void deviate(S squares, S mean, wide number, ulong count,
                     global uchar *to, ulong to_at, long to0)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* resample.cl: nearest, linear and cubic interpolation, separable, and pooling
- * whose windows adapt to the output; the last three dimensions of planes. */
+/* resample.cl: separable nearest, linear and cubic interpolation, and adaptive
+ * pooling; of the last three dimensions of planes. */
 
 enum { NEAREST = 1, LINEAR = 2, CUBIC = 4 }; /* = taps */
 
-/* resample.c has the same. */
+/* Must match resample.c. */
 typedef struct resampling {
     long planes, in[3], out[3];
     wide ratio[3];
@@ -28,7 +28,7 @@ static long clamped(long i, long size)
     return i < 0 ? 0 : i >= size ? size - 1 : i;
 }
 
-/* Tap k of an output coordinate: which input coordinate, and its weight. */
+/* Tap k of an output coordinate: the input coordinate and its weight. */
 static long tap(const resampling *r, int d, long o, int k, wide *weight)
 {
     const long in = r->in[d];
@@ -90,7 +90,7 @@ kernel void forward(global uchar *to, ulong to_at, const global uchar *in,
     STORE(0, to, to_at, at, sum);
 }
 
-/* The outputs that may take from an input coordinate. */
+/* The outputs that may use an input coordinate. */
 static void reach(const resampling *r, int d, long i, long *first, long *last)
 {
     wide centre = r->align ? (wide)i / r->ratio[d]
@@ -105,7 +105,7 @@ static void reach(const resampling *r, int d, long i, long *first, long *last)
     *last = min((long)(centre + room), r->out[d] - 1);
 }
 
-/* How much of an input coordinate an output coordinate took. */
+/* The weight of an input coordinate in an output coordinate. */
 static wide share(const resampling *r, int d, long o, long i)
 {
     wide sum = 0, weight;
@@ -229,11 +229,11 @@ kernel void adapt_most(global uchar *to, ulong to_at, global uchar *where,
     AT(long, where, where_at)[at] = best;
 }
 
-/* A work item for each plane: indices may name any of its places. */
+/* A work item for each plane: indices may refer to any of its positions. */
 kernel void most_backward(global uchar *to, ulong to_at,
                           const global uchar *grad, ulong grad_at,
                           const global uchar *where, ulong where_at,
-                          resampling r, global word *errors, long call)
+                          resampling r, global fault *errors, long call)
 {
     const long plane = get_global_id(0), size = r.in[0] * r.in[1] * r.in[2];
     const long count = r.out[0] * r.out[1] * r.out[2];

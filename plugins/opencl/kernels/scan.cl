@@ -54,7 +54,7 @@ kernel void exponentials(global uchar *to, ulong to_at,
 }
 #endif
 
-/* The last of equal ones; NaN from where it first occurs. */
+/* The last of equal elements; NaN from its first occurrence on. */
 kernel void extremes(global uchar *to, ulong to_at, global uchar *where,
                      ulong where_at, const global uchar *in, ulong in_at,
                      long outer, long n, long inner, int least)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* scatter.cl: writing and reading by indices, along one dimension or by several
- * at once.  Where two indices name one place, the order is that of the indices:
- * a work item has all that can fall on the same place, and goes through it in
- * order.  T1 is the index's type; T0 the elements', as bits where they are only
- * moved. */
+/* scatter.cl: writing and reading by indices, along one dimension or several.
+ * If two indices name one position, the order is that of the indices: a work
+ * item handles everything that can hit the same position, in order.  T1 is the
+ * index's type; T0 the elements', as bits if they are only moved. */
 
-/* scatter.c has the same.  Lines of self, without the dimension, innermost
- * first; `within` is the index's size there.  Strides in elements. */
+/* Must match scatter.c.  Lines of self, without the dimension, innermost first;
+ * `within` is the index's size there.  Strides in elements. */
 typedef struct lines {
     ulong count;
     uint ndim, value_given;
@@ -17,7 +16,7 @@ typedef struct lines {
     long size, self_step, n, index_step, source_step;
 } lines;
 
-/* Whether the index reaches the line; where its elements begin. */
+/* Tests whether the index covers the line; returns where its elements begin. */
 static int line_at(const lines *p, ulong at, long *self, long *index,
                    long *source)
 {
@@ -37,7 +36,7 @@ static int line_at(const lines *p, ulong at, long *self, long *index,
     return reached;
 }
 
-static long checked(long index, long limit, global word *errors, long call)
+static long checked(long index, long limit, global fault *errors, long call)
 {
     if (index < 0 || index >= limit) {
         fail(errors, 8, call, index);
@@ -46,11 +45,11 @@ static long checked(long index, long limit, global word *errors, long call)
     return index;
 }
 
-/* to holds a copy of self. */
+/* to contains a copy of self. */
 kernel void scatter(global uchar *to, ulong to_at, const global uchar *index,
                     ulong index_at, const global uchar *source,
                     ulong source_at, ulong value, lines p,
-                    global word *errors, long call)
+                    global fault *errors, long call)
 {
     long self, i0, s0;
 
@@ -98,13 +97,13 @@ static SUM combine(SUM a, SUM b, int what)
     }
 }
 
-/* sums and counts: scratch of self's number of elements. */
+/* sums and counts: scratch memory of self's number of elements. */
 kernel void reduce(global uchar *to, ulong to_at, const global uchar *in,
                    ulong in_at, const global uchar *index, ulong index_at,
                    const global uchar *source, ulong source_at,
                    global uchar *sums, ulong sums_at, global uchar *counts,
                    ulong counts_at, wide number, lines p, int what,
-                   int with_self, global word *errors, long call)
+                   int with_self, global fault *errors, long call)
 {
     const ulong line = get_global_id(0);
     global SUM *sum = AT(SUM, sums, sums_at) + line * p.size;
@@ -144,7 +143,7 @@ kernel void reduce(global uchar *to, ulong to_at, const global uchar *in,
 kernel void slices(global uchar *to, ulong to_at, const global uchar *index,
                    ulong index_at, const global uchar *source,
                    ulong source_at, ulong value, int value_given, long outer,
-                   long size, long inner, long n, global word *errors,
+                   long size, long inner, long n, global fault *errors,
                    long call)
 {
     const long at = get_global_id(0), k = at % inner, o = at / inner;
@@ -165,8 +164,9 @@ kernel void slices(global uchar *to, ulong to_at, const global uchar *index,
 
 /* ------------------------------------------------- by several at once -- */
 
-/* The result is outer × count × rest: the dimensions before, one for all the
- * indices, those behind (or all others, where the indexed ones lie apart). */
+/* The result is outer × count × rest: the dimensions before, one for all
+ * indices, those behind (or all others, if the indexed ones are not
+ * adjacent). */
 typedef struct indexing {
     long outer, count, rest, outer_step;
     uint tensors, ndim;
@@ -180,7 +180,7 @@ typedef struct indexing {
         ulong i1_at, const global uchar *i2, ulong i2_at,                    \
         const global uchar *i3, ulong i3_at
 
-static long one_of(const indexing *p, uint k, long index, global word *errors,
+static long one_of(const indexing *p, uint k, long index, global fault *errors,
                    long call)
 {
     if (index < -p->limits[k] || index >= p->limits[k]) {
@@ -216,7 +216,7 @@ static long beside(const indexing *p, long outer, long rest)
 }
 
 kernel void index_(global uchar *to, ulong to_at, const global uchar *in,
-                   ulong in_at, INDICES, indexing p, global word *errors,
+                   ulong in_at, INDICES, indexing p, global fault *errors,
                    long call)
 {
     const long at = get_global_id(0), r = at % p.rest;
@@ -227,9 +227,9 @@ kernel void index_(global uchar *to, ulong to_at, const global uchar *in,
             AT(const T0, in, in_at)[beside(&p, o, r) + PLACE(i)];
 }
 
-/* to holds a copy of self. */
+/* to contains a copy of self. */
 kernel void put_(global uchar *to, ulong to_at, const global uchar *values,
-                 ulong values_at, INDICES, indexing p, global word *errors,
+                 ulong values_at, INDICES, indexing p, global fault *errors,
                  long call)
 {
     const long at = get_global_id(0), r = at % p.rest, o = at / p.rest;
@@ -242,7 +242,7 @@ kernel void put_(global uchar *to, ulong to_at, const global uchar *values,
 }
 
 kernel void add_(global uchar *to, ulong to_at, const global uchar *values,
-                 ulong values_at, INDICES, indexing p, global word *errors,
+                 ulong values_at, INDICES, indexing p, global fault *errors,
                  long call)
 {
     const long at = get_global_id(0), r = at % p.rest, o = at / p.rest;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* softmax.cl: softmax.  A work item for each line; T0 is the result's type, T1 the
- * operands'. */
+/* softmax.cl: softmax and its gradient.  A work item for each line; T0 is the
+ * result's type, T1 the operands'. */
 
 #define LINE                                                      \
     long at = get_global_id(0);                                   \

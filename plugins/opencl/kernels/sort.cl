@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* sort.cl: the order of each line's elements by a stable merge sort of their
- * places, a work item for each line; and searching in sorted rows.  NaN is
- * above all numbers. */
+/* sort.cl: orders each line by a stable merge sort of the element positions,
+ * one work item per line; and searches in sorted rows.  NaN is above all
+ * numbers. */
 
 static int less(C0 a, C0 b)
 {
@@ -17,7 +17,7 @@ static int before(C0 a, C0 b, int descending)
 
 enum { SORTED, KTH, MEDIAN, NAN_MEDIAN, MODE };
 
-/* Of an ascending line, the place that is asked for. */
+/* The requested position in an ascending line. */
 static long chosen(const global T0 *x, const global long *order, long n,
                    long inner, int what, long k)
 {
@@ -51,7 +51,8 @@ static long chosen(const global T0 *x, const global long *order, long n,
     return (numbers - 1) / 2;
 }
 
-/* room: two places for each element.  keep: how many of a line are written. */
+/* room: two positions for each element.  keep: the number of elements to write
+ * per line. */
 kernel void sort(global uchar *to, ulong to_at, global uchar *where,
                  ulong where_at, const global uchar *in, ulong in_at,
                  global uchar *room, ulong room_at, long outer, long n,
@@ -97,13 +98,14 @@ kernel void sort(global uchar *to, ulong to_at, global uchar *where,
     }
 }
 
-/* T1: of the places.  count wanted ones for each row; all for the only row. */
+/* T1: the type of the positions.  `count` values per row; or all for the only
+ * row. */
 #ifdef T1
 kernel void search(global uchar *to, ulong to_at, const global uchar *rows,
                    ulong rows_at, const global uchar *in, ulong in_at,
                    const global uchar *order, ulong order_at, long numel,
                    long size, long count, int right, int ordered,
-                   global word *errors, long call)
+                   global fault *errors, long call)
 {
     const long i = get_global_id(0);
     long low = 0, high = size, base;

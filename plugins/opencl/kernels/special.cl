@@ -2,9 +2,9 @@
  * Copyright The libcore authors */
 
 /* special.cl: gamma functions, error functions, modified Bessel functions and
- * orthogonal polynomials, in double precision.  Formulas are those of Abramowitz
- * and Stegun (AS) and of the Digital Library of Mathematical Functions (DLMF),
- * by number. */
+ * orthogonal polynomials, in double precision.  Formulas are cited by number
+ * from Abramowitz and Stegun (AS) and from the Digital Library of Mathematical
+ * Functions (DLMF). */
 
 constant double pi = 3.141592653589793238;
 constant double root_half = 0.70710678118654752440;
@@ -78,8 +78,8 @@ static double polygamma(double n, double x)
            zeta(n + 1, x);
 }
 
-/* x^a exp(-x) / Γ(a + 1), with little lost where a and x are large and near
- * each other (DLMF 5.11.1). */
+/* x^a exp(-x) / Γ(a + 1), accurate for large a and x near each other (DLMF
+ * 5.11.1). */
 static double gamma_front(double a, double x)
 {
     double d, rest;
@@ -249,7 +249,7 @@ static double scaled_i(int order, double x)
     return isinf(x) ? 0 : sum / sqrt(2 * pi * x);
 }
 
-/* In two halves: exp(x) alone may overflow where the product does not. */
+/* In two halves: exp(x) alone may overflow although the product does not. */
 static double grown(double scaled, double x)
 {
     double half_ = exp(x / 2);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* Step 7: graphs.  While a stream captures, its work is kept instead of run;
- * launching the graph runs all of it, as often as wanted. */
+/* Step 7: graphs.  While a stream captures, its work is stored instead of run;
+ * each launch of the graph runs all of it. */
 
 #include "device.h"
 
@@ -83,20 +83,20 @@ static core_status end(void *device, void *on, void **out_graph)
     return CORE_OK;
 }
 
-static core_status run_graph(void *device, void *word, void *on)
+static core_status run_graph(void *device, void *handle, void *on)
 {
-    graph *g = word;
+    graph *g = handle;
 
     (void)device;
     atomic_fetch_add(&g->references, 1);
-    return stream_give(
+    return stream_submit(
         on, (job){.run = graph_run, .drop = graph_release, .context = g});
 }
 
-static void destroy(void *device, void *word)
+static void destroy(void *device, void *handle)
 {
     (void)device;
-    graph_release(word);
+    graph_release(handle);
 }
 
 const core_graph_capture_interface capture_table = {

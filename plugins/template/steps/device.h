@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* device.h: a device that grows in seven steps; docs/plugin-guide.md tells
- * them.  -DSTEP=N builds it as it is after N of them. */
+/* device.h: a device that grows in seven steps, explained in
+ * docs/plugin-guide.md.  -DSTEP=N builds it as it is after N of them. */
 
 #ifndef STEPS_DEVICE_H
 #define STEPS_DEVICE_H
@@ -20,7 +20,7 @@
 
 extern const core_host *host;
 
-/* Step 1, memory.c: a block's address is the core's handle. */
+/* Step 1, memory.c: the core's handle is the address of a block. */
 typedef struct block {
     char *data;
     uint64_t size;
@@ -30,12 +30,12 @@ char *address(core_memory memory);
 extern const core_memory_table memory_table;
 extern const core_allocator_interface own_memory; /* step 6 */
 
-/* Step 2, stream.c: work is given to a stream and runs on its thread. */
+/* Step 2, stream.c: work is submitted to a stream and runs on its thread. */
 typedef struct stream stream;
 typedef struct graph graph;
 
-/* run may fail and thereby poisons the stream; drop comes once, also where run
- * never came.  `always`: it runs on a poisoned stream too. */
+/* run may fail, which poisons the stream; drop is called once, even if run was
+ * not.  `always`: runs on a poisoned stream, too. */
 typedef struct job {
     struct job *next;
     core_status (*run)(void *context);
@@ -44,7 +44,7 @@ typedef struct job {
     bool always;
 } job;
 
-core_status stream_give(stream *to, job work);
+core_status stream_submit(stream *to, job work);
 extern const core_stream_table stream_table;
 extern const core_event_table event_table;
 
@@ -52,14 +52,14 @@ extern const core_event_table event_table;
 core_status family_register(core_registry *registry);
 core_status product_register(core_registry *registry);
 
-/* A launch that runs when the stream comes to it. */
+/* A launch that runs when the stream reaches it. */
 typedef struct launch {
     core_function compute;
     core_call *call;
     const core_value *args;
     core_value *results;
     uint32_t nargs, nresults;
-    void (*release)(void *held); /* step 5: what it keeps until it has run */
+    void (*release)(void *held); /* step 5: what it holds until it has run */
     void *held;
 } launch;
 
@@ -68,7 +68,7 @@ core_status launch_later(core_function compute, core_call *call,
                          core_value *results, uint32_t nresults,
                          void (*release)(void *held), void *held);
 
-/* Step 7, capture.c: to where a capturing stream puts its work. */
+/* Step 7, capture.c: where a capturing stream stores its work. */
 core_status graph_add(graph *to, job work);
 graph **stream_capture(stream *of);
 extern const core_graph_capture_interface capture_table;

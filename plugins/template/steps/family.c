@@ -8,7 +8,7 @@
 #if STEP >= 3
 #include <math.h>
 
-/* --------------------------------------------------------------- launching -- */
+/* ----------------------------------------------------------- launching -- */
 
 static core_status launch_run(void *context)
 {
@@ -27,8 +27,8 @@ static void launch_drop(void *context)
     free(l);
 }
 
-/* Everything that a call points to goes when the kernel returns: what runs
- * later has a copy. */
+/* Everything that a call points to is invalid after the kernel returns, so work
+ * that runs later needs a copy. */
 core_status launch_later(core_function compute, core_call *call,
                          const core_value *args, uint32_t nargs,
                          core_value *results, uint32_t nresults,
@@ -55,7 +55,7 @@ core_status launch_later(core_function compute, core_call *call,
         free(l);
         return status;
     }
-    return stream_give(
+    return stream_submit(
         call->stream,
         (job){.run = launch_run, .drop = launch_drop, .context = l});
 }
@@ -91,7 +91,7 @@ static double apply(const operation *op, double a, double b)
     }
 }
 
-/* One run along the innermost dimension, for a type of element. */
+/* One run along the innermost dimension, for one element type. */
 #define ROW(type)                                                 \
     static void row_##type(void *context, char *const *data,      \
                            const int64_t *strides, int64_t count) \
@@ -153,7 +153,8 @@ static core_status launch_family(core_call *call, const core_value *args,
 }
 
 #if STEP >= 4
-/* Copies between layouts, of one dtype: demands are met with them. */
+/* Copies between layouts of one dtype: the core uses them to meet
+ * requirements. */
 static void row_bytes(void *context, char *const *data, const int64_t *strides,
                       int64_t count)
 {

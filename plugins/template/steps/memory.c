@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* Step 1: memory behind opaque handles, and copies.  Step 2 puts the copies on
+/* Step 1: memory behind opaque handles, and copies.  Step 2 moves the copies to
  * streams, step 6 hands out parts of larger blocks. */
 
 #include "device.h"
@@ -51,8 +51,8 @@ static void device_free(void *device, core_memory memory, uint64_t size)
     free(memory.handle);
 }
 #else
-/* Parts of slabs: the handle is the slab, the offset says where.  A part that
- * comes back serves the next request of its size class. */
+/* Parts of slabs: the handle is the slab, with an offset.  A freed part serves
+ * the next request of its size class. */
 enum { SLAB = 1 << 20, CLASSES = 15 }; /* 64 bytes to 1 MiB */
 
 typedef struct part {
@@ -86,7 +86,7 @@ static core_status part_take(int class, core_memory *out_memory)
         return CORE_OK;
     }
     if (slab == NULL || slab_used + size > SLAB) {
-        slab = block_make(SLAB); /* what is left of the old one stays unused */
+        slab = block_make(SLAB); /* the rest of the old one stays unused */
         slab_used = 0;
         if (slab == NULL)
             return no_memory(SLAB);
@@ -128,7 +128,7 @@ static void device_free(void *device, core_memory memory, uint64_t size)
     }
     back = malloc(sizeof *back);
     if (back == NULL)
-        return; /* lost, and nothing else */
+        return; /* the memory is leaked, nothing else */
     back->memory = memory;
     pthread_mutex_lock(&heap_lock);
     back->next = parts[class];
@@ -136,7 +136,8 @@ static void device_free(void *device, core_memory memory, uint64_t size)
     pthread_mutex_unlock(&heap_lock);
 }
 
-/* As core.allocator: what is freed goes back when its stream comes to it. */
+/* core.allocator: a freed block is returned when its stream reaches the
+ * free. */
 typedef struct leaving {
     core_memory memory;
     uint64_t size;
@@ -153,7 +154,8 @@ static core_status leave(void *context)
 static core_status own_alloc(void *device, void *on, uint64_t size,
                              core_memory *out_memory)
 {
-    (void)on; /* what comes back has passed its stream: it is anybody's */
+    (void)on; /* a returned block has passed its stream, so that any stream may
+               * use it */
     return device_alloc(device, size, out_memory);
 }
 
@@ -167,9 +169,9 @@ static void own_free(void *device, void *on, core_memory memory, uint64_t size)
     }
     freed = malloc(sizeof *freed);
     if (freed == NULL)
-        return; /* the memory is lost, and nothing else */
+        return; /* the memory is leaked, nothing else */
     *freed = (leaving){memory, size};
-    stream_give(
+    stream_submit(
         on,
         (job){.run = leave, .drop = free, .context = freed, .always = true});
 }
@@ -204,7 +206,7 @@ static core_status transfer_run(void *context)
     return CORE_OK;
 }
 
-/* Without a stream at once, else when the stream comes to it. */
+/* At once without a stream, otherwise when the stream reaches it. */
 static core_status move(void *on, void *to, const void *from, uint64_t size)
 {
     transfer now = {to, from, size};
@@ -214,7 +216,7 @@ static core_status move(void *on, void *to, const void *from, uint64_t size)
     if (later == NULL)
         return no_memory(sizeof *later);
     *later = now;
-    return stream_give(
+    return stream_submit(
         on, (job){.run = transfer_run, .drop = free, .context = later});
 #else
     (void)on;

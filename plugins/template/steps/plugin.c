@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* The plugin: what of the steps there is, registered. */
+/* The plugin: registers whatever the steps provide. */
 
 #include "device.h"
 
@@ -35,14 +35,14 @@ static void device_close(void *backend, void *device)
 static core_status device_properties(void *device, core_device_properties *out)
 {
     (void)device;
-    out->flags = CORE_DEVICE_HAS_F64; /* not FLAT: handles are no addresses */
+    out->flags = CORE_DEVICE_HAS_F64; /* not FLAT: handles are not addresses */
     out->base_alignment = 64;
     out->granularity = 64;
     out->numa_node = UINT32_MAX;
     return CORE_OK;
 }
 
-/* Step 6: host memory that copies need not wait for. */
+/* Step 6: host memory for asynchronous copies. */
 #if STEP >= 6
 static core_status host_alloc(void *device, uint64_t size, void **out_data)
 {
@@ -135,6 +135,6 @@ core_status core_plugin_entry(const core_plugin_offer *offer,
 CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer)
 {
-    /* Streams have threads of ours: not declared safe to unload. */
+    /* Streams have threads of ours, so the plugin is not safe to unload. */
     return core_sdk_negotiate(offer, answer, STEP >= 2 ? 2 : 1, 0, init, stop);
 }

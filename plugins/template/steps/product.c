@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* Step 4: a kernel with demands, that can be refused.  Step 5: the same with
- * plans, as for a device that compiles for each shape. */
+/* Step 4: a kernel with requirements and a `supports`.  Step 5: the same with
+ * plans, as for a device that compiles per shape. */
 
 #include "device.h"
 
 #if STEP >= 4
 
-enum { LARGEST = 4096 }; /* rows or columns of what the unit takes */
+enum { LARGEST = 4096 }; /* the unit's limit on rows and columns */
 
-/* What was made for a shape.  The core may drop it while work that was given
- * with it still waits: so it is counted. */
+/* The plan for a shape.  The core may drop it while work submitted with it is
+ * pending: so it has a reference count. */
 typedef struct plan {
     _Atomic uint32_t references;
     int64_t rows, inner, columns;
@@ -29,7 +29,7 @@ static void multiply(const plan *p, const float *a, const float *b, float *out)
         }
 }
 
-/* Asked before there are results; looks at nothing but shapes. */
+/* Called before results exist; may look only at shapes. */
 static core_status supports(const core_call *call, const core_value *args,
                             uint32_t nargs)
 {
@@ -50,7 +50,7 @@ static void shape_of(plan *p, const core_value *args)
     p->columns = args[1].u.view->sizes[1];
 }
 
-/* Operands are contiguous: that was demanded. */
+/* Operands are contiguous, as required. */
 static core_status compute(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -77,9 +77,9 @@ static void plan_release(plan *p)
         free(p);
 }
 
-static void plan_destroy(void *word)
+static void plan_destroy(void *handle)
 {
-    plan_release((plan *)word);
+    plan_release((plan *)handle);
 }
 
 static void held_release(void *held)
@@ -87,7 +87,7 @@ static void held_release(void *held)
     plan_release((plan *)held);
 }
 
-/* Here a real device compiles.  Shapes are looked at, and no memory. */
+/* Here a real device compiles.  It may look at shapes but not at memory. */
 static core_status prepare(core_call *call, const core_value *args,
                            uint32_t nargs, const core_value *results,
                            uint32_t nresults, void **out_plan)

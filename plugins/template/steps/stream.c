@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Step 2: streams and events.  A stream is a queue and a thread; an event is
- * the mark that its last recording left in one. */
+ * the mark that its last record left in a stream. */
 
 #include "device.h"
 
@@ -12,14 +12,14 @@
 struct stream {
     job *first, **last;
     uint64_t given, done;
-    bool ends;           /* when its work is done */
+    bool ends;           /* ends when its work is done */
     core_status failure; /* it is poisoned */
     char why[160];
     graph *capture; /* step 7 */
 };
 
-/* A place in a stream's work.  Recording an event anew makes a new one: who
- * waits for the old one is left alone. */
+/* A place in a stream's work.  Recording an event again creates a new one, so
+ * that waiters for the old one are not affected. */
 typedef struct mark {
     uint32_t references;
     bool reached;
@@ -31,7 +31,7 @@ typedef struct event {
     mark *newest;
 } event;
 
-/* One lock for all: this device is to be read, not to be fast. */
+/* One lock for everything: this code is to be read, not to be fast. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -41,9 +41,9 @@ static core_status no_memory(void)
                           "no host memory");
 }
 
-/* ---------------------------------------------------------------- the queue -- */
+/* ----------------------------------------------------------- the queue -- */
 
-/* The message is this thread's: kept with the stream, for who waits. */
+/* Keeps this thread's message with the stream, for later waiters. */
 static void poison(stream *s, core_status status)
 {
     core_error_info last;
@@ -104,7 +104,7 @@ static void *serve(void *context)
     return NULL;
 }
 
-core_status stream_give(stream *to, job work)
+core_status stream_submit(stream *to, job work)
 {
     job *given;
 
@@ -144,7 +144,7 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     if (made == NULL)
         return no_memory();
     made->last = &made->first;
-    /* Signals are the program's: none comes to a thread of ours. */
+    /* Signals belong to the program: our thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failed = pthread_create(&thread, NULL, serve, made);
@@ -159,10 +159,10 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     return CORE_OK;
 }
 
-/* Waits for nothing: the thread goes when the work is done. */
-static void destroy(void *device, void *word)
+/* Does not wait: the thread ends when the work is done. */
+static void destroy(void *device, void *handle)
 {
-    stream *s = word;
+    stream *s = handle;
 
     (void)device;
     pthread_mutex_lock(&lock);
@@ -171,9 +171,9 @@ static void destroy(void *device, void *word)
     pthread_mutex_unlock(&lock);
 }
 
-static core_status query(void *device, void *word)
+static core_status query(void *device, void *handle)
 {
-    stream *s = word;
+    stream *s = handle;
     core_status status;
 
     (void)device;
@@ -185,9 +185,9 @@ static core_status query(void *device, void *word)
     return status;
 }
 
-static core_status synchronize(void *device, void *word)
+static core_status synchronize(void *device, void *handle)
 {
-    stream *s = word;
+    stream *s = handle;
     core_status status;
     uint64_t until;
 
@@ -201,7 +201,7 @@ static core_status synchronize(void *device, void *word)
     return status;
 }
 
-/* ----------------------------------------------------------------- events -- */
+/* -------------------------------------------------------------- events -- */
 
 static void mark_drop(void *context)
 {
@@ -251,12 +251,12 @@ static mark *newest_of(event *e)
     return m;
 }
 
-static core_status wait_event(void *device, void *word, void *awaited)
+static core_status wait_event(void *device, void *handle, void *awaited)
 {
     (void)device;
-    return stream_give(word, (job){.run = mark_wait,
-                                   .drop = mark_drop,
-                                   .context = newest_of(awaited)});
+    return stream_submit(handle, (job){.run = mark_wait,
+                                       .drop = mark_drop,
+                                       .context = newest_of(awaited)});
 }
 
 static core_status event_create(void *device, uint32_t flags, void **out_event)
@@ -270,17 +270,17 @@ static core_status event_create(void *device, uint32_t flags, void **out_event)
     return *out_event != NULL ? CORE_OK : no_memory();
 }
 
-static void event_destroy(void *device, void *word)
+static void event_destroy(void *device, void *handle)
 {
     (void)device;
-    mark_drop(((event *)word)->newest);
-    free(word);
+    mark_drop(((event *)handle)->newest);
+    free(handle);
 }
 
-static core_status event_record(void *device, void *word, void *on)
+static core_status event_record(void *device, void *handle, void *on)
 {
     mark *m = calloc(1, sizeof *m), *before;
-    event *e = word;
+    event *e = handle;
 
     (void)device;
     if (m == NULL)
@@ -292,10 +292,10 @@ static core_status event_record(void *device, void *word, void *on)
     e->newest = m;
     pthread_mutex_unlock(&lock);
     mark_drop(before);
-    return stream_give(on, (job){.run = mark_reach,
-                                 .drop = mark_drop,
-                                 .context = m,
-                                 .always = true});
+    return stream_submit(on, (job){.run = mark_reach,
+                                   .drop = mark_drop,
+                                   .context = m,
+                                   .always = true});
 }
 
 static core_status event_answer(const mark *m)
@@ -309,9 +309,9 @@ static core_status event_answer(const mark *m)
                                  "work before the event failed");
 }
 
-static core_status event_query(void *device, void *word)
+static core_status event_query(void *device, void *handle)
 {
-    mark *m = newest_of(word);
+    mark *m = newest_of(handle);
     core_status status;
 
     (void)device;
@@ -322,9 +322,9 @@ static core_status event_query(void *device, void *word)
     return status;
 }
 
-static core_status event_synchronize(void *device, void *word)
+static core_status event_synchronize(void *device, void *handle)
 {
-    mark *m = newest_of(word);
+    mark *m = newest_of(handle);
     core_status status;
 
     (void)device;

@@ -244,7 +244,7 @@ START_TEST(destinations_must_not_share_memory)
     OK(core_expand(buffer_of(1), sizes, 1, false, &wide));
     two[1].buffer = keep(wide);
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_SHAPE,
-          "destination 1", "several elements");
+          "destination 1", "one address");
     two[1].buffer = read_only();
     FAILS(core_backward_into(&y, 1, NULL, 0, two, 2), CORE_ERROR_REFUSED,
           "destination 1", "read-only");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Functions in steps, and operators with a gradient of the program's own
- * (docs/semantics.md, Dispatcher 7). */
+/* core_function_apply (forward, setup, backward), and operators with a gradient
+ * defined by the program (docs/semantics.md, Dispatcher 7). */
 
 #include "support/autograd.h"
 

@@ -487,6 +487,6 @@ int main(void)
         {"other modes", every_other_mode, drop_all, 0, SUITE_TESTS(tests)},
     };
 
-    setenv("LIBCORE_SIM_CHECK", "1", 0); /* races are errors too */
+    setenv("LIBCORE_SIM_CHECK", "1", 0); /* makes races errors */
     return suite_run(suites, sizeof suites / sizeof *suites);
 }

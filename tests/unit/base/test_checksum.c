@@ -35,8 +35,8 @@ static void assert_differs(const uint8_t a[16], const uint8_t b[16])
     ck_assert(memcmp(a, b, 8) != 0 && memcmp(a + 8, b + 8, 8) != 0);
 }
 
-/* A file is sealed on one machine and read on another. */
-START_TEST(it_is_the_same_on_every_machine)
+/* A file may be sealed on one machine and read on another. */
+START_TEST(checksum_is_the_same_on_every_machine)
 {
     static const uint8_t wanted[16] = {0x97, 0x34, 0x43, 0x3e, 0x6c, 0xf6,
                                        0x49, 0xfc, 0x36, 0x81, 0xaf, 0x65,
@@ -51,7 +51,7 @@ START_TEST(it_is_the_same_on_every_machine)
 }
 END_TEST
 
-START_TEST(parts_give_the_sum_of_the_whole)
+START_TEST(parts_add_up_to_the_checksum_of_the_whole)
 {
     uint8_t whole[16], parts[16];
 
@@ -65,7 +65,7 @@ START_TEST(parts_give_the_sum_of_the_whole)
 }
 END_TEST
 
-START_TEST(every_bit_counts_in_both_halves)
+START_TEST(every_bit_changes_both_halves)
 {
     uint8_t before[16], after[16];
 
@@ -80,8 +80,8 @@ START_TEST(every_bit_counts_in_both_halves)
 }
 END_TEST
 
-/* Where sums of words alone would be blind. */
-START_TEST(order_length_and_pairs_of_bits_count)
+/* Changes that plain sums of words would not detect. */
+START_TEST(order_length_and_pairs_of_bits_change_the_checksum)
 {
     unsigned char kept[64];
     uint8_t before[16], after[16];
@@ -92,7 +92,7 @@ START_TEST(order_length_and_pairs_of_bits_count)
     assert_differs(before, after);
     for (size_t i = 0; i < 10; i++)
         for (size_t k = 0; k < i; k++) {
-            /* The highest bits: their sum is none. */
+            /* The highest bits: their sum is zero. */
             bytes[i * 64 + 7] = bytes[k * 64 + 7] = 0x80;
             sum_of(640, SIZE, false, after);
             assert_differs(before, after);
@@ -114,10 +114,10 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        it_is_the_same_on_every_machine,
-        parts_give_the_sum_of_the_whole,
-        every_bit_counts_in_both_halves,
-        order_length_and_pairs_of_bits_count,
+        checksum_is_the_same_on_every_machine,
+        parts_add_up_to_the_checksum_of_the_whole,
+        every_bit_changes_both_halves,
+        order_length_and_pairs_of_bits_change_the_checksum,
     };
     const test_suite suite = {
         .name = "base/checksum",

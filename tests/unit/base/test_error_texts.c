@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What errors say: the operator, and what somebody needs to find the mistake:
- * both shapes, the index and the size, the bytes and the device. */
+/* Error messages name the operator and what is needed to find the mistake: both
+ * shapes, the index and the size, the bytes and the device. */
 
 #include "support/ops.h"
 
@@ -131,7 +131,7 @@ static const struct row {
      {"adaptive_max_pool2d_backward: ", "have 4"}},
 };
 
-START_TEST(errors_say_what_is_wrong)
+START_TEST(errors_name_what_is_wrong)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
@@ -165,7 +165,7 @@ START_TEST(unknown_flags_are_refused)
     FAILS(core_grad(&y, 1, NULL, &w, 1, strange | CORE_RETAIN_GRAPH, &grad),
           CORE_ERROR_INVALID_ARGUMENT, "core_grad", "flags are 0x10000");
     ck_assert_ptr_null(grad);
-    backward(y); /* it is as it was */
+    backward(y); /* the flag is unchanged */
     HOLDS(core_tensor_grad(w), 2, 1, 1);
 }
 END_TEST
@@ -178,15 +178,15 @@ START_TEST(a_dtype_that_does_not_exist_is_refused_by_name)
     core_tensor *of = VECTOR(2, 1, 2), *out;
 
     FAILS(core_to_copy(of, none, NULL, false, -1, &out),
-          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "dtype 99");
+          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "99 is not a dtype");
     FAILS(core_zeros((int64_t[]){2}, 1, none, NULL, &out),
-          CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "dtype 99");
+          CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "99 is not a dtype");
     FAILS(core_sum(of, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "sum: ", "dtype 99");
+          "sum: ", "99 is not a dtype");
     FAILS(core_cumsum(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "cumsum: ", "dtype 99");
+          "cumsum: ", "99 is not a dtype");
     FAILS(core_softmax(of, 0, none, &out), CORE_ERROR_INVALID_ARGUMENT,
-          "softmax", "dtype 99");
+          "softmax", "99 is not a dtype");
 }
 END_TEST
 
@@ -230,7 +230,7 @@ START_TEST(calls_about_a_tensor_name_themselves)
     args[0] = core_pack_ints(&two, 1);
     args[1] = core_pack_dtype((core_dtype)18);
     FAILS(core_op_call(op, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-          "zeros: ", "dtype 18");
+          "zeros: ", "18 is not a dtype");
 }
 END_TEST
 
@@ -240,11 +240,11 @@ enum { SIDE = 96 };
 static const int64_t side[] = {SIDE, SIDE};
 static const int64_t turned[] = {1, SIDE};
 static core_tensor *x;              /* [SIDE, SIDE] */
-static core_tensor *flipped, *cube; /* views of it */
+static core_tensor *flipped, *cube; /* views of x */
 static core_tensor *rows_of;        /* indices */
 static core_device *device;
 
-/* Words for one call each, whose last argument is where the result goes. */
+/* One call each; the last argument of a call is the address of its result. */
 #define MAKERS(M)                                                        \
     M(add, "add", x, x, core_int(1))                                     \
     M(mul, "mul", x, x)                                                  \
@@ -307,15 +307,15 @@ static void says(const struct maker *maker, const char *where,
                   said);
 }
 
-/* Wherever the memory ends.  What is not of a device, the header of a view
- * say, is of the host. */
+/* Fails each allocation in turn.  Memory that does not belong to a device, such
+ * as the header of a view, is reported as the host's. */
 static void without_memory(const struct maker *maker, bool for_good)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_tensor *out;
     int64_t allowed;
 
-    OK(maker->make(&out)); /* what is made once */
+    OK(maker->make(&out)); /* creates what is allocated only once */
     core_tensor_release(out);
     for (allowed = 0; status != CORE_OK; allowed++) {
         core__alloc_fault_set(allowed, for_good);
@@ -335,7 +335,7 @@ static void without_memory(const struct maker *maker, bool for_good)
     core_tensor_release(out);
 }
 
-START_TEST(no_memory_names_operator_bytes_and_device)
+START_TEST(out_of_memory_names_operator_bytes_and_device)
 {
     open_on(_i ? "sim" : "cpu");
     for (size_t i = 0; i < MAKERS_COUNT; i++)
@@ -345,7 +345,7 @@ START_TEST(no_memory_names_operator_bytes_and_device)
 END_TEST
 
 /* A device whose own memory is used up. */
-START_TEST(a_full_device_is_told_with_the_operator)
+START_TEST(full_device_is_reported_with_the_operator)
 {
     core_tensor *out;
 
@@ -355,7 +355,7 @@ START_TEST(a_full_device_is_told_with_the_operator)
         core_status status = makers[i].make(&out);
 
         if (status == CORE_OK) {
-            core_tensor_release(out); /* small, of what is there */
+            core_tensor_release(out); /* small: served from cached memory */
             continue;
         }
         ck_assert_int_eq(status, CORE_ERROR_OUT_OF_MEMORY);
@@ -364,8 +364,8 @@ START_TEST(a_full_device_is_told_with_the_operator)
 }
 END_TEST
 
-/* A kernel that takes several is described by all of them. */
-START_TEST(dtypes_that_a_kernel_takes_are_named)
+/* A kernel that takes several dtypes is described by all of them. */
+START_TEST(dtypes_that_a_kernel_accepts_are_named)
 {
     const int64_t two = 2;
     core_tensor *out = NULL;
@@ -381,15 +381,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        errors_say_what_is_wrong,
+        errors_name_what_is_wrong,
         unknown_flags_are_refused,
         a_dtype_that_does_not_exist_is_refused_by_name,
         calls_about_a_tensor_name_themselves,
-        dtypes_that_a_kernel_takes_are_named,
-        a_full_device_is_told_with_the_operator,
+        dtypes_that_a_kernel_accepts_are_named,
+        full_device_is_reported_with_the_operator,
     };
     const suite_loop loops[] = {
-        {no_memory_names_operator_bytes_and_device, 0, 2},
+        {out_of_memory_names_operator_bytes_and_device, 0, 2},
     };
     const test_suite suite = {
         .name = "error texts",

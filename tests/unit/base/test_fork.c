@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The process is forked while its other threads are anywhere in the library:
- * the child has the host, and comes to its end. */
+/* Forks the process while other threads are anywhere in the library: the child
+ * can use the host and exits normally. */
 
 #include "support/children.h"
 #include "support/devices.h"
@@ -27,7 +27,8 @@ static bool is_long(void)
 
 static _Atomic bool enough;
 
-/* In threads at whose side the process is forked: Check has a lock, too. */
+/* For threads beside which the process forks: Check's assertions take a lock,
+ * too. */
 static void well(core_status status)
 {
     if (status == CORE_OK)
@@ -36,7 +37,7 @@ static void well(core_status status)
     abort();
 }
 
-/* Has the locks of the device's memory, and of the host's, most of the time. */
+/* Holds the locks of the device's and the host's memory most of the time. */
 static void *take_and_give(void *context)
 {
     core_device *const *devices = context;
@@ -53,7 +54,7 @@ static void *take_and_give(void *context)
     return NULL;
 }
 
-/* The same with streams, events and host memory. */
+/* Does the same with streams, events and host memory. */
 static void *order_and_copy(void *context)
 {
     core_device *const *devices = context;
@@ -72,7 +73,8 @@ static void *order_and_copy(void *context)
             well(core_host_memory_alloc(devices[i], 8192, &pinned[i]));
         for (int i = 0; i < 2; i++)
             well(core_host_memory_free(devices[i], pinned[i]));
-        /* Streams that share a queue would else be given more than is done. */
+        /* Otherwise work would be enqueued on the shared queue faster than it
+         * is done. */
         well(core_event_synchronize(event));
         core_event_release(event);
         core_stream_release(stream);
@@ -158,7 +160,7 @@ static void try_the_host(void)
 
 /* ------------------------------------------------------ work of every kind -- */
 
-/* A leaf and an event of the host, which threads and children share. */
+/* A leaf and an event of the host, shared by threads and children. */
 static core_tensor *shared;
 static core_event *moment;
 static core_device *cpu, *sim;
@@ -176,7 +178,8 @@ static void on_the_host(void)
     core_tensor_release(z);
     core_tensor_release(y);
     core_tensor_release(x);
-    well(core_zeros(&large, 1, CORE_F64, cpu, &x)); /* the pool of threads */
+    /* runs in the thread pool */
+    well(core_zeros(&large, 1, CORE_F64, cpu, &x));
     core_tensor_release(x);
     well(core_event_record(moment, of_host));
     well(core_event_query(moment));
@@ -243,7 +246,7 @@ static void learn_and_forget(void)
     core_operator *found;
     char schema[80], name[48];
 
-    /* Each thread its own. */
+    /* Each thread registers its own operator. */
     snprintf(name, sizeof name, "forks::at%lx_%ld",
              (unsigned long)pthread_self(), (long)getpid());
     snprintf(schema, sizeof schema, "%s(Tensor self) -> Tensor", name);
@@ -296,7 +299,7 @@ static void *once(void *context)
 
 /* -------------------------------------------------------------- the forks -- */
 
-START_TEST(a_forked_child_has_the_host_and_no_other_device)
+START_TEST(forked_child_can_use_only_the_host)
 {
     core_device *sim = device_of("sim:0");
     core_device *devices[] = {sim, device_of("cpu")};
@@ -321,7 +324,8 @@ START_TEST(a_forked_child_has_the_host_and_no_other_device)
             try_what_is_made_before(&before);
             try_the_device();
             try_the_host();
-            exit(CHILD_IS_WELL); /* the libraries' ends do not hang either */
+            /* exit handlers of the libraries do not hang either */
+            exit(CHILD_IS_WELL);
         }
         wait_for_child(child);
     }
@@ -336,7 +340,7 @@ START_TEST(a_forked_child_has_the_host_and_no_other_device)
 }
 END_TEST
 
-/* Has the lock of the host's pinned memory, most of the time. */
+/* Holds the lock of the host's pinned memory most of the time. */
 static void *pin_and_unpin(void *context)
 {
     (void)context;
@@ -349,7 +353,7 @@ static void *pin_and_unpin(void *context)
     return NULL;
 }
 
-START_TEST(a_child_has_the_hosts_pinned_memory)
+START_TEST(child_can_use_pinned_host_memory)
 {
     pthread_t threads[2];
 
@@ -375,8 +379,9 @@ START_TEST(a_child_has_the_hosts_pinned_memory)
 }
 END_TEST
 
-/* core_empty touches no memory: a tensor that the thread had kept would do. */
-START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
+/* core_empty touches no memory, so a tensor cached by the thread would
+ * succeed. */
+START_TEST(child_gets_no_cached_memory_of_an_unusable_device)
 {
     const int64_t n = 4;
     core_tensor *made;
@@ -384,7 +389,8 @@ START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
 
     cpu = device_of("cpu");
     cpu->interfaces.fork_safe = (core_fork_safe_interface){0};
-    for (int i = 0; i < 2; i++) { /* the first begins the thread's lists */
+    /* the first iteration creates the thread's lists */
+    for (int i = 0; i < 2; i++) {
         OK(core_empty(&n, 1, CORE_F32, cpu, -1, &made));
         core_tensor_release(made);
     }
@@ -401,7 +407,8 @@ START_TEST(a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have)
 }
 END_TEST
 
-/* In a child: all that the host can do, in this thread and in new ones. */
+/* In a child: everything that the host can do, in this thread and in new
+ * ones. */
 static void work_in_the_child(void)
 {
     pthread_t threads[HOST_KINDS];
@@ -416,7 +423,7 @@ static void work_in_the_child(void)
         pthread_join(threads[i], NULL);
 }
 
-START_TEST(a_child_works_whatever_the_other_threads_were_at)
+START_TEST(child_works_whatever_other_threads_were_doing)
 {
     pthread_t threads[KINDS];
 
@@ -457,10 +464,10 @@ static void every_other_mode_validated(void)
 int main(void)
 {
     const TTest *const tests[] = {
-        a_forked_child_has_the_host_and_no_other_device,
-        a_child_works_whatever_the_other_threads_were_at,
-        a_child_has_the_hosts_pinned_memory,
-        a_child_gets_nothing_that_was_kept_of_a_device_it_does_not_have,
+        forked_child_can_use_only_the_host,
+        child_works_whatever_other_threads_were_doing,
+        child_can_use_pinned_host_memory,
+        child_gets_no_cached_memory_of_an_unusable_device,
     };
     const test_suite suites[] = {
         {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* In a program whose locale has a decimal comma, numbers are written and read
- * with a point.  The locale is made here: none need be installed. */
+ * with a point.  The test creates the locale: none need be installed. */
 
 #include "support/stream.h"
 #include "support/temporary_files.h"
@@ -15,7 +15,7 @@
 #include <locale.h>
 #include <sys/stat.h>
 
-/* What the C library keeps of LOCPATH is no leak of ours. */
+/* What the C library keeps from LOCPATH is not a leak of libcore. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -26,9 +26,9 @@ static temporary_path folder;
 static char path[PATH_MAX + 32];
 static locale_t comma;
 
-/* The file of glibc's category LC_NUMERIC: its mark, six offsets, and decimal
- * point, separator and grouping, the first two again as wide characters, and
- * the character set. */
+/* The file of glibc's category LC_NUMERIC: its magic number, six offsets, then
+ * decimal point, separator and grouping, the first two again as wide
+ * characters, and the character set. */
 static void write_locale(void)
 {
     const uint32_t head[] = {
@@ -89,7 +89,7 @@ START_TEST(numbers_in_errors_have_a_point)
 }
 END_TEST
 
-START_TEST(numbers_in_a_plugins_errors_have_a_point)
+START_TEST(numbers_in_plugin_errors_have_a_point)
 {
     FAILS(core_normal_(VECTOR(2, 1, 2), 0, -1.5, NULL),
           CORE_ERROR_INVALID_ARGUMENT, "normal_", "-1.5");
@@ -117,7 +117,7 @@ START_TEST(numbers_in_json_have_a_point)
     core__json_end(&json);
     ck_assert(core__json_finish(&json));
     ck_assert_ptr_nonnull(strstr(json_text, "0.1"));
-    /* and they are the shortest that read back the same */
+    /* and are the shortest that read back as the same value */
     ck_assert_ptr_null(strstr(json_text, "0.1000"));
     ck_assert_ptr_nonnull(strstr(json_text, "0.3333333333333333"));
 }
@@ -131,7 +131,7 @@ START_TEST(settings_are_read_with_a_point)
 }
 END_TEST
 
-START_TEST(the_program_keeps_its_locale)
+START_TEST(locale_of_the_program_is_unchanged)
 {
     locale_t before = uselocale(comma);
     char text[16];
@@ -150,10 +150,10 @@ int main(void)
 {
     const TTest *const tests[] = {numbers_are_written_with_a_point,
                                   numbers_in_errors_have_a_point,
-                                  numbers_in_a_plugins_errors_have_a_point,
+                                  numbers_in_plugin_errors_have_a_point,
                                   numbers_in_json_have_a_point,
                                   settings_are_read_with_a_point,
-                                  the_program_keeps_its_locale};
+                                  locale_of_the_program_is_unchanged};
 
     return run_suite_with("locale", use_comma, tests,
                           sizeof tests / sizeof *tests);

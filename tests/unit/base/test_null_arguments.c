@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* NULL where something must be: an error that names call and argument. */
+/* NULL where a pointer is required is an error that names call and argument. */
 
 #include "support/suite.h"
 #include "support/temporary_files.h"
@@ -39,7 +39,7 @@ static void refused(core_status status, const char *call, const char *argument)
     core_error_clear();
 }
 
-START_TEST(tensors_and_their_data)
+START_TEST(null_in_tensor_calls_is_named)
 {
     float data[6] = {0};
     core_scalar scalar;
@@ -74,12 +74,12 @@ START_TEST(tensors_and_their_data)
 }
 END_TEST
 
-START_TEST(typed_calls)
+START_TEST(null_in_typed_operator_calls_is_named)
 {
     core_tensor *kept = tensor, **parts = &kept;
     size_t count;
 
-    result = tensor; /* what fails leaves NULL */
+    result = tensor; /* a failing call sets it to NULL */
     refused(core_zeros(NULL, 2, CORE_F32, NULL, &result), "core_zeros", "size");
     ck_assert_ptr_null(result);
     refused(core_cat(NULL, 3, 0, &result), "core_cat", "tensors");
@@ -111,12 +111,12 @@ START_TEST(typed_calls)
             "core_segment_reduce", "reduce");
     refused(core_scatter_value_reduce_(tensor, 0, tensor, core_int(1), NULL),
             "core_scatter_value_reduce_", "reduce");
-    /* An empty list need not have an address. */
+    /* An empty list may have no address. */
     ck_assert_int_eq(core_zeros(NULL, 0, CORE_F32, NULL, &result), CORE_OK);
 }
 END_TEST
 
-START_TEST(calls_by_name)
+START_TEST(null_in_calls_by_name_is_named)
 {
     core_value value = {CORE_VALUE_INT_LIST, 2, {0}};
     core_value answer;
@@ -143,7 +143,7 @@ static core_status nothing(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
-START_TEST(registrations_and_settings)
+START_TEST(null_in_registrations_and_settings_is_named)
 {
     core_registration *made;
     const char *text;
@@ -152,7 +152,7 @@ START_TEST(registrations_and_settings)
     refused(core_op_register("null::f(Tensor x) -> Tensor", NULL),
             "core_op_register", "out_registration");
     refused(core_op_register("aten::f(Tensor x) -> Tensor", &made), "aten::f",
-            "libcore's own");
+            "reserved for libcore");
     ck_assert_ptr_null(made);
     refused(core_function_register(NULL, CORE_KEY_AUTOGRAD, NULL, nothing, NULL,
                                    &made),
@@ -173,7 +173,7 @@ static void let_go(void *context, void *data)
     ++*(int *)context;
 }
 
-START_TEST(memory_of_the_callers)
+START_TEST(null_in_calls_with_memory_of_the_caller_is_named)
 {
     float data[6] = {0};
     int released = 0;
@@ -200,7 +200,7 @@ START_TEST(memory_of_the_callers)
 }
 END_TEST
 
-START_TEST(streams_events_pools_and_graphs)
+START_TEST(null_in_stream_event_pool_and_graph_calls_is_named)
 {
     ck_assert_ptr_null(core_stream_retain(NULL));
     ck_assert_ptr_null(core_stream_device(NULL));
@@ -220,7 +220,7 @@ START_TEST(streams_events_pools_and_graphs)
 }
 END_TEST
 
-START_TEST(files)
+START_TEST(null_in_file_calls_is_named)
 {
     core_named_tensor named = {"name", tensor};
     core_safetensors_entry entry = {.struct_size = sizeof entry};
@@ -265,12 +265,12 @@ START_TEST(files)
 }
 END_TEST
 
-START_TEST(plugins_and_errors)
+START_TEST(null_in_plugin_and_error_calls_is_named)
 {
     core_plugin_information plugin = {.struct_size = sizeof plugin};
 
     refused(core_plugin_load(NULL, NULL), "core_plugin_load", "path");
-    refused(core_plugin_load("", NULL), "plugin", "name of its file");
+    refused(core_plugin_load("", NULL), "core_plugin_load", "path is empty");
     refused(core_plugin_describe(NULL, &plugin), "core_plugin_describe",
             "plugin");
     refused(core_plugin_describe(core_plugin_at(0), NULL),
@@ -282,7 +282,7 @@ START_TEST(plugins_and_errors)
 }
 END_TEST
 
-START_TEST(optimizers)
+START_TEST(null_in_optimizer_calls_is_named)
 {
     core_adam_options adam = {.struct_size = sizeof adam};
     core_optimizer *optimizer;
@@ -300,7 +300,7 @@ START_TEST(optimizers)
 }
 END_TEST
 
-/* A struct_size that holds nothing; `call` fills `struct type`. */
+/* A struct_size too small for any field; `call` fills a `struct type`. */
 #define NO_ROOM(type, name, call)                           \
     do {                                                    \
         for (uint32_t size_ = 0; size_ <= 8; size_ += 4) {  \
@@ -309,7 +309,7 @@ END_TEST
         }                                                   \
     } while (0)
 
-START_TEST(structs_without_room)
+START_TEST(structs_too_small_for_any_field_are_refused)
 {
     core_device *cpu = core_tensor_device(tensor);
     struct {
@@ -335,7 +335,7 @@ START_TEST(structs_without_room)
             core_backend_describe(0, &out));
     NO_ROOM(core_memory_stats, "core_memory_get_stats",
             core_memory_get_stats(cpu, &out));
-    /* An older header's is filled, and no more. */
+    /* A struct as an older header has it is filled, and no bytes after it. */
     memset(&room, 0xee, sizeof room);
     room.properties.struct_size = offsetof(core_device_properties, max_streams);
     ck_assert_int_eq(core_device_get_properties(cpu, &room.properties),
@@ -346,7 +346,7 @@ START_TEST(structs_without_room)
 }
 END_TEST
 
-START_TEST(derivatives)
+START_TEST(null_in_derivative_calls_is_named)
 {
     core_function_info info = {.struct_size = sizeof info};
     core_node *node;
@@ -368,7 +368,7 @@ START_TEST(derivatives)
 }
 END_TEST
 
-START_TEST(generators)
+START_TEST(null_in_generator_calls_is_named)
 {
     core_generator *generator;
     uint64_t seed = 0, offset = 1;
@@ -400,18 +400,18 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        tensors_and_their_data,
-        typed_calls,
-        calls_by_name,
-        registrations_and_settings,
-        memory_of_the_callers,
-        streams_events_pools_and_graphs,
-        files,
-        plugins_and_errors,
-        optimizers,
-        generators,
-        structs_without_room,
-        derivatives,
+        null_in_tensor_calls_is_named,
+        null_in_typed_operator_calls_is_named,
+        null_in_calls_by_name_is_named,
+        null_in_registrations_and_settings_is_named,
+        null_in_calls_with_memory_of_the_caller_is_named,
+        null_in_stream_event_pool_and_graph_calls_is_named,
+        null_in_file_calls_is_named,
+        null_in_plugin_and_error_calls_is_named,
+        null_in_optimizer_calls_is_named,
+        null_in_generator_calls_is_named,
+        structs_too_small_for_any_field_are_refused,
+        null_in_derivative_calls_is_named,
     };
     const test_suite suite = {
         .name = "null",

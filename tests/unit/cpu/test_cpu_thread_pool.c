@@ -38,11 +38,12 @@ static int all_visited(int times)
 START_TEST(every_chunk_runs_exactly_once)
 {
     for (int round = 1; round <= 200; round++) {
-        ck_assert_int_eq(cpu_pool_set_threads((uint32_t)(1 + round % 5)), 0);
+        ck_assert_int_eq(cpu_thread_pool_set_threads((uint32_t)(1 + round % 5)),
+                         0);
         cpu_parallel_for(N, GRAIN, visit, NULL);
         ck_assert(all_visited(round));
     }
-    cpu_pool_shutdown();
+    cpu_thread_pool_shutdown();
 }
 END_TEST
 
@@ -55,7 +56,7 @@ static void nest(void *context, int64_t begin, int64_t end)
 
 START_TEST(parallel_for_may_be_nested)
 {
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     cpu_parallel_for(6, 1, nest, NULL);
     ck_assert(all_visited(6));
 }
@@ -73,7 +74,7 @@ START_TEST(several_threads_may_use_the_pool_concurrently)
 {
     pthread_t threads[4];
 
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     for (int k = 0; k < 4; k++)
         ck_assert_int_eq(pthread_create(&threads[k], NULL, call_often, NULL),
                          0);
@@ -87,7 +88,7 @@ START_TEST(pool_works_in_forked_child)
 {
     pid_t child;
 
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     cpu_parallel_for(N, GRAIN, visit, NULL);
     child = fork();
     ck_assert_int_ne(child, -1);
@@ -104,22 +105,22 @@ END_TEST
 
 START_TEST(pool_restarts_after_shutdown)
 {
-    cpu_pool_set_threads(3);
+    cpu_thread_pool_set_threads(3);
     for (int round = 1; round <= 20; round++) {
         cpu_parallel_for(N, GRAIN, visit, NULL);
         ck_assert(all_visited(round));
-        cpu_pool_shutdown();
+        cpu_thread_pool_shutdown();
     }
 }
 END_TEST
 
 START_TEST(invalid_thread_counts_are_refused)
 {
-    ck_assert_uint_ge(cpu_pool_threads(), 1);
-    ck_assert_int_eq(cpu_pool_set_threads(0), -1);
-    ck_assert_int_eq(cpu_pool_set_threads(1000000), -1);
-    ck_assert_int_eq(cpu_pool_set_threads(7), 0);
-    ck_assert_uint_eq(cpu_pool_threads(), 7);
+    ck_assert_uint_ge(cpu_thread_pool_threads(), 1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(0), -1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(1000000), -1);
+    ck_assert_int_eq(cpu_thread_pool_set_threads(7), 0);
+    ck_assert_uint_eq(cpu_thread_pool_threads(), 7);
 }
 END_TEST
 

@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-START_TEST(the_first_of_the_preference_that_there_is_serves)
+START_TEST(first_available_device_of_the_preference_is_default)
 {
     core_device *device;
 
@@ -15,7 +15,7 @@ START_TEST(the_first_of_the_preference_that_there_is_serves)
 }
 END_TEST
 
-START_TEST(without_any_of_them_the_cpu_serves)
+START_TEST(cpu_is_default_where_none_of_the_preference_is_available)
 {
     core_device *device;
 
@@ -28,7 +28,7 @@ START_TEST(without_any_of_them_the_cpu_serves)
 }
 END_TEST
 
-START_TEST(names_that_are_none_and_devices_that_are_not_there_are_told)
+START_TEST(malformed_names_and_missing_devices_are_reported)
 {
     core_device *device = NULL;
 
@@ -41,7 +41,7 @@ START_TEST(names_that_are_none_and_devices_that_are_not_there_are_told)
 }
 END_TEST
 
-START_TEST(a_preference_of_malformed_names_is_refused_and_changes_nothing)
+START_TEST(malformed_preference_is_refused_and_changes_nothing)
 {
     core_device *device;
 
@@ -58,7 +58,7 @@ START_TEST(a_preference_of_malformed_names_is_refused_and_changes_nothing)
 }
 END_TEST
 
-START_TEST(the_setting_is_seen_after_a_default_was_chosen)
+START_TEST(setting_applies_after_a_default_was_chosen)
 {
     core_device *device;
 
@@ -75,7 +75,7 @@ START_TEST(the_setting_is_seen_after_a_default_was_chosen)
 }
 END_TEST
 
-START_TEST(null_is_told)
+START_TEST(null_is_refused)
 {
     core_device *cpu = device_of("cpu"), *device;
     core_device_properties properties;
@@ -133,7 +133,7 @@ START_TEST(null_is_told)
 }
 END_TEST
 
-START_TEST(what_a_device_lacks_is_unsupported)
+START_TEST(missing_interface_is_unsupported)
 {
     core_device *cpu = device_of("cpu");
     core_stream *stream = stream_of(cpu), *none;
@@ -174,11 +174,11 @@ static uint32_t references(core_device *device)
     return atomic_load(&device->references);
 }
 
-START_TEST(a_device_that_was_found_is_borrowed)
+START_TEST(found_device_is_borrowed)
 {
     core_device *sim = device_of("sim"), *again;
 
-    ck_assert_uint_eq(references(sim), 1); /* the backend's */
+    ck_assert_uint_eq(references(sim), 1); /* the backend's own reference */
     OK(core_device_find("sim", &again));
     ck_assert_ptr_eq(sim, again);
     OK(core_device_set_current(sim));
@@ -193,7 +193,7 @@ START_TEST(a_device_that_was_found_is_borrowed)
 }
 END_TEST
 
-START_TEST(one_release_too_many_is_told_and_changes_nothing)
+START_TEST(extra_release_is_reported_and_changes_nothing)
 {
     core_device *sim = device_of("sim");
 
@@ -208,7 +208,7 @@ START_TEST(one_release_too_many_is_told_and_changes_nothing)
 }
 END_TEST
 
-START_TEST(of_no_device_there_is_no_name_and_nothing_to_release)
+START_TEST(null_device_has_no_name_and_is_not_released)
 {
     ck_assert_str_eq(core_device_name(NULL), "");
     ck_assert_str_eq(core_device_type(NULL), "");
@@ -218,11 +218,11 @@ START_TEST(of_no_device_there_is_no_name_and_nothing_to_release)
 }
 END_TEST
 
-SUITE("device", the_first_of_the_preference_that_there_is_serves,
-      without_any_of_them_the_cpu_serves,
-      names_that_are_none_and_devices_that_are_not_there_are_told,
-      a_preference_of_malformed_names_is_refused_and_changes_nothing,
-      the_setting_is_seen_after_a_default_was_chosen, null_is_told,
-      what_a_device_lacks_is_unsupported, a_device_that_was_found_is_borrowed,
-      one_release_too_many_is_told_and_changes_nothing,
-      of_no_device_there_is_no_name_and_nothing_to_release)
+SUITE("device", first_available_device_of_the_preference_is_default,
+      cpu_is_default_where_none_of_the_preference_is_available,
+      malformed_names_and_missing_devices_are_reported,
+      malformed_preference_is_refused_and_changes_nothing,
+      setting_applies_after_a_default_was_chosen, null_is_refused,
+      missing_interface_is_unsupported, found_device_is_borrowed,
+      extra_release_is_reported_and_changes_nothing,
+      null_device_has_no_name_and_is_not_released)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core_device_get_counts: the proof that it was the device that computed. */
+/* core_device_get_counts: proves that the device itself computed. */
 
 #include "support/devices.h"
 
@@ -64,7 +64,7 @@ static void *negate_many(void *context)
     return NULL;
 }
 
-START_TEST(threads_that_ended_have_counted)
+START_TEST(launches_of_ended_threads_are_counted)
 {
     core_tensor *a = numbers_on("cpu");
     uint64_t before = counts_of("cpu").launches;
@@ -82,7 +82,7 @@ START_TEST(threads_that_ended_have_counted)
 }
 END_TEST
 
-START_TEST(what_fails_is_no_launch)
+START_TEST(failing_call_is_not_a_launch)
 {
     core_tensor *a = numbers_on("cpu");
     uint64_t before = counts_of("cpu").launches;
@@ -93,7 +93,7 @@ START_TEST(what_fails_is_no_launch)
 }
 END_TEST
 
-START_TEST(meta_launches_nothing)
+START_TEST(meta_device_launches_nothing)
 {
     core_tensor *out;
 
@@ -103,7 +103,7 @@ START_TEST(meta_launches_nothing)
 }
 END_TEST
 
-START_TEST(graphs_count_apart)
+START_TEST(graph_launches_are_counted_separately)
 {
     core_stream *stream = new_stream("sim");
     core_tensor *a = numbers_on("sim");
@@ -130,7 +130,7 @@ START_TEST(graphs_count_apart)
 }
 END_TEST
 
-START_TEST(an_older_caller_gets_what_it_has_room_for)
+START_TEST(older_struct_size_is_filled_to_its_size)
 {
     struct {
         core_device_counts counts;
@@ -155,7 +155,7 @@ START_TEST(an_older_caller_gets_what_it_has_room_for)
 }
 END_TEST
 
-START_TEST(a_measurement_behind_the_last_says_how_many_there_are)
+START_TEST(measurement_index_out_of_range_names_their_number)
 {
     core_device *sim = device_of("sim");
     core_measurement one = {.struct_size = sizeof one};
@@ -165,13 +165,13 @@ START_TEST(a_measurement_behind_the_last_says_how_many_there_are)
     while (core_device_measure(sim, count, &one) == CORE_OK)
         count++;
     ck_assert_uint_lt(count, 99);
-    snprintf(text, sizeof text, "measures %u things; number 99", count);
+    snprintf(text, sizeof text, "has no measurement 99; it has %u", count);
     FAILS(core_device_measure(sim, 99, &one), CORE_ERROR_NOT_FOUND, text);
 }
 END_TEST
 
 SUITE("device/counts", each_device_counts_its_kernels,
-      threads_that_ended_have_counted, what_fails_is_no_launch,
-      meta_launches_nothing, graphs_count_apart,
-      an_older_caller_gets_what_it_has_room_for,
-      a_measurement_behind_the_last_says_how_many_there_are)
+      launches_of_ended_threads_are_counted, failing_call_is_not_a_launch,
+      meta_device_launches_nothing, graph_launches_are_counted_separately,
+      older_struct_size_is_filled_to_its_size,
+      measurement_index_out_of_range_names_their_number)

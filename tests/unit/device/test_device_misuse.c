@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Devices used wrongly: closed while something of them lives, and given the
- * host's memory for their own; sizes of nothing, and odd ones.  Other misuse is tested beside what it misuses
- * (test_event, test_memory_streams, test_memory_blocks, test_engine_faults). */
+/* Misuse of devices: closing one while its objects are alive, passing host
+ * memory as device memory; sizes of zero and odd sizes.  Misuse of other
+ * objects is tested with them (test_event, test_memory_streams,
+ * test_memory_blocks, test_engine_faults). */
 
 #include "support/stream.h"
 
@@ -61,7 +62,7 @@ static void unmake(made *m)
     core_graph_release(m->graph);
 }
 
-/* What keeps a plugin from being unloaded (loader/open.c). */
+/* References that keep a plugin from being unloaded (loader/open.c). */
 static int64_t held(core_device *device)
 {
     uint32_t slot = device->backend->slot;
@@ -70,8 +71,9 @@ static int64_t held(core_device *device)
            core__thread_storages(slot);
 }
 
-/* There is no stream of a destroyed device: it is not destroyed before. */
-START_TEST(a_device_stays_while_something_of_it_lives)
+/* A stream of a destroyed device cannot exist: the device is not destroyed
+ * before it. */
+START_TEST(device_stays_open_while_an_object_of_it_is_alive)
 {
     core_device *sim = device_of("sim");
     int64_t before;
@@ -88,7 +90,7 @@ START_TEST(a_device_stays_while_something_of_it_lives)
 }
 END_TEST
 
-/* As from a plugin's function, or a program's kernel. */
+/* As a plugin's function, or a program's kernel, could do it. */
 static void host_pointer_for_memory(void)
 {
     core_device *sim = device_of("sim:0");
@@ -111,29 +113,29 @@ static void host_pointer_for_memory(void)
     ck_assert_double_eq(mine, 1);
     ck_assert_double_eq(there, 2);
     core_stream_release(bad);
-    /* Others go on. */
+    /* Other streams still work. */
     all_are(filled(sim, 10, 3), 3);
     OK(core_stream_synchronize(good));
     core_stream_release(good);
     all_are(filled(device_of("sim:1"), 10, 3), 3);
 }
 
-START_TEST(the_hosts_memory_is_no_handle_of_a_device)
+START_TEST(host_pointer_is_refused_as_a_device_handle)
 {
     host_pointer_for_memory();
 }
 END_TEST
 
-START_TEST(the_hosts_memory_is_no_address_of_a_device)
+START_TEST(host_pointer_is_refused_as_a_device_address)
 {
     setenv("LIBCORE_SIM_MEMORY", "flat", 1);
     host_pointer_for_memory();
 }
 END_TEST
 
-/* Of every kind: from the thread's lists, from those of all threads, from the
- * device, pinned. */
-START_TEST(memory_of_the_host_is_aligned_whatever_its_size)
+/* Memory of every kind: from the thread's lists, from those shared by all
+ * threads, from the device, pinned. */
+START_TEST(host_memory_is_aligned_whatever_its_size)
 {
     core_device *cpu = device_of("cpu"), *sim = device_of("sim");
 
@@ -164,7 +166,7 @@ static uint64_t requested(core_device *device)
     return stats.allocations[0].current;
 }
 
-START_TEST(what_has_no_elements_takes_no_memory)
+START_TEST(tensors_without_elements_take_no_memory)
 {
     core_device *sim = device_of("sim"), *other = device_of("sim:1");
     core_tensor *a = filled(sim, 0, 1), *b = filled(other, 0, 1);
@@ -197,8 +199,8 @@ START_TEST(what_has_no_elements_takes_no_memory)
 }
 END_TEST
 
-SUITE("misuse", memory_of_the_host_is_aligned_whatever_its_size,
-      what_has_no_elements_takes_no_memory,
-      a_device_stays_while_something_of_it_lives,
-      the_hosts_memory_is_no_handle_of_a_device,
-      the_hosts_memory_is_no_address_of_a_device)
+SUITE("misuse", host_memory_is_aligned_whatever_its_size,
+      tensors_without_elements_take_no_memory,
+      device_stays_open_while_an_object_of_it_is_alive,
+      host_pointer_is_refused_as_a_device_handle,
+      host_pointer_is_refused_as_a_device_address)

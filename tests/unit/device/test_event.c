@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Events: what they stand for, who may wait, and what is refused. */
+/* Events: what they order, which streams may wait for them, and which calls are
+ * refused. */
 
 #include "support/stream.h"
 
@@ -11,7 +12,7 @@ static void delays(void)
     setenv("LIBCORE_SIM_DELAY_US", "2000", 1);
 }
 
-START_TEST(a_stream_waits_for_an_event_of_another)
+START_TEST(stream_waits_for_an_event_of_another_stream)
 {
     core_device *sim = device_of("sim");
     core_stream *producer = stream_of(sim), *consumer = stream_of(sim);
@@ -38,7 +39,7 @@ START_TEST(a_stream_waits_for_an_event_of_another)
 }
 END_TEST
 
-START_TEST(a_stream_waits_for_a_stream_of_another_device)
+START_TEST(stream_waits_for_a_stream_of_another_device)
 {
     core_device *one = device_of("sim"), *two = device_of("sim:1");
     core_stream *first = stream_of(one), *second = stream_of(two);
@@ -51,7 +52,7 @@ START_TEST(a_stream_waits_for_a_stream_of_another_device)
     OK(core_stream_wait_stream(second, first));
     OK(core_event_record(later, second));
     OK(core_event_synchronize(later));
-    OK(core_event_query(event)); /* lies before */
+    OK(core_event_query(event)); /* recorded before that work */
     core_event_release(event);
     core_event_release(later);
     core_stream_release(first);
@@ -59,7 +60,7 @@ START_TEST(a_stream_waits_for_a_stream_of_another_device)
 }
 END_TEST
 
-START_TEST(an_event_is_done_when_its_work_is)
+START_TEST(event_is_done_when_its_work_is_done)
 {
     core_device *sim = device_of("sim");
     core_stream *stream = stream_of(sim);
@@ -83,7 +84,7 @@ START_TEST(an_event_is_done_when_its_work_is)
 }
 END_TEST
 
-START_TEST(what_was_never_recorded_is_refused)
+START_TEST(wait_on_unrecorded_event_fails)
 {
     core_device *sim = device_of("sim"), *cpu = device_of("cpu");
     core_device *devices[2] = {sim, cpu};
@@ -100,7 +101,8 @@ START_TEST(what_was_never_recorded_is_refused)
               CORE_ERROR_INVALID_ARGUMENT, "never recorded");
         FAILS(core_stream_wait_event(host, event), CORE_ERROR_INVALID_ARGUMENT,
               "never recorded");
-        OK(core_stream_synchronize(stream)); /* as if nothing had been */
+        /* as if nothing had been recorded */
+        OK(core_stream_synchronize(stream));
         {
             core_event *timed;
             double ms;
@@ -117,7 +119,7 @@ START_TEST(what_was_never_recorded_is_refused)
 }
 END_TEST
 
-START_TEST(an_event_belongs_to_its_device)
+START_TEST(event_of_another_device_is_refused)
 {
     core_device *one = device_of("sim"), *two = device_of("sim:1");
     core_stream *stream = stream_of(two), *host = stream_of(device_of("cpu"));
@@ -138,7 +140,7 @@ START_TEST(an_event_belongs_to_its_device)
 }
 END_TEST
 
-START_TEST(time_needs_events_that_keep_it)
+START_TEST(elapsed_time_needs_events_with_timing)
 {
     core_device *sim = device_of("sim"), *cpu = device_of("cpu");
     core_event *plain = event_of(cpu), *timed, *other = event_of(sim);
@@ -161,7 +163,7 @@ START_TEST(time_needs_events_that_keep_it)
 }
 END_TEST
 
-START_TEST(an_event_outlives_its_stream)
+START_TEST(event_outlives_its_stream)
 {
     core_device *sim = device_of("sim");
     core_stream *stream = stream_of(sim), *other = stream_of(sim);
@@ -182,7 +184,7 @@ START_TEST(an_event_outlives_its_stream)
 }
 END_TEST
 
-START_TEST(null_is_told)
+START_TEST(null_is_refused)
 {
     core_device *cpu = device_of("cpu");
     core_stream *stream = stream_of(cpu);
@@ -217,14 +219,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_stream_waits_for_an_event_of_another,
-        a_stream_waits_for_a_stream_of_another_device,
-        an_event_is_done_when_its_work_is,
-        what_was_never_recorded_is_refused,
-        an_event_belongs_to_its_device,
-        time_needs_events_that_keep_it,
-        an_event_outlives_its_stream,
-        null_is_told,
+        stream_waits_for_an_event_of_another_stream,
+        stream_waits_for_a_stream_of_another_device,
+        event_is_done_when_its_work_is_done,
+        wait_on_unrecorded_event_fails,
+        event_of_another_device_is_refused,
+        elapsed_time_needs_events_with_timing,
+        event_outlives_its_stream,
+        null_is_refused,
     };
 
     delays();

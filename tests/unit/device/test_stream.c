@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams: current ones, guards, life, and a device that is synchronous. */
+/* Streams: current streams, guards, lifetime, and a synchronous device. */
 
 #include "support/stream.h"
 
 #include <pthread.h>
 
-START_TEST(a_synchronous_device_takes_every_call)
+START_TEST(synchronous_device_accepts_every_call)
 {
     core_device *cpu = device_of("cpu");
     core_stream *stream, *standard, *current;
@@ -49,7 +49,7 @@ START_TEST(a_synchronous_device_takes_every_call)
 }
 END_TEST
 
-START_TEST(the_meta_device_has_a_stream_too)
+START_TEST(meta_device_has_a_stream)
 {
     core_device *meta = device_of("meta");
     core_stream *stream, *current;
@@ -72,7 +72,7 @@ static void *other_thread(void *argument)
     OK(core_stream_current(device, &current));
     OK(core_stream_default(device, &standard));
     ck_assert_ptr_eq(current, standard);
-    OK(core_stream_set_current(argument)); /* and ends with it */
+    OK(core_stream_set_current(argument)); /* and is released with it */
     return NULL;
 }
 
@@ -88,7 +88,7 @@ START_TEST(each_thread_has_its_own_current_stream)
     pthread_join(thread, NULL);
     OK(core_stream_current(sim, &current));
     ck_assert_ptr_eq(current, stream);
-    core_stream_release(stream); /* the thread keeps one */
+    core_stream_release(stream); /* the thread holds a reference */
     OK(core_stream_current(sim, &current));
     ck_assert_ptr_eq(current, stream);
     OK(core_stream_synchronize(current));
@@ -118,7 +118,7 @@ START_TEST(guards_nest_and_restore)
     OK(core_stream_current(sim, &current));
     ck_assert_ptr_eq(current, second);
     core_stream_guard_leave(&inner);
-    core_stream_guard_leave(&inner); /* does nothing any more */
+    core_stream_guard_leave(&inner); /* has no effect any more */
     OK(core_stream_current(sim, &current));
     ck_assert_ptr_eq(current, first);
     core_stream_guard_leave(&outer);
@@ -137,7 +137,7 @@ START_TEST(guards_nest_and_restore)
 }
 END_TEST
 
-START_TEST(equal_streams_need_no_event)
+START_TEST(wait_for_the_same_stream_needs_no_event)
 {
     core_device *sim = device_of("sim");
     core_stream *stream, *standard;
@@ -151,13 +151,13 @@ START_TEST(equal_streams_need_no_event)
     ck_assert_uint_eq(core_device_events_made(sim), before);
     OK(core_stream_wait_stream(stream, standard));
     ck_assert_uint_eq(core_device_events_made(sim), before + 1);
-    /* from the stock */
+    /* an event from the pool */
     OK(core_stream_wait_stream(standard, stream));
     ck_assert_uint_eq(core_device_events_made(sim), before + 1);
     core_stream_release(stream);
 }
 END_TEST
 
-SUITE("stream", a_synchronous_device_takes_every_call,
-      the_meta_device_has_a_stream_too, each_thread_has_its_own_current_stream,
-      guards_nest_and_restore, equal_streams_need_no_event)
+SUITE("stream", synchronous_device_accepts_every_call, meta_device_has_a_stream,
+      each_thread_has_its_own_current_stream, guards_nest_and_restore,
+      wait_for_the_same_stream_needs_no_event)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Work that fails after its call returned: who is told, and what. */
+/* Work that fails after its call has returned: which calls report it, and
+ * how. */
 
 #include "support/stream.h"
 
 #include "device/device.h"
 #include "device/stream.h"
 
-/* index_select beyond the end: met on the device, later. */
+/* index_select beyond the end: detected on the device, later. */
 static core_tensor *bad_data(core_device *sim)
 {
     core_tensor *result;
@@ -18,7 +19,7 @@ static core_tensor *bad_data(core_device *sim)
     return keep(result);
 }
 
-START_TEST(bad_data_is_told_once_and_the_stream_goes_on)
+START_TEST(bad_data_is_reported_once_and_the_stream_continues)
 {
     core_device *sim = device_of("sim");
     core_stream *stream;
@@ -43,8 +44,8 @@ static core_status take_zero(void *device, void *stream, core_stream_error *out)
     return CORE_OK;
 }
 
-/* The simulator knows the value only as part of the text. */
-START_TEST(the_bad_value_is_told_where_the_plugin_knows_it_and_else_none)
+/* The simulator reports the value only as part of the text. */
+START_TEST(bad_value_is_reported_only_if_the_plugin_knows_it)
 {
     core_device *sim = device_of("sim");
     core_stream_error_interface real = sim->interfaces.stream_error;
@@ -53,18 +54,18 @@ START_TEST(the_bad_value_is_told_where_the_plugin_knows_it_and_else_none)
     OK(core_stream_current(sim, &stream));
     bad_data(sim);
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
-          "index_select (call ", ") met bad data: ", "holds 77");
-    ck_assert_ptr_null(strstr(core_error_message(), "bad data, "));
+          "index_select (call ", ") encountered invalid data: ", "holds 77");
+    ck_assert_ptr_null(strstr(core_error_message(), "invalid data, "));
 
     sim->interfaces.stream_error.take = take_zero;
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX,
-          "met bad data, 0: an index is out of range");
+          "encountered invalid data, 0: an index is out of range");
     sim->interfaces.stream_error = real;
     OK(core_stream_synchronize(stream));
 }
 END_TEST
 
-START_TEST(bad_data_is_told_to_whoever_asks)
+START_TEST(bad_data_is_reported_by_every_waiting_call)
 {
     core_device *sim = device_of("sim");
     core_stream *stream = stream_of(sim);
@@ -98,7 +99,7 @@ START_TEST(bad_data_is_told_to_whoever_asks)
 }
 END_TEST
 
-START_TEST(under_blocking_the_call_itself_fails)
+START_TEST(call_itself_fails_in_blocking_mode)
 {
     core_device *sim = device_of("sim");
     core_tensor *result, *source = filled(sim, 4, 1);
@@ -116,7 +117,8 @@ START_TEST(under_blocking_the_call_itself_fails)
     OK(core_setting_set("LIBCORE_BLOCKING", NULL));
     waits = core_host_waits();
     bad_data(sim);
-    ck_assert_uint_eq(core_host_waits(), waits + 1); /* the indices' copy */
+    /* the wait for the copy of the indices */
+    ck_assert_uint_eq(core_host_waits(), waits + 1);
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX, "index_select");
 }
 END_TEST
@@ -140,8 +142,8 @@ static core_tensor *bad_data_on(core_stream *stream)
     return result;
 }
 
-/* A model over two devices, whose loss is read on the second. */
-START_TEST(bad_data_is_told_where_what_came_of_it_is_read)
+/* A model on two devices, whose loss is read on the second. */
+START_TEST(bad_data_is_reported_where_its_results_are_read)
 {
     core_device *sim = device_of("sim:0"), *other = device_of("sim:1");
     double number;
@@ -160,8 +162,8 @@ START_TEST(bad_data_is_told_where_what_came_of_it_is_read)
 }
 END_TEST
 
-/* What waits only for memory is not told. */
-START_TEST(bad_data_is_not_told_to_where_a_copy_came_from)
+/* A call that waits only for memory does not report the error. */
+START_TEST(bad_data_is_not_reported_to_the_source_of_a_copy)
 {
     core_device *sim = device_of("sim:0"), *other = device_of("sim:1");
     core_tensor *from = filled(other, 4, 2);
@@ -173,7 +175,7 @@ START_TEST(bad_data_is_not_told_to_where_a_copy_came_from)
 }
 END_TEST
 
-START_TEST(bad_data_goes_with_waits_from_stream_to_stream)
+START_TEST(bad_data_follows_waits_between_streams)
 {
     core_device *sim = device_of("sim");
     core_stream *a = stream_of(sim), *b = stream_of(sim), *stream;
@@ -191,7 +193,7 @@ START_TEST(bad_data_goes_with_waits_from_stream_to_stream)
     bad_data_on(a);
     OK(core_stream_wait_stream(b, a));
     OK(core_event_record(event, b));
-    OK(core_stream_wait_stream(a, b)); /* in a circle */
+    OK(core_stream_wait_stream(a, b)); /* a cycle of waits */
     OK(core_stream_wait_stream(stream, b));
     FAILS(core_stream_synchronize(stream), CORE_ERROR_INDEX, "index_select");
     bad_data_on(a);
@@ -205,8 +207,8 @@ START_TEST(bad_data_goes_with_waits_from_stream_to_stream)
 }
 END_TEST
 
-/* A wait that comes after what the host waits for. */
-START_TEST(bad_data_is_not_told_before_the_wait_for_it_is_over)
+/* The stream waits only after the point that the host waits for. */
+START_TEST(bad_data_is_not_reported_before_the_wait_ends)
 {
     core_device *sim = device_of("sim");
     core_stream *a = stream_of(sim), *b = stream_of(sim);
@@ -224,9 +226,9 @@ START_TEST(bad_data_is_not_told_before_the_wait_for_it_is_over)
 }
 END_TEST
 
-/* Each is told once, and none is forgotten; a stream may be gone by then, if
- * its work was over. */
-START_TEST(bad_data_of_streams_that_ended_is_told)
+/* Each error is reported once, and none is lost; a stream may have been
+ * released by then, if its work was done. */
+START_TEST(bad_data_of_ended_streams_is_reported)
 {
     core_device *sim = device_of("sim");
     core_stream *stream;
@@ -249,8 +251,8 @@ START_TEST(bad_data_of_streams_that_ended_is_told)
 }
 END_TEST
 
-/* Nothing is kept of waits that were over long ago. */
-START_TEST(waits_leave_nothing_behind)
+/* Nothing is stored for waits that ended long ago. */
+START_TEST(waits_leak_nothing)
 {
     core_device *sim = device_of("sim");
     core_stream *a = stream_of(sim), *stream;
@@ -287,12 +289,13 @@ START_TEST(operands_of_two_devices_are_refused)
 }
 END_TEST
 
-SUITE("stream_errors", bad_data_is_told_once_and_the_stream_goes_on,
-      the_bad_value_is_told_where_the_plugin_knows_it_and_else_none,
-      bad_data_is_told_to_whoever_asks, under_blocking_the_call_itself_fails,
-      bad_data_is_told_where_what_came_of_it_is_read,
-      bad_data_is_not_told_to_where_a_copy_came_from,
-      bad_data_goes_with_waits_from_stream_to_stream,
-      bad_data_is_not_told_before_the_wait_for_it_is_over,
-      bad_data_of_streams_that_ended_is_told, waits_leave_nothing_behind,
+SUITE("stream_errors", bad_data_is_reported_once_and_the_stream_continues,
+      bad_value_is_reported_only_if_the_plugin_knows_it,
+      bad_data_is_reported_by_every_waiting_call,
+      call_itself_fails_in_blocking_mode,
+      bad_data_is_reported_where_its_results_are_read,
+      bad_data_is_not_reported_to_the_source_of_a_copy,
+      bad_data_follows_waits_between_streams,
+      bad_data_is_not_reported_before_the_wait_ends,
+      bad_data_of_ended_streams_is_reported, waits_leak_nothing,
       operands_of_two_devices_are_refused)

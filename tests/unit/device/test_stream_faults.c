@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Streams that fail and devices that are lost: a clear error, nothing hangs or
- * leaks, and the others go on. */
+/* Streams that fail and devices that are lost: the error is clear, nothing
+ * hangs or leaks, and other streams and devices still work. */
 
 #include "support/sim_device.h"
 #include "support/stream.h"
@@ -21,7 +21,7 @@ static void start(void)
     other = device_of("sim:1");
 }
 
-/* Calls on the current stream of which the nth fails when it runs. */
+/* Enqueues calls on the current stream, of which the nth fails when it runs. */
 static core_status fail_later(core_tensor *operand, uint64_t nth, int calls)
 {
     core_tensor *result;
@@ -46,7 +46,7 @@ static void works(core_device *device)
     core_stream_release(stream);
 }
 
-START_TEST(a_stream_that_failed_says_which_calls_and_stays_so)
+START_TEST(failed_stream_names_its_calls_and_stays_failed)
 {
     core_stream *stream = stream_of(sim), *standard;
     core_event *event = event_of(sim), *before = event_of(sim);
@@ -71,14 +71,14 @@ START_TEST(a_stream_that_failed_says_which_calls_and_stays_so)
     works(other);
     OK(core_stream_default(sim, &standard));
     OK(core_stream_set_current(standard));
-    core_stream_release(stream); /* the failed one ends */
+    core_stream_release(stream); /* releases the failed stream */
     core_event_release(before);
     OK(core_device_synchronize(sim));
     core_event_release(event);
 }
 END_TEST
 
-START_TEST(under_blocking_the_very_operator_is_named)
+START_TEST(failing_operator_is_named_in_blocking_mode)
 {
     core_stream *stream = stream_of(sim);
     core_tensor *one = filled(sim, 4, 1), *result;
@@ -105,7 +105,7 @@ static void *synchronize(void *stream)
     return NULL;
 }
 
-START_TEST(the_error_comes_to_whichever_thread_waits)
+START_TEST(error_is_reported_to_the_thread_that_waits)
 {
     core_stream *stream = stream_of(sim);
     core_tensor *one = filled(sim, 4, 1);
@@ -125,7 +125,7 @@ START_TEST(the_error_comes_to_whichever_thread_waits)
 }
 END_TEST
 
-START_TEST(the_default_stream_is_well_again_after_a_reset)
+START_TEST(default_stream_works_again_after_a_reset)
 {
     core_tensor *one = filled(sim, 4, 1), *result;
     core_stream *stream, *same;
@@ -148,7 +148,7 @@ START_TEST(the_default_stream_is_well_again_after_a_reset)
 }
 END_TEST
 
-START_TEST(what_was_on_a_lost_device_is_gone_and_the_others_go_on)
+START_TEST(tensors_of_a_lost_device_are_lost_and_other_devices_work)
 {
     core_stream *stream = stream_of(sim), *made, *standard;
     core_event *event = event_of(sim), *none;
@@ -185,12 +185,12 @@ START_TEST(what_was_on_a_lost_device_is_gone_and_the_others_go_on)
     OK(core_memory_empty_cache(sim));
     ck_assert_uint_eq(counters_of(0).blocks, 0);
     for (int i = 0; counters_of(0).streams > 1 && i < 20000; i++)
-        usleep(1000); /* one that ended may still be on its way */
+        usleep(1000); /* a released stream may not have ended yet */
     ck_assert_uint_eq(counters_of(0).streams, 1);
 }
 END_TEST
 
-START_TEST(stale_tensors_answer_everywhere)
+START_TEST(every_call_on_a_stale_tensor_returns_an_error)
 {
     core_tensor *one = filled(sim, 1, 1), *there = filled(other, 1, 1);
     core_tensor *host = filled(device_of("cpu"), 1, 1), *result;
@@ -220,7 +220,7 @@ START_TEST(stale_tensors_answer_everywhere)
 }
 END_TEST
 
-START_TEST(a_device_may_be_lost_while_it_works)
+START_TEST(device_may_be_lost_while_it_works)
 {
     core_tensor *one = filled(sim, 4, 1), *result;
     core_status status = CORE_OK;
@@ -241,7 +241,7 @@ START_TEST(a_device_may_be_lost_while_it_works)
 }
 END_TEST
 
-START_TEST(calls_that_fail_at_once_leave_everything_usable)
+START_TEST(calls_that_fail_at_once_leave_the_device_usable)
 {
     core_tensor *one = filled(sim, 4, 1), *result,
                 *host = VECTOR(4, 1, 2, 3, 4);
@@ -298,12 +298,12 @@ static void note(void *context)
 
 static void *let_go_later(void *context)
 {
-    usleep(20000); /* by now the other one waits, or never will */
+    usleep(20000); /* by now the other thread waits, or never will */
     note(context);
     return NULL;
 }
 
-START_TEST(the_device_waits_for_what_a_stream_left)
+START_TEST(device_waits_for_work_of_released_streams)
 {
     static _Atomic bool go_on, done;
     core_stream *stream = stream_of(sim);
@@ -311,7 +311,7 @@ START_TEST(the_device_waits_for_what_a_stream_left)
 
     OK(core_stream_callback(stream, wait_for, (void *)&go_on, NULL));
     OK(core_stream_callback(stream, note, (void *)&done, NULL));
-    core_stream_release(stream); /* waits for nothing */
+    core_stream_release(stream); /* does not wait */
     ck_assert(!atomic_load(&done));
     ck_assert_int_eq(
         pthread_create(&thread, NULL, let_go_later, (void *)&go_on), 0);
@@ -321,8 +321,8 @@ START_TEST(the_device_waits_for_what_a_stream_left)
 }
 END_TEST
 
-/* A call in place, so that the stream never allocates, which fails when it
- * runs; the stream ends before. */
+/* Enqueues a call in place, so that the stream never allocates, which fails
+ * when it runs; the stream is released before. */
 static void fail_and_end(core_tensor *operand)
 {
     core_stream *stream = stream_of(sim);
@@ -344,7 +344,7 @@ static void until_streams(uint64_t count)
     ck_assert_uint_le(counters_of(0).streams, count);
 }
 
-START_TEST(an_error_that_a_stream_left_is_told_once)
+START_TEST(error_of_a_released_stream_is_reported_once)
 {
     for (int again = 0; again < 3; again++) {
         core_tensor *one = filled(sim, 4, 1);
@@ -352,7 +352,7 @@ START_TEST(an_error_that_a_stream_left_is_told_once)
         OK(core_device_synchronize(sim));
         fail_and_end(one);
         if (again == 1)
-            works(sim); /* a new stream; what failed may be found by it */
+            works(sim); /* creates a stream, which may detect the failure */
         FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "add_.Tensor",
               "core_device_synchronize");
         OK(core_device_synchronize(sim));
@@ -365,7 +365,7 @@ START_TEST(an_error_that_a_stream_left_is_told_once)
 }
 END_TEST
 
-START_TEST(an_error_that_was_told_ends_with_its_stream)
+START_TEST(reported_error_ends_with_its_stream)
 {
     core_stream *stream = stream_of(sim);
     core_tensor *one = filled(sim, 4, 1), *result;
@@ -375,7 +375,7 @@ START_TEST(an_error_that_was_told_ends_with_its_stream)
     OK(core_device_synchronize(sim));
     OK(core_stream_guard_enter(stream, &guard));
     OK(control->fault(0, SIM_FAULT_ASYNC, 1));
-    OK(core_mul(one, one, &result)); /* the stream has memory, too */
+    OK(core_mul(one, one, &result)); /* the stream has cached memory, too */
     core_stream_guard_leave(&guard);
     OK(core_event_record(event, stream));
     FAILS(core_stream_synchronize(stream), CORE_ERROR_STREAM, "mul.Tensor");
@@ -388,7 +388,7 @@ START_TEST(an_error_that_was_told_ends_with_its_stream)
 }
 END_TEST
 
-START_TEST(bad_data_that_a_stream_left_is_told_once)
+START_TEST(bad_data_of_a_released_stream_is_reported_once)
 {
     core_stream *stream = stream_of(sim);
     core_tensor *table = filled(sim, 4, 1), *result;
@@ -404,13 +404,13 @@ START_TEST(bad_data_that_a_stream_left_is_told_once)
     core_stream_release(stream);
     OK(control->let_go(0));
     for (int i = 0; i < 3; i++)
-        core_stream_release(stream_of(sim)); /* looks at those that ended */
+        core_stream_release(stream_of(sim)); /* checks the streams that ended */
     FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "index_select");
     OK(core_device_synchronize(sim));
 }
 END_TEST
 
-START_TEST(streams_that_ended_busy_do_not_pile_up)
+START_TEST(streams_released_while_busy_do_not_accumulate)
 {
     core_stream *stream;
     _Atomic bool go_on;
@@ -421,7 +421,7 @@ START_TEST(streams_that_ended_busy_do_not_pile_up)
         OK(core_stream_callback(stream, wait_for, (void *)&go_on, NULL));
         core_stream_release(stream);
         atomic_store(&go_on, true);
-        stream = stream_of(sim); /* nobody waits for the device */
+        stream = stream_of(sim); /* nothing waits for the device */
         OK(core_stream_synchronize(stream));
         core_stream_release(stream);
     }
@@ -436,19 +436,19 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_stream_that_failed_says_which_calls_and_stays_so,
-        under_blocking_the_very_operator_is_named,
-        the_error_comes_to_whichever_thread_waits,
-        the_default_stream_is_well_again_after_a_reset,
-        what_was_on_a_lost_device_is_gone_and_the_others_go_on,
-        stale_tensors_answer_everywhere,
-        a_device_may_be_lost_while_it_works,
-        calls_that_fail_at_once_leave_everything_usable,
-        the_device_waits_for_what_a_stream_left,
-        an_error_that_a_stream_left_is_told_once,
-        an_error_that_was_told_ends_with_its_stream,
-        bad_data_that_a_stream_left_is_told_once,
-        streams_that_ended_busy_do_not_pile_up,
+        failed_stream_names_its_calls_and_stays_failed,
+        failing_operator_is_named_in_blocking_mode,
+        error_is_reported_to_the_thread_that_waits,
+        default_stream_works_again_after_a_reset,
+        tensors_of_a_lost_device_are_lost_and_other_devices_work,
+        every_call_on_a_stale_tensor_returns_an_error,
+        device_may_be_lost_while_it_works,
+        calls_that_fail_at_once_leave_the_device_usable,
+        device_waits_for_work_of_released_streams,
+        error_of_a_released_stream_is_reported_once,
+        reported_error_ends_with_its_stream,
+        bad_data_of_a_released_stream_is_reported_once,
+        streams_released_while_busy_do_not_accumulate,
     };
 
     return run_suite_with("stream_faults", start, tests,

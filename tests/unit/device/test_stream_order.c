@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Host callbacks, priorities, adopted streams, time, and few queues. */
+/* Host callbacks, priorities, adopted streams, time, and limited queues. */
 
 #include "support/sim_device.h"
 #include "support/stream.h"
@@ -34,7 +34,7 @@ static void drop_it(void *context)
     dropped++;
 }
 
-START_TEST(a_callback_runs_once_where_the_stream_comes_to_it)
+START_TEST(callback_runs_once_when_the_stream_reaches_it)
 {
     core_stream *stream = stream_of(sim);
 
@@ -51,7 +51,7 @@ START_TEST(a_callback_runs_once_where_the_stream_comes_to_it)
 }
 END_TEST
 
-START_TEST(a_callback_that_cannot_run_is_dropped_once)
+START_TEST(callback_that_cannot_run_is_dropped_once)
 {
     core_stream *stream = stream_of(sim), *standard;
     core_tensor *one = filled(sim, 4, 1), *result;
@@ -65,7 +65,7 @@ START_TEST(a_callback_that_cannot_run_is_dropped_once)
     OK(control->fault(0, SIM_FAULT_ASYNC, 1));
     OK(core_exp(one, &result));
     core_tensor_release(result);
-    OK(core_stream_callback(stream, run, &ran, drop_it)); /* behind it */
+    OK(core_stream_callback(stream, run, &ran, drop_it)); /* after it */
     OK(control->let_go(0));
     FAILS(core_stream_synchronize(stream), CORE_ERROR_STREAM, "exp");
     for (int i = 0; dropped < 2 && i < 20000; i++)
@@ -105,7 +105,7 @@ START_TEST(callbacks_of_a_lost_device_are_dropped)
 }
 END_TEST
 
-START_TEST(a_synchronous_device_calls_at_once)
+START_TEST(synchronous_device_runs_callbacks_at_once)
 {
     core_stream *stream = stream_of(device_of("cpu"));
 
@@ -124,7 +124,7 @@ static void release(void *context)
     ran++;
 }
 
-START_TEST(a_callback_may_release)
+START_TEST(callback_may_release_objects)
 {
     core_stream *stream = stream_of(sim), *other = stream_of(sim);
     void *context[3] = {NULL, other, event_of(sim)};
@@ -143,7 +143,7 @@ END_TEST
 
 /* ------------------------------------------- priorities, adoption, time -- */
 
-START_TEST(priorities_are_cut_to_the_range_of_the_device)
+START_TEST(priorities_are_clamped_to_the_range_of_the_device)
 {
     int32_t least = 0, greatest = 0;
     core_stream *stream;
@@ -158,7 +158,7 @@ START_TEST(priorities_are_cut_to_the_range_of_the_device)
 }
 END_TEST
 
-START_TEST(an_adopted_stream_is_ordered_with_its_library)
+START_TEST(adopted_stream_is_ordered_with_its_library)
 {
     core_stream *stream, *mine = stream_of(sim);
     core_tensor *made;
@@ -180,13 +180,15 @@ START_TEST(an_adopted_stream_is_ordered_with_its_library)
     drop_all();
     core_stream_release(stream);
     core_stream_release(mine);
-    OK(control->native_synchronize(native)); /* it is still there */
+    /* the native stream still exists */
+    OK(control->native_synchronize(native));
     control->native_destroy(native);
 }
 END_TEST
 
-/* What the plugin has of it goes with the last reference, so that its library
- * may destroy it; what it was given is done all the same. */
+/* The plugin's objects for the stream are destroyed with the last reference, so
+ * that its library may destroy it; work that was enqueued on it is still
+ * done. */
 START_TEST(events_outlive_an_adopted_stream)
 {
     uint64_t before = counters_of(0).streams;
@@ -206,7 +208,7 @@ START_TEST(events_outlive_an_adopted_stream)
     core_stream_release(stream);
     control->native_destroy(native);
     OK(core_event_synchronize(event));
-    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counters_of(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counters_of(0).streams, before);
     OK(core_event_query(event));
@@ -228,8 +230,8 @@ static void *wait_for_all(void *word)
     return NULL;
 }
 
-/* Who waits for it meanwhile has it until then. */
-START_TEST(adopted_streams_end_while_all_are_waited_for)
+/* A thread that waits for the stream holds a reference meanwhile. */
+START_TEST(adopted_streams_may_end_while_the_device_synchronizes)
 {
     uint64_t before = counters_of(0).streams;
     pthread_t thread;
@@ -251,13 +253,13 @@ START_TEST(adopted_streams_end_while_all_are_waited_for)
     }
     atomic_store(&enough, true);
     pthread_join(thread, NULL);
-    for (int i = 0; i < 1000 && counters_of(0).streams > before; i++)
+    for (int i = 0; i < 20000 && counters_of(0).streams > before; i++)
         usleep(1000);
     ck_assert_uint_eq(counters_of(0).streams, before);
 }
 END_TEST
 
-START_TEST(time_passes_between_events)
+START_TEST(elapsed_time_between_events_is_positive)
 {
     core_stream *stream = stream_of(sim);
     core_event *first, *last;
@@ -287,7 +289,7 @@ END_TEST
 
 /* ----------------------------------------------------------- few queues -- */
 
-/* Of a process that has not loaded the plugin yet. */
+/* In a process that has not loaded the plugin yet. */
 static void with_queues(const char *count)
 {
     setenv("LIBCORE_SIM_QUEUES", count, 1);
@@ -319,7 +321,7 @@ START_TEST(one_queue_serves_all_streams)
 }
 END_TEST
 
-/* One that was destroyed is still counted until its thread has ended. */
+/* A destroyed stream is counted until its thread has ended. */
 static void until_queues(uint64_t most)
 {
     for (int i = 0; counters_of(0).streams > most && i < 20000; i++)
@@ -327,7 +329,7 @@ static void until_queues(uint64_t most)
     ck_assert_uint_le(counters_of(0).streams, most);
 }
 
-START_TEST(streams_take_turns_at_the_queues)
+START_TEST(streams_are_assigned_to_queues_in_turn)
 {
     core_stream *streams[7];
 
@@ -353,7 +355,7 @@ END_TEST
 
 static core_status (*plugins_create)(void *, uint32_t, void **);
 static void (*plugins_destroy)(void *, void *);
-static core_stream *meanwhile; /* made while another one is destroyed */
+static core_stream *meanwhile; /* created while another one is destroyed */
 static _Atomic int live;
 static int most;
 static bool apart; /* in another thread */
@@ -376,7 +378,7 @@ static void slow_destroy(void *device, void *stream)
 {
     if (apart) {
         ck_assert_int_eq(pthread_create(&maker, NULL, make_one, NULL), 0);
-        usleep(20000); /* better if it comes by, but no matter */
+        usleep(20000); /* better if it comes by then, but either is right */
     } else if (!meanwhile) {
         make_one(NULL);
     }
@@ -394,18 +396,19 @@ static void watch_the_plugin(void)
     live = most = 1;
 }
 
-START_TEST(a_queue_counts_until_the_plugin_has_destroyed_it)
+START_TEST(queue_counts_until_the_plugin_has_destroyed_it)
 {
     with_queues("2");
     watch_the_plugin();
     core_stream_release(stream_of(sim));
     ck_assert_int_eq(most, 2);
-    OK(core_stream_synchronize(meanwhile)); /* on the default one's */
+    /* on the queue of the default stream */
+    OK(core_stream_synchronize(meanwhile));
     core_stream_release(meanwhile);
 }
 END_TEST
 
-START_TEST(where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for)
+START_TEST(stream_creation_waits_for_a_queue_if_all_have_failed)
 {
     core_tensor *one, *result;
 
@@ -427,7 +430,7 @@ START_TEST(where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for)
 }
 END_TEST
 
-START_TEST(a_failed_queue_is_not_given_out_again)
+START_TEST(failed_queue_is_not_reused)
 {
     core_stream *failed, *next;
     core_tensor *one, *result;
@@ -456,23 +459,23 @@ END_TEST
 int main(void)
 {
     const TTest *const plain[] = {
-        a_callback_runs_once_where_the_stream_comes_to_it,
-        a_callback_that_cannot_run_is_dropped_once,
+        callback_runs_once_when_the_stream_reaches_it,
+        callback_that_cannot_run_is_dropped_once,
         callbacks_of_a_lost_device_are_dropped,
-        a_synchronous_device_calls_at_once,
-        a_callback_may_release,
-        priorities_are_cut_to_the_range_of_the_device,
-        an_adopted_stream_is_ordered_with_its_library,
+        synchronous_device_runs_callbacks_at_once,
+        callback_may_release_objects,
+        priorities_are_clamped_to_the_range_of_the_device,
+        adopted_stream_is_ordered_with_its_library,
         events_outlive_an_adopted_stream,
-        adopted_streams_end_while_all_are_waited_for,
-        time_passes_between_events,
+        adopted_streams_may_end_while_the_device_synchronizes,
+        elapsed_time_between_events_is_positive,
     };
     const TTest *const few[] = {
         one_queue_serves_all_streams,
-        streams_take_turns_at_the_queues,
-        a_queue_counts_until_the_plugin_has_destroyed_it,
-        where_no_queue_is_well_the_next_to_be_destroyed_is_waited_for,
-        a_failed_queue_is_not_given_out_again,
+        streams_are_assigned_to_queues_in_turn,
+        queue_counts_until_the_plugin_has_destroyed_it,
+        stream_creation_waits_for_a_queue_if_all_have_failed,
+        failed_queue_is_not_reused,
     };
     const test_suite suites[] = {
         {"stream_order", start, drop_all, 0, SUITE_TESTS(plain)},

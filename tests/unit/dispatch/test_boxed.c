@@ -74,7 +74,7 @@ START_TEST(operators_are_found_by_name)
 }
 END_TEST
 
-START_TEST(an_unknown_operator_names_the_overloads_there_are)
+START_TEST(unknown_operator_names_the_existing_overloads)
 {
     core_operator *op = (core_operator *)1;
 
@@ -109,7 +109,7 @@ END_TEST
 
 /* ------------------------------------------------------------ arguments -- */
 
-START_TEST(missing_trailing_arguments_get_their_defaults)
+START_TEST(missing_trailing_arguments_get_defaults)
 {
     core_value args[3] = {tensor_value(row(1, 2)), tensor_value(row(10, 20))};
     core_value results[1];
@@ -138,7 +138,7 @@ START_TEST(missing_trailing_arguments_get_their_defaults)
 }
 END_TEST
 
-START_TEST(an_int_is_taken_for_a_float)
+START_TEST(int_is_accepted_for_a_float)
 {
     core_value args[2] = {tensor_value(row(4, -1)), core_int(2)};
     core_value result;
@@ -151,25 +151,25 @@ START_TEST(an_int_is_taken_for_a_float)
 }
 END_TEST
 
-START_TEST(one_number_stands_for_a_list_of_fixed_size)
+START_TEST(one_number_is_accepted_for_a_list_of_fixed_size)
 {
     core_value args[3] = {tensor_value(row(1, 2)), core_int(0)};
     core_value result;
 
-    /* int[1]? dim */
+    /* the dim argument is int[1]? */
     ck_assert_msg(core_op_call(find("sum.dim_IntList"), args, 2, &result, 1) ==
                       CORE_OK,
                   "%s", core_error_message());
     ck_assert_uint_eq(core_tensor_ndim(result.u.tensor), 0);
     core_value_release(&result);
-    /* int[] has no size to repeat it to */
+    /* int[] has no fixed size to repeat the number to */
     says(core_op_call(find("permute"), args, 2, &result, 1),
          CORE_ERROR_INVALID_ARGUMENT, "a list of ints");
     core_value_release(&args[0]);
 }
 END_TEST
 
-START_TEST(what_does_not_fit_is_named)
+START_TEST(argument_of_the_wrong_type_is_named)
 {
     core_tensor *tensor = row(1, 2);
     core_value args[4] = {tensor_value(tensor), tensor_value(tensor),
@@ -186,7 +186,7 @@ START_TEST(what_does_not_fit_is_named)
          "self");
     args[1] = core_int(3);
     says(core_op_call(add, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "must be a tensor; it is an int");
+         "is an int; it must be a tensor");
     args[1] = tensor_value(NULL);
     says(core_op_call(add, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
          "NULL");
@@ -200,7 +200,7 @@ START_TEST(what_does_not_fit_is_named)
     says(core_op_call(NULL, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
          "core_op_call: the argument op is NULL");
     says(core_op_call(add, args, 2, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
-         "room for 0");
+         "space for 0");
     ck_assert_uint_eq(core_tensor_references(tensor), 1);
     core_tensor_release(tensor);
 }
@@ -222,13 +222,13 @@ START_TEST(dtypes_and_formats_are_checked)
     core_value_release(&result);
     args[1].u.i = -1;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "no dtype -1");
+         "-1 is not a dtype");
     args[1].u.i = CORE_COMPLEX64;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_UNSUPPORTED,
          "reserved");
     args[1] = (core_value){CORE_VALUE_FORMAT, 0, {99}};
     says(core_op_call(find("clone"), args, 2, &result, 1),
-         CORE_ERROR_UNSUPPORTED, "memory format 99");
+         CORE_ERROR_UNSUPPORTED, "99 is not a memory format");
     core_value_release(&args[0]);
 }
 END_TEST
@@ -244,7 +244,7 @@ START_TEST(lists_of_tensors_are_checked)
          "tensor 1 of argument 1");
     args[0].u.tensors = NULL;
     says(core_op_call(cat, args, 1, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "no address");
+         "at address NULL");
     args[0].u.tensors = tensors;
     args[0].count = 1;
     ck_assert_int_eq(core_op_call(cat, args, 1, &result, 1), CORE_OK);
@@ -256,7 +256,7 @@ END_TEST
 
 /* -------------------------------------------------------------- results -- */
 
-START_TEST(spare_results_stay_none)
+START_TEST(spare_results_stay_empty)
 {
     core_value args[1] = {tensor_value(row(3, -4))};
     core_value results[4];
@@ -271,7 +271,7 @@ START_TEST(spare_results_stay_none)
 }
 END_TEST
 
-START_TEST(a_call_in_place_may_or_may_not_return_its_argument)
+START_TEST(in_place_call_may_omit_its_result)
 {
     core_value args[2] = {tensor_value(row(1, 2)), tensor_value(row(3, 4))};
     core_operator *op = find("add_.Tensor");
@@ -290,7 +290,7 @@ START_TEST(a_call_in_place_may_or_may_not_return_its_argument)
 }
 END_TEST
 
-START_TEST(a_call_with_out_fills_it)
+START_TEST(out_call_fills_its_argument)
 {
     core_value args[4] = {tensor_value(row(1, 2)), tensor_value(row(3, 4)),
                           core_int(2), tensor_value(row(0, 0))};
@@ -306,7 +306,7 @@ START_TEST(a_call_with_out_fills_it)
 }
 END_TEST
 
-START_TEST(several_results_and_lists_come_owned)
+START_TEST(several_results_and_lists_are_owned_by_the_caller)
 {
     core_value args[2] = {tensor_value(row(5, 3)), core_int(0)};
     core_value results[2];
@@ -328,7 +328,7 @@ START_TEST(several_results_and_lists_come_owned)
 }
 END_TEST
 
-START_TEST(a_failing_call_leaves_none)
+START_TEST(failing_call_returns_no_results)
 {
     float data[3] = {1, 2, 3};
     core_tensor *three;
@@ -347,7 +347,7 @@ START_TEST(a_failing_call_leaves_none)
 }
 END_TEST
 
-/* Custom operators go the same way. */
+/* Custom operators are called in the same way. */
 static core_status twice(core_call *call, const core_value *args,
                          uint32_t nargs, core_value *results, uint32_t nresults)
 {
@@ -387,7 +387,7 @@ static core_status gives_nothing(core_call *call, const core_value *args,
     return CORE_OK;
 }
 
-START_TEST(a_custom_operator_gives_what_its_schema_says)
+START_TEST(custom_operator_must_return_what_its_schema_declares)
 {
     const core_function functions[] = {gives_an_int, gives_nothing};
     const char *const words[] = {"an int as result 2", "nothing as result 1"};
@@ -416,7 +416,7 @@ START_TEST(a_custom_operator_gives_what_its_schema_says)
 }
 END_TEST
 
-START_TEST(a_custom_operator_is_called_with_its_defaults)
+START_TEST(custom_operator_is_called_with_its_defaults)
 {
     core_registration *op = NULL;
     core_registration *function = NULL;
@@ -449,21 +449,21 @@ int main(void)
 {
     const TTest *const tests[] = {
         operators_are_found_by_name,
-        an_unknown_operator_names_the_overloads_there_are,
+        unknown_operator_names_the_existing_overloads,
         operators_are_listed_once_each,
-        missing_trailing_arguments_get_their_defaults,
-        an_int_is_taken_for_a_float,
-        one_number_stands_for_a_list_of_fixed_size,
-        what_does_not_fit_is_named,
+        missing_trailing_arguments_get_defaults,
+        int_is_accepted_for_a_float,
+        one_number_is_accepted_for_a_list_of_fixed_size,
+        argument_of_the_wrong_type_is_named,
         dtypes_and_formats_are_checked,
         lists_of_tensors_are_checked,
-        spare_results_stay_none,
-        a_call_in_place_may_or_may_not_return_its_argument,
-        a_call_with_out_fills_it,
-        several_results_and_lists_come_owned,
-        a_failing_call_leaves_none,
-        a_custom_operator_is_called_with_its_defaults,
-        a_custom_operator_gives_what_its_schema_says,
+        spare_results_stay_empty,
+        in_place_call_may_omit_its_result,
+        out_call_fills_its_argument,
+        several_results_and_lists_are_owned_by_the_caller,
+        failing_call_returns_no_results,
+        custom_operator_is_called_with_its_defaults,
+        custom_operator_must_return_what_its_schema_declares,
     };
     const test_suite suite = {
         .name = "dispatch/boxed",

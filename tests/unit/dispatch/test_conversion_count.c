@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* No dtype or layout falls to a slow path unnoticed: what common operators are
- * given on the CPU reaches a kernel as it is, and what does not is counted. */
+/* No dtype or layout takes a slow path unnoticed: the arguments of common
+ * operators on the CPU reach a kernel unconverted, and conversions are
+ * counted. */
 
 #include "support/autograd.h"
 
@@ -31,7 +32,7 @@ static const struct {
     {CORE_BOOL, BOOLS},
 };
 
-/* operands: tensors of one dtype that the call begins with. */
+/* operands: the number of leading arguments that are tensors of one dtype. */
 static const struct {
     const char *name;
     int operands, kinds;
@@ -80,8 +81,8 @@ enum { OPERATORS = sizeof operators / sizeof *operators };
 typedef enum layout {
     PLAIN,
     STRIDED,    /* every other column */
-    TRANSPOSED, /* columns are rows */
-    REVERSED,   /* begins in the middle */
+    TRANSPOSED, /* rows and columns exchanged */
+    REVERSED,   /* negative step, so that it starts in the middle */
     LAYOUTS
 } layout;
 
@@ -107,7 +108,7 @@ static void call(const char *name, int operands, core_dtype dtype, int how)
     core_value args[2], results[2];
     core_operator *op;
 
-    /* how: the layout of either operand. */
+    /* how: the layout of each operand. */
     for (int i = 0; i < operands; i++)
         args[i] = core_pack_tensor(
             operand(dtype, (layout)(i ? how / LAYOUTS : how % LAYOUTS)));
@@ -118,7 +119,7 @@ static void call(const char *name, int operands, core_dtype dtype, int how)
     drop_all();
 }
 
-START_TEST(common_operators_take_no_detour_on_the_cpu)
+START_TEST(common_operators_need_no_conversion_on_the_cpu)
 {
     size_t calls = 0;
 
@@ -144,7 +145,7 @@ START_TEST(common_operators_take_no_detour_on_the_cpu)
 }
 END_TEST
 
-START_TEST(a_number_and_what_is_broadcast_take_no_detour)
+START_TEST(numbers_and_broadcast_operands_need_no_conversion)
 {
     core_tensor *x = CALL(ones, ((int64_t[]){8, 8}), 2, CORE_F32, NULL);
     core_tensor *row = CALL(ones, ((int64_t[]){8}), 1, CORE_F32, NULL);
@@ -158,7 +159,7 @@ START_TEST(a_number_and_what_is_broadcast_take_no_detour)
 }
 END_TEST
 
-START_TEST(operands_of_two_dtypes_are_counted)
+START_TEST(conversion_of_a_second_dtype_is_counted)
 {
     core_tensor *x = CALL(ones, ((int64_t[]){8}), 1, CORE_F32, NULL);
     core_tensor *i = CALL(ones, ((int64_t[]){8}), 1, CORE_I64, NULL);
@@ -178,7 +179,7 @@ START_TEST(operands_of_two_dtypes_are_counted)
 }
 END_TEST
 
-START_TEST(integers_are_summed_as_they_are)
+START_TEST(integers_are_summed_without_conversion)
 {
     static const core_dtype small[] = {CORE_I32, CORE_I16, CORE_I8, CORE_U8,
                                        CORE_BOOL};
@@ -197,6 +198,7 @@ START_TEST(integers_are_summed_as_they_are)
 }
 END_TEST
 
-SUITE("detours", common_operators_take_no_detour_on_the_cpu,
-      a_number_and_what_is_broadcast_take_no_detour,
-      operands_of_two_dtypes_are_counted, integers_are_summed_as_they_are)
+SUITE("detours", common_operators_need_no_conversion_on_the_cpu,
+      numbers_and_broadcast_operands_need_no_conversion,
+      conversion_of_a_second_dtype_is_counted,
+      integers_are_summed_without_conversion)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators of a program's own: schema, kernel, shape, gradient, autocast,
- * arguments that are changed.  They behave as built-in ones do. */
+/* Custom operators: schema, kernel, shape, gradient, autocast, mutated
+ * arguments.  They behave like built-in operators. */
 
 #include "support/registrations.h"
 
@@ -128,7 +128,7 @@ static core_tensor *product(core_tensor *a, core_tensor *b)
     return keep(out);
 }
 
-START_TEST(a_registered_gradient_has_derivatives_of_any_order)
+START_TEST(registered_gradient_has_derivatives_of_any_order)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 5, 7));
     core_tensor *y, *first, *second;
@@ -149,7 +149,7 @@ START_TEST(a_registered_gradient_has_derivatives_of_any_order)
 }
 END_TEST
 
-START_TEST(without_a_gradient_backward_is_refused_not_zero)
+START_TEST(backward_without_a_gradient_is_refused)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y;
 
@@ -160,7 +160,7 @@ START_TEST(without_a_gradient_backward_is_refused_not_zero)
 }
 END_TEST
 
-START_TEST(a_recorded_call_keeps_its_gradient_when_the_handle_is_released)
+START_TEST(recorded_call_keeps_its_gradient_after_release_of_the_handle)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y;
 
@@ -174,7 +174,7 @@ START_TEST(a_recorded_call_keeps_its_gradient_when_the_handle_is_released)
 }
 END_TEST
 
-START_TEST(a_registered_shape_serves_meta_with_gradients)
+START_TEST(registered_shape_function_serves_meta_tensors_with_gradients)
 {
     core_tensor *a, *b, *y, *ones;
     core_value args[2];
@@ -205,8 +205,8 @@ END_TEST
 
 /* --------------------------------------------------------------- autocast -- */
 
-/* What autocast does for a lower-precision operator: casts that are recorded,
- * then the rest of the way. */
+/* What autocast does for a lower-precision operator: recorded casts, then
+ * redispatch. */
 static core_status in_half(core_call *c, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults)
 {
@@ -230,7 +230,7 @@ static core_status in_half(core_call *c, const core_value *args, uint32_t nargs,
     return status;
 }
 
-START_TEST(an_autocast_function_stands_above_the_gradient)
+START_TEST(autocast_function_runs_before_the_gradient)
 {
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = VECTOR(2, 5, 7), *y;
 
@@ -286,7 +286,7 @@ static void define_doubling(const char *schema, const char *name)
     gradient_with(name, &gradient);
 }
 
-START_TEST(what_the_schema_says_is_changed_gets_the_operators_history)
+START_TEST(mutated_argument_gets_the_history_of_the_operator)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a = mul(x, x), *same;
     core_value arg = value_of(a);
@@ -303,7 +303,7 @@ START_TEST(what_the_schema_says_is_changed_gets_the_operators_history)
 }
 END_TEST
 
-START_TEST(an_operator_may_change_and_return_nothing)
+START_TEST(operator_may_mutate_an_argument_and_return_nothing)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a = mul(x, x), *none;
     core_value arg = value_of(a);
@@ -329,7 +329,7 @@ static core_status double_second(core_call *c, const core_value *args,
     return double_it(c, args + 1, nargs, NULL, 0);
 }
 
-START_TEST(any_argument_may_be_the_one_that_is_changed)
+START_TEST(any_argument_may_be_mutated)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *a = VECTOR(1, 3), *y, *none;
     core_value args[] = {
@@ -353,7 +353,7 @@ START_TEST(any_argument_may_be_the_one_that_is_changed)
 }
 END_TEST
 
-START_TEST(a_change_of_what_was_saved_is_noticed)
+START_TEST(change_of_a_saved_tensor_is_detected)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *b = VECTOR(2, 3, 4), *y, *none;
     core_value arg = value_of(b);
@@ -412,7 +412,7 @@ static core_status two_backward(core_node *node, void *context,
     return core_neg(grads[0], &gradients[0]);
 }
 
-START_TEST(a_result_marked_non_differentiable_requires_no_grad)
+START_TEST(non_differentiable_result_requires_no_grad)
 {
     const core_operator_gradient gradient = {.struct_size = sizeof gradient,
                                              .setup = mark_second,
@@ -465,7 +465,7 @@ static core_status half_way(core_node *node, void *context,
                : status;
 }
 
-START_TEST(a_gradient_that_fails_half_way_names_the_operator_and_leaks_nothing)
+START_TEST(failing_gradient_names_the_operator_and_leaks_nothing)
 {
     core_operator_gradient gradient = product_gradient;
     core_tensor *a = leaf(VECTOR(1, 2)), *b = leaf(VECTOR(1, 3)), *y;
@@ -503,7 +503,7 @@ static core_status too_long(core_node *node, void *context,
     return core_zeros((int64_t[]){7}, 1, CORE_F64, NULL, &gradients[1]);
 }
 
-START_TEST(a_gradient_of_wrong_shape_names_operator_index_expected_and_got)
+START_TEST(gradient_of_wrong_shape_names_operator_index_and_shapes)
 {
     core_operator_gradient gradient = product_gradient;
     core_tensor *a = leaf(VECTOR(2, 2, 3)), *b = leaf(VECTOR(2, 3, 4)), *y;
@@ -534,7 +534,7 @@ static core_status setup_fails(core_function_context *function, void *user,
     return status == CORE_OK ? CORE_ERROR_REFUSED : status;
 }
 
-START_TEST(a_setup_that_fails_fails_the_call_and_releases_its_state)
+START_TEST(failing_setup_fails_the_call_and_releases_its_state)
 {
     core_operator_gradient gradient = product_gradient;
     core_value args[] = {value_of(leaf(VECTOR(1, 2))), value_of(VECTOR(1, 3))};
@@ -591,20 +591,20 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_registered_gradient_has_derivatives_of_any_order,
-        without_a_gradient_backward_is_refused_not_zero,
-        a_recorded_call_keeps_its_gradient_when_the_handle_is_released,
-        a_registered_shape_serves_meta_with_gradients,
-        an_autocast_function_stands_above_the_gradient,
-        what_the_schema_says_is_changed_gets_the_operators_history,
-        an_operator_may_change_and_return_nothing,
-        any_argument_may_be_the_one_that_is_changed,
-        a_change_of_what_was_saved_is_noticed,
-        a_result_marked_non_differentiable_requires_no_grad,
+        registered_gradient_has_derivatives_of_any_order,
+        backward_without_a_gradient_is_refused,
+        recorded_call_keeps_its_gradient_after_release_of_the_handle,
+        registered_shape_function_serves_meta_tensors_with_gradients,
+        autocast_function_runs_before_the_gradient,
+        mutated_argument_gets_the_history_of_the_operator,
+        operator_may_mutate_an_argument_and_return_nothing,
+        any_argument_may_be_mutated,
+        change_of_a_saved_tensor_is_detected,
+        non_differentiable_result_requires_no_grad,
         once_differentiable_refuses_the_second_derivative,
-        a_gradient_that_fails_half_way_names_the_operator_and_leaks_nothing,
-        a_gradient_of_wrong_shape_names_operator_index_expected_and_got,
-        a_setup_that_fails_fails_the_call_and_releases_its_state,
+        failing_gradient_names_the_operator_and_leaks_nothing,
+        gradient_of_wrong_shape_names_operator_index_and_shapes,
+        failing_setup_fails_the_call_and_releases_its_state,
         wrong_registrations_are_refused,
     };
     const test_suite suite = {

@@ -29,7 +29,8 @@ static core_tensor *ones(int64_t n)
     return tensor;
 }
 
-/* A function that notes its user word, and goes on below if it says so. */
+/* A function that appends its user pointer's text to the path, and redispatches
+ * below itself if the text says so. */
 static char path[64];
 
 static core_status note(core_call *call, const core_value *args, uint32_t nargs,
@@ -77,7 +78,7 @@ static const char *walk(core_operator *op)
                                             : "error";
 }
 
-START_TEST(highest_functionality_is_served_first_and_redispatch_goes_below)
+START_TEST(highest_functionality_is_called_first_and_redispatch_goes_below)
 {
     core_registration *all[4];
     core_operator *op = custom(&all[0]);
@@ -91,7 +92,7 @@ START_TEST(highest_functionality_is_served_first_and_redispatch_goes_below)
 }
 END_TEST
 
-START_TEST(excluded_keys_win_over_included_and_over_the_tensors)
+START_TEST(excluded_keys_override_included_and_tensor_keys)
 {
     core_registration *all[3];
     core_operator *op = custom(&all[0]);
@@ -109,7 +110,7 @@ START_TEST(excluded_keys_win_over_included_and_over_the_tensors)
 }
 END_TEST
 
-START_TEST(newest_registration_wins_and_the_older_comes_back)
+START_TEST(newest_registration_wins_until_it_is_released)
 {
     core_registration *all[3];
     core_operator *op = custom(&all[0]);
@@ -157,7 +158,7 @@ START_TEST(overriding_warns_once)
 }
 END_TEST
 
-START_TEST(an_older_handle_may_go_before_a_newer_one)
+START_TEST(older_handle_may_be_released_before_a_newer_one)
 {
     core_registration *all[3];
     core_operator *op = custom(&all[0]);
@@ -171,7 +172,8 @@ START_TEST(an_older_handle_may_go_before_a_newer_one)
 }
 END_TEST
 
-/* One registration of each kind, in every order: the same path at the end. */
+/* One registration of each kind, in every order: the resulting path is the
+ * same. */
 static const struct {
     uint32_t key;
     const char *device;
@@ -186,7 +188,7 @@ static const struct {
     {CORE_KEY_AUTOCAST, NULL, "C"},
     {CORE_KEY_PROFILER, NULL, "P"},
 };
-/* All orders of the first MANY together, of triples of all of them. */
+/* All orders of the first MANY together, and of all triples. */
 enum { KINDS = sizeof kinds / sizeof *kinds, MANY = 5 };
 
 static const char *expected(uint32_t chosen)
@@ -197,8 +199,8 @@ static const char *expected(uint32_t chosen)
     bool implicit = chosen & 4;
     bool whole = implicit && !direct && !explicit;
 
-    /* Without direct kernel or explicit composite, a decomposition takes the
-     * autograd slot too, unless a function has it. */
+    /* Without a direct kernel or an explicit composite, a decomposition
+     * occupies the autograd slot too, unless a function is registered there. */
     text[0] = '\0';
     if (chosen & 128)
         strcat(text, "P");
@@ -262,7 +264,7 @@ static void permute(uint32_t *order, uint32_t count, uint32_t at)
     }
 }
 
-START_TEST(order_of_registration_never_changes_the_table)
+START_TEST(registration_order_never_changes_the_table)
 {
     core__keys_guard guard = core__keys_save();
     uint32_t order[KINDS] = {0};
@@ -276,7 +278,7 @@ START_TEST(order_of_registration_never_changes_the_table)
 }
 END_TEST
 
-START_TEST(a_missing_kernel_names_operator_device_and_who_has_it)
+START_TEST(missing_kernel_names_operator_device_and_backends_that_have_it)
 {
     core_registration *all[2];
     core_operator *op = custom(&all[0]);
@@ -292,7 +294,7 @@ START_TEST(a_missing_kernel_names_operator_device_and_who_has_it)
 }
 END_TEST
 
-START_TEST(a_call_without_tensors_says_so)
+START_TEST(call_without_tensors_is_reported)
 {
     core_registration *own;
     core_operator *op;
@@ -309,7 +311,7 @@ START_TEST(a_call_without_tensors_says_so)
 }
 END_TEST
 
-START_TEST(a_required_tensor_that_is_absent_is_named)
+START_TEST(missing_required_tensor_is_named)
 {
     core_tensor *out = (core_tensor *)&out;
     core_tensor *a = ones(1);
@@ -339,7 +341,7 @@ START_TEST(registering_twice_or_without_a_namespace_is_refused)
 }
 END_TEST
 
-START_TEST(tracing_can_be_begun_and_ended)
+START_TEST(tracing_can_be_started_and_stopped)
 {
     core_tensor *a = ones(2);
     core_tensor *b;
@@ -360,8 +362,8 @@ START_TEST(tracing_can_be_begun_and_ended)
 }
 END_TEST
 
-/* Threads call while registrations come and go: no call sees freed memory or
- * a half-made table (under TSan and ASan). */
+/* Threads call while registrations are added and removed: no call sees freed
+ * memory or a partial table (checked by TSan and ASan). */
 static _Atomic bool stop;
 
 static void *caller(void *argument)
@@ -387,7 +389,7 @@ static core_status quiet(core_call *call, const core_value *args,
     return *(int *)call->user == 7 ? CORE_OK : CORE_ERROR_INTERNAL;
 }
 
-START_TEST(calls_run_while_registrations_come_and_go)
+START_TEST(calls_run_while_registrations_change)
 {
     static int seven = 7;
     core_registration *own;
@@ -421,7 +423,7 @@ START_TEST(calls_run_while_registrations_come_and_go)
 }
 END_TEST
 
-/* Each is found from the one before, where that is still true. */
+/* Each lookup starts from the previous position where that is still valid. */
 START_TEST(kernels_are_found_by_number_in_any_order)
 {
     enum { MOST = 4096 };
@@ -446,7 +448,7 @@ START_TEST(kernels_are_found_by_number_in_any_order)
 
         OK(core_kernel_at("cpu", at, &kernel));
         ck_assert_ptr_eq(kernel, all[at]);
-        core_kernel_at("meta", i, &of_meta); /* another list between */
+        core_kernel_at("meta", i, &of_meta); /* another list in between */
     }
     ck_assert_int_eq(core_kernel_at("cpu", count, &kernel),
                      CORE_ERROR_NOT_FOUND);
@@ -457,19 +459,19 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        highest_functionality_is_served_first_and_redispatch_goes_below,
-        excluded_keys_win_over_included_and_over_the_tensors,
-        newest_registration_wins_and_the_older_comes_back,
+        highest_functionality_is_called_first_and_redispatch_goes_below,
+        excluded_keys_override_included_and_tensor_keys,
+        newest_registration_wins_until_it_is_released,
         overriding_warns_once,
-        an_older_handle_may_go_before_a_newer_one,
-        order_of_registration_never_changes_the_table,
-        a_missing_kernel_names_operator_device_and_who_has_it,
-        a_call_without_tensors_says_so,
-        a_required_tensor_that_is_absent_is_named,
+        older_handle_may_be_released_before_a_newer_one,
+        registration_order_never_changes_the_table,
+        missing_kernel_names_operator_device_and_backends_that_have_it,
+        call_without_tensors_is_reported,
+        missing_required_tensor_is_named,
         registering_twice_or_without_a_namespace_is_refused,
-        tracing_can_be_begun_and_ended,
+        tracing_can_be_started_and_stopped,
         kernels_are_found_by_number_in_any_order,
-        calls_run_while_registrations_come_and_go,
+        calls_run_while_registrations_change,
     };
     const test_suite suite = {
         .name = "dispatch",

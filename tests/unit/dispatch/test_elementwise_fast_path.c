@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fast path of element-wise calls: what it keeps from call to call is good
- * for the next one, or is not used.  On a backend of this test's own, in host
- * memory and without streams. */
+/* The fast path of element-wise calls: cached state of the previous call is
+ * either valid for the next one or not used.  Runs on a backend defined here,
+ * in host memory and without streams. */
 
 #include "support/autograd.h"
 #include "support/host_backend.h"
@@ -14,8 +14,9 @@
 
 static core_registry registry;
 static core_device *device;
-static const core_kernel *served; /* by whom, last */
-static core_tensor *inner[2];     /* what a kernel adds while it runs */
+static const core_kernel *served; /* the kernel that ran last */
+/* operands that a kernel adds while it runs */
+static core_tensor *inner[2];
 
 static float *address(core_memory memory)
 {
@@ -24,7 +25,7 @@ static float *address(core_memory memory)
 
 static core_backend backend = {HOST_BACKEND("plain"), .user = &backend};
 
-/* out = a + b, f32; adds the inner ones first. */
+/* out = a + b, f32; first adds the inner operands. */
 static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -100,7 +101,7 @@ static void is(core_tensor *tensor, const float *values)
 
 #define IS(tensor, ...) is(tensor, (const float[]){__VA_ARGS__})
 
-START_TEST(a_newer_kernel_serves_the_next_call)
+START_TEST(newer_kernel_runs_the_next_call)
 {
     core_tensor *a = there(2, 1), *b = there(2, 10);
 
@@ -116,7 +117,7 @@ START_TEST(a_newer_kernel_serves_the_next_call)
 }
 END_TEST
 
-START_TEST(a_kernel_may_call_its_own_operator)
+START_TEST(kernel_may_call_its_own_operator)
 {
     core_tensor *a = there(2, 1), *b = there(2, 10);
 
@@ -137,7 +138,7 @@ START_TEST(a_kernel_may_call_its_own_operator)
 }
 END_TEST
 
-START_TEST(operands_of_another_dtype_or_size_are_not_taken_for_the_last_ones)
+START_TEST(operands_of_another_dtype_or_size_do_not_match_the_cached_call)
 {
     core_tensor *x = VECTOR(3, 1, 2, 3), *y = VECTOR(3, 10, 20, 30);
     core_tensor *narrow = typed(CORE_F32, 1, (int64_t[]){2}, (double[]){1, 2});
@@ -154,7 +155,7 @@ START_TEST(operands_of_another_dtype_or_size_are_not_taken_for_the_last_ones)
 }
 END_TEST
 
-START_TEST(a_given_result_has_a_version_more_each_time)
+START_TEST(version_of_an_out_tensor_is_incremented_by_each_call)
 {
     core_tensor *a = VECTOR(2, 1, 2), *out = VECTOR(2, 0, 0);
     uint32_t version = core_tensor_version(out);
@@ -171,7 +172,7 @@ START_TEST(a_given_result_has_a_version_more_each_time)
 }
 END_TEST
 
-START_TEST(a_given_result_of_inference_mode_is_refused_each_time)
+START_TEST(out_tensor_of_inference_mode_is_refused_each_time)
 {
     core_tensor *a = VECTOR(2, 1, 2), *out;
     uint64_t before = core_inference_begin();
@@ -190,7 +191,7 @@ START_TEST(a_given_result_of_inference_mode_is_refused_each_time)
 }
 END_TEST
 
-START_TEST(a_result_that_overlaps_an_operand_is_refused_each_time)
+START_TEST(out_tensor_that_overlaps_an_operand_is_refused_each_time)
 {
     core_tensor *all = VECTOR(3, 1, 2, 3);
     core_tensor *low = CALL(slice, all, 0, NULL, (int64_t[]){2}, 1);
@@ -205,8 +206,9 @@ START_TEST(a_result_that_overlaps_an_operand_is_refused_each_time)
 }
 END_TEST
 
-/* The first call of an operator goes the long way, later ones the short. */
-START_TEST(every_recorded_call_is_recorded_alike)
+/* The first call of an operator takes the slow path, later ones the fast
+ * path. */
+START_TEST(recording_is_the_same_on_both_paths)
 {
     core_tensor *x = leaf(VECTOR(2, 2, 3)), *y = leaf(VECTOR(2, 5, 7));
     core_tensor *plain = VECTOR(2, 1, 1);
@@ -215,21 +217,21 @@ START_TEST(every_recorded_call_is_recorded_alike)
         core_tensor *product = mul(x, y), *sums = add(product, plain);
         core_tensor *z = mul(sums, CALL(exp, plain));
 
-        drop(product); /* its node lives on */
+        drop(product); /* its node stays alive */
         drop(sums);
         OK(core_tensor_set_grad(x, NULL));
         OK(core_tensor_set_grad(y, NULL));
         backward(sum(z));
         HOLDS(core_tensor_grad(x), 2, 5 * 2.718281828, 7 * 2.718281828);
         HOLDS(core_tensor_grad(y), 2, 2 * 2.718281828, 3 * 2.718281828);
-        /* mul saved tensors and cannot run again; add needs nothing */
+        /* mul saved tensors and cannot run again; add saved none */
         ck_assert_int_eq(core_backward((core_tensor *[]){sum(z)}, 1, NULL, 0),
                          CORE_ERROR_AUTOGRAD);
     }
 }
 END_TEST
 
-START_TEST(what_one_of_several_results_goes_through_comes_back_to_it)
+START_TEST(gradient_of_one_of_several_results_reaches_it)
 {
     core_tensor *x = leaf(MATRIX(2, 2, 1, 2, 3, 4)), **rows;
     size_t count;
@@ -248,16 +250,16 @@ END_TEST
 int main(void)
 {
     const TTest *const mine[] = {
-        a_newer_kernel_serves_the_next_call,
-        a_kernel_may_call_its_own_operator,
+        newer_kernel_runs_the_next_call,
+        kernel_may_call_its_own_operator,
     };
     const TTest *const tests[] = {
-        operands_of_another_dtype_or_size_are_not_taken_for_the_last_ones,
-        a_given_result_has_a_version_more_each_time,
-        a_given_result_of_inference_mode_is_refused_each_time,
-        a_result_that_overlaps_an_operand_is_refused_each_time,
-        every_recorded_call_is_recorded_alike,
-        what_one_of_several_results_goes_through_comes_back_to_it,
+        operands_of_another_dtype_or_size_do_not_match_the_cached_call,
+        version_of_an_out_tensor_is_incremented_by_each_call,
+        out_tensor_of_inference_mode_is_refused_each_time,
+        out_tensor_that_overlaps_an_operand_is_refused_each_time,
+        recording_is_the_same_on_both_paths,
+        gradient_of_one_of_several_results_reaches_it,
     };
     const test_suite suites[] = {
         {

@@ -13,8 +13,8 @@ static core_device *device;
 
 static void setup(void)
 {
-    folder_make_with("demanding");
-    OK(core_device_find("demanding", &device));
+    folder_make_with("constrained");
+    OK(core_device_find("constrained", &device));
 }
 
 static void teardown(void)
@@ -63,7 +63,7 @@ static void all_are(core_tensor *tensor, double value)
         ck_assert_double_eq(at(tensor, i), value);
 }
 
-START_TEST(contiguity_covers_operands_and_results)
+START_TEST(contiguity_is_required_of_operands_and_results)
 {
     core_tensor *under = range(CORE_F32, 4, 6);
     core_tensor *out = CALL(as_strided, under, (int64_t[]){3, 2}, 2,
@@ -79,7 +79,7 @@ START_TEST(contiguity_covers_operands_and_results)
 }
 END_TEST
 
-START_TEST(loops_are_as_demanded)
+START_TEST(loops_meet_the_requirements)
 {
     core_tensor *flat =
         CALL(reshape, range(CORE_F32, 4, 4), (int64_t[]){16}, 1);
@@ -87,7 +87,7 @@ START_TEST(loops_are_as_demanded)
         CALL(slice, flat, 0, (const int64_t[]){1}, (const int64_t[]){5}, 1);
     core_tensor *under = range(CORE_F32, 4, 2);
     core_tensor *out = CALL(select, under, 1, 1);
-    core_tensor *result = CALL(neg, late); /* begins four bytes late */
+    core_tensor *result = CALL(neg, late); /* starts four bytes late */
 
     ck_assert_double_eq(at(result, 3), -4);
     OK(core_neg_out(late, out)); /* and every other element */
@@ -96,7 +96,7 @@ START_TEST(loops_are_as_demanded)
                             i % 2 ? -(double)(i / 2 + 1) : (double)i);
     result = CALL(neg, turned(range(CORE_F32, 2, 3)));
     ck_assert_double_eq(at(result, 1), -3);
-    /* Where it lies makes no difference in place. */
+    /* In place, the offset makes no difference. */
     OK(core_neg_(late));
     ck_assert_double_eq(at(flat, 0), 0);
     ck_assert_double_eq(at(flat, 4), -4);
@@ -104,8 +104,8 @@ START_TEST(loops_are_as_demanded)
 }
 END_TEST
 
-/* With a demanding kernel of copy_ alone nothing could be copied. */
-START_TEST(copies_are_made_by_a_kernel_that_takes_them)
+/* If copy_ had only the constrained kernel, nothing could be copied. */
+START_TEST(copies_are_made_by_a_kernel_without_requirements)
 {
     core_tensor *result =
         CALL(contiguous, turned(range(CORE_F32, 2, 3)), CORE_FORMAT_CONTIGUOUS);
@@ -115,7 +115,7 @@ START_TEST(copies_are_made_by_a_kernel_that_takes_them)
 }
 END_TEST
 
-START_TEST(reductions_are_as_demanded)
+START_TEST(reductions_meet_the_requirements)
 {
     core_tensor *under = range(CORE_F32, 3, 2);
     core_tensor *out = CALL(select, under, 1, 0);
@@ -127,7 +127,7 @@ START_TEST(reductions_are_as_demanded)
 }
 END_TEST
 
-START_TEST(views_begin_where_it_is_demanded)
+START_TEST(views_are_aligned_as_required)
 {
     core_tensor *flat =
         CALL(reshape, range(CORE_F32, 4, 4), (int64_t[]){16}, 1);
@@ -142,14 +142,14 @@ START_TEST(views_begin_where_it_is_demanded)
     all_are(late, 7);
     ck_assert_double_eq(at(flat, 0), 0);
     ck_assert_double_eq(at(flat, 5), 5);
-    /* More than any memory of the device has. */
+    /* Larger than any memory of the device. */
     late = CALL(unsqueeze, late, 0);
     FAILS(core_bmm(late, late, &out), CORE_ERROR_NO_KERNEL, "bmm", "alignment");
     ck_assert_ptr_null(out);
 }
 END_TEST
 
-START_TEST(floating_operands_get_one_dtype)
+START_TEST(floating_operands_are_converted_to_one_dtype)
 {
     core_tensor *input = range(CORE_F32, 2, 3);
     core_tensor *statistics = range(CORE_F32, 3, 4);
@@ -165,14 +165,14 @@ START_TEST(floating_operands_get_one_dtype)
     all_are(out, 7);
     ck_assert_int_eq(core_tensor_dtype(saved), CORE_F64);
     all_are(saved, 8);
-    /* What is written beside the results is not lost. */
+    /* Values that the kernel writes to other arguments are not lost. */
     for (int64_t i = 0; i < 12; i++)
         ck_assert_double_eq(at(statistics, i),
                             i % 4 == 1 || i % 4 == 2 ? 5 : (double)i);
 }
 END_TEST
 
-START_TEST(the_fallback_writes_running_statistics)
+START_TEST(fallback_writes_running_statistics)
 {
     core_tensor *mean = CALL(select, range(CORE_F32, 3, 4), 1, 1);
     core_tensor *variance = CALL(select, range(CORE_F32, 3, 4), 1, 1);
@@ -188,7 +188,7 @@ START_TEST(the_fallback_writes_running_statistics)
 }
 END_TEST
 
-START_TEST(large_loops_come_in_parts)
+START_TEST(large_loops_are_split)
 {
     core_tensor *one;
     core_tensor *many;
@@ -202,7 +202,7 @@ START_TEST(large_loops_come_in_parts)
 }
 END_TEST
 
-START_TEST(large_reductions_come_in_parts)
+START_TEST(large_reductions_are_split)
 {
     core_tensor *one = range(CORE_F32, 1, 1);
     core_tensor *many =
@@ -215,13 +215,13 @@ START_TEST(large_reductions_come_in_parts)
         all_are(
             CALL(slice, result, 0, &start, (const int64_t[]){start + 16}, 1),
             1 << 16);
-    /* What is reduced cannot be cut. */
+    /* A reduced dimension cannot be split. */
     FAILS(core_amax(many, (int64_t[]){0, 1}, 2, false, &out),
           CORE_ERROR_NO_KERNEL, "amax", "sizes");
 }
 END_TEST
 
-START_TEST(what_cannot_be_cut_goes_to_the_next_kernel)
+START_TEST(loop_that_cannot_be_split_is_passed_to_the_next_kernel)
 {
     core_tensor *one = CALL(reshape, range(CORE_F32, 1, 1), (int64_t[]){1}, 1);
     core_tensor *many =
@@ -234,16 +234,16 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        contiguity_covers_operands_and_results,
-        loops_are_as_demanded,
-        copies_are_made_by_a_kernel_that_takes_them,
-        reductions_are_as_demanded,
-        views_begin_where_it_is_demanded,
-        floating_operands_get_one_dtype,
-        the_fallback_writes_running_statistics,
-        large_loops_come_in_parts,
-        large_reductions_come_in_parts,
-        what_cannot_be_cut_goes_to_the_next_kernel,
+        contiguity_is_required_of_operands_and_results,
+        loops_meet_the_requirements,
+        copies_are_made_by_a_kernel_without_requirements,
+        reductions_meet_the_requirements,
+        views_are_aligned_as_required,
+        floating_operands_are_converted_to_one_dtype,
+        fallback_writes_running_statistics,
+        large_loops_are_split,
+        large_reductions_are_split,
+        loop_that_cannot_be_split_is_passed_to_the_next_kernel,
     };
     const test_suite suite = {
         .name = "dispatch/demands",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels are made when somebody looks for them, which nobody can tell. */
+/* Kernels are created when they are first looked up, which has no observable
+ * effect. */
 
 #include "support/autograd.h"
 
@@ -45,7 +46,7 @@ static core_kernel kernel_named(const char *word)
     };
 }
 
-/* As if the backend's plugin did. */
+/* As the backend's plugin would. */
 static core_status add_kernel(core_registry *registry,
                               const core_kernel *kernel)
 {
@@ -59,7 +60,7 @@ static core_status add_kernel(core_registry *registry,
     return status;
 }
 
-/* Which kernel serves exp; "": the backend's own. */
+/* Returns which kernel runs exp; "" for the backend's own. */
 static const char *served(void)
 {
     const int64_t size = 1;
@@ -73,7 +74,7 @@ static const char *served(void)
     return ran;
 }
 
-START_TEST(the_newest_is_served_and_the_older_comes_back)
+START_TEST(newest_kernel_runs_until_it_is_released)
 {
     core_registry first = {0}, second = {0};
     core_kernel a = kernel_named("a"), b = kernel_named("b");
@@ -88,7 +89,7 @@ START_TEST(the_newest_is_served_and_the_older_comes_back)
 }
 END_TEST
 
-START_TEST(what_nobody_looked_for_can_go_in_any_order)
+START_TEST(kernels_never_looked_up_can_be_released_in_any_order)
 {
     core_registry rows[4] = {{0}};
     core_kernel a = kernel_named("a"), b = kernel_named("b"),
@@ -110,7 +111,7 @@ START_TEST(what_nobody_looked_for_can_go_in_any_order)
 }
 END_TEST
 
-/* A kernel with more to it is made at once, and those before it, too. */
+/* A kernel with more fields is created at once, and so are those before it. */
 START_TEST(kernels_of_both_kinds_keep_their_order)
 {
     core_registry rows[3] = {{0}};
@@ -145,7 +146,7 @@ static uint32_t listed(const char *word)
     return count;
 }
 
-START_TEST(who_lists_kernels_finds_it_whole)
+START_TEST(listed_kernel_is_complete)
 {
     static const char word[] = "listed";
     core_registry registry = {0};
@@ -158,7 +159,7 @@ START_TEST(who_lists_kernels_finds_it_whole)
 }
 END_TEST
 
-START_TEST(a_forked_child_finds_it)
+START_TEST(forked_child_finds_pending_kernels)
 {
     core_registry registry = {0};
     core_kernel kernel = kernel_named("a");
@@ -176,9 +177,9 @@ START_TEST(a_forked_child_finds_it)
 }
 END_TEST
 
-/* Whatever could not be had when it was registered: it is there, or there was
- * an error. */
-START_TEST(without_memory_it_is_refused_or_there)
+/* If memory ran out at registration, the kernel exists or there was an
+ * error. */
+START_TEST(registration_without_memory_fails_or_is_complete)
 {
     core_kernel kernel = kernel_named("a");
     bool done = false;
@@ -201,11 +202,11 @@ START_TEST(without_memory_it_is_refused_or_there)
 }
 END_TEST
 
-/* The room that is set aside for 4096 kernels is 144 pages and more. */
+/* The memory reserved for 4096 kernels is at least 144 pages. */
 START_TEST(registering_touches_little_memory)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    /* they touch memory of their own */
+    /* sanitizers touch additional memory */
 #else
     enum { COUNT = 4096 };
     static const core_kernel *kernels[COUNT];
@@ -231,12 +232,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        the_newest_is_served_and_the_older_comes_back,
-        what_nobody_looked_for_can_go_in_any_order,
+        newest_kernel_runs_until_it_is_released,
+        kernels_never_looked_up_can_be_released_in_any_order,
         kernels_of_both_kinds_keep_their_order,
-        who_lists_kernels_finds_it_whole,
-        a_forked_child_finds_it,
-        without_memory_it_is_refused_or_there,
+        listed_kernel_is_complete,
+        forked_child_finds_pending_kernels,
+        registration_without_memory_fails_or_is_complete,
         registering_touches_little_memory,
     };
     const test_suite suite = {

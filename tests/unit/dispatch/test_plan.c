@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Plans of a device that compiles per shape: a backend of this test's own, in
- * host memory, whose kernels count what they are asked for. */
+/* Plans of a device that compiles per shape: a backend defined here, in host
+ * memory, whose kernels count the calls they receive. */
 
 #include "support/autograd.h"
 #include "support/host_backend.h"
@@ -15,8 +15,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-/* Kept when it is destroyed, so that who still uses it, or destroys it a second
- * time, is found. */
+/* Kept after it is destroyed, so that use after destruction and a second
+ * destruction are detected. */
 typedef struct plan {
     struct plan *next;
     int64_t numel;
@@ -26,7 +26,7 @@ typedef struct plan {
 
 static _Atomic int prepared, destroyed, launched, fail_prepare, fail_launch;
 static _Atomic int used_dead, destroyed_twice;
-static _Atomic int64_t waits; /* a call of so many elements waits for go */
+static _Atomic int64_t waits; /* a call of this many elements waits for go */
 static sem_t came, go;
 static plan *all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -141,7 +141,7 @@ static void end(void)
     }
 }
 
-/* The device has no kernel that converts. */
+/* The device has no kernel that converts dtypes. */
 static void reads(core_tensor *tensor, int64_t n, float value)
 {
     float have[8];
@@ -177,7 +177,7 @@ START_TEST(equal_structures_share_a_plan)
 }
 END_TEST
 
-START_TEST(a_number_is_no_part_of_the_structure)
+START_TEST(number_is_not_part_of_the_structure)
 {
     core_tensor *a = ones(4), *sum;
 
@@ -189,7 +189,7 @@ START_TEST(a_number_is_no_part_of_the_structure)
 }
 END_TEST
 
-START_TEST(the_cache_is_bounded_and_the_oldest_goes)
+START_TEST(cache_is_bounded_and_evicts_the_oldest)
 {
     core_plan_counts before, after;
 
@@ -209,7 +209,7 @@ START_TEST(the_cache_is_bounded_and_the_oldest_goes)
 }
 END_TEST
 
-START_TEST(a_plan_that_cannot_be_made_is_the_calls_error)
+START_TEST(failing_prepare_fails_the_call)
 {
     core_tensor *a = ones(6), *sum;
 
@@ -223,8 +223,9 @@ START_TEST(a_plan_that_cannot_be_made_is_the_calls_error)
 }
 END_TEST
 
-/* It is kept, or evicted meanwhile: in either case it goes once. */
-START_TEST(a_launch_that_fails_leaves_its_plan)
+/* The plan is kept, or was evicted in the meantime: in both cases it is
+ * destroyed once. */
+START_TEST(failing_launch_keeps_its_plan)
 {
     core_tensor *a = ones(6), *sum;
 
@@ -256,9 +257,9 @@ static void *worker(void *argument)
     return NULL;
 }
 
-/* More shapes than the cache holds, from several threads: plans in use are
+/* More shapes than the cache can hold, from several threads: plans in use are
  * evicted. */
-START_TEST(plans_in_use_outlive_their_eviction)
+START_TEST(plan_in_use_outlives_its_eviction)
 {
     pthread_t threads[4];
 
@@ -286,7 +287,7 @@ static void *caller(void *argument)
     return NULL;
 }
 
-START_TEST(an_evicted_plan_goes_after_its_last_call)
+START_TEST(evicted_plan_is_destroyed_after_its_last_call)
 {
     pthread_t thread;
     void *failure;
@@ -314,12 +315,12 @@ int main(void)
 {
     const TTest *const tests[] = {
         equal_structures_share_a_plan,
-        a_number_is_no_part_of_the_structure,
-        the_cache_is_bounded_and_the_oldest_goes,
-        a_plan_that_cannot_be_made_is_the_calls_error,
-        a_launch_that_fails_leaves_its_plan,
-        plans_in_use_outlive_their_eviction,
-        an_evicted_plan_goes_after_its_last_call,
+        number_is_not_part_of_the_structure,
+        cache_is_bounded_and_evicts_the_oldest,
+        failing_prepare_fails_the_call,
+        failing_launch_keeps_its_plan,
+        plan_in_use_outlives_its_eviction,
+        evicted_plan_is_destroyed_after_its_last_call,
     };
     const test_suite suite = {
         .name = "plans",

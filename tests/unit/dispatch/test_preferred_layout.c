@@ -28,7 +28,7 @@ static uint32_t prefers(const char *device, const char *name, core_dtype dtype,
     return format;
 }
 
-START_TEST(a_device_says_what_it_prefers)
+START_TEST(device_states_its_preferred_layout)
 {
     core_device *sim = device_of("sim");
     uint32_t format;
@@ -93,7 +93,7 @@ static bool is_channels_last(const core_tensor *tensor)
     return strides[1] == 1 && strides[3] == core_tensor_sizes(tensor)[1];
 }
 
-START_TEST(results_are_contiguous_unless_the_program_leaves_it_to_the_device)
+START_TEST(results_are_contiguous_unless_the_layout_is_left_to_the_device)
 {
     ck_assert(!is_channels_last(convolved_on("sim")));
     OK(core_setting_set("LIBCORE_LAYOUT", "device"));
@@ -106,7 +106,7 @@ START_TEST(results_are_contiguous_unless_the_program_leaves_it_to_the_device)
 }
 END_TEST
 
-START_TEST(what_follows_keeps_the_format_and_the_numbers)
+START_TEST(later_operators_keep_format_and_values)
 {
     core_tensor *on_sim = NULL, *on_cpu = NULL;
     double a[2 * 4 * 4 * 4], b[2 * 4 * 4 * 4];
@@ -132,7 +132,7 @@ START_TEST(what_follows_keeps_the_format_and_the_numbers)
 }
 END_TEST
 
-START_TEST(gradients_are_the_same)
+START_TEST(gradients_do_not_depend_on_the_layout)
 {
     double grads[2][3 * 5 * 9];
 
@@ -160,7 +160,7 @@ static uint32_t kinds_of(const char *name)
     return kinds;
 }
 
-START_TEST(kinds_of_memory_are_what_is_provided)
+START_TEST(memory_kinds_match_what_the_device_provides)
 {
     uint32_t kinds;
 
@@ -180,11 +180,11 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_device_says_what_it_prefers,
-        results_are_contiguous_unless_the_program_leaves_it_to_the_device,
-        what_follows_keeps_the_format_and_the_numbers,
-        gradients_are_the_same,
-        kinds_of_memory_are_what_is_provided,
+        device_states_its_preferred_layout,
+        results_are_contiguous_unless_the_layout_is_left_to_the_device,
+        later_operators_keep_format_and_values,
+        gradients_do_not_depend_on_the_layout,
+        memory_kinds_match_what_the_device_provides,
     };
     const test_suite suite = {
         .name = "device/layout",

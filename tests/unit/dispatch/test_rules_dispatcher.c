@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The dispatcher's rules, one test or more each.  Here are those that are
- * nowhere else:
+/* The dispatcher's rules, each with at least one test.  Tests elsewhere cover:
  *
  * key of a call, exclusion, redispatch
- *     test_dispatch.c: highest_functionality_is_served_first_…,
- *     excluded_keys_win_over_included_and_over_the_tensors
+ *     test_dispatch.c: highest_functionality_is_called_first_…,
+ *     excluded_keys_override_included_and_tensor_keys
  * precedence within a slot, newest wins, handles
- *     test_dispatch.c: order_of_registration_never_changes_the_table,
- *     newest_registration_wins_and_the_older_comes_back, overriding_warns_once,
- *     an_older_handle_may_go_before_a_newer_one
+ *     test_dispatch.c: registration_order_never_changes_the_table,
+ *     newest_registration_wins_until_it_is_released, overriding_warns_once,
+ *     older_handle_may_be_released_before_a_newer_one
  * missing kernels, calls without tensors
- *     test_dispatch.c: a_missing_kernel_names_…, a_call_without_tensors_says_so
+ *     test_dispatch.c: missing_kernel_names_…, call_without_tensors_is_reported
  * inference mode
  *     test_autograd_graph.c: inference_tensors_cannot_be_part_of_a_graph,
  *     inference_mode_still_bumps_versions_of_normal_tensors
- * operators of a program's or a plugin's own
+ * custom operators of a program or a plugin
  *     test_custom_operator.c, test_plugin_operator.c */
 
 #define FIXTURE_NAME "rules"
@@ -48,8 +47,8 @@ static core_status call(const char *name, core_value *args, uint32_t nargs,
 
 /* ------------------------------------------------------------ what serves -- */
 
-/* Notes its user word.  A capital goes on below itself, others end here; a
- * result is a copy of the argument. */
+/* Appends its user pointer's text to the path.  A capital letter redispatches
+ * below itself, others end here; the result is a copy of the argument. */
 static char path[256];
 
 static core_status note(core_call *c, const core_value *args, uint32_t nargs,
@@ -109,7 +108,7 @@ static void walk(core_operator *op, core_tensor *tensor, const char *name)
     strcat(path, "; ");
 }
 
-/* Every way that a call can go. */
+/* Calls through every path. */
 static const char *walks(core_operator *op, core_tensor *plain,
                          core_tensor *with_grad, core_tensor *meta)
 {
@@ -141,10 +140,10 @@ static const char *walks(core_operator *op, core_tensor *plain,
 enum { OTHER = 100, KERNEL, FALLBACK, GRADIENT };
 
 typedef struct kind {
-    uint32_t key; /* CORE_KEY_…, or one of those above */
+    uint32_t key; /* CORE_KEY_…, or one of the kinds above */
     const char *device;
     const char *word;
-    uint32_t same; /* kinds of one slot, where the newest wins */
+    uint32_t same; /* kinds that share one slot, where the newest wins */
 } kind;
 
 static core_string string(const char *text)
@@ -186,7 +185,7 @@ typedef struct trial {
     uint32_t tried;
 } trial;
 
-/* All orders of a choice lead to the same calls. */
+/* All orders of a choice of registrations lead to the same calls. */
 static void try_orders(trial *trial, const size_t *chosen, size_t length)
 {
     static const size_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
@@ -282,7 +281,7 @@ START_TEST(order_of_every_pair_and_triple_on_a_built_in_operator)
 }
 END_TEST
 
-START_TEST(registering_again_and_again_takes_no_more_memory)
+START_TEST(repeated_registration_does_not_grow_memory)
 {
     const kind *kernel[] = {&built_in[0]};
     int64_t live = 0;
@@ -296,7 +295,7 @@ START_TEST(registering_again_and_again_takes_no_more_memory)
 }
 END_TEST
 
-/* ---------------------------------------- an operator of a program's own -- */
+/* -------------------------------------------------- custom operators -- */
 
 static const kind own[] = {
     {CORE_KEY_BACKEND, "cpu", "k", 0},
@@ -337,7 +336,7 @@ static const char *path_of_own(const kind *const *order, size_t length)
     return path;
 }
 
-START_TEST(order_of_every_pair_and_triple_on_an_operator_of_ones_own)
+START_TEST(order_of_every_pair_and_triple_on_a_custom_operator)
 {
     trial trial = {own, OWN, path_of_own, 0};
 
@@ -347,9 +346,9 @@ START_TEST(order_of_every_pair_and_triple_on_an_operator_of_ones_own)
 }
 END_TEST
 
-/* The schema is the one kind that must come first: what names an operator that
- * is not there is refused, and leaves nothing. */
-START_TEST(what_comes_before_its_schema_is_refused_and_leaves_nothing)
+/* The schema is the one registration that must come first: others that name an
+ * unknown operator are refused, and leave nothing behind. */
+START_TEST(registration_before_the_schema_is_refused)
 {
     core_registry registry = {0};
     core_tensor *y;
@@ -395,7 +394,7 @@ START_TEST(slot_precedence_is_kernel_explicit_implicit_fallback_missing)
 }
 END_TEST
 
-START_TEST(a_backend_kernel_refreshes_its_autograd_slot)
+START_TEST(backend_kernel_refreshes_its_autograd_slot)
 {
     core_tensor *x = leaf(VECTOR(1, 1)), *y;
     core_value arg = value_of(x);
@@ -405,7 +404,8 @@ START_TEST(a_backend_kernel_refreshes_its_autograd_slot)
                               note, "i", &handles[nhandles++]));
     path[0] = '\0';
     OK(call("rules::f", &arg, 1, &y));
-    /* The decomposition has the autograd slot: what it calls is recorded. */
+    /* The decomposition is in the autograd slot: the operators it calls are
+     * recorded. */
     ck_assert_str_eq(core_node_name(core_tensor_grad_fn(keep(y))),
                      "clone backward");
     OK(core_function_register("rules::f", CORE_KEY_BACKEND, "cpu", note, "k",
@@ -421,7 +421,7 @@ START_TEST(a_backend_kernel_refreshes_its_autograd_slot)
 }
 END_TEST
 
-START_TEST(a_handle_that_outlives_its_operator_does_nothing)
+START_TEST(handle_that_outlives_its_operator_has_no_effect)
 {
     core_registration *operator_handle, *late;
 
@@ -434,7 +434,7 @@ START_TEST(a_handle_that_outlives_its_operator_does_nothing)
 }
 END_TEST
 
-START_TEST(what_was_registered_for_a_backend_does_not_serve_the_next_one)
+START_TEST(registrations_of_a_backend_do_not_serve_the_next_one)
 {
     core_registry first = {0}, second = {0};
     core_registration *stays;
@@ -465,7 +465,7 @@ END_TEST
 
 /* ----------------------------------------------------------------- the key -- */
 
-START_TEST(redispatch_takes_an_explicit_key_set_and_reads_no_thread_state)
+START_TEST(redispatch_uses_only_the_given_key_set)
 {
     core__keys_guard guard = core__keys_save();
     core_value arg = value_of(VECTOR(1, 1)), result = {0};
@@ -479,7 +479,8 @@ START_TEST(redispatch_takes_an_explicit_key_set_and_reads_no_thread_state)
                               &handles[nhandles++]));
     OK(core_function_register("rules::f", CORE_KEY_PROFILER, NULL, note, "P",
                               &handles[nhandles++]));
-    /* The thread excludes what the set has, and includes what it has not. */
+    /* The thread excludes keys of the set, and includes keys that are not in
+     * it. */
     core__thread_self()->excluded |= CORE__KEY_AUTOCAST;
     core__thread_self()->included |= CORE__KEY_PROFILER;
     path[0] = '\0';
@@ -493,7 +494,7 @@ START_TEST(redispatch_takes_an_explicit_key_set_and_reads_no_thread_state)
 }
 END_TEST
 
-START_TEST(among_backends_the_highest_serves)
+START_TEST(highest_backend_runs_the_call)
 {
     core_value args[2], result = {0};
     core_device *meta;
@@ -534,7 +535,7 @@ static core_operator *with_layers(void)
     return op;
 }
 
-START_TEST(without_grad_mode_the_autograd_layer_runs_and_records_nothing)
+START_TEST(autograd_layer_records_nothing_without_grad_mode)
 {
     core_operator *op = with_layers();
     core_tensor *x = leaf(VECTOR(1, 1));
@@ -565,7 +566,7 @@ START_TEST(inference_mode_excludes_autograd_but_not_inplace_or_view)
     view = CALL(select, x, 0, 0);
     fresh = mul(x, x);
     core_inference_end(before);
-    /* A view of a normal tensor is one: it may be changed. */
+    /* A view of a normal tensor is a normal tensor: it may be changed. */
     OK(core_mul_scalar_(view, core_float(2)));
     FAILS(core_mul_scalar_(fresh, core_float(2)), CORE_ERROR_AUTOGRAD,
           "inference");
@@ -575,7 +576,7 @@ END_TEST
 
 /* ---------------------------------------------------------- decomposition -- */
 
-/* Calls the operator that its user word names. */
+/* Calls the operator that its user pointer names. */
 static core_status lead_to(core_call *c, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults)
 {
@@ -603,28 +604,28 @@ static void circle_of(uint32_t key)
     decompose("mine::a", key, "mine::b");
     decompose("mine::b", key, "mine::a");
     FAILS(call("mine::a", &arg, 1, &y), CORE_ERROR_REFUSED, "mine::a",
-          "mine::b", "circle");
+          "mine::b", "cycle");
     ck_assert_ptr_null(y);
     ck_assert_ptr_null(core__thread_self()->decomposing);
-    /* One that has an end is none. */
+    /* A chain that ends is not a cycle. */
     decompose("mine::b", key, "sqrt");
     OK(call("mine::a", &arg, 1, &y));
     HOLDS(keep(y), 1, 2);
 }
 
-START_TEST(decompositions_in_a_circle_are_an_error)
+START_TEST(cyclic_decompositions_are_an_error)
 {
     circle_of(CORE_KEY_COMPOSITE_IMPLICIT);
 }
 END_TEST
 
-START_TEST(explicit_composites_in_a_circle_are_an_error)
+START_TEST(cyclic_explicit_composites_are_an_error)
 {
     circle_of(CORE_KEY_COMPOSITE_EXPLICIT);
 }
 END_TEST
 
-START_TEST(a_decomposition_is_differentiated_through_what_it_calls)
+START_TEST(decomposition_is_differentiated_through_its_operators)
 {
     core_tensor *x = leaf(VECTOR(1, 4)), *y;
     core_value arg = value_of(x);
@@ -643,20 +644,20 @@ int main(void)
 {
     const TTest *const tests[] = {
         order_of_every_pair_and_triple_on_a_built_in_operator,
-        registering_again_and_again_takes_no_more_memory,
-        order_of_every_pair_and_triple_on_an_operator_of_ones_own,
-        what_comes_before_its_schema_is_refused_and_leaves_nothing,
+        repeated_registration_does_not_grow_memory,
+        order_of_every_pair_and_triple_on_a_custom_operator,
+        registration_before_the_schema_is_refused,
         slot_precedence_is_kernel_explicit_implicit_fallback_missing,
-        a_backend_kernel_refreshes_its_autograd_slot,
-        a_handle_that_outlives_its_operator_does_nothing,
-        what_was_registered_for_a_backend_does_not_serve_the_next_one,
-        redispatch_takes_an_explicit_key_set_and_reads_no_thread_state,
-        among_backends_the_highest_serves,
-        without_grad_mode_the_autograd_layer_runs_and_records_nothing,
+        backend_kernel_refreshes_its_autograd_slot,
+        handle_that_outlives_its_operator_has_no_effect,
+        registrations_of_a_backend_do_not_serve_the_next_one,
+        redispatch_uses_only_the_given_key_set,
+        highest_backend_runs_the_call,
+        autograd_layer_records_nothing_without_grad_mode,
         inference_mode_excludes_autograd_but_not_inplace_or_view,
-        decompositions_in_a_circle_are_an_error,
-        explicit_composites_in_a_circle_are_an_error,
-        a_decomposition_is_differentiated_through_what_it_calls,
+        cyclic_decompositions_are_an_error,
+        cyclic_explicit_composites_are_an_error,
+        decomposition_is_differentiated_through_its_operators,
     };
     const test_suite suite = {
         .name = "rules of the dispatcher",

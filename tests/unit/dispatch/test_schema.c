@@ -26,7 +26,7 @@ static void refuses(const char *text, const char *why)
                   "\"%s\" does not say \"%s\"", core_error_message(), why);
 }
 
-START_TEST(name_overload_and_namespace_are_read)
+START_TEST(name_overload_and_namespace_are_parsed)
 {
     ck_assert_int_eq(parse("add.Tensor(Tensor self) -> Tensor"), CORE_OK);
     ck_assert_str_eq(schema.name, "add.Tensor");
@@ -38,7 +38,7 @@ START_TEST(name_overload_and_namespace_are_read)
 }
 END_TEST
 
-START_TEST(names_that_are_none_are_refused)
+START_TEST(malformed_names_are_refused)
 {
     refuses("", "name is missing");
     refuses("(Tensor a) -> Tensor", "name is missing");
@@ -52,7 +52,7 @@ START_TEST(names_that_are_none_are_refused)
 }
 END_TEST
 
-START_TEST(every_type_has_its_tag)
+START_TEST(every_type_is_parsed)
 {
     static const struct {
         const char *text;
@@ -101,7 +101,7 @@ START_TEST(every_type_has_its_tag)
 }
 END_TEST
 
-START_TEST(types_that_are_none_are_refused)
+START_TEST(unknown_types_are_refused)
 {
     refuses("f(tensor x) -> Tensor", "no type tensor");
     refuses("f(Scalar[] x) -> Tensor", "no lists");
@@ -111,11 +111,11 @@ START_TEST(types_that_are_none_are_refused)
     refuses("f(int(a) x) -> Tensor", "name is missing");
     refuses("f(Tensor(a x) -> Tensor", "')' is missing");
     refuses("f(Tensor) -> Tensor", "name is missing");
-    refuses("f(Tensor x, Tensor x) -> Tensor", "two arguments x");
+    refuses("f(Tensor x, Tensor x) -> Tensor", "two arguments are named x");
 }
 END_TEST
 
-START_TEST(aliases_and_keyword_only_are_read)
+START_TEST(aliases_and_keyword_only_are_parsed)
 {
     ck_assert_int_eq(parse("f(Tensor(a!) self, Tensor(b) other, *, "
                            "Tensor(c!) out) -> (Tensor(a!), Tensor(c!) out)"),
@@ -146,7 +146,7 @@ static core_value fallback(const char *argument)
     return schema.arguments[0].fallback;
 }
 
-START_TEST(numbers_as_defaults_are_exact)
+START_TEST(numeric_defaults_are_exact)
 {
     ck_assert_int_eq(fallback("int a=-1").u.i, -1);
     ck_assert_int_eq(fallback("int a=9223372036854775807").u.i, INT64_MAX);
@@ -170,7 +170,7 @@ START_TEST(numbers_as_defaults_are_exact)
 }
 END_TEST
 
-START_TEST(other_defaults_are_read)
+START_TEST(other_defaults_are_parsed)
 {
     core_value value = fallback("str reduction=\"none\"");
 
@@ -186,14 +186,15 @@ START_TEST(other_defaults_are_read)
     value = fallback("MemoryFormat a=contiguous_format");
     ck_assert_uint_eq(value.tag, CORE_VALUE_FORMAT);
     ck_assert_int_eq(value.u.i, CORE_FORMAT_CONTIGUOUS);
-    refuses("f(str a=\"a text that is much too long\") -> Tensor", "text");
-    refuses("f(str a=\"open) -> Tensor", "text");
+    refuses("f(str a=\"a text that is much too long\") -> Tensor",
+            "string does not end");
+    refuses("f(str a=\"open) -> Tensor", "string does not end");
     refuses("f(int a=\"1\") -> Tensor", "fit the type");
-    refuses("f(int a=seven) -> Tensor", "no default");
+    refuses("f(int a=seven) -> Tensor", "not a default");
 }
 END_TEST
 
-START_TEST(lists_as_defaults_point_into_the_schema)
+START_TEST(list_defaults_point_into_the_schema)
 {
     core_value value = fallback("int[2] stride=1");
 
@@ -232,19 +233,20 @@ START_TEST(too_many_arguments_are_refused)
 }
 END_TEST
 
-START_TEST(what_stands_behind_is_refused_with_its_column)
+START_TEST(trailing_text_is_refused_with_its_column)
 {
-    refuses("f(int a) -> Tensor x y", "more behind");
+    refuses("f(int a) -> Tensor x y", "text after the schema");
     refuses("f(int a)", "column 9");
-    refuses("f(int a) -> Tensor\001", "more behind");
+    refuses("f(int a) -> Tensor\001", "text after the schema");
     refuses("f(int a, ) -> Tensor", "column 10");
     ck_assert_int_eq(core__schema_parse("f(int a) -> Tensor\0", 19, &schema),
                      CORE_ERROR_INVALID_ARGUMENT);
 }
 END_TEST
 
-/* Any prefix, and any character replaced, is an answer and no crash. */
-START_TEST(damaged_schemas_are_answered)
+/* Every prefix, and every replacement of a character, is parsed or refused
+ * without a crash. */
+START_TEST(damaged_schemas_are_parsed_or_refused)
 {
     static const char good[] =
         "n::conv.a(Tensor(a!) x, Tensor? b=None, int[2] s=1, float e=1e-05, "
@@ -266,7 +268,7 @@ START_TEST(damaged_schemas_are_answered)
 }
 END_TEST
 
-START_TEST(every_built_in_operator_fits_its_schema)
+START_TEST(every_built_in_operator_matches_its_schema)
 {
     ck_assert_uint_gt(core__operator_count, 100);
     for (uint32_t id = 0; id < core__operator_count; id++) {
@@ -297,7 +299,7 @@ START_TEST(every_built_in_operator_fits_its_schema)
 }
 END_TEST
 
-START_TEST(a_schema_is_parsed_once)
+START_TEST(schema_is_parsed_once)
 {
     const core__schema *first;
     const core__schema *second;
@@ -308,8 +310,8 @@ START_TEST(a_schema_is_parsed_once)
 }
 END_TEST
 
-/* Running statistics have no version; of the lists of fused steps the optimizer
- * counts them. */
+/* Running statistics have no version; the optimizer increments the versions of
+ * the lists of fused steps. */
 static const struct {
     const char *name;
     uint32_t arguments;
@@ -318,7 +320,7 @@ static const struct {
                 {"_fused_sgd_step", 0x5},
                 {"_fused_adam_step", 0xd}};
 
-START_TEST(what_is_written_unmarked_is_known)
+START_TEST(arguments_written_without_a_mark_are_listed)
 {
     for (uint32_t i = 0; i < core__operator_count; i++) {
         const core_operator *op = &core__operators[i];
@@ -338,20 +340,20 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        name_overload_and_namespace_are_read,
-        names_that_are_none_are_refused,
-        every_type_has_its_tag,
-        types_that_are_none_are_refused,
-        aliases_and_keyword_only_are_read,
-        numbers_as_defaults_are_exact,
-        other_defaults_are_read,
-        lists_as_defaults_point_into_the_schema,
+        name_overload_and_namespace_are_parsed,
+        malformed_names_are_refused,
+        every_type_is_parsed,
+        unknown_types_are_refused,
+        aliases_and_keyword_only_are_parsed,
+        numeric_defaults_are_exact,
+        other_defaults_are_parsed,
+        list_defaults_point_into_the_schema,
         too_many_arguments_are_refused,
-        what_stands_behind_is_refused_with_its_column,
-        damaged_schemas_are_answered,
-        every_built_in_operator_fits_its_schema,
-        a_schema_is_parsed_once,
-        what_is_written_unmarked_is_known,
+        trailing_text_is_refused_with_its_column,
+        damaged_schemas_are_parsed_or_refused,
+        every_built_in_operator_matches_its_schema,
+        schema_is_parsed_once,
+        arguments_written_without_a_mark_are_listed,
     };
     const test_suite suite = {
         .name = "dispatch/schema",

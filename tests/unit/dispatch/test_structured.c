@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What the core does before a kernel: promotion, broadcasting, layout,
- * results, overlap.  On the CPU and, where a test takes it, on sim. */
+/* The core's work before a kernel: promotion, broadcasting, layout, results,
+ * overlap.  On the CPU and, if a test needs a second device, on sim. */
 
 #include "support/autograd.h"
 
@@ -19,7 +19,7 @@ static core_dtype sum_dtype(core_dtype a, size_t ndim_a, core_dtype b,
     return core_tensor_dtype(add(x, y));
 }
 
-START_TEST(category_comes_first_then_dimensions)
+START_TEST(promotion_ranks_category_before_dimensions)
 {
     ck_assert_uint_eq(sum_dtype(CORE_F32, 1, CORE_F64, 0), CORE_F32);
     ck_assert_uint_eq(sum_dtype(CORE_F32, 1, CORE_F64, 1), CORE_F64);
@@ -62,7 +62,7 @@ START_TEST(operands_broadcast)
 }
 END_TEST
 
-START_TEST(shapes_that_do_not_broadcast_are_an_error_with_both)
+START_TEST(incompatible_shapes_are_both_named)
 {
     core_tensor *out = NULL;
 
@@ -72,7 +72,7 @@ START_TEST(shapes_that_do_not_broadcast_are_an_error_with_both)
 }
 END_TEST
 
-START_TEST(devices_that_differ_are_an_error_with_both)
+START_TEST(different_devices_are_both_named)
 {
     core_tensor *out = NULL;
     core_tensor *far;
@@ -85,14 +85,14 @@ START_TEST(devices_that_differ_are_an_error_with_both)
     keep(far);
     FAILS(core_add(far, VECTOR(2, 1, 2), core_int(1), &out), CORE_ERROR_DEVICE,
           "\"sim\"", "\"cpu\"");
-    /* but a 0-dim host tensor joins them, from either side */
+    /* but a 0-dim host tensor is accepted, on either side */
     HOLDS(add(far, SCALAR(value)), 2, 3, 4);
     HOLDS(add(SCALAR(value), far), 2, 3, 4);
     ck_assert_ptr_eq(core_tensor_device(add(SCALAR(value), far)), sim);
 }
 END_TEST
 
-START_TEST(strided_operands_need_no_copy_and_give_their_layout)
+START_TEST(strided_operands_are_not_copied_and_determine_the_layout)
 {
     core_tensor *a = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
     core_tensor *turned = CALL(transpose, a, 0, 1);
@@ -160,13 +160,13 @@ START_TEST(writing_over_part_of_an_operand_is_refused)
 
     FAILS(core_add_(front, back, core_int(1)), CORE_ERROR_INVALID_ARGUMENT,
           "shares");
-    FAILS(core_add_(wide, front, core_int(1)), CORE_ERROR_SHAPE, "one place");
+    FAILS(core_add_(wide, front, core_int(1)), CORE_ERROR_SHAPE, "one address");
     OK(core_add_(front, front, core_int(1)));
     HOLDS(a, 4, 2, 4, 6, 4);
 }
 END_TEST
 
-START_TEST(what_lies_beside_an_operand_is_written)
+START_TEST(result_adjacent_to_an_operand_is_written)
 {
     core_tensor *a = MATRIX(2, 4, 1, 2, 3, 4, 5, 6, 7, 8);
     core_tensor *left = CALL(narrow, a, 1, 0, 2);
@@ -181,7 +181,7 @@ START_TEST(what_lies_beside_an_operand_is_written)
 }
 END_TEST
 
-/* These read again what they have written. */
+/* These operators read again what they have written. */
 START_TEST(kernels_do_not_read_their_own_result)
 {
     core_tensor *a = MATRIX(2, 2, 1, 2, 3, 4);
@@ -199,7 +199,7 @@ START_TEST(kernels_do_not_read_their_own_result)
           CORE_ERROR_INVALID_ARGUMENT, "argument out", "with self");
     HOLDS(b, 6, 1, 2, 3, 4, 5, 6);
     FAILS(core_sum_dim_out(b, &first, 1, false, CORE_DTYPE_NONE, wide),
-          CORE_ERROR_SHAPE, "one place");
+          CORE_ERROR_SHAPE, "one address");
 }
 END_TEST
 
@@ -214,7 +214,7 @@ START_TEST(zero_size_and_zero_dim_tensors_work)
 }
 END_TEST
 
-START_TEST(reductions_keep_or_drop_their_dimensions)
+START_TEST(reductions_keep_or_remove_their_dimensions)
 {
     core_tensor *a = MATRIX(2, 3, 1, 2, 3, 4, 5, 6);
     int64_t last = -1;
@@ -233,7 +233,7 @@ START_TEST(reductions_keep_or_drop_their_dimensions)
 }
 END_TEST
 
-START_TEST(meta_tensors_have_shape_and_no_data)
+START_TEST(meta_tensors_have_a_shape_and_no_data)
 {
     core_device *meta;
     core_tensor *a;
@@ -257,7 +257,7 @@ START_TEST(meta_tensors_have_shape_and_no_data)
 }
 END_TEST
 
-START_TEST(copy_goes_between_devices_and_broadcasts)
+START_TEST(copy_works_between_devices_and_broadcasts)
 {
     core_tensor *here = MATRIX(2, 2, 1, 2, 3, 4);
     core_tensor *far;
@@ -274,7 +274,7 @@ START_TEST(copy_goes_between_devices_and_broadcasts)
     HOLDS(far, 4, 7, 8, 7, 8);
     FAILS(core_copy_(far, VECTOR(3, 7, 8, 9), false), CORE_ERROR_SHAPE, "copy_",
           "[3]");
-    /* and the gradient comes back to where the source is */
+    /* and the gradient is copied back to the device of the source */
     leaf(here);
     OK(core_copy_(far, here, false));
     backward(sum(mul(far, far)));
@@ -284,7 +284,7 @@ START_TEST(copy_goes_between_devices_and_broadcasts)
 }
 END_TEST
 
-START_TEST(an_inference_tensor_changes_in_inference_mode_alone)
+START_TEST(inference_tensor_may_be_changed_only_in_inference_mode)
 {
     uint64_t before = core_inference_begin();
     core_tensor *inside = VECTOR(2, 1, 2);
@@ -310,10 +310,10 @@ START_TEST(out_of_memory_at_every_allocation_leaks_nothing)
     int64_t allowed = 0;
     int64_t before;
 
-    add(a, b); /* what is made once is made */
+    add(a, b); /* allocates what is allocated only once */
     core__alloc_fault_set(INT32_MAX, false);
     before = core__alloc_live();
-    /* The cast of b, its storage, the result, its storage. */
+    /* Allocations: the cast of b, its storage, the result, its storage. */
     while (status != CORE_OK) {
         core__alloc_fault_set(allowed++, false);
         status = core_add(a, b, core_int(1), &out);
@@ -330,18 +330,17 @@ START_TEST(out_of_memory_at_every_allocation_leaks_nothing)
 }
 END_TEST
 
-SUITE("structured", category_comes_first_then_dimensions,
+SUITE("structured", promotion_ranks_category_before_dimensions,
       numbers_rank_below_tensors, operands_broadcast,
-      shapes_that_do_not_broadcast_are_an_error_with_both,
-      devices_that_differ_are_an_error_with_both,
-      strided_operands_need_no_copy_and_give_their_layout,
+      incompatible_shapes_are_both_named, different_devices_are_both_named,
+      strided_operands_are_not_copied_and_determine_the_layout,
       in_place_keeps_dtype_and_refuses_a_higher_category,
       in_place_does_not_grow_its_target, out_resizes_only_an_empty_tensor,
       writing_over_part_of_an_operand_is_refused,
-      what_lies_beside_an_operand_is_written,
+      result_adjacent_to_an_operand_is_written,
       kernels_do_not_read_their_own_result, zero_size_and_zero_dim_tensors_work,
-      reductions_keep_or_drop_their_dimensions,
-      meta_tensors_have_shape_and_no_data,
-      copy_goes_between_devices_and_broadcasts,
-      an_inference_tensor_changes_in_inference_mode_alone,
+      reductions_keep_or_remove_their_dimensions,
+      meta_tensors_have_a_shape_and_no_data,
+      copy_works_between_devices_and_broadcasts,
+      inference_tensor_may_be_changed_only_in_inference_mode,
       out_of_memory_at_every_allocation_leaks_nothing)

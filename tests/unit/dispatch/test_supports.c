@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Kernels that refuse a call (docs/abi.md 10): who is asked next. */
+/* Kernels that refuse a call (docs/abi.md 10): which kernel is tried next. */
 
 #include "support/autograd.h"
 #include "support/loader.h"
@@ -12,7 +12,7 @@
 
 static void setup(void)
 {
-    folder_make_with("picky");
+    folder_make_with("selective");
 }
 
 static void teardown(void)
@@ -28,7 +28,7 @@ static core_tensor *ones(uint32_t ndim, int64_t size)
     core_tensor *tensor;
     core_device *device;
 
-    OK(core_device_find("picky", &device));
+    OK(core_device_find("selective", &device));
     OK(core_tensor_from_data(values, CORE_F32, (int64_t[]){size, size, size},
                              ndim, device, &tensor));
     return keep(tensor);
@@ -43,7 +43,7 @@ static float first_of(core_tensor *tensor)
     return got[0];
 }
 
-START_TEST(the_newest_that_takes_the_call_serves_it)
+START_TEST(newest_kernel_that_supports_the_call_runs)
 {
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 2);
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 3), ones(2, 3))), 1);
@@ -56,7 +56,7 @@ static void *serve(void *out)
     return NULL;
 }
 
-START_TEST(kernels_are_told_to_be_deterministic)
+START_TEST(kernels_get_the_deterministic_flag)
 {
     float got = 0;
     pthread_t thread;
@@ -71,7 +71,7 @@ START_TEST(kernels_are_told_to_be_deterministic)
 }
 END_TEST
 
-START_TEST(kernels_are_told_that_they_may_round)
+START_TEST(kernels_get_the_tf32_flag)
 {
     float got = 0;
     pthread_t thread;
@@ -89,21 +89,21 @@ START_TEST(kernels_are_told_that_they_may_round)
 }
 END_TEST
 
-START_TEST(the_environment_lets_them_round_too)
+START_TEST(environment_allows_tf32)
 {
     setenv("LIBCORE_ALLOW_TF32", "1", 1);
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 102);
 }
 END_TEST
 
-START_TEST(the_environment_asks_for_it_too)
+START_TEST(environment_requests_determinism)
 {
     setenv("LIBCORE_DETERMINISTIC", "yes", 1);
     ck_assert_float_eq(first_of(CALL(mm, ones(2, 2), ones(2, 2))), 12);
 }
 END_TEST
 
-START_TEST(a_wrong_setting_is_told_before_the_first_device)
+START_TEST(invalid_setting_is_reported_before_the_first_device)
 {
     static const char *const names[] = {
         "LIBCORE_DETERMINISTIC", "LIBCORE_TRACE_DISPATCH", "LIBCORE_PLAN_CACHE",
@@ -119,19 +119,19 @@ START_TEST(a_wrong_setting_is_told_before_the_first_device)
 }
 END_TEST
 
-START_TEST(where_none_takes_it_the_fallback_may)
+START_TEST(fallback_runs_if_no_kernel_supports_the_call)
 {
     core_tensor *out;
 
     FAILS(core_cumsum(ones(1, 3), 0, CORE_DTYPE_NONE, &out),
-          CORE_ERROR_NO_KERNEL, "cumsum", "picky");
+          CORE_ERROR_NO_KERNEL, "cumsum", "selective");
     core_setting_set("LIBCORE_FALLBACK", "count");
     ck_assert_float_eq(first_of(CALL(cumsum, ones(1, 3), 0, CORE_DTYPE_NONE)),
                        1);
 }
 END_TEST
 
-START_TEST(loops_are_asked_with_the_loop)
+START_TEST(supports_is_called_with_the_loop)
 {
     core_tensor *out;
 
@@ -140,11 +140,11 @@ START_TEST(loops_are_asked_with_the_loop)
     core_setting_set("LIBCORE_FALLBACK", "count");
     ck_assert_float_eq_tol(first_of(CALL(exp, ones(1, 5))), 2.7182817f, 1e-5f);
     FAILS(core_amax(ones(1, 5), (int64_t[]){0}, 1, false, &out),
-          CORE_ERROR_UNSUPPORTED, "no other may");
+          CORE_ERROR_UNSUPPORTED, "allows no other kernel");
 }
 END_TEST
 
-START_TEST(no_fallback_means_none)
+START_TEST(kernel_may_forbid_the_fallback)
 {
     core_tensor *out;
 
@@ -158,17 +158,17 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        the_newest_that_takes_the_call_serves_it,
-        where_none_takes_it_the_fallback_may,
-        loops_are_asked_with_the_loop,
-        no_fallback_means_none,
-        kernels_are_told_to_be_deterministic,
-        kernels_are_told_that_they_may_round,
-        the_environment_lets_them_round_too,
-        the_environment_asks_for_it_too,
+        newest_kernel_that_supports_the_call_runs,
+        fallback_runs_if_no_kernel_supports_the_call,
+        supports_is_called_with_the_loop,
+        kernel_may_forbid_the_fallback,
+        kernels_get_the_deterministic_flag,
+        kernels_get_the_tf32_flag,
+        environment_allows_tf32,
+        environment_requests_determinism,
     };
     const suite_loop loops[] = {
-        {a_wrong_setting_is_told_before_the_first_device, 0, 4},
+        {invalid_setting_is_reported_before_the_first_device, 0, 4},
     };
     const test_suite suite = {
         .name = "dispatch/supports",

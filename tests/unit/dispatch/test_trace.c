@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What LIBCORE_TRACE_DISPATCH=1 makes a program print. */
+/* The output of LIBCORE_TRACE_DISPATCH=1. */
 
 #include "support/autograd.h"
 
@@ -38,7 +38,7 @@ static void printed(const char *expected)
     lines[0] = '\0';
 }
 
-START_TEST(a_call_without_autograd_has_its_backend)
+START_TEST(call_without_autograd_prints_its_backend)
 {
     core_tensor *x = keep(VECTOR(2, 1, 2));
 
@@ -50,7 +50,7 @@ START_TEST(a_call_without_autograd_has_its_backend)
 }
 END_TEST
 
-START_TEST(a_call_with_autograd_has_each_step)
+START_TEST(call_with_autograd_prints_each_step)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
 
@@ -64,7 +64,7 @@ START_TEST(a_call_with_autograd_has_each_step)
 }
 END_TEST
 
-START_TEST(what_a_call_calls_follows_it)
+START_TEST(nested_calls_follow_their_caller)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2));
 
@@ -75,8 +75,8 @@ START_TEST(what_a_call_calls_follows_it)
 }
 END_TEST
 
-/* Also where it is that operator's first call. */
-START_TEST(what_a_kernel_calls_is_printed_once)
+/* Even if it is the first call of that operator. */
+START_TEST(call_inside_a_kernel_is_printed_once)
 {
     const int64_t size = 2;
     core_tensor *x;
@@ -89,7 +89,7 @@ START_TEST(what_a_kernel_calls_is_printed_once)
 }
 END_TEST
 
-START_TEST(a_call_that_fails_on_the_way_is_printed_too)
+START_TEST(failing_call_is_printed)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2));
 
@@ -99,7 +99,7 @@ START_TEST(a_call_that_fails_on_the_way_is_printed_too)
 }
 END_TEST
 
-START_TEST(without_the_setting_nothing_is_printed)
+START_TEST(nothing_is_printed_without_the_setting)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2));
 
@@ -108,8 +108,8 @@ START_TEST(without_the_setting_nothing_is_printed)
 }
 END_TEST
 
-/* Threads look at it without asking: it is read once. */
-START_TEST(after_the_first_call_it_is_refused_with_the_reason)
+/* Threads read the setting without synchronization: it is read once. */
+START_TEST(setting_is_refused_with_a_reason_after_the_first_call)
 {
     core_tensor *x;
 
@@ -125,7 +125,7 @@ START_TEST(after_the_first_call_it_is_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(after_the_first_call_it_is_not_taken_back)
+START_TEST(setting_cannot_be_reset_after_the_first_call)
 {
     core_tensor *x = keep(VECTOR(2, 1, 2));
 
@@ -139,16 +139,16 @@ END_TEST
 int main(void)
 {
     const TTest *const on_tests[] = {
-        a_call_without_autograd_has_its_backend,
-        a_call_with_autograd_has_each_step,
-        what_a_call_calls_follows_it,
-        what_a_kernel_calls_is_printed_once,
-        a_call_that_fails_on_the_way_is_printed_too,
-        after_the_first_call_it_is_not_taken_back,
+        call_without_autograd_prints_its_backend,
+        call_with_autograd_prints_each_step,
+        nested_calls_follow_their_caller,
+        call_inside_a_kernel_is_printed_once,
+        failing_call_is_printed,
+        setting_cannot_be_reset_after_the_first_call,
     };
     const TTest *const off_tests[] = {
-        after_the_first_call_it_is_refused_with_the_reason,
-        without_the_setting_nothing_is_printed,
+        setting_is_refused_with_a_reason_after_the_first_call,
+        nothing_is_printed_without_the_setting,
     };
     const test_suite suites[] = {
         {

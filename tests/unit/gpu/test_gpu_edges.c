@@ -249,7 +249,7 @@ START_TEST(many_dimensions_fall_back)
 
     x = moved(typed(CORE_F32, 9, sizes, (double[]){1, 2, 3, 4}), gpu);
     at = moved(typed(CORE_I64, 9, sizes, (double[]){1, 0, 1, 0}), gpu);
-    FAILS(core_gather(x, 0, at, false, &out), CORE_ERROR_NO_KERNEL, "its rank");
+    FAILS(core_gather(x, 0, at, false, &out), CORE_ERROR_NO_KERNEL, "the rank");
     OK(core_setting_set("LIBCORE_FALLBACK", "count"));
     same(VECTOR(4, 3, 2, 3, 2), CALL(gather, x, 0, at, false), 0);
     same(VECTOR(4, 1, 8, 7, 4), CALL(scatter_add, x, 0, at, x), 0);

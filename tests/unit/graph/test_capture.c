@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Captures and graphs, on sim. */
+/* Captures and graphs, on the simulated device. */
 
 #include "support/capture.h"
 
-START_TEST(a_launch_computes_on_what_lies_there_now)
+START_TEST(launch_reads_the_current_contents_of_its_inputs)
 {
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *twice, *sum;
     core_graph *graph;
@@ -30,7 +30,7 @@ START_TEST(a_launch_computes_on_what_lies_there_now)
 }
 END_TEST
 
-START_TEST(nothing_runs_while_a_capture_is_made)
+START_TEST(nothing_runs_during_a_capture)
 {
     core_tensor *a = on_sim(VECTOR(2, 1, 2));
     core_graph *graph;
@@ -47,8 +47,8 @@ START_TEST(nothing_runs_while_a_capture_is_made)
 }
 END_TEST
 
-/* sim answers with an error where a plugin is asked to wait for a capture. */
-START_TEST(a_wait_for_the_device_leaves_captures_of_other_streams_alone)
+/* sim returns an error if it is asked to wait for a capturing stream. */
+START_TEST(device_synchronize_does_not_disturb_captures)
 {
     core_tensor *a = on_sim(VECTOR(2, 1, 2));
     core_stream *other;
@@ -62,7 +62,8 @@ START_TEST(a_wait_for_the_device_leaves_captures_of_other_streams_alone)
     OK(core_device_synchronize(sim));
     OK(core_stream_set_current(stream));
     FAILS(core_device_synchronize(sim), CORE_ERROR_UNSUPPORTED, "capture");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid");
     core_stream_release(other);
 }
 END_TEST
@@ -97,7 +98,7 @@ static void model_make(model *m)
                        &m->optimizer));
 }
 
-/* Dropout included: every step draws. */
+/* With dropout: every step draws random numbers. */
 static void model_step(model *m)
 {
     core_tensor *a, *b, *c, *d, *e, *f;
@@ -137,7 +138,7 @@ static void same_bits(core_tensor *a, core_tensor *b)
     ck_assert_mem_eq(left, right, size);
 }
 
-START_TEST(a_captured_step_trains_as_eager_ones)
+START_TEST(captured_step_trains_like_eager_steps)
 {
     enum { WARM = 2, REPLAYS = 6 };
     model eager, captured;
@@ -170,7 +171,7 @@ START_TEST(a_captured_step_trains_as_eager_ones)
 }
 END_TEST
 
-START_TEST(every_launch_draws_what_an_eager_call_would)
+START_TEST(every_launch_draws_the_numbers_of_an_eager_call)
 {
     double first[32] = {0}, second[32], eager[2][32];
     core_tensor *a = on_sim(typed(CORE_F64, 1, (int64_t[]){32}, first));
@@ -199,8 +200,8 @@ START_TEST(every_launch_draws_what_an_eager_call_would)
 }
 END_TEST
 
-/* A graph keeps the generator that it draws from. */
-START_TEST(a_generator_lives_as_long_as_the_graph)
+/* A graph holds a reference to the generator that it draws from. */
+START_TEST(generator_lives_as_long_as_the_graph)
 {
     core_tensor *a = on_sim(VECTOR(4, 0, 0, 0, 0));
     core_generator *generator;
@@ -223,7 +224,7 @@ END_TEST
 
 /* --------------------------------------------------------------- memory -- */
 
-START_TEST(a_graphs_memory_is_its_own_until_it_goes)
+START_TEST(memory_of_a_graph_is_not_reused_while_the_graph_lives)
 {
     core_memory_stats stats = {.struct_size = sizeof stats};
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b, *other;
@@ -236,13 +237,13 @@ START_TEST(a_graphs_memory_is_its_own_until_it_goes)
     before = stats.reserved_bytes[CORE_MEMORY_ALL].current;
     OK(core_capture_begin(stream, NULL));
     OK(core_add(a, a, core_int(1), &b));
-    core_tensor_release(b); /* the graph still writes there */
+    core_tensor_release(b); /* the graph still writes to it */
     OK(core_add(a, a, core_int(2), &b));
     OK(core_capture_end(stream, &graph));
     OK(core_memory_empty_cache(sim));
     OK(core_memory_get_stats(sim, &stats));
     ck_assert_uint_gt(stats.reserved_bytes[CORE_MEMORY_ALL].current, before);
-    /* nobody else gets a part of it */
+    /* no other tensor gets a part of it */
     other = on_sim(VECTOR(3, 7, 8, 9));
     OK(core_graph_launch(graph, stream));
     OK(core_device_synchronize(sim));
@@ -261,13 +262,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_launch_computes_on_what_lies_there_now,
-        nothing_runs_while_a_capture_is_made,
-        a_wait_for_the_device_leaves_captures_of_other_streams_alone,
-        a_captured_step_trains_as_eager_ones,
-        every_launch_draws_what_an_eager_call_would,
-        a_generator_lives_as_long_as_the_graph,
-        a_graphs_memory_is_its_own_until_it_goes,
+        launch_reads_the_current_contents_of_its_inputs,
+        nothing_runs_during_a_capture,
+        device_synchronize_does_not_disturb_captures,
+        captured_step_trains_like_eager_steps,
+        every_launch_draws_the_numbers_of_an_eager_call,
+        generator_lives_as_long_as_the_graph,
+        memory_of_a_graph_is_not_reused_while_the_graph_lives,
     };
     const test_suite suite = {
         .name = "capture",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory of graphs that run on other streams than the one they were captured
+/* Memory of graphs that run on streams other than the one they were captured
  * on. */
 
 #include "support/stream.h"
@@ -16,7 +16,7 @@
 static core_device *sim;
 static core_stream *maker, *other;
 
-/* As many slow calls as keep the other stream at work for a while. */
+/* Enqueues enough slow calls to keep the other stream busy for a while. */
 static void occupy_other(void)
 {
     core_tensor *busy = filled(sim, 10, 1);
@@ -44,7 +44,7 @@ static void begin(void)
     other = stream_of(sim);
 }
 
-/* out = 4 * in, by way of memory that is the graph's own. */
+/* out = 4 * in, with an intermediate result in the graph's own memory. */
 static core_graph *quadruple(core_tensor *in, core_tensor **out)
 {
     core_graph *graph;
@@ -58,9 +58,9 @@ static core_graph *quadruple(core_tensor *in, core_tensor **out)
     return graph;
 }
 
-/* While `other` has not come to the launch yet, nothing of the graph may be
- * given back; and what comes on its own stream then comes after. */
-START_TEST(a_graph_may_be_released_while_it_runs_elsewhere)
+/* Until `other` has reached the launch, none of the graph's memory may be
+ * freed, and later work on the graph's own stream runs after the launch. */
+START_TEST(graph_may_be_released_while_it_runs_on_another_stream)
 {
     core_tensor *in, *out, *next;
     core_stream_guard guard;
@@ -89,8 +89,8 @@ START_TEST(a_graph_may_be_released_while_it_runs_elsewhere)
 }
 END_TEST
 
-/* On its own stream there is nothing to wait for, and no event is made. */
-START_TEST(launches_on_its_own_stream_make_no_event)
+/* On its own stream a launch needs no wait, and no event is created. */
+START_TEST(launches_on_the_capture_stream_create_no_event)
 {
     core_tensor *in, *out;
     core_stream_guard guard;
@@ -114,7 +114,8 @@ START_TEST(launches_on_its_own_stream_make_no_event)
 }
 END_TEST
 
-/* Where no event can be had, a launch elsewhere waits, and is no error. */
+/* If no event can be created, a launch on another stream waits on the host
+ * instead of failing. */
 static void launch_without_an_event(uint32_t kind)
 {
     sim_counters counters = {.struct_size = sizeof counters};
@@ -149,19 +150,20 @@ static void launch_without_an_event(uint32_t kind)
     core_stream_release(other);
 }
 
-START_TEST(a_launch_elsewhere_waits_where_no_event_can_be_made)
+START_TEST(launch_on_another_stream_waits_if_no_event_can_be_created)
 {
     launch_without_an_event(SIM_FAULT_EVENT);
 }
 END_TEST
 
-START_TEST(a_launch_elsewhere_waits_where_no_event_can_be_recorded)
+START_TEST(launch_on_another_stream_waits_if_no_event_can_be_recorded)
 {
     launch_without_an_event(SIM_FAULT_RECORD);
 }
 END_TEST
 
-SUITE("memory of captures", a_graph_may_be_released_while_it_runs_elsewhere,
-      a_launch_elsewhere_waits_where_no_event_can_be_made,
-      a_launch_elsewhere_waits_where_no_event_can_be_recorded,
-      launches_on_its_own_stream_make_no_event)
+SUITE("memory of captures",
+      graph_may_be_released_while_it_runs_on_another_stream,
+      launch_on_another_stream_waits_if_no_event_can_be_created,
+      launch_on_another_stream_waits_if_no_event_can_be_recorded,
+      launches_on_the_capture_stream_create_no_event)

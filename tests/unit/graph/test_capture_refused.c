@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What a capture cannot hold is an error, and spoils it; what is lost or reset
- * takes captures and graphs with it. */
+/* Work that a capture cannot contain is an error and invalidates the capture; a
+ * lost or reset device invalidates captures and graphs. */
 
 #include "support/capture.h"
 
 /* ------------------------------------------------------------ bad input -- */
 
-START_TEST(a_host_wait_spoils_the_capture_and_says_so)
+START_TEST(host_wait_invalidates_the_capture_with_a_reason)
 {
     core_tensor *a = on_sim(VECTOR(2, 1, 2)), *total;
     core_graph *graph = (core_graph *)&graph;
@@ -19,17 +19,17 @@ START_TEST(a_host_wait_spoils_the_capture_and_says_so)
     OK(core_sum(a, CORE_DTYPE_NONE, &total));
     FAILS(core_tensor_item_float(total, &value), CORE_ERROR_UNSUPPORTED,
           "capture", "item");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "item");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "item");
     ck_assert_ptr_null(graph);
     core_tensor_release(total);
-    /* the stream goes on */
+    /* the stream still works */
     OK(core_stream_synchronize(stream));
     HOLDS(add(a, a), 2, 2, 4);
 }
 END_TEST
 
-START_TEST(a_shape_that_depends_on_data_cannot_be_captured)
+START_TEST(data_dependent_shape_cannot_be_captured)
 {
     core_tensor *a = on_sim(VECTOR(2, 1, 0)), *where = NULL;
 
@@ -42,7 +42,7 @@ START_TEST(a_shape_that_depends_on_data_cannot_be_captured)
 }
 END_TEST
 
-START_TEST(waiting_for_a_stream_that_captures_is_refused)
+START_TEST(wait_for_a_capturing_stream_is_refused)
 {
     core_event *event;
 
@@ -57,25 +57,25 @@ START_TEST(waiting_for_a_stream_that_captures_is_refused)
 }
 END_TEST
 
-/* The stream that is named loses its capture, and not the thread's own. */
-START_TEST(what_is_wanted_of_another_stream_spoils_that_ones_capture)
+/* The named stream loses its capture, the thread's current stream does not. */
+START_TEST(call_on_another_stream_invalidates_the_capture_of_that_stream)
 {
     core_graph *graph = NULL;
     core_stream *other;
 
     OK(core_stream_create(sim, &other));
     OK(core_capture_begin(stream, NULL));
-    OK(core_capture_begin(other, NULL)); /* current now */
+    OK(core_capture_begin(other, NULL)); /* becomes current */
     FAILS(core_stream_query(stream), CORE_ERROR_UNSUPPORTED, "capture");
     OK(core_capture_end(other, &graph));
     core_graph_release(graph);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_query");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_query");
     core_stream_release(other);
 }
 END_TEST
 
-START_TEST(an_event_of_a_capture_spoils_the_capture_it_is_of)
+START_TEST(event_of_a_capture_invalidates_its_own_capture)
 {
     core_graph *graph = NULL;
     core_stream *other;
@@ -87,15 +87,15 @@ START_TEST(an_event_of_a_capture_spoils_the_capture_it_is_of)
     OK(core_event_record(event, stream));
     FAILS(core_stream_wait_event(other, event), CORE_ERROR_UNSUPPORTED,
           "core_stream_wait_event");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "core_stream_wait_event");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "core_stream_wait_event");
     core_event_release(event);
     core_stream_release(other);
 }
 END_TEST
 
-/* The next capture is likely to lie where the last one lay. */
-START_TEST(an_event_of_an_ended_capture_spoils_no_other)
+/* The next capture is likely to have the address of the last one. */
+START_TEST(event_of_an_ended_capture_invalidates_no_other)
 {
     core_stream *other;
     core_event *event;
@@ -119,7 +119,7 @@ START_TEST(an_event_of_an_ended_capture_spoils_no_other)
 }
 END_TEST
 
-START_TEST(an_event_of_a_capture_stands_for_nothing_afterwards)
+START_TEST(event_of_a_capture_is_unrecorded_afterwards)
 {
     core_graph *graph;
     core_stream *other;
@@ -151,7 +151,7 @@ static void dropped(void *context)
     *(char *)context = 'd';
 }
 
-START_TEST(a_host_callback_spoils_a_capture)
+START_TEST(host_callback_invalidates_the_capture)
 {
     char text[] = "kept";
     core_graph *graph;
@@ -160,12 +160,12 @@ START_TEST(a_host_callback_spoils_a_capture)
     FAILS(core_stream_callback(stream, never, text, dropped),
           CORE_ERROR_UNSUPPORTED, "host callback");
     ck_assert_str_eq(text, "dept");
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "host callback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "host callback");
 }
 END_TEST
 
-START_TEST(begin_and_end_belong_together)
+START_TEST(capture_end_without_begin_is_refused)
 {
     core_stream *standard, *other;
     core_graph *graph = NULL;
@@ -195,7 +195,7 @@ START_TEST(begin_and_end_belong_together)
 }
 END_TEST
 
-START_TEST(a_pool_of_another_device_is_refused)
+START_TEST(pool_of_another_device_is_refused)
 {
     core_memory_pool *pool;
     core_device *second;
@@ -209,7 +209,7 @@ START_TEST(a_pool_of_another_device_is_refused)
 }
 END_TEST
 
-START_TEST(a_reset_ends_a_capture)
+START_TEST(reset_ends_a_capture)
 {
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
     core_graph *graph = NULL;
@@ -221,12 +221,12 @@ START_TEST(a_reset_ends_a_capture)
     ck_assert_ptr_null(graph);
     ck_assert(!core_stream_capturing(stream));
     core_tensor_release(b);
-    a = on_sim(VECTOR(3, 4, 5, 6)); /* it works on */
+    a = on_sim(VECTOR(3, 4, 5, 6)); /* the device works again */
     HOLDS(a, 3, 4, 5, 6);
 }
 END_TEST
 
-START_TEST(a_loss_takes_the_graphs_with_it)
+START_TEST(loss_of_the_device_invalidates_its_graphs)
 {
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
     sim_counters counters = {.struct_size = sizeof counters};
@@ -251,7 +251,7 @@ START_TEST(a_loss_takes_the_graphs_with_it)
 }
 END_TEST
 
-START_TEST(a_reset_takes_the_graphs_with_it)
+START_TEST(reset_of_the_device_invalidates_its_graphs)
 {
     core_graph *graph = NULL;
     core_stream *standard;
@@ -266,7 +266,7 @@ START_TEST(a_reset_takes_the_graphs_with_it)
 }
 END_TEST
 
-START_TEST(a_stream_may_be_released_while_it_captures)
+START_TEST(stream_may_be_released_while_it_captures)
 {
     core_tensor *a = on_sim(VECTOR(3, 1, 2, 3)), *b;
     core_stream *mine, *standard;
@@ -275,7 +275,7 @@ START_TEST(a_stream_may_be_released_while_it_captures)
     OK(core_stream_default(sim, &standard));
     OK(core_stream_create(sim, &mine));
     OK(core_capture_begin(mine, NULL));
-    core_stream_release(mine); /* the thread has it */
+    core_stream_release(mine); /* the thread holds a reference */
     OK(core_add(a, a, core_int(1), &b));
     OK(core_capture_end(mine, &graph));
     OK(core_graph_launch(graph, standard));
@@ -285,8 +285,9 @@ START_TEST(a_stream_may_be_released_while_it_captures)
 }
 END_TEST
 
-/* Their work would be part of the graph, and not run now. */
-START_TEST(a_queue_that_streams_share_is_not_captured)
+/* Work of the other streams would become part of the graph instead of
+ * running. */
+START_TEST(shared_queue_cannot_be_captured)
 {
     core_stream *other, *third;
     core_graph *graph;
@@ -298,7 +299,8 @@ START_TEST(a_queue_that_streams_share_is_not_captured)
           "shares");
     core_stream_release(other);
     OK(core_capture_begin(stream, NULL));
-    OK(core_stream_create(sim, &third)); /* on the default one's */
+    /* on the queue of the default stream */
+    OK(core_stream_create(sim, &third));
     OK(core_capture_end(stream, &graph));
     OK(core_capture_begin(stream, NULL));
     OK(core_capture_end(stream, NULL));
@@ -320,8 +322,9 @@ static core_status host_half(core_call *call, const core_value *args,
                            &results[0].u.tensor);
 }
 
-/* Only the host has it: with fallbacks allowed too, a capture does not. */
-START_TEST(a_fallback_cannot_be_captured)
+/* The operator has only a CPU kernel: it is not captured even if fallbacks are
+ * allowed. */
+START_TEST(fallback_cannot_be_captured)
 {
     core_tensor *a = on_sim(VECTOR(2, 2, 4));
     core_value arg = {CORE_VALUE_TENSOR, 0, {.tensor = a}}, result = {0};
@@ -342,8 +345,8 @@ START_TEST(a_fallback_cannot_be_captured)
     FAILS(core_op_call(op, &arg, 1, &result, 1), CORE_ERROR_UNSUPPORTED,
           "mine::half", "\"sim\"", "fallback", "capture");
     ck_assert_int_eq(result.tag, CORE_VALUE_NONE);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "fallback");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "fallback");
     ck_assert_ptr_null(graph);
     OK(core_op_call(op, &arg, 1, &result, 1));
     HOLDS(result.u.tensor, 2, 1, 2);
@@ -354,7 +357,7 @@ START_TEST(a_fallback_cannot_be_captured)
 END_TEST
 
 /* In the mode that compiles per shape. */
-START_TEST(a_plan_that_was_not_prepared_is_refused)
+START_TEST(unprepared_plan_cannot_be_captured)
 {
     core_tensor *a, *twice;
     core_graph *graph;
@@ -367,10 +370,10 @@ START_TEST(a_plan_that_was_not_prepared_is_refused)
     FAILS(core_add(a, a, core_int(1), &twice), CORE_ERROR_UNSUPPORTED,
           "add.Tensor", "plan", "\"sim\"");
     ck_assert_ptr_null(twice);
-    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED, "spoilt",
-          "plan");
+    FAILS(core_capture_end(stream, &graph), CORE_ERROR_UNSUPPORTED,
+          "capture is invalid", "plan");
     ck_assert_ptr_null(graph);
-    add(a, a); /* run the calls once */
+    add(a, a); /* runs the calls once */
     OK(core_device_synchronize(sim));
     OK(core_capture_begin(stream, NULL));
     OK(core_add(a, a, core_int(1), &twice));
@@ -385,7 +388,7 @@ START_TEST(a_plan_that_was_not_prepared_is_refused)
 }
 END_TEST
 
-START_TEST(a_step_that_counts_on_the_host_is_refused)
+START_TEST(step_counted_on_the_host_cannot_be_captured)
 {
     core_adam_options options = {.struct_size = sizeof options,
                                  .learning_rate = 0.1,
@@ -410,26 +413,26 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_host_wait_spoils_the_capture_and_says_so,
-        a_shape_that_depends_on_data_cannot_be_captured,
-        waiting_for_a_stream_that_captures_is_refused,
-        what_is_wanted_of_another_stream_spoils_that_ones_capture,
-        an_event_of_a_capture_spoils_the_capture_it_is_of,
-        an_event_of_an_ended_capture_spoils_no_other,
-        an_event_of_a_capture_stands_for_nothing_afterwards,
-        a_host_callback_spoils_a_capture,
-        begin_and_end_belong_together,
-        a_pool_of_another_device_is_refused,
-        a_reset_ends_a_capture,
-        a_loss_takes_the_graphs_with_it,
-        a_reset_takes_the_graphs_with_it,
-        a_stream_may_be_released_while_it_captures,
-        a_fallback_cannot_be_captured,
-        a_step_that_counts_on_the_host_is_refused,
+        host_wait_invalidates_the_capture_with_a_reason,
+        data_dependent_shape_cannot_be_captured,
+        wait_for_a_capturing_stream_is_refused,
+        call_on_another_stream_invalidates_the_capture_of_that_stream,
+        event_of_a_capture_invalidates_its_own_capture,
+        event_of_an_ended_capture_invalidates_no_other,
+        event_of_a_capture_is_unrecorded_afterwards,
+        host_callback_invalidates_the_capture,
+        capture_end_without_begin_is_refused,
+        pool_of_another_device_is_refused,
+        reset_ends_a_capture,
+        loss_of_the_device_invalidates_its_graphs,
+        reset_of_the_device_invalidates_its_graphs,
+        stream_may_be_released_while_it_captures,
+        fallback_cannot_be_captured,
+        step_counted_on_the_host_cannot_be_captured,
     };
     const TTest *const plans_tests[] = {
-        a_plan_that_was_not_prepared_is_refused,
-        a_queue_that_streams_share_is_not_captured,
+        unprepared_plan_cannot_be_captured,
+        shared_queue_cannot_be_captured,
     };
     const test_suite suites[] = {
         {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The layers around a plugin: each breach of the contract is told, and a call
- * that would do harm is not made. */
+/* The interposers around a plugin: each violation of the contract is reported,
+ * and a call that would do harm is not passed on. */
 
 #include "support/faulty_backend.h"
 #include "support/suite.h"
@@ -15,7 +15,7 @@ static core_memory block_of(uint64_t size)
     return made;
 }
 
-START_TEST(what_is_right_is_no_breach)
+START_TEST(correct_calls_are_not_violations)
 {
     core_memory a = block_of(512), b = block_of(512);
     const char *breach;
@@ -36,13 +36,13 @@ START_TEST(what_is_right_is_no_breach)
     wrapped->memory->free(device, b, 512);
     wrapped->streams->destroy(device, stream);
     wrapped->device_close(wrapped->user, device);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
     ck_assert_str_eq(breach, "");
     ck_assert_int_eq(nlines, 0);
 }
 END_TEST
 
-START_TEST(a_slot_that_is_missing_stays_missing)
+START_TEST(missing_slot_stays_missing)
 {
     ck_assert_ptr_null(wrapped->device_status);
     ck_assert_ptr_null(wrapped->device_information);
@@ -51,192 +51,192 @@ START_TEST(a_slot_that_is_missing_stays_missing)
 }
 END_TEST
 
-START_TEST(memory_freed_twice_is_told_and_freed_once)
+START_TEST(double_free_is_reported_and_memory_freed_once)
 {
     core_memory a = block_of(512);
 
     wrapped->memory->free(device, a, 512);
     wrapped->memory->free(device, a, 512);
-    told(1, "liar.free: destroys memory");
-    told(1, "is gone already");
-    ck_assert_int_eq(lie.frees, 1);
-    a.handle = &lie;
+    reported(1, "faulty.free: destroys memory");
+    reported(1, "was already destroyed");
+    ck_assert_int_eq(behaviour.frees, 1);
+    a.handle = &behaviour;
     wrapped->memory->free(device, a, 512);
-    told(2, "was never made");
-    ck_assert_int_eq(lie.frees, 1);
+    reported(2, "was never created");
+    ck_assert_int_eq(behaviour.frees, 1);
 }
 END_TEST
 
-START_TEST(a_size_that_was_not_allocated_is_told)
+START_TEST(free_with_another_size_is_reported)
 {
     wrapped->memory->free(device, block_of(512), 511);
-    told(1, "with 511 bytes; it was made with 512");
+    reported(1, "with 511 bytes; it was allocated with 512");
 }
 END_TEST
 
-START_TEST(bytes_outside_of_a_block_are_not_copied)
+START_TEST(copy_outside_of_a_block_is_not_passed_on)
 {
     core_memory a = block_of(512);
 
     ck_assert_int_eq(
         wrapped->memory->copy_from_host(device, stream, a, lines, 513),
         CORE_ERROR_INTERNAL);
-    told(1, "liar.copy_from_host: bytes 0 to 513");
-    assert_contains(core_error_message(), "validate: plugin liar");
+    reported(1, "faulty.copy_from_host: bytes 0 to 513");
+    assert_contains(core_error_message(), "validate: plugin faulty");
     a.offset = 512;
     ck_assert_int_eq(wrapped->memory->copy_to_host(device, stream, lines, a, 1),
                      CORE_ERROR_INTERNAL);
-    told(2, "bytes 512 to 513");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(2, "bytes 512 to 513");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
-START_TEST(memory_that_is_gone_is_not_copied)
+START_TEST(copy_of_freed_memory_is_not_passed_on)
 {
     core_memory a = block_of(512), b = block_of(512);
 
     wrapped->memory->free(device, a, 512);
     ck_assert_int_eq(wrapped->memory->copy(device, stream, b, a, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "is gone");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(1, "was freed");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
-START_TEST(null_of_the_host_is_not_copied)
+START_TEST(copy_from_null_is_not_passed_on)
 {
     core_memory a = block_of(512);
 
     ck_assert_int_eq(
         wrapped->memory->copy_from_host(device, stream, a, NULL, 4),
         CORE_ERROR_INTERNAL);
-    told(1, "libcore copies 4 bytes at NULL");
-    ck_assert_int_eq(lie.copies, 0);
+    reported(1, "libcore copies 4 bytes at NULL");
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
-START_TEST(a_block_given_twice_is_told)
+START_TEST(block_returned_twice_is_reported)
 {
     core_memory a;
 
-    lie.twice = true;
+    behaviour.twice = true;
     block_of(512);
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "in use already");
+    reported(1, "already in use");
 }
 END_TEST
 
-START_TEST(misaligned_memory_is_told)
+START_TEST(misaligned_memory_is_reported)
 {
     core_memory a;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->memory->alloc(device, 512, &a),
                      CORE_ERROR_INTERNAL);
-    told(1, "not aligned to 64");
+    reported(1, "not aligned to 64");
 }
 END_TEST
 
-START_TEST(properties_that_cannot_be_are_told)
+START_TEST(impossible_properties_are_reported)
 {
     core_device_properties p = {.struct_size = sizeof p};
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->device_properties(device, &p),
                      CORE_ERROR_INTERNAL);
-    told(1, "48, which is no power of two");
+    reported(1, "48, which is not a power of two");
 }
 END_TEST
 
-START_TEST(no_device_wants_a_reason)
+START_TEST(zero_devices_without_a_reason_is_reported)
 {
     core_string reason;
     uint32_t count;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->enumerate(wrapped->user, &count, &reason),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives no reason");
+    reported(1, "no reason");
 }
 END_TEST
 
-START_TEST(a_stream_that_is_gone_is_not_used)
+START_TEST(destroyed_stream_is_not_passed_on)
 {
     wrapped->streams->destroy(device, stream);
     ck_assert_int_eq(wrapped->streams->query(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "uses a stream");
+    reported(1, "uses a stream");
     wrapped->streams->destroy(device, stream);
-    told(2, "is gone already");
-    ck_assert_int_eq(lie.destroys, 1);
+    reported(2, "was already destroyed");
+    ck_assert_int_eq(behaviour.destroys, 1);
 }
 END_TEST
 
-START_TEST(a_stream_that_is_null_is_told)
+START_TEST(null_stream_is_reported)
 {
     void *other;
 
-    lie.odd = true;
+    behaviour.odd = true;
     ck_assert_int_eq(wrapped->streams->create(device, 0, &other),
                      CORE_ERROR_INTERNAL);
-    told(1, "gives NULL");
+    reported(1, "returns NULL");
 }
 END_TEST
 
-START_TEST(an_event_that_was_not_recorded_is_not_asked)
+START_TEST(unrecorded_event_is_not_queried)
 {
     void *event;
 
     ck_assert_int_eq(wrapped->events->create(device, 0, &event), CORE_OK);
     ck_assert_int_eq(wrapped->events->query(device, event),
                      CORE_ERROR_INTERNAL);
-    told(1, "never recorded");
+    reported(1, "never recorded");
     ck_assert_int_eq(wrapped->streams->wait_event(device, stream, event),
                      CORE_ERROR_INTERNAL);
-    told(2, "never recorded");
+    reported(2, "never recorded");
 }
 END_TEST
 
-START_TEST(waiting_is_never_busy)
+START_TEST(wait_that_returns_busy_is_reported)
 {
-    lie.status = CORE_ERROR_BUSY;
+    behaviour.status = CORE_ERROR_BUSY;
     ck_assert_int_eq(wrapped->streams->query(device, stream), CORE_ERROR_BUSY);
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits and answers that it is busy");
+    reported(1, "waits and returns BUSY");
 }
 END_TEST
 
-START_TEST(a_status_that_there_is_not_is_told)
+START_TEST(unknown_status_is_reported)
 {
-    lie.silent = true;
-    lie.status = 999;
+    behaviour.silent = true;
+    behaviour.status = 999;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "the status 999");
+    reported(1, "the unknown status 999");
 }
 END_TEST
 
-START_TEST(a_failure_without_a_reason_is_told_and_stays_that_failure)
+START_TEST(failure_without_a_message_is_reported_and_keeps_its_status)
 {
-    lie.silent = true;
-    lie.status = CORE_ERROR_OUT_OF_MEMORY;
+    behaviour.silent = true;
+    behaviour.status = CORE_ERROR_OUT_OF_MEMORY;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_OUT_OF_MEMORY);
-    told(1, "does not say why");
+    reported(1, "reports no error");
 }
 END_TEST
 
-START_TEST(a_changed_rounding_is_told)
+START_TEST(changed_rounding_mode_is_reported)
 {
 #if defined __x86_64__ || defined __aarch64__
-    lie.rounds = true;
+    behaviour.rounds = true;
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
     fesetround(FE_TONEAREST);
-    told(1, "floating-point control word");
+    reported(1, "floating-point control word");
 #endif
 }
 END_TEST
@@ -246,7 +246,7 @@ static void count_end(void *context)
     ++*(int *)context;
 }
 
-START_TEST(a_callback_that_ends_twice_ends_once)
+START_TEST(callback_that_is_called_twice_runs_once)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -254,25 +254,25 @@ START_TEST(a_callback_that_ends_twice_ends_once)
 
     ck_assert_int_eq(
         table->enqueue(device, stream, count_end, &ends, count_end), CORE_OK);
-    lie.end(lie.context);
+    behaviour.end(behaviour.context);
     ck_assert_int_eq(ends, 1);
-    lie.end(lie.context);
+    behaviour.end(behaviour.context);
     ck_assert_int_eq(ends, 1);
-    told(1, "a second time");
+    reported(1, "ends a callback twice");
 }
 END_TEST
 
-START_TEST(a_callback_that_was_not_dropped_is_dropped)
+START_TEST(undropped_callback_is_dropped)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
     int ends = 0;
 
-    lie.status = CORE_ERROR_INTERNAL;
+    behaviour.status = CORE_ERROR_INTERNAL;
     ck_assert_int_ne(
         table->enqueue(device, stream, count_end, &ends, count_end), CORE_OK);
     ck_assert_int_eq(ends, 1);
-    told(1, "does not drop the callback");
+    reported(1, "does not drop the callback");
 }
 END_TEST
 
@@ -288,7 +288,7 @@ static void wait_for_all(void *context)
 }
 
 /* It would wait for itself. */
-START_TEST(a_wait_in_a_callback_is_told_and_not_made)
+START_TEST(wait_in_a_callback_is_reported_and_not_passed_on)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -299,10 +299,10 @@ START_TEST(a_wait_in_a_callback_is_told_and_not_made)
     ck_assert_int_eq(
         table->enqueue(device, stream, wait_for_all, event, count_end),
         CORE_OK);
-    lie.end(lie.context);
-    told(2, "waits in a host callback");
+    behaviour.end(behaviour.context);
+    reported(2, "waits in a host callback");
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(2, "waits in a host callback");
+    reported(2, "waits in a host callback");
 }
 END_TEST
 
@@ -312,7 +312,7 @@ static void give_work(void *context)
                      CORE_ERROR_INTERNAL);
 }
 
-START_TEST(work_that_a_callback_gives_is_told)
+START_TEST(work_enqueued_in_a_callback_is_reported)
 {
     const core_host_callback_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.host_callback", 18}, 1);
@@ -320,14 +320,14 @@ START_TEST(work_that_a_callback_gives_is_told)
 
     ck_assert_int_eq(
         table->enqueue(device, stream, give_work, &memory, count_end), CORE_OK);
-    lie.end(lie.context);
-    told(1, "may only release");
+    behaviour.end(behaviour.context);
+    reported(1, "may only release");
     block_of(64);
-    told(1, "may only release");
+    reported(1, "may only release");
 }
 END_TEST
 
-START_TEST(a_stream_that_captures_is_not_waited_for)
+START_TEST(wait_for_a_capturing_stream_is_not_passed_on)
 {
     const core_graph_capture_interface *table = wrapped->get_interface(
         wrapped->user, (core_string){"core.graph_capture", 18}, 1);
@@ -337,21 +337,21 @@ START_TEST(a_stream_that_captures_is_not_waited_for)
     ck_assert_int_eq(nlines, 0);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream),
                      CORE_ERROR_INTERNAL);
-    told(1, "waits for a stream");
+    reported(1, "waits for a stream");
     wrapped->streams->query(device, stream);
-    told(2, "that captures");
+    reported(2, "that is capturing");
     table->begin(device, stream);
-    told(3, "captures already");
+    reported(3, "is already capturing");
     ck_assert_int_eq(table->end(device, stream, &graph), CORE_OK);
     ck_assert_int_eq(wrapped->streams->synchronize(device, stream), CORE_OK);
-    told(3, "captures already");
+    reported(3, "is already capturing");
     table->destroy(device, graph);
     table->end(device, stream, &graph);
-    told(4, "does not capture");
+    reported(4, "is not capturing");
 }
 END_TEST
 
-START_TEST(interfaces_of_others_pass)
+START_TEST(unknown_interfaces_are_passed_through)
 {
     ck_assert_ptr_eq(
         wrapped->get_interface(wrapped->user, (core_string){"private", 7}, 1),
@@ -361,11 +361,11 @@ START_TEST(interfaces_of_others_pass)
 }
 END_TEST
 
-START_TEST(a_device_closed_with_memory_is_told)
+START_TEST(device_closed_with_live_memory_is_reported)
 {
     block_of(64);
     wrapped->device_close(wrapped->user, device);
-    told(1, "libcore leaves 1 blocks");
+    reported(1, "libcore does not free 1 blocks");
 }
 END_TEST
 
@@ -377,12 +377,12 @@ static core_status touched(core_call *call, const core_value *args,
 {
     (void)args;
     (void)nargs;
-    ck_assert_ptr_eq(call->user, &lie);
+    ck_assert_ptr_eq(call->user, &behaviour);
     ck_assert_ptr_eq(call->device, &backend);
-    lie.launches++;
-    if (lie.odd && nresults > 0)
+    behaviour.launches++;
+    if (behaviour.odd && nresults > 0)
         results[0].count++;
-    return answer();
+    return respond();
 }
 
 static core_status launch_with(core_memory where, int64_t size)
@@ -390,7 +390,7 @@ static core_status launch_with(core_memory where, int64_t size)
     const core_kernel given = {.struct_size = sizeof given,
                                .name = {"mm", 2},
                                .launch = touched,
-                               .user = &lie};
+                               .user = &behaviour};
     const core_kernel *kernel;
     int64_t stride = 1;
     core_view view = {.struct_size = sizeof view,
@@ -407,37 +407,38 @@ static core_status launch_with(core_memory where, int64_t size)
                       .device = device,
                       .stream = stream};
 
-    ck_assert_int_eq(
-        core__layers_kernel(layers, (core_string){"liar", 4}, &given, &kernel),
-        CORE_OK);
+    ck_assert_int_eq(core__interposers_kernel(interposers,
+                                              (core_string){"faulty", 6},
+                                              &given, &kernel),
+                     CORE_OK);
     ck_assert(kernel->launch != touched);
     call.user = kernel->user;
     return kernel->launch(&call, values, 1, values + 1, 1);
 }
 
-START_TEST(a_kernel_within_its_memory_runs)
+START_TEST(kernel_within_its_memory_runs)
 {
     ck_assert_int_eq(launch_with(block_of(64), 16), CORE_OK);
-    ck_assert_int_eq(lie.launches, 1);
+    ck_assert_int_eq(behaviour.launches, 1);
     ck_assert_int_eq(nlines, 0);
 }
 END_TEST
 
-START_TEST(a_kernel_beyond_its_memory_does_not_run)
+START_TEST(kernel_beyond_its_memory_does_not_run)
 {
     ck_assert_int_eq(launch_with(block_of(64), 17), CORE_ERROR_INTERNAL);
-    told(2, "bytes 0 to 68"); /* argument and result */
-    ck_assert_int_eq(lie.launches, 0);
+    reported(2, "bytes 0 to 68"); /* argument and result */
+    ck_assert_int_eq(behaviour.launches, 0);
 }
 END_TEST
 
-START_TEST(a_kernel_that_changes_its_results_values_is_told)
+START_TEST(kernel_that_changes_given_results_is_reported)
 {
-    lie.odd = true;
-    lie.twice = true;
-    ck_assert_int_eq(launch_with((core_memory){&lie, 0}, 4),
+    behaviour.odd = true;
+    behaviour.twice = true;
+    ck_assert_int_eq(launch_with((core_memory){&behaviour, 0}, 4),
                      CORE_ERROR_INTERNAL);
-    told(1, "changes result 0 itself");
+    reported(1, "changes the value of result 0");
 }
 END_TEST
 
@@ -450,32 +451,33 @@ static core_status leaves(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     results[0] = (core_value){CORE_VALUE_INT, 0, {.i = 1}};
-    return answer();
+    return respond();
 }
 
-START_TEST(a_failing_function_that_leaves_a_result_is_told)
+START_TEST(failing_function_that_sets_a_result_is_reported)
 {
     core_function function = leaves;
     void *user = NULL;
     core_value result = {0};
     core_call call = {.struct_size = offsetof(core_call, loop), .host = &host};
 
-    ck_assert_int_eq(core__layers_function(layers, (core_string){"liar::f", 7},
-                                           &function, &user),
+    ck_assert_int_eq(core__interposers_function(interposers,
+                                                (core_string){"faulty::f", 9},
+                                                &function, &user),
                      CORE_OK);
     call.user = user;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_OK);
     result = (core_value){0};
-    lie.status = CORE_ERROR_SHAPE;
+    behaviour.status = CORE_ERROR_SHAPE;
     ck_assert_int_eq(function(&call, NULL, 0, &result, 1), CORE_ERROR_INTERNAL);
     ck_assert_uint_eq(result.tag, CORE_VALUE_NONE);
-    told(1, "fails and leaves result 0");
+    reported(1, "fails and leaves a value in result 0");
 }
 END_TEST
 
 /* ------------------------------------------------------------------ outwards -- */
 
-START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
+START_TEST(host_refuses_calls_that_are_not_running)
 {
     core_call call = {.struct_size = sizeof call};
     const core_view *view;
@@ -484,39 +486,39 @@ START_TEST(calls_that_do_not_run_get_nothing_of_the_host)
 
     ck_assert_int_eq(host.call_scratch(&call, 64, &scratch),
                      CORE_ERROR_INTERNAL);
-    told(1, "does not run");
+    reported(1, "is not running");
     ck_assert_int_eq(
         host.call_allocate_result(&call, 0, CORE_F32, 1, &size, &view),
         CORE_ERROR_INTERNAL);
-    told(2, "does not run");
+    reported(2, "is not running");
     host.call_drop(&call);
-    told(3, "was never made");
+    reported(3, "was never created");
     ck_assert_int_eq(host.call_record_stream(&call, &call),
                      CORE_ERROR_INTERNAL);
-    told(4, "does not run");
+    reported(4, "is not running");
     ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
                      CORE_ERROR_INTERNAL);
-    told(5, "the stream NULL");
+    reported(5, "a NULL stream");
 }
 END_TEST
 
-START_TEST(errors_that_say_nothing_are_told)
+START_TEST(errors_without_a_message_are_reported)
 {
     core_error_info info = {.struct_size = sizeof info,
                             .code = CORE_ERROR_SHAPE,
                             .text = {NULL, 7}};
 
     host.error(&info);
-    told(1, "7 bytes of text");
+    reported(1, "7 bytes of text");
     info = (core_error_info){.struct_size = sizeof info, .text = {"x", 1}};
     host.error(&info);
-    told(2, "CORE_OK");
+    reported(2, "CORE_OK");
     host.error(NULL);
-    told(3, "no information");
+    reported(3, "no error information");
 }
 END_TEST
 
-START_TEST(null_is_given_back_to_the_plugin)
+START_TEST(null_from_the_plugin_is_refused)
 {
     core_view view;
 
@@ -524,27 +526,27 @@ START_TEST(null_is_given_back_to_the_plugin)
     host.tensor_retain(NULL);
     ck_assert_int_eq(host.operator_call(NULL, NULL, 0, NULL, 0),
                      CORE_ERROR_INTERNAL);
-    told(3, "op (nil)");
+    reported(3, "op (nil)");
 }
 END_TEST
 
 /* ----------------------------------------------------------- trace, fault -- */
 
-START_TEST(a_traced_call_is_a_line)
+START_TEST(traced_call_is_one_line)
 {
     begin("trace", NULL);
     block_of(512);
     ck_assert_int_eq(nlines, 1);
-    assert_contains(lines[0], "trace: liar <- liar.alloc(");
+    assert_contains(lines[0], "trace: faulty <- faulty.alloc(");
     assert_contains(lines[0], ", 512 -> ");
     assert_contains(lines[0], "= CORE_OK");
     host.call_drop(NULL);
     ck_assert_int_eq(nlines, 2);
-    assert_contains(lines[1], "liar -> host.call_drop(");
+    assert_contains(lines[1], "faulty -> host.call_drop(");
 }
 END_TEST
 
-START_TEST(the_nth_call_of_a_kind_fails)
+START_TEST(nth_call_of_a_kind_fails)
 {
     core_memory a;
 
@@ -558,23 +560,23 @@ START_TEST(the_nth_call_of_a_kind_fails)
         ck_assert_int_ne(
             wrapped->memory->copy_from_host(device, stream, a, lines, 4),
             CORE_OK);
-    ck_assert_int_eq(lie.copies, 0);
+    ck_assert_int_eq(behaviour.copies, 0);
 }
 END_TEST
 
-START_TEST(words_that_are_none_are_refused)
+START_TEST(unknown_setting_values_are_refused)
 {
     static const char *const faults[] = {"alloc",   "alloc:",   "alloc:0",
                                          "alloc:x", "alloc:3x", "moon:3"};
-    core__layers *made;
+    core__interposers *made;
 
     setenv("LIBCORE_FAULT", "allocate:1", 1);
     setenv("LIBCORE_LAYERS", "validate,loud", 1);
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"loud\"");
     core_setting_set("LIBCORE_LAYERS", "fault");
-    ck_assert_int_eq(core__layers_begin("x", &made),
+    ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"allocate:1\"");
     ck_assert_ptr_null(made);
@@ -597,12 +599,12 @@ static core_plugin *load(void)
     return plugin;
 }
 
-START_TEST(without_layers_the_plugins_own_functions_are_called)
+START_TEST(plugin_functions_are_called_directly_without_interposers)
 {
     core_plugin *plugin = load();
     const char *breach;
 
-    ck_assert_ptr_null(plugin->layers);
+    ck_assert_ptr_null(plugin->interposers);
     ck_assert(plugin->host.call_scratch == core__host.call_scratch);
     ck_assert_ptr_eq(plugin->registry.backends[0]->table.user, NULL);
     ck_assert_uint_eq(core_plugin_violations(plugin, &breach), 0);
@@ -610,14 +612,14 @@ START_TEST(without_layers_the_plugins_own_functions_are_called)
 }
 END_TEST
 
-START_TEST(a_plugin_with_layers_comes_and_goes)
+START_TEST(plugin_with_interposers_is_loaded_and_unloaded)
 {
     core_setting_set("LIBCORE_LAYERS", "validate,fault");
     for (int i = 0; i < 20; i++) {
         core_plugin *plugin = load();
         core_device *found;
 
-        ck_assert_ptr_nonnull(plugin->layers);
+        ck_assert_ptr_nonnull(plugin->interposers);
         ck_assert(plugin->host.call_scratch != core__host.call_scratch);
         ck_assert_int_eq(core_device_find("good", &found), CORE_OK);
         core_plugin_release(plugin);
@@ -628,7 +630,7 @@ START_TEST(a_plugin_with_layers_comes_and_goes)
 }
 END_TEST
 
-START_TEST(a_wrong_word_fails_the_load_and_says_so)
+START_TEST(unknown_interposer_fails_the_load_with_a_reason)
 {
     core_plugin *plugin;
 
@@ -644,48 +646,48 @@ END_TEST
 int main(void)
 {
     const TTest *const checks_tests[] = {
-        what_is_right_is_no_breach,
-        a_slot_that_is_missing_stays_missing,
-        memory_freed_twice_is_told_and_freed_once,
-        a_size_that_was_not_allocated_is_told,
-        bytes_outside_of_a_block_are_not_copied,
-        memory_that_is_gone_is_not_copied,
-        null_of_the_host_is_not_copied,
-        a_block_given_twice_is_told,
-        misaligned_memory_is_told,
-        properties_that_cannot_be_are_told,
-        no_device_wants_a_reason,
-        a_stream_that_is_gone_is_not_used,
-        a_stream_that_is_null_is_told,
-        an_event_that_was_not_recorded_is_not_asked,
-        waiting_is_never_busy,
-        a_status_that_there_is_not_is_told,
-        a_failure_without_a_reason_is_told_and_stays_that_failure,
-        a_changed_rounding_is_told,
-        a_callback_that_ends_twice_ends_once,
-        a_callback_that_was_not_dropped_is_dropped,
-        a_wait_in_a_callback_is_told_and_not_made,
-        work_that_a_callback_gives_is_told,
-        a_stream_that_captures_is_not_waited_for,
-        interfaces_of_others_pass,
-        a_device_closed_with_memory_is_told,
-        a_kernel_within_its_memory_runs,
-        a_kernel_beyond_its_memory_does_not_run,
-        a_kernel_that_changes_its_results_values_is_told,
-        a_failing_function_that_leaves_a_result_is_told,
-        calls_that_do_not_run_get_nothing_of_the_host,
-        errors_that_say_nothing_are_told,
-        null_is_given_back_to_the_plugin,
+        correct_calls_are_not_violations,
+        missing_slot_stays_missing,
+        double_free_is_reported_and_memory_freed_once,
+        free_with_another_size_is_reported,
+        copy_outside_of_a_block_is_not_passed_on,
+        copy_of_freed_memory_is_not_passed_on,
+        copy_from_null_is_not_passed_on,
+        block_returned_twice_is_reported,
+        misaligned_memory_is_reported,
+        impossible_properties_are_reported,
+        zero_devices_without_a_reason_is_reported,
+        destroyed_stream_is_not_passed_on,
+        null_stream_is_reported,
+        unrecorded_event_is_not_queried,
+        wait_that_returns_busy_is_reported,
+        unknown_status_is_reported,
+        failure_without_a_message_is_reported_and_keeps_its_status,
+        changed_rounding_mode_is_reported,
+        callback_that_is_called_twice_runs_once,
+        undropped_callback_is_dropped,
+        wait_in_a_callback_is_reported_and_not_passed_on,
+        work_enqueued_in_a_callback_is_reported,
+        wait_for_a_capturing_stream_is_not_passed_on,
+        unknown_interfaces_are_passed_through,
+        device_closed_with_live_memory_is_reported,
+        kernel_within_its_memory_runs,
+        kernel_beyond_its_memory_does_not_run,
+        kernel_that_changes_given_results_is_reported,
+        failing_function_that_sets_a_result_is_reported,
+        host_refuses_calls_that_are_not_running,
+        errors_without_a_message_are_reported,
+        null_from_the_plugin_is_refused,
     };
     const TTest *const others_tests[] = {
-        a_traced_call_is_a_line,
-        the_nth_call_of_a_kind_fails,
-        words_that_are_none_are_refused,
+        traced_call_is_one_line,
+        nth_call_of_a_kind_fails,
+        unknown_setting_values_are_refused,
     };
     const TTest *const plugins_tests[] = {
-        without_layers_the_plugins_own_functions_are_called,
-        a_plugin_with_layers_comes_and_goes,
-        a_wrong_word_fails_the_load_and_says_so,
+        plugin_functions_are_called_directly_without_interposers,
+        plugin_with_interposers_is_loaded_and_unloaded,
+        unknown_interposer_fails_the_load_with_a_reason,
     };
     const test_suite suites[] = {
         {

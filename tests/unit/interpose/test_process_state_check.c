@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* validate tells which call changed what is the process's or the thread's. */
+/* validate reports which call changed state of the process or the thread. */
 
 #include "support/faulty_backend.h"
 
@@ -23,26 +23,26 @@ static void take_signal(void)
     signal(SIGUSR1, handle);
 }
 
-START_TEST(a_changed_handler_is_told_with_its_call)
+START_TEST(changed_signal_handler_is_reported_with_its_call)
 {
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     signal(SIGUSR1, SIG_DFL);
-    told(1, "liar.stream_synchronize: changes the handler of signal 10");
-    lie.act = NULL;
+    reported(1, "faulty.stream_synchronize: changes the handler of signal 10");
+    behaviour.act = NULL;
     ck_assert_int_eq(call(), CORE_OK);
 }
 END_TEST
 
-START_TEST(a_handler_that_is_there_already_is_no_change)
+START_TEST(handler_set_before_is_not_a_change)
 {
     const char *breach;
 
     signal(SIGUSR1, handle);
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 
@@ -55,15 +55,15 @@ static void block_signal(void)
     pthread_sigmask(SIG_BLOCK, &one, NULL);
 }
 
-START_TEST(a_changed_mask_is_told_with_its_call)
+START_TEST(changed_signal_mask_is_reported_with_its_call)
 {
     sigset_t before;
 
     pthread_sigmask(SIG_SETMASK, NULL, &before);
-    lie.act = block_signal;
+    behaviour.act = block_signal;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    told(1, "liar.stream_synchronize: blocks signal 15 for the thread");
+    reported(1, "faulty.stream_synchronize: blocks signal 15 for the thread");
 }
 END_TEST
 
@@ -72,13 +72,14 @@ static void speak_otherwise(void)
     setlocale(LC_ALL, "C.UTF-8");
 }
 
-START_TEST(a_changed_locale_is_told_with_its_call)
+START_TEST(changed_locale_is_reported_with_its_call)
 {
     setlocale(LC_ALL, "C");
-    lie.act = speak_otherwise;
+    behaviour.act = speak_otherwise;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     setlocale(LC_ALL, "C");
-    told(1, "liar.stream_synchronize: changes the locale from C to C.UTF-8");
+    reported(1,
+             "faulty.stream_synchronize: changes the locale from C to C.UTF-8");
 }
 END_TEST
 
@@ -89,15 +90,15 @@ static void speak_alone(void)
     uselocale(other);
 }
 
-START_TEST(a_changed_locale_of_the_thread_is_told_with_its_call)
+START_TEST(changed_thread_locale_is_reported_with_its_call)
 {
     other = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     ck_assert_ptr_nonnull((void *)other);
-    lie.act = speak_alone;
+    behaviour.act = speak_alone;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     uselocale(LC_GLOBAL_LOCALE);
     freelocale(other);
-    told(1, "liar.stream_synchronize: changes the thread's locale");
+    reported(1, "faulty.stream_synchronize: changes the thread's locale");
 }
 END_TEST
 
@@ -109,62 +110,62 @@ static void shorten_x87(void)
     __asm__ volatile("fldcw %0" : : "m"(word));
 }
 
-START_TEST(a_changed_x87_is_told_with_its_call)
+START_TEST(changed_x87_control_word_is_reported_with_its_call)
 {
     uint16_t word = 0x37f;
 
-    lie.act = shorten_x87;
+    behaviour.act = shorten_x87;
     ck_assert_int_eq(call(), CORE_ERROR_INTERNAL);
     __asm__ volatile("fldcw %0" : : "m"(word));
-    told(1, "x87 from 0x37f to 0x27f");
+    reported(1, "x87 from 0x37f to 0x27f");
 }
 END_TEST
 #endif
 
-/* The outer call ends with what the inner one changed. */
+/* The outer call ends with the state that the inner one changed. */
 static void call_within(void)
 {
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     (void)call();
 }
 
-START_TEST(a_call_around_it_is_not_to_blame)
+START_TEST(enclosing_call_is_not_blamed)
 {
     core_memory made;
 
-    lie.act = call_within;
+    behaviour.act = call_within;
     ck_assert_int_eq(wrapped->memory->alloc(device, 64, &made), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    told(1, "liar.stream_synchronize: changes the handler");
+    reported(1, "faulty.stream_synchronize: changes the handler");
 }
 END_TEST
 
-START_TEST(without_validate_nobody_looks)
+START_TEST(process_state_is_not_checked_without_validate)
 {
     const char *breach;
 
     end();
     begin("trace", NULL);
-    lie.act = take_signal;
+    behaviour.act = take_signal;
     ck_assert_int_eq(call(), CORE_OK);
     signal(SIGUSR1, SIG_DFL);
-    ck_assert_uint_eq(core__layers_breaches(layers, &breach), 0);
+    ck_assert_uint_eq(core__interposers_violations(interposers, &breach), 0);
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
-        a_changed_handler_is_told_with_its_call,
-        a_handler_that_is_there_already_is_no_change,
-        a_changed_mask_is_told_with_its_call,
-        a_changed_locale_is_told_with_its_call,
-        a_changed_locale_of_the_thread_is_told_with_its_call,
+        changed_signal_handler_is_reported_with_its_call,
+        handler_set_before_is_not_a_change,
+        changed_signal_mask_is_reported_with_its_call,
+        changed_locale_is_reported_with_its_call,
+        changed_thread_locale_is_reported_with_its_call,
 #if defined __x86_64__
-        a_changed_x87_is_told_with_its_call,
+        changed_x87_control_word_is_reported_with_its_call,
 #endif
-        a_call_around_it_is_not_to_blame,
-        without_validate_nobody_looks,
+        enclosing_call_is_not_blamed,
+        process_state_is_not_checked_without_validate,
     };
     const test_suite suite = {
         .name = "process state",

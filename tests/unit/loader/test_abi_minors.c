@@ -3,7 +3,7 @@
 
 /* Old plugins on a new core, new ones on an old core, and one of the future:
  * docs/abi.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host
- * tests the other side of the same rules. */
+ * tests the other direction of the same rules. */
 
 #include "support/autograd.h"
 #include "support/loader.h"
@@ -43,7 +43,7 @@ static void teardown(void)
     folder_remove();
 }
 
-/* Loads it; the minor that was negotiated. */
+/* Loads the plugin; returns the negotiated minor. */
 static uint32_t load(const char *name)
 {
     core_plugin_information p = {.struct_size = sizeof p};
@@ -74,7 +74,7 @@ static void reads(core_tensor *tensor, const float *values)
         ck_assert_float_eq(got[i], values[i]);
 }
 
-/* Kernels, an operator of the plugin's own, and errors of both. */
+/* Kernels, an operator of the plugin, and errors of both. */
 static void computes(const char *type, const char *operator_name)
 {
     core_tensor *a = on(type, (float[]){1, -2, 3, -4});
@@ -92,13 +92,13 @@ static void computes(const char *type, const char *operator_name)
     ck_assert_ptr_null(out);
 }
 
-/* What the plugin was told: two numbers. */
-static void told(const char *name, long long first, long long second)
+/* The two numbers that the plugin reported. */
+static void reported(const char *name, long long first, long long second)
 {
     const char *text = getenv(name);
     long long a = -1, b = -1;
 
-    ck_assert_msg(text != NULL, "%s was not told", name);
+    ck_assert_msg(text != NULL, "%s was not reported", name);
     ck_assert_int_eq(sscanf(text, "%lld %lld", &a, &b), 2);
     ck_assert_int_eq(a, first);
     ck_assert_int_eq(b, second);
@@ -112,52 +112,52 @@ enum {
     PROPERTIES_SIZE_0_1 = 56
 };
 
-START_TEST(a_plugin_of_0_1_runs_in_this_core)
+START_TEST(plugin_of_0_1_runs_in_this_core)
 {
     ck_assert_uint_eq(load("abi_0_1"), 1);
     computes("abione", "abi_0_1::squared");
-    told("ABI_HOST", 1, HOST_SIZE_0_1);
-    told("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
-    /* Interfaces came with 0.2. */
+    reported("ABI_HOST", 1, HOST_SIZE_0_1);
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_1, PROPERTIES_SIZE_0_1);
+    /* Interfaces were added in 0.2. */
     ck_assert_ptr_null(getenv("ABI_INTERFACES"));
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_2_has_the_features_of_0_2)
+START_TEST(plugin_of_0_2_has_the_features_of_0_2)
 {
     core_tensor *a;
 
     ck_assert_uint_eq(load("abi_0_2"), 2);
     computes("abitwo", "abi_0_2::squared");
-    told("ABI_HOST", 2, HOST_SIZE_0_2);
-    told("ABI_PROPERTIES", sizeof(core_device_properties),
-         sizeof(core_device_properties));
+    reported("ABI_HOST", 2, HOST_SIZE_0_2);
+    reported("ABI_PROPERTIES", sizeof(core_device_properties),
+             sizeof(core_device_properties));
     ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
     a = on("abitwo", (float[]){1, -2, 3, -4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
-    told("ABI_PLANS", 1, 0);
+    reported("ABI_PLANS", 1, 0);
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_2_runs_in_a_core_of_0_1)
+START_TEST(plugin_of_0_2_runs_in_a_core_of_0_1)
 {
     core_tensor *a, *out;
 
     core__abi_minor_offered = 1;
     ck_assert_uint_eq(load("abi_0_2"), 1);
     computes("abitwo", "abi_0_2::squared");
-    told("ABI_HOST", 1, HOST_SIZE_0_1);
+    reported("ABI_HOST", 1, HOST_SIZE_0_1);
     ck_assert_ptr_null(getenv("ABI_INTERFACES"));
-    /* It keeps its kernels with plans to itself. */
+    /* It does not register its kernels with plans. */
     a = on("abitwo", (float[]){1, -2, 3, -4});
     FAILS(core_abs(a, &out), CORE_ERROR_NO_KERNEL, "abs");
     ck_assert_ptr_null(getenv("ABI_PLANS"));
 }
 END_TEST
 
-/* The folder is another one for each plugin, the user's alone, and in the one
- * that LIBCORE_CACHE names. */
+/* Each plugin has a different folder, accessible only to the user, inside the
+ * one that LIBCORE_CACHE names. */
 static void has_a_folder(const char *parent)
 {
     const char *path = getenv("ABI_CACHE");
@@ -172,7 +172,7 @@ static void has_a_folder(const char *parent)
     ck_assert_uint_eq(status.st_mode & 0777, 0700);
 }
 
-START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
+START_TEST(plugin_of_0_3_has_the_features_of_0_3)
 {
     core_numerics numerics = {.struct_size = sizeof numerics};
     core_measurement one = {.struct_size = sizeof one};
@@ -182,11 +182,11 @@ START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
     OK(core_setting_set("LIBCORE_CACHE", inside("kept/here")));
     ck_assert_uint_eq(load("abi_0_3"), 3);
     computes("abithree", "abi_0_3::squared");
-    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    reported("ABI_HOST", 3, HOST_SIZE_0_3);
     has_a_folder(inside("kept/here"));
     OK(core_device_find("abithree", &device));
     OK(core_device_get_numerics(device, &numerics));
-    told("ABI_NUMERICS", sizeof numerics, sizeof numerics);
+    reported("ABI_NUMERICS", sizeof numerics, sizeof numerics);
     ck_assert_uint_eq(numerics.product_bits, 11);
     OK(core_device_function_ulp(device, "exp", CORE_F32, &ulp));
     ck_assert_double_eq(ulp, 12);
@@ -200,7 +200,7 @@ START_TEST(a_plugin_of_0_3_has_the_features_of_0_3)
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
+START_TEST(plugin_of_0_3_runs_in_a_core_of_0_2)
 {
     core_numerics numerics = {.struct_size = sizeof numerics};
     core_device *device;
@@ -209,10 +209,10 @@ START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
     core__abi_minor_offered = 2;
     ck_assert_uint_eq(load("abi_0_3"), 2);
     computes("abithree", "abi_0_3::squared");
-    told("ABI_HOST", 2, HOST_SIZE_0_2);
+    reported("ABI_HOST", 2, HOST_SIZE_0_2);
     ck_assert_ptr_null(getenv("ABI_CACHE"));
-    /* What it declares is not asked for: all is as with a plugin that
-     * declares nothing. */
+    /* The core does not query the preference: the plugin behaves like one that
+     * has none. */
     OK(core_device_find("abithree", &device));
     OK(core_device_get_numerics(device, &numerics));
     ck_assert_uint_eq(numerics.product_bits, 0);
@@ -222,27 +222,28 @@ START_TEST(a_plugin_of_0_3_runs_in_a_core_of_0_2)
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_4_has_the_features_of_0_4)
+START_TEST(plugin_of_0_4_has_the_features_of_0_4)
 {
     ck_assert_uint_eq(load("abi_0_4"), 4);
     computes("abifour", "abi_0_4::squared");
-    told("ABI_HOST", 4, HOST_SIZE_0_4);
-    /* Its device is synchronous: nothing is to be waited for. */
-    told("ABI_RECORDED", CORE_OK, 0);
+    reported("ABI_HOST", 4, HOST_SIZE_0_4);
+    /* Its device is synchronous, so there is nothing to wait for. */
+    reported("ABI_RECORDED", CORE_OK, 0);
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_4_runs_in_a_core_of_0_3)
+START_TEST(plugin_of_0_4_runs_in_a_core_of_0_3)
 {
     core__abi_minor_offered = 3;
     ck_assert_uint_eq(load("abi_0_4"), 3);
     computes("abifour", "abi_0_4::squared");
-    told("ABI_HOST", 3, HOST_SIZE_0_3);
+    reported("ABI_HOST", 3, HOST_SIZE_0_3);
     ck_assert_ptr_null(getenv("ABI_RECORDED"));
 }
 END_TEST
 
-/* What it would have convolutions in, and how often it was asked. */
+/* The plugin's preferred format of convolutions, and how often the core queried
+ * it. */
 static uint32_t prefers(const char *type, const char *asked)
 {
     core_device *device;
@@ -267,30 +268,31 @@ static uint32_t memory_kinds(const char *type)
     return kinds;
 }
 
-START_TEST(a_plugin_of_0_5_has_the_features_of_0_5)
+START_TEST(plugin_of_0_5_has_the_features_of_0_5)
 {
     ck_assert_uint_eq(load("abi_0_5"), 5);
     computes("abifive", "abi_0_5::squared");
-    told("ABI_HOST", 5, sizeof(core_host));
+    reported("ABI_HOST", 5, sizeof(core_host));
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
-    /* It is asked once. */
+    /* It is queried once. */
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
     ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_UNIFIED);
 }
 END_TEST
 
-START_TEST(a_plugin_of_0_5_runs_in_a_core_of_0_4)
+START_TEST(plugin_of_0_5_runs_in_a_core_of_0_4)
 {
     core__abi_minor_offered = 4;
     ck_assert_uint_eq(load("abi_0_5"), 4);
     computes("abifive", "abi_0_5::squared");
-    told("ABI_HOST", 4, HOST_SIZE_0_4);
+    reported("ABI_HOST", 4, HOST_SIZE_0_4);
     ck_assert_uint_eq(prefers("abifive", ""), CORE_FORMAT_CONTIGUOUS);
     ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_DEVICE);
 }
 END_TEST
 
-/* What a kernel of the plugin was given last, and that one was called. */
+/* Checks the bytes that a kernel of the plugin received last, and that it was
+ * called. */
 static void saw_bytes(void)
 {
     const char *text = getenv("ABI_DTYPE");
@@ -300,8 +302,8 @@ static void saw_bytes(void)
     unsetenv("ABI_DTYPE");
 }
 
-/* Dtypes that are newer than a plugin do not reach its kernels, whatever they
- * say that they take; what is read of them is memory. */
+/* Dtypes newer than a plugin never reach its kernels, whatever dtypes they
+ * accept; for reads the core copies the bytes. */
 static void never_sees_float8(const char *type, bool old)
 {
     const int64_t four = 4;
@@ -312,23 +314,23 @@ static void never_sees_float8(const char *type, bool old)
 
     OK(core_device_find(type, &device));
     floats = CALL(zeros, &four, 1, CORE_F32, device);
-    told("ABI_DTYPE", CORE_F32, 4);
+    reported("ABI_DTYPE", CORE_F32, 4);
     OK(core_fill_(floats, core_float(0)));
     OK(core_tensor_from_data(codes, CORE_F8E4M3, &four, 1, device, &tensor));
     keep(tensor);
     unsetenv("ABI_DTYPE");
-    /* Its bytes are those of u8, which every plugin knows. */
+    /* The bytes are passed as u8, which every plugin knows. */
     OK(core_fill_(tensor,
                   core_float(0))); /* its kernel knows no other number */
     saw_bytes();
     OK(core_tensor_read(tensor, got, sizeof got));
     ck_assert_mem_eq(got, ((uint8_t[4]){0}), 4);
     OK(core_zero_(tensor));
-    if (old) /* others name all bits, and know what they are */
+    if (old) /* others accept all dtypes, and know this one */
         saw_bytes();
 }
 
-START_TEST(old_plugins_never_see_newer_dtypes)
+START_TEST(old_plugins_never_receive_newer_dtypes)
 {
     ck_assert_uint_eq(load("abi_0_1"), 1);
     ck_assert_uint_eq(load("abi_0_2"), 2);
@@ -358,7 +360,7 @@ START_TEST(all_minors_run_side_by_side)
 }
 END_TEST
 
-START_TEST(the_shipped_plugins_run_in_a_core_of_0_1)
+START_TEST(shipped_plugins_run_in_a_core_of_0_1)
 {
     core_tensor *a, *b;
 
@@ -405,7 +407,7 @@ static int works_in_child(core_tensor *tensor)
     return 0;
 }
 
-START_TEST(a_forked_child_has_the_devices_that_are_fork_safe)
+START_TEST(forked_child_has_only_fork_safe_devices)
 {
     const float values[4] = {1, -2, 3, -4};
     core_tensor *other, *safe, *host;
@@ -435,7 +437,7 @@ END_TEST
 
 /* --------------------------------------------------------------- future -- */
 
-START_TEST(a_plugin_of_the_future_runs_with_what_is_known)
+START_TEST(plugin_of_the_future_runs_with_known_features)
 {
     core_tensor *a, *out;
 
@@ -446,7 +448,8 @@ START_TEST(a_plugin_of_the_future_runs_with_what_is_known)
 }
 END_TEST
 
-/* What nobody negotiated is refused, by name, and leaves nothing behind. */
+/* Flags and values that were not negotiated are refused by name, and nothing of
+ * the plugin stays registered. */
 static void refuses(const char *uses, const char *says)
 {
     core_plugin *plugin;
@@ -471,15 +474,15 @@ START_TEST(unknown_flags_of_a_backend_are_unsupported)
 }
 END_TEST
 
-START_TEST(unknown_demands_are_unsupported)
+START_TEST(unknown_requirements_are_unsupported)
 {
     refuses("demand", "\"exp\" has the demands 0x100001");
 }
 END_TEST
 
-/* Demands that came with 0.3, in a plugin of 0.2 and in one of 0.4 that agreed
- * on 0.2: nobody would meet them. */
-START_TEST(demands_of_a_later_minor_are_unsupported)
+/* Requirements added in 0.3, in a plugin of 0.2 and in one of 0.4 that agreed
+ * on 0.2: the core would not meet them. */
+START_TEST(requirements_of_a_later_minor_are_unsupported)
 {
     static const char *const demands[] = {"0x4", "0x8", "0x500"};
     const char *name = _i < 3 ? "abi_0_2" : "abi_0_4";
@@ -493,11 +496,11 @@ END_TEST
 
 START_TEST(unknown_keys_are_unsupported)
 {
-    refuses("key", "no key 77");
+    refuses("key", "no dispatch key 77");
 }
 END_TEST
 
-START_TEST(unknown_properties_are_no_promise)
+START_TEST(unknown_properties_are_ignored)
 {
     core_device_properties p = {.struct_size = sizeof p};
     core_device *device;
@@ -530,29 +533,29 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_plugin_of_0_1_runs_in_this_core,
-        a_plugin_of_0_2_has_the_features_of_0_2,
-        a_plugin_of_0_2_runs_in_a_core_of_0_1,
-        a_plugin_of_0_3_has_the_features_of_0_3,
-        a_plugin_of_0_3_runs_in_a_core_of_0_2,
-        a_plugin_of_0_4_has_the_features_of_0_4,
-        a_plugin_of_0_4_runs_in_a_core_of_0_3,
-        a_plugin_of_0_5_has_the_features_of_0_5,
-        a_plugin_of_0_5_runs_in_a_core_of_0_4,
-        old_plugins_never_see_newer_dtypes,
+        plugin_of_0_1_runs_in_this_core,
+        plugin_of_0_2_has_the_features_of_0_2,
+        plugin_of_0_2_runs_in_a_core_of_0_1,
+        plugin_of_0_3_has_the_features_of_0_3,
+        plugin_of_0_3_runs_in_a_core_of_0_2,
+        plugin_of_0_4_has_the_features_of_0_4,
+        plugin_of_0_4_runs_in_a_core_of_0_3,
+        plugin_of_0_5_has_the_features_of_0_5,
+        plugin_of_0_5_runs_in_a_core_of_0_4,
+        old_plugins_never_receive_newer_dtypes,
         all_minors_run_side_by_side,
-        a_forked_child_has_the_devices_that_are_fork_safe,
-        the_shipped_plugins_run_in_a_core_of_0_1,
-        a_plugin_of_the_future_runs_with_what_is_known,
+        forked_child_has_only_fork_safe_devices,
+        shipped_plugins_run_in_a_core_of_0_1,
+        plugin_of_the_future_runs_with_known_features,
         unknown_flags_of_an_answer_are_unsupported,
         unknown_flags_of_a_backend_are_unsupported,
-        unknown_demands_are_unsupported,
+        unknown_requirements_are_unsupported,
         unknown_keys_are_unsupported,
-        unknown_properties_are_no_promise,
+        unknown_properties_are_ignored,
         an_unknown_status_is_an_error,
     };
     const suite_loop loops[] = {
-        {demands_of_a_later_minor_are_unsupported, 0, 6},
+        {requirements_of_a_later_minor_are_unsupported, 0, 6},
     };
     const test_suite suite = {
         .name = "abi/minors",

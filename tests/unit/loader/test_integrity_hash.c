@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Sealed files, damaged in every way, and really loaded: what is loaded of a
- * file is as it was sealed, or there is a reason, and nobody crashes. */
+/* Sealed files, damaged in every way, and loaded: either the loaded bytes are
+ * as they were sealed, or the load fails with a reason, and the process never
+ * crashes. */
 
 #include "support/loader.h"
 
@@ -68,7 +69,7 @@ static outcome outcome_of_child(pid_t child)
     return (outcome)WEXITSTATUS(status);
 }
 
-/* In a process of its own: loads, and asks for its device. */
+/* In a child process: loads the file, and finds its device. */
 static outcome load(const char *file)
 {
     pid_t child = fork();
@@ -93,14 +94,14 @@ static void assert_refused_for(const unsigned char *bytes, size_t count,
     assert_contains(core_error_message(), why);
 }
 
-static const char broken[] = "is not as it was sealed";
+static const char broken[] = "does not match its seal";
 
 static core_plugin_information information(void)
 {
     return entry_of("/core_good.so");
 }
 
-START_TEST(a_sealed_file_loads_and_says_that_it_is)
+START_TEST(sealed_file_loads_and_is_listed_as_sealed)
 {
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
     ck_assert_uint_eq(information().seal, CORE_PLUGIN_SEALED);
@@ -110,7 +111,7 @@ START_TEST(a_sealed_file_loads_and_says_that_it_is)
 }
 END_TEST
 
-START_TEST(a_file_that_nobody_sealed_loads)
+START_TEST(unsealed_file_loads)
 {
     install("good", "core_good.so");
     ck_assert_int_eq(core_plugin_load(path, NULL), CORE_OK);
@@ -118,8 +119,8 @@ START_TEST(a_file_that_nobody_sealed_loads)
 }
 END_TEST
 
-/* Headers of then know of no seal. */
-START_TEST(a_plugin_of_0_1_has_no_room_for_a_seal_and_loads)
+/* Headers of 0.1 have no seal. */
+START_TEST(plugin_of_0_1_without_a_seal_loads)
 {
     const char *build = getenv("LIBCORE_BUILD");
     path_text old;
@@ -127,7 +128,7 @@ START_TEST(a_plugin_of_0_1_has_no_room_for_a_seal_and_loads)
     snprintf(old, sizeof old, "%s/tests/abi/.libs/core_abi_0_1.so",
              build ? build : ".");
     ck_assert_int_eq(core_plugin_seal_file(old), CORE_ERROR_UNSUPPORTED);
-    assert_contains(core_error_message(), "no room for a seal");
+    assert_contains(core_error_message(), "no space for a seal");
     ck_assert_msg(core_plugin_load(old, NULL) == CORE_OK, "%s",
                   core_error_message());
     ck_assert_uint_eq(entry_of("/core_abi_0_1.so").seal,
@@ -137,7 +138,7 @@ END_TEST
 
 /* -------------------------------------------------------------- damage -- */
 
-/* What strip and their like may change. */
+/* What strip and similar tools may change. */
 static void forget_sections(unsigned char *file)
 {
     Elf64_Ehdr header;
@@ -148,8 +149,8 @@ static void forget_sections(unsigned char *file)
     memcpy(file, &header, sizeof header);
 }
 
-/* Is what is loaded of it as it was?  Told apart from the loader's code, by
- * the sound file's segments. */
+/* Whether the loaded bytes are unchanged.  Decided independently of the
+ * loader's code, by the segments of the sound file. */
 static bool harmless(const unsigned char *bytes, size_t count)
 {
     unsigned char *copy = calloc(1, size), *whole = malloc(size);
@@ -177,7 +178,7 @@ static bool harmless(const unsigned char *bytes, size_t count)
     return same;
 }
 
-/* By reading alone. */
+/* By reading alone, without loading. */
 static core_status check(const unsigned char *bytes, size_t count)
 {
     core__image image = core__image_bytes(bytes, count);
@@ -189,7 +190,7 @@ static core_status check(const unsigned char *bytes, size_t count)
     return core__seal_check(&image, &seal);
 }
 
-START_TEST(every_bit_that_is_loaded_is_under_the_seal)
+START_TEST(every_loaded_bit_is_covered_by_the_seal)
 {
     size_t found = 0;
 
@@ -211,11 +212,12 @@ START_TEST(every_bit_that_is_loaded_is_under_the_seal)
         ck_assert_msg(harmless(copy, size), "bit %zu was not found", bit);
         free(copy);
     }
-    ck_assert_uint_gt(found, size); /* an eighth at least is loaded */
+    /* at least an eighth of the file is loaded */
+    ck_assert_uint_gt(found, size);
 }
 END_TEST
 
-/* A generator of our own: the same damage on every machine. */
+/* Our own generator: the same damage on every machine. */
 static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
 
 static size_t random_below(size_t limit)
@@ -226,8 +228,8 @@ static size_t random_below(size_t limit)
     return state % limit;
 }
 
-/* What disks, memory and copies do to a file; its new size, at most twice the
- * old one. */
+/* Damages a copy like disks, memory and copying do; returns its new size, at
+ * most twice the old one. */
 static size_t damage(unsigned char *copy)
 {
     size_t at = random_below(size), part = 512u << random_below(4);
@@ -253,14 +255,14 @@ static size_t damage(unsigned char *copy)
         at -= at % part;
         memset(copy + at, 0, at + part < size ? part : size - at);
         return size;
-    case 5: /* one sector in the place of another */
+    case 5: /* one sector overwritten by another */
         at -= at % part;
         memmove(copy + at, copy + random_below(size / part) * part,
                 at + part < size ? part : size - at);
         return size;
-    case 6: /* cut */
+    case 6: /* truncated */
         return random_below(size);
-    default: /* a byte too many */
+    default: /* one extra byte */
         memmove(copy + at + 1, copy + at, size - at);
         return size + 1;
     }
@@ -268,11 +270,11 @@ static size_t damage(unsigned char *copy)
 
 typedef struct counts {
     int of[CRASHED + 1];
-    int unsound; /* loaded, and not what was sealed */
+    int unsound; /* loaded, although it is not what was sealed */
 } counts;
 
-/* A child goes on until it has loaded one or crashed, and says how each ended;
- * of the one that crashed it says nothing. */
+/* A child continues until it has loaded a file or crashed, and reports each
+ * outcome except a crash. */
 static int child_loads(int from, int rounds, const uint64_t *seeds, int answers)
 {
     unsigned char *copy = malloc(size * 2);
@@ -327,8 +329,8 @@ static int run_child(int from, int rounds, const uint64_t *seeds,
     return done;
 }
 
-/* The sound file without what is not loaded: its debug information would take
- * most of the damage. */
+/* Removes from the sound file what is not loaded: most damage would otherwise
+ * hit its debug information. */
 static void cut_to_what_is_loaded(void)
 {
     Elf64_Ehdr *header = (void *)sound;
@@ -342,7 +344,7 @@ static void cut_to_what_is_loaded(void)
 }
 
 /* LIBCORE_CORRUPTIONS=N tries more of them. */
-START_TEST(ten_thousand_damaged_files_are_loaded_and_never_crash)
+START_TEST(ten_thousand_damaged_files_never_crash_the_loader)
 {
     const char *wanted = getenv("LIBCORE_CORRUPTIONS");
     int rounds = wanted ? atoi(wanted) : 10000;
@@ -369,7 +371,7 @@ START_TEST(ten_thousand_damaged_files_are_loaded_and_never_crash)
 }
 END_TEST
 
-START_TEST(a_file_that_was_cut_is_refused)
+START_TEST(truncated_file_is_refused)
 {
     for (size_t count = 0; count < size; count += 509)
         if (!harmless(sound, count)) {
@@ -381,8 +383,8 @@ START_TEST(a_file_that_was_cut_is_refused)
 }
 END_TEST
 
-/* What is behind the end is never loaded. */
-START_TEST(a_file_that_has_grown_loads)
+/* Bytes after the end are never loaded. */
+START_TEST(file_with_appended_bytes_loads)
 {
     unsigned char *copy = calloc(1, size + 5000);
 
@@ -393,13 +395,13 @@ START_TEST(a_file_that_has_grown_loads)
 }
 END_TEST
 
-START_TEST(the_seal_of_another_file_is_refused)
+START_TEST(seal_of_another_file_is_refused)
 {
     size_t other_size;
     unsigned char *other;
 
-    seal_file(install("dies", "core_dies.so"));
-    other = file_read(inside("core_dies.so"), &other_size);
+    seal_file(install("crashing", "core_crashing.so"));
+    other = file_read(inside("core_crashing.so"), &other_size);
     memcpy(sound + seal_at, other + seal_place(other, other_size),
            sizeof(core_plugin_seal));
     free(other);
@@ -407,35 +409,35 @@ START_TEST(the_seal_of_another_file_is_refused)
 }
 END_TEST
 
-START_TEST(a_seal_that_moved_is_refused)
+START_TEST(moved_seal_is_refused)
 {
     memmove(sound + seal_at + 4, sound + seal_at, sizeof(core_plugin_seal) - 4);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
-/* The note says that it ends before it, or in it. */
-START_TEST(a_seal_that_the_note_leaves_out_is_refused)
+/* The note's size ends before the seal, or inside it. */
+START_TEST(seal_outside_the_note_is_refused)
 {
     Elf64_Nhdr *header = (void *)(sound + seal_at - 340);
 
     ck_assert_uint_eq(header->n_descsz, 352);
     header->n_descsz = 320;
-    assert_refused_for(sound, size, "runs past its segment");
+    assert_refused_for(sound, size, "extends beyond its segment");
     header->n_descsz = 351;
-    assert_refused_for(sound, size, "a note of libcore of 351 bytes");
+    assert_refused_for(sound, size, "a libcore note of 351 bytes");
 }
 END_TEST
 
-/* The word of an empty one is not enough. */
-START_TEST(a_seal_that_was_half_emptied_is_refused)
+/* Clearing one word of the seal is not enough to make it empty. */
+START_TEST(half_cleared_seal_is_refused)
 {
     memcpy(sound + seal_at, "UNSEALED", 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, 8);
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
     memset(sound + seal_at, 0, sizeof(core_plugin_seal));
-    assert_refused_for(sound, size, "its seal is broken");
+    assert_refused_for(sound, size, "its seal is invalid");
 }
 END_TEST
 
@@ -449,7 +451,7 @@ static unsigned char *code_of(unsigned char *file)
     return file + segment->p_offset;
 }
 
-START_TEST(strip_leaves_the_seal_whole)
+START_TEST(strip_keeps_the_seal_valid)
 {
     char command[2 * PATH_MAX];
     size_t stripped;
@@ -484,7 +486,7 @@ ssize_t __wrap_pread(int file, void *to, size_t count, off_t offset)
     return __real_pread(file, to, count, offset);
 }
 
-/* The same bytes, and another time. */
+/* The same bytes with another modification time. */
 static void rewritten(void)
 {
     file_write(path, sound, size);
@@ -500,7 +502,7 @@ static void wait_for_the_clock(void)
     nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
-START_TEST(a_file_that_changes_while_it_is_checked_is_refused)
+START_TEST(file_that_changes_while_it_is_checked_is_refused)
 {
     int refused = 0;
 
@@ -509,7 +511,7 @@ START_TEST(a_file_that_changes_while_it_is_checked_is_refused)
     happens = rewritten;
     reads_left = 3;
     ck_assert_int_eq(core_plugin_load(path, NULL), CORE_ERROR_REFUSED);
-    assert_contains(core_error_message(), "while it was checked");
+    assert_contains(core_error_message(), "while it was being checked");
     happens = cut;
     for (int at = 1; at < 40; at++) {
         rewritten();
@@ -521,7 +523,7 @@ START_TEST(a_file_that_changes_while_it_is_checked_is_refused)
     }
     reads_left = 0;
     ck_assert_int_ge(refused, 3);
-    /* In between nothing was loaded that is not there. */
+    /* In the meantime nothing was loaded that is not in the file. */
     rewritten();
     ck_assert_int_eq(load(path), LOADED);
 }
@@ -556,7 +558,7 @@ START_TEST(sealing_keeps_the_mode_and_leaves_nothing_behind)
     ck_assert_int_eq(stat(path, &before), 0);
     ck_assert_uint_eq(before.st_mode & 07777, 0751);
     ck_assert_int_eq(load(path), LOADED);
-    /* What is sealed stays the very file. */
+    /* A sealed file is not rewritten. */
     seal_file(path);
     ck_assert_int_eq(stat(path, &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
@@ -564,9 +566,9 @@ START_TEST(sealing_keeps_the_mode_and_leaves_nothing_behind)
 }
 END_TEST
 
-START_TEST(a_file_that_was_changed_on_purpose_is_sealed_again)
+START_TEST(deliberately_changed_file_can_be_sealed_again)
 {
-    /* The driver that it says to need. */
+    /* The driver version that it requires. */
     memcpy(sound + seal_at - 64, "9.9", 4);
     file_write(path, sound, size);
     ck_assert_int_eq(load(path), REFUSED);
@@ -584,7 +586,7 @@ static void assert_not_sealed(const char *file, core_status status,
         assert_contains(core_error_message(), file);
 }
 
-START_TEST(what_cannot_be_sealed_has_a_reason)
+START_TEST(sealing_failure_has_a_reason)
 {
     static const char text[] = "no plugin";
 
@@ -599,8 +601,8 @@ START_TEST(what_cannot_be_sealed_has_a_reason)
 }
 END_TEST
 
-/* Who may read the file and not write its folder. */
-START_TEST(a_folder_that_may_not_be_written_is_told)
+/* A user who may read the file but not write to its folder. */
+START_TEST(read_only_folder_is_reported)
 {
     pid_t child;
 
@@ -609,9 +611,11 @@ START_TEST(a_folder_that_may_not_be_written_is_told)
     child = fork();
     if (child == 0) {
         if (geteuid() == 0 && seteuid(65534) != 0)
-            _exit(LOADED); /* nobody is nobody here: not tried */
+            /* the user nobody cannot be assumed here: not tested */
+            _exit(LOADED);
         _exit(core_plugin_seal_file(path) == CORE_ERROR_IO &&
-                      strstr(core_error_message(), "no file can be made beside")
+                      strstr(core_error_message(),
+                             "no file can be created beside")
                   ? LOADED
                   : SILENT);
     }
@@ -623,7 +627,7 @@ END_TEST
 
 /* ---------------------------------------------------------- quarantine -- */
 
-START_TEST(quarantine_of_the_unsealed_lets_the_sealed_through)
+START_TEST(quarantine_of_unsealed_plugins_loads_sealed_ones_directly)
 {
     path_text helper;
     const char *build = getenv("LIBCORE_BUILD");
@@ -632,40 +636,40 @@ START_TEST(quarantine_of_the_unsealed_lets_the_sealed_through)
     core__quarantine_helper = helper;
     ck_assert_int_eq(core_setting_set("LIBCORE_QUARANTINE", "unsealed"),
                      CORE_OK);
-    install("dies", "core_dies.so");
-    setenv("FIXTURE_DIES", "crash", 1);
-    ck_assert_int_eq(core_plugin_load(inside("core_dies.so"), NULL),
+    install("crashing", "core_crashing.so");
+    setenv("FIXTURE_CRASHING", "crash", 1);
+    ck_assert_int_eq(core_plugin_load(inside("core_crashing.so"), NULL),
                      CORE_ERROR_REFUSED);
     assert_contains(core_error_message(), "in quarantine");
-    /* It dies where it is loaded straight. */
-    seal_file(inside("core_dies.so"));
-    ck_assert_int_eq(load(inside("core_dies.so")), CRASHED);
+    /* It crashes if it is loaded directly. */
+    seal_file(inside("core_crashing.so"));
+    ck_assert_int_eq(load(inside("core_crashing.so")), CRASHED);
     ck_assert_int_eq(core_setting_set("LIBCORE_QUARANTINE", helper), CORE_OK);
-    ck_assert_int_eq(load(inside("core_dies.so")), REFUSED);
+    ck_assert_int_eq(load(inside("core_crashing.so")), REFUSED);
 }
 END_TEST
 
 int main(void)
 {
     const TTest *const tests[] = {
-        a_sealed_file_loads_and_says_that_it_is,
-        a_file_that_nobody_sealed_loads,
-        a_plugin_of_0_1_has_no_room_for_a_seal_and_loads,
-        every_bit_that_is_loaded_is_under_the_seal,
-        ten_thousand_damaged_files_are_loaded_and_never_crash,
-        a_file_that_was_cut_is_refused,
-        a_file_that_has_grown_loads,
-        the_seal_of_another_file_is_refused,
-        a_seal_that_moved_is_refused,
-        a_seal_that_the_note_leaves_out_is_refused,
-        a_seal_that_was_half_emptied_is_refused,
-        strip_leaves_the_seal_whole,
-        a_file_that_changes_while_it_is_checked_is_refused,
+        sealed_file_loads_and_is_listed_as_sealed,
+        unsealed_file_loads,
+        plugin_of_0_1_without_a_seal_loads,
+        every_loaded_bit_is_covered_by_the_seal,
+        ten_thousand_damaged_files_never_crash_the_loader,
+        truncated_file_is_refused,
+        file_with_appended_bytes_loads,
+        seal_of_another_file_is_refused,
+        moved_seal_is_refused,
+        seal_outside_the_note_is_refused,
+        half_cleared_seal_is_refused,
+        strip_keeps_the_seal_valid,
+        file_that_changes_while_it_is_checked_is_refused,
         sealing_keeps_the_mode_and_leaves_nothing_behind,
-        a_file_that_was_changed_on_purpose_is_sealed_again,
-        what_cannot_be_sealed_has_a_reason,
-        a_folder_that_may_not_be_written_is_told,
-        quarantine_of_the_unsealed_lets_the_sealed_through,
+        deliberately_changed_file_can_be_sealed_again,
+        sealing_failure_has_a_reason,
+        read_only_folder_is_reported,
+        quarantine_of_unsealed_plugins_loads_sealed_ones_directly,
     };
     const test_suite suite = {
         .name = "loader/seal",

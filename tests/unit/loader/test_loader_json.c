@@ -34,7 +34,7 @@ static void start(void)
     core__json_begin(&json, collect, NULL);
 }
 
-START_TEST(nesting_commas_and_lines)
+START_TEST(nesting_commas_and_line_breaks_are_written)
 {
     core__json_object(&json, NULL);
     core__json_text(&json, "a", "b");
@@ -73,7 +73,7 @@ START_TEST(texts_are_escaped_and_valid)
     core__json_text(&json, NULL,
                     "\"\\\n\t\x01\x7f"
                     "\xc3\xa9\xf0\x9f\x98\x80"           /* é and an emoji */
-                    "\xff\xc0\x80\xed\xa0\x80\xe2\x82"); /* no UTF-8 */
+                    "\xff\xc0\x80\xed\xa0\x80\xe2\x82"); /* invalid UTF-8 */
     ck_assert(core__json_finish(&json));
     ck_assert_str_eq(text, "\"\\\"\\\\\\n\\u0009\\u0001\\u007f"
                            "\xc3\xa9\xf0\x9f\x98\x80"
@@ -100,7 +100,7 @@ START_TEST(numbers_read_back_the_same)
 }
 END_TEST
 
-START_TEST(what_is_left_open_is_an_error)
+START_TEST(unclosed_value_is_an_error)
 {
     core__json_array(&json, NULL);
     ck_assert(!core__json_finish(&json));
@@ -110,7 +110,7 @@ START_TEST(what_is_left_open_is_an_error)
 }
 END_TEST
 
-START_TEST(too_deep_is_an_error)
+START_TEST(too_deep_nesting_is_an_error)
 {
     for (int i = 0; i <= CORE__JSON_DEPTH; i++)
         core__json_array(&json, NULL);
@@ -120,7 +120,7 @@ START_TEST(too_deep_is_an_error)
 }
 END_TEST
 
-START_TEST(a_failing_writer_is_an_error)
+START_TEST(failing_writer_is_an_error)
 {
     room = 3;
     core__json_text(&json, NULL, "long");
@@ -131,9 +131,12 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        nesting_commas_and_lines,   texts_are_escaped_and_valid,
-        numbers_read_back_the_same, what_is_left_open_is_an_error,
-        too_deep_is_an_error,       a_failing_writer_is_an_error,
+        nesting_commas_and_line_breaks_are_written,
+        texts_are_escaped_and_valid,
+        numbers_read_back_the_same,
+        unclosed_value_is_an_error,
+        too_deep_nesting_is_an_error,
+        failing_writer_is_an_error,
     };
     const test_suite suite = {
         .name = "base/json",

@@ -16,7 +16,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-/* Opens all that lies in the test's folder. */
+/* Opens all plugins in the test's folder. */
 static void load_all(void)
 {
     ck_assert_int_eq(core_plugins_load_all(), CORE_OK);
@@ -31,8 +31,8 @@ static core_plugin *load(const char *name)
     return plugin;
 }
 
-/* The fixture cannot be loaded, for this reason, which is the caller's message
- * and the recorded one. */
+/* Loading the fixture fails with this reason, both in the caller's message and
+ * in the plugin's record. */
 static void assert_fails(const char *name, uint32_t state, core_status status,
                          const char *part)
 {
@@ -52,7 +52,7 @@ static void assert_no_backend(const char *type)
     ck_assert_ptr_null(core__backend_by_type(type, strlen(type)));
 }
 
-START_TEST(a_good_plugin_brings_its_device_type)
+START_TEST(good_plugin_registers_its_device_type)
 {
     core_plugin *plugin = load("good");
     core_plugin_information p = {.struct_size = sizeof p};
@@ -72,7 +72,7 @@ START_TEST(a_good_plugin_brings_its_device_type)
 }
 END_TEST
 
-START_TEST(loading_twice_gives_the_same_plugin)
+START_TEST(loading_twice_returns_the_same_plugin)
 {
     core_plugin *one = load("good"), *two = load("good");
 
@@ -96,7 +96,7 @@ START_TEST(scanning_runs_no_code)
 }
 END_TEST
 
-START_TEST(a_plugin_is_opened_when_its_device_type_is_asked_for)
+START_TEST(plugin_is_opened_when_its_device_type_is_requested)
 {
     install("good", "core_good.so");
     install("refuses", "core_refuses.so");
@@ -106,7 +106,7 @@ START_TEST(a_plugin_is_opened_when_its_device_type_is_asked_for)
 }
 END_TEST
 
-START_TEST(an_unknown_device_type_says_where_was_looked)
+START_TEST(unknown_device_type_names_the_searched_folders)
 {
     ck_assert_int_eq(core__loader_load_for("warp", 4), CORE_ERROR_NOT_FOUND);
     assert_contains(core_error_message(), "\"warp\"");
@@ -114,7 +114,7 @@ START_TEST(an_unknown_device_type_says_where_was_looked)
 }
 END_TEST
 
-START_TEST(a_device_type_whose_plugin_failed_says_why)
+START_TEST(device_type_of_a_failed_plugin_reports_the_failure)
 {
     install("refuses", "core_refuses.so");
     ck_assert_int_eq(core__loader_load_for("refuses", 7),
@@ -124,7 +124,7 @@ START_TEST(a_device_type_whose_plugin_failed_says_why)
 }
 END_TEST
 
-START_TEST(an_abi_beyond_ours_is_refused_before_its_constructor)
+START_TEST(newer_abi_is_refused_before_its_constructor)
 {
     assert_fails("abi_future", CORE_PLUGIN_REFUSED, CORE_ERROR_INCOMPATIBLE,
                  "0.1000 to 0.1001");
@@ -132,15 +132,15 @@ START_TEST(an_abi_beyond_ours_is_refused_before_its_constructor)
 }
 END_TEST
 
-START_TEST(without_a_note_no_constructor_runs)
+START_TEST(file_without_a_note_runs_no_constructor)
 {
     assert_fails("no_note", CORE_PLUGIN_REFUSED, CORE_ERROR_NOT_FOUND,
-                 "no note");
+                 "no libcore note");
     ck_assert_ptr_null(getenv("FIXTURE_no_note"));
 }
 END_TEST
 
-START_TEST(without_an_entry_no_constructor_runs)
+START_TEST(file_without_an_entry_runs_no_constructor)
 {
     assert_fails("no_entry", CORE_PLUGIN_REFUSED, CORE_ERROR_NOT_FOUND,
                  "core_plugin_entry");
@@ -148,15 +148,15 @@ START_TEST(without_an_entry_no_constructor_runs)
 }
 END_TEST
 
-START_TEST(the_entry_of_a_dependency_does_not_count)
+START_TEST(entry_in_a_dependency_is_not_accepted)
 {
     assert_fails("foreign_entry", CORE_PLUGIN_REFUSED, CORE_ERROR_NOT_FOUND,
                  "does not define core_plugin_entry");
 }
 END_TEST
 
-/* The dynamic loader needs no section table, and nor do we. */
-START_TEST(the_entry_of_a_dependency_does_not_count_without_sections)
+/* The dynamic loader needs no section table, and neither does libcore. */
+START_TEST(entry_in_a_dependency_is_not_accepted_without_sections)
 {
     size_t size;
     unsigned char *bytes = file_read(fixture("foreign_entry"), &size);
@@ -187,8 +187,8 @@ START_TEST(importing_libcore_is_refused_without_sections)
 }
 END_TEST
 
-/* Calling it would end the process. */
-START_TEST(an_entry_that_is_no_function_is_refused)
+/* A call of it would crash the process. */
+START_TEST(entry_that_is_not_a_function_is_refused)
 {
     core_plugin *plugin;
 
@@ -199,7 +199,7 @@ START_TEST(an_entry_that_is_no_function_is_refused)
 }
 END_TEST
 
-START_TEST(a_file_that_became_a_pipe_holds_nobody_up)
+START_TEST(file_replaced_by_a_pipe_does_not_block)
 {
     size_t size;
     unsigned char *bytes = file_read(fixture("good"), &size);
@@ -215,21 +215,21 @@ START_TEST(a_file_that_became_a_pipe_holds_nobody_up)
 }
 END_TEST
 
-START_TEST(a_refusing_entry_gives_its_reason)
+START_TEST(refusal_of_the_entry_is_reported)
 {
     assert_fails("refuses", CORE_PLUGIN_FAILED, CORE_ERROR_INCOMPATIBLE,
                  "the moon is full");
 }
 END_TEST
 
-START_TEST(a_version_that_was_not_offered_is_refused)
+START_TEST(version_that_was_not_offered_is_refused)
 {
-    assert_fails("answers_wrong", CORE_PLUGIN_FAILED, CORE_ERROR_INCOMPATIBLE,
+    assert_fails("wrong_version", CORE_PLUGIN_FAILED, CORE_ERROR_INCOMPATIBLE,
                  "were offered");
 }
 END_TEST
 
-START_TEST(a_failing_init_leaves_nothing_behind)
+START_TEST(failing_init_leaves_nothing_registered)
 {
     core_backend_information b = {.struct_size = sizeof b};
 
@@ -238,7 +238,7 @@ START_TEST(a_failing_init_leaves_nothing_behind)
     assert_no_backend("halfway");
     ck_assert_int_eq(core_backend_describe(0, &b), CORE_ERROR_NOT_FOUND);
     ck_assert_ptr_null(core__operator_find("halfway::operator", 17));
-    /* The slot is free again, and the next plugin works. */
+    /* The slot is free again: the next plugin can use it. */
     core_plugin_release(load("good"));
     ck_assert_ptr_nonnull(core__backend_by_type("good", 4));
 }
@@ -260,48 +260,48 @@ START_TEST(importing_libcore_is_refused_before_the_constructor)
 }
 END_TEST
 
-START_TEST(an_unresolved_symbol_is_a_reason)
+START_TEST(unresolved_symbol_is_reported)
 {
     assert_fails("unresolved", CORE_PLUGIN_FAILED, CORE_ERROR_IO,
                  "fixture_is_not_anywhere");
 }
 END_TEST
 
-START_TEST(of_two_with_one_name_the_first_is_used)
+START_TEST(first_of_two_plugins_with_one_name_is_used)
 {
-    install("twin_a", "core_1.so");
-    install("twin_b", "core_2.so");
+    install("same_name_a", "core_1.so");
+    install("same_name_b", "core_2.so");
     load_all();
     ck_assert_uint_eq(entry_of("/core_1.so").state, CORE_PLUGIN_LOADED);
     assert_refused("/core_2.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "another plugin named twin");
+                   "another plugin named same_name");
 }
 END_TEST
 
-START_TEST(the_programs_choice_goes_before_one_that_was_found)
+START_TEST(plugin_given_by_the_program_precedes_a_found_one)
 {
-    install("twin_a", "core_1.so");
+    install("same_name_a", "core_1.so");
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    core_plugin_release(load("twin_b"));
+    core_plugin_release(load("same_name_b"));
     load_all();
     assert_refused("/core_1.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "which the program chose");
-    ck_assert_uint_eq(entry_of("/core_twin_b.so").state, CORE_PLUGIN_LOADED);
+    ck_assert_uint_eq(entry_of("/core_same_name_b.so").state, CORE_PLUGIN_LOADED);
 }
 END_TEST
 
-START_TEST(of_two_with_one_device_type_the_second_is_undone)
+START_TEST(second_plugin_with_one_device_type_is_undone)
 {
     install("good", "core_1.so");
     install("same_type", "core_2.so");
     load_all();
     ck_assert_uint_eq(entry_of("/core_1.so").state, CORE_PLUGIN_LOADED);
     assert_refused("/core_2.so", CORE_PLUGIN_FAILED, CORE_ERROR_REFUSED,
-                   "\"good\" is taken");
+                   "\"good\": another plugin");
 }
 END_TEST
 
-START_TEST(one_bad_plugin_does_not_hinder_the_others)
+START_TEST(bad_plugin_does_not_affect_the_others)
 {
     install("init_fails", "core_1.so");
     install("unresolved", "core_2.so");
@@ -313,7 +313,7 @@ START_TEST(one_bad_plugin_does_not_hinder_the_others)
 }
 END_TEST
 
-START_TEST(loading_leaves_the_surroundings_alone)
+START_TEST(loading_restores_the_process_state)
 {
     volatile double tiny = 1e-310, third = 1.0, three = 3.0;
     double before = third / three;
@@ -321,7 +321,7 @@ START_TEST(loading_leaves_the_surroundings_alone)
     char *text;
 
     ck_assert_ptr_nonnull(setlocale(LC_ALL, "C"));
-    core_plugin_release(load("rude"));
+    core_plugin_release(load("changes_state"));
     ck_assert_double_eq(third / three, before);
     ck_assert_int_eq(fegetround(), FE_TONEAREST);
     ck_assert(tiny / 2 != 0);
@@ -333,18 +333,18 @@ START_TEST(loading_leaves_the_surroundings_alone)
 }
 END_TEST
 
-START_TEST(a_file_that_changed_since_the_scan_is_refused)
+START_TEST(file_changed_since_the_scan_is_refused)
 {
     install("good", "core_x.so");
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    install("twin_a", "core_x.so");
+    install("same_name_a", "core_x.so");
     load_all();
     assert_refused("/core_x.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "has changed");
 }
 END_TEST
 
-START_TEST(unloading_shuts_down_and_loading_again_works)
+START_TEST(unloaded_plugin_is_shut_down_and_can_be_loaded_again)
 {
     core_plugin *plugin = load("good");
 
@@ -376,18 +376,18 @@ START_TEST(unloading_in_use_is_busy_and_changes_nothing)
 }
 END_TEST
 
-START_TEST(lent_kernels_pin_their_plugin)
+START_TEST(borrowed_kernels_pin_their_plugin)
 {
     core_plugin *plugin = load("good");
     const core_kernel *kernel;
 
     core__host.backend_kernel((core_string){"good", 4}, 0, &kernel);
     ck_assert_int_eq(core_plugin_unload(plugin, 0), CORE_ERROR_BUSY);
-    assert_contains(core_error_message(), "lends");
+    assert_contains(core_error_message(), "borrowed");
 }
 END_TEST
 
-START_TEST(want_of_memory_anywhere_fails_one_load_and_no_more)
+START_TEST(out_of_memory_anywhere_fails_only_one_load)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     const char *path = fixture("init_fails");
@@ -462,7 +462,7 @@ START_TEST(registering_outside_init_is_refused)
 }
 END_TEST
 
-START_TEST(the_host_reads_settings_of_plugins)
+START_TEST(host_reads_settings_of_plugins)
 {
     core_string value;
 
@@ -478,7 +478,7 @@ START_TEST(the_host_reads_settings_of_plugins)
 }
 END_TEST
 
-START_TEST(a_shorter_error_struct_is_read_no_further)
+START_TEST(shorter_error_struct_is_not_read_beyond_its_size)
 {
     core_error_info info = {.struct_size = 8,
                             .code = CORE_ERROR_DEVICE_LOST,
@@ -491,40 +491,40 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_good_plugin_brings_its_device_type,
-        loading_twice_gives_the_same_plugin,
+        good_plugin_registers_its_device_type,
+        loading_twice_returns_the_same_plugin,
         scanning_runs_no_code,
-        a_plugin_is_opened_when_its_device_type_is_asked_for,
-        an_unknown_device_type_says_where_was_looked,
-        a_device_type_whose_plugin_failed_says_why,
-        an_abi_beyond_ours_is_refused_before_its_constructor,
-        without_a_note_no_constructor_runs,
-        without_an_entry_no_constructor_runs,
-        the_entry_of_a_dependency_does_not_count,
-        the_entry_of_a_dependency_does_not_count_without_sections,
+        plugin_is_opened_when_its_device_type_is_requested,
+        unknown_device_type_names_the_searched_folders,
+        device_type_of_a_failed_plugin_reports_the_failure,
+        newer_abi_is_refused_before_its_constructor,
+        file_without_a_note_runs_no_constructor,
+        file_without_an_entry_runs_no_constructor,
+        entry_in_a_dependency_is_not_accepted,
+        entry_in_a_dependency_is_not_accepted_without_sections,
         importing_libcore_is_refused_without_sections,
-        an_entry_that_is_no_function_is_refused,
-        a_file_that_became_a_pipe_holds_nobody_up,
-        a_refusing_entry_gives_its_reason,
-        a_version_that_was_not_offered_is_refused,
-        a_failing_init_leaves_nothing_behind,
+        entry_that_is_not_a_function_is_refused,
+        file_replaced_by_a_pipe_does_not_block,
+        refusal_of_the_entry_is_reported,
+        version_that_was_not_offered_is_refused,
+        failing_init_leaves_nothing_registered,
         device_types_outside_the_note_are_refused,
         importing_libcore_is_refused_before_the_constructor,
-        an_unresolved_symbol_is_a_reason,
-        of_two_with_one_name_the_first_is_used,
-        the_programs_choice_goes_before_one_that_was_found,
-        of_two_with_one_device_type_the_second_is_undone,
-        one_bad_plugin_does_not_hinder_the_others,
-        loading_leaves_the_surroundings_alone,
-        a_file_that_changed_since_the_scan_is_refused,
-        unloading_shuts_down_and_loading_again_works,
+        unresolved_symbol_is_reported,
+        first_of_two_plugins_with_one_name_is_used,
+        plugin_given_by_the_program_precedes_a_found_one,
+        second_plugin_with_one_device_type_is_undone,
+        bad_plugin_does_not_affect_the_others,
+        loading_restores_the_process_state,
+        file_changed_since_the_scan_is_refused,
+        unloaded_plugin_is_shut_down_and_can_be_loaded_again,
         unloading_in_use_is_busy_and_changes_nothing,
-        lent_kernels_pin_their_plugin,
-        want_of_memory_anywhere_fails_one_load_and_no_more,
+        borrowed_kernels_pin_their_plugin,
+        out_of_memory_anywhere_fails_only_one_load,
         threads_may_load_at_once,
         registering_outside_init_is_refused,
-        the_host_reads_settings_of_plugins,
-        a_shorter_error_struct_is_read_no_further,
+        host_reads_settings_of_plugins,
+        shorter_error_struct_is_not_read_beyond_its_size,
     };
     const test_suite suite = {
         .name = "loader/open",

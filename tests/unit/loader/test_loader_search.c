@@ -19,7 +19,7 @@ static void manifest(const char *name, const char *text)
     file_write(inside(name), text, strlen(text));
 }
 
-/* Manifest folders of the test's own. */
+/* Creates manifest folders for the test. */
 static void manifest_folders(void)
 {
     static path_text shared, local;
@@ -42,7 +42,7 @@ static const char *manifest_for(const char *fixture_name)
     return text;
 }
 
-START_TEST(only_files_of_the_right_name_count)
+START_TEST(only_files_with_plugin_names_are_found)
 {
     install("good", "core_good.so");
     install("good", "libgood.so");
@@ -55,7 +55,7 @@ START_TEST(only_files_of_the_right_name_count)
 }
 END_TEST
 
-START_TEST(the_path_may_name_files_and_several_folders)
+START_TEST(path_may_name_files_and_several_folders)
 {
     char list[3 * PATH_MAX];
 
@@ -73,29 +73,29 @@ START_TEST(the_path_may_name_files_and_several_folders)
 }
 END_TEST
 
-START_TEST(the_environment_goes_before_the_installation)
+START_TEST(environment_precedes_the_installation)
 {
     static path_text installed;
 
     mkdir(inside("a"), 0755);
     mkdir(inside("installed"), 0755);
-    install("twin_a", "a/core_twin.so");
-    install("twin_b", "installed/core_twin.so");
+    install("same_name_a", "a/core_same_name.so");
+    install("same_name_b", "installed/core_same_name.so");
     snprintf(installed, sizeof installed, "%s", inside("installed"));
     core__search_set_folders(installed, "", "");
     core_setting_set("LIBCORE_PLUGIN_PATH", inside("a"));
     scan();
-    ck_assert_uint_eq(entry_of("a/core_twin.so").state, CORE_PLUGIN_FOUND);
-    assert_refused("installed/core_twin.so", CORE_PLUGIN_REFUSED,
-                   CORE_ERROR_REFUSED, "another plugin named twin");
-    ck_assert_uint_eq(entry_of("installed/core_twin.so").from,
+    ck_assert_uint_eq(entry_of("a/core_same_name.so").state, CORE_PLUGIN_FOUND);
+    assert_refused("installed/core_same_name.so", CORE_PLUGIN_REFUSED,
+                   CORE_ERROR_REFUSED, "another plugin named same_name");
+    ck_assert_uint_eq(entry_of("installed/core_same_name.so").from,
                       CORE_PLUGIN_FROM_INSTALLATION);
 }
 END_TEST
 
-START_TEST(the_working_directory_is_never_searched)
+START_TEST(working_directory_is_never_searched)
 {
-    /* One of the environment: test_loader_settings. */
+    /* Relative folders in the environment: test_loader_settings. */
     install("good", "core_good.so");
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(core_setting_set("LIBCORE_PLUGIN_PATH", "."),
@@ -106,7 +106,7 @@ START_TEST(the_working_directory_is_never_searched)
 }
 END_TEST
 
-START_TEST(a_missing_folder_of_the_path_is_told)
+START_TEST(missing_folder_of_the_path_is_reported)
 {
     core_setting_set("LIBCORE_PLUGIN_PATH", inside("nowhere"));
     scan();
@@ -115,15 +115,15 @@ START_TEST(a_missing_folder_of_the_path_is_told)
 }
 END_TEST
 
-START_TEST(a_file_that_all_may_write_is_refused)
+START_TEST(world_writable_file_is_refused)
 {
     const char *file = install("good", "core_good.so");
 
     chmod(file, 0666);
     scan();
     assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
-    /* Mended, it is found by the next scan. */
+                   "writable by everyone");
+    /* With its mode corrected, the next scan accepts it. */
     chmod(file, 0644);
     scan();
     ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
@@ -131,20 +131,20 @@ START_TEST(a_file_that_all_may_write_is_refused)
 }
 END_TEST
 
-START_TEST(a_folder_that_all_may_write_is_refused)
+START_TEST(world_writable_folder_is_refused)
 {
     install("good", "core_good.so");
     chmod(folder, 01777);
     scan();
     assert_refused(strrchr(folder, '/'), CORE_PLUGIN_REFUSED,
-                   CORE_ERROR_REFUSED, "written by everybody");
+                   CORE_ERROR_REFUSED, "writable by everyone");
     ck_assert_uint_eq(core_plugin_count(), 1);
     ck_assert_int_eq(core_plugin_load(inside("core_good.so"), NULL),
                      CORE_ERROR_REFUSED);
 }
 END_TEST
 
-START_TEST(a_link_is_judged_by_what_it_points_to)
+START_TEST(symbolic_link_is_checked_by_its_target)
 {
     mkdir(inside("open"), 0755);
     install("good", "open/core_good.so");
@@ -153,11 +153,11 @@ START_TEST(a_link_is_judged_by_what_it_points_to)
         symlink(inside("open/core_good.so"), inside("core_good.so")), 0);
     scan();
     assert_refused("open/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
+                   "writable by everyone");
 }
 END_TEST
 
-START_TEST(one_file_under_two_names_is_one_plugin)
+START_TEST(file_under_two_names_is_one_plugin)
 {
     install("good", "core_good.so");
     ck_assert_int_eq(link(inside("core_good.so"), inside("core_hard.so")), 0);
@@ -169,7 +169,7 @@ START_TEST(one_file_under_two_names_is_one_plugin)
 }
 END_TEST
 
-START_TEST(a_file_of_another_user_is_refused)
+START_TEST(file_of_another_user_is_refused)
 {
     if (geteuid() != 0) {
         suite_skip("only root can create files of another user");
@@ -182,7 +182,7 @@ START_TEST(a_file_of_another_user_is_refused)
 }
 END_TEST
 
-START_TEST(what_is_no_file_is_refused)
+START_TEST(only_regular_files_are_accepted)
 {
     mkdir(inside("core_folder.so"), 0755);
     ck_assert_int_eq(mkfifo(inside("core_pipe.so"), 0644), 0);
@@ -203,7 +203,7 @@ START_TEST(what_is_no_file_is_refused)
 }
 END_TEST
 
-START_TEST(a_list_allows)
+START_TEST(allow_list_is_applied)
 {
     install("good", "core_good.so");
     install("refuses", "core_refuses.so");
@@ -215,7 +215,7 @@ START_TEST(a_list_allows)
 }
 END_TEST
 
-START_TEST(a_list_denies)
+START_TEST(deny_list_is_applied)
 {
     install("good", "core_good.so");
     core_setting_set("LIBCORE_PLUGIN_DENY", "goo,good");
@@ -227,7 +227,7 @@ START_TEST(a_list_denies)
 }
 END_TEST
 
-START_TEST(a_manifest_names_a_plugin)
+START_TEST(manifest_names_a_plugin)
 {
     manifest_folders();
     manifest("shared/good.plugin", manifest_for("good"));
@@ -238,12 +238,12 @@ START_TEST(a_manifest_names_a_plugin)
 }
 END_TEST
 
-START_TEST(a_local_manifest_replaces_a_shared_one)
+START_TEST(local_manifest_replaces_a_shared_one)
 {
     manifest_folders();
     manifest("shared/it.plugin", manifest_for("good"));
     manifest("local/it.plugin", manifest_for("refuses"));
-    manifest("shared/hidden.plugin", manifest_for("rude"));
+    manifest("shared/hidden.plugin", manifest_for("changes_state"));
     manifest("local/hidden.plugin", "# nothing\n");
     scan();
     ck_assert_uint_eq(core_plugin_count(), 1);
@@ -251,7 +251,7 @@ START_TEST(a_local_manifest_replaces_a_shared_one)
 }
 END_TEST
 
-/* The manifest of a copy, with its hash; in capitals if so wanted. */
+/* The manifest of a copy, with its hash; optionally in capitals. */
 static void manifest_with_hash(bool capitals)
 {
     static char text[PATH_MAX + 128];
@@ -276,7 +276,7 @@ static void damage_last_byte(void)
     free(bytes);
 }
 
-START_TEST(a_file_of_the_manifests_hash_is_opened)
+START_TEST(file_with_the_hash_of_its_manifest_is_opened)
 {
     core_plugin *plugin;
 
@@ -289,18 +289,18 @@ START_TEST(a_file_of_the_manifests_hash_is_opened)
 }
 END_TEST
 
-START_TEST(a_file_of_another_hash_is_refused)
+START_TEST(file_with_another_hash_is_refused)
 {
     manifest_folders();
     manifest_with_hash(false);
     damage_last_byte();
     scan();
     assert_refused("/core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
-                   "not the file that its manifest names: its SHA-256 is ");
+                   "does not match its manifest: its SHA-256 is ");
 }
 END_TEST
 
-START_TEST(a_file_that_another_replaced_after_the_scan_is_refused)
+START_TEST(file_replaced_after_the_scan_is_refused)
 {
     core_plugin *plugin;
 
@@ -315,8 +315,8 @@ START_TEST(a_file_that_another_replaced_after_the_scan_is_refused)
 }
 END_TEST
 
-/* It was found in a folder before its manifest was read. */
-START_TEST(a_hash_holds_for_a_file_that_was_found_elsewhere_too)
+/* The file was found in a folder before its manifest was read. */
+START_TEST(hash_applies_to_a_file_found_elsewhere)
 {
     manifest_folders();
     manifest_with_hash(false);
@@ -328,14 +328,14 @@ START_TEST(a_hash_holds_for_a_file_that_was_found_elsewhere_too)
 }
 END_TEST
 
-START_TEST(a_manifest_that_is_not_understood_is_told)
+START_TEST(malformed_manifest_is_reported)
 {
     char text[20000];
 
     manifest_folders();
     memset(text, '#', sizeof text);
     file_write(inside("local/long.plugin"), text, sizeof text);
-    manifest("local/words.plugin", "this is no manifest");
+    manifest("local/words.plugin", "this is not a manifest");
     manifest("local/two.plugin", "path=/a\npath=/b\n");
     manifest("local/relative.plugin", "path = core_good.so");
     manifest("local/short.plugin", "path=/a\nsha256=1234\n");
@@ -352,17 +352,17 @@ START_TEST(a_manifest_that_is_not_understood_is_told)
     assert_refused("/two.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
                    "not understood");
     assert_refused("/short.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
-                   "of 64 digits; not understood: sha256=1234");
+                   "sha256=1234");
     assert_refused("/hash.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_CORRUPT,
                    "a hash and no path");
     assert_refused("core_good.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
                    "absolute");
     assert_refused("/open.plugin", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
-                   "written by everybody");
+                   "writable by everyone");
 }
 END_TEST
 
-START_TEST(a_path_of_the_program_may_be_relative)
+START_TEST(path_given_by_the_program_may_be_relative)
 {
     install("good", "core_good.so");
     unsetenv("LIBCORE_PLUGIN_PATH");
@@ -373,7 +373,7 @@ START_TEST(a_path_of_the_program_may_be_relative)
 }
 END_TEST
 
-START_TEST(a_path_that_is_not_there_is_an_error)
+START_TEST(missing_path_is_an_error)
 {
     core_plugin *plugin = (core_plugin *)"";
 
@@ -384,11 +384,11 @@ START_TEST(a_path_that_is_not_there_is_an_error)
 }
 END_TEST
 
-/* This program as another user's, set-user-ID: what it then reads of the
- * environment is told by its exit status. */
+/* Runs this program as another user's set-user-ID program; its exit status
+ * tells whether it reads the environment. */
 enum { READS = 10, READS_NOT = 11, NOT_PRIVILEGED = 12 };
 
-static int tell_setting(void)
+static int report_setting(void)
 {
     const char *value = NULL;
 
@@ -398,7 +398,7 @@ static int tell_setting(void)
     return value ? READS : READS_NOT;
 }
 
-START_TEST(a_privileged_process_reads_nothing_of_the_environment)
+START_TEST(privileged_process_ignores_the_environment)
 {
     char program[PATH_MAX];
     ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -422,7 +422,7 @@ START_TEST(a_privileged_process_reads_nothing_of_the_environment)
     setenv("LIBCORE_PLUGIN_PATH", folder, 1);
     child = fork();
     if (child == 0) {
-        execl(inside("privileged"), "privileged", "tell", (char *)NULL);
+        execl(inside("privileged"), "privileged", "report", (char *)NULL);
         _exit(NOT_PRIVILEGED);
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -437,31 +437,31 @@ END_TEST
 static int run_all(void)
 {
     const TTest *const tests[] = {
-        only_files_of_the_right_name_count,
-        the_path_may_name_files_and_several_folders,
-        the_environment_goes_before_the_installation,
-        the_working_directory_is_never_searched,
-        a_missing_folder_of_the_path_is_told,
-        a_file_that_all_may_write_is_refused,
-        a_folder_that_all_may_write_is_refused,
-        a_link_is_judged_by_what_it_points_to,
-        one_file_under_two_names_is_one_plugin,
-        a_file_of_another_user_is_refused,
-        a_privileged_process_reads_nothing_of_the_environment,
-        what_is_no_file_is_refused,
-        a_list_allows,
-        a_list_denies,
-        a_manifest_names_a_plugin,
-        a_local_manifest_replaces_a_shared_one,
-        a_file_of_another_hash_is_refused,
-        a_file_that_another_replaced_after_the_scan_is_refused,
-        a_hash_holds_for_a_file_that_was_found_elsewhere_too,
-        a_manifest_that_is_not_understood_is_told,
-        a_path_of_the_program_may_be_relative,
-        a_path_that_is_not_there_is_an_error,
+        only_files_with_plugin_names_are_found,
+        path_may_name_files_and_several_folders,
+        environment_precedes_the_installation,
+        working_directory_is_never_searched,
+        missing_folder_of_the_path_is_reported,
+        world_writable_file_is_refused,
+        world_writable_folder_is_refused,
+        symbolic_link_is_checked_by_its_target,
+        file_under_two_names_is_one_plugin,
+        file_of_another_user_is_refused,
+        privileged_process_ignores_the_environment,
+        only_regular_files_are_accepted,
+        allow_list_is_applied,
+        deny_list_is_applied,
+        manifest_names_a_plugin,
+        local_manifest_replaces_a_shared_one,
+        file_with_another_hash_is_refused,
+        file_replaced_after_the_scan_is_refused,
+        hash_applies_to_a_file_found_elsewhere,
+        malformed_manifest_is_reported,
+        path_given_by_the_program_may_be_relative,
+        missing_path_is_an_error,
     };
     const suite_loop loops[] = {
-        {a_file_of_the_manifests_hash_is_opened, 0, 2},
+        {file_with_the_hash_of_its_manifest_is_opened, 0, 2},
     };
     const test_suite suite = {
         .name = "loader/search",
@@ -471,14 +471,15 @@ static int run_all(void)
         SUITE_LOOPS(loops),
     };
 
-    /* The folders of the build are not what is searched here. */
+    /* The build's folders are not searched in this test. */
     unsetenv("LIBCORE_PLUGIN_PATH");
     return suite_run(&suite, 1);
 }
 
 int main(int count, char **words)
 {
-    if (count > 1 && strcmp(words[1], "tell") == 0)
-        _exit(tell_setting()); /* a sanitizer's last words need rights */
+    if (count > 1 && strcmp(words[1], "report") == 0)
+        /* a sanitizer's exit handler needs rights that it lacks */
+        _exit(report_setting());
     return run_all();
 }

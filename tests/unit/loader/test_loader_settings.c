@@ -9,7 +9,7 @@
 #include <libcore/device.h>
 #include <pthread.h>
 
-/* Every test is a process of its own: nothing was read before it. */
+/* Every test is a process: nothing was read before it. */
 static void clear(void)
 {
     core_setting_information s = {.struct_size = sizeof s};
@@ -30,7 +30,7 @@ static void assert_invalid(core_status status, const char *value,
     assert_contains(core_error_message(), allowed);
 }
 
-START_TEST(every_row_of_the_table_is_complete)
+START_TEST(every_table_row_is_complete)
 {
     core_setting_information s = {.struct_size = sizeof s};
     uint32_t count = core_setting_count();
@@ -48,7 +48,7 @@ START_TEST(every_row_of_the_table_is_complete)
 }
 END_TEST
 
-START_TEST(a_shorter_struct_is_filled_no_further)
+START_TEST(shorter_struct_is_not_filled_beyond_its_size)
 {
     core_setting_information s = {.struct_size = 24, .value = "kept"};
 
@@ -59,7 +59,7 @@ START_TEST(a_shorter_struct_is_filled_no_further)
 }
 END_TEST
 
-START_TEST(the_environment_is_read_once)
+START_TEST(environment_is_read_once)
 {
     int64_t threads;
 
@@ -74,14 +74,14 @@ START_TEST(the_environment_is_read_once)
 }
 END_TEST
 
-START_TEST(an_empty_variable_is_not_set)
+START_TEST(empty_variable_counts_as_unset)
 {
     setenv("LIBCORE_FALLBACK", "", 1);
     ck_assert_ptr_null(core__setting("LIBCORE_FALLBACK"));
 }
 END_TEST
 
-START_TEST(the_program_goes_before_the_environment)
+START_TEST(program_overrides_the_environment)
 {
     const char *value;
 
@@ -95,7 +95,7 @@ START_TEST(the_program_goes_before_the_environment)
 }
 END_TEST
 
-START_TEST(numbers_out_of_range_name_the_range)
+START_TEST(number_out_of_range_names_the_range)
 {
     static const char *const wrong[] = {"0",   "1025", "-1",
                                         "+1",  " 1",   "1 ",
@@ -110,7 +110,7 @@ START_TEST(numbers_out_of_range_name_the_range)
 }
 END_TEST
 
-START_TEST(a_wrong_value_in_the_environment_is_told_and_not_used)
+START_TEST(invalid_value_in_the_environment_is_reported_and_ignored)
 {
     core_setting_information s = {.struct_size = sizeof s};
     bool trace = true;
@@ -125,7 +125,7 @@ START_TEST(a_wrong_value_in_the_environment_is_told_and_not_used)
 }
 END_TEST
 
-START_TEST(switches_have_several_words)
+START_TEST(switches_accept_several_spellings)
 {
     static const char *const on[] = {"1", "on", "yes", "true"};
     static const char *const off[] = {"0", "off", "no", "false"};
@@ -146,7 +146,7 @@ START_TEST(switches_have_several_words)
 }
 END_TEST
 
-START_TEST(a_misspelt_name_is_not_taken)
+START_TEST(misspelt_name_is_refused)
 {
     ck_assert_int_eq(core_setting_set("LIBCORE_DEVIC", "cpu"),
                      CORE_ERROR_NOT_FOUND);
@@ -166,7 +166,7 @@ START_TEST(settings_of_plugins_are_read_and_set)
 }
 END_TEST
 
-START_TEST(words_of_lists_are_whole)
+START_TEST(list_items_match_only_as_a_whole)
 {
     ck_assert(core__list_holds("a,bc, d ,e", "d", 1));
     ck_assert(core__list_holds("a,bc", "bc", 2));
@@ -177,7 +177,7 @@ START_TEST(words_of_lists_are_whole)
 }
 END_TEST
 
-START_TEST(texts_stay_when_the_setting_changes)
+START_TEST(text_stays_valid_when_the_setting_changes)
 {
     const char *first;
 
@@ -205,7 +205,7 @@ static void *read_and_set(void *context)
     return NULL;
 }
 
-START_TEST(threads_see_whole_values)
+START_TEST(threads_read_whole_values)
 {
     pthread_t threads[2];
     void *wrong[2];
@@ -219,11 +219,11 @@ START_TEST(threads_see_whole_values)
 }
 END_TEST
 
-/* Words that only the setting's reader knows. */
-START_TEST(words_that_nobody_knows_are_refused)
+/* Values that only the reader of the setting can check. */
+START_TEST(unknown_values_are_refused)
 {
     static const char *const wrong[][3] = {
-        {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is no operator"},
+        {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is not an operator"},
         {"LIBCORE_FALLBACK", "exp, mull ,log", "\"mull\""},
         {"LIBCORE_FALLBACK", "exp,count", "\"count\""},
         {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: "},
@@ -232,13 +232,13 @@ START_TEST(words_that_nobody_knows_are_refused)
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
         {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
         {"LIBCORE_PLAN_CACHE", "0", "1 to 1048576"},
-        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; it takes"},
+        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; accepted"},
         {"LIBCORE_QUARANTINE", "maybe", "0, 1, unsealed, or the abs"},
         {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, unsealed, or the abs"},
         {"LIBCORE_CACHE", "rel", "0 or an absolute path"},
-        {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is no device name; names look"},
+        {"LIBCORE_DEVICE", "GPU!!", "\"GPU!!\" is not a device name; names"},
         {"LIBCORE_DEVICE", "sim:", "names look like"},
-        {"LIBCORE_PLUGIN_PATH", "/plugins:build", "\"build\"; it takes abs"},
+        {"LIBCORE_PLUGIN_PATH", "/plugins:build", "\"build\"; accepted: abs"},
         {"LIBCORE_PLUGIN_PATH", ".", "absolute paths"},
     };
     const char *value;
@@ -253,10 +253,10 @@ START_TEST(words_that_nobody_knows_are_refused)
 }
 END_TEST
 
-/* Of a setting that nothing may ever ask for. */
-START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
+/* Even of a setting that is never read. */
+START_TEST(invalid_environment_is_reported_before_the_first_device)
 {
-    /* And what is right. */
+    /* Invalid values, and the expected ones. */
     static const char *const wrong[][3] = {
         {"LIBCORE_FALLBACK", "exp,abacus", "exp"},
         {"LIBCORE_ALLOC", "caching", "caching:true"},
@@ -276,7 +276,7 @@ START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         size_t k = 0;
 
-        /* The table's order decides which is told. */
+        /* The order of the table decides which setting is reported. */
         assert_invalid(core_device_find("cpu", &device), "LIBCORE_", "");
         ck_assert_ptr_null(device);
         while (!strstr(core_error_message(), wrong[k][0]))
@@ -292,7 +292,7 @@ START_TEST(wrong_words_of_the_environment_are_told_before_the_first_device)
 }
 END_TEST
 
-START_TEST(values_that_readers_take_are_taken)
+START_TEST(valid_values_are_accepted)
 {
     static const char *const right[][2] = {
         {"LIBCORE_LAYERS", "validate, trace,fault"},
@@ -302,7 +302,7 @@ START_TEST(values_that_readers_take_are_taken)
         {"LIBCORE_QUARANTINE", "/helper"},
         {"LIBCORE_CACHE", "0"},
         {"LIBCORE_CACHE", "/kept"},
-        {"LIBCORE_DEVICE", "abacus:1"}, /* its plugin may come */
+        {"LIBCORE_DEVICE", "abacus:1"}, /* its plugin may be loaded later */
         {"LIBCORE_PLUGIN_PATH", ":/plugins::/more:"},
         {"LIBCORE_PLUGIN_PATH", ""},
     };
@@ -313,7 +313,7 @@ START_TEST(values_that_readers_take_are_taken)
 }
 END_TEST
 
-START_TEST(a_wrong_path_of_the_environment_costs_itself_alone)
+START_TEST(invalid_path_in_the_environment_is_ignored_alone)
 {
     const char *path = getenv("LIBCORE_PLUGIN_PATH");
     char both[PATH_MAX + 8];
@@ -327,7 +327,7 @@ START_TEST(a_wrong_path_of_the_environment_costs_itself_alone)
 }
 END_TEST
 
-START_TEST(operators_that_may_still_come_are_no_wrong_words)
+START_TEST(operators_of_later_plugins_are_accepted)
 {
     core_device *device;
 
@@ -349,7 +349,7 @@ static void sink(void *context, uint32_t level, const char *component,
     snprintf(logged, sizeof logged, "%u %s %s", level, component, text);
 }
 
-/* What goes to the standard error while doing this. */
+/* Captures the standard error of a function. */
 static void stderr_of(void (*doing)(void), char *text, size_t size)
 {
     FILE *file = tmpfile();
@@ -373,7 +373,7 @@ static void log_warning(void)
     core__log(CORE_LOG_WARNING, "test", "one %d\ntwo", 1);
 }
 
-START_TEST(nothing_is_printed_unasked)
+START_TEST(nothing_is_printed_by_default)
 {
     char text[256];
 
@@ -383,7 +383,7 @@ START_TEST(nothing_is_printed_unasked)
 }
 END_TEST
 
-START_TEST(the_setting_sends_messages_to_the_standard_error)
+START_TEST(setting_sends_messages_to_standard_error)
 {
     char text[256];
 
@@ -396,7 +396,7 @@ START_TEST(the_setting_sends_messages_to_the_standard_error)
 }
 END_TEST
 
-START_TEST(a_misspelt_level_is_told_where_the_log_goes)
+START_TEST(misspelt_level_is_reported_in_the_log)
 {
     char text[512];
 
@@ -408,7 +408,7 @@ START_TEST(a_misspelt_level_is_told_where_the_log_goes)
 }
 END_TEST
 
-START_TEST(a_sink_gets_what_it_asked_for)
+START_TEST(sink_gets_the_levels_it_requested)
 {
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
     core__log(CORE_LOG_INFO, "test", "not wanted");
@@ -416,7 +416,7 @@ START_TEST(a_sink_gets_what_it_asked_for)
     log_warning();
     ck_assert_str_eq(logged, "1 test one 1 two");
     logged[0] = '\0';
-    core_log_set_sink(sink, NULL, UINT32_MAX); /* all that there is */
+    core_log_set_sink(sink, NULL, UINT32_MAX); /* all levels */
     core__log(CORE_LOG_DEBUG, "test", "wanted");
     ck_assert_str_eq(logged, "3 test wanted");
     logged[0] = '\0';
@@ -426,7 +426,7 @@ START_TEST(a_sink_gets_what_it_asked_for)
 }
 END_TEST
 
-START_TEST(logging_keeps_the_error_record)
+START_TEST(logging_does_not_change_the_error_record)
 {
     setenv("LIBCORE_LOG", "loud", 1);
     core_error_set(CORE_ERROR_SHAPE, "what happened");
@@ -450,24 +450,24 @@ static void collect(void *context, uint32_t level, const char *component,
         snprintf(warnings + size, sizeof warnings - size, "%s\n", text);
 }
 
-START_TEST(a_misspelt_variable_is_told_once_with_the_nearest_setting)
+START_TEST(misspelt_variable_is_reported_once_with_the_nearest_setting)
 {
     unsetenv("LIBCORE_BUILD");
     unsetenv("LIBCORE_SOURCE");
     setenv("LIBCORE_DEVCE", "cpu", 1);
     setenv("LIBCORE_PLUGINS_PATH", "/nowhere", 1);
-    setenv("LIBCORE_ACME_TILES", "3", 1); /* a plugin may have it */
+    setenv("LIBCORE_ACME_TILES", "3", 1); /* may belong to a plugin */
     setenv("LIBCORE_PLUGIN_PATH", "/nowhere", 1);
-    setenv("LIBCORE_TREADS", "", 1); /* the same as not set */
+    setenv("LIBCORE_TREADS", "", 1); /* the same as unset */
     core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
-    assert_contains(warnings, "LIBCORE_DEVCE in the environment");
-    assert_contains(warnings, "nearest is LIBCORE_DEVICE\n");
-    assert_contains(warnings, "LIBCORE_PLUGINS_PATH in the environment");
-    assert_contains(warnings, "nearest is LIBCORE_PLUGIN_PATH\n");
+    assert_contains(warnings, "the environment variable LIBCORE_DEVCE ");
+    assert_contains(warnings, "closest setting is LIBCORE_DEVICE\n");
+    assert_contains(warnings, "the environment variable LIBCORE_PLUGINS_PATH ");
+    assert_contains(warnings, "closest setting is LIBCORE_PLUGIN_PATH\n");
     ck_assert_ptr_null(strstr(warnings, "ACME"));
     ck_assert_ptr_null(strstr(warnings, "TREADS"));
-    ck_assert_ptr_null(strstr(warnings, "LIBCORE_PLUGIN_PATH in"));
+    ck_assert_ptr_null(strstr(warnings, "variable LIBCORE_PLUGIN_PATH"));
     warnings[0] = 0;
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
     ck_assert_str_eq(warnings, "");
@@ -478,30 +478,30 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        every_row_of_the_table_is_complete,
-        a_shorter_struct_is_filled_no_further,
-        the_environment_is_read_once,
-        an_empty_variable_is_not_set,
-        the_program_goes_before_the_environment,
-        numbers_out_of_range_name_the_range,
-        a_wrong_value_in_the_environment_is_told_and_not_used,
-        switches_have_several_words,
-        a_misspelt_name_is_not_taken,
+        every_table_row_is_complete,
+        shorter_struct_is_not_filled_beyond_its_size,
+        environment_is_read_once,
+        empty_variable_counts_as_unset,
+        program_overrides_the_environment,
+        number_out_of_range_names_the_range,
+        invalid_value_in_the_environment_is_reported_and_ignored,
+        switches_accept_several_spellings,
+        misspelt_name_is_refused,
         settings_of_plugins_are_read_and_set,
-        words_of_lists_are_whole,
-        texts_stay_when_the_setting_changes,
-        threads_see_whole_values,
-        words_that_nobody_knows_are_refused,
-        wrong_words_of_the_environment_are_told_before_the_first_device,
-        values_that_readers_take_are_taken,
-        a_wrong_path_of_the_environment_costs_itself_alone,
-        operators_that_may_still_come_are_no_wrong_words,
-        nothing_is_printed_unasked,
-        the_setting_sends_messages_to_the_standard_error,
-        a_misspelt_level_is_told_where_the_log_goes,
-        a_sink_gets_what_it_asked_for,
-        logging_keeps_the_error_record,
-        a_misspelt_variable_is_told_once_with_the_nearest_setting,
+        list_items_match_only_as_a_whole,
+        text_stays_valid_when_the_setting_changes,
+        threads_read_whole_values,
+        unknown_values_are_refused,
+        invalid_environment_is_reported_before_the_first_device,
+        valid_values_are_accepted,
+        invalid_path_in_the_environment_is_ignored_alone,
+        operators_of_later_plugins_are_accepted,
+        nothing_is_printed_by_default,
+        setting_sends_messages_to_standard_error,
+        misspelt_level_is_reported_in_the_log,
+        sink_gets_the_levels_it_requested,
+        logging_does_not_change_the_error_record,
+        misspelt_variable_is_reported_once_with_the_nearest_setting,
     };
     const test_suite suite = {
         .name = "base/settings and log",

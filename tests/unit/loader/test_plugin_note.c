@@ -28,7 +28,7 @@ static core_status read_note(core_plugin_note *note)
     return core__note_read(&image, note);
 }
 
-/* Where the note's content lies in the file. */
+/* The note's content in the file. */
 static core_plugin_note *note_in_file(void)
 {
     static const char mark[] = "libcore\0LIBCORE";
@@ -47,7 +47,7 @@ static void assert_bad(core_status code, const char *part)
     assert_contains(core_error_message(), part);
 }
 
-START_TEST(a_good_note_is_read_whole)
+START_TEST(good_note_is_read_completely)
 {
     core_plugin_note note;
 
@@ -61,8 +61,8 @@ START_TEST(a_good_note_is_read_whole)
 }
 END_TEST
 
-/* Where the last segment ends: what lies behind it, sections and debug
- * information, is not needed to run the file. */
+/* The end of the last segment: sections and debug information after it are not
+ * needed to load the file. */
 static size_t segments_end(void)
 {
     Elf64_Ehdr *header = (void *)bytes;
@@ -87,7 +87,8 @@ START_TEST(every_truncation_is_an_error)
         unsigned char *part;
 
         length = length > step ? length - step : 0;
-        /* Its own block, so that a sanitizer sees a read behind its end. */
+        /* A block of the exact size, so that a sanitizer detects reads beyond
+         * its end. */
         part = malloc(length + 1);
         memcpy(part, bytes, length);
         image = core__image_bytes(part, length);
@@ -97,7 +98,7 @@ START_TEST(every_truncation_is_an_error)
 }
 END_TEST
 
-START_TEST(an_empty_file_is_no_elf_file)
+START_TEST(empty_file_is_not_an_elf_file)
 {
     size = 0;
     assert_bad(CORE_ERROR_CORRUPT, "not an ELF file");
@@ -118,7 +119,7 @@ START_TEST(big_endian_is_refused)
 }
 END_TEST
 
-START_TEST(a_program_is_no_plugin)
+START_TEST(program_is_not_a_plugin)
 {
     ((Elf64_Ehdr *)bytes)->e_type = ET_EXEC;
     assert_bad(CORE_ERROR_CORRUPT, "not a shared object");
@@ -139,28 +140,28 @@ START_TEST(unknown_note_version_is_refused)
 }
 END_TEST
 
-START_TEST(another_owner_is_not_our_note)
+START_TEST(note_of_another_owner_is_ignored)
 {
     ((char *)note_in_file())[-8] = 'L';
-    assert_bad(CORE_ERROR_NOT_FOUND, "no note of libcore");
+    assert_bad(CORE_ERROR_NOT_FOUND, "no libcore note");
 }
 END_TEST
 
-START_TEST(name_without_end_is_refused)
+START_TEST(unterminated_name_is_refused)
 {
     memset(note_in_file()->name, 'a', sizeof note_in_file()->name);
     assert_bad(CORE_ERROR_CORRUPT, "name");
 }
 END_TEST
 
-START_TEST(name_with_other_characters_is_refused)
+START_TEST(name_with_invalid_characters_is_refused)
 {
     note_in_file()->name[0] = '/';
     assert_bad(CORE_ERROR_CORRUPT, "name");
 }
 END_TEST
 
-START_TEST(bytes_behind_a_text_are_refused)
+START_TEST(bytes_after_a_text_are_refused)
 {
     core_plugin_note *note = note_in_file();
 
@@ -169,7 +170,7 @@ START_TEST(bytes_behind_a_text_are_refused)
 }
 END_TEST
 
-START_TEST(device_types_are_words)
+START_TEST(malformed_device_types_are_refused)
 {
     static const char *const wrong[] = {"a,,b", ",a", "a,", "A", "0a", "a b"};
 
@@ -190,7 +191,7 @@ START_TEST(impossible_abi_range_is_refused)
 }
 END_TEST
 
-START_TEST(abi_ranges_that_do_not_meet_are_named)
+START_TEST(disjoint_abi_ranges_are_named)
 {
     core_plugin_note note;
 
@@ -215,28 +216,28 @@ static Elf64_Phdr *note_segment(void)
 START_TEST(huge_note_segment_is_not_read)
 {
     note_segment()->p_filesz = UINT64_MAX - 8;
-    assert_bad(CORE_ERROR_CORRUPT, "does not lie in the file");
+    assert_bad(CORE_ERROR_CORRUPT, "is outside the file");
 }
 END_TEST
 
-START_TEST(note_sizes_near_the_end_of_numbers_do_not_wrap)
+START_TEST(note_sizes_near_the_integer_limit_do_not_wrap)
 {
     uint32_t *header = (void *)(bytes + note_segment()->p_offset);
 
     header[0] = UINT32_MAX;
     header[1] = UINT32_MAX;
-    assert_bad(CORE_ERROR_CORRUPT, "past its segment");
+    assert_bad(CORE_ERROR_CORRUPT, "beyond its segment");
 }
 END_TEST
 
-START_TEST(segment_table_behind_the_end_is_refused)
+START_TEST(segment_table_beyond_the_end_is_refused)
 {
     ((Elf64_Ehdr *)bytes)->e_phoff = UINT64_MAX - 16;
     assert_bad(CORE_ERROR_CORRUPT, "segment table");
 }
 END_TEST
 
-/* The first segment to load, or the first that may be written. */
+/* The first segment to be loaded, or the first writable one. */
 static Elf64_Phdr *load_segment(bool writable)
 {
     Elf64_Ehdr *header = (void *)bytes;
@@ -261,22 +262,22 @@ static void assert_segments(core_status code, const char *part)
 START_TEST(good_segments_are_accepted)
 {
     assert_segments(CORE_OK, "");
-    load_segment(true)->p_memsz += 4096; /* its tail is cleared */
+    load_segment(true)->p_memsz += 4096; /* its tail is zero-filled */
     assert_segments(CORE_OK, "");
 }
 END_TEST
 
-START_TEST(a_tail_that_may_not_be_written_is_refused)
+START_TEST(read_only_zero_filled_tail_is_refused)
 {
     load_segment(false)->p_memsz += 16;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
 }
 END_TEST
 
-START_TEST(segments_over_each_other_are_refused)
+START_TEST(overlapping_segments_are_refused)
 {
     load_segment(false)->p_vaddr += UINT64_C(1) << 30;
-    assert_segments(CORE_ERROR_CORRUPT, "lies over the one before it");
+    assert_segments(CORE_ERROR_CORRUPT, "overlaps the one before it");
 }
 END_TEST
 
@@ -307,7 +308,7 @@ START_TEST(impossible_segments_are_refused)
 }
 END_TEST
 
-/* What the fixture's file has for an address. */
+/* The bytes of the fixture's file at a virtual address. */
 static void *at_address(uint64_t address)
 {
     const Elf64_Ehdr *header = (void *)bytes;
@@ -334,7 +335,7 @@ static Elf64_Dyn *dynamic_entry(int64_t tag)
     ck_abort_msg("no entry %lld in the fixture", (long long)tag);
 }
 
-START_TEST(a_dynamic_section_that_points_elsewhere_is_refused)
+START_TEST(dynamic_section_that_points_outside_is_refused)
 {
     static const int64_t tags[] = {DT_STRTAB,     DT_SYMTAB, DT_RELA,
                                    DT_RELASZ,     DT_STRSZ,  DT_INIT_ARRAY,
@@ -350,12 +351,12 @@ START_TEST(a_dynamic_section_that_points_elsewhere_is_refused)
     }
     assert_segments(CORE_OK, "");
     dynamic_entry(DT_INIT)->d_un.d_val = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "outside of what is loaded");
+    assert_segments(CORE_ERROR_CORRUPT, "outside the loaded segments");
 }
 END_TEST
 
-/* The dynamic linker ends the process where these are not so. */
-START_TEST(a_table_without_its_size_or_kind_is_refused)
+/* Otherwise the dynamic linker would crash the process. */
+START_TEST(table_without_its_size_or_kind_is_refused)
 {
     static const int64_t tags[] = {DT_STRSZ,        DT_RELASZ,
                                    DT_RELAENT,      DT_PLTRELSZ,
@@ -383,7 +384,7 @@ static void assert_symbols(core_status code, const char *part)
         assert_contains(core_error_message(), part);
 }
 
-START_TEST(names_that_lie_elsewhere_are_refused)
+START_TEST(names_outside_of_the_file_are_refused)
 {
     Elf64_Dyn *needed = dynamic_entry(DT_NEEDED);
     uint64_t library = needed->d_un.d_val;
@@ -405,11 +406,11 @@ START_TEST(names_that_lie_elsewhere_are_refused)
     version->vn_file = before;
     hash = at_address(dynamic_entry(DT_GNU_HASH)->d_un.d_val);
     hash[2] = 3;
-    assert_symbols(CORE_ERROR_CORRUPT, "symbols by name");
+    assert_symbols(CORE_ERROR_CORRUPT, "symbol hash table");
 }
 END_TEST
 
-START_TEST(relocations_that_cannot_be_are_refused)
+START_TEST(impossible_relocations_are_refused)
 {
     Elf64_Rela *first = at_address(dynamic_entry(DT_RELA)->d_un.d_val);
     uint64_t array = dynamic_entry(DT_INIT_ARRAY)->d_un.d_val;
@@ -417,19 +418,19 @@ START_TEST(relocations_that_cannot_be_are_refused)
     Elf64_Rela before = *first, *called = first;
 
     first->r_offset = dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     first->r_offset = UINT64_MAX - 3;
-    assert_segments(CORE_ERROR_CORRUPT, "may not be written");
+    assert_segments(CORE_ERROR_CORRUPT, "read-only");
     *first = before;
     first->r_info = ELF64_R_INFO(UINT64_C(1) << 20, 1);
-    assert_segments(CORE_ERROR_CORRUPT, "symbol that there is not");
+    assert_segments(CORE_ERROR_CORRUPT, "symbol that does not exist");
     *first = before;
     first->r_info = ELF64_R_INFO(0, 6); /* anything but RELATIVE */
     *dynamic_entry(DT_SONAME) = (Elf64_Dyn){DT_RELACOUNT, {1}};
-    assert_segments(CORE_ERROR_CORRUPT, "not in the order");
+    assert_segments(CORE_ERROR_CORRUPT, "not in the declared order");
     *first = before;
     dynamic_entry(DT_RELACOUNT)->d_un.d_val = 0;
-    /* A linker that packs relocations (DT_RELR) has none for the array. */
+    /* A linker that packs relocations (DT_RELR) emits none for the array. */
     while (called < first + count && called->r_offset != array)
         called++;
     if (called == first + count) {
@@ -438,7 +439,7 @@ START_TEST(relocations_that_cannot_be_are_refused)
     }
     before = *called;
     called->r_addend = (int64_t)dynamic_entry(DT_STRTAB)->d_un.d_val;
-    assert_segments(CORE_ERROR_CORRUPT, "calls what is no code");
+    assert_segments(CORE_ERROR_CORRUPT, "calls an address that is not code");
     called->r_addend = INT64_C(1) << 41;
     assert_segments(CORE_ERROR_CORRUPT, "points outside");
     *called = before;
@@ -455,7 +456,7 @@ START_TEST(good_symbols_are_accepted)
 }
 END_TEST
 
-/* A generator of our own: the same corruptions on every machine. */
+/* Our own generator: the same corruptions on every machine. */
 static uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
 
 static uint64_t random_next(void)
@@ -466,7 +467,7 @@ static uint64_t random_next(void)
     return state;
 }
 
-/* Where something that is read lies: headers, notes, or anywhere. */
+/* A place that is read: in headers, in notes, or anywhere. */
 static size_t random_place(void)
 {
     Elf64_Ehdr *header = (void *)bytes;
@@ -485,15 +486,15 @@ static size_t random_place(void)
     }
 }
 
-/* In the note's content, where all that is judged lies. */
+/* A place in the note's content, all of which is checked. */
 static size_t random_note_place(void)
 {
     return (size_t)((unsigned char *)note_in_file() - bytes) +
            random_next() % sizeof(core_plugin_note);
 }
 
-/* Each is refused with a reason, or was changed where nobody looks.  How many
- * were refused. */
+/* Each corrupted file is refused with a reason, or was changed where nothing is
+ * read.  Returns how many were refused. */
 static int corrupt(int rounds, size_t (*place)(void), bool cut)
 {
     static const unsigned char edges[] = {0, 1, 0x7f, 0x80, 0xff};
@@ -517,14 +518,14 @@ static int corrupt(int rounds, size_t (*place)(void), bool cut)
                                ? (unsigned char)random_next()
                                : edges[random_next() % sizeof edges];
         }
-        /* The block ends where the file does. */
+        /* The block ends where the file ends. */
         copy = realloc(copy, length ? length : 1);
         image = core__image_bytes(copy, length);
         core_error_clear();
         status = core__note_read(&image, &note);
         if (status == CORE_OK)
             status = core__note_check_abi(&note);
-        /* All readers, each with whatever there is. */
+        /* All readers, each with what the previous ones accepted. */
         if (status == CORE_OK)
             status = core__segments_check(&image);
         else
@@ -556,32 +557,32 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_good_note_is_read_whole,
+        good_note_is_read_completely,
         every_truncation_is_an_error,
-        an_empty_file_is_no_elf_file,
+        empty_file_is_not_an_elf_file,
         another_machine_is_named,
         big_endian_is_refused,
-        a_program_is_no_plugin,
+        program_is_not_a_plugin,
         wrong_magic_is_refused,
         unknown_note_version_is_refused,
-        another_owner_is_not_our_note,
-        name_without_end_is_refused,
-        name_with_other_characters_is_refused,
-        bytes_behind_a_text_are_refused,
-        device_types_are_words,
+        note_of_another_owner_is_ignored,
+        unterminated_name_is_refused,
+        name_with_invalid_characters_is_refused,
+        bytes_after_a_text_are_refused,
+        malformed_device_types_are_refused,
         impossible_abi_range_is_refused,
-        abi_ranges_that_do_not_meet_are_named,
+        disjoint_abi_ranges_are_named,
         huge_note_segment_is_not_read,
-        note_sizes_near_the_end_of_numbers_do_not_wrap,
-        segment_table_behind_the_end_is_refused,
+        note_sizes_near_the_integer_limit_do_not_wrap,
+        segment_table_beyond_the_end_is_refused,
         good_segments_are_accepted,
-        a_tail_that_may_not_be_written_is_refused,
-        segments_over_each_other_are_refused,
+        read_only_zero_filled_tail_is_refused,
+        overlapping_segments_are_refused,
         impossible_segments_are_refused,
-        a_dynamic_section_that_points_elsewhere_is_refused,
-        a_table_without_its_size_or_kind_is_refused,
-        names_that_lie_elsewhere_are_refused,
-        relocations_that_cannot_be_are_refused,
+        dynamic_section_that_points_outside_is_refused,
+        table_without_its_size_or_kind_is_refused,
+        names_outside_of_the_file_are_refused,
+        impossible_relocations_are_refused,
         good_symbols_are_accepted,
         ten_thousand_corrupted_files_never_crash,
         ten_thousand_corrupted_notes_never_crash,

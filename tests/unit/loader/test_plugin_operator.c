@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Operators with gradients that a plugin brings (fixtures/operators.c): a
- * program trains through them, and the plugin stays while a graph needs it. */
+/* Operators with gradients registered by a plugin (fixtures/operators.c): a
+ * program trains through them, and the plugin stays loaded while a graph needs
+ * it. */
 
 #include "support/autograd.h"
 #include "support/loader.h"
@@ -32,7 +33,7 @@ static core_tensor *call(const char *name, core_tensor *self, double number)
     return keep(result.u.tensor);
 }
 
-START_TEST(a_plugins_operator_has_gradients_of_any_order)
+START_TEST(plugin_operator_has_gradients_of_any_order)
 {
     core_tensor *x = leaf(VECTOR(2, 2, 3)), *y, *first, *second;
 
@@ -66,7 +67,7 @@ static core_status cubes(void *context, core_tensor *const *inputs,
     return status;
 }
 
-START_TEST(a_plugins_gradient_passes_gradcheck)
+START_TEST(plugin_gradient_passes_gradcheck)
 {
     core_tensor *x = leaf(VECTOR(3, 0.3, -1.2, 2));
 
@@ -76,7 +77,7 @@ START_TEST(a_plugins_gradient_passes_gradcheck)
 END_TEST
 
 /* Finds w so that w ** 3 is 8. */
-START_TEST(a_program_trains_through_a_plugins_operator)
+START_TEST(program_trains_through_a_plugin_operator)
 {
     core_tensor *w = leaf(VECTOR(1, 1.5)), *goal = VECTOR(1, 8);
     double found;
@@ -97,7 +98,7 @@ START_TEST(a_program_trains_through_a_plugins_operator)
 }
 END_TEST
 
-START_TEST(a_plugins_operator_changes_in_place_with_history)
+START_TEST(plugin_operator_changes_in_place_with_history)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2)), *a = mul(x, x);
 
@@ -108,7 +109,7 @@ START_TEST(a_plugins_operator_changes_in_place_with_history)
 }
 END_TEST
 
-START_TEST(a_plugins_operator_works_on_meta)
+START_TEST(plugin_operator_works_on_meta)
 {
     core_device *meta;
     core_tensor *x, *y;
@@ -122,14 +123,14 @@ START_TEST(a_plugins_operator_works_on_meta)
 }
 END_TEST
 
-START_TEST(a_graph_that_needs_a_plugin_keeps_it_loaded)
+START_TEST(graph_that_needs_a_plugin_keeps_it_loaded)
 {
     core_tensor *x = leaf(VECTOR(2, 2, 3)), *y = call("fixture::cube", x, 1);
     core_operator *op;
 
     FAILS(core_plugin_unload(plugin, 0), CORE_ERROR_BUSY, "operators",
           "1 calls", "graphs");
-    backward(sum(y)); /* the call's node is still y's */
+    backward(sum(y)); /* y still holds the node of the call */
     FAILS(core_plugin_unload(plugin, 0), CORE_ERROR_BUSY, "operators");
     HOLDS(core_tensor_grad(x), 2, 12, 27);
     drop_all();
@@ -139,7 +140,7 @@ START_TEST(a_graph_that_needs_a_plugin_keeps_it_loaded)
 }
 END_TEST
 
-START_TEST(loading_and_unloading_leaves_nothing_behind)
+START_TEST(loading_and_unloading_leaks_nothing)
 {
     int64_t live = 0;
 
@@ -162,13 +163,13 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_plugins_operator_has_gradients_of_any_order,
-        a_plugins_gradient_passes_gradcheck,
-        a_program_trains_through_a_plugins_operator,
-        a_plugins_operator_changes_in_place_with_history,
-        a_plugins_operator_works_on_meta,
-        a_graph_that_needs_a_plugin_keeps_it_loaded,
-        loading_and_unloading_leaves_nothing_behind,
+        plugin_operator_has_gradients_of_any_order,
+        plugin_gradient_passes_gradcheck,
+        program_trains_through_a_plugin_operator,
+        plugin_operator_changes_in_place_with_history,
+        plugin_operator_works_on_meta,
+        graph_that_needs_a_plugin_keeps_it_loaded,
+        loading_and_unloading_leaks_nothing,
     };
     const test_suite suite = {
         .name = "operators of plugins",

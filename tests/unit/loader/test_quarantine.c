@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A plugin that ends or holds up the process that opens it costs an error. */
+/* A plugin that crashes or blocks the process that loads it costs only an
+ * error. */
 
 #include "support/loader.h"
 
@@ -27,106 +28,107 @@ static void refused(const char *how, core_status status, const char *says)
 {
     core_plugin *plugin;
 
-    setenv("FIXTURE_DIES", how, 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), status);
+    setenv("FIXTURE_CRASHING", how, 1);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), status);
     ck_assert_ptr_null(plugin);
     assert_contains(core_error_message(), says);
-    assert_refused("/core_dies.so", CORE_PLUGIN_REFUSED, status, says);
+    assert_refused("/core_crashing.so", CORE_PLUGIN_REFUSED, status, says);
 }
 
-START_TEST(a_good_plugin_passes)
+START_TEST(good_plugin_passes)
 {
     core_device *device;
     core_plugin *plugin;
 
-    setenv("FIXTURE_DIES", "no", 1);
-    ck_assert_msg(core_plugin_load(fixture("dies"), &plugin) == CORE_OK, "%s",
-                  core_error_message());
-    ck_assert_int_eq(core_device_find("dies", &device), CORE_OK);
+    setenv("FIXTURE_CRASHING", "no", 1);
+    ck_assert_msg(core_plugin_load(fixture("crashing"), &plugin) == CORE_OK,
+                  "%s", core_error_message());
+    ck_assert_int_eq(core_device_find("crashing", &device), CORE_OK);
 }
 END_TEST
 
-START_TEST(a_crash_in_init_is_a_reason)
+START_TEST(crash_in_init_is_reported)
 {
     refused("crash", CORE_ERROR_REFUSED, "with signal 11");
 }
 END_TEST
 
-START_TEST(a_crash_in_a_constructor_is_a_reason)
+START_TEST(crash_in_a_constructor_is_reported)
 {
     refused("constructor", CORE_ERROR_REFUSED, "with signal 6");
 }
 END_TEST
 
-START_TEST(an_exit_in_init_is_a_reason)
+START_TEST(exit_in_init_is_reported)
 {
     refused("exit", CORE_ERROR_REFUSED, "with status 0");
 }
 END_TEST
 
-START_TEST(an_answer_of_the_plugins_own_does_not_count)
+START_TEST(forged_answer_of_the_plugin_is_ignored)
 {
-    refused("lies", CORE_ERROR_REFUSED, "with status 0");
+    refused("forges", CORE_ERROR_REFUSED, "with status 0");
 }
 END_TEST
 
-START_TEST(an_init_that_hangs_is_a_reason)
+START_TEST(hanging_init_is_reported)
 {
     core__quarantine_ms = 2000;
-    refused("hang", CORE_ERROR_REFUSED, "did not come back");
+    refused("hang", CORE_ERROR_REFUSED, "did not return");
 }
 END_TEST
 
-START_TEST(what_the_plugin_says_itself_comes_through)
+START_TEST(error_of_the_plugin_is_reported)
 {
     refused("fails", CORE_ERROR_NO_DEVICE, "the driver is asleep");
 }
 END_TEST
 
-START_TEST(it_can_be_tried_again)
+START_TEST(failed_plugin_can_be_loaded_again)
 {
     core_plugin *plugin;
 
     refused("crash", CORE_ERROR_REFUSED, "with signal 11");
-    setenv("FIXTURE_DIES", "no", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), CORE_OK);
+    setenv("FIXTURE_CRASHING", "no", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin), CORE_OK);
 }
 END_TEST
 
-START_TEST(the_programs_settings_hold_there_too)
+START_TEST(program_settings_apply_in_the_helper)
 {
     core_plugin *plugin;
 
-    core_setting_set("LIBCORE_PLUGIN_DENY", "dies");
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin),
+    core_setting_set("LIBCORE_PLUGIN_DENY", "crashing");
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
                      CORE_ERROR_REFUSED);
     assert_contains(core_error_message(), "LIBCORE_PLUGIN_DENY");
 }
 END_TEST
 
-START_TEST(what_is_wrong_in_the_environment_is_wrong_there_too)
+START_TEST(invalid_environment_is_invalid_in_the_helper)
 {
     core_plugin *plugin;
 
     setenv("LIBCORE_LAYERS", "loud", 1);
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin),
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "in quarantine");
 }
 END_TEST
 
-START_TEST(a_helper_that_is_not_there_refuses_everything)
+START_TEST(missing_helper_refuses_every_plugin)
 {
     core_plugin *plugin;
 
     core_setting_set("LIBCORE_QUARANTINE", "/nowhere/quarantine");
-    ck_assert_int_eq(core_plugin_load(fixture("dies"), &plugin), CORE_ERROR_IO);
+    ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
+                     CORE_ERROR_IO);
     assert_contains(core_error_message(), "/nowhere/quarantine could not be");
 }
 END_TEST
 
-/* Runs a script as the helper; the milliseconds of processor time that waiting
- * for it took. */
+/* Runs a script as the helper; returns the milliseconds of processor time spent
+ * waiting for it. */
 static uint64_t waiting(const char *script, core_status status,
                         const char *says)
 {
@@ -149,17 +151,17 @@ static uint64_t waiting(const char *script, core_status status,
                           1000);
 }
 
-/* Its pipe is ready for ever then, and to ask it again is to wait busily. */
-START_TEST(a_helper_that_has_closed_its_pipe_is_waited_for_asleep)
+/* The closed pipe is always ready: polling it would be busy waiting. */
+START_TEST(wait_for_a_helper_with_closed_pipe_sleeps)
 {
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nexec sleep 30 >/dev/null\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST
 
-START_TEST(what_it_said_before_it_closed_its_pipe_counts)
+START_TEST(answer_before_the_pipe_is_closed_is_accepted)
 {
     ck_assert_uint_lt(waiting("#!/bin/sh\necho OK\nexec >/dev/null\nsleep 1\n",
                               CORE_OK, NULL),
@@ -167,12 +169,12 @@ START_TEST(what_it_said_before_it_closed_its_pipe_counts)
 }
 END_TEST
 
-START_TEST(a_helper_that_says_too_much_is_waited_for_asleep)
+START_TEST(wait_for_a_helper_with_too_much_output_sleeps)
 {
     core__quarantine_ms = 1000;
     ck_assert_uint_lt(waiting("#!/bin/sh\nhead -c 4000 /dev/zero\n"
                               "exec sleep 30\n",
-                              CORE_ERROR_REFUSED, "did not come back"),
+                              CORE_ERROR_REFUSED, "did not return"),
                       300);
 }
 END_TEST
@@ -201,9 +203,9 @@ static void corrupt(const unsigned char *bytes, size_t size)
     free(copy);
 }
 
-/* What becomes of it depends on the process a little: a name that is damaged
- * may be found in one and not in another.  So a few get past. */
-START_TEST(hardly_any_damaged_code_gets_past_it)
+/* The outcome depends a little on the process: a damaged name may be found in
+ * one and not in another.  So a few files pass. */
+START_TEST(quarantine_catches_most_damaged_code)
 {
     const char *wanted = getenv("LIBCORE_CORRUPTIONS");
     int rounds = wanted ? atoi(wanted) : 60, refused = 0, crashed = 0;
@@ -242,21 +244,21 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_good_plugin_passes,
-        a_crash_in_init_is_a_reason,
-        a_crash_in_a_constructor_is_a_reason,
-        an_exit_in_init_is_a_reason,
-        an_answer_of_the_plugins_own_does_not_count,
-        an_init_that_hangs_is_a_reason,
-        what_the_plugin_says_itself_comes_through,
-        it_can_be_tried_again,
-        the_programs_settings_hold_there_too,
-        what_is_wrong_in_the_environment_is_wrong_there_too,
-        a_helper_that_is_not_there_refuses_everything,
-        a_helper_that_has_closed_its_pipe_is_waited_for_asleep,
-        what_it_said_before_it_closed_its_pipe_counts,
-        a_helper_that_says_too_much_is_waited_for_asleep,
-        hardly_any_damaged_code_gets_past_it,
+        good_plugin_passes,
+        crash_in_init_is_reported,
+        crash_in_a_constructor_is_reported,
+        exit_in_init_is_reported,
+        forged_answer_of_the_plugin_is_ignored,
+        hanging_init_is_reported,
+        error_of_the_plugin_is_reported,
+        failed_plugin_can_be_loaded_again,
+        program_settings_apply_in_the_helper,
+        invalid_environment_is_invalid_in_the_helper,
+        missing_helper_refuses_every_plugin,
+        wait_for_a_helper_with_closed_pipe_sleeps,
+        answer_before_the_pipe_is_closed_is_accepted,
+        wait_for_a_helper_with_too_much_output_sleeps,
+        quarantine_catches_most_damaged_code,
     };
     const test_suite suite = {
         .name = "loader/quarantine",

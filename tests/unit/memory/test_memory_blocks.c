@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Sizes, segments, which block serves, cutting and joining, and what happens
- * when the device has no more. */
+/* Sizes, segments, the choice of a block, splitting and joining, and requests
+ * beyond the device's memory. */
 
 #include "support/memory.h"
 
@@ -17,7 +17,8 @@ START_TEST(sizes_round_to_512_and_choose_their_segments)
         {MIB + 1, MIB + 512, 20 * MIB},
         {10 * MIB - 512, 10 * MIB - 512, 20 * MIB},
         {10 * MIB, 10 * MIB, 10 * MIB},
-        {11 * MIB, 12 * MIB, 12 * MIB}, /* a mebibyte is not cut */
+        /* a remainder of one MiB is not split off */
+        {11 * MIB, 12 * MIB, 12 * MIB},
         {13 * MIB + 1, 14 * MIB, 14 * MIB},
     };
 
@@ -35,7 +36,7 @@ START_TEST(sizes_round_to_512_and_choose_their_segments)
 }
 END_TEST
 
-START_TEST(a_freed_block_serves_at_once_and_the_best_fit_first)
+START_TEST(freed_block_is_reused_at_once_best_fit_first)
 {
     piece a, b, c, guards[3], again;
 
@@ -66,7 +67,7 @@ START_TEST(a_freed_block_serves_at_once_and_the_best_fit_first)
 }
 END_TEST
 
-START_TEST(neighbours_join_in_any_order)
+START_TEST(adjacent_blocks_are_joined_in_any_order)
 {
     static const int orders[][4] = {
         {0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 0, 2}, {2, 0, 3, 1}};
@@ -91,9 +92,9 @@ START_TEST(neighbours_join_in_any_order)
 }
 END_TEST
 
-/* Small blocks are joined late: more of them than are kept so, and all of them
- * before memory grows. */
-START_TEST(many_small_blocks_join_before_memory_grows)
+/* Small blocks are joined lazily: here there are more of them than may stay
+ * unjoined, and all are joined before memory grows. */
+START_TEST(small_blocks_are_joined_before_memory_grows)
 {
     enum { MANY = 2000 };
     static piece p[MANY];
@@ -112,7 +113,7 @@ START_TEST(many_small_blocks_join_before_memory_grows)
     for (int i = 0; i < 4; i++)
         give(p[i]);
     ck_assert_uint_eq(stats().inactive_split[0].current, 0);
-    /* and go where memory is short: all of them */
+    /* all of them are freed when memory runs out */
     OK(control->limit(21 * MIB));
     for (int i = 0; i < MANY; i++)
         p[i] = take(2 * KIB);
@@ -124,8 +125,8 @@ START_TEST(many_small_blocks_join_before_memory_grows)
 }
 END_TEST
 
-/* What is kept unjoined lies in lists that several sizes share. */
-START_TEST(sizes_that_share_a_list_are_told_apart)
+/* Unjoined blocks are in lists that several sizes share. */
+START_TEST(sizes_that_share_a_list_are_distinguished)
 {
     const uint64_t sizes[] = {512, 65 * 512, 129 * 512};
     piece p[3], q;
@@ -147,12 +148,12 @@ START_TEST(sizes_that_share_a_list_are_told_apart)
 }
 END_TEST
 
-START_TEST(a_large_block_is_cut_only_for_more_than_a_mebibyte)
+START_TEST(large_block_is_split_only_if_more_than_1_mib_remains)
 {
     piece p, q;
 
     open_sim("");
-    give(take(2 * MIB)); /* a segment of 20 */
+    give(take(2 * MIB)); /* a segment of 20 MiB */
     p = take(19 * MIB);
     ck_assert_uint_eq(p.capacity, 20 * MIB);
     give(p);
@@ -167,14 +168,14 @@ START_TEST(a_large_block_is_cut_only_for_more_than_a_mebibyte)
 }
 END_TEST
 
-START_TEST(oversize_blocks_are_never_cut_and_wait_for_their_like)
+START_TEST(oversize_blocks_are_never_split)
 {
     piece p, q;
 
     open_sim("max_split_size_mb:20");
     give(take(64 * MIB));
     p = take(5 * MIB);
-    ck_assert_uint_eq(stats().segments[2].current, 2); /* not from the 64 */
+    ck_assert_uint_eq(stats().segments[2].current, 2); /* not from the 64 MiB */
     q = take(30 * MIB);
     ck_assert_uint_eq(stats().segments[2].current, 3); /* far too large */
     give(q);
@@ -204,7 +205,7 @@ START_TEST(divisions_round_to_parts_of_a_power_of_two)
 }
 END_TEST
 
-START_TEST(streams_keep_their_blocks_apart)
+START_TEST(blocks_of_streams_are_kept_apart)
 {
     piece a, b;
     core_stream *other;
@@ -227,7 +228,7 @@ END_TEST
 
 /* ---------------------------------------------------------- out of memory -- */
 
-START_TEST(what_is_cached_goes_before_the_device_is_out_of_memory)
+START_TEST(cached_blocks_are_freed_before_the_device_is_out_of_memory)
 {
     core_stream *other;
     piece p;
@@ -247,7 +248,7 @@ START_TEST(what_is_cached_goes_before_the_device_is_out_of_memory)
 }
 END_TEST
 
-START_TEST(oversize_segments_go_before_all_others)
+START_TEST(oversize_segments_are_freed_before_all_others)
 {
     piece p;
 
@@ -256,14 +257,15 @@ START_TEST(oversize_segments_go_before_all_others)
     give(take(24 * MIB));
     give(take(50 * MIB));
     give(take(20 * MIB));
-    p = take(80 * MIB); /* the 24 and the 50 go, the 20 stay */
+    p = take(80 * MIB); /* the 24 and the 50 are freed, the 20 stay */
     ck_assert_uint_eq(stats().retries, 0);
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 100 * MIB);
     give(p);
     OK(core_memory_empty_cache(sim));
     give(take(80 * MIB));
     give(take(16 * MIB));
-    p = take(40 * MIB); /* 80 - 40 is too much: the 80 go, the 16 stay */
+    /* 80 - 40 is too large a remainder: the 80 are freed, the 16 stay */
+    p = take(40 * MIB);
     ck_assert_uint_eq(stats().retries, 0);
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 56 * MIB);
     give(p);
@@ -271,7 +273,7 @@ START_TEST(oversize_segments_go_before_all_others)
 }
 END_TEST
 
-START_TEST(a_fragmented_heap_is_told_of)
+START_TEST(fragmentation_is_reported)
 {
     piece p[10], big;
 
@@ -282,8 +284,8 @@ START_TEST(a_fragmented_heap_is_told_of)
     for (int i = 0; i < 10; i += 2)
         give(p[i]);
     FAILS(try_take(4 * MIB, &big), CORE_ERROR_OUT_OF_MEMORY, "sim",
-          "4.00 MiB requested", "10.00 MiB allocated", "20.00 MiB are reserved",
-          "0 B of 20.00 MiB are free on the device",
+          "4.00 MiB requested", "Tensors use 10.00 MiB",
+          "20.00 MiB is reserved", "0 B of 20.00 MiB is free on the device",
           "fragmentation: 10.00 MiB, 50.0 %", "at most 2.00 MiB");
     ck_assert_uint_eq(stats().out_of_memories, 1);
     ck_assert_uint_eq(stats().retries, 1);
@@ -295,7 +297,7 @@ START_TEST(a_fragmented_heap_is_told_of)
 }
 END_TEST
 
-START_TEST(a_fraction_is_a_limit)
+START_TEST(memory_fraction_is_a_limit)
 {
     piece p, q;
 
@@ -313,16 +315,16 @@ START_TEST(a_fraction_is_a_limit)
 }
 END_TEST
 
-START_TEST(garbage_above_the_threshold_goes_oldest_first)
+START_TEST(cached_blocks_above_the_threshold_are_freed_oldest_first)
 {
     piece p;
 
     open_sim("fraction:0.03125,garbage_collection_threshold:0.5");
-    /* of 128 MiB; the threshold is 64 */
+    /* of 128 MiB; the threshold is 64 MiB */
     p = take(40 * MIB);
     give(take(30 * MIB));
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 70 * MIB);
-    /* the 30 are free and go, 50 come */
+    /* the 30 are free and are returned, 50 are allocated */
     give(take(50 * MIB));
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 90 * MIB);
     ck_assert_uint_eq(stats().retries, 0);
@@ -333,7 +335,7 @@ END_TEST
 
 /* ------------------------------------------------------------- the others -- */
 
-START_TEST(without_caching_every_block_is_the_devices)
+START_TEST(every_block_comes_from_the_device_without_caching)
 {
     piece p, q;
 
@@ -361,7 +363,8 @@ START_TEST(expandable_segments_grow_in_place)
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 20 * MIB);
     give(p);
     for (uint64_t size = 16; size < 90; size += 7) {
-        q = take(size * MIB); /* each time what is free grows by what lacks */
+        /* each time the free part grows by what is missing */
+        q = take(size * MIB);
         ck_assert_uint_eq(stats().segments[0].current, 1);
         ck_assert_uint_lt(stats().reserved_bytes[0].current,
                           (size + 20) * MIB + 1);
@@ -372,7 +375,7 @@ START_TEST(expandable_segments_grow_in_place)
     p = take(3 * MIB);
     q = take(5 * MIB);
     give(p);
-    OK(core_memory_empty_cache(sim)); /* around what is in use */
+    OK(core_memory_empty_cache(sim)); /* around the blocks in use */
     ck_assert_uint_lt(counters().bytes, reserved);
     ck_assert_uint_lt(counters().bytes, 9 * MIB);
     give(take(40 * MIB));
@@ -391,7 +394,7 @@ static core_status no_addresses(void *device, uint64_t size,
     return CORE_ERROR_OUT_OF_MEMORY;
 }
 
-START_TEST(where_addresses_run_out_segments_are_of_one_size)
+START_TEST(segments_have_a_fixed_size_where_addresses_run_out)
 {
     piece p, q;
 
@@ -409,8 +412,8 @@ START_TEST(where_addresses_run_out_segments_are_of_one_size)
 }
 END_TEST
 
-/* What is free at the end of a range grows; what a stream uses does not. */
-START_TEST(a_range_does_not_grow_over_a_block_in_use)
+/* A free block at the end of a range grows; one in use by a stream does not. */
+START_TEST(range_does_not_grow_over_a_block_in_use)
 {
     core_stream *other;
     piece p, q;
@@ -440,20 +443,20 @@ START_TEST(alignment_and_padding_of_the_device_are_kept)
     OK(core_setting_set("LIBCORE_SIM_LARGEST", "6291456"));
     open_sim("");
     p = take(100);
-    q = take(4096); /* and 64 behind it */
+    q = take(4096); /* and 64 bytes of padding after it */
     ck_assert_uint_eq(p.memory.offset % 4096, 0);
     ck_assert_uint_eq(q.memory.offset % 4096, 0);
     ck_assert_uint_eq(q.capacity, 8192);
     give(p);
     give(q);
-    p = take(5 * MIB); /* its segment of 20 would be too large */
+    p = take(5 * MIB); /* its segment of 20 MiB would be too large */
     give(p);
     FAILS(try_take(7 * MIB, &p), CORE_ERROR_OUT_OF_MEMORY, "largest");
     all_is_back();
 }
 END_TEST
 
-START_TEST(alignments_above_the_unit_are_kept_by_every_block)
+START_TEST(every_block_has_an_alignment_above_the_unit)
 {
     piece p[8];
 
@@ -497,8 +500,8 @@ START_TEST(segments_are_multiples_of_the_granularity)
 }
 END_TEST
 
-/* Each block has its own padding: the last of a segment, too. */
-START_TEST(padding_lies_behind_every_block)
+/* Each block has its own padding, including the last of a segment. */
+START_TEST(every_block_is_followed_by_padding)
 {
     piece p[4];
 
@@ -513,7 +516,7 @@ START_TEST(padding_lies_behind_every_block)
     p[0] = take(2 * MIB);
     ck_assert_uint_eq(p[0].capacity, 2 * MIB + 512);
     give(p[0]);
-    p[0] = take(20 * MIB); /* does not fit into 20 */
+    p[0] = take(20 * MIB); /* does not fit into 20 MiB */
     ck_assert_uint_ge(p[0].capacity, 20 * MIB + 64);
     give(p[0]);
     all_is_back();
@@ -521,14 +524,14 @@ START_TEST(padding_lies_behind_every_block)
 }
 END_TEST
 
-START_TEST(the_largest_allocation_holds_for_what_is_rounded_and_padded)
+START_TEST(largest_allocation_limits_the_rounded_and_padded_size)
 {
     piece p;
 
     OK(core_setting_set("LIBCORE_SIM_TAIL", "64"));
     OK(core_setting_set("LIBCORE_SIM_LARGEST", "5767168")); /* 5.5 MiB */
     open_sim("roundup_power2_divisions:2");
-    p = take(5 * MIB); /* 6 would be too large */
+    p = take(5 * MIB); /* 6 MiB would be too large */
     ck_assert_uint_lt(p.capacity, 5767168);
     give(p);
     p = take(5767168 - 64);
@@ -537,12 +540,12 @@ START_TEST(the_largest_allocation_holds_for_what_is_rounded_and_padded)
     FAILS(try_take(5767168 - 63, &p), CORE_ERROR_OUT_OF_MEMORY, "5767105 bytes",
           "largest allocation of 5767168");
     FAILS(try_take(5767169, &p), CORE_ERROR_OUT_OF_MEMORY, "largest");
-    ck_assert_uint_eq(stats().retries, 0); /* nothing was given back for it */
+    ck_assert_uint_eq(stats().retries, 0); /* no block was freed for it */
     all_is_back();
 }
 END_TEST
 
-START_TEST(no_failing_allocation_of_the_host_leaks)
+START_TEST(failing_host_allocations_leak_nothing)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_stream *other;
@@ -575,7 +578,7 @@ START_TEST(no_failing_allocation_of_the_host_leaks)
                 give(p[i]);
         core__alloc_fault_set(INT32_MAX, false);
         all_is_back();
-        ck_assert_msg(core__alloc_live() <= before + 4, /* events in stock */
+        ck_assert_msg(core__alloc_live() <= before + 4, /* cached events */
                       "after %lld: %lld blocks leak", (long long)allowed,
                       (long long)(core__alloc_live() - before));
     }
@@ -586,23 +589,25 @@ START_TEST(no_failing_allocation_of_the_host_leaks)
 END_TEST
 
 SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
-      a_freed_block_serves_at_once_and_the_best_fit_first,
-      neighbours_join_in_any_order, many_small_blocks_join_before_memory_grows,
-      sizes_that_share_a_list_are_told_apart,
-      a_large_block_is_cut_only_for_more_than_a_mebibyte,
-      oversize_blocks_are_never_cut_and_wait_for_their_like,
+      freed_block_is_reused_at_once_best_fit_first,
+      adjacent_blocks_are_joined_in_any_order,
+      small_blocks_are_joined_before_memory_grows,
+      sizes_that_share_a_list_are_distinguished,
+      large_block_is_split_only_if_more_than_1_mib_remains,
+      oversize_blocks_are_never_split,
       divisions_round_to_parts_of_a_power_of_two,
-      streams_keep_their_blocks_apart,
-      what_is_cached_goes_before_the_device_is_out_of_memory,
-      oversize_segments_go_before_all_others, a_fragmented_heap_is_told_of,
-      a_fraction_is_a_limit, garbage_above_the_threshold_goes_oldest_first,
-      without_caching_every_block_is_the_devices,
+      blocks_of_streams_are_kept_apart,
+      cached_blocks_are_freed_before_the_device_is_out_of_memory,
+      oversize_segments_are_freed_before_all_others, fragmentation_is_reported,
+      memory_fraction_is_a_limit,
+      cached_blocks_above_the_threshold_are_freed_oldest_first,
+      every_block_comes_from_the_device_without_caching,
       expandable_segments_grow_in_place,
-      where_addresses_run_out_segments_are_of_one_size,
-      a_range_does_not_grow_over_a_block_in_use,
+      segments_have_a_fixed_size_where_addresses_run_out,
+      range_does_not_grow_over_a_block_in_use,
       alignment_and_padding_of_the_device_are_kept,
-      alignments_above_the_unit_are_kept_by_every_block,
+      every_block_has_an_alignment_above_the_unit,
       segments_are_multiples_of_the_granularity,
-      padding_lies_behind_every_block,
-      the_largest_allocation_holds_for_what_is_rounded_and_padded,
-      no_failing_allocation_of_the_host_leaks)
+      every_block_is_followed_by_padding,
+      largest_allocation_limits_the_rounded_and_padded_size,
+      failing_host_allocations_leak_nothing)

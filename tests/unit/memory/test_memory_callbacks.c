@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Host callbacks release what they were given, while another thread waits for
- * them with the allocator in its hands. */
+/* Host callbacks release objects while another thread waits for the callbacks
+ * and holds the allocator's lock. */
 
-/* A release that waits for its own callback never ends. */
+/* A release that waits for its own callback would hang. */
 #define SUITE_SECONDS 30
 
 #include "support/memory.h"
@@ -33,7 +33,7 @@ static void *empty(void *context)
     return NULL;
 }
 
-/* Another thread waits, with the allocator's lock, for the callback. */
+/* Another thread waits for the callback and holds the allocator's lock. */
 static void wait_until_waited_for(void)
 {
     core__allocator *allocator = sim->allocator;
@@ -68,11 +68,11 @@ static void release_pinned(void *context)
     while (!atomic_load(&emptying))
         sched_yield();
     for (int i = 0; i < 100; i++)
-        usleep(1000); /* by now it is waited for */
+        usleep(1000); /* by now the other thread waits */
     core_tensor_release(context);
 }
 
-START_TEST(a_callback_may_release_what_is_not_memory)
+START_TEST(callback_may_release_objects_without_memory)
 {
     core_memory_pool *pool;
     core_stream *own, *other;
@@ -89,7 +89,7 @@ START_TEST(a_callback_may_release_what_is_not_memory)
         atomic_store(&emptying, false);
         OK(core_stream_callback(other, i ? release_stream : release_pool,
                                 i ? (void *)own : (void *)pool, NULL));
-        core_tensor_release(t); /* awaits the callback */
+        core_tensor_release(t); /* waits for the callback */
         ck_assert_int_eq(pthread_create(&thread, NULL, empty, NULL), 0);
         pthread_join(thread, NULL);
         if (i)
@@ -104,7 +104,7 @@ START_TEST(a_callback_may_release_what_is_not_memory)
 }
 END_TEST
 
-START_TEST(a_callback_may_release_host_memory)
+START_TEST(callback_may_release_host_memory)
 {
     core_tensor *t, *host, *another;
     core_stream *now;
@@ -119,7 +119,7 @@ START_TEST(a_callback_may_release_host_memory)
     OK(core_tensor_pinned(sim, CORE_F32, &n, 1, &another));
     OK(core_tensor_copy(host, t, CORE_COPY_NON_BLOCKING));
     OK(core_stream_callback(now, release_pinned, another, NULL));
-    core_tensor_release(host); /* awaits the callback */
+    core_tensor_release(host); /* waits for the callback */
     ck_assert_int_eq(pthread_create(&thread, NULL, empty, NULL), 0);
     pthread_join(thread, NULL);
     core_tensor_release(t);
@@ -130,8 +130,8 @@ END_TEST
 
 /* ------------------------------------------- memory of the very stream -- */
 
-/* The stream, or one that waits for it, is not done before the callback is: who
- * waited for it here would never come back. */
+/* The stream, and any stream that waits for it, is not done before the callback
+ * is: waiting for it here would be a deadlock. */
 
 static void drop_tensor(void *context)
 {
@@ -153,19 +153,19 @@ static void drop_stream(void *context)
     core_stream_release(context);
 }
 
-/* All streams come to an end, and what left is the device's again as soon as
- * somebody looks. */
+/* All streams end, and freed memory returns to the device at the next call that
+ * looks for it. */
 static void is_given_back(core_stream *on)
 {
     OK(core_stream_synchronize(on));
-    OK(core_stream_synchronize(on)); /* the event that the callback made */
+    OK(core_stream_synchronize(on)); /* the event that the callback created */
     core__allocator_settle(sim->allocator);
     ck_assert_uint_eq(counters().blocks, 0);
     ck_assert_uint_eq(stats().segments[0].current, 0);
     all_is_back();
 }
 
-START_TEST(a_callback_may_release_the_last_tensor_of_a_pool)
+START_TEST(callback_may_release_the_last_tensor_of_a_pool)
 {
     core_memory_pool *pool;
     core_stream *own;
@@ -189,7 +189,7 @@ START_TEST(a_callback_may_release_the_last_tensor_of_a_pool)
 }
 END_TEST
 
-START_TEST(a_callback_may_release_a_pool_with_memory)
+START_TEST(callback_may_release_a_pool_with_memory)
 {
     core_memory_pool *pool;
     core_stream *own;
@@ -211,7 +211,7 @@ START_TEST(a_callback_may_release_a_pool_with_memory)
 }
 END_TEST
 
-START_TEST(a_callback_may_release_a_graph)
+START_TEST(callback_may_release_a_graph)
 {
     core_stream *own;
     core_graph *graph;
@@ -234,7 +234,7 @@ START_TEST(a_callback_may_release_a_graph)
 }
 END_TEST
 
-START_TEST(a_callback_may_release_memory_without_caching)
+START_TEST(callback_may_release_memory_without_caching)
 {
     core_stream *own, *other;
     core_tensor *t;
@@ -243,7 +243,8 @@ START_TEST(a_callback_may_release_memory_without_caching)
     own = stream();
     other = stream();
     OK(core_stream_set_current(own));
-    for (int i = 0; i < 3; i++) { /* this one's, or of one that waits for it */
+    /* its own or that of a stream that waits for it */
+    for (int i = 0; i < 3; i++) {
         t = vector(1000);
         if (i == 1)
             OK(core_stream_wait_stream(own, other));
@@ -257,8 +258,9 @@ START_TEST(a_callback_may_release_memory_without_caching)
 }
 END_TEST
 
-/* It is dropped in the thread that finds the stream poisoned. */
-START_TEST(a_dropped_callback_may_release_memory_without_caching)
+/* The callback is dropped in the thread that detects the failure of the
+ * stream. */
+START_TEST(dropped_callback_may_release_memory_without_caching)
 {
     core_stream *own;
     core_tensor *t, *u;
@@ -278,7 +280,7 @@ START_TEST(a_dropped_callback_may_release_memory_without_caching)
 }
 END_TEST
 
-START_TEST(a_stream_may_end_in_its_own_callback)
+START_TEST(stream_may_end_in_its_own_callback)
 {
     const uint32_t faults[] = {0, SIM_FAULT_EVENT, SIM_FAULT_RECORD};
     core_stream_guard guard;
@@ -301,8 +303,9 @@ START_TEST(a_stream_may_end_in_its_own_callback)
 }
 END_TEST
 
-/* What leaves is not lost to a request that needs it at once. */
-START_TEST(memory_that_leaves_is_waited_for_when_there_is_no_other)
+/* A request that needs memory at once can use memory that is about to be
+ * freed. */
+START_TEST(allocation_waits_for_memory_that_is_about_to_be_freed)
 {
     core_stream *own;
     piece p, q;
@@ -317,7 +320,7 @@ START_TEST(memory_that_leaves_is_waited_for_when_there_is_no_other)
     OK(control->hold(0));
     OK(core_stream_callback(own, nothing, NULL, NULL));
     give(p);
-    ck_assert_uint_eq(counters().blocks, 1); /* work may use it */
+    ck_assert_uint_eq(counters().blocks, 1); /* work may still use it */
     OK(control->let_go(0));
     q = take(20 * MIB);
     ck_assert_uint_eq(counters().blocks, 1);
@@ -329,11 +332,11 @@ START_TEST(memory_that_leaves_is_waited_for_when_there_is_no_other)
 }
 END_TEST
 
-SUITE("memory callbacks", a_callback_may_release_what_is_not_memory,
-      a_callback_may_release_host_memory,
-      a_callback_may_release_the_last_tensor_of_a_pool,
-      a_callback_may_release_a_pool_with_memory, a_callback_may_release_a_graph,
-      a_callback_may_release_memory_without_caching,
-      a_dropped_callback_may_release_memory_without_caching,
-      a_stream_may_end_in_its_own_callback,
-      memory_that_leaves_is_waited_for_when_there_is_no_other)
+SUITE("memory callbacks", callback_may_release_objects_without_memory,
+      callback_may_release_host_memory,
+      callback_may_release_the_last_tensor_of_a_pool,
+      callback_may_release_a_pool_with_memory, callback_may_release_a_graph,
+      callback_may_release_memory_without_caching,
+      dropped_callback_may_release_memory_without_caching,
+      stream_may_end_in_its_own_callback,
+      allocation_waits_for_memory_that_is_about_to_be_freed)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory of streams that ended: whom it serves next, and that streams which
- * share memory end at all. */
+/* Memory of streams that ended: which stream gets it next, and that streams
+ * which share memory do end. */
 
 #include "support/memory.h"
 
@@ -22,7 +22,7 @@ static void wait_for(void *context)
         usleep(100);
 }
 
-START_TEST(the_next_does_not_wait_for_what_a_stream_left_unfinished)
+START_TEST(next_stream_does_not_wait_for_unfinished_work_of_an_ended_one)
 {
     static _Atomic bool go_on;
     core_stream *first, *second, *third;
@@ -37,7 +37,7 @@ START_TEST(the_next_does_not_wait_for_what_a_stream_left_unfinished)
     give(p);
     core_stream_release(first);
     q = take_on(second, 20 * MIB);
-    ck_assert(!same(p, q)); /* that work may still fail */
+    ck_assert(!same(p, q)); /* the unfinished work may still fail */
     OK(core_stream_query(second));
     atomic_store(&go_on, true);
     OK(core_device_synchronize(sim));
@@ -51,7 +51,7 @@ START_TEST(the_next_does_not_wait_for_what_a_stream_left_unfinished)
 }
 END_TEST
 
-START_TEST(where_many_streams_left_something_unfinished_the_next_waits)
+START_TEST(next_stream_waits_if_many_ended_with_unfinished_work)
 {
     static _Atomic bool go_on;
     core_stream *made, *next;
@@ -79,7 +79,7 @@ START_TEST(where_many_streams_left_something_unfinished_the_next_waits)
 }
 END_TEST
 
-/* A stream with memory whose work fails later than it ends. */
+/* A stream with memory whose work fails after the stream is released. */
 static void fail_and_end(core_memory_pool *from)
 {
     core_stream *made = stream();
@@ -101,22 +101,22 @@ static void fail_and_end(core_memory_pool *from)
     OK(control->let_go(0));
 }
 
-START_TEST(memory_of_work_that_failed_serves_the_next_without_its_error)
+START_TEST(memory_of_failed_work_is_reused_without_its_error)
 {
     core_stream *second;
     piece p;
 
     open_sim("");
-    for (int told = 0; told < 2; told++) {
+    for (int reported = 0; reported < 2; reported++) {
         fail_and_end(NULL);
-        if (told)
+        if (reported)
             FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "fill");
         second = stream();
         p = take_on(second, 1000);
         OK(core_stream_synchronize(second));
         give(p);
         core_stream_release(second);
-        if (!told)
+        if (!reported)
             FAILS(core_device_synchronize(sim), CORE_ERROR_STREAM, "fill");
         OK(core_device_synchronize(sim));
         all_is_back();
@@ -124,7 +124,7 @@ START_TEST(memory_of_work_that_failed_serves_the_next_without_its_error)
 }
 END_TEST
 
-START_TEST(memory_of_work_that_failed_leaves)
+START_TEST(memory_of_failed_work_is_freed)
 {
     core_memory_pool *pool;
 
@@ -139,7 +139,7 @@ START_TEST(memory_of_work_that_failed_leaves)
 }
 END_TEST
 
-/* Two streams that use each other's memory, and end. */
+/* Two streams that use each other's memory, and are released. */
 static void share_and_end(void)
 {
     core_stream *of[2] = {stream(), stream()};
@@ -169,15 +169,15 @@ static void until_streams(uint64_t most)
     ck_assert_uint_le(counters().streams, most);
 }
 
-START_TEST(streams_that_share_memory_do_not_keep_each_other)
+START_TEST(streams_that_share_memory_do_not_keep_each_other_alive)
 {
     open_sim("");
     for (int i = 0; i < 30; i++)
         share_and_end();
     ck_assert_uint_le(stats().segments[0].current, 2);
-    until_streams(1 + 4); /* the default one */
+    until_streams(1 + 4); /* and the default stream */
     share_and_end();
-    OK(core_memory_empty_cache(sim)); /* once is enough */
+    OK(core_memory_empty_cache(sim)); /* one call is enough */
     until_streams(1);
     ck_assert_uint_eq(counters().events, 0);
     all_is_back();
@@ -185,8 +185,8 @@ START_TEST(streams_that_share_memory_do_not_keep_each_other)
 END_TEST
 
 SUITE("memory of ended streams",
-      the_next_does_not_wait_for_what_a_stream_left_unfinished,
-      where_many_streams_left_something_unfinished_the_next_waits,
-      memory_of_work_that_failed_serves_the_next_without_its_error,
-      memory_of_work_that_failed_leaves,
-      streams_that_share_memory_do_not_keep_each_other)
+      next_stream_does_not_wait_for_unfinished_work_of_an_ended_one,
+      next_stream_waits_if_many_ended_with_unfinished_work,
+      memory_of_failed_work_is_reused_without_its_error,
+      memory_of_failed_work_is_freed,
+      streams_that_share_memory_do_not_keep_each_other_alive)

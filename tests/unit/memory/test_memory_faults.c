@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory runs out at every point of a training step: the step fails with
+/* Allocation fails at every point of a training step: the step returns
  * OUT_OF_MEMORY, nothing is leaked, and the next step works. */
 
 #include "support/autograd.h"
@@ -126,13 +126,14 @@ static void starve(const char *device, bool adam)
     model m;
 
     make(&m, device, adam);
-    /* What is made once is made: operators' tables, the optimizer's state,
-     * which its second step changes by other operators than its first. */
+    /* Allocates what is allocated only once: the operators' tables and the
+     * optimizer's state, which its second step changes by other operators than
+     * its first. */
     OK(step(&m));
     OK(step(&m));
     core_optimizer_zero_grad(m.optimizer);
     core__alloc_fault_set(INT32_MAX, false);
-    /* Who asks makes the allocator join what it has put off. */
+    /* The query makes the allocator join blocks lazily left apart. */
     OK(core_memory_get_stats(m.device, &stats));
     before = core__alloc_live();
     kept = storages(&m);
@@ -156,21 +157,21 @@ static void starve(const char *device, bool adam)
     unmake(&m);
 }
 
-START_TEST(a_step_on_the_cpu_survives_every_failing_allocation)
+START_TEST(step_on_the_cpu_survives_every_failing_allocation)
 {
     starve("cpu", false);
     starve("cpu", true);
 }
 END_TEST
 
-START_TEST(a_step_on_sim_survives_every_failing_allocation)
+START_TEST(step_on_sim_survives_every_failing_allocation)
 {
     starve("sim", false);
 }
 END_TEST
 
-/* Nothing is had from the Nth allocation on, not even an object for the error:
- * whoever failed still says why. */
+/* Every allocation from the nth on fails, even that of an error object: the
+ * failing call still sets a message. */
 static void dry_up(const char *device)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
@@ -200,13 +201,13 @@ static void dry_up(const char *device)
     unmake(&m);
 }
 
-START_TEST(memory_that_never_comes_back_fails_every_step_on_the_cpu)
+START_TEST(permanent_lack_of_memory_fails_every_step_on_the_cpu)
 {
     dry_up("cpu");
 }
 END_TEST
 
-START_TEST(memory_that_never_comes_back_fails_every_step_on_sim)
+START_TEST(permanent_lack_of_memory_fails_every_step_on_sim)
 {
     dry_up("sim");
 }
@@ -233,8 +234,8 @@ static core_status twice(core_call *call, const core_value *args,
     return status;
 }
 
-/* Only the host has it: the results are made there first. */
-START_TEST(a_fallback_without_memory_gives_nothing)
+/* Only the CPU has the kernel: the results are allocated on the host first. */
+START_TEST(fallback_without_memory_fails)
 {
     core_registration *schema, *kernel;
     core_status status;
@@ -244,7 +245,7 @@ START_TEST(a_fallback_without_memory_gives_nothing)
     int64_t before;
     int failed = 0;
 
-    core__alloc_fault_set(INT32_MAX, false); /* nothing is kept */
+    core__alloc_fault_set(INT32_MAX, false); /* disables all caches */
     OK(core_device_find("sim", &sim));
     arg = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = randn(sim, 2, 3)}};
     OK(core_setting_set("LIBCORE_FALLBACK", "count"));
@@ -256,7 +257,8 @@ START_TEST(a_fallback_without_memory_gives_nothing)
     core_value_release(&results[0]);
     core_value_release(&results[1]);
     before = core__alloc_live();
-    /* Some memory is not needed: one that works is not the last. */
+    /* Some allocations are optional: a call that succeeds is not the last to
+     * try. */
     for (int64_t allowed = 0; allowed < 100; allowed++) {
         core__alloc_fault_set(allowed, false);
         status = core_op_call(op, &arg, 1, results, 2);
@@ -281,8 +283,8 @@ START_TEST(a_fallback_without_memory_gives_nothing)
 }
 END_TEST
 
-SUITE("memory faults", a_step_on_the_cpu_survives_every_failing_allocation,
-      a_step_on_sim_survives_every_failing_allocation,
-      memory_that_never_comes_back_fails_every_step_on_the_cpu,
-      memory_that_never_comes_back_fails_every_step_on_sim,
-      a_fallback_without_memory_gives_nothing)
+SUITE("memory faults", step_on_the_cpu_survives_every_failing_allocation,
+      step_on_sim_survives_every_failing_allocation,
+      permanent_lack_of_memory_fails_every_step_on_the_cpu,
+      permanent_lack_of_memory_fails_every_step_on_sim,
+      fallback_without_memory_fails)

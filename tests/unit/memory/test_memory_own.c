@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* A device that keeps freed memory itself (core.allocator): the core asks it
- * each time, and gives back at once, in the order of streams. */
+/* A device that caches freed memory itself (core.allocator): the core requests
+ * every block from it and frees it at once, in stream order. */
 
 #define SUITE_SECONDS 30
 
@@ -40,9 +40,10 @@ static core_tensor *vector(int64_t n)
     return made;
 }
 
-/* The stream is at work, and nobody waits: the device has the memory back as
- * soon as the tensor is released, and gives none of it to others before. */
-START_TEST(memory_goes_back_while_its_stream_works)
+/* The stream is busy and nothing waits for it: the memory returns to the device
+ * as soon as the tensor is released, and the device does not reuse it before
+ * the stream is done. */
+START_TEST(memory_is_returned_while_its_stream_is_busy)
 {
     const float ones[4] = {1, 1, 1, 1};
     core_stream *s, *other;
@@ -80,8 +81,8 @@ START_TEST(memory_goes_back_while_its_stream_works)
 }
 END_TEST
 
-/* Another stream's use is waited for by the core, as ever. */
-START_TEST(what_another_stream_uses_stays)
+/* The core waits for uses by another stream, as always. */
+START_TEST(memory_in_use_by_another_stream_is_kept)
 {
     core_stream *other;
     core_tensor *t;
@@ -101,7 +102,7 @@ START_TEST(what_another_stream_uses_stays)
 }
 END_TEST
 
-START_TEST(more_than_the_device_has_comes_and_goes)
+START_TEST(more_memory_than_the_device_has_is_allocated_in_turn)
 {
     core_memory_stats s;
 
@@ -164,19 +165,20 @@ START_TEST(captures_keep_their_memory)
 }
 END_TEST
 
-START_TEST(caching_beside_it_is_unsupported)
+START_TEST(core_caching_is_unsupported_for_such_a_device)
 {
     open_own(NULL);
     ck_assert_int_eq(core_memory_configure(sim, "caching:true"),
                      CORE_ERROR_UNSUPPORTED);
     ck_assert_ptr_nonnull(
-        strstr(core_error_message(), "keeps its memory itself"));
+        strstr(core_error_message(), "manages its memory itself"));
     ck_assert_int_eq(core_memory_configure(sim, "expandable_segments:true"),
                      CORE_ERROR_UNSUPPORTED);
     OK(core_memory_configure(sim, "fraction:0.5"));
 }
 END_TEST
 
-SUITE("memory own", memory_goes_back_while_its_stream_works,
-      what_another_stream_uses_stays, more_than_the_device_has_comes_and_goes,
-      captures_keep_their_memory, caching_beside_it_is_unsupported)
+SUITE("memory own", memory_is_returned_while_its_stream_is_busy,
+      memory_in_use_by_another_stream_is_kept,
+      more_memory_than_the_device_has_is_allocated_in_turn,
+      captures_keep_their_memory, core_caching_is_unsupported_for_such_a_device)

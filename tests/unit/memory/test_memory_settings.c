@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What is set, and what is told: settings, statistics, the table, the snapshot
- * and its history. */
+/* Settings of the allocator, and what it reports: statistics, the table, the
+ * snapshot and its history. */
 
 #include "support/memory.h"
 
@@ -17,13 +17,13 @@ static core__allocator *allocator(void)
 
 /* --------------------------------------------------------------- settings -- */
 
-START_TEST(the_environment_sets_what_devices_begin_with)
+START_TEST(environment_sets_the_initial_settings_of_devices)
 {
     OK(core_setting_set("LIBCORE_ALLOC",
                         "roundup_power2_divisions:8, max_split_size_mb:32,"
                         "garbage_collection_threshold:0.75,fraction:0.5,"
                         "expandable_segments:true,caching:false"));
-    open_sim("caching:true"); /* said later, and wins */
+    open_sim("caching:true"); /* later, so it takes precedence */
     ck_assert_uint_eq(allocator()->settings.divisions, 8);
     ck_assert_uint_eq(allocator()->settings.max_split, 32 * MIB);
     ck_assert(allocator()->settings.gc_threshold == 0.75);
@@ -33,7 +33,7 @@ START_TEST(the_environment_sets_what_devices_begin_with)
 }
 END_TEST
 
-START_TEST(an_environment_that_makes_no_sense_is_told_when_a_device_opens)
+START_TEST(invalid_environment_is_reported_when_a_device_opens)
 {
     setenv("LIBCORE_ALLOC", "fraction:2", 1);
     FAILS(core_device_find("sim", &sim), CORE_ERROR_INVALID_ARGUMENT,
@@ -64,8 +64,8 @@ START_TEST(bad_values_are_refused_and_nothing_changes)
         {"expandable_segments:yes", "true or false"},
         {"caching:2", "true or false"},
         {"caching", "name:value"},
-        {"cashing:true", "there is no \"cashing\""},
-        {":true", "there is no \"\""},
+        {"cashing:true", "\"cashing\" is not a setting"},
+        {":true", "\"\" is not a setting"},
     };
     core__alloc_settings before;
 
@@ -89,13 +89,13 @@ START_TEST(bad_values_are_refused_and_nothing_changes)
           "up to 1");
     FAILS(core_memory_set_fraction(NULL, 0.5), CORE_ERROR_INVALID_ARGUMENT,
           "device");
-    OK(core_memory_configure(sim, "")); /* nothing is said */
+    OK(core_memory_configure(sim, "")); /* an empty setting */
     OK(core_memory_configure(sim, " , max_split_size_mb : 64 ,"));
     ck_assert_uint_eq(allocator()->settings.max_split, 64 * MIB);
 }
 END_TEST
 
-START_TEST(settings_change_while_blocks_are_in_use)
+START_TEST(settings_may_change_while_blocks_are_in_use)
 {
     piece p, q, r;
 
@@ -109,7 +109,7 @@ START_TEST(settings_change_while_blocks_are_in_use)
     ck_assert_uint_eq(counters().reservations, 1);
     OK(core_memory_configure(sim, "expandable_segments:false"));
     give(q);
-    ck_assert_uint_eq(counters().blocks, 2); /* one is the range */
+    ck_assert_uint_eq(counters().blocks, 2); /* one of them is the range */
     give(p);
     give(r);
     all_is_back();
@@ -117,7 +117,7 @@ START_TEST(settings_change_while_blocks_are_in_use)
 }
 END_TEST
 
-START_TEST(what_the_device_cannot_do_is_refused)
+START_TEST(settings_the_device_does_not_support_are_refused)
 {
     open_sim("");
     allocator()->vm_step = 0;
@@ -130,7 +130,7 @@ START_TEST(what_the_device_cannot_do_is_refused)
 }
 END_TEST
 
-START_TEST(a_device_whose_memory_is_the_hosts_says_what_it_has_not)
+START_TEST(host_memory_device_refuses_allocator_calls)
 {
     core_memory_stats s = {.struct_size = sizeof s};
     core_memory_pool *pool;
@@ -161,7 +161,7 @@ START_TEST(a_device_whose_memory_is_the_hosts_says_what_it_has_not)
 }
 END_TEST
 
-START_TEST(small_blocks_of_the_host_are_kept_for_the_next_tensor)
+START_TEST(small_host_blocks_are_cached_for_the_next_tensor)
 {
     for (int64_t n = 1; n < 100000; n *= 10) {
         void *data, *again;
@@ -189,7 +189,7 @@ static void stat_is(core_memory_stat s, uint64_t current, uint64_t peak,
     ck_assert_uint_eq(s.freed, freed);
 }
 
-START_TEST(statistics_count_small_and_large_apart_and_together)
+START_TEST(statistics_count_small_and_large_separately_and_together)
 {
     core_memory_stats s;
     piece a, b, c;
@@ -211,7 +211,7 @@ START_TEST(statistics_count_small_and_large_apart_and_together)
     stat_is(s.active_bytes[CORE_MEMORY_ALL], 3 * MIB + 1024, 3 * MIB + 1536,
             3 * MIB + 1536, 512);
     stat_is(s.reserved_bytes[CORE_MEMORY_ALL], 22 * MIB, 22 * MIB, 22 * MIB, 0);
-    /* before b, behind b, behind c */
+    /* before b, after b, after c */
     ck_assert_uint_eq(s.inactive_split[CORE_MEMORY_SMALL].current, 2);
     ck_assert_uint_eq(s.inactive_split[CORE_MEMORY_LARGE].current, 1);
     ck_assert_uint_eq(s.inactive_split_bytes[CORE_MEMORY_SMALL].current,
@@ -225,7 +225,7 @@ START_TEST(statistics_count_small_and_large_apart_and_together)
 }
 END_TEST
 
-START_TEST(peaks_begin_anew_when_they_are_reset)
+START_TEST(peaks_restart_when_they_are_reset)
 {
     piece a, b;
 
@@ -245,8 +245,8 @@ START_TEST(peaks_begin_anew_when_they_are_reset)
 }
 END_TEST
 
-/* Each stream counts for itself: the peak is the device's all the same. */
-START_TEST(peaks_of_several_streams_are_those_of_their_sum)
+/* Each stream has its own counts, but the peak is that of the device. */
+START_TEST(peak_of_several_streams_is_that_of_their_sum)
 {
     core_stream *streams[3];
     uint64_t held[3] = {0}, most = 0, random = 7;
@@ -292,7 +292,7 @@ START_TEST(peaks_of_several_streams_are_those_of_their_sum)
 }
 END_TEST
 
-START_TEST(an_older_program_gets_the_statistics_that_it_knows)
+START_TEST(older_program_gets_the_statistics_that_it_knows)
 {
     core_memory_stats s;
 
@@ -312,7 +312,7 @@ START_TEST(an_older_program_gets_the_statistics_that_it_knows)
 }
 END_TEST
 
-START_TEST(the_table_has_what_the_statistics_have)
+START_TEST(table_matches_the_statistics)
 {
     char *text;
     piece p;
@@ -346,7 +346,7 @@ static const char *skip_text(const char *at)
     return at + 1;
 }
 
-/* Without spaces. */
+/* Skips a list without spaces. */
 static const char *skip_list(const char *at, char end)
 {
     if (*at == end)
@@ -382,7 +382,7 @@ static const char *skip_value(const char *at)
     return end;
 }
 
-/* Checked, and without what is between values. */
+/* The snapshot, checked and without spaces between values. */
 static char *snapshot(void)
 {
     bool quoted = false;
@@ -391,7 +391,7 @@ static char *snapshot(void)
     OK(core_memory_snapshot(sim, &json));
     to = json;
     for (const char *from = json; *from; from++) {
-        quoted ^= *from == '"'; /* there are none inside */
+        quoted ^= *from == '"'; /* strings contain no escaped quotes */
         if (quoted || !isspace((unsigned char)*from))
             *to++ = *from;
     }
@@ -409,7 +409,7 @@ static int count(const char *text, const char *what)
     return found;
 }
 
-START_TEST(a_snapshot_has_every_segment_and_block)
+START_TEST(snapshot_has_every_segment_and_block)
 {
     core_memory_pool *pool;
     core_stream *other;
@@ -460,7 +460,7 @@ START_TEST(a_snapshot_has_every_segment_and_block)
 }
 END_TEST
 
-START_TEST(a_snapshot_of_a_range_leaves_out_what_has_no_memory)
+START_TEST(snapshot_of_a_range_omits_unmapped_parts)
 {
     char *json;
     piece p;
@@ -477,7 +477,7 @@ START_TEST(a_snapshot_of_a_range_leaves_out_what_has_no_memory)
 }
 END_TEST
 
-START_TEST(history_keeps_the_last_actions)
+START_TEST(history_contains_the_last_actions)
 {
     static const char *const actions[] = {"segment_alloc", "alloc",
                                           "free_requested", "free_completed"};
@@ -499,7 +499,7 @@ START_TEST(history_keeps_the_last_actions)
     ck_assert_int_eq(count(json, "\"time_ns\":"), 4);
     core_text_free(json);
     for (int i = 0; i < 10; i++)
-        give(take(1000)); /* the ring goes round */
+        give(take(1000)); /* the ring buffer wraps */
     OK(core_memory_empty_cache(sim));
     json = snapshot();
     ck_assert_int_eq(count(json, "\"action\":"), 4);
@@ -519,7 +519,7 @@ START_TEST(history_keeps_the_last_actions)
 }
 END_TEST
 
-START_TEST(history_names_memory_that_ranges_gain_and_lose)
+START_TEST(history_records_memory_mapped_to_and_unmapped_from_ranges)
 {
     char *json;
 
@@ -534,19 +534,18 @@ START_TEST(history_names_memory_that_ranges_gain_and_lose)
 }
 END_TEST
 
-SUITE("memory settings", the_environment_sets_what_devices_begin_with,
-      an_environment_that_makes_no_sense_is_told_when_a_device_opens,
+SUITE("memory settings", environment_sets_the_initial_settings_of_devices,
+      invalid_environment_is_reported_when_a_device_opens,
       bad_values_are_refused_and_nothing_changes,
-      settings_change_while_blocks_are_in_use,
-      what_the_device_cannot_do_is_refused,
-      a_device_whose_memory_is_the_hosts_says_what_it_has_not,
-      small_blocks_of_the_host_are_kept_for_the_next_tensor,
-      statistics_count_small_and_large_apart_and_together,
-      peaks_begin_anew_when_they_are_reset,
-      peaks_of_several_streams_are_those_of_their_sum,
-      an_older_program_gets_the_statistics_that_it_knows,
-      the_table_has_what_the_statistics_have,
-      a_snapshot_has_every_segment_and_block,
-      a_snapshot_of_a_range_leaves_out_what_has_no_memory,
-      history_keeps_the_last_actions,
-      history_names_memory_that_ranges_gain_and_lose)
+      settings_may_change_while_blocks_are_in_use,
+      settings_the_device_does_not_support_are_refused,
+      host_memory_device_refuses_allocator_calls,
+      small_host_blocks_are_cached_for_the_next_tensor,
+      statistics_count_small_and_large_separately_and_together,
+      peaks_restart_when_they_are_reset,
+      peak_of_several_streams_is_that_of_their_sum,
+      older_program_gets_the_statistics_that_it_knows,
+      table_matches_the_statistics, snapshot_has_every_segment_and_block,
+      snapshot_of_a_range_omits_unmapped_parts,
+      history_contains_the_last_actions,
+      history_records_memory_mapped_to_and_unmapped_from_ranges)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory and order: blocks that other streams use, streams that end, pools,
- * and host memory that copies use. */
+/* Memory and order: blocks used by other streams, streams that end, pools, and
+ * host memory used by copies. */
 
 #include "support/memory.h"
 
@@ -18,7 +18,8 @@ static core_tensor *tensor_of(core_device *device, int64_t n)
     return made;
 }
 
-/* What is all of its segment, so that no other block serves in its place. */
+/* A block that fills its segment, so that no other block can be used
+ * instead. */
 static piece take_whole(void)
 {
     return take(20 * MIB);
@@ -26,7 +27,7 @@ static piece take_whole(void)
 
 /* ---------------------------------------------------------- record_stream -- */
 
-START_TEST(a_blocks_own_stream_needs_no_word)
+START_TEST(stream_of_the_block_needs_no_record_stream)
 {
     core_tensor *t;
     core_stream *own;
@@ -50,7 +51,7 @@ START_TEST(a_blocks_own_stream_needs_no_word)
 }
 END_TEST
 
-START_TEST(a_block_returns_when_every_stream_is_done)
+START_TEST(block_is_reused_when_every_stream_is_done)
 {
     core_stream *one, *two;
     core_tensor *t;
@@ -63,18 +64,18 @@ START_TEST(a_block_returns_when_every_stream_is_done)
     OK(control->hold(0));
     OK(core_tensor_record_stream(t, one));
     OK(core_tensor_record_stream(t, two));
-    OK(core_tensor_record_stream(t, one)); /* once is enough */
+    OK(core_tensor_record_stream(t, one)); /* one call is enough */
     core_tensor_release(t);
     ck_assert_uint_eq(stats().events, 2);
     ck_assert_uint_eq(stats().allocations[0].current, 0);
     ck_assert_uint_eq(stats().active[0].current, 1);
     ck_assert_uint_eq(stats().active_bytes[0].current, 20 * MIB);
     p = take_whole();
-    ck_assert_uint_eq(stats().segments[0].current, 2); /* another one */
+    ck_assert_uint_eq(stats().segments[0].current, 2); /* a new segment */
     OK(control->let_go(0));
     OK(core_stream_synchronize(one));
     OK(core_stream_synchronize(two));
-    q = take_whole(); /* is done before memory grows */
+    q = take_whole(); /* the stream is done before memory grows */
     ck_assert_uint_eq(stats().segments[0].current, 2);
     give(p);
     give(q);
@@ -84,7 +85,7 @@ START_TEST(a_block_returns_when_every_stream_is_done)
 }
 END_TEST
 
-START_TEST(one_stream_that_is_not_done_is_enough_to_wait_for)
+START_TEST(one_busy_stream_keeps_the_block_from_reuse)
 {
     core_device *sim1;
     core_stream *here, *there;
@@ -172,7 +173,7 @@ START_TEST(emptying_the_cache_waits_for_other_streams)
 }
 END_TEST
 
-START_TEST(a_stream_that_failed_holds_nothing_back)
+START_TEST(failed_stream_keeps_no_block_from_reuse)
 {
     core_stream *other;
     core_tensor *t, *work;
@@ -197,7 +198,7 @@ START_TEST(a_stream_that_failed_holds_nothing_back)
 }
 END_TEST
 
-START_TEST(where_no_event_can_be_had_the_block_waits_longer)
+START_TEST(block_is_reused_later_if_no_event_can_be_created)
 {
     const uint32_t faults[] = {SIM_FAULT_EVENT, SIM_FAULT_RECORD};
     core_stream *other;
@@ -208,7 +209,7 @@ START_TEST(where_no_event_can_be_had_the_block_waits_longer)
     for (int i = 0; i < 2; i++) {
         t = tensor_of(sim, 5 * (int64_t)MIB);
         OK(core_tensor_record_stream(t, other));
-        OK(control->hold(0)); /* an event recorded later is not done */
+        OK(control->hold(0)); /* no event that is recorded later is done */
         OK(control->fault(0, faults[i], 1));
         core_tensor_release(t);
         ck_assert_uint_eq(stats().active[0].current, 1);
@@ -224,7 +225,7 @@ END_TEST
 
 /* ------------------------------------------------------- streams and threads -- */
 
-START_TEST(what_a_stream_leaves_serves_the_next)
+START_TEST(memory_of_an_ended_stream_is_reused)
 {
     core_stream *first = NULL, *second;
     piece p, q;
@@ -251,7 +252,7 @@ static void wait_for(void *context)
 }
 
 /* Without the event that the next owner would wait for. */
-START_TEST(what_a_stream_left_unmarked_is_not_given_before_it_is_done)
+START_TEST(memory_without_an_event_is_not_reused_before_the_work_is_done)
 {
     const uint32_t faults[] = {SIM_FAULT_EVENT, SIM_FAULT_RECORD};
     static _Atomic bool go_on;
@@ -268,7 +269,7 @@ START_TEST(what_a_stream_left_unmarked_is_not_given_before_it_is_done)
         OK(core_stream_callback(first, wait_for, (void *)&go_on, NULL));
         give(p);
         OK(control->fault(0, faults[i], 1));
-        core_stream_release(first); /* waits for nothing */
+        core_stream_release(first); /* does not wait */
         q = take_on(second, 20 * MIB);
         ck_assert(!same(p, q));
         ck_assert_int_eq(core_stream_query(second), CORE_OK);
@@ -286,7 +287,7 @@ START_TEST(what_a_stream_left_unmarked_is_not_given_before_it_is_done)
 }
 END_TEST
 
-START_TEST(a_reset_forgets_all_that_there_was)
+START_TEST(reset_discards_all_blocks)
 {
     core_stream *other;
     piece p, q, r;
@@ -294,17 +295,17 @@ START_TEST(a_reset_forgets_all_that_there_was)
     open_sim("");
     other = stream();
     p = take(1000);
-    give(take(1000)); /* kept */
+    give(take(1000)); /* cached */
     q = take(3 * MIB);
     r = take(3 * MIB);
     OK(core__allocator_record(sim, q.block, other));
     OK(core__allocator_record(sim, r.block, other));
-    give(r); /* awaits */
+    give(r); /* waits for its uses */
     OK(control->lose(0));
     OK(core_device_reset(sim));
     ck_assert_uint_eq(stats().reserved_bytes[0].current, 0);
     ck_assert_uint_eq(stats().active[0].current, 0);
-    give(p); /* as nothing */
+    give(p); /* has no effect */
     give(q);
     r = take(1000);
     ck_assert_uint_eq(stats().segments[0].current, 1);
@@ -321,7 +322,7 @@ static void *give_it(void *context)
     return NULL;
 }
 
-START_TEST(another_thread_may_free)
+START_TEST(block_may_be_freed_by_another_thread)
 {
     pthread_t thread;
     piece p, q;
@@ -359,7 +360,7 @@ static piece take_in(core_memory_pool *from, uint64_t size)
     return p;
 }
 
-START_TEST(a_pool_has_segments_of_its_own)
+START_TEST(pool_has_its_own_segments)
 {
     core_memory_pool *a, *b;
     piece p, q, r;
@@ -373,13 +374,13 @@ START_TEST(a_pool_has_segments_of_its_own)
     ck_assert_uint_eq(stats().segments[0].current, 3);
     give(p);
     r = take_in(a, 1000);
-    ck_assert(same(p, r)); /* of the pool it was in */
+    ck_assert(same(p, r)); /* in the pool it came from */
     give(r);
     r = take(1000);
     ck_assert(!same(p, r));
     give(r);
     give(q);
-    OK(core_memory_empty_cache(sim)); /* a pool keeps what it has */
+    OK(core_memory_empty_cache(sim)); /* a pool keeps its memory */
     ck_assert_uint_eq(stats().segments[0].current, 2);
     core_memory_pool_release(a);
     ck_assert_uint_eq(stats().segments[0].current, 1);
@@ -389,7 +390,7 @@ START_TEST(a_pool_has_segments_of_its_own)
 }
 END_TEST
 
-START_TEST(a_pool_lives_as_long_as_its_last_tensor)
+START_TEST(pool_lives_as_long_as_its_last_tensor)
 {
     core_memory_pool *a;
     piece p, q;
@@ -418,7 +419,7 @@ static void *take_outside(void *context)
     return NULL;
 }
 
-START_TEST(pools_nest_and_are_the_threads_own)
+START_TEST(pools_nest_and_are_per_thread)
 {
     core_memory_pool *a, *b;
     pthread_t thread;
@@ -431,20 +432,21 @@ START_TEST(pools_nest_and_are_the_threads_own)
     p[0] = take(1000);
     OK(core_memory_pool_begin(b));
     p[1] = take(1000);
-    FAILS(core_memory_pool_end(a), CORE_ERROR_INVALID_ARGUMENT, "ended first");
+    FAILS(core_memory_pool_end(a), CORE_ERROR_INVALID_ARGUMENT,
+          "not been ended");
     ck_assert_int_eq(pthread_create(&thread, NULL, take_outside, &p[2]), 0);
     pthread_join(thread, NULL);
     OK(core_memory_pool_end(b));
     give(p[0]);
     r = take(1000);
-    ck_assert(same(r, p[0])); /* a's again */
+    ck_assert(same(r, p[0])); /* in pool a again */
     OK(core_memory_pool_end(a));
     ck_assert_uint_eq(stats().segments[0].current, 3);
     FAILS(core_memory_pool_end(a), CORE_ERROR_INVALID_ARGUMENT, "begun");
     FAILS(core_memory_pool_begin(NULL), CORE_ERROR_INVALID_ARGUMENT, "pool");
     give(p[2]);
     p[3] = take(1000);
-    ck_assert(same(p[3], p[2])); /* of no pool */
+    ck_assert(same(p[3], p[2])); /* in no pool */
     give(p[3]);
     give(r);
     give(p[1]);
@@ -456,13 +458,13 @@ END_TEST
 
 /* ------------------------------------------------------------ host memory -- */
 
-START_TEST(host_memory_is_kept_for_the_next)
+START_TEST(pinned_host_memory_is_cached)
 {
     void *a, *b;
 
     open_sim("");
     OK(core_host_memory_alloc(sim, 1000, &a));
-    memset(a, 1, 1000); /* the host's */
+    memset(a, 1, 1000); /* the host may write to it */
     OK(core_host_memory_free(sim, a));
     OK(core_host_memory_alloc(sim, 4000, &b));
     ck_assert_ptr_eq(a, b);
@@ -501,23 +503,23 @@ START_TEST(host_memory_waits_for_the_copies_that_use_it)
 }
 END_TEST
 
-START_TEST(what_is_no_host_memory_is_not_freed)
+START_TEST(free_of_other_memory_is_refused)
 {
     char *data, mine;
     piece p;
 
     open_sim("");
     FAILS(core_host_memory_free(sim, &mine), CORE_ERROR_INVALID_ARGUMENT,
-          "no host memory of \"sim");
+          "on \"sim");
     OK(core_host_memory_alloc(sim, 1000, (void **)&data));
     FAILS(core_host_memory_free(sim, data + 64), CORE_ERROR_INVALID_ARGUMENT,
-          "no host memory");
+          "not allocated pinned memory");
     p = take(1000);
     FAILS(core_host_memory_free(sim, p.memory.handle),
-          CORE_ERROR_INVALID_ARGUMENT, "no host memory");
+          CORE_ERROR_INVALID_ARGUMENT, "not allocated pinned memory");
     OK(core_host_memory_free(sim, data));
     FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use"); /* twice */
+          "not allocated pinned memory"); /* the second free */
     OK(core_host_memory_free(sim, NULL));
     FAILS(core_host_memory_free(NULL, data), CORE_ERROR_INVALID_ARGUMENT,
           "device");
@@ -525,7 +527,7 @@ START_TEST(what_is_no_host_memory_is_not_freed)
 }
 END_TEST
 
-START_TEST(the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone)
+START_TEST(host_memory_of_a_tensor_is_freed_only_by_the_tensor)
 {
     core_tensor *tensor;
     void *data, *a, *b;
@@ -541,7 +543,7 @@ START_TEST(the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone)
     memset(data, 1, 1000);
     core_tensor_release(tensor);
     FAILS(core_host_memory_free(sim, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use");
+          "not allocated pinned memory");
     OK(core_host_memory_alloc(sim, 1000, &b));
     ck_assert_ptr_eq(b, data);
     OK(core_host_memory_free(sim, a));
@@ -551,7 +553,7 @@ START_TEST(the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone)
 }
 END_TEST
 
-START_TEST(host_memory_that_is_short_is_given_back_and_tried_again)
+START_TEST(cached_host_memory_is_freed_before_an_allocation_fails)
 {
     void *a, *b;
 
@@ -571,7 +573,7 @@ START_TEST(host_memory_that_is_short_is_given_back_and_tried_again)
 }
 END_TEST
 
-START_TEST(a_plugin_without_host_memory_is_told_of)
+START_TEST(plugin_without_host_memory_is_reported)
 {
     int64_t n = 10;
     core_tensor *t;
@@ -580,7 +582,7 @@ START_TEST(a_plugin_without_host_memory_is_told_of)
     open_sim("");
     sim->interfaces.host_memory.alloc = NULL;
     FAILS(core_host_memory_alloc(sim, 1000, &data), CORE_ERROR_UNSUPPORTED,
-          "core_host_memory_alloc", "sim", "no host memory");
+          "core_host_memory_alloc", "sim", "core.host_memory");
     ck_assert_ptr_null(data);
     FAILS(core_tensor_pinned(sim, CORE_F32, &n, 1, &t), CORE_ERROR_UNSUPPORTED,
           "sim");
@@ -588,7 +590,7 @@ START_TEST(a_plugin_without_host_memory_is_told_of)
 }
 END_TEST
 
-START_TEST(a_synchronous_device_has_plain_host_memory)
+START_TEST(synchronous_device_has_pageable_host_memory)
 {
     core_device *cpu;
     void *data;
@@ -598,11 +600,11 @@ START_TEST(a_synchronous_device_has_plain_host_memory)
     memset(data, 1, 1000);
     OK(core_host_memory_free(cpu, data));
     FAILS(core_host_memory_free(cpu, data), CORE_ERROR_INVALID_ARGUMENT,
-          "in use");
+          "not allocated pinned memory");
 }
 END_TEST
 
-START_TEST(a_pinned_tensor_is_the_cpus_and_row_major)
+START_TEST(pinned_tensor_is_on_the_cpu_and_row_major)
 {
     int64_t sizes[] = {3, 4}, negative[] = {3, -4}, none = 0;
     core_tensor *t;
@@ -615,7 +617,8 @@ START_TEST(a_pinned_tensor_is_the_cpus_and_row_major)
     ck_assert_int_eq(core_tensor_strides(t)[1], 1);
     OK(core_fill_(t, core_float(2)));
     other = stream();
-    OK(core_tensor_record_stream(t, other)); /* may be the device's */
+    /* may still be in use by the device */
+    OK(core_tensor_record_stream(t, other));
     core_tensor_release(t);
     core_stream_release(other);
     OK(core_tensor_pinned(sim, CORE_F32, &none, 1, &t));
@@ -629,22 +632,22 @@ START_TEST(a_pinned_tensor_is_the_cpus_and_row_major)
 }
 END_TEST
 
-SUITE("memory streams", a_blocks_own_stream_needs_no_word,
-      a_block_returns_when_every_stream_is_done,
-      one_stream_that_is_not_done_is_enough_to_wait_for,
+SUITE("memory streams", stream_of_the_block_needs_no_record_stream,
+      block_is_reused_when_every_stream_is_done,
+      one_busy_stream_keeps_the_block_from_reuse,
       tensors_and_streams_of_two_devices_are_refused,
       emptying_the_cache_waits_for_other_streams,
-      a_stream_that_failed_holds_nothing_back,
-      where_no_event_can_be_had_the_block_waits_longer,
-      what_a_stream_left_unmarked_is_not_given_before_it_is_done,
-      what_a_stream_leaves_serves_the_next, a_reset_forgets_all_that_there_was,
-      another_thread_may_free, a_pool_has_segments_of_its_own,
-      a_pool_lives_as_long_as_its_last_tensor,
-      pools_nest_and_are_the_threads_own, host_memory_is_kept_for_the_next,
+      failed_stream_keeps_no_block_from_reuse,
+      block_is_reused_later_if_no_event_can_be_created,
+      memory_without_an_event_is_not_reused_before_the_work_is_done,
+      memory_of_an_ended_stream_is_reused, reset_discards_all_blocks,
+      block_may_be_freed_by_another_thread, pool_has_its_own_segments,
+      pool_lives_as_long_as_its_last_tensor, pools_nest_and_are_per_thread,
+      pinned_host_memory_is_cached,
       host_memory_waits_for_the_copies_that_use_it,
-      what_is_no_host_memory_is_not_freed,
-      the_host_memory_of_a_tensor_is_freed_by_the_tensor_alone,
-      host_memory_that_is_short_is_given_back_and_tried_again,
-      a_plugin_without_host_memory_is_told_of,
-      a_synchronous_device_has_plain_host_memory,
-      a_pinned_tensor_is_the_cpus_and_row_major)
+      free_of_other_memory_is_refused,
+      host_memory_of_a_tensor_is_freed_only_by_the_tensor,
+      cached_host_memory_is_freed_before_an_allocation_fails,
+      plugin_without_host_memory_is_reported,
+      synchronous_device_has_pageable_host_memory,
+      pinned_tensor_is_on_the_cpu_and_row_major)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Random traffic from several threads, with each way of serving it: nothing is
- * handed out while a stream may still use it, and all comes back.  A few
- * seconds; with LIBCORE_TEST_LONG=1 a minute.  LIBCORE_TEST_SEED repeats what
- * each thread asks for. */
+/* Random traffic from several threads, in each configuration of the allocator:
+ * no memory is reused while a stream may still use it, and all of it is
+ * returned.  Takes a few seconds; with LIBCORE_TEST_LONG=1 a minute.
+ * LIBCORE_TEST_SEED repeats the requests of each thread. */
 
 #include "support/memory_stress.h"
 
@@ -69,7 +69,7 @@ static void report(const char *name, const worker *workers)
     fflush(stdout);
 }
 
-/* A stream that is released goes once it has done its work. */
+/* A released stream ends when its work is done. */
 static void streams_are_gone(uint64_t streams)
 {
     double until = now() + 20;
@@ -125,7 +125,7 @@ static void run(const char *settings, uint64_t limit)
     everything_is_back(streams);
 }
 
-START_TEST(traffic_with_the_settings_as_they_are)
+START_TEST(traffic_with_default_settings)
 {
     run("", 0);
 }
@@ -137,7 +137,7 @@ START_TEST(traffic_in_expandable_segments)
 }
 END_TEST
 
-START_TEST(traffic_with_sizes_rounded_and_blocks_unsplit)
+START_TEST(traffic_with_rounded_sizes_and_unsplit_blocks)
 {
     run("max_split_size_mb:20,roundup_power2_divisions:4,"
         "fraction:0.06,garbage_collection_threshold:0.5",
@@ -157,8 +157,8 @@ START_TEST(traffic_where_memory_runs_out_in_expandable_segments)
 }
 END_TEST
 
-SUITE("memory stress", traffic_with_the_settings_as_they_are,
+SUITE("memory stress", traffic_with_default_settings,
       traffic_in_expandable_segments,
-      traffic_with_sizes_rounded_and_blocks_unsplit,
+      traffic_with_rounded_sizes_and_unsplit_blocks,
       traffic_where_memory_runs_out,
       traffic_where_memory_runs_out_in_expandable_segments)

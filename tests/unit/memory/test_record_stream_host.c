@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core_host.call_record_stream and tensor_record_stream: kernels that leave
+/* core_host.call_record_stream and tensor_record_stream: kernels that enqueue
  * work on streams which the core does not know.  The mutant's neg runs on such
- * a one, and says so under the rule names-its-own-stream. */
+ * a stream, and records it under the rule records-its-own-stream. */
 
 #include "support/memory.h"
 
@@ -28,7 +28,8 @@ static void open_mutant(const char *rule)
     sim_find("mutant");
 }
 
-/* What is all of its segment, so that no other block serves in its place. */
+/* A tensor that fills its segment, so that no other block can be used
+ * instead. */
 static core_tensor *whole(void)
 {
     const int64_t n = 5 * (int64_t)MIB;
@@ -38,8 +39,8 @@ static core_tensor *whole(void)
     return made;
 }
 
-/* neg of a tensor that is released while the device does nothing; whether its
- * memory serves again before the work is done. */
+/* Runs neg on a tensor that is released while the device is held; returns
+ * whether its memory is reused before the work is done. */
 static bool serves_again(const char *rule)
 {
     core_tensor *in, *out, *later;
@@ -61,37 +62,37 @@ static bool serves_again(const char *rule)
     return again;
 }
 
-START_TEST(memory_that_a_plugins_own_stream_uses_waits_for_it)
+START_TEST(memory_is_not_reused_before_the_recorded_stream_is_done)
 {
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     all_is_back();
 }
 END_TEST
 
-START_TEST(without_a_word_the_core_cannot_know)
+START_TEST(memory_is_reused_if_no_stream_was_recorded)
 {
-    ck_assert(serves_again("hides-its-own-stream"));
+    ck_assert(serves_again("does-not-record-its-own-stream"));
 }
 END_TEST
 
-START_TEST(layers_know_that_a_stream_may_be_the_plugins_own)
+START_TEST(validate_accepts_streams_of_the_plugin)
 {
     const char *breach;
 
     OK(core_setting_set("LIBCORE_LAYERS", "validate"));
-    ck_assert(!serves_again("names-its-own-stream"));
+    ck_assert(!serves_again("records-its-own-stream"));
     ck_assert_msg(core_plugin_violations(plugin, &breach) == 0, "%s", breach);
     all_is_back();
 }
 END_TEST
 
-START_TEST(of_many_words_on_one_stream_the_last_counts)
+START_TEST(last_of_several_records_on_one_stream_counts)
 {
     core_tensor *in, *out, *later;
     core_memory before;
     uint64_t made;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     before = in->storage->memory;
     OK(core_neg(in, &out));
@@ -111,13 +112,13 @@ START_TEST(of_many_words_on_one_stream_the_last_counts)
 }
 END_TEST
 
-START_TEST(while_work_is_captured_a_word_is_refused)
+START_TEST(record_stream_is_refused_during_a_capture)
 {
     core_stream *maker;
-    core_graph *graph = NULL; /* what is spoilt has none */
+    core_graph *graph = NULL; /* an invalidated capture has no graph */
     core_tensor *in, *out = NULL;
 
-    open_mutant("names-its-own-stream");
+    open_mutant("records-its-own-stream");
     in = whole();
     maker = stream();
     OK(core_capture_begin(maker, NULL));
@@ -130,7 +131,7 @@ START_TEST(while_work_is_captured_a_word_is_refused)
 }
 END_TEST
 
-START_TEST(a_function_names_a_stream_of_the_core)
+START_TEST(function_may_record_a_stream_of_the_core)
 {
     core_stream *other, *own;
     core_tensor *t, *later;
@@ -141,7 +142,7 @@ START_TEST(a_function_names_a_stream_of_the_core)
     OK(core_stream_default(sim, &own));
     t = whole();
     before = t->storage->memory;
-    /* The stream that it belongs to needs no event. */
+    /* The stream that the memory belongs to needs no event. */
     OK(core__host.tensor_record_stream(t, own->impl));
     ck_assert_uint_eq(stats().events, 0);
     OK(control->hold(0));
@@ -157,7 +158,7 @@ START_TEST(a_function_names_a_stream_of_the_core)
 }
 END_TEST
 
-START_TEST(what_is_no_call_or_no_stream_is_refused)
+START_TEST(invalid_call_or_stream_is_refused)
 {
     core_call call = {.struct_size = sizeof call};
     core_tensor *host;
@@ -167,9 +168,9 @@ START_TEST(what_is_no_call_or_no_stream_is_refused)
     open_sim("");
     t = whole();
     FAILS(core__host.call_record_stream(&call, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.call_record_stream(NULL, &call),
-          CORE_ERROR_INVALID_ARGUMENT, "no call");
+          CORE_ERROR_INVALID_ARGUMENT, "the call is not");
     FAILS(core__host.tensor_record_stream(NULL, &call),
           CORE_ERROR_INVALID_ARGUMENT, "tensor");
     FAILS(core__host.tensor_record_stream(t, NULL), CORE_ERROR_INVALID_ARGUMENT,
@@ -182,10 +183,10 @@ START_TEST(what_is_no_call_or_no_stream_is_refused)
 }
 END_TEST
 
-SUITE("record word", memory_that_a_plugins_own_stream_uses_waits_for_it,
-      without_a_word_the_core_cannot_know,
-      layers_know_that_a_stream_may_be_the_plugins_own,
-      of_many_words_on_one_stream_the_last_counts,
-      while_work_is_captured_a_word_is_refused,
-      a_function_names_a_stream_of_the_core,
-      what_is_no_call_or_no_stream_is_refused)
+SUITE("record word", memory_is_not_reused_before_the_recorded_stream_is_done,
+      memory_is_reused_if_no_stream_was_recorded,
+      validate_accepts_streams_of_the_plugin,
+      last_of_several_records_on_one_stream_counts,
+      record_stream_is_refused_during_a_capture,
+      function_may_record_a_stream_of_the_core,
+      invalid_call_or_stream_is_refused)

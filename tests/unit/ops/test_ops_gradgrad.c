@@ -8,7 +8,7 @@
  * test.  An operator without a derivative must report that and never return
  * zero. */
 
-#include "support/ops_samples.h"
+#include "support/samples.h"
 
 #include "dispatch/operator.h"
 
@@ -210,7 +210,7 @@ static void refuse(const sample *s, callee *callee, const char *words)
 
     checked++;
     ck_assert_ptr_nonnull(s->reason);
-    if (s->flags & ONCE) {
+    if (s->flags & SAMPLE_FIRST_ORDER) {
         status = core_gradcheck(call, callee, a->leaves, a->nleaves, 1e-6, 1e-5,
                                 1e-5);
         if (status != CORE_OK)
@@ -263,23 +263,19 @@ static void resize(const char *words, int kind, char *out)
 
 static void check_words(const sample *s, const char *words, int ways)
 {
-    check c = {s->op, words, s->low, s->high, 0};
-    char text[256];
     arguments a;
     callee callee = {&a, NULL, 0};
     core_operator *inplace;
     bool changes;
 
-    state = 12345;
-    snprintf(text, sizeof text, "%s", words);
-    parse(&a, &c, text);
+    parse_sample(&a, s, words);
     callee.op = a.op;
     changes = a.op->variant == CORE__VARIANT_INPLACE;
     for (int how = 0; how <= STRIDED; how++) {
         callee.how = how | (changes ? INPLACE : 0);
-        if (how == STRIDED && s->flags & DENSE)
+        if (how == STRIDED && s->flags & SAMPLE_DENSE)
             continue;
-        if (s->flags & (ONCE | NEVER))
+        if (s->flags & SAMPLE_REFUSED)
             refuse(s, &callee, words);
         else
             differentiate(&callee, words);
@@ -293,19 +289,21 @@ static void check_words(const sample *s, const char *words, int ways)
     drop_all();
 }
 
-static void run(const sample *samples, size_t count)
+/* All samples of operators of the family. */
+static void run(uint32_t family)
 {
     static char words[512];
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < SAMPLES; i++) {
         const sample *s = &samples[i];
+        bool as_is = s->flags & (SAMPLE_REFUSED | SAMPLE_SIZED);
         core_operator *op;
 
         OK(core_op_find(s->op, &op));
-        check_words(s, s->words,
-                    s->flags & (ONCE | NEVER | SIZED) ? 0 : INPLACE);
-        if (op->family != CORE__FAMILY_ELEMENTWISE ||
-            s->flags & (ONCE | NEVER | SIZED))
+        if (op->family != family || s->flags & SAMPLE_FORWARD_ONLY)
+            continue;
+        check_words(s, s->words, as_is ? 0 : INPLACE);
+        if (family != CORE__FAMILY_ELEMENTWISE || as_is)
             continue;
         for (int kind = 0; kind < 3; kind++) {
             if (kind == 2 && op->variant == CORE__VARIANT_INPLACE)
@@ -318,53 +316,33 @@ static void run(const sample *samples, size_t count)
     ck_assert_uint_gt(checked, 0);
 }
 
-#define RUN(samples) run(samples, sizeof samples / sizeof *samples)
-
-START_TEST(unary_functions_pass_gradgradcheck)
+START_TEST(elementwise_operators)
 {
-    RUN(samples_of_one);
+    run(CORE__FAMILY_ELEMENTWISE);
 }
 END_TEST
 
-START_TEST(functions_of_several_tensors_pass_gradgradcheck)
+START_TEST(reductions)
 {
-    RUN(samples_of_several);
+    run(CORE__FAMILY_REDUCTION);
 }
 END_TEST
 
-START_TEST(special_functions_pass_gradgradcheck)
+START_TEST(operators_with_kernels)
 {
-    RUN(samples_special);
+    run(CORE__FAMILY_KERNEL);
 }
 END_TEST
 
-START_TEST(reductions_and_sorts_pass_gradgradcheck)
+START_TEST(views)
 {
-    RUN(samples_reduced);
+    run(CORE__FAMILY_VIEW);
 }
 END_TEST
 
-START_TEST(views_and_shape_operators_pass_gradgradcheck)
+START_TEST(composite_operators)
 {
-    RUN(samples_shaped);
-}
-END_TEST
-
-START_TEST(indexing_and_masking_pass_gradgradcheck)
-{
-    RUN(samples_indexed);
-}
-END_TEST
-
-START_TEST(matrix_operators_pass_gradgradcheck)
-{
-    RUN(samples_matrix);
-}
-END_TEST
-
-START_TEST(layers_and_losses_pass_gradgradcheck)
-{
-    RUN(samples_layered);
+    run(CORE__FAMILY_FUNCTION);
 }
 END_TEST
 
@@ -395,55 +373,39 @@ static core_status slope(void *context, core_tensor *const *inputs,
     return status;
 }
 
-static const check thirds[] = {
-    {"native_layer_norm", "t:2,3 l:3 t:3 n f:.01", -1, 1, 0},
-    {"_group_norm", "t:2,2,2 t:2 n i:2 i:2 i:2 i:1 f:.01", -1, 1, 0},
-    {"native_batch_norm", "t:3,2 t:2 n n n b:1 f:.1 f:.01", -1, 1, 0},
-    {"native_batch_norm", "t:3,2 t:2 n p:2 p:2 b:0 f:.1 f:.01", .5, 1, 0},
-    {"mish", "t:5", -2, 2, 0},
-    {"elu", "t:5 f:.5 f:2 f:1.5", -1, 1, 0},
-    {"lgamma", "t:5", .5, 4, 0},
-    {"_softmax", "t:2,3 i:1 b:0", -1, 1, 0},
-    {"logcumsumexp", "t:4 i:0", -1, 1, 0},
-};
-
 START_TEST(normalizations_pass_third_order_check)
 {
-    for (size_t i = 0; i < sizeof thirds / sizeof *thirds; i++) {
-        char text[256];
+    size_t count = 0;
+
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const sample *s = &samples[i];
         arguments a;
         callee callee = {&a, NULL, 0};
 
-        state = 4711;
-        snprintf(text, sizeof text, "%s", thirds[i].words);
-        parse(&a, &thirds[i], text);
+        if (!(s->flags & SAMPLE_THIRD_ORDER))
+            continue;
+        count++;
+        parse_sample(&a, s, s->words);
         callee.op = a.op;
         if (core_gradgradcheck(slope, &callee, a.leaves, a.nleaves, 1e-6, 1e-4,
                                1e-4))
-            note(&callee, thirds[i].words, ", third order");
+            note(&callee, s->words, ", third order");
+        drop_all();
     }
+    ck_assert_uint_gt(count, 0);
     ck_assert_msg(failed == 0, "%s", failures);
 }
 END_TEST
 
 /* ------------------------------------------------------------- coverage -- */
 
-static bool in(const sample *samples, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(samples[i].op, name) == 0)
-            return true;
-    return false;
-}
-
-#define IN(samples, name) in(samples, sizeof samples / sizeof *samples, name)
-
 static bool has_sample(const char *name)
 {
-    return IN(samples_of_one, name) || IN(samples_of_several, name) ||
-           IN(samples_special, name) || IN(samples_reduced, name) ||
-           IN(samples_shaped, name) || IN(samples_indexed, name) ||
-           IN(samples_matrix, name) || IN(samples_layered, name);
+    for (size_t i = 0; i < SAMPLES; i++)
+        if (!(samples[i].flags & SAMPLE_FORWARD_ONLY) &&
+            strcmp(samples[i].op, name) == 0)
+            return true;
+    return false;
 }
 
 START_TEST(every_operator_with_a_gradient_has_a_sample)
@@ -474,12 +436,6 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
 }
 END_TEST
 
-SUITE("ops gradgrad", unary_functions_pass_gradgradcheck,
-      functions_of_several_tensors_pass_gradgradcheck,
-      special_functions_pass_gradgradcheck,
-      reductions_and_sorts_pass_gradgradcheck,
-      views_and_shape_operators_pass_gradgradcheck,
-      indexing_and_masking_pass_gradgradcheck,
-      matrix_operators_pass_gradgradcheck, layers_and_losses_pass_gradgradcheck,
-      normalizations_pass_third_order_check,
+SUITE("ops gradgrad", elementwise_operators, reductions, operators_with_kernels,
+      views, composite_operators, normalizations_pass_third_order_check,
       every_operator_with_a_gradient_has_a_sample)

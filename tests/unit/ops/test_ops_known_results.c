@@ -22,12 +22,10 @@ typedef struct known_result {
 static core_status call_words(const char *op, const char *words, arguments *a,
                               core_value *results)
 {
-    check c = {op, words, .5, .5, 0};
-    char copy[256];
+    check c = {op, words, .5, .5};
 
-    snprintf(copy, sizeof copy, "%s", words);
     state = 0;
-    parse(a, &c, copy);
+    parse(a, &c);
     return core_op_call(a->op, a->values, a->count, results, 4);
 }
 

@@ -5,7 +5,7 @@
  * fit: other sizes, another dtype, another device.  If the call fails, the
  * error names the operator and one of the tensor arguments. */
 
-#include "support/ops_samples.h"
+#include "support/samples.h"
 
 #include "dispatch/operator.h"
 #include "dispatch/structured.h"
@@ -97,46 +97,31 @@ static void check_argument(arguments *a, const sample *s, uint32_t position,
     *at = kept;
 }
 
-static void run(const sample *samples, size_t count)
+static void run(const sample *s)
 {
-    bool before = core_grad_mode_set(false);
+    arguments a;
 
-    for (size_t i = 0; i < count; i++) {
-        const sample *s = &samples[i];
-        check c = {s->op, s->words, s->low, s->high, 0};
-        char words[256];
-        arguments a;
+    parse_sample(&a, s, s->words);
+    for (uint32_t k = 0; k < a.count; k++) {
+        core_value *value = &a.values[k];
 
-        state = 12345;
-        snprintf(words, sizeof words, "%s", s->words);
-        parse(&a, &c, words);
-        for (uint32_t k = 0; k < a.count; k++) {
-            core_value *value = &a.values[k];
-
-            if (value->tag == CORE_VALUE_TENSOR)
-                check_argument(&a, s, k, &value->u.tensor);
-            if (value->tag == CORE_VALUE_TENSOR_LIST && value->count > 0 &&
-                value->u.tensors[0])
-                check_argument(&a, s, k,
-                               (core_tensor **)(uintptr_t)value->u.tensors);
-        }
-        drop_all();
+        if (value->tag == CORE_VALUE_TENSOR)
+            check_argument(&a, s, k, &value->u.tensor);
+        if (value->tag == CORE_VALUE_TENSOR_LIST && value->count > 0 &&
+            value->u.tensors[0])
+            check_argument(&a, s, k,
+                           (core_tensor **)(uintptr_t)value->u.tensors);
     }
-    core_grad_mode_set(before);
+    drop_all();
 }
-
-#define RUN(samples) run(samples, sizeof samples / sizeof *(samples))
 
 START_TEST(every_error_names_operator_and_argument)
 {
-    RUN(samples_of_one);
-    RUN(samples_of_several);
-    RUN(samples_special);
-    RUN(samples_reduced);
-    RUN(samples_shaped);
-    RUN(samples_indexed);
-    RUN(samples_matrix);
-    RUN(samples_layered);
+    bool before = core_grad_mode_set(false);
+
+    for (size_t i = 0; i < SAMPLES; i++)
+        run(&samples[i]);
+    core_grad_mode_set(before);
 }
 END_TEST
 

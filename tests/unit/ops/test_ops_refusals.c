@@ -13,12 +13,10 @@ typedef struct row {
 
 static core_status call_words(const row *r, core_value *results)
 {
-    check c = {r->op, r->words, 0, 1, 0};
-    char copy[256];
+    check c = {r->op, r->words, 0, 1};
     arguments a;
 
-    snprintf(copy, sizeof copy, "%s", r->words);
-    parse(&a, &c, copy);
+    parse(&a, &c);
     return core_op_call(a.op, a.values, a.count, results, 4);
 }
 
@@ -545,7 +543,7 @@ START_TEST(unknown_memory_format_is_refused)
             core_tensor *x = CALL(zeros, sizes, ndim, CORE_F32, NULL), *out;
             char text[48];
 
-            snprintf(text, sizeof text, "no memory format %d;", format);
+            snprintf(text, sizeof text, "%d is not a memory format;", format);
 #define UNKNOWN(name, ...)                                                     \
     FAILS(core_##name(__VA_ARGS__, &out), CORE_ERROR_UNSUPPORTED, text, #name, \
           "preserve (1)")

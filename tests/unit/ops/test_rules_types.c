@@ -4,14 +4,14 @@
 /* Rules for result types and layouts that no other file tests.  The rest:
  *
  * promotion, in place, out=
- *     test_structured.c: category_comes_first_then_dimensions,
+ *     test_structured.c: promotion_ranks_category_before_dimensions,
  *     numbers_rank_below_tensors, out_resizes_only_an_empty_tensor,
  *     in_place_keeps_dtype_and_refuses_a_higher_category
  * devices
- *     test_structured.c: devices_that_differ_are_an_error_with_both;
+ *     test_structured.c: different_devices_are_both_named;
  *     test_autograd_graph.c: host_scalar_combines_with_device_tensor
  * layout
- *     test_layout.c: results_follow_the_order_of_strides */
+ *     test_layout.c: results_keep_the_order_of_strides */
 
 #include "support/autograd.h"
 

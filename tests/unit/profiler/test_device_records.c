@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The profiler with a plugin that records what its device does
- * (core.profiler), and without: docs/abi.md 9. */
+/* The profiler on plugins that record what their device does (core.profiler)
+ * and on plugins that do not; docs/abi.md 9. */
 
 #include "support/devices.h"
 

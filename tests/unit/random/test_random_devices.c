@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Default generators of devices: each draws for itself, core_seed seeds all, and
- * the same seed gives the same numbers everywhere. */
+/* Default generators of devices: each draws its own sequence, core_seed seeds
+ * all of them, and equal seeds produce equal numbers on every device. */
 
 #include "support/autograd.h"
 
@@ -42,12 +42,13 @@ static core_generator *own(core_device *device)
 
     OK(core_generator_default(device, &generator));
     ck_assert_ptr_nonnull(generator);
-    core_generator_release(generator); /* the device keeps it */
+    core_generator_release(generator); /* the device holds a reference */
     return generator;
 }
 
-/* Without one of its own a device draws what comes next, wherever it is. */
-START_TEST(devices_share_one_until_they_have_their_own)
+/* A device without its own generator draws the next numbers of the shared
+ * one. */
+START_TEST(devices_share_a_generator_until_they_have_their_own)
 {
     float first[NUMBERS], second[NUMBERS], a[NUMBERS], b[NUMBERS];
 
@@ -72,7 +73,7 @@ START_TEST(devices_share_one_until_they_have_their_own)
 }
 END_TEST
 
-START_TEST(the_state_of_a_devices_generator_is_saved_and_restored)
+START_TEST(state_of_a_device_generator_is_saved_and_restored)
 {
     float first[NUMBERS], a[NUMBERS], b[NUMBERS];
     uint64_t seed, offset, other;
@@ -112,7 +113,7 @@ static core_status noisy(void *context, core_tensor *const *inputs,
     return core_mul(inputs[0], inputs[0], &outputs[0]);
 }
 
-/* early: the device had its own in the first run, too. */
+/* early: the device already had its own generator in the first run. */
 static void computes_again(bool early)
 {
     const core_checkpoint_info info = {.struct_size = sizeof info,
@@ -135,24 +136,25 @@ static void computes_again(bool early)
     ck_assert_int_eq(runs, 2);
     ck_assert(same(drawn[0], drawn[1]));
     HOLDS(core_tensor_grad(x), 1, 6);
-    draw(cpu, b); /* nothing was drawn of it */
+    draw(cpu, b); /* nothing was drawn from it */
     draw(sim, b);
     ck_assert(same(a, b));
 }
 
-START_TEST(checkpoints_restore_the_generators_of_devices)
+START_TEST(checkpoints_restore_device_generators)
 {
     computes_again(true);
 }
 END_TEST
 
-START_TEST(checkpoints_know_which_devices_had_none)
+START_TEST(checkpoints_restore_which_devices_had_no_generator)
 {
     computes_again(false);
 }
 END_TEST
 
-SUITE("random numbers of devices", devices_share_one_until_they_have_their_own,
-      the_state_of_a_devices_generator_is_saved_and_restored,
-      checkpoints_restore_the_generators_of_devices,
-      checkpoints_know_which_devices_had_none)
+SUITE("random numbers of devices",
+      devices_share_a_generator_until_they_have_their_own,
+      state_of_a_device_generator_is_saved_and_restored,
+      checkpoints_restore_device_generators,
+      checkpoints_restore_which_devices_had_no_generator)

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Generators that several threads draw from: each number is drawn once, and
- * all are those that one thread would have drawn. */
+ * together they are the numbers that one thread would have drawn. */
 
 #include "support/autograd.h"
 
@@ -15,7 +15,7 @@ enum { THREADS = 4, CALLS = 64, NUMBERS = 37, ALL = THREADS * CALLS * NUMBERS };
 static core_generator *shared;
 static float drawn[ALL], alone[ALL];
 
-/* Calls of one size, which all take as much of the sequence. */
+/* Calls of one size, each of which draws equally many numbers. */
 static void draw(core_generator *generator, float *out)
 {
     for (int i = 0; i < CALLS; i++, out += NUMBERS) {
@@ -50,7 +50,7 @@ static void draw_in_threads(void)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
 }
 
-/* One after the other it is a set of calls, whatever their order. */
+/* Compares the results as a set: the order of calls is not determined. */
 static void same_calls(void)
 {
     qsort(drawn, THREADS * CALLS, NUMBERS * sizeof *drawn, by_bits);
@@ -58,7 +58,7 @@ static void same_calls(void)
     ck_assert_mem_eq(drawn, alone, sizeof drawn);
 }
 
-START_TEST(threads_share_a_generator)
+START_TEST(threads_draw_each_number_of_a_generator_once)
 {
     uint64_t seed, offset, seed_alone, offset_alone;
     core_generator *other;
@@ -78,7 +78,7 @@ START_TEST(threads_share_a_generator)
 }
 END_TEST
 
-START_TEST(threads_share_the_default_generator)
+START_TEST(threads_draw_each_number_of_the_default_generator_once)
 {
     shared = NULL;
     core_seed(9);
@@ -90,7 +90,7 @@ START_TEST(threads_share_the_default_generator)
 }
 END_TEST
 
-/* Whoever asks or sets meanwhile sees a state, not half of one. */
+/* A thread that reads or sets the state meanwhile sees a whole state. */
 static void *setter(void *context)
 {
     (void)context;
@@ -105,7 +105,7 @@ static void *setter(void *context)
     return NULL;
 }
 
-START_TEST(a_generator_is_set_while_others_draw)
+START_TEST(generator_may_be_set_while_other_threads_draw)
 {
     pthread_t thread;
 
@@ -117,5 +117,6 @@ START_TEST(a_generator_is_set_while_others_draw)
 }
 END_TEST
 
-SUITE("random numbers in threads", threads_share_a_generator,
-      threads_share_the_default_generator, a_generator_is_set_while_others_draw)
+SUITE("random numbers in threads", threads_draw_each_number_of_a_generator_once,
+      threads_draw_each_number_of_the_default_generator_once,
+      generator_may_be_set_while_other_threads_draw)

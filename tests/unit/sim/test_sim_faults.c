@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* What fails on the simulated accelerator when it is asked to: calls, work,
- * devices; what its streams say then; graphs and plans. */
+/* Faults injected into the simulated accelerator: failing calls, failing work,
+ * lost devices, the errors that its streams report; and graphs and plans. */
 
 #include "support/sim.h"
 
@@ -27,7 +27,7 @@ static void teardown(void)
     sim_close();
 }
 
-START_TEST(the_nth_call_fails_and_no_other)
+START_TEST(only_the_nth_call_fails)
 {
     core_memory memory;
     void *event, *stream;
@@ -36,7 +36,7 @@ START_TEST(the_nth_call_fails_and_no_other)
     new_block(device, N);
     new_block(device1, N);
     FAILS(sim.memory->alloc(device, N, &memory), CORE_ERROR_OUT_OF_MEMORY,
-          "that was to fail");
+          "injected failure");
     new_block(device, N);
     OK(control->fault(0, SIM_FAULT_LAUNCH, 1));
     FAILS(launch_named("increment", device, first, a, 1, b, 1, N),
@@ -65,7 +65,7 @@ START_TEST(the_nth_call_fails_and_no_other)
 }
 END_TEST
 
-START_TEST(the_environment_asks_for_faults_too)
+START_TEST(environment_injects_faults)
 {
     core_memory memory;
 
@@ -84,7 +84,7 @@ START_TEST(the_environment_asks_for_faults_too)
 }
 END_TEST
 
-START_TEST(work_that_fails_poisons_its_stream_and_later_events_alone)
+START_TEST(failed_work_poisons_only_its_stream_and_later_events)
 {
     void *before = new_event(device, 0), *after = new_event(device, 0);
 
@@ -107,7 +107,7 @@ START_TEST(work_that_fails_poisons_its_stream_and_later_events_alone)
 }
 END_TEST
 
-START_TEST(who_waits_for_work_that_failed_hears_of_it_and_goes_on)
+START_TEST(wait_for_failed_work_reports_it_and_the_stream_continues)
 {
     const core_stream_error_interface *words = interface("core.stream_error");
     core_stream_error word = {.struct_size = sizeof word};
@@ -122,9 +122,9 @@ START_TEST(who_waits_for_work_that_failed_hears_of_it_and_goes_on)
 }
 END_TEST
 
-/* A stream that failed drops its wait, and who waits for it comes after both
- * all the same: the one not waited for may be at work still. */
-START_TEST(what_was_before_a_dropped_wait_is_waited_for)
+/* A failed stream drops its wait; a stream that waits for it nevertheless runs
+ * after both, since the stream that was not waited for may still be busy. */
+START_TEST(work_before_a_dropped_wait_is_waited_for)
 {
     void *other = new_stream(device1);
     core_memory c = new_block(device1, N);
@@ -147,7 +147,7 @@ START_TEST(what_was_before_a_dropped_wait_is_waited_for)
 }
 END_TEST
 
-START_TEST(bad_data_sets_the_word_once_and_the_stream_goes_on)
+START_TEST(bad_data_sets_the_error_flag_once_and_the_stream_continues)
 {
     const core_stream_error_interface *words = interface("core.stream_error");
     core_stream_error word = {.struct_size = sizeof word};
@@ -161,18 +161,19 @@ START_TEST(bad_data_sets_the_word_once_and_the_stream_goes_on)
     OK(words->take(device, first, &word));
     ck_assert_int_eq(word.code, CORE_ERROR_INDEX);
     ck_assert_str_eq(word.text.data, "index 7 of 3");
-    ck_assert_int_eq(word.index, INT64_MIN); /* sim knows the text alone */
+    ck_assert_int_eq(word.index, INT64_MIN); /* sim knows only the text */
     id = word.call_id;
     OK(words->take(device, first, &word));
     ck_assert_int_eq(word.code, CORE_OK);
     OK(launch_named("bad_index", device, first, a, 1, a, 1, N));
     OK(sim.streams->synchronize(device, first));
     OK(words->take(device, first, &word));
-    ck_assert_uint_eq(word.call_id, id + 2); /* the first of the two before */
+    /* the first of the two before it */
+    ck_assert_uint_eq(word.call_id, id + 2);
 }
 END_TEST
 
-START_TEST(without_a_core_that_takes_words_waiting_tells)
+START_TEST(wait_reports_bad_data_if_the_core_has_no_error_flags)
 {
     sim_close();
     OK(sim_load());
@@ -188,7 +189,7 @@ START_TEST(without_a_core_that_takes_words_waiting_tells)
 }
 END_TEST
 
-START_TEST(a_lost_device_says_so_until_it_is_reset)
+START_TEST(lost_device_returns_errors_until_it_is_reset)
 {
     const core_device_reset_interface *again = interface("core.device_reset");
     void *event = new_event(device, 0);
@@ -200,7 +201,7 @@ START_TEST(a_lost_device_says_so_until_it_is_reset)
     OK(control->fault(0, SIM_FAULT_LOST, 2));
     fill(device, first, a, N, 1);
     fill(device, second, a, N, 1);
-    /* found by waiting, whichever stream it is */
+    /* detected by waiting for any stream */
     while (sim.device_status(device) == CORE_OK)
         sim.streams->query(device, second);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_DEVICE_LOST,
@@ -215,7 +216,7 @@ START_TEST(a_lost_device_says_so_until_it_is_reset)
     sim.memory->free(device, a, N);
     sim.streams->destroy(device, second);
     sim.events->destroy(device, event);
-    new_block(device1, N); /* the other works */
+    new_block(device1, N); /* the other device works */
     OK(again->reset(device));
     OK(sim.device_status(device));
     ck_assert_uint_eq(counted(0).blocks, 0);
@@ -228,7 +229,7 @@ START_TEST(a_lost_device_says_so_until_it_is_reset)
 }
 END_TEST
 
-START_TEST(who_waits_for_a_lost_device_is_let_go)
+START_TEST(wait_for_a_lost_device_returns)
 {
     void *there = new_stream(device1);
 
@@ -241,15 +242,15 @@ START_TEST(who_waits_for_a_lost_device_is_let_go)
 }
 END_TEST
 
-/* Work that takes a while is at `memory` when the device is lost. */
+/* Work that takes a while uses `memory` when the device is lost. */
 static void lose_while_it_fills(core_memory memory, uint64_t size)
 {
     OK(sim.memory->fill(device, first, memory, size, 1, 8));
-    usleep(1000); /* or the work is dropped, and there is nothing to see */
+    usleep(1000); /* or the work was dropped, and there is nothing to observe */
     OK(control->lose(0));
 }
 
-START_TEST(memory_that_a_lost_device_is_still_at_may_be_freed)
+START_TEST(memory_in_use_by_a_lost_device_may_be_freed)
 {
     enum { LARGE = 32 << 20 };
     const core_virtual_memory_interface *mapped =
@@ -259,7 +260,7 @@ START_TEST(memory_that_a_lost_device_is_still_at_may_be_freed)
 
     lose_while_it_fills(memory, LARGE);
     sim.memory->free(device, memory, LARGE);
-    sim.memory->free(device, memory, LARGE); /* counted, and nothing else */
+    sim.memory->free(device, memory, LARGE); /* only counted */
     OK(again->reset(device));
     first = new_stream(device);
     OK(mapped->reserve(device, LARGE, &memory));
@@ -273,9 +274,9 @@ START_TEST(memory_that_a_lost_device_is_still_at_may_be_freed)
 }
 END_TEST
 
-/* What waits for a stream of a lost device is told when the stream's work has
- * left the host's memory; that of pinned memory may come before. */
-START_TEST(host_memory_that_a_lost_device_is_still_at_may_be_freed)
+/* A wait for a stream of a lost device fails only when the stream's work no
+ * longer uses the host's memory; for pinned memory it may fail earlier. */
+START_TEST(host_memory_in_use_by_a_lost_device_may_be_freed)
 {
     enum { LARGE = 32 << 20 };
     const core_host_memory_interface *host = interface("core.host_memory");
@@ -304,7 +305,7 @@ END_TEST
 
 /* ---------------------------------------------------------------- graphs -- */
 
-START_TEST(captured_work_runs_at_every_launch_and_not_before)
+START_TEST(captured_work_runs_only_at_every_launch)
 {
     const core_graph_capture_interface *capture =
         interface("core.graph_capture");
@@ -321,14 +322,14 @@ START_TEST(captured_work_runs_at_every_launch_and_not_before)
     ck_assert_uint_eq(byte_of(device, first, a), 3);
     ck_assert_uint_eq(byte_of(device, first, b), 4);
     OK(capture->launch(device, graph, second));
-    capture->destroy(device, graph); /* while it is under way */
+    capture->destroy(device, graph); /* while it is running */
     ck_assert_uint_eq(byte_of(device, second, b), 5);
     ck_assert_uint_eq(counted(0).graphs, 0);
     ck_assert_uint_eq(counted(0).graph_launches, 4);
 }
 END_TEST
 
-START_TEST(a_capture_can_be_thrown_away)
+START_TEST(capture_can_be_discarded)
 {
     const core_graph_capture_interface *capture =
         interface("core.graph_capture");
@@ -340,11 +341,11 @@ START_TEST(a_capture_can_be_thrown_away)
     OK(capture->end(device, first, NULL));
     ck_assert_uint_eq(byte_of(device, first, a), 0);
     FAILS(capture->end(device, first, NULL), CORE_ERROR_INTERNAL,
-          "did not begin");
+          "not begun");
 }
 END_TEST
 
-START_TEST(what_cannot_be_captured_is_told)
+START_TEST(work_that_cannot_be_captured_is_refused)
 {
     const core_graph_capture_interface *capture =
         interface("core.graph_capture");
@@ -365,7 +366,7 @@ START_TEST(what_cannot_be_captured_is_told)
 }
 END_TEST
 
-START_TEST(replays_are_watched_for_races)
+START_TEST(replays_are_checked_for_races)
 {
     const core_graph_capture_interface *capture;
     void *graph;
@@ -394,7 +395,7 @@ END_TEST
 
 /* ----------------------------------------------------------------- plans -- */
 
-START_TEST(a_launch_wants_the_plan_of_its_structure)
+START_TEST(launch_requires_the_plan_of_its_structure)
 {
     void *of_n, *of_less;
 
@@ -415,7 +416,8 @@ START_TEST(a_launch_wants_the_plan_of_its_structure)
     OK(control->hold(0));
     increment_bytes(device, first, a, b, N);
     increment_bytes(device, first, b, a, N); /* other memory, same plan */
-    sim_kernels[0]->plan_destroy(of_n);      /* work keeps it */
+    /* the running work holds a reference */
+    sim_kernels[0]->plan_destroy(of_n);
     ck_assert_uint_eq(counted(0).plans, 2);
     OK(control->let_go(0));
     ck_assert_uint_eq(byte_of(device, first, b), 2);
@@ -434,22 +436,22 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        the_nth_call_fails_and_no_other,
-        the_environment_asks_for_faults_too,
-        work_that_fails_poisons_its_stream_and_later_events_alone,
-        who_waits_for_work_that_failed_hears_of_it_and_goes_on,
-        what_was_before_a_dropped_wait_is_waited_for,
-        bad_data_sets_the_word_once_and_the_stream_goes_on,
-        without_a_core_that_takes_words_waiting_tells,
-        a_lost_device_says_so_until_it_is_reset,
-        who_waits_for_a_lost_device_is_let_go,
-        memory_that_a_lost_device_is_still_at_may_be_freed,
-        host_memory_that_a_lost_device_is_still_at_may_be_freed,
-        captured_work_runs_at_every_launch_and_not_before,
-        a_capture_can_be_thrown_away,
-        what_cannot_be_captured_is_told,
-        replays_are_watched_for_races,
-        a_launch_wants_the_plan_of_its_structure,
+        only_the_nth_call_fails,
+        environment_injects_faults,
+        failed_work_poisons_only_its_stream_and_later_events,
+        wait_for_failed_work_reports_it_and_the_stream_continues,
+        work_before_a_dropped_wait_is_waited_for,
+        bad_data_sets_the_error_flag_once_and_the_stream_continues,
+        wait_reports_bad_data_if_the_core_has_no_error_flags,
+        lost_device_returns_errors_until_it_is_reset,
+        wait_for_a_lost_device_returns,
+        memory_in_use_by_a_lost_device_may_be_freed,
+        host_memory_in_use_by_a_lost_device_may_be_freed,
+        captured_work_runs_only_at_every_launch,
+        capture_can_be_discarded,
+        work_that_cannot_be_captured_is_refused,
+        replays_are_checked_for_races,
+        launch_requires_the_plan_of_its_structure,
     };
     const test_suite suite = {
         .name = "sim: faults",

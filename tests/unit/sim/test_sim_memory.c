@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Memory of the simulated accelerator: poison, fences, limits, addresses,
- * reservations, peers; in both of its forms. */
+ * reservations, peers; as handles and as flat memory. */
 
 #include "support/sim.h"
 
@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Sanitizers want terabytes of addresses. */
+/* Sanitizers reserve terabytes of addresses. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SANITIZED 1
 #else
@@ -50,7 +50,7 @@ START_TEST(fresh_memory_is_poison)
 }
 END_TEST
 
-START_TEST(work_on_a_freed_block_poisons_its_stream)
+START_TEST(work_on_a_freed_block_fails_its_stream)
 {
     core_memory a = new_block(device, N), b = new_block(device, N);
 
@@ -64,7 +64,7 @@ START_TEST(work_on_a_freed_block_poisons_its_stream)
 }
 END_TEST
 
-START_TEST(a_freed_name_is_not_given_anew_soon)
+START_TEST(freed_handle_is_not_reused_soon)
 {
     core_memory a = new_block(device, N), c;
 
@@ -77,7 +77,7 @@ START_TEST(a_freed_name_is_not_given_anew_soon)
 }
 END_TEST
 
-START_TEST(work_beyond_a_block_is_found)
+START_TEST(work_beyond_a_block_is_detected)
 {
     core_memory a = new_block(device, N);
 
@@ -87,7 +87,7 @@ START_TEST(work_beyond_a_block_is_found)
 }
 END_TEST
 
-START_TEST(bytes_written_behind_a_block_are_found_when_it_is_freed)
+START_TEST(bytes_written_after_a_block_are_detected_when_it_is_freed)
 {
     core_memory a = new_block(device, N), b = new_block(device, N);
 
@@ -114,7 +114,8 @@ START_TEST(wrong_frees_are_counted_and_harmless)
 }
 END_TEST
 
-/* Where there is no /proc: the kernel cannot read it for us either. */
+/* Without /proc: the kernel cannot read the memory on behalf of the process
+ * either. */
 static void cannot_be_written(const void *address)
 {
     int ends[2];
@@ -126,7 +127,7 @@ static void cannot_be_written(const void *address)
     close(ends[1]);
 }
 
-START_TEST(the_host_cannot_touch_it)
+START_TEST(host_cannot_access_device_memory)
 {
     core_memory a = new_block(device, N);
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -161,9 +162,9 @@ START_TEST(flat_memory_has_addresses)
 }
 END_TEST
 
-/* Where a process may have few addresses, there are fewer; those of freed
- * blocks are given anew when they are needed, as often as it takes. */
-START_TEST(few_addresses_are_enough)
+/* With a limit on addresses the device has fewer; those of freed blocks are
+ * reused when they are needed. */
+START_TEST(addresses_of_freed_blocks_are_reused_under_a_limit)
 {
     struct rlimit limit, before;
     core_memory a, b;
@@ -195,9 +196,9 @@ START_TEST(few_addresses_are_enough)
 }
 END_TEST
 
-/* It stays lost with what it had, which may be freed, looked at and closed;
- * and starts anew when there is memory. */
-START_TEST(a_reset_that_finds_no_memory_leaves_what_was_there)
+/* The device stays lost with its blocks, which may be freed, examined and
+ * closed; it is reset when there is memory again. */
+START_TEST(reset_without_memory_leaves_the_device_lost_with_its_blocks)
 {
     const core_device_reset_interface *again = interface("core.device_reset");
     core_memory kept = new_block(device, N), freed = new_block(device, N);
@@ -234,7 +235,7 @@ START_TEST(a_reset_that_finds_no_memory_leaves_what_was_there)
 }
 END_TEST
 
-START_TEST(handles_are_no_addresses)
+START_TEST(handles_are_not_addresses)
 {
     core_device_properties properties = {.struct_size = sizeof properties};
     core_memory a = new_block(device, N);
@@ -248,7 +249,7 @@ START_TEST(handles_are_no_addresses)
 }
 END_TEST
 
-START_TEST(limits_are_kept)
+START_TEST(limits_are_enforced)
 {
     core_device_properties properties = {.struct_size = sizeof properties};
     core_memory memory;
@@ -279,7 +280,7 @@ START_TEST(limits_are_kept)
 }
 END_TEST
 
-START_TEST(a_setting_that_makes_no_sense_is_told)
+START_TEST(invalid_setting_is_reported)
 {
     sim_close();
     setenv("LIBCORE_SIM_BYTES", "much", 1);
@@ -297,7 +298,7 @@ START_TEST(a_setting_that_makes_no_sense_is_told)
 }
 END_TEST
 
-START_TEST(reservations_are_filled_bit_by_bit)
+START_TEST(reservations_are_mapped_in_parts)
 {
     const core_virtual_memory_interface *virtual = interface(
         "core.virtual_memory");
@@ -310,10 +311,10 @@ START_TEST(reservations_are_filled_bit_by_bit)
     OK(virtual->map(device, range, unit, 2 * unit));
     ck_assert_uint_eq(counted(0).bytes, 2 * unit);
     ck_assert_uint_eq(byte_of(device, stream, at(range, unit)), 0xa5);
-    fill(device, stream, at(range, 2 * unit - 4), 8, 3); /* across */
+    fill(device, stream, at(range, 2 * unit - 4), 8, 3); /* across two parts */
     ck_assert_uint_eq(byte_of(device, stream, at(range, 2 * unit + 3)), 3);
     FAILS(virtual->map(device, range, 2 * unit, unit), CORE_ERROR_INTERNAL,
-          "no free part");
+          "not a free part");
     virtual->unmap(device, range, 2 * unit, unit);
     ck_assert_uint_eq(counted(0).bytes, unit);
     fill(device, stream, at(range, 2 * unit - 4), 8, 3);
@@ -354,24 +355,24 @@ int main(void)
 {
     const TTest *const both[] = {
         fresh_memory_is_poison,
-        work_on_a_freed_block_poisons_its_stream,
-        a_freed_name_is_not_given_anew_soon,
-        work_beyond_a_block_is_found,
-        bytes_written_behind_a_block_are_found_when_it_is_freed,
+        work_on_a_freed_block_fails_its_stream,
+        freed_handle_is_not_reused_soon,
+        work_beyond_a_block_is_detected,
+        bytes_written_after_a_block_are_detected_when_it_is_freed,
         wrong_frees_are_counted_and_harmless,
-        the_host_cannot_touch_it,
-        limits_are_kept,
-        reservations_are_filled_bit_by_bit,
+        host_cannot_access_device_memory,
+        limits_are_enforced,
+        reservations_are_mapped_in_parts,
         peers_copy_to_each_other,
-        a_setting_that_makes_no_sense_is_told,
-        a_reset_that_finds_no_memory_leaves_what_was_there,
+        invalid_setting_is_reported,
+        reset_without_memory_leaves_the_device_lost_with_its_blocks,
     };
     const TTest *const handles[] = {
-        handles_are_no_addresses,
+        handles_are_not_addresses,
     };
     const TTest *const flat[] = {
         flat_memory_has_addresses,
-        few_addresses_are_enough,
+        addresses_of_freed_blocks_are_reused_under_a_limit,
     };
     const test_suite suites[] = {
         {"handles", setup_handles, teardown, 0, SUITE_TESTS(both)},

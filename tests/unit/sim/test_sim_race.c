@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* LIBCORE_SIM_CHECK=1: what nothing orders is found, whatever happened to come
- * first, and nothing else is. */
+/* LIBCORE_SIM_CHECK=1: every unordered conflict is detected, whichever access
+ * happened first, and nothing else is reported. */
 
 #include "support/sim.h"
 
@@ -49,7 +49,7 @@ static void finish(void)
         ck_assert_uint_eq(counted(0).conflicts, (uint64_t)(count)); \
     } while (0)
 
-START_TEST(a_write_that_nothing_orders_with_a_write_is_found)
+START_TEST(unordered_writes_conflict)
 {
     fill(device, first, a, N, 1);
     fill(device, second, a, N, 2);
@@ -57,7 +57,7 @@ START_TEST(a_write_that_nothing_orders_with_a_write_is_found)
 }
 END_TEST
 
-START_TEST(it_is_found_after_the_first_is_done_if_nobody_waited)
+START_TEST(conflict_is_detected_after_the_first_write_is_done)
 {
     struct timespec time = {0, 20000000};
 
@@ -68,7 +68,7 @@ START_TEST(it_is_found_after_the_first_is_done_if_nobody_waited)
 }
 END_TEST
 
-START_TEST(a_read_and_a_write_conflict_either_way_round)
+START_TEST(unordered_read_and_write_conflict_in_either_order)
 {
     increment_bytes(device, first, b, a, N);
     fill(device, second, a, N, 2);
@@ -90,7 +90,7 @@ START_TEST(reads_do_not_conflict)
 }
 END_TEST
 
-START_TEST(the_error_names_both_operators_and_streams_and_poisons_the_later)
+START_TEST(error_names_both_operators_and_streams_and_fails_the_later)
 {
     char text[512];
 
@@ -108,7 +108,7 @@ START_TEST(the_error_names_both_operators_and_streams_and_poisons_the_later)
 }
 END_TEST
 
-START_TEST(an_event_orders)
+START_TEST(wait_for_an_event_orders_work)
 {
     fill(device, first, a, N, 1);
     order(device, first, device, second);
@@ -118,7 +118,7 @@ START_TEST(an_event_orders)
 }
 END_TEST
 
-START_TEST(an_event_orders_only_what_came_before_it)
+START_TEST(event_orders_only_work_before_it)
 {
     void *event = new_event(device, 0);
 
@@ -131,7 +131,7 @@ START_TEST(an_event_orders_only_what_came_before_it)
 }
 END_TEST
 
-START_TEST(recording_anew_leaves_the_earlier_wait_alone)
+START_TEST(rerecording_does_not_extend_an_earlier_wait)
 {
     void *event = new_event(device, 0);
 
@@ -140,13 +140,14 @@ START_TEST(recording_anew_leaves_the_earlier_wait_alone)
     OK(sim.streams->wait_event(device, second, event));
     fill(device, first, b, N, 1);
     OK(sim.events->record(device, event, first));
-    increment_bytes(device, second, at(b, 0), a, 1); /* b is not awaited */
+    /* the wait does not cover b */
+    increment_bytes(device, second, at(b, 0), a, 1);
     CONFLICTS(1);
     sim.events->destroy(device, event);
 }
 END_TEST
 
-START_TEST(order_goes_on_through_a_third_stream)
+START_TEST(order_is_transitive_through_a_third_stream)
 {
     fill(device, first, a, N, 1);
     order(device, first, device, second);
@@ -156,7 +157,7 @@ START_TEST(order_goes_on_through_a_third_stream)
 }
 END_TEST
 
-START_TEST(a_wait_of_the_host_orders_what_it_gives_later)
+START_TEST(host_wait_orders_work_enqueued_later)
 {
     fill(device, first, a, N, 1);
     wait_for(first);
@@ -165,7 +166,7 @@ START_TEST(a_wait_of_the_host_orders_what_it_gives_later)
 }
 END_TEST
 
-START_TEST(a_wait_of_the_host_for_another_stream_orders_nothing)
+START_TEST(host_wait_for_another_stream_orders_nothing)
 {
     fill(device, first, a, N, 1);
     wait_for(third);
@@ -174,7 +175,7 @@ START_TEST(a_wait_of_the_host_for_another_stream_orders_nothing)
 }
 END_TEST
 
-START_TEST(an_event_that_answered_it_is_done_orders)
+START_TEST(event_query_that_returns_done_orders_work)
 {
     void *event = new_event(device, 0);
 
@@ -193,7 +194,7 @@ START_TEST(an_event_that_answered_it_is_done_orders)
 }
 END_TEST
 
-START_TEST(bytes_side_by_side_do_not_conflict)
+START_TEST(adjacent_bytes_do_not_conflict)
 {
     fill(device, first, a, 100, 1);
     fill(device, second, at(a, 100), 100, 2);
@@ -204,7 +205,7 @@ START_TEST(bytes_side_by_side_do_not_conflict)
 }
 END_TEST
 
-START_TEST(bytes_between_each_other_do_not_conflict)
+START_TEST(interleaved_bytes_do_not_conflict)
 {
     increment_bytes(device, first, b, b, 1);
     OK(launch_named("increment", device, first, a, 2, b, 1, N / 2));
@@ -215,9 +216,9 @@ START_TEST(bytes_between_each_other_do_not_conflict)
 }
 END_TEST
 
-START_TEST(many_runs_of_bytes_are_told_apart_exactly)
+START_TEST(many_runs_of_bytes_are_distinguished_exactly)
 {
-    /* 2048 runs, more than are kept one by one */
+    /* 2048 runs, more than are stored one by one */
     OK(launch_named("increment", device, first, a, 2, b, 0, N / 2));
     OK(launch_named("increment", device, second, at(a, 1), 2, b, 0, N / 2));
     ck_assert_uint_eq(counted(0).conflicts, 0);
@@ -227,18 +228,18 @@ START_TEST(many_runs_of_bytes_are_told_apart_exactly)
 }
 END_TEST
 
-START_TEST(an_old_write_shows_behind_a_later_read_and_the_other_way_round)
+START_TEST(older_access_is_detected_behind_a_later_one)
 {
     fill(device, first, a, N, 1);
     order(device, first, device, second);
-    increment_bytes(device, second, b, a, N); /* after the write */
-    fill(device, third, a, 1, 1);             /* after neither */
+    increment_bytes(device, second, b, a, N); /* ordered after the write */
+    fill(device, third, a, 1, 1);             /* ordered after neither */
     FAILS(sim.streams->synchronize(device, third), CORE_ERROR_STREAM, "race");
     CONFLICTS(1);
 }
 END_TEST
 
-START_TEST(a_write_must_come_after_every_reader)
+START_TEST(write_must_be_ordered_after_every_reader)
 {
     fill(device, first, a, N, 1);
     order(device, first, device, second);
@@ -246,14 +247,14 @@ START_TEST(a_write_must_come_after_every_reader)
     increment_bytes(device, second, at(b, 0), a, 8);
     increment_bytes(device, third, at(b, 8), a, 8);
     order(device, second, device, first);
-    fill(device, first, a, N, 1); /* third may still read */
+    fill(device, first, a, N, 1); /* the third stream may still read */
     CONFLICTS(1);
 }
 END_TEST
 
-/* What is freed too early is not written meanwhile: the work does not begin
- * before, so that no memory is really used by two. */
-START_TEST(memory_is_freed_only_when_all_are_done_with_it)
+/* Memory that is freed too early is not reused in the meantime: the conflicting
+ * work does not start before, so that two users never share the memory. */
+START_TEST(free_before_all_users_are_done_conflicts)
 {
     core_memory c = new_block(device, N);
 
@@ -268,11 +269,11 @@ START_TEST(memory_is_freed_only_when_all_are_done_with_it)
     OK(control->let_go(0));
     CONFLICTS(1);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
-          "taken back");
+          "is freed");
 }
 END_TEST
 
-START_TEST(pinned_memory_is_watched_too)
+START_TEST(pinned_memory_is_checked)
 {
     const core_host_memory_interface *pinned = interface("core.host_memory");
     void *data;
@@ -290,7 +291,7 @@ START_TEST(pinned_memory_is_watched_too)
 }
 END_TEST
 
-START_TEST(devices_order_each_other_by_events)
+START_TEST(events_order_work_of_two_devices)
 {
     const core_peer_interface *peer = interface("core.peer");
     core_memory far = new_block(device1, N);
@@ -310,11 +311,11 @@ START_TEST(devices_order_each_other_by_events)
 }
 END_TEST
 
-/* Random work on random ranges, against an oracle that remembers everything:
- * who ordered what is closed over pairs, byte by byte. */
+/* Random work on random ranges, compared with an oracle that remembers
+ * everything: the order between all pairs of works, byte by byte. */
 enum { WORKS = 160, SPAN = 64, STREAMS = 3 };
 
-START_TEST(it_finds_what_remembering_everything_finds)
+START_TEST(detection_matches_a_complete_oracle)
 {
     struct {
         int stream, from, to;
@@ -366,8 +367,8 @@ END_TEST
 
 enum { MANY = 300 };
 
-/* Nothing is made up of those that are too many to be checked. */
-START_TEST(more_streams_than_it_can_check_make_no_conflicts)
+/* Streams beyond the number that can be checked cause no false reports. */
+START_TEST(streams_beyond_the_checked_number_cause_no_conflicts)
 {
     void *many[MANY], *before = second;
 
@@ -394,30 +395,30 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_write_that_nothing_orders_with_a_write_is_found,
-        it_is_found_after_the_first_is_done_if_nobody_waited,
-        a_read_and_a_write_conflict_either_way_round,
+        unordered_writes_conflict,
+        conflict_is_detected_after_the_first_write_is_done,
+        unordered_read_and_write_conflict_in_either_order,
         reads_do_not_conflict,
-        the_error_names_both_operators_and_streams_and_poisons_the_later,
-        an_event_orders,
-        an_event_orders_only_what_came_before_it,
-        recording_anew_leaves_the_earlier_wait_alone,
-        order_goes_on_through_a_third_stream,
-        a_wait_of_the_host_orders_what_it_gives_later,
-        a_wait_of_the_host_for_another_stream_orders_nothing,
-        an_event_that_answered_it_is_done_orders,
-        bytes_side_by_side_do_not_conflict,
-        bytes_between_each_other_do_not_conflict,
-        many_runs_of_bytes_are_told_apart_exactly,
-        an_old_write_shows_behind_a_later_read_and_the_other_way_round,
-        a_write_must_come_after_every_reader,
-        memory_is_freed_only_when_all_are_done_with_it,
-        pinned_memory_is_watched_too,
-        devices_order_each_other_by_events,
-        more_streams_than_it_can_check_make_no_conflicts,
+        error_names_both_operators_and_streams_and_fails_the_later,
+        wait_for_an_event_orders_work,
+        event_orders_only_work_before_it,
+        rerecording_does_not_extend_an_earlier_wait,
+        order_is_transitive_through_a_third_stream,
+        host_wait_orders_work_enqueued_later,
+        host_wait_for_another_stream_orders_nothing,
+        event_query_that_returns_done_orders_work,
+        adjacent_bytes_do_not_conflict,
+        interleaved_bytes_do_not_conflict,
+        many_runs_of_bytes_are_distinguished_exactly,
+        older_access_is_detected_behind_a_later_one,
+        write_must_be_ordered_after_every_reader,
+        free_before_all_users_are_done_conflicts,
+        pinned_memory_is_checked,
+        events_order_work_of_two_devices,
+        streams_beyond_the_checked_number_cause_no_conflicts,
     };
     const suite_loop loops[] = {
-        {it_finds_what_remembering_everything_finds, 0, 20},
+        {detection_matches_a_complete_oracle, 0, 20},
     };
     const test_suite suite = {
         .name = "sim: races",

@@ -29,7 +29,7 @@ static void teardown(void)
     sim_close();
 }
 
-START_TEST(nothing_runs_before_the_call_returns_while_it_is_held)
+START_TEST(nothing_runs_before_the_call_returns_while_the_device_is_held)
 {
     OK(control->hold(0));
     fill(device, first, a, N, 9);
@@ -66,7 +66,7 @@ START_TEST(streams_overtake_each_other_without_an_event)
 }
 END_TEST
 
-START_TEST(an_event_holds_the_later_stream_back)
+START_TEST(event_delays_the_waiting_stream)
 {
     OK(control->delay(1, 500));
     for (int i = 0; i < 50; i++) {
@@ -79,7 +79,7 @@ START_TEST(an_event_holds_the_later_stream_back)
 }
 END_TEST
 
-START_TEST(recording_anew_leaves_earlier_waiters_alone)
+START_TEST(rerecording_does_not_affect_earlier_waits)
 {
     void *event = new_event(device, 0);
 
@@ -99,7 +99,7 @@ START_TEST(recording_anew_leaves_earlier_waiters_alone)
 }
 END_TEST
 
-START_TEST(a_destroyed_stream_runs_its_work_to_the_end)
+START_TEST(destroyed_stream_finishes_its_work)
 {
     void *stream = new_stream(device);
     void *event = new_event(device, 0);
@@ -115,7 +115,7 @@ START_TEST(a_destroyed_stream_runs_its_work_to_the_end)
 }
 END_TEST
 
-START_TEST(time_passes_between_events)
+START_TEST(elapsed_time_between_events_is_positive)
 {
     const core_timing_interface *timing = interface("core.timing");
     void *start = new_event(device, CORE_EVENT_TIMING);
@@ -154,7 +154,7 @@ static void count_drop(void *context)
     atomic_fetch_add(&dropped, 1);
 }
 
-START_TEST(a_callback_runs_once_or_is_dropped_once)
+START_TEST(callback_runs_once_or_is_dropped_once)
 {
     const core_host_callback_interface *callbacks =
         interface("core.host_callback");
@@ -177,7 +177,7 @@ START_TEST(a_callback_runs_once_or_is_dropped_once)
 }
 END_TEST
 
-START_TEST(streams_of_high_priority_go_first)
+START_TEST(streams_of_high_priority_run_first)
 {
     const core_stream_priority_interface *priorities =
         interface("core.stream_priority");
@@ -196,7 +196,7 @@ START_TEST(streams_of_high_priority_go_first)
         increment_bytes(device, high, b, b, 1);
     OK(control->let_go(0));
     OK(sim.streams->synchronize(device, low));
-    /* The earlier one came after all that the other had. */
+    /* The earlier work ran after all work of the other stream. */
     ck_assert_uint_eq(byte_of(device, low, a), 51);
     sim.streams->destroy(device, low);
     sim.streams->destroy(device, high);
@@ -205,7 +205,7 @@ START_TEST(streams_of_high_priority_go_first)
 }
 END_TEST
 
-START_TEST(a_foreign_stream_is_adopted_and_left_alone)
+START_TEST(foreign_stream_is_adopted_and_not_destroyed)
 {
     const core_stream_adopt_interface *adoption =
         interface("core.stream_adopt");
@@ -224,11 +224,11 @@ START_TEST(a_foreign_stream_is_adopted_and_left_alone)
     ck_assert_uint_eq(byte_of(device, first, a), 6);
     control->native_destroy(native);
     FAILS(adoption->adopt(device, &none, &stream), CORE_ERROR_INVALID_ARGUMENT,
-          "no stream");
+          "not a stream");
 }
 END_TEST
 
-START_TEST(a_device_has_only_so_many_queues)
+START_TEST(number_of_queues_is_limited)
 {
     core_device_properties properties = {.struct_size = sizeof properties};
     void *third;
@@ -247,7 +247,7 @@ START_TEST(a_device_has_only_so_many_queues)
 }
 END_TEST
 
-START_TEST(a_forked_child_is_told_that_it_cannot)
+START_TEST(device_returns_an_error_in_a_forked_child)
 {
     pid_t child;
     int status;
@@ -261,7 +261,7 @@ START_TEST(a_forked_child_is_told_that_it_cannot)
                 CORE_ERROR_UNSUPPORTED &&
             sim.streams->synchronize(device, first) == CORE_ERROR_UNSUPPORTED;
 
-        exit(right ? 42 : 1); /* its destructors do not hang either */
+        exit(right ? 42 : 1); /* destructors do not hang either */
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status));
@@ -270,14 +270,14 @@ START_TEST(a_forked_child_is_told_that_it_cannot)
 }
 END_TEST
 
-START_TEST(a_process_that_exits_with_work_under_way_does_not_hang)
+START_TEST(exit_with_running_work_does_not_hang)
 {
     pid_t child;
     int status;
 
     sim_close();
     child = fork();
-    if (child == 0) { /* with a plugin of its own */
+    if (child == 0) { /* loads its own copy of the plugin */
         sim_open();
         a = new_block(device, N);
         first = new_stream(device);
@@ -297,18 +297,18 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        nothing_runs_before_the_call_returns_while_it_is_held,
+        nothing_runs_before_the_call_returns_while_the_device_is_held,
         streams_overtake_each_other_without_an_event,
-        an_event_holds_the_later_stream_back,
-        recording_anew_leaves_earlier_waiters_alone,
-        a_destroyed_stream_runs_its_work_to_the_end,
-        time_passes_between_events,
-        a_callback_runs_once_or_is_dropped_once,
-        streams_of_high_priority_go_first,
-        a_foreign_stream_is_adopted_and_left_alone,
-        a_device_has_only_so_many_queues,
-        a_forked_child_is_told_that_it_cannot,
-        a_process_that_exits_with_work_under_way_does_not_hang,
+        event_delays_the_waiting_stream,
+        rerecording_does_not_affect_earlier_waits,
+        destroyed_stream_finishes_its_work,
+        elapsed_time_between_events_is_positive,
+        callback_runs_once_or_is_dropped_once,
+        streams_of_high_priority_run_first,
+        foreign_stream_is_adopted_and_not_destroyed,
+        number_of_queues_is_limited,
+        device_returns_an_error_in_a_forked_child,
+        exit_with_running_work_does_not_hang,
     };
     const suite_loop loops[] = {
         {work_of_one_stream_keeps_its_order_under_delays, 0, 3},

@@ -39,7 +39,7 @@ static core_scalar stored(core_dtype dtype, core_scalar value)
     return core__element_load(dtype, bytes);
 }
 
-START_TEST(names_and_sizes_belong_together)
+START_TEST(each_name_has_its_size)
 {
     static const char *const names[] = {"f64", "f32", "f16", "bf16", "i64",
                                         "i32", "i16", "i8",  "u8",   "bool"};
@@ -59,7 +59,7 @@ START_TEST(names_and_sizes_belong_together)
 }
 END_TEST
 
-START_TEST(reserved_and_unknown_dtypes_are_told_apart)
+START_TEST(reserved_and_unknown_dtypes_are_distinguished)
 {
     ck_assert_int_eq(core__dtype_check(CORE_F8E4M3), CORE_OK);
     ck_assert_int_eq(core__dtype_check(CORE_COMPLEX128),
@@ -74,8 +74,8 @@ START_TEST(reserved_and_unknown_dtypes_are_told_apart)
 }
 END_TEST
 
-/* As torch.promote_types has it, row by row. */
-START_TEST(promotion_is_the_known_table)
+/* The table of torch.promote_types, row by row. */
+START_TEST(promotion_follows_the_table_of_pytorch)
 {
     enum {
         D = CORE_F64,
@@ -103,7 +103,7 @@ START_TEST(promotion_is_the_known_table)
 }
 END_TEST
 
-START_TEST(promotion_does_not_mind_the_order)
+START_TEST(promotion_is_symmetric)
 {
     for (int a = 0; a < COUNT; a++)
         for (int b = 0; b < COUNT; b++) {
@@ -115,7 +115,7 @@ START_TEST(promotion_does_not_mind_the_order)
 }
 END_TEST
 
-/* Every f16 there is, there and back. */
+/* Every f16 value, to f32 and back. */
 START_TEST(f16_round_trips)
 {
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
@@ -132,7 +132,8 @@ START_TEST(f16_round_trips)
 }
 END_TEST
 
-/* Between two neighbours the nearer wins, half way the even one. */
+/* A value between two neighbours is rounded to the nearer one, a tie to the
+ * even one. */
 START_TEST(f16_rounds_to_nearest_even)
 {
     for (uint32_t bits = 0; bits < 0x7bff; bits++) {
@@ -181,7 +182,7 @@ START_TEST(bf16_round_trips_and_rounds_to_nearest_even)
 }
 END_TEST
 
-START_TEST(elements_keep_what_fits)
+START_TEST(elements_keep_values_that_fit)
 {
     ck_assert_double_eq(stored(CORE_F64, number(0.1)).u.f, 0.1);
     ck_assert_double_eq(stored(CORE_F32, number(0.1)).u.f, (double)0.1f);
@@ -200,7 +201,7 @@ START_TEST(elements_keep_what_fits)
 }
 END_TEST
 
-START_TEST(integers_wrap_and_floats_are_cut)
+START_TEST(integers_wrap_and_floats_are_truncated)
 {
     ck_assert_int_eq(stored(CORE_U8, integer(-1)).u.i, 255);
     ck_assert_int_eq(stored(CORE_I8, integer(300)).u.i, 44);
@@ -211,7 +212,7 @@ START_TEST(integers_wrap_and_floats_are_cut)
 }
 END_TEST
 
-START_TEST(a_bool_that_is_not_0_or_1_counts_as_true)
+START_TEST(bool_other_than_0_or_1_is_true)
 {
     unsigned char byte = 0x80;
 
@@ -222,16 +223,16 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        names_and_sizes_belong_together,
-        reserved_and_unknown_dtypes_are_told_apart,
-        promotion_is_the_known_table,
-        promotion_does_not_mind_the_order,
+        each_name_has_its_size,
+        reserved_and_unknown_dtypes_are_distinguished,
+        promotion_follows_the_table_of_pytorch,
+        promotion_is_symmetric,
         f16_round_trips,
         f16_rounds_to_nearest_even,
         bf16_round_trips_and_rounds_to_nearest_even,
-        elements_keep_what_fits,
-        integers_wrap_and_floats_are_cut,
-        a_bool_that_is_not_0_or_1_counts_as_true,
+        elements_keep_values_that_fit,
+        integers_wrap_and_floats_are_truncated,
+        bool_other_than_0_or_1_is_true,
     };
     const test_suite suite = {
         .name = "tensor/dtype",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Values of eight bits: every code, every tie, what is too large; and that
- * nothing computes in them.  The tables know nothing of the library. */
+/* Eight-bit floats: every code, every tie, values that are too large; and no
+ * operator computes in them. The expected tables do not depend on the
+ * library. */
 
 #define SUITE_SECONDS 60
 
@@ -53,7 +54,7 @@ static core_tensor *cast(core_tensor *tensor, core_dtype dtype)
     return CALL(to_copy, tensor, dtype, NULL, false, -1);
 }
 
-/* What doubles become, through `by` on the way there. */
+/* Converts doubles by way of the dtype `by`. */
 static void convert(const double *from, int64_t count, core_dtype by,
                     core_dtype dtype, uint32_t flags, const char *place,
                     uint8_t *to)
@@ -67,7 +68,7 @@ static void convert(const double *from, int64_t count, core_dtype by,
     core_tensor_release(narrow);
 }
 
-START_TEST(every_code_is_its_number)
+START_TEST(every_code_has_its_value)
 {
     const core_dtype wide[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16};
     uint8_t codes[256];
@@ -91,7 +92,8 @@ START_TEST(every_code_is_its_number)
 }
 END_TEST
 
-/* Doubles next to ties are told from ties: they are rounded once. */
+/* Doubles next to a tie are distinguished from it: they are rounded only
+ * once. */
 static void check_rounding(const format *f, const double *from,
                            const uint8_t *want, int64_t count,
                            const char *place)
@@ -135,7 +137,7 @@ START_TEST(doubles_are_rounded_once_to_the_nearest_even)
 }
 END_TEST
 
-/* By going over all codes. */
+/* Searches all codes. */
 static uint8_t nearest(const format *f, double value)
 {
     double most = of_bits(f->values[f->most]), size = fabs(value);
@@ -160,8 +162,8 @@ static uint8_t nearest(const format *f, double value)
     return sign | best;
 }
 
-/* Of both: all there are. */
-START_TEST(every_half_float_goes_to_its_nearest)
+/* Every value of f16 and bf16. */
+START_TEST(every_half_float_is_rounded_to_the_nearest)
 {
     const core_dtype halves[] = {CORE_F16, CORE_BF16};
     uint16_t *codes = malloc(65536 * 2);
@@ -192,7 +194,8 @@ START_TEST(every_half_float_goes_to_its_nearest)
 }
 END_TEST
 
-/* Bits of numbers of f32: what f16 and bf16 have, and around each tie. */
+/* Bits of f32 values: those that f16 and bf16 have, and those around each
+ * tie. */
 static int64_t singles(const format *f, float *values)
 {
     int64_t count = 0;
@@ -217,8 +220,8 @@ static int64_t singles(const format *f, float *values)
     return count;
 }
 
-/* As a device gets it that has no kernel for it. */
-START_TEST(without_kernels_the_same_bits_are_made_by_operators)
+/* The path of a device that has no kernel for the conversion. */
+START_TEST(operators_compute_the_same_bits_where_there_is_no_kernel)
 {
     enum { ROOM = 65536 + 6 * 128 };
     float *values = malloc(ROOM * sizeof *values);
@@ -256,7 +259,7 @@ START_TEST(without_kernels_the_same_bits_are_made_by_operators)
 }
 END_TEST
 
-START_TEST(saturation_takes_infinities_and_leaves_nan)
+START_TEST(saturation_clamps_infinities_and_keeps_nan)
 {
     const double from[] = {INFINITY, -INFINITY, NAN, 1e30, -1e30};
     const core_dtype by[] = {CORE_F64, CORE_F32, CORE_BF16};
@@ -284,8 +287,9 @@ START_TEST(saturation_takes_infinities_and_leaves_nan)
 }
 END_TEST
 
-/* What it does to 16,384 times one number: only its two neighbours, as often
- * as they should be (six deviations), and numbers that it has stay. */
+/* Converts one number 16,384 times: the results are only its two neighbours, in
+ * the right proportion (within six deviations), and representable numbers are
+ * unchanged. */
 static void check_chance(const format *f, double value, const char *place)
 {
     enum { COUNT = 16384 };
@@ -317,7 +321,7 @@ static void check_chance(const format *f, double value, const char *place)
                   value, up, COUNT);
 }
 
-START_TEST(chance_keeps_the_mean)
+START_TEST(stochastic_rounding_keeps_the_mean)
 {
     const double values[] = {1,    1.03,   1.1,       3.9,    100.5, 447,
                              0.01, 0.0005, 0x1.1p-10, 0x1p-9, 0.25,  17};
@@ -328,7 +332,7 @@ START_TEST(chance_keeps_the_mean)
 }
 END_TEST
 
-START_TEST(chance_is_the_same_anywhere_and_follows_the_generator)
+START_TEST(stochastic_rounding_follows_the_generator_on_any_device)
 {
     static double from[3000];
     uint8_t here[3000], there[3000], again[3000];
@@ -351,7 +355,7 @@ END_TEST
 
 /* ---------------------------------------------------------- as a tensor -- */
 
-START_TEST(it_is_made_viewed_copied_filled_and_printed)
+START_TEST(float8_tensors_are_created_viewed_copied_filled_and_printed)
 {
     for (int f = 0; f < 2; f++) {
         core_dtype dtype = formats[f].dtype;
@@ -381,7 +385,7 @@ START_TEST(it_is_made_viewed_copied_filled_and_printed)
 }
 END_TEST
 
-START_TEST(integers_and_truth_are_converted)
+START_TEST(integers_and_bools_are_converted)
 {
     core_tensor *x =
         typed(CORE_I64, 1, (int64_t[]){4}, (double[]){-3, 0, 20, 100000});
@@ -395,7 +399,7 @@ START_TEST(integers_and_truth_are_converted)
 }
 END_TEST
 
-START_TEST(nothing_computes_in_it)
+START_TEST(no_operator_computes_in_float8)
 {
     core_tensor *x =
         typed(CORE_F8E4M3, 2, (int64_t[]){2, 2}, (double[]){1, 2, 3, 4});
@@ -435,7 +439,7 @@ START_TEST(nothing_computes_in_it)
 }
 END_TEST
 
-START_TEST(an_out_of_eight_bits_takes_no_sums)
+START_TEST(float8_out_is_refused_for_sums)
 {
     core_tensor *y = VECTOR(2, 1, 2);
     core_tensor *out = typed(CORE_F8E4M3, 1, (int64_t[]){2}, (double[]){0, 0});
@@ -447,7 +451,7 @@ START_TEST(an_out_of_eight_bits_takes_no_sums)
 }
 END_TEST
 
-START_TEST(it_goes_between_devices)
+START_TEST(float8_is_copied_between_devices)
 {
     core_tensor *x =
         typed(CORE_F8E5M2, 1, (int64_t[]){3}, (double[]){1, -2, 57344});
@@ -464,18 +468,18 @@ END_TEST
 int main(void)
 {
     const TTest *tests[] = {
-        every_code_is_its_number,
+        every_code_has_its_value,
         doubles_are_rounded_once_to_the_nearest_even,
-        every_half_float_goes_to_its_nearest,
-        without_kernels_the_same_bits_are_made_by_operators,
-        saturation_takes_infinities_and_leaves_nan,
-        chance_keeps_the_mean,
-        chance_is_the_same_anywhere_and_follows_the_generator,
-        it_is_made_viewed_copied_filled_and_printed,
-        integers_and_truth_are_converted,
-        nothing_computes_in_it,
-        an_out_of_eight_bits_takes_no_sums,
-        it_goes_between_devices,
+        every_half_float_is_rounded_to_the_nearest,
+        operators_compute_the_same_bits_where_there_is_no_kernel,
+        saturation_clamps_infinities_and_keeps_nan,
+        stochastic_rounding_keeps_the_mean,
+        stochastic_rounding_follows_the_generator_on_any_device,
+        float8_tensors_are_created_viewed_copied_filled_and_printed,
+        integers_and_bools_are_converted,
+        no_operator_computes_in_float8,
+        float8_out_is_refused_for_sums,
+        float8_is_copied_between_devices,
     };
 
     return run_suite("eight-bit floats", tests, sizeof tests / sizeof *tests);

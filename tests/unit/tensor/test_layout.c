@@ -84,7 +84,7 @@ static bool last(uint32_t ndim, const int64_t *sizes, const int64_t *strides)
     return answer;
 }
 
-START_TEST(channels_last_is_told_from_row_major)
+START_TEST(channels_last_is_distinguished_from_row_major)
 {
     ck_assert(last(4, DIMS(2, 3, 4, 5), DIMS(60, 1, 15, 3)));
     ck_assert(last(5, DIMS(2, 3, 4, 5, 6), DIMS(360, 1, 90, 18, 3)));
@@ -92,16 +92,16 @@ START_TEST(channels_last_is_told_from_row_major)
     ck_assert(!last(3, DIMS(3, 4, 5), DIMS(1, 15, 3)));
     ck_assert(!last(4, DIMS(2, 0, 4, 5), DIMS(60, 1, 15, 3)));
     ck_assert(!last(4, DIMS(2, 3, 4, 5), DIMS(20, 0, 5, 1)));
-    /* one channel: what the strides say */
+    /* with one channel the strides decide */
     ck_assert(last(4, DIMS(2, 1, 4, 5), DIMS(20, 1, 5, 1)));
     ck_assert(!last(4, DIMS(2, 1, 4, 5), DIMS(20, 20, 5, 1)));
-    /* 1 × 1 pictures, row-major */
+    /* 1 × 1 images, row-major */
     ck_assert(!last(4, DIMS(2, 3, 1, 1), DIMS(3, 1, 1, 1)));
     ck_assert(last(4, DIMS(2, 3, 1, 1), DIMS(3, 1, 3, 3)));
 }
 END_TEST
 
-START_TEST(is_contiguous_knows_the_formats)
+START_TEST(is_contiguous_accepts_each_format)
 {
     core_tensor *rows = layout(4, DIMS(2, 3, 4, 5), DIMS(60, 20, 5, 1));
     core_tensor *channels = layout(4, DIMS(2, 3, 4, 5), DIMS(60, 1, 15, 3));
@@ -128,7 +128,7 @@ static void like(uint32_t ndim, const int64_t *sizes, const int64_t *strides,
     core_tensor_release(tensor);
 }
 
-START_TEST(results_follow_the_order_of_strides)
+START_TEST(results_keep_the_order_of_strides)
 {
     like(2, DIMS(2, 3), DIMS(3, 1), DIMS(3, 1));
     like(2, DIMS(2, 3), DIMS(1, 2), DIMS(1, 2));
@@ -140,7 +140,8 @@ START_TEST(results_follow_the_order_of_strides)
 }
 END_TEST
 
-/* The strides of a view are right when both name the same offsets in order. */
+/* The strides of a view are right when both enumerate the same offsets in the
+ * same order. */
 static void assert_same_offsets(uint32_t ndim, const int64_t *sizes,
                                 const int64_t *strides, uint32_t to_ndim,
                                 const int64_t *to_sizes,
@@ -188,8 +189,8 @@ START_TEST(views_without_a_copy_are_found)
 }
 END_TEST
 
-/* Strided windows of random shapes, seen as random others. */
-START_TEST(found_views_name_the_same_elements)
+/* Strided windows of random shapes, viewed as other random shapes. */
+START_TEST(found_views_have_the_same_elements)
 {
     int found = 0;
 
@@ -283,8 +284,8 @@ START_TEST(overlap_is_none_same_or_partial)
 }
 END_TEST
 
-/* Counts every offset: the truth that the quick answer may exceed, never miss.
- */
+/* Counts every offset: the exact answer, which the quick answer may exceed but
+ * never miss. */
 static bool really_overlaps(uint32_t ndim, const int64_t *sizes,
                             const int64_t *strides)
 {
@@ -307,7 +308,7 @@ static bool really_overlaps(uint32_t ndim, const int64_t *sizes,
     return false;
 }
 
-START_TEST(overlap_with_itself_is_never_missed)
+START_TEST(self_overlap_is_never_missed)
 {
     int quiet = 0;
 
@@ -316,24 +317,24 @@ START_TEST(overlap_with_itself_is_never_missed)
         int64_t strides[4];
         uint32_t ndim = 1 + (uint32_t)random_below(4);
         core_tensor *tensor;
-        bool told;
+        bool overlaps;
 
         for (uint32_t d = 0; d < ndim; d++) {
             sizes[d] = random_below(5);
             strides[d] = random_below(25);
         }
         tensor = layout(ndim, sizes, strides);
-        told = core__layout_overlaps_itself(tensor);
+        overlaps = core__layout_overlaps_itself(tensor);
         if (really_overlaps(ndim, sizes, strides))
-            ck_assert(told);
-        quiet += !told;
+            ck_assert(overlaps);
+        quiet += !overlaps;
         core_tensor_release(tensor);
     }
     ck_assert_int_gt(quiet, 1000);
 }
 END_TEST
 
-/* Which offsets a view has, by its layout. */
+/* Marks the offsets that a view has according to its layout. */
 static void mark(const core_tensor *view, unsigned char *seen)
 {
     int64_t index[4] = {0};
@@ -363,7 +364,7 @@ static core_tensor *random_window(core_tensor *all)
     return window(all, ndim, sizes, strides, random_below(30));
 }
 
-START_TEST(overlap_of_two_is_never_missed)
+START_TEST(overlap_of_two_views_is_never_missed)
 {
     core_device *host;
     core_tensor *all;
@@ -392,7 +393,7 @@ START_TEST(overlap_of_two_is_never_missed)
 }
 END_TEST
 
-START_TEST(what_lies_beside_does_not_overlap)
+START_TEST(adjacent_views_do_not_overlap)
 {
     core_device *host;
     core_tensor *all;
@@ -443,15 +444,15 @@ int main(void)
     const TTest *const tests[] = {
         contiguity_ignores_dimensions_of_one,
         row_major_and_channels_last_strides,
-        channels_last_is_told_from_row_major,
-        is_contiguous_knows_the_formats,
-        results_follow_the_order_of_strides,
+        channels_last_is_distinguished_from_row_major,
+        is_contiguous_accepts_each_format,
+        results_keep_the_order_of_strides,
         views_without_a_copy_are_found,
-        found_views_name_the_same_elements,
+        found_views_have_the_same_elements,
         overlap_is_none_same_or_partial,
-        overlap_with_itself_is_never_missed,
-        overlap_of_two_is_never_missed,
-        what_lies_beside_does_not_overlap,
+        self_overlap_is_never_missed,
+        overlap_of_two_views_is_never_missed,
+        adjacent_views_do_not_overlap,
         common_layouts_do_not_overlap_themselves,
     };
     const test_suite suite = {

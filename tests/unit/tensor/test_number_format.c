@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Numbers that do not suit the dtype or the operator that they are given to:
- * refused before anything is made or changed, on every device. */
+/* Numbers that the dtype or the operator cannot take are refused before
+ * anything is created or changed, on every device. */
 
 #include "support/stream.h"
 
@@ -24,7 +24,7 @@ static void all_two(core_tensor *tensor)
           2);
 }
 
-START_TEST(a_negative_power_of_integers_is_refused)
+START_TEST(negative_power_of_integers_is_refused)
 {
     core_device *device = device_of(names[_i]);
     core_tensor *out;
@@ -45,7 +45,7 @@ START_TEST(a_negative_power_of_integers_is_refused)
 }
 END_TEST
 
-START_TEST(other_powers_are_as_they_were)
+START_TEST(other_powers_are_accepted)
 {
     core_device *device = device_of(names[_i]);
     core_tensor *two = whole(CORE_I32, device);
@@ -55,7 +55,8 @@ START_TEST(other_powers_are_as_they_were)
     HOLDS(CALL(pow_scalar, two, core_int(0)), 3, 1, 1, 1);
     HOLDS(CALL(pow_scalar, two, core_float(-1)), 3, .5, .5, .5);
     HOLDS(CALL(pow_scalar, floats, core_int(-1)), 3, .5, .5, .5);
-    /* Of tensors, what a power below 0 leaves of an integer. */
+    /* With a tensor as exponent, an integer to a negative power is truncated to
+     * 0. */
     HOLDS(CALL(pow, two, CALL(neg, two)), 3, 0, 0, 0);
 }
 END_TEST
@@ -84,7 +85,7 @@ static const struct {
     {CORE_I64, {CORE_VALUE_FLOAT, 0, {.f = -INFINITY}}, "is -inf", "i64"},
 };
 
-START_TEST(a_number_that_does_not_fit_is_refused_and_nothing_changes)
+START_TEST(number_out_of_range_is_refused_and_nothing_changes)
 {
     const core_scalar value = outside[_i].value;
     const core_dtype dtype = outside[_i].dtype;
@@ -116,7 +117,7 @@ START_TEST(a_number_that_does_not_fit_is_refused_and_nothing_changes)
 }
 END_TEST
 
-START_TEST(what_fits_is_stored)
+START_TEST(number_in_range_is_stored)
 {
     core_device *device = device_of(names[_i]);
     const int64_t n = 1;
@@ -137,7 +138,7 @@ START_TEST(what_fits_is_stored)
 }
 END_TEST
 
-START_TEST(scales_that_lead_nowhere_are_refused)
+START_TEST(unusable_scales_are_refused)
 {
     static const double wrong[] = {1e-300, 1e300, 0, -1, NAN, INFINITY};
     const int64_t sizes[] = {1, 1, 2, 2}, to[] = {4, 4};
@@ -152,7 +153,7 @@ START_TEST(scales_that_lead_nowhere_are_refused)
 }
 END_TEST
 
-START_TEST(without_memory_the_operator_and_the_device_are_named)
+START_TEST(out_of_memory_names_operator_and_device)
 {
     const int64_t huge = INT64_C(1) << 40;
     core_tensor *out;
@@ -166,13 +167,13 @@ END_TEST
 int main(void)
 {
     const suite_loop loops[] = {
-        {a_negative_power_of_integers_is_refused, 0, DEVICES},
-        {other_powers_are_as_they_were, 0, DEVICES},
-        {a_number_that_does_not_fit_is_refused_and_nothing_changes, 0,
+        {negative_power_of_integers_is_refused, 0, DEVICES},
+        {other_powers_are_accepted, 0, DEVICES},
+        {number_out_of_range_is_refused_and_nothing_changes, 0,
          sizeof outside / sizeof *outside},
-        {what_fits_is_stored, 0, DEVICES},
-        {scales_that_lead_nowhere_are_refused, 0, DEVICES},
-        {without_memory_the_operator_and_the_device_are_named, 0, DEVICES},
+        {number_in_range_is_stored, 0, DEVICES},
+        {unusable_scales_are_refused, 0, DEVICES},
+        {out_of_memory_names_operator_and_device, 0, DEVICES},
     };
     const test_suite suite = {
         .name = "numbers",

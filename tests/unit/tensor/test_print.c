@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The expected texts are what print() of NumPy 2.2 shows for the same arrays,
- * but for dtype and device behind them. */
+/* The expected texts are what print() of NumPy 2.2 prints for the same arrays,
+ * plus dtype and device. */
 
 #include "support/suite.h"
 
@@ -19,8 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a tensor of these data; kept until the test, which is a process,
- * ends. */
+/* The text of a tensor with these data; freed when the test's process ends. */
 static char *kept[256];
 static size_t nkept;
 
@@ -133,7 +132,7 @@ START_TEST(a_0_dim_tensor_is_a_number)
 }
 END_TEST
 
-START_TEST(rows_stand_under_each_other)
+START_TEST(rows_are_aligned)
 {
     static const float data[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     static const int64_t square[] = {2, 2};
@@ -151,7 +150,7 @@ START_TEST(rows_stand_under_each_other)
 }
 END_TEST
 
-START_TEST(long_rows_are_broken)
+START_TEST(long_rows_are_wrapped)
 {
     int64_t data[40];
     static const int64_t sizes[] = {40};
@@ -193,8 +192,8 @@ START_TEST(large_tensors_are_summarised)
 }
 END_TEST
 
-/* Only what is shown sets the width. */
-START_TEST(hidden_elements_do_not_count)
+/* Only elements that are printed determine the width. */
+START_TEST(hidden_elements_do_not_affect_the_width)
 {
     static const int64_t sizes[] = {1200};
     float *data = calloc(1200, sizeof *data);
@@ -206,7 +205,7 @@ START_TEST(hidden_elements_do_not_count)
 }
 END_TEST
 
-START_TEST(a_view_is_shown_by_its_strides)
+START_TEST(view_is_printed_by_its_strides)
 {
     static const float data[6] = {1, 2, 3, 4, 5, 6};
     static const int64_t sizes[] = {2, 3};
@@ -228,7 +227,7 @@ START_TEST(a_view_is_shown_by_its_strides)
 }
 END_TEST
 
-START_TEST(a_large_view_is_summarised_by_its_strides)
+START_TEST(large_view_is_summarised_by_its_strides)
 {
     static const int64_t sizes[] = {1200};
     int64_t *data = malloc(1200 * sizeof *data);
@@ -260,7 +259,7 @@ START_TEST(a_large_view_is_summarised_by_its_strides)
 }
 END_TEST
 
-START_TEST(empty_tensors_show_their_sizes)
+START_TEST(empty_tensors_print_their_sizes)
 {
     static const int64_t none[] = {0};
     static const int64_t flat[] = {2, 0};
@@ -270,7 +269,7 @@ START_TEST(empty_tensors_show_their_sizes)
 }
 END_TEST
 
-START_TEST(a_meta_tensor_shows_its_sizes)
+START_TEST(meta_tensor_prints_its_sizes)
 {
     static const int64_t sizes[] = {2, 3};
     core_device *meta;
@@ -288,7 +287,7 @@ START_TEST(a_meta_tensor_shows_its_sizes)
 }
 END_TEST
 
-START_TEST(the_locale_has_no_say)
+START_TEST(output_does_not_depend_on_the_locale)
 {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8"};
 
@@ -298,7 +297,7 @@ START_TEST(the_locale_has_no_say)
 }
 END_TEST
 
-START_TEST(no_memory_is_an_error_that_leaves_null)
+START_TEST(out_of_memory_sets_the_result_to_null)
 {
     static const float data[3] = {1, 2, 3};
     static const int64_t sizes[] = {3};
@@ -343,16 +342,16 @@ int main(void)
         integers_and_bools_are_aligned,
         half_floats_show_their_own_precision,
         a_0_dim_tensor_is_a_number,
-        rows_stand_under_each_other,
-        long_rows_are_broken,
+        rows_are_aligned,
+        long_rows_are_wrapped,
         large_tensors_are_summarised,
-        hidden_elements_do_not_count,
-        a_view_is_shown_by_its_strides,
-        a_large_view_is_summarised_by_its_strides,
-        empty_tensors_show_their_sizes,
-        a_meta_tensor_shows_its_sizes,
-        the_locale_has_no_say,
-        no_memory_is_an_error_that_leaves_null,
+        hidden_elements_do_not_affect_the_width,
+        view_is_printed_by_its_strides,
+        large_view_is_summarised_by_its_strides,
+        empty_tensors_print_their_sizes,
+        meta_tensor_prints_its_sizes,
+        output_does_not_depend_on_the_locale,
+        out_of_memory_sets_the_result_to_null,
     };
     const test_suite suite = {
         .name = "tensor/print",

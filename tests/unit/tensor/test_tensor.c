@@ -48,7 +48,7 @@ static core_tensor *counting(core_dtype dtype, uint32_t ndim,
 
 /* ------------------------------------------------------------- creation -- */
 
-START_TEST(a_new_tensor_is_what_was_asked_for)
+START_TEST(new_tensor_has_the_requested_properties)
 {
     core_tensor *tensor;
 
@@ -101,7 +101,7 @@ START_TEST(impossible_tensors_are_refused)
 }
 END_TEST
 
-START_TEST(more_memory_than_there_is_is_an_error)
+START_TEST(allocation_beyond_all_memory_fails)
 {
     core_tensor *tensor;
 
@@ -112,7 +112,7 @@ START_TEST(more_memory_than_there_is_is_an_error)
 }
 END_TEST
 
-START_TEST(strides_of_ones_own_give_a_large_enough_storage)
+START_TEST(given_strides_get_a_large_enough_storage)
 {
     core_tensor *tensor;
 
@@ -125,7 +125,7 @@ START_TEST(strides_of_ones_own_give_a_large_enough_storage)
 }
 END_TEST
 
-START_TEST(many_dimensions_leave_the_inline_room)
+START_TEST(many_dimensions_are_stored_outside_the_header)
 {
     int64_t sizes[32];
     core_tensor *tensor;
@@ -203,7 +203,7 @@ START_TEST(other_tensors_do_not_share)
 }
 END_TEST
 
-START_TEST(resizing_keeps_the_tensor_and_drops_the_data)
+START_TEST(resizing_keeps_the_tensor_and_discards_the_data)
 {
     core_tensor *tensor = counting(CORE_F32, 1, DIMS(2));
     core_tensor *view;
@@ -226,7 +226,7 @@ START_TEST(resizing_keeps_the_tensor_and_drops_the_data)
 }
 END_TEST
 
-START_TEST(views_of_each_mode_say_where_they_were_made)
+START_TEST(views_record_the_grad_mode_they_were_created_in)
 {
     core_tensor *tensor = counting(CORE_F32, 1, DIMS(2));
     core_tensor *view;
@@ -268,7 +268,7 @@ static void note_release(void *context, void *data)
     released += *(int *)context;
 }
 
-START_TEST(memory_of_the_callers_is_used_in_place)
+START_TEST(memory_of_the_caller_is_used_in_place)
 {
     float data[4] = {1, 2, 3, 4};
     int step = 1;
@@ -292,8 +292,8 @@ START_TEST(memory_of_the_callers_is_used_in_place)
 }
 END_TEST
 
-/* What C calls true may be any byte; a bool's is 0 or 1. */
-START_TEST(a_bool_is_0_or_1)
+/* C treats any nonzero byte as true; the byte of a bool tensor is 0 or 1. */
+START_TEST(bool_is_stored_as_0_or_1)
 {
     static const uint8_t given[4] = {2, 0, 255, 1};
     static const uint8_t truths[4] = {1, 0, 1, 1};
@@ -320,7 +320,7 @@ START_TEST(a_bool_is_0_or_1)
 }
 END_TEST
 
-START_TEST(memory_is_given_back_when_the_call_fails)
+START_TEST(memory_is_released_when_the_call_fails)
 {
     static float data[4];
     int step = 1;
@@ -346,7 +346,7 @@ START_TEST(memory_is_given_back_when_the_call_fails)
 }
 END_TEST
 
-START_TEST(reading_follows_strides_and_writing_too)
+START_TEST(reads_and_writes_follow_strides)
 {
     core_tensor *tensor = counting(CORE_I32, 2, DIMS(2, 3));
     core_tensor *turned;
@@ -368,7 +368,7 @@ START_TEST(reading_follows_strides_and_writing_too)
 }
 END_TEST
 
-START_TEST(a_wrong_size_is_refused_before_anything_is_touched)
+START_TEST(wrong_size_is_refused_before_anything_is_written)
 {
     core_tensor *tensor = counting(CORE_I32, 1, DIMS(3));
     int32_t data[4] = {9, 9, 9, 9};
@@ -385,7 +385,7 @@ START_TEST(a_wrong_size_is_refused_before_anything_is_touched)
 }
 END_TEST
 
-START_TEST(single_elements_come_as_numbers)
+START_TEST(single_elements_are_read_as_numbers)
 {
     static const core_dtype all[] = {CORE_F64,  CORE_F32, CORE_F16,
                                      CORE_BF16, CORE_I64, CORE_I32,
@@ -442,7 +442,7 @@ END_TEST
 
 /* ------------------------------------------------------------ ownership -- */
 
-/* What a slice of x should be, and whether it lies in order. */
+/* Compares a slice of x with its expected elements and contiguity. */
 static void check_slice(core_tensor *x, int64_t dim, int64_t first, int64_t end,
                         int64_t step)
 {
@@ -466,7 +466,7 @@ static void check_slice(core_tensor *x, int64_t dim, int64_t first, int64_t end,
     core_tensor_release(y);
 }
 
-/* x: which slices are tried is decided by its sizes, below 4. */
+/* Slices of x that its sizes, all below 4, allow. */
 static void check_slices(core_tensor *x)
 {
     for (int64_t dim = 0; dim < x->ndim; dim++)
@@ -476,7 +476,7 @@ static void check_slices(core_tensor *x)
                     check_slice(x, dim, first, end, step);
 }
 
-START_TEST(slices_are_what_their_numbers_say)
+START_TEST(slices_have_the_elements_of_their_bounds)
 {
     for (int shape = 0; shape < 64; shape++) {
         int64_t sizes[] = {shape % 4, shape / 4 % 4, shape / 16};
@@ -494,7 +494,7 @@ START_TEST(slices_are_what_their_numbers_say)
 }
 END_TEST
 
-START_TEST(released_values_are_none)
+START_TEST(released_values_have_no_tensor)
 {
     core_tensor *tensor = counting(CORE_F32, 1, DIMS(2));
     core_tensor **list = core__alloc(2 * sizeof *list);
@@ -516,7 +516,7 @@ START_TEST(released_values_are_none)
 }
 END_TEST
 
-START_TEST(no_memory_leaves_null_and_nothing_behind)
+START_TEST(out_of_memory_sets_null_and_leaks_nothing)
 {
     int64_t sizes[8] = {1, 1, 1, 1, 1, 1, 1, 2};
     float data[2] = {1, 2};
@@ -551,26 +551,26 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_new_tensor_is_what_was_asked_for,
+        new_tensor_has_the_requested_properties,
         impossible_tensors_are_refused,
-        a_bool_is_0_or_1,
-        more_memory_than_there_is_is_an_error,
-        strides_of_ones_own_give_a_large_enough_storage,
-        many_dimensions_leave_the_inline_room,
+        bool_is_stored_as_0_or_1,
+        allocation_beyond_all_memory_fails,
+        given_strides_get_a_large_enough_storage,
+        many_dimensions_are_stored_outside_the_header,
         tensors_without_elements_work,
         views_share_storage_version_and_base,
         other_tensors_do_not_share,
-        resizing_keeps_the_tensor_and_drops_the_data,
-        views_of_each_mode_say_where_they_were_made,
-        memory_of_the_callers_is_used_in_place,
-        memory_is_given_back_when_the_call_fails,
-        reading_follows_strides_and_writing_too,
-        a_wrong_size_is_refused_before_anything_is_touched,
-        single_elements_come_as_numbers,
+        resizing_keeps_the_tensor_and_discards_the_data,
+        views_record_the_grad_mode_they_were_created_in,
+        memory_of_the_caller_is_used_in_place,
+        memory_is_released_when_the_call_fails,
+        reads_and_writes_follow_strides,
+        wrong_size_is_refused_before_anything_is_written,
+        single_elements_are_read_as_numbers,
         meta_tensors_have_no_data,
-        slices_are_what_their_numbers_say,
-        released_values_are_none,
-        no_memory_leaves_null_and_nothing_behind,
+        slices_have_the_elements_of_their_bounds,
+        released_values_have_no_tensor,
+        out_of_memory_sets_null_and_leaks_nothing,
     };
     const test_suite suite = {
         .name = "tensor/tensor",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Small tensors that a thread keeps whole when they are given up: nothing of
- * the old one is seen in the new one, and none counts as alive. */
+/* Small tensors that a thread caches when they are released: nothing of the old
+ * tensor is visible in the new one, and a cached tensor does not count as
+ * alive. */
 
 #include "support/devices.h"
 
@@ -29,14 +30,14 @@ static uint64_t alive(void)
     return (uint64_t)stats.allocations[0].current;
 }
 
-/* Made and dropped, so that one lies ready whatever was before. */
+/* Creates and drops a tensor, so that one is cached whatever ran before. */
 static void warm(void)
 {
     core_tensor_release(small(4, CORE_F32));
     core_tensor_release(small(4, CORE_F32));
 }
 
-START_TEST(a_dropped_one_is_the_next_of_its_size)
+START_TEST(dropped_tensor_is_reused_for_the_next_of_its_size)
 {
     core_tensor *first, *second;
 
@@ -50,7 +51,7 @@ START_TEST(a_dropped_one_is_the_next_of_its_size)
 }
 END_TEST
 
-START_TEST(nothing_of_the_old_one_is_left)
+START_TEST(reused_tensor_has_nothing_of_the_old_one)
 {
     core_tensor *y, *x;
     int64_t sizes[2] = {2, 2};
@@ -77,7 +78,7 @@ START_TEST(nothing_of_the_old_one_is_left)
 }
 END_TEST
 
-START_TEST(those_of_inference_mode_are_ordinary_outside)
+START_TEST(tensors_cached_in_inference_mode_are_ordinary_outside)
 {
     uint64_t before = core_inference_begin();
     core_tensor *y = small(4, CORE_F32);
@@ -93,7 +94,7 @@ START_TEST(those_of_inference_mode_are_ordinary_outside)
 }
 END_TEST
 
-START_TEST(what_others_share_is_not_kept)
+START_TEST(shared_tensor_is_not_cached)
 {
     core_tensor *y, *view;
     uint64_t before = alive();
@@ -123,7 +124,7 @@ static void *make_and_drop(void *unused)
     return NULL;
 }
 
-START_TEST(those_of_ended_threads_are_not_alive)
+START_TEST(tensors_cached_by_ended_threads_are_not_alive)
 {
     uint64_t before;
     pthread_t thread;
@@ -138,14 +139,14 @@ START_TEST(those_of_ended_threads_are_not_alive)
 }
 END_TEST
 
-START_TEST(one_that_is_released_twice_is_not_given_out_twice)
+START_TEST(tensor_released_twice_is_not_reused_twice)
 {
     core_tensor *first, *second, *third;
 
     warm();
     first = small(4, CORE_F32);
     core_tensor_release(first);
-    core_tensor_release(first); /* a program's fault */
+    core_tensor_release(first); /* an error of the program */
     second = small(4, CORE_F32);
     third = small(4, CORE_F32);
     ck_assert_ptr_ne(second, third);
@@ -164,8 +165,8 @@ static void *make_and_drop_for_long(void *context)
     return NULL;
 }
 
-/* The thread sanitizer sees whether that is a race. */
-START_TEST(they_are_counted_while_others_make_them)
+/* The thread sanitizer reports a race here. */
+START_TEST(tensors_are_counted_while_other_threads_create_them)
 {
     uint64_t before, most = 0;
     pthread_t thread;
@@ -188,7 +189,7 @@ END_TEST
 static int frees;
 static void (*real_free)(void *device, core_memory memory, uint64_t size);
 
-/* Counts what every thread has, which takes the lock of their list. */
+/* Reads the counts of all threads, which takes the lock of their list. */
 static void counting_free(void *device, core_memory memory, uint64_t size)
 {
     frees++;
@@ -196,7 +197,7 @@ static void counting_free(void *device, core_memory memory, uint64_t size)
     real_free(device, memory, size);
 }
 
-START_TEST(a_device_that_ends_frees_them_without_a_lock)
+START_TEST(closing_a_device_frees_cached_tensors_without_a_lock)
 {
     core_device *cpu = device_of("cpu");
 
@@ -221,7 +222,7 @@ static core_status look(core_call *call, const core_value *args, uint32_t nargs,
     return core_redispatch_below(call, args, nargs, results, nresults);
 }
 
-START_TEST(a_function_at_the_key_of_autograd_sees_quiet_calls_too)
+START_TEST(autograd_function_is_called_without_recording_too)
 {
     core_registration *registration;
     core_tensor *a = keep(small(4, CORE_F32));
@@ -238,7 +239,7 @@ START_TEST(a_function_at_the_key_of_autograd_sees_quiet_calls_too)
 }
 END_TEST
 
-START_TEST(what_is_recorded_is_recorded_beside_quiet_calls)
+START_TEST(recording_works_beside_calls_without_recording)
 {
     core_tensor *a = keep(small(4, CORE_F32)),
                 *x = leaf(keep(small(4, CORE_F32)));
@@ -250,12 +251,13 @@ START_TEST(what_is_recorded_is_recorded_beside_quiet_calls)
 }
 END_TEST
 
-SUITE("kept", a_dropped_one_is_the_next_of_its_size,
-      nothing_of_the_old_one_is_left,
-      those_of_inference_mode_are_ordinary_outside,
-      what_others_share_is_not_kept, those_of_ended_threads_are_not_alive,
-      one_that_is_released_twice_is_not_given_out_twice,
-      they_are_counted_while_others_make_them,
-      a_device_that_ends_frees_them_without_a_lock,
-      a_function_at_the_key_of_autograd_sees_quiet_calls_too,
-      what_is_recorded_is_recorded_beside_quiet_calls)
+SUITE("kept", dropped_tensor_is_reused_for_the_next_of_its_size,
+      reused_tensor_has_nothing_of_the_old_one,
+      tensors_cached_in_inference_mode_are_ordinary_outside,
+      shared_tensor_is_not_cached,
+      tensors_cached_by_ended_threads_are_not_alive,
+      tensor_released_twice_is_not_reused_twice,
+      tensors_are_counted_while_other_threads_create_them,
+      closing_a_device_frees_cached_tensors_without_a_lock,
+      autograd_function_is_called_without_recording_too,
+      recording_works_beside_calls_without_recording)

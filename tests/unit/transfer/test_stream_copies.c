@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Copies by core_tensor_copy: between layouts, dtypes and devices, waiting and
- * not. */
+/* core_tensor_copy between layouts, dtypes and devices, with and without
+ * waiting. */
 
 #include "support/sim_device.h"
 #include "support/stream.h"
@@ -47,7 +47,7 @@ static core_tensor *empty(core_device *device, core_dtype dtype, int64_t rows,
     return keep(made);
 }
 
-START_TEST(any_layout_dtype_and_device_copies_to_any)
+START_TEST(every_layout_dtype_and_device_is_copied_to_every_other)
 {
     core_device *devices[] = {cpu, sim, sim1};
     const core_dtype dtypes[] = {CORE_F32, CORE_I64};
@@ -85,7 +85,7 @@ START_TEST(other_sizes_and_flags_are_refused)
 }
 END_TEST
 
-START_TEST(a_copy_is_recorded)
+START_TEST(copy_is_recorded_by_autograd)
 {
     core_tensor *x = leaf(counted(sim, CORE_F64, 2, 2));
     core_tensor *to = empty(sim1, CORE_F64, 2, 2);
@@ -101,8 +101,8 @@ START_TEST(a_copy_is_recorded)
 }
 END_TEST
 
-/* Neither way does the host wait for a device that is held. */
-START_TEST(with_memory_of_the_devices_the_host_does_not_wait)
+/* The host does not wait for a held device in either direction. */
+START_TEST(host_does_not_wait_for_copies_of_pinned_memory)
 {
     core_tensor *t = filled(sim, 1000, 5), *u = filled(sim, 1000, 0);
     core_tensor *down, *up;
@@ -121,7 +121,7 @@ START_TEST(with_memory_of_the_devices_the_host_does_not_wait)
     OK(core_tensor_copy(down, t, CORE_COPY_NON_BLOCKING));
     OK(core_tensor_copy(u, up, CORE_COPY_NON_BLOCKING));
     ck_assert_uint_eq(core_host_waits(), waits);
-    all_are(down, 1); /* nothing has happened yet */
+    all_are(down, 1); /* no copy has run yet */
     OK(control->let_go(0));
     OK(core_device_synchronize(sim));
     all_are(down, 5);
@@ -129,14 +129,14 @@ START_TEST(with_memory_of_the_devices_the_host_does_not_wait)
 }
 END_TEST
 
-START_TEST(with_other_host_memory_the_call_waits)
+START_TEST(copy_of_pageable_memory_waits)
 {
     core_tensor *host = filled(cpu, 1000, 3), *t = filled(sim, 1000, 0);
     core_tensor *down = filled(cpu, 1000, 0);
 
     OK(control->delay(1, 3000));
     OK(core_tensor_copy(t, host, CORE_COPY_NON_BLOCKING));
-    OK(core_fill_(host, core_float(4))); /* the caller's again */
+    OK(core_fill_(host, core_float(4))); /* the caller may reuse the memory */
     OK(core_tensor_copy(down, t, CORE_COPY_NON_BLOCKING));
     all_are(down, 3);
     all_are(t, 3);
@@ -149,7 +149,7 @@ static core_memory_table plugins_own;
 static core_status (*plugins_wait)(void *, void *);
 static uint32_t waited;
 
-/* As if another thread had found the stream poisoned just then. */
+/* As if another thread had found the stream failed just then. */
 static void poison(void)
 {
     core__queue *queue = sim->stream->queue;
@@ -194,7 +194,7 @@ static void watch_the_plugin(void)
     waited = 0;
 }
 
-START_TEST(host_memory_is_the_callers_again_even_if_the_stream_failed)
+START_TEST(host_memory_is_reusable_even_if_the_stream_failed)
 {
     float data[1000] = {0};
     core_tensor *t = filled(sim, 1000, 5);
@@ -214,7 +214,7 @@ START_TEST(host_memory_is_the_callers_again_even_if_the_stream_failed)
 }
 END_TEST
 
-START_TEST(between_devices_the_target_comes_after_the_source)
+START_TEST(copy_between_devices_runs_after_work_on_the_source)
 {
     core_tensor *a = filled(sim, 1000, 0), *b = filled(sim1, 1000, 0);
     core_tensor *c = filled(sim1, 1000, 1);
@@ -227,14 +227,14 @@ START_TEST(between_devices_the_target_comes_after_the_source)
     OK(core_fill_(a, core_float(6)));
     OK(core_tensor_copy(b, a, CORE_COPY_NON_BLOCKING));
     OK(core_add_(c, b, core_int(1)));
-    drop(a); /* its memory waits for the copy */
+    drop(a); /* its memory is freed after the copy */
     ck_assert_int_eq(core_stream_query(there), CORE_ERROR_BUSY);
     OK(control->let_go(0));
     all_are(c, 7);
 }
 END_TEST
 
-START_TEST(an_event_lives_as_long_as_its_last_reference)
+START_TEST(event_lives_as_long_as_its_last_reference)
 {
     core_event *event = event_of(sim);
     core_stream *stream = stream_of(sim);
@@ -252,14 +252,14 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        any_layout_dtype_and_device_copies_to_any,
+        every_layout_dtype_and_device_is_copied_to_every_other,
         other_sizes_and_flags_are_refused,
-        a_copy_is_recorded,
-        with_memory_of_the_devices_the_host_does_not_wait,
-        with_other_host_memory_the_call_waits,
-        host_memory_is_the_callers_again_even_if_the_stream_failed,
-        between_devices_the_target_comes_after_the_source,
-        an_event_lives_as_long_as_its_last_reference,
+        copy_is_recorded_by_autograd,
+        host_does_not_wait_for_copies_of_pinned_memory,
+        copy_of_pageable_memory_waits,
+        host_memory_is_reusable_even_if_the_stream_failed,
+        copy_between_devices_runs_after_work_on_the_source,
+        event_lives_as_long_as_its_last_reference,
     };
 
     return run_suite_with("stream copies", open_devices, tests,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
-"""The rows of `core-bench --device` by PyTorch, for bench-vs-torch --device.
+"""Measures the rows of `core-bench --device` with PyTorch (bench-vs-torch).
 
     torch_device.py [--device cuda] [--trial]
 
---trial makes everything small, to see that it runs.
+--trial makes everything small, as a check that it runs.
 """
 import argparse
 import statistics
@@ -24,7 +24,7 @@ TYPES = [("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16
 
 
 def attend(q, k, v):
-    if hasattr(F, "scaled_dot_product_attention"):  # of 2.0 and newer
+    if hasattr(F, "scaled_dot_product_attention"):  # 2.0 and newer
         return F.scaled_dot_product_attention(q, k, v)
     return torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v
 
@@ -47,7 +47,7 @@ def timed(row, n):
 
 
 def seconds_of(row):
-    """Per call, the device's work included."""
+    """Seconds per call, including the device's work."""
     timed(row, 1 if options.trial else 3)
     if options.trial:
         return timed(row, 1)
@@ -58,7 +58,7 @@ def seconds_of(row):
 
 
 def host_seconds_of(row):
-    """Of the host, while the device's queue is short."""
+    """Seconds of the host per call, while the device's queue is short."""
     timed(row, 3)
     values = []
     for _ in range(1 if options.trial else 31):

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# Layers around whole plugins: what the shipped ones do breaks no rule, every
-# call can be traced, and a failure that was asked for comes as an error.
+# Interposers around whole plugins: the shipped plugins violate no rule, every
+# call can be traced, and an injected failure is returned as an error.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 
-# shellcheck source=tests/fixtures/ok.sh
-. "$LIBCORE_SOURCE/tests/fixtures/ok.sh"
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
 
 golden() {
     "$LIBCORE_BUILD/core-conformance" \
@@ -19,7 +19,7 @@ golden() {
     return $got
 }
 
-# Every case passes, and validate says nothing.
+# Every case passes, and validate reports nothing.
 validated() {
     LIBCORE_LAYERS=validate golden --device "$1" || return 1
     grep -E '^[0-9]{4} passed, 0 failed, 0 missing' "$work/out" &&
@@ -35,11 +35,11 @@ traced() {
 
 failed() {
     LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
-    grep 'call 3 of kind "launch" fails, as LIBCORE_FAULT asks' "$work/out"
+    grep 'call 3 of kind "launch" fails because of LIBCORE_FAULT' "$work/out"
 }
 
-# The kernel that changes something is named.
-rude() { # rule, pattern
+# The kernel that changes process state is named.
+changes_state() { # rule, pattern
     LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$LIBCORE_BUILD/tests/fixtures/mutants/.libs \
         LIBCORE_LAYERS=validate LIBCORE_MUTANT_RULE=$1 \
         golden --device mutant --filter exp
@@ -47,14 +47,15 @@ rude() { # rule, pattern
 }
 
 echo 1..8
-ok 'the cpu breaks no rule' validated cpu
-ok 'sim breaks no rule' validated sim
+ok 'cpu violates no rule' validated cpu
+ok 'sim violates no rule' validated sim
 ok 'calls of both directions are traced' traced
-ok 'the third launch fails and says why' failed
-ok 'who changes a handler is told' rude handles-signals \
+ok 'the third launch fails with a reason' failed
+ok 'a changed signal handler is reported' changes_state changes-signal-handler \
     'changes the handler of signal 10'
-ok 'who changes the locale is told' rude sets-the-locale 'changes the locale'
-ok 'who changes the x87 unit is told' rude shortens-the-x87 \
+ok 'a changed locale is reported' changes_state changes-locale \\
+    'changes the locale'
+ok 'a changed x87 control word is reported' changes_state changes-x87-precision \
     'changes the floating-point control word of the x87'
-ok 'who changes the rounding is told' rude changes-rounding \
+ok 'a changed rounding mode is reported' changes_state changes-rounding \
     'changes the floating-point control word'

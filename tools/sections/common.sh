@@ -1,0 +1,142 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# common.sh: sourced by run-tests and by each section from the top of the source
+# tree: where things are, and how a tree is built and checked.
+source=$PWD
+work=$source/build-tests
+main=$work/main
+prefix=$work/prefix
+reports=$work/reports
+full=no
+[ -z "${LIBCORE_TEST_LONG-}" ] || full=yes
+# shellcheck source=tools/setup.sh
+. tools/setup.sh
+# shellcheck source=tools/sections/tally.sh
+. tools/sections/tally.sh
+jobs=$(processors)
+
+# For a make that did not inherit job slots from the make that runs the
+# sections.
+parallel() {
+    case ${MAKEFLAGS-} in *--jobserver*) ;; *) echo "-j$jobs" ;; esac
+}
+
+# Trees that have the same files at the same relative paths and the same flags
+# share objects: distcheck's with the first build's.
+use_ccache() {
+    have ccache || return 0
+    CC="ccache ${CC-cc}" CXX="ccache ${CXX-c++}" CXX_CHECK="ccache g++"
+    CCACHE_DIR=$work/ccache CCACHE_BASEDIR=$source CCACHE_NOHASHDIR=1
+    export CC CXX CXX_CHECK CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR
+}
+
+use_build() { # folder
+    LIBCORE_PLUGIN_PATH=$1/.libs
+    export LIBCORE_PLUGIN_PATH
+}
+
+# Kernels for GPUs are compiled by other compilers, to the same result in every
+# tree.  Files keep their times, so that make renews those that are out of date.
+lend_images() { # folder
+    for folder in backends/gpu/generated backends/cuda/images \
+        backends/rocm/images; do
+        if [ -d "$main/$folder" ]; then
+            mkdir -p "$1/$folder"
+            cp -Rp "$main/$folder/." "$1/$folder/"
+        fi
+    done
+}
+
+# No GPU runs these kernels: they are compiled for one architecture and not
+# optimized, a fifth of the work.  With --full the section `kernels` compiles
+# what is installed.
+quick_kernels() {
+    NVCCFLAGS='-Xcicc -O0 -Xptxas -O0'
+    HIPCCFLAGS=-O0
+    export NVCCFLAGS HIPCCFLAGS
+}
+
+# Configures a tree, where that was not done, and builds it.
+build() { # what, folder, configure's arguments...
+    build_what=$1
+    build_dir=$2
+    shift 2
+    mkdir -p "$build_dir"
+    (
+        cd "$build_dir" || exit 1
+        [ -f Makefile ] || "$source/configure" -q "$@" || exit 1
+        [ "$build_dir" = "$main" ] || lend_images "$build_dir"
+        # shellcheck disable=SC2046 # empty or one option
+        make $(parallel)
+    ) >"$build_dir/build.txt" 2>&1 </dev/null
+    status=$?
+    sed -n '/^  backend/,/^$/p' "$build_dir/build.txt"
+    if [ $status = 0 ]; then
+        pass "$build_what: builds"
+        warned "$build_what" "$build_dir/build.txt" &&
+            pass "$build_what: no warning of the compiler"
+    else
+        fail "$build_what: does not build" "$build_dir/build.txt"
+        return 1
+    fi
+}
+
+# Programs and plugins of the tests.
+build_tests() { # folder
+    # shellcheck disable=SC2046 # empty or one option
+    if make -C "$1" $(parallel) check TESTS= >"$1/tests.txt" 2>&1 </dev/null
+    then
+        pass "programs of the tests: build"
+        warned "programs of the tests" "$1/tests.txt"
+    else
+        fail "programs of the tests: do not build" "$1/tests.txt"
+        return 1
+    fi
+}
+
+# The leak checker follows pointers in the thread-local memory of libraries
+# opened at run time, whose size older versions guess wrongly, and then crashes.
+# Tests ask for more memory than there is.  A forked child may start threads.
+quieter() {
+    ASAN_OPTIONS=${ASAN_OPTIONS+$ASAN_OPTIONS:}intercept_tls_get_addr=0
+    ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1
+    TSAN_OPTIONS=${TSAN_OPTIONS+$TSAN_OPTIONS:}die_after_fork=0
+    TSAN_OPTIONS=$TSAN_OPTIONS:allocator_may_return_null=1
+    export ASAN_OPTIONS TSAN_OPTIONS
+    # Nothing is seen twice that differs in a setting alone, and the generated
+    # kernels of the emulated GPU, which index as the others do, are the first
+    # build's: with sanitizers they compile for four minutes.
+    kernels=
+    if [ $full = no ]; then
+        LIBCORE_TEST_SLOW=1
+        export LIBCORE_TEST_SLOW
+        kernels=GPU_GENERATED_SANITIZE=
+    fi
+}
+
+# Those of a list of tests that are programs, as a list for make: what else
+# there is need not be built.
+programs() { # list
+    for test in $1; do
+        case $test in *.sh) ;; *) printf '%s ' "$test" ;; esac
+    done
+}
+
+# Runs the tests of a tree that was built, and counts test cases, not programs.
+check() { # what, folder, make's arguments...
+    check_what=$1
+    check_dir=$2
+    shift 2
+    [ ! -d "$check_dir/tests" ] ||
+        find "$check_dir/tests" \( -name '*.trs' -o -name '*.log' \) \
+            -exec rm -f {} +
+    timed="$source/tools/sections/timed $work/times/$section"
+    # shellcheck disable=SC2046 # empty or one option
+    make -C "$check_dir" -k $(parallel) check LOG_COMPILER="$timed" \
+        SH_LOG_COMPILER="$timed ${SHELL:-/bin/sh}" "$@" \
+        >"$check_dir/check.txt" 2>&1 </dev/null
+    status=$?
+    count_check "$check_what" "$check_dir" $status
+}

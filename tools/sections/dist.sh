@@ -1,0 +1,68 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# dist: the tarball has every file and builds, as automake's distcheck sees to:
+# apart from its sources, which may not be written, without Python and without
+# rebuilding what it brings, is installed and uninstalled, and cleans up.  That
+# has the objects of the first build (ccache).  What runs there are the tests
+# that build something from the tarball; check has run the others, and --full
+# runs all.
+#
+# Users build where they unpacked it, which has other include paths: the library
+# and a plugin are built so, without optimization.  With --full everything is.
+section_dist() {
+    flags='--without-python --without-cuda --without-hip'
+    [ $full = no ] || flags=--without-python
+    set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags"
+    [ $full = yes ] || set -- "$@" check_PROGRAMS=tests/first_result \
+        TESTS='tests/core-info.sh tests/template.sh tests/guide.sh'
+    rm -rf "$main"/libcore-*
+    # shellcheck disable=SC2046 # empty or one option
+    try distcheck env LIBCORE_TEST_SHORT=1 XZ_OPT=-1 make -C "$main" \
+        $(parallel) distcheck "$@"
+    rm -rf "$work/tarball"
+    mkdir -p "$work/tarball"
+    try "tarball unpacks" tar -C "$work/tarball" -xf \
+        "$main"/libcore-*.tar.xz || return
+    tarball_is_whole
+    tarball_builds
+}
+
+# All files under version control but .gitignore.
+tarball_is_whole() {
+    if ! git ls-files >"$logs/tracked.txt" 2>"$logs/git.txt"; then
+        skip "tarball has every file" "this is no clone of the repository"
+        return
+    fi
+    for folder in "$work"/tarball/libcore-*; do
+        while IFS= read -r name; do
+            [ "${name##*/}" = .gitignore ] || [ -e "$folder/$name" ] ||
+                printf '%s\n' "$name"
+        done <"$logs/tracked.txt" >"$logs/not-shipped.txt"
+    done
+    if [ -s "$logs/tracked.txt" ] && [ ! -s "$logs/not-shipped.txt" ]; then
+        pass "tarball has every file"
+    else
+        fail "tarball has every file" "$logs/not-shipped.txt"
+    fi
+}
+
+tarball_builds() {
+    targets='libcore.la core_sim.la core-info'
+    [ $full = no ] || targets=all
+    # shellcheck disable=SC2016,SC2046 # the inner shell expands; one option
+    try "tarball builds in its own folder without Python" sh -c '
+        cd "$1"/libcore-* && ./configure -q --without-python --without-cuda \
+            --without-hip CFLAGS=-O0 && make $2 $3' \
+        sh "$work/tarball" "$(parallel)" "$targets" || return
+    table=$log
+    try "configure ends with a table: each backend, its state and why" sh -c "
+        sed -n '/^  backend  *state  *reason/,/^ *$/p' '$table' |
+            awk '{ print } NR > 1 && NF && NF < 3 { bad = 1 }
+                \$1 == \"cpu\" && \$2 == \"yes\" { cpu = 1 }
+                END { exit bad || !cpu || NR < 4 }'"
+    try "tarball's core-info runs" sh -c "
+        cd '$work'/tarball/libcore-* && LIBCORE_PLUGIN_PATH=\$PWD/.libs \
+            ./core-info | grep -w sim"
+}

@@ -1,0 +1,50 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# golden: cases recorded from an independent implementation, on the CPU and on
+# the simulated accelerator in each of its modes.  tests/golden/required.ops
+# lists the operators that must pass all of theirs.
+section_golden() {
+    if [ ! -x "$main/core-conformance" ]; then
+        fail "golden: no core-conformance was built"
+        return
+    fi
+    use_build "$main"
+    say "golden: cases of operators that this release does not have are" \
+        "missing, and count as skipped"
+    for device in cpu sim; do
+        log=$logs/golden-$device.txt
+        "$main/core-conformance" --golden "$source/tests/golden/public" \
+            --required "$source/tests/golden/required.ops" \
+            --device $device >"$log" 2>&1
+        status=$?
+        before=$failed
+        add_counts "golden on $device" "$log"
+        if [ $status != 0 ]; then
+            grep -v ' passed' "$log" | head -n 40 | sed 's/^/    /'
+            [ "$failed" -gt "$before" ] ||
+                fail "golden on $device: required operators do not pass"
+        fi
+    done
+    golden_modes
+}
+
+# Each mode takes about a second, counts as one test, and watches for races.
+golden_modes() {
+    while IFS= read -r mode; do
+        # shellcheck disable=SC2086 # words are meant
+        try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
+            "$main/core-conformance" --golden "$source/tests/golden/public" \
+            --required "$source/tests/golden/required.ops" --device sim
+    done <<END
+LIBCORE_SIM_MEMORY=handle
+LIBCORE_SIM_MEMORY=flat
+LIBCORE_SIM_QUEUES=1
+LIBCORE_SIM_COMPILE=1
+LIBCORE_SIM_MEMORY=flat LIBCORE_SIM_QUEUES=1 LIBCORE_SIM_COMPILE=1
+LIBCORE_SIM_DELAY_US=50
+LIBCORE_SIM_ALIGNMENT=1024 LIBCORE_SIM_GRANULARITY=4096 LIBCORE_SIM_TAIL=64
+LIBCORE_ALLOC=expandable_segments:true
+END
+}

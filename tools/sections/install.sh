@@ -1,0 +1,58 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# install: what `make install` installs is complete and works, a plugin builds
+# apart from the source tree as a device maker builds it, and the README's
+# program compiles against it and prints what the README says.
+section_install() {
+    rm -rf "$prefix"
+    try "make install" make -C "$main" install || return
+    unset LIBCORE_PLUGIN_PATH
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+    export PKG_CONFIG_PATH
+    library_path=$prefix/lib
+    try "plugins are installed without libtool's files" sh -c "
+        ls '$prefix'/lib/libcore/plugins-0/core_cpu.so &&
+        ! ls '$prefix'/lib/libcore/plugins-0/*.la"
+    try "installed core-info finds the CPU" sh -c "
+        LD_LIBRARY_PATH=$library_path '$prefix/bin/core-info' | grep -w cpu"
+    grep -o 'docs/[a-z-]*\.md' README.md >"$logs/named.txt"
+    while IFS= read -r name; do
+        try "README's $name is installed" \
+            test -f "$prefix/share/doc/libcore/$name"
+    done <"$logs/named.txt"
+    # A copy of the folder, and the installed headers.
+    rm -rf "$work/outside"
+    mkdir -p "$work/outside"
+    cp plugins/sim/* "$work/outside/"
+    try "plugin builds out of tree" make -C "$work/outside" \
+        -f Makefile.standalone || return
+    try "plugin built out of tree exports one symbol and imports none" \
+        tools/checks/exports "$prefix/lib/libcore.so" \
+        "$work/outside/core_sim.so"
+    rm -f "$prefix"/lib/libcore/plugins-0/core_sim.*
+    try "plugin built out of tree brings its device" sh -c "
+        LD_LIBRARY_PATH=$library_path LIBCORE_PLUGIN_PATH='$work/outside' \
+            '$prefix/bin/core-info' | grep -w sim"
+    readme
+}
+
+readme() {
+    [ -f "$prefix/lib/pkgconfig/libcore.pc" ] || return 0
+    rm -rf "$work/readme"
+    mkdir -p "$work/readme"
+    # shellcheck disable=SC2016 # no command is meant
+    sed -n '/^```c$/,/^```$/p' README.md | sed '/^```/d' \
+        >"$work/readme/program.c"
+    # shellcheck disable=SC2016
+    sed -n '/^```output$/,/^```$/p' README.md | sed '/^```/d' \
+        >"$work/readme/expected.txt"
+    # shellcheck disable=SC2046 # words are meant
+    try "README's program compiles" cc -std=c11 -Wall -Wextra -Werror \
+        -o "$work/readme/program" "$work/readme/program.c" \
+        $(pkg-config --cflags --libs libcore) || return 0
+    try "README's program prints what README says" sh -c "
+        LD_LIBRARY_PATH=$prefix/lib '$work/readme/program' |
+        diff -u '$work/readme/expected.txt' -"
+}

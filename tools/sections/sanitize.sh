@@ -1,0 +1,38 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# sanitize: tests under the address and undefined-behaviour sanitizers, which
+# find what they do with memory in C.  Left out are
+#
+# - scripts whose subject is not C of this tree (configure-gpu, explain,
+#   quickstart, gpu-tests) or that build their own (fuzz, guide, template,
+#   opencl-objects);
+# - scripts that run programs hundreds of times (conformance-mutants, anomaly,
+#   compare-pytorch): the unit tests make the same calls;
+# - test_fork: in a child forked beside other threads the sanitizer's own
+#   allocator may be locked, and what those threads had looks lost;
+# - but with --full: core-bench, whose rows repeat calls; train-amp, whose parts
+#   have unit tests; test_gpu_nvrtc, where NVIDIA's compiler computes.
+section_sanitize() {
+    quieter
+    tests=$(sanitize_tests | tr '\n' ' ')
+    build "address and undefined sanitizers" "$work/asan" \
+        --enable-sanitize=address,undefined CFLAGS='-O1 -g1' || return
+    check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
+        check_PROGRAMS="tests/first_result $(programs "$tests")" \
+        ${kernels:+"$kernels"}
+    use_build "$work/asan"
+    try "training under the sanitizers" "$work/asan/core-train" \
+        --model mlp --epochs 1 --limit 2000 --json
+}
+
+sanitize_tests() {
+    left='configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
+    left="$left|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
+    left="$left|test_fork"
+    [ $full = yes ] || left="$left|core-bench|test_gpu_nvrtc|train-amp"
+    find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
+    find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
+    sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort
+}

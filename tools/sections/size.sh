@@ -1,0 +1,25 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables of common.sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# size: what users download, both libraries, stripped.  The limits are a little
+# above the sizes, so that growth is noticed.  The goal for all operators is
+# 6 MB of core_cpu.so.
+section_size() {
+    for row in libcore.so:1700000 core_cpu.so:1400000; do
+        file=${row%:*}
+        strip -o "$logs/stripped.so" "$main/.libs/$file"
+        bytes=$(wc -c <"$logs/stripped.so")
+        if [ "$bytes" -le "${row#*:}" ] && [ "$bytes" -gt 0 ]; then
+            pass "$file is $bytes bytes, at most ${row#*:}"
+        else
+            fail "$file is $bytes bytes, more than ${row#*:}"
+        fi
+    done
+    if tools/checks/size-by-family "$main" >"$logs/families.txt" 2>&1; then
+        pass "core_cpu.so's size by kernel family"
+    else
+        fail "core_cpu.so's size by kernel family"
+    fi
+    sed 's/^/    /' "$logs/families.txt"
+}
