@@ -31,7 +31,7 @@ static void keep_error(first_error *first, core_status status)
 {
     if (status == CORE_OK || first->status != CORE_OK)
         return;
-    core__error_prefix("gradients for the caller's stream: ");
+    core__error_prefix("gradients for the caller's stream");
     first->status = status;
     core__error_save(&first->record);
 }
