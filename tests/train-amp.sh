@@ -235,7 +235,7 @@ quantizers_are_kept() {
     edit '"quantizers.scales"' '"quantizers.sca1es"' || return
     refuses 1 'quantizers.scales' --resume "$work/edited" || return
     edit '12,3]' '3,12]' || return
-    refuses 1 '"quantizers.counts" must be 12 times 3 elements of dtype i64' \
+    refuses 1 '"quantizers.counts" must have 12 times 3 elements of dtype i64' \
         --resume "$work/edited"
 }
 

@@ -18,7 +18,7 @@ section_devices() {
                 env LIBCORE_PLUGIN_PATH="$main/.libs:${plugin%/*}" \
                 "$main/core-conformance" --device "$name" \
                 --golden "$source/tests/golden/public" \
-                --required "$source/tests/gpu-operators.txt"
+                --required "$source/tests/golden/public.ops"
         fi
     done
 }

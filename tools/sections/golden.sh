@@ -3,7 +3,7 @@
 # Copyright The libcore authors
 
 # golden: cases recorded from an independent implementation, on the CPU and on
-# the simulated accelerator in each of its modes.  tests/golden/required.ops
+# the simulated accelerator in each of its modes.  tests/golden/public.ops
 # lists the operators that must pass all of theirs.
 section_golden() {
     if [ ! -x "$main/core-conformance" ]; then
@@ -16,7 +16,7 @@ section_golden() {
     for device in cpu sim; do
         log=$logs/golden-$device.txt
         "$main/core-conformance" --golden "$source/tests/golden/public" \
-            --required "$source/tests/golden/required.ops" \
+            --required "$source/tests/golden/public.ops" \
             --device $device >"$log" 2>&1
         status=$?
         before=$failed
@@ -36,7 +36,7 @@ golden_modes() {
         # shellcheck disable=SC2086 # words are meant
         try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
             "$main/core-conformance" --golden "$source/tests/golden/public" \
-            --required "$source/tests/golden/required.ops" --device sim
+            --required "$source/tests/golden/public.ops" --device sim
     done <<END
 LIBCORE_SIM_MEMORY=handle
 LIBCORE_SIM_MEMORY=flat
