@@ -482,7 +482,7 @@ static void mutate_argument(char *word, size_t room)
 
 static void mutate(const char *good, char *words, size_t room)
 {
-    char copy[256], *rest;
+    char copy[512], *rest;
     size_t used = 0;
     bool first = true;
 
