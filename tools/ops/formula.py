@@ -146,7 +146,7 @@ class Formulas:
         self.schema = operator.schema
         self.saved = {}        # (kind, position) -> [row, mask]
         self.lines, self.depth = [], 1
-        self.temporaries = 0
+        self.temporaries, self.integers = 0, 0
         self.mask = 0          # of the gradients now compiled
 
     # ---------------------------------------------------------- variables
@@ -290,8 +290,10 @@ class Formulas:
                 return Value("bool", "!" + value.text)
             if value.kind.startswith("Tensor"):
                 return self.call("neg", [value], {}, target)
+            if value.kind == "int" and isinstance(node.operand, ast.Constant):
+                return Value("int", "-" + value.text)
             if value.kind == "int":
-                return Value("int", "-%s" % value.text)
+                return self.checked("sub", "0", value.text)
             return Value("float", "-%s" % number(value))
         if isinstance(node, ast.BinOp):
             return self.binary(node, target)
@@ -341,11 +343,12 @@ class Formulas:
         if a.kind in NUMBERS and b.kind in NUMBERS:
             if kind not in SYMBOLS:
                 return Value("float", "pow(%s, %s)" % (number(a), number(b)))
-            ints = a.kind == "int" and b.kind == "int" and kind is not ast.Div
+            if a.kind == "int" and b.kind == "int" and kind is not ast.Div:
+                return self.checked(OPERATORS[kind], a.text, b.text)
             left = number(a)
             if kind is ast.Div and a.kind == "int":
                 left = "(double)" + left
-            return Value("int" if ints else "float", "(%s %s %s)" % (
+            return Value("float", "(%s %s %s)" % (
                 left, SYMBOLS[kind], number(b)))
         if a.kind in NUMBERS and kind in (ast.Add, ast.Mult):
             a, b = b, a
@@ -355,6 +358,15 @@ class Formulas:
             inverse = self.call("reciprocal", [b], {}, None)
             return self.call("mul", [inverse, a], {}, target)
         return self.call(OPERATORS[kind], [a, b], {}, target)
+
+    def checked(self, operation, left, right):
+        """Integers, whose sum, difference or product may not fit."""
+        result = "n%d" % self.integers
+        self.integers += 1
+        self.emit("int64_t %s = 0;" % result)
+        self.emit("CORE_TRY(core__formula_int_%s(%s, %s, &%s));" % (
+            operation, left, right, result))
+        return Value("int", result)
 
     def compare(self, node, target):
         a = self.expression(node.left, None)

@@ -102,6 +102,12 @@ static inline core_tensor *core__formula_same(core_tensor *tensor)
     return tensor;
 }
 
+/* Integer arithmetic on arguments, which may be any number:
+ * CORE_ERROR_UNSUPPORTED if the result does not fit. */
+core_status core__formula_int_add(int64_t a, int64_t b, int64_t *out);
+core_status core__formula_int_sub(int64_t a, int64_t b, int64_t *out);
+core_status core__formula_int_mul(int64_t a, int64_t b, int64_t *out);
+
 /* ------------------------------------------------------------- helpers -- */
 
 /* Called by formulas of the operator that they are named after; the arguments

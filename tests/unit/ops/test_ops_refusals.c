@@ -532,6 +532,17 @@ START_TEST(list_longer_than_uint32_is_refused)
 }
 END_TEST
 
+/* Its derivative would be that of order 2^63. */
+START_TEST(polygamma_of_the_largest_order_has_no_derivative)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
+
+    y = CALL(polygamma, INT64_MAX, x);
+    FAILS(core_backward(&y, 1, (core_tensor *[]){VECTOR(2, 1, 1)}, 0),
+          CORE_ERROR_UNSUPPORTED, "9223372036854775807 + 1");
+}
+END_TEST
+
 START_TEST(unknown_memory_format_is_refused)
 {
     static const int64_t sizes[] = {1, 2, 3, 1, 2};
@@ -573,5 +584,6 @@ SUITE("ops refusals", softshrink_refuses_negative_lambd,
       unknown_mode_is_refused_even_for_empty_tensors,
       prelu_weight_must_be_a_vector, in_place_operators_refuse_to_change_dtype,
       list_longer_than_uint32_is_refused, unknown_memory_format_is_refused,
+      polygamma_of_the_largest_order_has_no_derivative,
       random_operators_refuse_invalid_ranges,
       conv2d_names_invalid_stride_padding_and_dilation)
