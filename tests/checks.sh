@@ -16,6 +16,10 @@ if ! command -v python3 >/dev/null 2>&1; then
     echo '1..0 # SKIP no Python'
     exit 0
 fi
+if ! python3 -c 'import yaml' 2>/dev/null; then
+    echo '1..0 # SKIP no PyYAML'
+    exit 0
+fi
 
 fresh() {
     chmod -R u+w "$work/tree" 2>/dev/null
@@ -55,13 +59,46 @@ ok 'rules that form a cycle are found' \
 fresh
 echo core/memory >>"$work/tree/core/io/.rules"
 ok 'a rule that nothing uses is found' \
-    finds layers 'core/io/.rules: nothing includes core/memory'
+    finds layers 'core/io/.rules: nothing uses core/memory'
 
 fresh
 echo 'void core__memory_free_cached(const core_device *device);' \
     >>"$work/tree/core/base/memory.c"
 ok 'a function that is declared outside its folder is found' \
     finds layers 'core/base/memory.c declares core__memory_free_cached'
+
+fresh
+echo 'bool up(core_tensor *x) { return core_tensor_is_leaf(x); }' \
+    >>"$work/tree/core/tensor/access.c"
+ok 'a call of a public function that points up is found' \
+    finds layers 'core/tensor/.rules does not allow core_tensor_is_leaf'
+
+fresh
+echo 'void *const up = core_optimizer_step;' >>"$work/tree/core/quant/block.c"
+ok 'an address of a public function that points up is found' \
+    finds layers 'core/quant/.rules does not allow core_optimizer_step'
+
+fresh
+echo 'core_status up(core_tensor *x) { return core_relu_(x); }' \
+    >>"$work/tree/core/transfer/copy.c"
+ok 'a call of an operator that points up is found' \
+    finds layers 'core/transfer/.rules does not allow core_relu_ of core/ops'
+
+fresh
+echo 'uint32_t core_tensor_ndim(const core_tensor *tensor);' \
+    >>"$work/tree/core/tensor/layout.h"
+ok 'a public function that is declared outside public headers is found' \
+    finds layers 'core/tensor/layout.h declares core_tensor_ndim'
+
+fresh
+echo '#include <cpu/view.h>' >>"$work/tree/plugins/sim/host.c"
+ok 'a plugin that includes files of a backend is found' \
+    finds layers 'plugins/sim may not include <cpu/view.h>'
+
+fresh
+echo '#include <cuda/api.h>' >>"$work/tree/backends/gpu/kernels/sort.cu"
+ok 'a kernel that includes files of another backend is found' \
+    finds layers 'backends/gpu may not include <cuda/api.h>'
 
 fresh
 echo '#include "gpu/host/host.h"' >>"$work/tree/backends/cpu/plugin.c"

@@ -392,6 +392,28 @@ START_TEST(nan_score_beside_masked_scores_returns_nan)
 }
 END_TEST
 
+/* The query is a view whose base joins the graph later, by an in-place
+ * change. */
+START_TEST(view_of_changed_base_gets_a_gradient)
+{
+    heads h = {CORE_F64, 1, 1, 3, 5, 4, 4, 0, false, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *added[2], *result;
+
+    make(&h, t);
+    for (int k = 0; k < 2; k++) {
+        core_tensor *base = CALL(clone, t[QUERY], -1);
+        core_tensor *made[TENSORS] = {CALL(alias, base), t[KEY], t[VALUE], NULL,
+                                      t[GRAD]};
+
+        added[k] = leaf(CALL(ones_like, base, CORE_DTYPE_NONE, NULL, -1));
+        OK(core_add_(base, added[k], core_int(1)));
+        result = k == 0 ? composed(&h, made) : attend(&h, made);
+        OK(core_backward(&result, 1, &t[GRAD], 0));
+    }
+    same(&h, "added", core_tensor_grad(added[0]), core_tensor_grad(added[1]));
+}
+END_TEST
+
 START_TEST(invalid_arguments_are_named)
 {
     heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 0, false, 0};
@@ -432,6 +454,8 @@ int main(void)
         query_that_may_attend_to_no_key_returns_zeros,
         gradient_of_masked_query_is_differentiable,
         nan_score_beside_masked_scores_returns_nan,
+        fully_masked_row_returns_nan,
+        view_of_changed_base_gets_a_gradient,
         invalid_arguments_are_named,
     };
 
