@@ -454,7 +454,6 @@ int main(void)
         query_that_may_attend_to_no_key_returns_zeros,
         gradient_of_masked_query_is_differentiable,
         nan_score_beside_masked_scores_returns_nan,
-        fully_masked_row_returns_nan,
         view_of_changed_base_gets_a_gradient,
         invalid_arguments_are_named,
     };
