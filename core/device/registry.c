@@ -153,8 +153,8 @@ static core_status check_tables(const core__backend *backend)
         missing = "enumerate, device_open, device_close, device_properties";
     else if (!backend->memory.alloc || !backend->memory.free ||
              !backend->memory.copy_from_host || !backend->memory.copy_to_host ||
-             !backend->memory.copy)
-        missing = "alloc, free, copy_from_host, copy_to_host, copy";
+             !backend->memory.copy || !backend->memory.fill)
+        missing = "alloc, free, copy_from_host, copy_to_host, copy, fill";
     else if (!backend->synchronous &&
              (!backend->streams.create || !backend->streams.destroy ||
               !backend->streams.query || !backend->streams.synchronize ||

@@ -18,6 +18,8 @@ static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
     {"longer type", "\"invalid\" of 8 bytes"}, /* counts the NUL */
     {"backend", "NULL as a backend"},
+    {"copy", "lacks one of the functions alloc, free, copy_from_host"},
+    {"fill", "lacks one of the functions alloc, free, copy_from_host"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
     {"kernel's name", "at NULL as a kernel's name"},
