@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/kept_text.h"
 #include "device/stream.h"
 #include "device/upcalls.h"
 
@@ -280,7 +281,6 @@ void core__backend_remove(core__backend *backend)
             device_destroy(backend->devices[i]);
     core__device_unlock();
     core__free(backend->devices);
-    core__free(backend->reason);
     core__free(backend->unasked);
     core__free(backend);
 }
@@ -316,11 +316,15 @@ core_status core__backend_enumerate(core__backend *backend)
             backend->type, count, DEVICES_LIMIT);
         count = 0;
     }
-    core__free(backend->reason);
-    backend->reason = core__strndup(reason.data ? reason.data : "",
-                                    reason.data ? reason.size : 0);
     if (status != CORE_OK)
         goto done;
+    if (count > 0 || !reason.data)
+        reason.size = 0;
+    backend->reason = core__keep_text(reason.data, reason.size);
+    if (!backend->reason) {
+        status = core__error_memory(reason.size);
+        goto done;
+    }
     if (count > 0) {
         backend->devices = core__alloc_zero(count * sizeof(core_device *));
         if (!backend->devices) {

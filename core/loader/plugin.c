@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/settings.h"
+#include "device/kept_text.h"
 #include "loader/loader.h"
 #include "loader/plugin_note.h"
 #include "loader/search.h"
@@ -20,7 +21,6 @@
 #include <unistd.h>
 
 static core_plugin *first, **last = &first;
-static core__kept_text *kept;
 static bool scanned;
 
 void core__loader_lock(void)
@@ -37,21 +37,9 @@ void core__loader_unlock(void)
 
 const char *core__loader_keep_text(const char *text)
 {
-    size_t size = strlen(text) + 1;
-    core__kept_text *entry;
+    const char *kept = core__keep_text(text, strlen(text));
 
-    if (size == 1)
-        return "";
-    for (entry = kept; entry; entry = entry->next)
-        if (strcmp(entry->text, text) == 0)
-            return entry->text;
-    entry = core__alloc(sizeof *entry + size);
-    if (!entry)
-        return "";
-    memcpy(entry->text, text, size);
-    entry->next = kept;
-    kept = entry;
-    return entry->text;
+    return kept ? kept : "";
 }
 
 core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
