@@ -56,6 +56,7 @@ core_status core__error(core_status code, const char *format, ...)
     record->code = code;
     record->sequence++;
     record->severity = CORE_SEVERITY_RECOVERABLE;
+    record->retryable = 0;
     record->vendor_code = 0;
     va_start(arguments, format);
     core__format_list(record->text, sizeof record->text, format, arguments);
@@ -80,6 +81,7 @@ core_status core__error_info(const core_error_info *info)
                 info->text.size ? info->text.data : "");
     record = &core__thread_self()->error;
     record->severity = info->severity;
+    record->retryable = info->retryable;
     record->vendor_code = info->vendor_code;
     return code;
 }

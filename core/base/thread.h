@@ -51,6 +51,7 @@ typedef struct core__error_record {
     uint32_t sequence; /* counts errors: distinguishes a new record from an old
                         * one */
     uint32_t severity;
+    uint32_t retryable; /* 1: the same call may succeed later */
     int64_t vendor_code;
     char text[CORE__ERROR_TEXT];
 } core__error_record;

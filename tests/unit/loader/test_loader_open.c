@@ -244,6 +244,37 @@ START_TEST(failing_init_leaves_nothing_registered)
 }
 END_TEST
 
+START_TEST(last_error_is_what_the_plugin_reported)
+{
+    const core_error_info reported = {.struct_size = sizeof reported,
+                                      .code = CORE_ERROR_OUT_OF_MEMORY,
+                                      .severity = CORE_SEVERITY_STREAM_POISONED,
+                                      .retryable = 1,
+                                      .vendor_code = -7,
+                                      .component = {"driver", 6},
+                                      .text = {"full", 4}};
+    core_error_info last = {.struct_size = sizeof last};
+    core_host host;
+
+    core__host_fill(&host, CORE_ABI_MINOR);
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_OK);
+    ck_assert_int_eq(host.error(&reported), CORE_ERROR_OUT_OF_MEMORY);
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_ERROR_OUT_OF_MEMORY);
+    ck_assert_uint_eq(last.severity, CORE_SEVERITY_STREAM_POISONED);
+    ck_assert_uint_eq(last.retryable, 1);
+    ck_assert_int_eq(last.vendor_code, -7);
+    ck_assert_str_eq(last.text.data, "driver: full");
+    core_error_set(CORE_ERROR_IO, "another");
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_ERROR_IO);
+    ck_assert_uint_eq(last.severity, CORE_SEVERITY_RECOVERABLE);
+    ck_assert_uint_eq(last.retryable, 0);
+    ck_assert_int_eq(last.vendor_code, 0);
+}
+END_TEST
+
 START_TEST(device_types_outside_the_note_are_refused)
 {
     assert_fails("undeclared", CORE_PLUGIN_FAILED, CORE_ERROR_REFUSED,
@@ -509,6 +540,7 @@ int main(void)
         refusal_of_the_entry_is_reported,
         version_that_was_not_offered_is_refused,
         failing_init_leaves_nothing_registered,
+        last_error_is_what_the_plugin_reported,
         device_types_outside_the_note_are_refused,
         importing_libcore_is_refused_before_the_constructor,
         unresolved_symbol_is_reported,
