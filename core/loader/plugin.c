@@ -432,10 +432,8 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     else if (status == CORE_OK &&
              plugin->information.state == CORE_PLUGIN_FOUND)
         status = core__plugin_open(plugin);
-    if (status == CORE_OK && out_plugin) {
-        core_plugin_retain(plugin);
-        *out_plugin = plugin;
-    }
+    if (status == CORE_OK && out_plugin)
+        *out_plugin = core_plugin_retain(plugin);
     core__loader_unlock();
     if (status != CORE_OK)
         core__error_prefix("plugin %s", path);
@@ -505,10 +503,11 @@ uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
     return count;
 }
 
-void core_plugin_retain(core_plugin *plugin)
+core_plugin *core_plugin_retain(core_plugin *plugin)
 {
     if (plugin)
         atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);
+    return plugin;
 }
 
 void core_plugin_release(core_plugin *plugin)

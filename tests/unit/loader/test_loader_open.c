@@ -68,6 +68,9 @@ START_TEST(good_plugin_registers_its_device_type)
     ck_assert_uint_eq(b.device_count, 1);
     ck_assert_ptr_eq(b.plugin, plugin);
     ck_assert_int_eq(core_backend_describe(1, &b), CORE_ERROR_NOT_FOUND);
+    ck_assert_ptr_eq(core_plugin_retain(plugin), plugin);
+    core_plugin_release(plugin);
+    ck_assert_ptr_null(core_plugin_retain(NULL));
     core_plugin_release(plugin);
 }
 END_TEST
