@@ -308,14 +308,16 @@ static void visit_candidate(void *context, uint32_t from, const char *path,
 static core_status scan(void)
 {
     bool no_memory = false;
+    core__error_record earlier;
     core_status status;
 
     core__settings_check_environment();
+    core__error_save(&earlier);
     status = core__search(visit_candidate, &no_memory);
     if (status == CORE_OK && no_memory)
         status = core__error_memory(sizeof(core_plugin));
     scanned = status == CORE_OK;
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 static core_status scan_once(void)
@@ -337,12 +339,14 @@ static core_status open_all(void)
 
 core_status core__loader_load_all(void)
 {
+    core__error_record earlier;
     core_status status;
 
+    core__error_save(&earlier);
     core__loader_lock();
     status = open_all();
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 /* No plugin could be opened: reports the plugin that has the type, if any, and
@@ -389,12 +393,14 @@ static core_status load_type(const char *type, size_t size)
 
 core_status core__loader_load_type(const char *device_type, size_t size)
 {
+    core__error_record earlier;
     core_status status;
 
+    core__error_save(&earlier);
     core__loader_lock();
     status = load_type(device_type, size);
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 /* -------------------------------------------------------------- public -- */
@@ -417,6 +423,7 @@ core_status core_plugins_load_all(void)
 core_status core_plugin_load(const char *path, core_plugin **out_plugin)
 {
     core_plugin *plugin = NULL;
+    core__error_record earlier;
     core_status status;
 
     if (out_plugin)
@@ -425,6 +432,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     if (!*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_plugin_load: the path is empty");
+    core__error_save(&earlier);
     core__loader_lock();
     status = add_candidate(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
@@ -437,7 +445,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     core__loader_unlock();
     if (status != CORE_OK)
         core__error_prefix("plugin %s", path);
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 uint32_t core_plugin_count(void)
@@ -519,9 +527,11 @@ void core_plugin_release(core_plugin *plugin)
 
 core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
 {
+    core__error_record earlier;
     core_status status;
 
     CORE__NOT_NULL(plugin);
+    core__error_save(&earlier);
     core__loader_lock();
     if (plugin->information.state == CORE_PLUGIN_LOADED)
         status = core__plugin_close(plugin, deadline_ns);
@@ -530,5 +540,5 @@ core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
             core__error(CORE_ERROR_INVALID_ARGUMENT, "plugin %s is not loaded",
                         plugin->information.name);
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }

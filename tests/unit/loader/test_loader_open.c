@@ -348,6 +348,33 @@ START_TEST(bad_plugin_does_not_affect_the_others)
 }
 END_TEST
 
+START_TEST(successful_searches_and_loads_keep_an_earlier_error)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+    core_device *device;
+    uint32_t count;
+
+    install("init_fails", "core_1.so");
+    install("no_note", "core_2.so");
+    install("good", "core_3.so");
+    core_error_set(CORE_ERROR_INDEX, "earlier");
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_device_count("good", &count, NULL), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_device_find("good", &device), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    load_all();
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_backend_describe(0, &backend), CORE_OK);
+    install("same_name_a", "core_4.so");
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    core_plugin_release(load("same_name_b")); /* the other one is refused */
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_error_code(), CORE_ERROR_INDEX);
+}
+END_TEST
+
 START_TEST(loading_restores_the_process_state)
 {
     volatile double tiny = 1e-310, third = 1.0, three = 3.0;
@@ -551,6 +578,7 @@ int main(void)
         plugin_given_by_the_program_precedes_a_found_one,
         second_plugin_with_one_device_type_is_undone,
         bad_plugin_does_not_affect_the_others,
+        successful_searches_and_loads_keep_an_earlier_error,
         loading_restores_the_process_state,
         file_changed_since_the_scan_is_refused,
         unloaded_plugin_is_shut_down_and_can_be_loaded_again,
