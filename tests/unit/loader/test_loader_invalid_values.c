@@ -18,6 +18,8 @@ static const slip slips[] = {
     {"device type", "9 bytes at NULL as a device type"},
     {"longer type", "\"invalid\" of 8 bytes"}, /* counts the NUL */
     {"backend", "NULL as a backend"},
+    {"copy", "lacks one of the functions alloc, free, copy_from_host"},
+    {"fill", "lacks one of the functions alloc, free, copy_from_host"},
     {"kernel", "NULL as a kernel"},
     {"kernels", "NULL as an array of kernels"},
     {"kernel's name", "at NULL as a kernel's name"},
@@ -85,10 +87,39 @@ START_TEST(harmless_invalid_values_are_ignored)
 }
 END_TEST
 
+START_TEST(reason_for_no_devices_outlives_the_next_count)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+    const char *first, *second;
+    char copy[64];
+    uint32_t count;
+
+    setenv("FIXTURE_INVALID", "raw reason", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), NULL), CORE_OK);
+    ck_assert_int_eq(core_device_count("invalid", &count, &first), CORE_OK);
+    ck_assert_uint_eq(count, 0);
+    assert_contains(first, "device");
+    snprintf(copy, sizeof copy, "%s", first);
+    ck_assert_int_eq(core_backend_describe(0, &backend), CORE_OK);
+    ck_assert_str_eq(backend.reason, copy);
+    setenv("FIXTURE_INVALID", "other reason", 1);
+    ck_assert_int_eq(core_device_count("invalid", &count, &second), CORE_OK);
+    ck_assert_str_eq(second, "another reason of the plugin");
+    ck_assert_str_eq(first, copy);
+    ck_assert_str_eq(backend.reason, copy);
+    setenv("FIXTURE_INVALID", "nowhere", 1);
+    ck_assert_int_eq(core_device_count("invalid", &count, &second), CORE_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(second, "");
+    ck_assert_str_eq(first, copy);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         harmless_invalid_values_are_ignored,
+        reason_for_no_devices_outlives_the_next_count,
     };
     const suite_loop loops[] = {
         {invalid_values_in_init_are_refused, 0, SLIPS},
