@@ -155,7 +155,7 @@ struct core_operator {
     uint8_t family;  /* data->family */
     uint8_t hot;     /* CORE__HOT_…; set when the table is made */
     uint8_t
-        quick; /* CORE__QUICK_…, if elementwise_fast_path.c can serve it; else
+        quick; /* CORE__FAST_PATH_…, if elementwise_fast_path.c can serve it; else
                 * 0.  Set when the table is made. */
     uint8_t override_told; /* a warning was logged; guarded by the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */

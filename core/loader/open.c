@@ -214,11 +214,11 @@ static core_status check_answer(const core_plugin_answer *answer)
     if (answer->flags & ~(uint32_t)CORE_PLUGIN_UNLOAD_SAFE)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "answered with the flags 0x%x; this libcore accepts 0x%x",
+            "replied with the flags 0x%x; this libcore accepts 0x%x",
             answer->flags, CORE_PLUGIN_UNLOAD_SAFE);
     if (!answer->init)
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "answered without an init function");
+                           "replied without an init function");
     return CORE_OK;
 }
 

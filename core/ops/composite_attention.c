@@ -44,7 +44,7 @@ static core_tensor *composed(core__scope *scope, const core_value *args,
                      core__x_logical_not(scope, mask), least);
     else if (mask)
         x = core__x_add(scope, x, mask);
-    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    x = core__x_masked_softmax(scope, x);
     if (dropout > 0)
         x = CORE__DO(scope, core_dropout, x, dropout, true);
     return CORE__DO(scope, core_matmul, x, args[2].u.tensor);

@@ -32,9 +32,9 @@ extern "C" {
  * returned unchanged. */
 core_status core_device_find(const char *name, core_device **out_device);
 
-/* Gets the device of calls that name none.  It is the device that
- * core_device_set_current set in this thread; otherwise that of the setting
- * LIBCORE_DEVICE; otherwise the first available one of
+/* Gets the default device, which calls use that are not given a device.  It is
+ * the device that core_device_set_current set in this thread; otherwise that of
+ * the setting LIBCORE_DEVICE; otherwise the first available one of
  * core_device_set_preference; otherwise "cpu". */
 core_status core_device_default(core_device **out_device);
 
