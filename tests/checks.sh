@@ -105,6 +105,12 @@ ok 'a plugin that includes files of another plugin is detected' \
     detects folders 'backends/cpu/plugin.c: gpu/host/host.h'
 
 copy_tree
+mv "$work/tree/backends/gpu/kernels/norm.cu" \
+    "$work/tree/backends/gpu/kernels/normal.cu"
+ok 'a file of kernels that the CPU does not have is detected' \
+    detects folders 'backends/gpu/kernels/normal.cu: no file of backends/cpu'
+
+copy_tree
 {
     printf 'static void long_one(void)\n{\n'
     i=0

@@ -18,8 +18,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <expressions/number.h>
+
 #include "cpu.h"
-#include "math/number.h"
 
 /* ----------------------------------------------------------- arguments -- */
 

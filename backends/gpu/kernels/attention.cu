@@ -14,7 +14,7 @@
 
 #include "types.h"
 
-#include <cpu/math/philox.h>
+#include <expressions/philox.h>
 #include <gpu/shared_attention.h>
 
 GPU_DEVICE float exponential(float x)

@@ -7,7 +7,7 @@
 
 #include "types.h"
 
-#include <cpu/math/philox.h>
+#include <expressions/philox.h>
 #include <gpu/shared_random.h>
 
 struct numbers {

@@ -4,7 +4,13 @@
 /* special.cl: gamma functions, error functions, modified Bessel functions and
  * orthogonal polynomials, in double precision.  Formulas are cited by number
  * from Abramowitz and Stegun (AS) and from the Digital Library of Mathematical
- * Functions (DLMF). */
+ * Functions (DLMF).
+ *
+ * The formulas are those of backends/cpu/math, special.c and bessel.c, and
+ * change together with them: core-conformance compares the results.  The code
+ * is separate because a plugin builds from its own folder alone, and because
+ * OpenCL C has no recursion, no lgamma_r, no long double and no Bessel
+ * functions, and stores tables in another address space. */
 
 constant double pi = 3.141592653589793238;
 constant double root_half = 0.70710678118654752440;
