@@ -367,7 +367,7 @@ CORE__COMPOSITE(cross_entropy_loss)
     core_tensor *logs;
     core_tensor *loss;
 
-    if (self->ndim == 0 || smooth < 0 || smooth > 1)
+    if (self->ndim == 0 || !(smooth >= 0 && smooth <= 1))
         return core__op_error(
             CORE_ERROR_INVALID_ARGUMENT, call->op,
             "self has %u dimensions and label_smoothing is %g; self must have "

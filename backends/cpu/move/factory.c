@@ -4,6 +4,8 @@
 /* arange, linspace, eye, and the coordinates of triangles.  Integers are
  * computed in i64, floating types in f64. */
 
+#include <math.h>
+
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -52,8 +54,8 @@ static int64_t linspace_integer(const sequence *job, int64_t i)
 
     if (i < job->count - job->count % (2 * job->run))
         first = i - i % job->run;
-    return (int64_t)((double)(int64_t)linspace_at(job, first) +
-                     (double)(i - first) * job->width);
+    return cpu_i64_of_f64((double)cpu_i64_of_f64(linspace_at(job, first)) +
+                          (double)(i - first) * job->width);
 }
 
 static void linspace_task(void *context, int64_t begin, int64_t end)
@@ -117,8 +119,13 @@ static core_status launch_linspace(core_call *call, const core_value *args,
         job.end = (double)cpu_int(&args[1]);
         job.run = 32 / cpu_item_size(result->dtype);
     }
-    if (result->numel > 1)
-        job.width = (job.end - job.start) / (double)(result->numel - 1);
+    if (result->numel > 1) {
+        double steps = (double)(result->numel - 1);
+
+        job.width = (job.end - job.start) / steps;
+        if (isinf(job.end - job.start)) /* the ends may be finite */
+            job.width = job.end / steps - job.start / steps;
+    }
     return sequence_run(&job, result, linspace_task);
 }
 
