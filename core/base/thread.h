@@ -184,6 +184,13 @@ static inline core__thread *core__thread_self(void)
     return self;
 }
 
+/* Changes with each error that is reported in this thread: a plugin's call that
+ * fails and leaves it unchanged has given no reason. */
+static inline uint32_t core__error_sequence(void)
+{
+    return core__thread_self()->error.sequence;
+}
+
 /* Only the thread itself writes its depth, so no locked instruction is needed;
  * on x86 a single instruction that cannot be torn suffices. */
 static inline void core__thread_enter(core__thread *self)

@@ -335,6 +335,8 @@ core_status core_device_get_information(core_device *device,
 core_status core_device_memory(core_device *device, uint64_t *out_free,
                                uint64_t *out_total)
 {
+    uint32_t errors;
+
     CORE__NOT_NULL(out_free);
     CORE__NOT_NULL(out_total);
     *out_free = 0;
@@ -346,8 +348,9 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
                            "core_device_memory: the plugin of \"%s\" does not "
                            "report how much memory it has",
                            device->name);
+    errors = core__error_sequence();
     return core__device_check_status(
-        device, device->memory.info(device->impl, out_free, out_total));
+        device, device->memory.info(device->impl, out_free, out_total), errors);
 }
 
 core_status core__host_wait(core_device *device, const char *reason)

@@ -145,32 +145,73 @@ static core_status check_type(core_string type)
     return CORE_OK;
 }
 
+/* A function that every backend must have. */
+typedef struct required_function {
+    const char *type, *name;
+    bool applies, has_table, is_set;
+    uint32_t struct_size;
+    size_t end,
+        full; /* the smallest struct_size that covers it; sizeof(type) */
+} required_function;
+
+static core_status check_function(const core__backend *backend,
+                                  const required_function *required)
+{
+    if (!required->applies || required->is_set)
+        return CORE_OK;
+    if (!required->has_table)
+        return core__error(CORE_ERROR_INCOMPATIBLE, "backend \"%s\" has no %s",
+                           backend->type, required->type);
+    if (required->struct_size < required->end)
+        return core__error(
+            CORE_ERROR_INCOMPATIBLE,
+            "backend \"%s\": the struct_size of its %s is %u; it must be "
+            "sizeof(%s), %zu",
+            backend->type, required->type, required->struct_size,
+            required->type, required->full);
+    return core__error(CORE_ERROR_INCOMPATIBLE,
+                       "backend \"%s\": the function %s of its %s is NULL",
+                       backend->type, required->name, required->type);
+}
+
 static core_status check_tables(const core__backend *backend)
 {
-    const char *missing = NULL;
+    const core_backend *table = &backend->table;
+    bool streams = !backend->synchronous;
+#define ROW(type, table, field, applies, has_table)                           \
+    {                                                                         \
+#type, #field, applies, has_table, backend->table.field != NULL,      \
+            backend->table.struct_size,                                       \
+            offsetof(type, field) + sizeof backend->table.field, sizeof(type) \
+    }
+#define BACKEND(field) ROW(core_backend, table, field, true, true)
+#define MEMORY(field) \
+    ROW(core_memory_table, memory, field, true, table->memory != NULL)
+#define STREAM(field) ROW(core_stream_table, streams, field, streams, true)
+#define EVENT(field) \
+    ROW(core_event_table, events, field, streams, table->events != NULL)
+    const required_function required[] = {
+        BACKEND(enumerate),     BACKEND(device_open),
+        BACKEND(device_close),  BACKEND(device_properties),
+        MEMORY(alloc),          MEMORY(free),
+        MEMORY(copy_from_host), MEMORY(copy_to_host),
+        MEMORY(copy),           MEMORY(fill),
+        STREAM(create),
+        STREAM(destroy),        STREAM(query),
+        STREAM(synchronize),    STREAM(wait_event),
+        EVENT(create),          EVENT(destroy),
+        EVENT(record),          EVENT(query),
+        EVENT(synchronize),
+    };
+#undef ROW
+#undef BACKEND
+#undef MEMORY
+#undef STREAM
+#undef EVENT
 
-    if (!backend->table.enumerate || !backend->table.device_open ||
-        !backend->table.device_close || !backend->table.device_properties)
-        missing = "enumerate, device_open, device_close, device_properties";
-    else if (!backend->memory.alloc || !backend->memory.free ||
-             !backend->memory.copy_from_host || !backend->memory.copy_to_host ||
-             !backend->memory.copy || !backend->memory.fill)
-        missing = "alloc, free, copy_from_host, copy_to_host, copy, fill";
-    else if (!backend->synchronous &&
-             (!backend->streams.create || !backend->streams.destroy ||
-              !backend->streams.query || !backend->streams.synchronize ||
-              !backend->streams.wait_event))
-        missing = "stream create, destroy, query, synchronize, wait_event";
-    else if (!backend->synchronous &&
-             (!backend->events.create || !backend->events.destroy ||
-              !backend->events.record || !backend->events.query ||
-              !backend->events.synchronize))
-        missing = "event create, destroy, record, query, synchronize";
-    if (!missing)
-        return CORE_OK;
-    return core__error(CORE_ERROR_INCOMPATIBLE,
-                       "backend \"%s\" lacks one of the functions %s",
-                       backend->type, missing);
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        CORE_TRY(check_function(backend, &required[i]));
+    return CORE_OK;
 }
 
 /* ------------------------------------------------------------ ordinals -- */

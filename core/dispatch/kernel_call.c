@@ -312,7 +312,7 @@ core_status core__kernel_launch(core__kernel_call *run,
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))
-        return core__stream_check_submitted(stream, status);
+        return core__stream_check_submitted(stream, status, errors);
     return core__op_check_allocation(
         run->op, device, core__stream_record_launch(stream, run->op, call->id));
 }

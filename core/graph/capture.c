@@ -170,6 +170,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     capture *under_way;
     core_device *device;
     core_status status;
+    uint32_t errors;
 
     CORE__NOT_NULL(stream);
     CORE_TRY(check_begin(stream, pool));
@@ -193,10 +194,11 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     status = core__allocator_capture_begin(stream, under_way->pool);
     if (status != CORE_OK)
         goto failed_guard;
+    errors = core__error_sequence();
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    status = core__stream_check_submitted(stream, status);
+    status = core__stream_check_submitted(stream, status, errors);
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
@@ -243,6 +245,7 @@ static core_status end_impl(core_stream *stream, void **out_impl)
 {
     core_device *device = stream->device;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (!core__device_has_generation(device, stream->generation))
         return core__device_stale_error(device);
@@ -250,7 +253,7 @@ static core_status end_impl(core_stream *stream, void **out_impl)
     status = device->interfaces.graph_capture.end(device->impl, stream->impl,
                                                   out_impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    return core__stream_check_submitted(stream, status);
+    return core__stream_check_submitted(stream, status, errors);
 }
 
 core_status core_capture_end(core_stream *stream, core_graph **out_graph)
@@ -411,6 +414,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     uint64_t(*counters)[2];
     core_device *device;
     core_status status;
+    uint32_t errors;
     uint64_t id;
     void *work;
 
@@ -434,6 +438,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     CORE_TRY(draw(graph, &counters));
     id = core__call_number();
     work = core__observe_work(stream, "graph", id, CORE__WORK_GRAPH);
+    errors = core__error_sequence();
     pthread_mutex_lock(&stream->queue->lock);
     status = refill(graph, stream, counters);
     if (status == CORE_OK)
@@ -442,7 +447,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__observe_work_end(work, stream);
     core__free(counters);
-    CORE_TRY(core__stream_check_submitted(stream, status));
+    CORE_TRY(core__stream_check_submitted(stream, status, errors));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
     return launched(graph, stream, id);
 }

@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { REFUSED_SHOWN = 3 }; /* in the error of a missing type */
+
 static core_plugin *first, **last = &first;
 static bool scanned;
 
@@ -349,8 +351,61 @@ core_status core__loader_load_all(void)
     return core__error_restore_on_success(&earlier, status);
 }
 
-/* No plugin could be opened: reports the plugin that has the type, if any, and
- * its error. */
+/* How likely it is that a refused plugin was meant to serve the type: 2 if its
+ * file is core_<type>.so, 1 if LIBCORE_PLUGIN_PATH names it or its folder. */
+static int relevance(const core_plugin *plugin, const char *type, size_t size)
+{
+    const char *path = plugin->information.path;
+    const char *file = strrchr(path, '/');
+
+    file = file ? file + 1 : path;
+    if (strncmp(file, "core_", 5) == 0 && strlen(file) == size + 8 &&
+        strncmp(file + 5, type, size) == 0 &&
+        strcmp(file + 5 + size, ".so") == 0)
+        return 2;
+    return plugin->information.from == CORE_PLUGIN_FROM_ENVIRONMENT;
+}
+
+/* Appends the refused plugins and why, the most relevant ones first. */
+static void append_refused(const char *type, size_t size)
+{
+    int shown = 0, others = 0;
+
+    for (int wanted = 2; wanted >= 0; wanted--)
+        for (const core_plugin *p = first; p; p = p->next) {
+            const core_plugin_information *information = &p->information;
+
+            if (information->status == CORE_OK ||
+                relevance(p, type, size) != wanted)
+                continue;
+            if (shown == REFUSED_SHOWN) {
+                others++;
+                continue;
+            }
+            core__error_suffix("%s%.300s: %.300s",
+                               shown ? "; " : "; refused: ", information->path,
+                               information->reason);
+            shown++;
+        }
+    if (others)
+        core__error_suffix("; and %d more", others);
+}
+
+/* Appends the types of the plugins that can be used. */
+static void append_available(void)
+{
+    const char *before = "; available: ";
+
+    for (const core_plugin *p = first; p; p = p->next)
+        if (in_use(p) && *p->information.device_types) {
+            core__error_suffix("%s%s", before, p->information.device_types);
+            before = ", ";
+        }
+}
+
+/* No plugin could be opened: reports the plugin that has the type and its
+ * error; if there is none, the plugins that were refused and the types that
+ * are available. */
 static core_status report_missing(const char *type, size_t size)
 {
     core_plugin *p;
@@ -364,11 +419,15 @@ static core_status report_missing(const char *type, size_t size)
                                (int)size, type, p->information.name,
                                p->information.path, p->information.reason);
     CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_PATH, &paths));
-    return core__error(
+    core__error(
         CORE_ERROR_NOT_FOUND,
-        "no device \"%.*s\": no plugin provides it (LIBCORE_PLUGIN_PATH is %s; "
-        "plugins are installed in %s); `core-info` lists the plugins",
+        "no device \"%.*s\": no plugin provides it (LIBCORE_PLUGIN_PATH is "
+        "%.300s; plugins are installed in %s)",
         (int)size, type, paths ? paths : "not set", LIBCORE_PLUGIN_DIR);
+    append_refused(type, size);
+    append_available();
+    core__error_suffix("; `core-info` lists the plugins");
+    return CORE_ERROR_NOT_FOUND;
 }
 
 static core_status load_type(const char *type, size_t size)

@@ -49,6 +49,7 @@ typedef struct host_pool {
 static core_status raw_alloc(core_device *device, uint64_t size, void **out)
 {
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     *out = NULL;
     if (device->synchronous) {
@@ -61,8 +62,9 @@ static core_status raw_alloc(core_device *device, uint64_t size, void **out)
                            "not offer core.host_memory",
                            device->name);
     status = device->interfaces.host_memory.alloc(device->impl, size, out);
-    return status == CORE_OK ? CORE_OK
-                             : core__device_check_status(device, status);
+    return status == CORE_OK
+               ? CORE_OK
+               : core__device_check_status(device, status, errors);
 }
 
 static void raw_free(core_device *device, void *data, uint64_t size)
