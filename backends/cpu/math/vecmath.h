@@ -573,6 +573,16 @@ CPU_INLINE float nextafter_bf16(float a, float b)
     return narrow_step(a, b, 1u << 16, 0x1p-126f, 0x1p-133f, 0x1.fep127f);
 }
 
+CPU_INLINE float round_to_f16(float x)
+{
+    return cpu_f32_of_f16(cpu_f16_of_f32(x));
+}
+
+CPU_INLINE float round_to_bf16(float x)
+{
+    return cpu_f32_of_bf16(cpu_bf16_of_f32(x));
+}
+
 CPU_INLINE float lgamma_f32(float x)
 {
     int sign;

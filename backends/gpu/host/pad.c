@@ -139,7 +139,6 @@ static core_status linspace(core_call *call, const core_value *args,
     }
     if (p.count > 1)
         p.width = (p.end - p.start) / (double)(p.count - 1);
-    p.run = 32 / core_sdk_itemsize(to->dtype);
     return gpu_launch(
         call, "pad", "pad_linspace",
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
