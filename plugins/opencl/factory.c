@@ -114,7 +114,6 @@ static core_status linspace(core_call *call, const core_value *args,
     opencl_double(&l, start);
     opencl_double(&l, end);
     opencl_double(&l, width);
-    opencl_long(&l, 32 / core_sdk_itemsize(to->dtype));
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 

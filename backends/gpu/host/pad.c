@@ -144,7 +144,6 @@ static core_status linspace(core_call *call, const core_value *args,
                       ? p.end / (double)(p.count - 1) -
                             p.start / (double)(p.count - 1)
                       : (p.end - p.start) / (double)(p.count - 1);
-    p.run = 32 / core_sdk_itemsize(to->dtype);
     return gpu_launch(
         call, "pad", "pad_linspace",
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
