@@ -36,28 +36,49 @@ static core_status variant_write(core_operator *op, uint32_t position,
     return core_copy_(target, value, false);
 }
 
-/* The functional operator saves its argument, whose content is about to change:
- * where autograd records, it gets a copy. */
-static bool needs_copy(const core_operator *op, const core_tensor *self)
+/* The functional operator saves arguments whose content is about to change:
+ * where autograd records, it gets copies of self and of what shares its
+ * storage. */
+static bool needs_copies(const core_operator *op, const core_value *args,
+                         uint32_t nargs)
 {
     const core__thread *thread = core__thread_self();
 
-    return op->variant == CORE__VARIANT_INPLACE && !thread->no_grad &&
-           core__tensor_requires_grad(self) &&
-           !(thread->excluded & CORE__KEY_AUTOGRAD);
+    if (op->variant != CORE__VARIANT_INPLACE ||
+        args[0].tag != CORE_VALUE_TENSOR || thread->no_grad ||
+        thread->excluded & CORE__KEY_AUTOGRAD)
+        return false;
+    for (uint32_t i = 0; i < nargs; i++)
+        if (args[i].tag == CORE_VALUE_TENSOR &&
+            core__tensor_requires_grad(args[i].u.tensor))
+            return true;
+    return false;
 }
 
-static core_status variant_call(core_operator *base, const core_value *args,
-                                core_tensor *copy, core_value *values)
+static core_status variant_call(const core_operator *op, core_operator *base,
+                                const core_value *args, core_value *values)
 {
+    core_tensor *copies[32] = {NULL};
     core_value own[32];
+    core_status status = CORE_OK;
 
-    if (!copy)
+    if (!needs_copies(op, args, base->nargs))
         return core_op_invoke_on(base, args, base->nargs, values,
                                  base->nresults);
     memcpy(own, args, base->nargs * sizeof *own);
-    own[0].u.tensor = copy;
-    return core_op_invoke_on(base, own, base->nargs, values, base->nresults);
+    for (uint32_t i = 0; status == CORE_OK && i < base->nargs; i++) {
+        if (args[i].tag != CORE_VALUE_TENSOR ||
+            args[i].u.tensor->storage != args[0].u.tensor->storage)
+            continue;
+        status = core_clone(args[i].u.tensor, -1, &copies[i]);
+        own[i].u.tensor = copies[i];
+    }
+    if (status == CORE_OK)
+        status =
+            core_op_invoke_on(base, own, base->nargs, values, base->nresults);
+    for (uint32_t i = 0; i < base->nargs; i++)
+        core__tensor_release(copies[i]);
+    return status;
 }
 
 /* --------------------------------------------------- checks before work -- */
@@ -191,14 +212,11 @@ core_status core__op_variant(core_call *call, const core_value *args,
     core_operator *op = call->op;
     core_operator *base = &core__operators[op->data->base];
     core_value values[CORE__RESULTS_MAX] = {0};
-    core_tensor *copy = NULL;
     core_status status;
 
     CORE_TRY(core__overlap_check(op, args, nargs));
     CORE_TRY(check_first(op, args, nargs));
-    if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
-        CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
-    status = variant_call(base, args, copy, values);
+    status = variant_call(op, base, args, values);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults &&
                          op->variant == CORE__VARIANT_OUT;
          i++)
@@ -220,7 +238,6 @@ core_status core__op_variant(core_call *call, const core_value *args,
     }
     for (uint32_t i = 0; i < base->nresults; i++)
         core_value_release(&values[i]);
-    core__tensor_release(copy);
     return status;
 }
 
