@@ -573,6 +573,16 @@ MATH_INLINE float nextafter_bf16(float a, float b)
     return narrow_step(a, b, 1u << 16, 0x1p-126f, 0x1p-133f, 0x1.fep127f);
 }
 
+MATH_INLINE float round_to_f16(float x)
+{
+    return math_f32_of_f16(math_f16_of_f32(x));
+}
+
+MATH_INLINE float round_to_bf16(float x)
+{
+    return math_f32_of_bf16(math_bf16_of_f32(x));
+}
+
 MATH_INLINE float lgamma_f32(float x)
 {
     int sign;

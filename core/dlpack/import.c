@@ -38,10 +38,13 @@ static void return_to_producer(void *managed, bool versioned)
 static void release(void *context, void *data)
 {
     imported *self = context;
+    core__error_record earlier;
 
     (void)data;
+    core__error_save(&earlier);
     if (!self->device->synchronous)
         (void)core_device_synchronize(self->device);
+    core__error_restore(&earlier);
     return_to_producer(self->managed, self->versioned);
     core__free(self);
 }

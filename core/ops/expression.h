@@ -49,6 +49,14 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
                                ? function(__VA_ARGS__, &(scope)->pending) \
                                : (scope)->status)
 
+/* Adds one result of a call with several; takes over the reference. */
+static inline core_tensor *core__scope_keep(core__scope *scope,
+                                            core_tensor *tensor)
+{
+    scope->pending = tensor;
+    return core__scope_add(scope, scope->status);
+}
+
 /* A call without a result. */
 #define CORE__RUN(scope, call) \
     ((void)core__scope_add(    \

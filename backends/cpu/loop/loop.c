@@ -431,9 +431,9 @@ static core_status divided_by_zero(const core_call *call)
 /* An absent bound is infinite. */
 static int64_t whole(double value)
 {
-    if (value == (double)INFINITY)
-        return INT64_MAX;
-    return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
+    if (value >= -0x1p63 && value < 0x1p63)
+        return (int64_t)value;
+    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
 }
 
 /* Elements as near to a bound as the dtype allows count as equal to it. */

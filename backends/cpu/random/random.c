@@ -16,6 +16,7 @@
  *     normal_      the Box-Muller transform of a pair of elements, with the
  *                  C library's logarithm, cosine and sine of doubles */
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -331,7 +332,7 @@ static core_status check_weights(const double *p, int64_t n, int64_t samples,
         sum += p[i];
         possible += p[i] > 0;
     }
-    if (!(sum > 0))
+    if (!(sum > 0) || sum == INFINITY)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "multinomial: the weights add up to %g", sum);
     if (!replacement && samples > possible)
@@ -354,7 +355,8 @@ static void sample_distinct(const draw *job, const double *p, int64_t n,
             philox_64(job->seed, job->offset, (uint64_t)(row * n + i));
         double wait = -log1p(-philox_unit_f64(bits));
 
-        clocks[i] = (choice){p[i] > 0 ? wait / p[i] : INFINITY, i};
+        wait = p[i] > 0 ? fmin(wait / p[i], DBL_MAX) : INFINITY;
+        clocks[i] = (choice){wait, i};
     }
     qsort(clocks, (size_t)n, sizeof *clocks, choice_compare);
     for (int64_t k = 0; k < samples; k++)
