@@ -94,7 +94,6 @@ CORE__COMPOSITE(batch_norm_update_stats)
     core_tensor *means = core__tensor_of(&args[1]);
     core_tensor *variances = core__tensor_of(&args[2]);
     double momentum = core__double_of(&args[3]);
-    core_scalar correction = core_int(0);
     int64_t dims[CORE_MAX_NDIM];
     core_tensor *mean, *var;
     double n, unbiased;
@@ -113,8 +112,8 @@ CORE__COMPOSITE(batch_norm_update_stats)
         dims[i - 1] = i;
     mean = CORE__DO(scope, core_mean_dim, input, dims, input->ndim - 1, false,
                     CORE_DTYPE_NONE);
-    var = CORE__DO(scope, core_var, input, dims, input->ndim - 1, &correction,
-                   false);
+    var = CORE__DO(scope, core_var, input, dims, input->ndim - 1,
+                   &(const core_scalar){.tag = CORE_VALUE_INT}, false);
     n = input->sizes[1] ? (double)input->numel / (double)input->sizes[1] : 0;
     unbiased = n > 1 ? n / (n - 1) : 1;
     if (means)
