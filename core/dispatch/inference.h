@@ -16,7 +16,7 @@ enum { CORE__RESULTS_MAX = 4 };
 
 typedef struct core__result_spec {
     core_dtype dtype; /* CORE_DTYPE_NONE: there is no such result (a gradient
-                       * that output_mask leaves out) */
+                       * that output_mask excludes) */
     uint32_t ndim;
     int64_t sizes[CORE_MAX_NDIM];
     bool has_strides; /* otherwise row-major */
