@@ -15,6 +15,10 @@ if ! command -v python3 >/dev/null 2>&1; then
     echo '1..0 # SKIP no Python'
     exit 0
 fi
+if ! python3 -c 'import yaml' 2>/dev/null; then
+    echo '1..0 # SKIP no PyYAML'
+    exit 0
+fi
 
 copy_tree() {
     chmod -R u+w "$work/tree" 2>/dev/null
@@ -54,7 +58,7 @@ ok 'rules that form a cycle are detected' \
 copy_tree
 echo core/memory >>"$work/tree/core/io/.rules"
 ok 'an unused rule is detected' \
-    detects folders 'core/io/.rules: nothing includes core/memory'
+    detects folders 'core/io/.rules: nothing uses core/memory'
 
 copy_tree
 echo 'void core__memory_free_cached(const core_device *device);' \
@@ -63,9 +67,48 @@ ok 'a function declared outside its folder is detected' \
     detects folders 'core/base/memory.c declares core__memory_free_cached'
 
 copy_tree
+echo 'bool up(core_tensor *x) { return core_tensor_is_leaf(x); }' \
+    >>"$work/tree/core/tensor/access.c"
+ok 'a call of a public function that points up is detected' \
+    detects folders 'core/tensor/.rules does not allow core_tensor_is_leaf'
+
+copy_tree
+echo 'void *const up = core_optimizer_step;' >>"$work/tree/core/quant/block.c"
+ok 'an address of a public function that points up is detected' \
+    detects folders 'core/quant/.rules does not allow core_optimizer_step'
+
+copy_tree
+echo 'core_status up(core_tensor *x) { return core_relu_(x); }' \
+    >>"$work/tree/core/transfer/copy.c"
+ok 'a call of an operator that points up is detected' \
+    detects folders 'core/transfer/.rules does not allow core_relu_ of core/ops'
+
+copy_tree
+echo 'uint32_t core_tensor_ndim(const core_tensor *tensor);' \
+    >>"$work/tree/core/tensor/layout.h"
+ok 'a public function declared outside public headers is detected' \
+    detects folders 'core/tensor/layout.h declares core_tensor_ndim'
+
+copy_tree
+echo '#include <cpu/view.h>' >>"$work/tree/plugins/sim/host.c"
+ok 'a plugin that includes files of a backend is detected' \
+    detects folders 'plugins/sim may not include <cpu/view.h>'
+
+copy_tree
+echo '#include <cuda/api.h>' >>"$work/tree/backends/gpu/kernels/sort.cu"
+ok 'a kernel that includes files of another backend is detected' \
+    detects folders 'backends/gpu may not include <cuda/api.h>'
+
+copy_tree
 echo '#include "gpu/host/host.h"' >>"$work/tree/backends/cpu/plugin.c"
 ok 'a plugin that includes files of another plugin is detected' \
     detects folders 'backends/cpu/plugin.c: gpu/host/host.h'
+
+copy_tree
+mv "$work/tree/backends/gpu/kernels/norm.cu" \
+    "$work/tree/backends/gpu/kernels/normal.cu"
+ok 'a file of kernels that the CPU does not have is detected' \
+    detects folders 'backends/gpu/kernels/normal.cu: no file of backends/cpu'
 
 copy_tree
 {

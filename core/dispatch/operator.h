@@ -122,7 +122,7 @@ struct core__operator_data {
     uint32_t writes; /* arguments that are written although the schema does not
                       * say so; see core__operator_written_arguments */
     /* FAMILY_KERNEL: infers dtypes and shapes of results (ops/infer.h).
-     * FAMILY_ELEMENTWISE: checks numbers, or NULL. */
+     * FAMILY_ELEMENTWISE, FAMILY_REDUCTION: checks numbers, or NULL. */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
     core_function function;

@@ -259,6 +259,7 @@ static core_status negotiate(core_plugin *plugin,
 
 static core_status initialise(core_plugin *plugin)
 {
+    core__error_record earlier;
     core_status status;
 
     CORE_TRY(core__interposers_begin(plugin->information.name,
@@ -267,7 +268,7 @@ static core_status initialise(core_plugin *plugin)
     if (plugin->interposers)
         core__interposers_host(plugin->interposers, &plugin->host);
     plugin->registry.plugin = plugin;
-    core_error_clear();
+    core__error_save(&earlier);
     status =
         plugin->answer.init(&plugin->host, &plugin->registry, &plugin->impl);
     if (status != CORE_OK && core_error_code() == CORE_OK)
@@ -276,6 +277,7 @@ static core_status initialise(core_plugin *plugin)
         core__error_prefix("its init failed");
         return status;
     }
+    core__error_restore(&earlier);
     return CORE_OK;
 }
 
