@@ -305,7 +305,7 @@ static core_status serve(core_call *call, const core_value *args,
     return CORE_ERROR_NO_KERNEL;
 }
 
-/* The thread's record is that of the missing kernel. */
+/* The thread's error record is about the missing kernel. */
 core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)

@@ -50,8 +50,8 @@ static inline double core__double_of(const core_value *value)
     return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
 }
 
-/* A float is truncated; beyond the range of i64 it becomes its nearest end, and
- * NaN 0. */
+/* Converts a number to i64.  A float is truncated; one out of range becomes the
+ * smallest or largest i64, and NaN becomes 0. */
 static inline int64_t core__int_of(const core_value *value)
 {
     double x = value->u.f;

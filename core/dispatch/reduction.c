@@ -108,7 +108,7 @@ static core_status find_dtypes(reduction *r)
     return CORE_OK;
 }
 
-/* Only when every argument has been checked. */
+/* Called after all arguments were checked. */
 static core_status cast_input(reduction *r)
 {
     core_tensor *cast;

@@ -516,8 +516,8 @@ core_status core_grad_scaler_update(core_grad_scaler *scaler)
     }
     if (!finite) {
         state->scale *= state->backoff_factor;
-        if (!(state->scale >=
-              FLT_MIN)) /* never 0: the scale could not grow again */
+        /* Never 0: the scale could not grow again. */
+        if (!(state->scale >= FLT_MIN))
             state->scale = FLT_MIN;
         state->growth_tracker = 0;
     } else if (++state->growth_tracker >= state->growth_interval) {
