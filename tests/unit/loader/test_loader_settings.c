@@ -226,7 +226,7 @@ START_TEST(unknown_values_are_refused)
         {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is not an operator"},
         {"LIBCORE_FALLBACK", "exp, mull ,log", "\"mull\""},
         {"LIBCORE_FALLBACK", "exp,count", "\"count\""},
-        {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: "},
+        {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: \"caching\" is not of"},
         {"LIBCORE_ALLOC", "caching:maybe", "true or false"},
         {"LIBCORE_FAULT", "allocate:3", "\"allocate:3\""},
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
