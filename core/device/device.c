@@ -250,6 +250,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason)
 {
     core__backend *backend;
+    core_status status;
 
     CORE__NOT_NULL(out_count);
     *out_count = 0;
@@ -265,11 +266,14 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                                "no plugin provides devices of type \"%s\"",
                                type);
     }
-    CORE_TRY(core__backend_enumerate(backend));
-    *out_count = backend->device_count;
-    if (out_reason && backend->reason)
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    if (status == CORE_OK)
+        *out_count = backend->device_count;
+    if (status == CORE_OK && out_reason && backend->reason)
         *out_reason = backend->reason;
-    return CORE_OK;
+    core__device_unlock();
+    return status;
 }
 
 const char *core_device_name(const core_device *device)

@@ -32,7 +32,8 @@ typedef struct core__backend {
     bool synchronous;      /* no streams */
     uint32_t device_count; /* from the last enumeration */
     core_device **devices; /* each opened at its first use */
-    char *reason;          /* why there are no devices */
+    const char *reason;    /* why there are no devices; lives as long as the
+                            * process */
     char *unasked;         /* names of kernels that are never called, or NULL */
     void *fallback;        /* core__kernel_set of its fallback kernel */
 } core__backend;

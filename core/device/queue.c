@@ -137,9 +137,7 @@ void core__queue_release(core__queue *queue)
     pthread_mutex_unlock(&queues->lock);
 }
 
-/* -------------------------------------------------------------- lingering --
- *
- * A stream may end before its work does.  Callers that wait for the device also
+/* A stream may end before its work does.  Callers that wait for the device also
  * wait for that work, and get its error; so the queue stays listed until it is
  * found idle. */
 

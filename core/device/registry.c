@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/kept_text.h"
 #include "device/stream.h"
 #include "device/upcalls.h"
 
@@ -194,7 +195,8 @@ static core_status check_tables(const core__backend *backend)
         BACKEND(device_close),  BACKEND(device_properties),
         MEMORY(alloc),          MEMORY(free),
         MEMORY(copy_from_host), MEMORY(copy_to_host),
-        MEMORY(copy),           STREAM(create),
+        MEMORY(copy),           MEMORY(fill),
+        STREAM(create),
         STREAM(destroy),        STREAM(query),
         STREAM(synchronize),    STREAM(wait_event),
         EVENT(create),          EVENT(destroy),
@@ -320,16 +322,19 @@ void core__backend_remove(core__backend *backend)
             device_destroy(backend->devices[i]);
     core__device_unlock();
     core__free(backend->devices);
-    core__free(backend->reason);
     core__free(backend->unasked);
     core__free(backend);
 }
 
-/* Adds a message to a plugin's error if the plugin set none. */
+/* Ends a call of the plugin before which the thread's error record was saved:
+ * restores that record if the call succeeded, and adds a message to its error
+ * if the plugin set none. */
 static core_status with_reason(const core__backend *backend, core_status status,
-                               const char *what)
+                               const char *what,
+                               const core__error_record *earlier)
 {
-    if (status == CORE_OK || core_error_code() == status)
+    if (core__error_restore_on_success(earlier, status) == CORE_OK ||
+        core_error_code() == status)
         return status;
     return core__error(status, "%s: the plugin's %s failed and gave no reason",
                        backend->type, what);
@@ -337,6 +342,7 @@ static core_status with_reason(const core__backend *backend, core_status status,
 
 core_status core__backend_enumerate(core__backend *backend)
 {
+    core__error_record earlier;
     core_string reason = {0};
     core_status status = CORE_OK;
     uint32_t count = 0;
@@ -345,10 +351,10 @@ core_status core__backend_enumerate(core__backend *backend)
     if (backend->device_count != UINT32_MAX &&
         (backend->device_count > 0 || backend == &core__meta_backend))
         goto done;
-    core_error_clear();
+    core__error_save(&earlier);
     status = with_reason(
         backend, backend->table.enumerate(backend->table.user, &count, &reason),
-        "enumerate");
+        "enumerate", &earlier);
     if (status == CORE_OK && count > DEVICES_LIMIT) {
         status = core__error(
             CORE_ERROR_REFUSED,
@@ -356,11 +362,15 @@ core_status core__backend_enumerate(core__backend *backend)
             backend->type, count, DEVICES_LIMIT);
         count = 0;
     }
-    core__free(backend->reason);
-    backend->reason = core__strndup(reason.data ? reason.data : "",
-                                    reason.data ? reason.size : 0);
     if (status != CORE_OK)
         goto done;
+    if (count > 0 || !reason.data)
+        reason.size = 0;
+    backend->reason = core__keep_text(reason.data, reason.size);
+    if (!backend->reason) {
+        status = core__error_memory(reason.size);
+        goto done;
+    }
     if (count > 0) {
         backend->devices = core__alloc_zero(count * sizeof(core_device *));
         if (!backend->devices) {
@@ -415,17 +425,18 @@ static void fetch_interfaces(const core__backend *backend,
 static core_status fetch_properties(core_device *device)
 {
     core_device_properties *p = &device->properties;
+    core__error_record earlier;
     core_status status;
 
     p->struct_size =
         core__device_upcalls.plugin_minor(device->backend->plugin) < 2
             ? offsetof(core_device_properties, max_streams)
             : sizeof *p;
-    core_error_clear();
+    core__error_save(&earlier);
     status =
         with_reason(device->backend,
                     device->backend->table.device_properties(device->impl, p),
-                    "device_properties");
+                    "device_properties", &earlier);
     p->struct_size = sizeof *p;
     if (p->granularity == 0)
         p->granularity = 1;
@@ -448,6 +459,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
                                core_device **out_device)
 {
     core_device *device = core__alloc_zero(sizeof *device);
+    core__error_record earlier;
     core_status status;
 
     *out_device = NULL;
@@ -459,11 +471,11 @@ static core_status device_open(core__backend *backend, uint32_t index,
                            "%s: no more devices can be opened; 1024 are open",
                            backend->type);
     }
-    core_error_clear();
+    core__error_save(&earlier);
     status = with_reason(
         backend,
         backend->table.device_open(backend->table.user, index, &device->impl),
-        "device_open");
+        "device_open", &earlier);
     if (status != CORE_OK) {
         ordinal_release(device->ordinal);
         core__free(device);
@@ -487,9 +499,13 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->launches_before = core__thread_launches(device->launch_slot);
     device->information.struct_size = sizeof device->information;
     status = fetch_properties(device);
-    if (status == CORE_OK && backend->table.device_information)
-        status = backend->table.device_information(device->impl,
-                                                   &device->information);
+    if (status == CORE_OK && backend->table.device_information) {
+        core__error_save(&earlier);
+        status = with_reason(backend,
+                             backend->table.device_information(
+                                 device->impl, &device->information),
+                             "device_information", &earlier);
+    }
     device->flags = device->properties.flags;
     if (core__device_upcalls.plugin_minor(backend->plugin) < 5)
         device->flags &= ~(uint32_t)CORE_DEVICE_UNIFIED;

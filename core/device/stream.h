@@ -194,8 +194,7 @@ void core__stream_thread_end(core__thread *thread);
  * reset. */
 void core__stream_reset_current(core_device *device);
 
-/* ---------------------------------------------------------- queues (queue.c,
- * queue_error.c) -- */
+/* ------------------------------------- queues (queue.c, queue_error.c) -- */
 
 /* The queue of synchronous devices; it never changes. */
 extern core__queue core__queue_synchronous;

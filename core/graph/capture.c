@@ -392,11 +392,28 @@ static void order_after_launches(core_graph *graph)
     core__event_return(graph->elsewhere);
 }
 
+/* What follows a launch that the plugin has accepted. */
+static core_status launched(core_graph *graph, core_stream *stream, uint64_t id)
+{
+    core__error_record earlier;
+    core_status status, inherited;
+
+    core__error_save(&earlier);
+    /* Before anything waits: blocking launches wait at once. */
+    inherited = core__queue_add_awaited(stream->queue, graph->stream->queue);
+    status = core__stream_record_launch(stream, NULL, id);
+    if (status == CORE_OK)
+        status = record_launch(graph, stream);
+    if (status == CORE_OK && inherited != CORE_OK)
+        status = take_error_now(graph, stream);
+    return core__error_restore_on_success(&earlier, status);
+}
+
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
     uint64_t(*counters)[2];
     core_device *device;
-    core_status status, inherited;
+    core_status status;
     uint32_t errors;
     uint64_t id;
     void *work;
@@ -432,14 +449,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     core__free(counters);
     CORE_TRY(core__stream_check_submitted(stream, status, errors));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
-    /* Before anything waits: blocking launches wait at once. */
-    inherited = core__queue_add_awaited(stream->queue, graph->stream->queue);
-    status = core__stream_record_launch(stream, NULL, id);
-    if (status == CORE_OK)
-        status = record_launch(graph, stream);
-    return status == CORE_OK && inherited != CORE_OK
-               ? take_error_now(graph, stream)
-               : status;
+    return launched(graph, stream, id);
 }
 
 uint64_t core_graph_size(const core_graph *graph)

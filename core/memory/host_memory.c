@@ -382,11 +382,13 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
 {
     host_block *block = core__alloc_zero(sizeof *block);
     uint32_t generation = atomic_load(&pool->device->generation);
+    core__error_record earlier;
     void *data;
     core_status status;
 
     if (!block)
         return core__error_memory(sizeof *block);
+    core__error_save(&earlier);
     status = raw_alloc(pool->device, capacity, &data);
     if (status == CORE_ERROR_OUT_OF_MEMORY) {
         core__host_memory_empty(pool->device);
@@ -396,6 +398,7 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
         core__free(block);
         return status;
     }
+    core__error_restore(&earlier);
     block->data = data;
     block->capacity = capacity;
     block->class = class;

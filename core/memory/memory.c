@@ -43,16 +43,19 @@ static core_status alloc_cached(core_device *device, uint64_t size,
                                 core_memory *out_memory, uint64_t *out_capacity)
 {
     uint64_t capacity = core__block_cache_capacity(size);
+    core__error_record earlier;
     core_status status;
 
     *out_capacity = capacity ? capacity : size;
     if (capacity && core__block_cache_take(device, capacity, out_memory))
         return CORE_OK;
+    core__error_save(&earlier);
     status = alloc_raw(device, *out_capacity, out_memory);
-    if (core__likely(status != CORE_ERROR_OUT_OF_MEMORY))
-        return status;
-    core__block_cache_empty(device);
-    return alloc_raw(device, *out_capacity, out_memory);
+    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY)) {
+        core__block_cache_empty(device);
+        status = alloc_raw(device, *out_capacity, out_memory);
+    }
+    return core__error_restore_on_success(&earlier, status);
 }
 
 static core_status too_large(const core_device *device, uint64_t size)

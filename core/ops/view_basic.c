@@ -294,6 +294,25 @@ CORE__OP(squeeze_dim)
     return squeezed(args[0].u.tensor, 1u << dim, &results[0]);
 }
 
+CORE__OP(squeeze_dims)
+{
+    core_tensor *self = args[0].u.tensor;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    uint32_t mask = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(call->op, dims[i], self->ndim, &dim));
+        if (mask >> dim & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "dim has dimension %u twice", dim);
+        mask |= 1u << dim;
+    }
+    return squeezed(self, mask, &results[0]);
+}
+
 CORE__OP(unsqueeze)
 {
     core_tensor *self = args[0].u.tensor;

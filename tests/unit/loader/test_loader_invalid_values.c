@@ -21,6 +21,7 @@ static const slip slips[] = {
     {"backend", "NULL as a backend"},
     {"no memory", "has no core_memory_table"},
     {"no copy", "the function copy of its core_memory_table is NULL"},
+    {"no fill", "the function fill of its core_memory_table is NULL"},
     {"memory size", "the struct_size of its core_memory_table is 0"},
     {"no stream", "the function create of its core_stream_table is NULL"},
     {"no device_open", "the function device_open of its core_backend is NULL"},
@@ -136,10 +137,39 @@ START_TEST(harmless_invalid_values_are_ignored)
 }
 END_TEST
 
+START_TEST(reason_for_no_devices_outlives_the_next_count)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+    const char *first, *second;
+    char copy[64];
+    uint32_t count;
+
+    setenv("FIXTURE_INVALID", "raw reason", 1);
+    ck_assert_int_eq(core_plugin_load(fixture("invalid"), NULL), CORE_OK);
+    ck_assert_int_eq(core_device_count("invalid", &count, &first), CORE_OK);
+    ck_assert_uint_eq(count, 0);
+    assert_contains(first, "device");
+    snprintf(copy, sizeof copy, "%s", first);
+    ck_assert_int_eq(core_backend_describe(0, &backend), CORE_OK);
+    ck_assert_str_eq(backend.reason, copy);
+    setenv("FIXTURE_INVALID", "other reason", 1);
+    ck_assert_int_eq(core_device_count("invalid", &count, &second), CORE_OK);
+    ck_assert_str_eq(second, "another reason of the plugin");
+    ck_assert_str_eq(first, copy);
+    ck_assert_str_eq(backend.reason, copy);
+    setenv("FIXTURE_INVALID", "nowhere", 1);
+    ck_assert_int_eq(core_device_count("invalid", &count, &second), CORE_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(second, "");
+    ck_assert_str_eq(first, copy);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         harmless_invalid_values_are_ignored,
+        reason_for_no_devices_outlives_the_next_count,
     };
     const suite_loop loops[] = {
         {invalid_values_in_init_are_refused, 0, SLIPS},
