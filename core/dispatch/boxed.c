@@ -119,7 +119,8 @@ wrong_type_of(const core_operator *op, const core__schema_argument *argument,
     return core__error(
         CORE_ERROR_INVALID_ARGUMENT,
         "%s: argument %u, %s, is %s; it must be %s. The schema is %s",
-        core__operator_name(op), i + 1, argument->name, tag_name(tag),
+        core__operator_name(op), i + 1, argument->name,
+        tag == CORE_VALUE_NONE ? "absent" : tag_name(tag),
         argument->scalar ? "a number" : tag_name(argument->tag),
         op->data->schema);
 }

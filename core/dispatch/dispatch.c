@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "device/device.h"
 #include "dispatch/registry.h"
+#include "dispatch/structured.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 
@@ -110,8 +111,9 @@ missing_tensor(const core_operator *op, uint32_t position)
 {
     return core__error(
         CORE_ERROR_INVALID_ARGUMENT,
-        "%s: argument %u is absent; it must be a tensor. The schema is %s",
-        core__operator_name(op), position + 1, op->data->schema);
+        "%s: argument %u, %s, is absent; it must be a tensor. The schema is %s",
+        core__operator_name(op), position + 1,
+        core__argument_name(op, position), op->data->schema);
 }
 
 /* Returns the position of a required tensor that is absent, or

@@ -237,8 +237,8 @@ static core_status check_target_dtype(const elementwise *e,
          core__dtype_is_storage(e->result)))
         return CORE_OK;
     return core__op_error(CORE_ERROR_DTYPE, e->op,
-                          "the result is %s and cannot be stored in a %s "
-                          "tensor",
+                          "the result is %s and cannot be stored in a "
+                          "tensor of %s",
                           core__dtype_name(e->result),
                           core__dtype_name(target->dtype));
 }

@@ -341,7 +341,8 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
     for (uint32_t i = CORE__SLOT_META; i < CORE__SLOTS; i++) {
         core__backend *other = core__backend_by_slot(i);
 
-        if (!other || strcmp(core__table_describe(call->op, i), "missing") == 0)
+        if (!other || i == CORE__SLOT_META ||
+            strcmp(core__table_describe(call->op, i), "missing") == 0)
             continue;
         if (length < sizeof have - 40)
             length += (size_t)snprintf(have + length, sizeof have - length,

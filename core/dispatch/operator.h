@@ -101,7 +101,6 @@ enum {
 struct core__operator_data {
     const char *schema; /* "add.Tensor(Tensor self, …) -> Tensor" */
     const char *name;   /* "add.Tensor" */
-    uint32_t since;     /* ABI minor of its first release */
     uint32_t base;      /* id of the functional operator; its own if it is
                          * functional */
     uint32_t kernel;    /* id under whose name kernels register (add.Scalar has

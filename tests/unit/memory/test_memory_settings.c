@@ -130,7 +130,7 @@ START_TEST(bad_values_are_refused_and_nothing_changes)
         {"expandable_segments:yes", "true or false"},
         {"caching:2", "true or false"},
         {"caching", "name:value"},
-        {"cashing:true", "\"cashing\" is not a setting"},
+        {"cashing:true", "core_memory_configure: \"cashing\" is not a setting"},
         {":true", "\"\" is not a setting"},
     };
     core__alloc_settings before;
