@@ -69,6 +69,21 @@ ok 'a plugin that includes files of another one is found' \
     finds layers 'backends/cpu/plugin.c: gpu/host/host.h'
 
 fresh
+ok "the operators' schemas are ATen's" \
+    "$root/tools/checks/schemas" "$work/tree"
+sed -i '/^- op: add.Scalar(/s/Scalar alpha=1/int alpha=1/' \
+    "$work/tree/core/ops/ops.yaml"
+ok "a schema that is not ATen's is found" \
+    finds schemas '^ops.yaml: add.Scalar(Tensor self, Scalar other, int alpha=1'
+
+fresh
+sed -i 's/^layer_norm /layer_form /' "$work/tree/core/ops/aten-differences.txt"
+ok 'a difference that is not listed is found' \
+    finds schemas '^ops.yaml: layer_norm('
+ok 'a listed difference that is none is found' \
+    finds schemas 'matches layer_form'
+
+fresh
 {
     printf 'static void long_one(void)\n{\n'
     i=0
