@@ -118,7 +118,7 @@ static core_tensor *composed(const heads *h, core_tensor *const *t)
 static core_tensor *attend(const heads *h, core_tensor *const *t)
 {
     return CALL(scaled_dot_product_attention, t[QUERY], t[KEY], t[VALUE],
-                t[MASK], h->dropout, h->causal);
+                t[MASK], h->dropout, h->causal, NULL, false);
 }
 
 static void same(const heads *h, const char *what, core_tensor *a,
@@ -254,6 +254,42 @@ START_TEST(result_keeps_layout_of_heads)
 }
 END_TEST
 
+START_TEST(scale_replaces_the_root_of_the_width)
+{
+    heads h = {CORE_F64, 1, 2, 5, 7, 4, 3, 0, false, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *scaled;
+    double scale = .3;
+
+    make(&h, t);
+    scaled = CALL(scaled_dot_product_attention, t[QUERY], t[KEY], t[VALUE],
+                  NULL, 0, false, &scale, false);
+    /* width 4: without a scale the scores are halved */
+    t[QUERY] = CALL(mul_scalar, t[QUERY], core_float(2 * scale));
+    same(&h, "scaled", attend(&h, t), scaled);
+}
+END_TEST
+
+START_TEST(grouped_queries_share_heads_of_keys)
+{
+    heads h = {CORE_F64, 2, 4, 5, 7, 4, 3, 0, true, 0, false, 1e-12};
+    heads few = {CORE_F64, 2, 2, 5, 7, 4, 3, 0, true, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *keys[TENSORS], *grouped;
+    core_tensor *twice =
+        typed(CORE_I64, 1, (int64_t[]){4}, (double[]){0, 0, 1, 1});
+
+    make(&h, t);
+    make(&few, keys);
+    grouped = CALL(scaled_dot_product_attention, t[QUERY], keys[KEY],
+                   keys[VALUE], NULL, 0, true, NULL, true);
+    t[KEY] = CALL(index_select, keys[KEY], 1, twice);
+    t[VALUE] = CALL(index_select, keys[VALUE], 1, twice);
+    same(&h, "grouped", attend(&h, t), grouped);
+    FAILS(core_scaled_dot_product_attention(keys[QUERY], t[KEY], t[VALUE], NULL,
+                                            0, true, NULL, true, &grouped),
+          CORE_ERROR_SHAPE, "query has 2 heads, key 4");
+}
+END_TEST
+
 START_TEST(fully_masked_row_returns_nan)
 {
     heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 'b', false, 0};
@@ -312,6 +348,8 @@ int main(void)
         dropout_draws_the_same_mask_as_the_dropout_operator,
         fused_attention_advances_generator_like_dropout,
         result_keeps_layout_of_heads,
+        scale_replaces_the_root_of_the_width,
+        grouped_queries_share_heads_of_keys,
         fully_masked_row_returns_nan,
         invalid_arguments_are_named,
     };
