@@ -36,15 +36,30 @@ static core_status variant_write(core_operator *op, uint32_t position,
     return core_copy_(target, value, false);
 }
 
-/* The functional operator saves its argument, whose content is about to change:
- * where autograd records, it gets a copy. */
-static bool needs_copy(const core_operator *op, const core_tensor *self)
+/* The functional operator saves its argument, whose content is about to change,
+ * and which would own the graph that saved it: where autograd records, because
+ * of any argument, it gets a copy. */
+static bool needs_copy(const core_operator *op, const core_value *args,
+                       uint32_t nargs)
 {
     const core__thread *thread = core__thread_self();
+    bool records = false;
 
-    return op->variant == CORE__VARIANT_INPLACE && !thread->no_grad &&
-           core__tensor_requires_grad(self) &&
-           !(thread->excluded & CORE__KEY_AUTOGRAD);
+    if (op->variant != CORE__VARIANT_INPLACE || thread->no_grad ||
+        thread->excluded & CORE__KEY_AUTOGRAD ||
+        args[0].tag != CORE_VALUE_TENSOR)
+        return false;
+    for (uint32_t i = 0; i < nargs; i++) {
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            records = records || core__tensor_requires_grad(args[i].u.tensor);
+        if (args[i].tag != CORE_VALUE_TENSOR_LIST)
+            continue;
+        for (uint32_t k = 0; k < args[i].count; k++)
+            records =
+                records || (args[i].u.tensors[k] &&
+                            core__tensor_requires_grad(args[i].u.tensors[k]));
+    }
+    return records;
 }
 
 static core_status variant_call(core_operator *base, const core_value *args,
@@ -196,7 +211,7 @@ core_status core__op_variant(core_call *call, const core_value *args,
 
     CORE_TRY(core__overlap_check(op, args, nargs));
     CORE_TRY(check_first(op, args, nargs));
-    if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
+    if (needs_copy(op, args, nargs))
         CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
     status = variant_call(base, args, copy, values);
     for (uint32_t i = 0; status == CORE_OK && i < base->nresults &&
