@@ -201,13 +201,23 @@ CORE__COMPOSITE(outer)
 
 /* ----------------------------------------------------------- distances -- */
 
+/* The norm along the last dimension; of nothing it is 0 for every order. */
+static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
+{
+    const int64_t last = -1;
+
+    if (scope->status == CORE_OK && d->sizes[d->ndim - 1] == 0)
+        p = 2;
+    return CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
+                    false, CORE_DTYPE_NONE);
+}
+
 /* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p) -> [..., p, r] */
 CORE__COMPOSITE(cdist_forward)
 {
     core_tensor *a = args[0].u.tensor;
     core_tensor *b = args[1].u.tensor;
     double p = core__double_of(&args[2]);
-    int64_t last = -1;
     core_tensor *d;
 
     if (!(p >= 0))
@@ -221,9 +231,7 @@ CORE__COMPOSITE(cdist_forward)
             "ones of the same size");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
-    d = CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
-                 false, CORE_DTYPE_NONE);
-    return core__scope_result(scope, d, &results[0]);
+    return core__scope_result(scope, distances(scope, d, p), &results[0]);
 }
 
 /* The distances of rows i and j, for all i < j. */
@@ -231,7 +239,6 @@ CORE__COMPOSITE(pdist_forward)
 {
     core_tensor *self = args[0].u.tensor;
     int64_t n;
-    int64_t last = -1;
     core_tensor *pairs;
     core_tensor *d;
 
@@ -246,10 +253,8 @@ CORE__COMPOSITE(pdist_forward)
                              CORE__DO(scope, core_select, pairs, 0, 0)),
                     CORE__DO(scope, core_index_select, self, 0,
                              CORE__DO(scope, core_select, pairs, 0, 1)));
-    d = CORE__DO(scope, core_linalg_vector_norm, d,
-                 core_float(core__double_of(&args[1])), &last, 1, false,
-                 CORE_DTYPE_NONE);
-    return core__scope_result(scope, d, &results[0]);
+    return core__scope_result(
+        scope, distances(scope, d, core__double_of(&args[1])), &results[0]);
 }
 
 CORE__COMPOSITE(linalg_cross)

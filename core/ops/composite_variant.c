@@ -43,16 +43,23 @@ static bool needs_copies(const core_operator *op, const core_value *args,
                          uint32_t nargs)
 {
     const core__thread *thread = core__thread_self();
+    bool records = false;
 
-    if (op->variant != CORE__VARIANT_INPLACE ||
-        args[0].tag != CORE_VALUE_TENSOR || thread->no_grad ||
-        thread->excluded & CORE__KEY_AUTOGRAD)
+    if (op->variant != CORE__VARIANT_INPLACE || thread->no_grad ||
+        thread->excluded & CORE__KEY_AUTOGRAD ||
+        args[0].tag != CORE_VALUE_TENSOR)
         return false;
-    for (uint32_t i = 0; i < nargs; i++)
-        if (args[i].tag == CORE_VALUE_TENSOR &&
-            core__tensor_requires_grad(args[i].u.tensor))
-            return true;
-    return false;
+    for (uint32_t i = 0; i < nargs; i++) {
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            records = records || core__tensor_requires_grad(args[i].u.tensor);
+        if (args[i].tag != CORE_VALUE_TENSOR_LIST)
+            continue;
+        for (uint32_t k = 0; k < args[i].count; k++)
+            records =
+                records || (args[i].u.tensors[k] &&
+                            core__tensor_requires_grad(args[i].u.tensors[k]));
+    }
+    return records;
 }
 
 static core_status variant_call(const core_operator *op, core_operator *base,

@@ -429,6 +429,23 @@ START_TEST(histograms_near_limit_of_dtype_have_right_bins)
 }
 END_TEST
 
+/* A number among integers is not rounded to a double. */
+START_TEST(integers_beyond_doubles_are_scattered_exactly)
+{
+    const int64_t one = 1, large = (INT64_C(1) << 53) + 1;
+    core_tensor *x, *index;
+    int64_t got;
+
+    OK(core_device_find("cpu", &cpu));
+    x = CALL(zeros, &one, 1, CORE_I64, cpu);
+    index = CALL(zeros, &one, 1, CORE_I64, cpu);
+    x = CALL(scatter_value_reduce, x, 0, index, core_int(large), "add");
+    OK(core_tensor_read(x, &got, sizeof got));
+    ck_assert_int_eq(got, large);
+    drop_all();
+}
+END_TEST
+
 START_TEST(linspace_over_more_than_largest_number_is_finite)
 {
     double got[5];
@@ -514,6 +531,7 @@ SUITE("ops extremes", elementwise_operators_end_for_every_argument,
       numbers_between_any_bounds_are_between_them,
       multinomial_never_draws_weight_of_zero,
       histograms_near_limit_of_dtype_have_right_bins,
+      integers_beyond_doubles_are_scattered_exactly,
       linspace_over_more_than_largest_number_is_finite,
       resampling_with_extreme_scale_stays_at_border,
       out_of_wrong_size_is_refused_before_anything_is_computed)

@@ -94,6 +94,8 @@ START_TEST(vector_norm_of_zero_elements_refuses_orders_of_extremes)
         {"linalg_vector_norm", "p:2,0 f:2 l:1", NULL},
         {"linalg_vector_norm", "p:0 f:0 n", NULL},
         {"linalg_vector_norm", "p:0 f:.5 n", NULL},
+        {"_cdist_forward", "p:2,0 p:3,0 f:inf n", NULL},
+        {"_pdist_forward", "p:3,0 f:inf", NULL},
     };
 
     CHECK_ROWS(rows);
