@@ -123,17 +123,17 @@ def row_text(operator, type_name, expression):
         lines.append("    " + setup)
     if used("bad", expression):
         lines.append("    int bad = 0;")
-    lines.append("    CPU_LOOP")
+    lines.append("    MATH_LOOP")
     lines.append("    for (int64_t k = 0; k < n; k++) {")
     for k in letters:
         if half:
-            lines.append("        const T %s = cpu_f32_of_bf16(in%d[k]);" %
+            lines.append("        const T %s = math_f32_of_bf16(in%d[k]);" %
                          ("abc"[k], k))
         else:
             lines.append("        const %s %s = in%d[k];" %
                          (types[k + 1], "abc"[k], k))
     lines.append("        o[k] = %s(%s);" % (
-        "cpu_bf16_of_f32" if half else "(%s)" % types[0], expression))
+        "math_bf16_of_f32" if half else "(%s)" % types[0], expression))
     lines.append("    }")
     if used("bad", expression):
         lines.append("    if (bad)")

@@ -23,7 +23,8 @@ Where an operator has several variants of an expression, `choice` says what
 chooses:
 
     ALPHA       0: alpha is 1; 1: p0 is alpha
-    ROUNDING    0: none; 1: "trunc"; 2: "floor"
+    ROUNDING    0: none; 1: "trunc"; 2: "floor"; 3, 4: "trunc" of f16 and
+                bf16, whose quotients are rounded to the dtype first
     POWER       the exponent is a number: 1: 2; 2: 3; 3: 0.5; 4: -1; 5: -2;
                 6: -0.5; 0: any other, or a tensor
     DTYPE       0: f32; 1: f16; 2: bf16

@@ -73,7 +73,7 @@ op("round.decimals", 1,
     "I": "a"},
    parameters=[(1, 0)], cost=1,
    setup="const int up = q->i[0] >= 0; "
-         "const T scale = (T)cpu_power_of_ten(up ? q->i[0] : -q->i[0]);")
+         "const T scale = (T)math_power_of_ten(up ? q->i[0] : -q->i[0]);")
 unary("frac", "a - trunc@(a)")
 unary("reciprocal", "1 / a")
 unary("sqrt", "sqrt@(a)")
@@ -96,7 +96,9 @@ op("mul.Tensor", 2, {"F": "a * b", "I": "(T)(a * b)", "B": "a & b"},
    wrap=True, halves=True)
 op("div.Tensor", 2, {"F": "a / b"})
 op("div.Tensor_mode", 2,
-   {"F": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)"],
+   {"f64": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)"],
+    "f32": ["a / b", "trunc@(a / b)", "floor_divide@(a, b)",
+            "trunc@(round_to_f16(a / b))", "trunc@(round_to_bf16(a / b))"],
     "I": ["divide_i64(a, b, &bad)", "divide_i64(a, b, &bad)",
           "floor_divide_i64(a, b, &bad)"]},
    choice="ROUNDING", cost=2)
@@ -196,7 +198,7 @@ op("nan_to_num", 1,
 # ------------------------------------------------- exponentials and friends --
 
 for name in "sin", "cos", "tan":
-    unary(name, name + "@(a)", 2, beyond=("CPU_TURNS", name + "f(a)"))
+    unary(name, name + "@(a)", 2, beyond=("MATH_TURNS", name + "f(a)"))
 for name, cost in (("exp", 1), ("exp2", 1), ("expm1", 1), ("log", 1),
                    ("log2", 1), ("log10", 1), ("log1p", 1), ("asin", 4), ("acos", 4),
                    ("atan", 4), ("sinh", 2), ("cosh", 2), ("tanh", 1),
@@ -204,7 +206,8 @@ for name, cost in (("exp", 1), ("exp2", 1), ("expm1", 1), ("log", 1),
                    ("erfc", 4), ("sigmoid", 1), ("lgamma", 5)):
     unary(name, name + "@(a)", cost)
 unary("logit", "log@(z / (1 - z))".replace(
-    "z", "(p0 < 0 ? a : clamp@(a, p0, 1 - p0))"), 1, parameters=[(1, -1)])
+    "z", "(p0 < 0 ? a : a < p0 ? p0 : a > 1 - p0 ? 1 - p0 : a)"), 1,
+    parameters=[(1, -1)])
 unary2("logaddexp", "logaddexp@(a, b)", 2)
 unary2("logaddexp2", "logaddexp2@(a, b)", 2)
 unary2("xlogy.Tensor", "b != b ? b : a == 0 ? 0 : a * log@(b)", 1)
@@ -286,12 +289,12 @@ op("softplus_backward", 2,
    parameters=[(2, 1), (3, 20)], cost=1)
 unary2("hardsigmoid_backward", "(b > -3 && b < 3) ? a / 6 : 0")
 unary2("hardswish_backward",
-       "b < -3 ? 0 : b >= 3 ? a : a * (b / 3 + (T)0.5)")
+       "b <= -3 ? 0 : b >= 3 ? a : a * (b / 3 + (T)0.5)")
 op("hardshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
    parameters=[(2, 0.5)], choice="BOUND")
 op("softshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
    parameters=[(2, 0.5)], choice="BOUND")
 op("logit_backward", 2,
-   {"F": "(b < low || b > 1 - low) ? outside : a / abs@(b * (1 - b))"},
+   {"F": "(b < low || b > 1 - low) ? outside : a / (b * (1 - b))"},
    parameters=[(2, -1)],
    setup="const T low = p0 < 0 ? 0 : p0, outside = p0 < 0 ? NOT@ : 0;")

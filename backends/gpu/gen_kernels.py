@@ -118,6 +118,17 @@ class Kernel:
 
 # What the CPU, which computes all of these in f32, chooses when it is called.
 DTYPE_VARIANTS = {"f32": 0, "f16": 1, "bf16": 2}
+TRUNC_VARIANTS = {"f16": 3, "bf16": 4}
+
+
+def chosen(operator, type_name, expressions):
+    """The variants of the expression that calls of this type choose from."""
+    if operator.choice == "DTYPE":
+        return [expressions[DTYPE_VARIANTS[type_name]]]
+    if operator.choice == "ROUNDING":
+        trunc = TRUNC_VARIANTS.get(type_name, 1)
+        return [expressions[0], expressions[trunc], expressions[2]]
+    return expressions
 
 
 def rows():
@@ -129,12 +140,10 @@ def rows():
             expressions = variants(expressions)
             for compute_type in CLASSES[class_name]:
                 for type_name in HALVES.get(compute_type, [compute_type]):
-                    chosen = expressions
-                    if operator.choice == "DTYPE":
-                        chosen = [expressions[DTYPE_VARIANTS[type_name]]]
                     yield operator, type_name, [
                         Kernel(operator, type_name, compute_type, k, e)
-                        for k, e in enumerate(chosen)]
+                        for k, e in enumerate(
+                            chosen(operator, type_name, expressions))]
 
 
 def write_kernels(family, out):

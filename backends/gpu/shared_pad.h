@@ -24,7 +24,6 @@ typedef struct gpu_range {
     void *to;
     int64_t count;
     double start, end, width;
-    int64_t run; /* integers counted from the first of a run */
     int64_t begin, stop, columns, offset;
     uint32_t dtype, upper;
 } gpu_range;

@@ -248,6 +248,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason)
 {
     core__backend *backend;
+    core_status status;
 
     CORE__NOT_NULL(out_count);
     *out_count = 0;
@@ -263,11 +264,14 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                                "no plugin provides devices of type \"%s\"",
                                type);
     }
-    CORE_TRY(core__backend_enumerate(backend));
-    *out_count = backend->device_count;
-    if (out_reason && backend->reason)
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    if (status == CORE_OK)
+        *out_count = backend->device_count;
+    if (status == CORE_OK && out_reason && backend->reason)
         *out_reason = backend->reason;
-    return CORE_OK;
+    core__device_unlock();
+    return status;
 }
 
 const char *core_device_name(const core_device *device)
@@ -331,6 +335,8 @@ core_status core_device_get_information(core_device *device,
 core_status core_device_memory(core_device *device, uint64_t *out_free,
                                uint64_t *out_total)
 {
+    uint32_t errors;
+
     CORE__NOT_NULL(out_free);
     CORE__NOT_NULL(out_total);
     *out_free = 0;
@@ -342,8 +348,9 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
                            "core_device_memory: the plugin of \"%s\" does not "
                            "report how much memory it has",
                            device->name);
+    errors = core__error_sequence();
     return core__device_check_status(
-        device, device->memory.info(device->impl, out_free, out_total));
+        device, device->memory.info(device->impl, out_free, out_total), errors);
 }
 
 core_status core__host_wait(core_device *device, const char *reason)

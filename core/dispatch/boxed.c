@@ -65,12 +65,12 @@ core_status core_op_find(const char *name, core_operator **out_op)
 
 const char *core_op_name(const core_operator *op)
 {
-    return op->data->name;
+    return op ? op->data->name : "";
 }
 
 const char *core_op_schema(const core_operator *op)
 {
-    return op->data->schema;
+    return op ? op->data->schema : "";
 }
 
 core_operator *core_op_at(uint32_t index)

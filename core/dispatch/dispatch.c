@@ -420,6 +420,7 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
+    CORE__NOT_NULL(call);
     return core__redispatch(
         call->op,
         core__keys_below(call->keys, core__keys_functionality(call->keys)),

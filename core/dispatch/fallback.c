@@ -292,9 +292,8 @@ static core_status check_setting(const core_operator *op)
                           (int)(size < 80 ? size : 80), word);
 }
 
-core_status core__fallback(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+static core_status serve(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
 {
     core_status status = core__dispatch_upcalls.float8_fallback(
         call, args, nargs, results, nresults);
@@ -305,6 +304,23 @@ core_status core__fallback(core_call *call, const core_value *args,
     if (allowed(call->op) && !on_host(call, args, nargs))
         return compute(call->op, args, nargs, results, nresults);
     return CORE_ERROR_NO_KERNEL;
+}
+
+/* The thread's record is that of the missing kernel. */
+core_status core__fallback(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    core_error *earlier = core__error_take_aside();
+    core_status status = serve(call, args, nargs, results, nresults);
+
+    if (status != CORE_OK) {
+        core_error_release(earlier);
+        return status;
+    }
+    core_error_clear();
+    core_error_raise(earlier);
+    return CORE_OK;
 }
 
 core_status core__missing_kernel(core_call *call, const core_value *args,
@@ -332,6 +348,7 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
             length += (size_t)snprintf(have + length, sizeof have - length,
                                        "%s%s", length ? ", " : "", other->type);
     }
+    core__error_set_aside();
     core__op_error(CORE_ERROR_NO_KERNEL, call->op,
                    "\"%s\" has no kernel; %s%s. With LIBCORE_FALLBACK=count "
                    "the CPU computes operators that a device lacks",

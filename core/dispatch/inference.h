@@ -50,9 +50,17 @@ static inline double core__double_of(const core_value *value)
     return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
 }
 
+/* A float is truncated; beyond the range of i64 it becomes its nearest end, and
+ * NaN 0. */
 static inline int64_t core__int_of(const core_value *value)
 {
-    return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
+    double x = value->u.f;
+
+    if (value->tag != CORE_VALUE_FLOAT)
+        return value->u.i;
+    if (x >= -0x1p63 && x < 0x1p63)
+        return (int64_t)x;
+    return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
 }
 
 static inline core_dtype core__dtype_of(const core_value *value)

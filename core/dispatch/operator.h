@@ -121,7 +121,7 @@ struct core__operator_data {
     uint32_t writes; /* arguments that are written although the schema does not
                       * say so; see core__operator_written_arguments */
     /* FAMILY_KERNEL: infers dtypes and shapes of results (ops/infer.h).
-     * FAMILY_ELEMENTWISE: checks numbers, or NULL. */
+     * FAMILY_ELEMENTWISE, FAMILY_REDUCTION: checks numbers, or NULL. */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
     core_function function;
@@ -155,7 +155,7 @@ struct core_operator {
     uint8_t family;  /* data->family */
     uint8_t hot;     /* CORE__HOT_…; set when the table is made */
     uint8_t
-        quick; /* CORE__QUICK_…, if elementwise_fast_path.c can serve it; else
+        quick; /* CORE__FAST_PATH_…, if elementwise_fast_path.c can serve it; else
                 * 0.  Set when the table is made. */
     uint8_t override_told; /* a warning was logged; guarded by the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */

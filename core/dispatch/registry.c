@@ -335,13 +335,16 @@ static core__backend *own_backend(core_registry *registry, core_string type)
 
 static core_status check_kernel(const core_kernel *kernel)
 {
-    if (kernel->struct_size < offsetof(core_kernel, supports) ||
-        !kernel->launch)
+    if (kernel->struct_size < offsetof(core_kernel, supports))
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "kernel \"%.*s\": it has no launch function, or its "
-                           "struct_size of %u is too small",
+                           "kernel \"%.*s\": its struct_size is %u; it must be "
+                           "sizeof(core_kernel), %zu",
                            (int)kernel->name.size, kernel->name.data,
-                           kernel->struct_size);
+                           kernel->struct_size, sizeof *kernel);
+    if (!kernel->launch)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "kernel \"%.*s\": its function launch is NULL",
+                           (int)kernel->name.size, kernel->name.data);
     return CORE_OK;
 }
 

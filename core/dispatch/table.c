@@ -428,7 +428,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
 {
     operator_table *table = core__alloc_zero(sizeof *table);
     const core__entry *entry;
-    const char *answer;
+    const char *source;
     bool implicit;
 
     if (!table)
@@ -438,20 +438,20 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
         (core__entry){core__dispatch_upcalls.function_of(op), NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
-        answer = "missing";
+        source = "missing";
     else if (entry == &table->meta)
-        answer = "meta";
+        source = "meta";
     else if (implicit)
-        answer = "implicit";
+        source = "implicit";
     else if (entry == &table->kernels[slot])
-        answer = "kernel";
+        source = "kernel";
     else if (entry == &table->fallbacks[slot])
-        answer = "fallback";
+        source = "fallback";
     else if (entry == &table->function)
-        answer = "explicit";
+        source = "explicit";
     else
-        answer = "function";
+        source = "function";
     core__registry_unlock();
     core__free(table);
-    return answer;
+    return source;
 }

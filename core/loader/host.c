@@ -64,6 +64,7 @@ static void host_error_last(core_error_info *out_info)
         .struct_size = out_info->struct_size,
         .code = record->code,
         .severity = record->severity,
+        .retryable = record->retryable,
         .vendor_code = record->vendor_code,
         .text = {record->text, strlen(record->text)},
     };

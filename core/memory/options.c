@@ -186,8 +186,9 @@ core_status core__alloc_settings_initial(core__alloc_settings *settings)
     return status;
 }
 
-core_status core__alloc_settings_apply(core__allocator *allocator,
-                                       const core__alloc_settings *settings)
+/* With the allocator's lock held. */
+static core_status apply(core__allocator *allocator,
+                         const core__alloc_settings *settings)
 {
     core_device *device = allocator->device;
 
@@ -209,7 +210,6 @@ core_status core__alloc_settings_apply(core__allocator *allocator,
             "memory settings: \"%s\" does not report how much memory it has, "
             "which fraction and garbage_collection_threshold need",
             device->name);
-    pthread_mutex_lock(&allocator->lock);
     allocator->settings = *settings;
     allocator->limit =
         settings->fraction > 0
@@ -218,8 +218,18 @@ core_status core__alloc_settings_apply(core__allocator *allocator,
     atomic_store(&allocator->max_split, settings->max_split);
     atomic_store(&allocator->divisions, settings->divisions);
     atomic_store(&allocator->caching, settings->caching);
-    core__allocator_unlock(allocator);
     return CORE_OK;
+}
+
+core_status core__alloc_settings_apply(core__allocator *allocator,
+                                       const core__alloc_settings *settings)
+{
+    core_status status;
+
+    pthread_mutex_lock(&allocator->lock);
+    status = apply(allocator, settings);
+    core__allocator_unlock(allocator);
+    return status;
 }
 
 core_status core__alloc_settings_text(const core__alloc_settings *settings,
@@ -277,22 +287,28 @@ static core_status configure_later(const char *settings)
 core_status core_memory_configure(core_device *device, const char *settings)
 {
     core__alloc_settings changed;
+    core__allocator *allocator;
+    core_status status;
 
     CORE__NOT_NULL(settings);
     if (!device)
         return configure_later(settings);
     CORE_TRY(core__allocator_require(device, "core_memory_configure"));
-    pthread_mutex_lock(&((core__allocator *)device->allocator)->lock);
-    changed = ((core__allocator *)device->allocator)->settings;
-    core__allocator_unlock(device->allocator);
-    CORE_TRY(core__alloc_settings_parse(&changed, settings));
-    return core__alloc_settings_apply(device->allocator, &changed);
+    allocator = device->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    changed = allocator->settings;
+    status = core__alloc_settings_parse(&changed, settings);
+    if (status == CORE_OK)
+        status = apply(allocator, &changed);
+    core__allocator_unlock(allocator);
+    return status;
 }
 
 core_status core_memory_set_fraction(core_device *device, double fraction)
 {
     core__alloc_settings changed;
     core__allocator *allocator;
+    core_status status;
 
     CORE__NOT_NULL(device);
     CORE_TRY(core__allocator_require(device, "core_memory_set_fraction"));
@@ -304,7 +320,8 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);
     changed = allocator->settings;
-    core__allocator_unlock(allocator);
     changed.fraction = fraction;
-    return core__alloc_settings_apply(allocator, &changed);
+    status = apply(allocator, &changed);
+    core__allocator_unlock(allocator);
+    return status;
 }

@@ -9,8 +9,6 @@
 #include "ops/shape.h"
 #include "ops_ids.h"
 
-#include <libcore/autograd.h>
-
 #include <math.h>
 #include <string.h>
 
@@ -46,7 +44,7 @@ static core_tensor *composed(core__scope *scope, const core_value *args,
                      core__x_logical_not(scope, mask), least);
     else if (mask)
         x = core__x_add(scope, x, mask);
-    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    x = core__x_masked_softmax(scope, x);
     if (dropout > 0)
         x = CORE__DO(scope, core_dropout, x, dropout, true);
     return CORE__DO(scope, core_matmul, x, args[2].u.tensor);
@@ -144,6 +142,14 @@ static core_tensor *run_fused(core__scope *scope, const heads *h,
     return out;
 }
 
+/* Whether a gradient of x may be needed.  A view joins the graph when its base
+ * does. */
+static bool may_need_grad(const core_tensor *x)
+{
+    return core__tensor_requires_grad(x) ||
+           (x->base && core__tensor_requires_grad(x->base));
+}
+
 static core_tensor *fuse(core__scope *scope, const core_value *args,
                          core_tensor *mask, double dropout, bool causal)
 {
@@ -153,15 +159,15 @@ static core_tensor *fuse(core__scope *scope, const core_value *args,
 
     for (int i = 0; i < 3; i++) {
         h.tensors[i] = lifted(scope, args[i].u.tensor);
-        h.compute = h.compute || core_tensor_requires_grad(args[i].u.tensor);
+        h.compute = h.compute || may_need_grad(args[i].u.tensor);
     }
     if (mask && scope->status == CORE_OK) {
         memcpy(sizes, h.tensors[0]->sizes, 3 * sizeof *sizes);
         sizes[3] = h.tensors[1]->sizes[2];
         h.tensors[3] = CORE__DO(scope, core_expand, mask, sizes, 4, false);
-        h.compute = h.compute || core_tensor_requires_grad(mask);
+        h.compute = h.compute || may_need_grad(mask);
     }
-    h.compute = h.compute && core_grad_mode();
+    h.compute = h.compute && !core__thread_self()->no_grad;
     out = run_fused(scope, &h, dropout, causal);
     for (uint32_t i = q->ndim; i < 4; i++)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);

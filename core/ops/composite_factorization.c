@@ -404,10 +404,13 @@ CORE__COMPOSITE(linalg_householder_product)
                               "have at least as many rows as columns",
                               (long long)input->sizes[n - 1],
                               (long long)input->sizes[n - 2]);
-    x = CORE__DO(scope, core_eye_m, input->sizes[n - 2], input->sizes[n - 1],
-                 input->dtype, input->device);
-    x = CORE__DO(scope, core_expand, x, input->sizes, n, false);
-    x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+    /* Of input's sizes; without reflections, input has a gradient of zeros. */
+    x = core__x_zero_where(scope, input,
+                           CORE__DO(scope, core_full, NULL, 0, core_bool(true),
+                                    CORE_BOOL, input->device));
+    x = core__x_add(scope, x,
+                    CORE__DO(scope, core_eye_m, input->sizes[n - 2],
+                             input->sizes[n - 1], input->dtype, input->device));
     if (scope->status != CORE_OK)
         return scope->status;
     CORE_TRY(
@@ -436,6 +439,10 @@ CORE__COMPOSITE(ormqr)
             CORE_ERROR_SHAPE, call->op,
             "input3 must have %lld %s and the batch dimensions of self",
             (long long)input->sizes[n - 2], left ? "rows" : "columns");
+    if (args[1].u.tensor->sizes[n - 2] == 0)
+        x = CORE__DO(scope, core_clone, x, CORE_FORMAT_PRESERVE);
+    if (scope->status != CORE_OK)
+        return scope->status;
     CORE_TRY(reflect_all(scope, input, args[1].u.tensor, x, left,
                          core__arg_bool(args, 4, false), &made));
     core__result_tensor(&results[0], made);

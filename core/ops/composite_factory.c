@@ -232,14 +232,21 @@ CORE__OP(scalar_tensor)
     return filled(call->op, CORE_OK, &out, &args[0], &results[0]);
 }
 
+/* The ends of an integer dtype are truncated before the powers are computed,
+ * except a single one. */
 CORE__COMPOSITE(logspace)
 {
+    core_scalar start = args[0], end = args[1];
     core_tensor *exponents;
     options o;
 
     CORE_TRY(options_of(call->op, args, 4, core__dtype_default(), NULL, &o));
     CORE_TRY(core__sizes_check(call->op, 1, &args[2].u.i));
-    exponents = CORE__DO(scope, core_linspace, args[0], args[1], args[2].u.i,
+    if (core__dtype_is_integer(o.dtype) && args[2].u.i != 1) {
+        start = core_int(core__int_of(&args[0]));
+        end = core_int(core__int_of(&args[1]));
+    }
+    exponents = CORE__DO(scope, core_linspace, start, end, args[2].u.i,
                          CORE_F64, o.device);
     exponents = CORE__DO(scope, core_pow_of_scalar,
                          core_float(core__double_of(&args[3])), exponents);

@@ -39,6 +39,35 @@ static core_tensor *difference(core__scope *scope, const core_value *args)
     return core__x_sub(scope, args[0].u.tensor, args[1].u.tensor);
 }
 
+/* The difference, for f16 and bf16 in f32, as PyTorch computes the next two
+ * losses.  That of `exact` is not rounded to the dtype first. */
+static core_tensor *wide_difference(core__scope *scope, const core_value *args,
+                                    core_dtype exact)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_dtype dtype =
+        core__dtype_promote(self->dtype, args[1].u.tensor->dtype);
+
+    if (dtype != CORE_F16 && dtype != CORE_BF16)
+        return difference(scope, args);
+    if (dtype != exact)
+        return core__x_cast(scope, difference(scope, args), CORE_F32);
+    return core__x_sub(scope, core__x_cast(scope, self, CORE_F32),
+                       core__x_cast(scope, args[1].u.tensor, CORE_F32));
+}
+
+/* Rounds such a loss to the dtype of the operands. */
+static core_tensor *narrowed(core__scope *scope, const core_value *args,
+                             core_tensor *loss)
+{
+    core_dtype dtype =
+        core__dtype_promote(args[0].u.tensor->dtype, args[1].u.tensor->dtype);
+
+    return dtype == CORE_F16 || dtype == CORE_BF16
+               ? core__x_cast(scope, loss, dtype)
+               : loss;
+}
+
 CORE__COMPOSITE(mse_loss)
 {
     core_tensor *d = difference(scope, args);
@@ -63,7 +92,7 @@ CORE__COMPOSITE(l1_loss)
 CORE__COMPOSITE(smooth_l1_loss)
 {
     double beta = core__double_of(&args[3]);
-    core_tensor *d = difference(scope, args);
+    core_tensor *d = wide_difference(scope, args, CORE_BF16);
     core_tensor *size = core__x_abs(scope, d);
     core_tensor *inner, *far;
 
@@ -71,20 +100,22 @@ CORE__COMPOSITE(smooth_l1_loss)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "beta is %g; it must be 0 or more", beta);
     if (beta == 0)
-        return reduced(scope, call->op, size, &args[2], &results[0]);
+        return reduced(scope, call->op, narrowed(scope, args, size), &args[2],
+                       &results[0]);
     far = CORE__DO(scope, core_ge_scalar, size, core_float(beta));
     d = core__x_zero_where(scope, d, far);
     inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5 / beta);
     d = core__x_where(scope, far, core__x_add_scalar(scope, size, -0.5 * beta),
                       inner);
-    return reduced(scope, call->op, d, &args[2], &results[0]);
+    return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
+                   &results[0]);
 }
 
 /* delta (|d| - 0.5 delta) where |d| > delta, else 0.5 d² */
 CORE__COMPOSITE(huber_loss)
 {
     double delta = core__double_of(&args[3]);
-    core_tensor *d = difference(scope, args);
+    core_tensor *d = wide_difference(scope, args, CORE_F16);
     core_tensor *size = core__x_abs(scope, d);
     core_tensor *inner;
     core_tensor *outer;
@@ -98,8 +129,9 @@ CORE__COMPOSITE(huber_loss)
     far = CORE__DO(scope, core_gt_scalar, size, core_float(delta));
     d = core__x_zero_where(scope, d, far);
     inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5);
-    return reduced(scope, call->op, core__x_where(scope, far, outer, inner),
-                   &args[2], &results[0]);
+    d = core__x_where(scope, far, outer, inner);
+    return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
+                   &results[0]);
 }
 
 CORE__COMPOSITE(soft_margin_loss)
@@ -371,7 +403,7 @@ CORE__COMPOSITE(cross_entropy_loss)
     core_tensor *logs;
     core_tensor *loss;
 
-    if (self->ndim == 0 || smooth < 0 || smooth > 1)
+    if (self->ndim == 0 || !(smooth >= 0 && smooth <= 1))
         return core__op_error(
             CORE_ERROR_INVALID_ARGUMENT, call->op,
             "self has %u dimensions and label_smoothing is %g; self must have "

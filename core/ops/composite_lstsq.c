@@ -182,6 +182,14 @@ static core_status least_read(const core_operator *op, const core_value *args,
     return CORE_OK;
 }
 
+/* No elements, but a gradient passes through. */
+static core_tensor *no_residuals(core__scope *s, core_tensor *x)
+{
+    x = core__x_slice(s, core__x_reshape(s, x, (const int64_t[]){-1}, 1), 0, 0,
+                      0);
+    return CORE__DO(s, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+}
+
 static core_tensor *nothing(core__scope *s, core_tensor *like, core_dtype dtype)
 {
     return CORE__DO(s, core_new_zeros, like, (const int64_t[]){0}, 1, dtype,
@@ -215,14 +223,14 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
     core_scalar full = core_bool(true);
 
     if (m <= n || !l->want_residuals)
-        return nothing(s, l->a, l->a->dtype);
+        return no_residuals(s, x);
     ranks = CORE__DO(s, core_all, core__x_eq_scalar(s, ranks, (double)n));
     if (s->status == CORE_OK)
         CORE__RUN(s, core_item(ranks, &full));
     if (full.u.i == 0)
-        return nothing(s, l->a, l->a->dtype);
+        return no_residuals(s, x);
     x = core__x_sub(s, core__x_matmul(s, l->a, x), l->b);
-    x = core__x_detach(s, core__x_mul(s, x, x));
+    x = core__x_mul(s, x, x);
     return core__x_sum_dim(s, x, (const int64_t[]){-2}, 1, false);
 }
 

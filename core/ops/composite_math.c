@@ -11,6 +11,22 @@
 #include <string.h>
 
 /* Rounded division keeps integers and has no slope; true division is div. */
+/* Kernels round quotients of f16 and bf16 to the dtype before they truncate
+ * them, but not those by a single number. */
+static core_tensor *rounded(core__scope *scope, core_tensor *self,
+                            core_tensor *other, const char *mode)
+{
+    core_dtype dtype = self->dtype;
+
+    if (other->ndim > 0 || (dtype != CORE_F16 && dtype != CORE_BF16) ||
+        (self->ndim == 0 && other->dtype != dtype))
+        return CORE__DO(scope, core_div_rounded, self, other, mode);
+    self = core__x_cast(scope, self, CORE_F32);
+    other = core__x_cast(scope, other, CORE_F32);
+    self = CORE__DO(scope, core_div_rounded, self, other, mode);
+    return core__x_cast(scope, self, dtype);
+}
+
 CORE__COMPOSITE(div_mode)
 {
     core_tensor *self = args[0].u.tensor;
@@ -26,9 +42,8 @@ CORE__COMPOSITE(div_mode)
             CORE_ERROR_INVALID_ARGUMENT, call->op,
             "rounding_mode must be \"trunc\", \"floor\" or none, not \"%s\"",
             mode);
-    return core__scope_result(
-        scope, CORE__DO(scope, core_div_rounded, self, other, mode),
-        &results[0]);
+    return core__scope_result(scope, rounded(scope, self, other, mode),
+                              &results[0]);
 }
 
 /* self times 2 to the power other */
@@ -304,9 +319,9 @@ CORE__COMPOSITE(glu)
 
 /* ---------------------------------------------------------- reductions -- */
 
-static const int64_t *correction_of(const core_value *value)
+static const core_scalar *correction_of(const core_value *value)
 {
-    return value->tag == CORE_VALUE_NONE ? NULL : &value->u.i;
+    return value->tag == CORE_VALUE_NONE ? NULL : value;
 }
 
 static core_tensor *mean_of(core__scope *scope, const core_value *args)
@@ -345,7 +360,6 @@ CORE__COMPOSITE(std_mean)
     return core__scope_result(scope, mean, &results[1]);
 }
 
-/* A 0-dim tensor's result keeps the dimension like any other: [1]. */
 CORE__COMPOSITE(aminmax)
 {
     core_tensor *self = args[0].u.tensor;
@@ -353,14 +367,7 @@ CORE__COMPOSITE(aminmax)
     size_t count;
     const int64_t *dims = core__ints_of(&args[1], &count);
     core_tensor *low, *high;
-    int64_t one = 1;
 
-    if (self->ndim == 0 && dims && keepdim) {
-        uint32_t dim;
-
-        CORE_TRY(core__dim_wrap(call->op, dims[0], 0, &dim));
-        self = core__x_reshape(scope, self, &one, 1);
-    }
     low = CORE__DO(scope, core_amin, self, dims, count, keepdim);
     high = CORE__DO(scope, core_amax, self, dims, count, keepdim);
     CORE_TRY(core__scope_result(scope, low, &results[0]));

@@ -485,8 +485,21 @@ CORE__COMPOSITE(max_unpool2d)
     return unpool(scope, call->op, args, 2, &results[0]);
 }
 
+/* max_unpool3d(self, indices, output_size, stride, padding): the last two only
+ * have to be valid. */
 CORE__COMPOSITE(max_unpool3d)
 {
+    int64_t stride[3], padding[3];
+
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], 3, 1, stride));
+    CORE_TRY(core__ints_fill(call->op, "padding", &args[4], 3, 0, padding));
+    for (uint32_t i = 0; i < 3; i++)
+        if (stride[i] <= 0 || padding[i] < 0)
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, call->op,
+                "a stride is %lld and its padding %lld; a "
+                "stride must be above 0 and padding 0 or more",
+                (long long)stride[i], (long long)padding[i]);
     return unpool(scope, call->op, args, 3, &results[0]);
 }
 

@@ -445,8 +445,15 @@ static bool count_whole_steps(int64_t start, int64_t end, int64_t step,
     return true;
 }
 
-/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  For i64 the
- * numbers are first truncated to integers. */
+/* Tests whether integers of 64 bits represent a number without its fraction. */
+static bool fits_i64(const core_value *number)
+{
+    return number->tag != CORE_VALUE_FLOAT || fabs(number->u.f) < 0x1p63;
+}
+
+/* arange([start,] end, [step,] dtype, layout, device, pin_memory).  The numbers
+ * as they are given determine the size; those of an integer dtype are then
+ * truncated, so a step of 0.5 repeats the start. */
 CORE__INFER(arange)
 {
     static const core_value zero = {CORE_VALUE_INT, 0, {0}};
@@ -464,14 +471,13 @@ CORE__INFER(arange)
     bool good = by != 0 && count >= 0 && count < 9e18;
     bool many = by != 0 && count >= 9e18 && !isinf(core__double_of(end)) &&
                 !isinf(core__double_of(start));
-    bool cut = whole || dtype == CORE_I64;
     int64_t size = good ? (int64_t)count : 0;
 
     /* A fraction of a step in the wrong direction gives no elements, but is
      * still an error. */
-    if (good && !cut)
+    if (good && !whole)
         good = (core__double_of(end) - core__double_of(start)) / by >= 0;
-    if (good && cut)
+    if (good && whole)
         good = count_whole_steps(core__int_of(start), core__int_of(end),
                                  core__int_of(step), &size);
     if (many)
@@ -484,6 +490,11 @@ CORE__INFER(arange)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "a step of %g does not lead from %g to %g", by,
                               core__double_of(start), core__double_of(end));
+    if (core__dtype_is_integer(dtype) && !(fits_i64(start) && fits_i64(step)))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "a start of %g and a step of %g do not fit %s",
+                              core__double_of(start), by,
+                              core_dtype_name(dtype));
     CORE_TRY(core__sizes_check(infer->op, 1, &size));
     core__result_set(&infer->results[0], dtype, 1, &size);
     return core__op_dtype_check(infer->op, dtype);

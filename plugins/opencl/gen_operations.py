@@ -64,7 +64,8 @@ def choose(operator, forms):
     if operator.choice == "TANH":
         return "p0 != 0 ? %s : %s" % (texts[1], texts[0])
     if operator.choice == "ROUNDING":
-        return "p0 == 0 ? %s : p0 == 1 ? %s : %s" % tuple(texts)
+        return "p0 == 0 ? %s : p0 == 1 ? %s : %s" % (
+            texts[0], texts[1].replace("(", "(rounded(") + ")", texts[2])
     if operator.choice == "POWER":
         return "b == 2 ? %s : b == (T)0.5 ? %s : %s" % (
             texts[1], texts[3], texts[0])

@@ -142,7 +142,8 @@ class Operator:
         return None
 
     def infer(self):
-        if self.family == "elementwise" and "check" in self.base.entry:
+        if self.family in ("elementwise", "reduction") and \
+                "check" in self.base.entry:
             return "core__infer_" + self.base.entry["check"]
         if self.family != "kernel":
             return None

@@ -4,7 +4,7 @@
 
 # golden: cases recorded from an independent implementation, on the CPU and on
 # the simulated accelerator in each of its modes.  tests/golden/public.ops
-# lists the operators that must pass all of theirs.
+# lists the operators of which all cases must pass.
 section_golden() {
     if [ ! -x "$main/core-conformance" ]; then
         fail "golden: no core-conformance was built"
@@ -30,10 +30,10 @@ section_golden() {
     golden_modes
 }
 
-# Each mode takes about a second, counts as one test, and watches for races.
+# Each mode takes about a second, counts as one test, and detects races.
 golden_modes() {
     while IFS= read -r mode; do
-        # shellcheck disable=SC2086 # words are meant
+        # shellcheck disable=SC2086 # split into words on purpose
         try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
             "$main/core-conformance" --golden "$source/tests/golden/public" \
             --required "$source/tests/golden/public.ops" --device sim

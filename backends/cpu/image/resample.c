@@ -37,9 +37,10 @@ typedef struct resampling {
 
 /* ------------------------------------------------------------------ taps -- */
 
-static int64_t clamped(int64_t i, int64_t size)
+/* Rounds down to an index. */
+static int64_t index_near(double at, int64_t size)
 {
-    return i < 0 ? 0 : i >= size ? size - 1 : i;
+    return !(at > 0) ? 0 : at >= (double)(size - 1) ? size - 1 : (int64_t)at;
 }
 
 /* Input coordinates per output coordinate; scale is the scale factor that the
@@ -54,13 +55,13 @@ static double ratio_of(const resampling *job, int64_t in, int64_t out,
 
 static tap tap_nearest(int64_t o, int64_t in, int64_t out, float ratio)
 {
-    int64_t i = (int64_t)floorf((float)o * ratio);
+    int64_t i = index_near((double)((float)o * ratio), in);
 
     if (in == out)
         i = o;
     else if (out == 2 * in)
         i = o / 2;
-    return (tap){{clamped(i, in)}, {1}};
+    return (tap){{i}, {1}};
 }
 
 static tap tap_nearest_exact(int64_t o, int64_t in, float ratio)
@@ -73,8 +74,8 @@ static tap tap_linear(double at, int64_t in)
 {
     int64_t i;
 
-    at = at < 0 ? 0 : at;
-    i = clamped((int64_t)at, in);
+    at = !(at > 0) ? 0 : at > (double)(in - 1) ? (double)(in - 1) : at;
+    i = index_near(at, in);
     return (tap){{i, i + (i + 1 < in)}, {1 - (at - (double)i), at - (double)i}};
 }
 
@@ -91,11 +92,14 @@ static double cubic(double x)
 
 static tap tap_cubic(double at, int64_t in)
 {
-    double whole = floor(at);
+    double beyond = (double)in + 2, whole; /* there, all taps are the last */
     tap t;
 
+    at = at < beyond ? at : beyond;
+    whole = floor(at);
+
     for (int k = 0; k < 4; k++) {
-        t.index[k] = clamped((int64_t)whole + k - 1, in);
+        t.index[k] = index_near(whole + (k - 1), in);
         t.weight[k] = cubic(at - whole - (k - 1));
     }
     return t;

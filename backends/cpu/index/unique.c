@@ -193,7 +193,7 @@ static core_status launch_unique(core_call *call, const core_value *args,
     if (status == CORE_OK)
         status = put_values(call, &g, self, &flat, 1, &g.count);
     if (status == CORE_OK)
-        status = put_groups(call, &g, cpu_int(&args[2]) != 0 || counts, counts,
+        status = put_groups(call, &g, cpu_int(&args[2]) != 0, counts,
                             self->ndim, self->sizes);
     free(g.group);
     free(g.first);

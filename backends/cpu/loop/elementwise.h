@@ -53,7 +53,7 @@ typedef struct cpu_elementwise {
 enum {
     CPU_CHOICE_NONE,
     CPU_CHOICE_ALPHA,    /* alpha is 1; it is not */
-    CPU_CHOICE_ROUNDING, /* none; "trunc"; "floor" */
+    CPU_CHOICE_ROUNDING, /* none; "trunc"; "floor"; of f16; of bf16 */
     CPU_CHOICE_TANH,     /* approximate is "none"; "tanh" */
     CPU_CHOICE_CLAMP,    /* both bounds; lower; upper */
     CPU_CHOICE_POWER,    /* any exponent; 2; 3; 0.5; -1; -2; -0.5 */

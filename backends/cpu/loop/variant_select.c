@@ -15,12 +15,12 @@ static int text_is(const core_value *value, const char *text)
            memcmp(value->u.string, text, value->count) == 0;
 }
 
-static int choose_rounding(const core_value *mode)
+static int choose_rounding(const core_value *mode, core_dtype dtype)
 {
     if (mode->tag == CORE_VALUE_NONE)
         return 0;
     if (text_is(mode, "trunc"))
-        return 1;
+        return dtype == CORE_F16 ? 3 : dtype == CORE_BF16 ? 4 : 1;
     return text_is(mode, "floor") ? 2 : -1;
 }
 
@@ -77,7 +77,9 @@ int cpu_variant_select(const cpu_elementwise *self, const core_call *call,
     case CPU_CHOICE_ALPHA:
         return nargs > 2 && core_sdk_double(&args[2], 1) != 1;
     case CPU_CHOICE_ROUNDING:
-        return nargs > 2 ? choose_rounding(&args[2]) : 0;
+        return nargs > 2
+                   ? choose_rounding(&args[2], call->loop->operands[0].dtype)
+                   : 0;
     case CPU_CHOICE_TANH:
         return choose_tanh(args, nargs);
     case CPU_CHOICE_CLAMP:

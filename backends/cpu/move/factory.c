@@ -4,16 +4,20 @@
 /* arange, linspace, eye, and the coordinates of triangles.  Integers are
  * computed in i64, floating types in f64. */
 
+#include <math.h>
+
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
+
+#include <math.h>
 
 typedef struct sequence {
     bool integers;
     cpu_dense out;
     int64_t first, step; /* integers */
     double start, end, width;
-    int64_t count, run; /* run: of linspace's integers */
+    int64_t count;
 } sequence;
 
 static core_status sequence_open(sequence *job, const core_view *result)
@@ -36,24 +40,16 @@ static void arange_task(void *context, int64_t begin, int64_t end)
             ((double *)job->out.data)[i] = job->start + (double)i * job->width;
 }
 
-/* Both ends are exact: each half counts from its own. */
+/* Both ends are exact: each half counts from its own.  For integers, which are
+ * truncated, the product is not rounded: 2 must not become 1. */
 static double linspace_at(const sequence *job, int64_t i)
 {
-    if (i < job->count / 2 || job->count == 1)
-        return job->start + (double)i * job->width;
-    return job->end - (double)(job->count - 1 - i) * job->width;
-}
+    bool first = i < job->count / 2 || job->count == 1;
+    double from = first ? job->start : job->end;
+    double steps = first ? (double)i : -(double)(job->count - 1 - i);
 
-/* Integers are computed in runs of 32 bytes, two at a time: the first of a run
- * is truncated, and the others count from it, as in the reference. */
-static int64_t linspace_integer(const sequence *job, int64_t i)
-{
-    int64_t first = i;
-
-    if (i < job->count - job->count % (2 * job->run))
-        first = i - i % job->run;
-    return (int64_t)((double)(int64_t)linspace_at(job, first) +
-                     (double)(i - first) * job->width);
+    return job->integers ? fma(steps, job->width, from)
+                         : from + steps * job->width;
 }
 
 static void linspace_task(void *context, int64_t begin, int64_t end)
@@ -62,7 +58,8 @@ static void linspace_task(void *context, int64_t begin, int64_t end)
 
     for (int64_t i = begin; i < end; i++)
         if (job->integers)
-            ((int64_t *)job->out.data)[i] = linspace_integer(job, i);
+            ((int64_t *)job->out.data)[i] =
+                cpu_i64_of_f64(linspace_at(job, i));
         else
             ((double *)job->out.data)[i] = linspace_at(job, i);
 }
@@ -115,10 +112,14 @@ static core_status launch_linspace(core_call *call, const core_value *args,
     if (cpu_compute_dtype(result->dtype) == CORE_I64) {
         job.start = (double)cpu_int(&args[0]);
         job.end = (double)cpu_int(&args[1]);
-        job.run = 32 / cpu_item_size(result->dtype);
     }
-    if (result->numel > 1)
-        job.width = (job.end - job.start) / (double)(result->numel - 1);
+    if (result->numel > 1) {
+        double steps = (double)(result->numel - 1);
+
+        job.width = (job.end - job.start) / steps;
+        if (isinf(job.end - job.start)) /* the ends may be finite */
+            job.width = job.end / steps - job.start / steps;
+    }
     return sequence_run(&job, result, linspace_task);
 }
 

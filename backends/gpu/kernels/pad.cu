@@ -114,16 +114,18 @@ FRAME_SLOPE(bf16, gpu_bf16)
 
 /* --------------------------------------------------------------- rules -- */
 
-/* Both ends are exact: each half counts from its own end. */
+/* Both ends are exact: each half counts from its own end.  For integers, which
+ * are truncated, the product is not rounded: 2 must not become 1. */
 GPU_DEVICE double line_at(const gpu_range &p, int64_t i)
 {
-    if (i < p.count / 2 || p.count == 1)
-        return p.start + (double)i * p.width;
-    return p.end - (double)(p.count - 1 - i) * p.width;
+    bool first = i < p.count / 2 || p.count == 1;
+    double from = first ? p.start : p.end;
+    double steps = first ? (double)i : -(double)(p.count - 1 - i);
+
+    return p.dtype <= GPU_BF16 ? from + steps * p.width
+                               : fma(steps, p.width, from);
 }
 
-/* Integers are computed in runs, two at a time: the first of a run is truncated
- * and the others count from it, as on the CPU. */
 GPU_KERNEL(pad_linspace, gpu_range)
 {
     uint32_t bytes = gpu_bytes(p.dtype);
@@ -131,17 +133,11 @@ GPU_KERNEL(pad_linspace, gpu_range)
 
     for (int64_t i = (int64_t)gpu_first(); i < p.count; i += step) {
         char *to = (char *)p.to + i * bytes;
-        int64_t first = i;
 
-        if (p.dtype <= GPU_BF16) {
+        if (p.dtype <= GPU_BF16)
             gpu_write_f64(to, p.dtype, line_at(p, i));
-            continue;
-        }
-        if (i < p.count - p.count % (2 * p.run))
-            first = i - i % p.run;
-        gpu_write_i64(to, p.dtype,
-                      gpu_whole((double)gpu_whole(line_at(p, first)) +
-                                (double)(i - first) * p.width));
+        else
+            gpu_write_i64(to, p.dtype, gpu_whole(line_at(p, i)));
     }
 }
 

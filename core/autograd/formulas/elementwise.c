@@ -52,7 +52,45 @@ core_status core__formula_over_or(core_tensor *value, core_tensor *self,
     return core__scope_finish(&s, x, out);
 }
 
+/* value / (self² + other²); the slopes of atan2 at the origin are 0. */
+core_status core__formula_atan2_grad(core_tensor *value, core_tensor *self,
+                                     core_tensor *other, core_tensor **out)
+{
+    core__scope s;
+    core_tensor *square;
+    core_tensor *zero;
+
+    core__scope_begin(&s);
+    square = core__x_add(&s, core__x_mul(&s, self, self),
+                         core__x_mul(&s, other, other));
+    zero = core__x_logical_and(&s, core__x_eq_scalar(&s, self, 0),
+                               core__x_eq_scalar(&s, other, 0));
+    square = CORE__DO(&s, core_masked_fill, square, zero, core_int(1));
+    return core__scope_finish(
+        &s, core__x_zero_where(&s, core__x_div(&s, value, square), zero), out);
+}
+
 /* -------------------------------------------------------------- bounds -- */
+
+/* Half of the gradient where `tie`, nothing where `none`, all of it
+ * elsewhere. */
+static core_tensor *divided(core__scope *scope, core_tensor *grad,
+                            core_tensor *tie, core_tensor *none)
+{
+    core_tensor *half =
+        core__x_where(scope, tie, core__x_div_scalar(scope, grad, 2), grad);
+
+    return core__x_zero_where(scope, half, none);
+}
+
+core_status core__formula_halved(core_tensor *grad, core_tensor *tie,
+                                 core_tensor *none, core_tensor **out)
+{
+    core__scope scope;
+
+    core__scope_begin(&scope);
+    return core__scope_finish(&scope, divided(&scope, grad, tie, none), out);
+}
 
 /* For the larger of two: the whole gradient where self is larger, half where
  * they are equal. */
@@ -60,16 +98,17 @@ core_status core__formula_larger(core_tensor *grad, core_tensor *self,
                                  core_tensor *other, core_tensor **out)
 {
     core__scope scope;
-    core_tensor *half;
 
     core__scope_begin(&scope);
-    half = core__x_where(&scope, core__x_eq(&scope, self, other),
-                         core__x_div_scalar(&scope, grad, 2), grad);
-    return core__scope_finish(
-        &scope,
-        core__x_zero_where(&scope, half, core__x_lt(&scope, self, other)), out);
+    return core__scope_finish(&scope,
+                              divided(&scope, grad,
+                                      core__x_eq(&scope, self, other),
+                                      core__x_lt(&scope, self, other)),
+                              out);
 }
 
+/* The whole gradient strictly between the bounds; nothing at a bound or at
+ * NaN. */
 core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
                                      const core_scalar *min,
                                      const core_scalar *max, core_tensor **out)
@@ -79,12 +118,31 @@ core_status core__formula_clamp_grad(core_tensor *grad, core_tensor *self,
 
     core__scope_begin(&scope);
     if (min)
-        x = core__x_zero_where(&scope, x,
-                               CORE__DO(&scope, core_lt_scalar, self, *min));
+        x = core__x_zero_where(
+            &scope, x,
+            core__x_logical_not(&scope,
+                                CORE__DO(&scope, core_gt_scalar, self, *min)));
     if (max)
-        x = core__x_zero_where(&scope, x,
-                               CORE__DO(&scope, core_gt_scalar, self, *max));
+        x = core__x_zero_where(
+            &scope, x,
+            core__x_logical_not(&scope,
+                                CORE__DO(&scope, core_lt_scalar, self, *max)));
     return core__scope_finish(&scope, x, out);
+}
+
+/* self at a bound shares its gradient with the bound, unless the bounds are
+ * equal or crossed: then self has all of it inside, and max outside. */
+static core_tensor *between(core__scope *scope, core_tensor *grad,
+                            core_tensor *self, core_tensor *min,
+                            core_tensor *max)
+{
+    core_tensor *outside = core__x_logical_or(
+        scope, core__x_lt(scope, self, min), core__x_gt(scope, self, max));
+    core_tensor *tie = core__x_logical_or(scope, core__x_eq(scope, self, min),
+                                          core__x_eq(scope, self, max));
+
+    tie = core__x_logical_and(scope, tie, core__x_lt(scope, min, max));
+    return divided(scope, grad, tie, outside);
 }
 
 core_status core__formula_clamp_tensor_grad(core_tensor *grad,
@@ -92,14 +150,14 @@ core_status core__formula_clamp_tensor_grad(core_tensor *grad,
                                             core_tensor *max, core_tensor **out)
 {
     core__scope scope;
-    core_tensor *x = grad;
 
+    if (!max && min)
+        return core__formula_larger(grad, self, min, out);
+    if (!min && max)
+        return core__formula_larger(grad, max, self, out);
     core__scope_begin(&scope);
-    if (min)
-        x = core__x_zero_where(&scope, x, core__x_lt(&scope, self, min));
-    if (max)
-        x = core__x_zero_where(&scope, x, core__x_gt(&scope, self, max));
-    return core__scope_finish(&scope, x, out);
+    return core__scope_finish(&scope, between(&scope, grad, self, min, max),
+                              out);
 }
 
 /* With crossed bounds (max below min) the result is max. */
@@ -108,23 +166,25 @@ core_status core__formula_clamp_bound(core_tensor *grad, core_tensor *self,
                                       bool upper, core_tensor **out)
 {
     core__scope scope;
-    core_tensor *chosen;
+    core_tensor *whole, *tie;
 
+    if (upper && !min)
+        return core__formula_larger(grad, self, max, out);
+    if (!upper && !max)
+        return core__formula_larger(grad, min, self, out);
     core__scope_begin(&scope);
-    if (upper) {
-        chosen = core__x_gt(&scope, self, max);
-        if (min)
-            chosen = core__x_logical_or(&scope, chosen,
-                                        core__x_lt(&scope, max, min));
-    } else {
-        chosen = core__x_lt(&scope, self, min);
-        if (max)
-            chosen = core__x_logical_and(&scope, chosen,
-                                         core__x_lt(&scope, min, max));
-    }
+    whole = core__x_logical_and(&scope,
+                                upper ? core__x_gt(&scope, self, max)
+                                      : core__x_lt(&scope, self, min),
+                                core__x_le(&scope, min, max));
+    if (upper)
+        whole = core__x_logical_or(&scope, whole, core__x_lt(&scope, max, min));
+    tie =
+        core__x_logical_and(&scope, core__x_eq(&scope, self, upper ? max : min),
+                            core__x_lt(&scope, min, max));
+    whole = core__x_logical_or(&scope, whole, tie);
     return core__scope_finish(
-        &scope,
-        core__x_zero_where(&scope, grad, core__x_logical_not(&scope, chosen)),
+        &scope, divided(&scope, grad, tie, core__x_logical_not(&scope, whole)),
         out);
 }
 

@@ -127,6 +127,8 @@ core_status core__formula_as_strided_src(
     core_tensor *grad, const int64_t *layout, size_t layout_count,
     const int64_t *size, size_t size_count, const int64_t *stride,
     size_t stride_count, const int64_t *storage_offset, core_tensor **out);
+core_status core__formula_atan2_grad(core_tensor *value, core_tensor *self,
+                                     core_tensor *other, core_tensor **out);
 core_status core__formula_attention_grad(
     core_tensor *grad, core_tensor *query, core_tensor *key, core_tensor *value,
     core_tensor *attn_bias, core_tensor *output, core_tensor *log_sumexp,
@@ -237,6 +239,8 @@ core_status core__formula_index_put_self(core_tensor *grad,
                                          core_tensor *const *indices,
                                          size_t indices_count, bool accumulate,
                                          core_tensor **out);
+core_status core__formula_halved(core_tensor *grad, core_tensor *tie,
+                                 core_tensor *none, core_tensor **out);
 core_status core__formula_larger(core_tensor *grad, core_tensor *self,
                                  core_tensor *other, core_tensor **out);
 core_status core__formula_logcumsumexp_grad(core_tensor *grad,
@@ -325,8 +329,9 @@ core_status core__formula_softmax_output(core_tensor *grad,
                                          core_tensor **out);
 core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
-                                   size_t dim_count, const int64_t *correction,
-                                   bool keepdim, core_tensor **out);
+                                   size_t dim_count,
+                                   const core_scalar *correction, bool keepdim,
+                                   core_tensor **out);
 core_status core__formula_take_grad(core_tensor *grad, const int64_t *sizes,
                                     size_t sizes_count, core_tensor *index,
                                     core_tensor **out);
@@ -345,7 +350,7 @@ core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,
                                    size_t dims_count, core_tensor **out);
 core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
                                    const int64_t *dim, size_t dim_count,
-                                   const int64_t *correction, bool keepdim,
+                                   const core_scalar *correction, bool keepdim,
                                    core_tensor **out);
 core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
                                            core_tensor *result, core_scalar ord,

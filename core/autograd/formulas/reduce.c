@@ -80,12 +80,12 @@ core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
 /* 2 (x - mean) / (n - correction), times the gradient */
 static core_tensor *var_grad(core__scope *s, core_tensor *grad,
                              core_tensor *self, const int64_t *dim,
-                             size_t dim_count, const int64_t *correction,
+                             size_t dim_count, const core_scalar *correction,
                              bool keepdim)
 {
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
     double n = reduced_numel(self->sizes, self->ndim, mask);
-    double freedom = n - (double)(correction ? *correction : 1);
+    double freedom = n - (correction ? core__scalar_double(*correction) : 1);
     core_tensor *mean =
         CORE__DO(s, core_mean_dim, self, dim, dim_count, true, CORE_DTYPE_NONE);
     core_tensor *x = core__x_sub(s, self, mean);
@@ -96,7 +96,7 @@ static core_tensor *var_grad(core__scope *s, core_tensor *grad,
 
 core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
                                    const int64_t *dim, size_t dim_count,
-                                   const int64_t *correction, bool keepdim,
+                                   const core_scalar *correction, bool keepdim,
                                    core_tensor **out)
 {
     core__scope s;
@@ -109,8 +109,9 @@ core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
 /* Where the deviation is 0 the gradient is defined as 0. */
 core_status core__formula_std_grad(core_tensor *grad, core_tensor *self,
                                    core_tensor *result, const int64_t *dim,
-                                   size_t dim_count, const int64_t *correction,
-                                   bool keepdim, core_tensor **out)
+                                   size_t dim_count,
+                                   const core_scalar *correction, bool keepdim,
+                                   core_tensor **out)
 {
     core__scope s;
     core_tensor *x;

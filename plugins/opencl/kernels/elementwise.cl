@@ -42,6 +42,18 @@ static T lerp(T a, T b, T weight)
                            : fma(weight - 1, b - a, b);
 }
 
+/* What an element of the dtype has of it. */
+static T rounded(T x)
+{
+#if IDT == F16n
+    return get_f16(put_f16(x));
+#elif IDT == BF16n
+    return get_bf16(put_bf16(x));
+#else
+    return x;
+#endif
+}
+
 static T finite(T x)
 {
 #if IDT == F16n

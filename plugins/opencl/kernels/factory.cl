@@ -39,31 +39,26 @@ kernel void triangle(global uchar *to, ulong to_at, const global uchar *in,
     }
 }
 
-/* Both ends are exact: each half counts from its own. */
+/* Both ends are exact: each half counts from its own.  The product is not
+ * rounded: integers are truncated, and 2 must not become 1. */
 static wide line_at(long i, long n, wide start, wide end, wide width)
 {
     if (i < n / 2 || n == 1)
-        return start + (wide)i * width;
-    return end - (wide)(n - 1 - i) * width;
+        return fma((wide)i, width, start);
+    return fma(-(wide)(n - 1 - i), width, end);
 }
 
-/* Integers are computed in runs, two at a time: the first of a run is
- * truncated, and the others count from it, as on the CPU. */
 kernel void linspace(global uchar *to, ulong to_at, long n, wide start,
-                     wide end, wide width, long run)
+                     wide end, wide width)
 {
-    long i = get_global_id(0), first_ = i;
+    long i = get_global_id(0);
 
     if (i >= n)
         return;
 #if ID0 <= BF16n
     STORE(0, to, to_at, i, line_at(i, n, start, end, width));
 #else
-    if (i < n - n % (2 * run))
-        first_ = i - i % run;
-    STORE(0, to, to_at, i,
-          (long)((wide)(long)line_at(first_, n, start, end, width) +
-                 (wide)(i - first_) * width));
+    STORE(0, to, to_at, i, (long)line_at(i, n, start, end, width));
 #endif
 }
 

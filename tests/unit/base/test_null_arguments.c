@@ -128,6 +128,11 @@ START_TEST(null_in_calls_by_name_is_named)
     refused(core_op_call(op, NULL, 1, &answer, 1), "core_op_call", "args");
     refused(core_op_call(op, &value, 1, NULL, 1), "core_op_call", "results");
     refused(core_op_call(op, &value, 1, &answer, 1), "zeros", "size");
+    refused(core_redispatch_below(NULL, &value, 1, &answer, 1),
+            "core_redispatch_below", "call");
+    ck_assert_str_eq(core_op_name(NULL), "");
+    ck_assert_str_eq(core_op_schema(NULL), "");
+    ck_assert_uint_eq(core_op_conversions(NULL, CORE_CONVERSION_CAST), 0);
 }
 END_TEST
 

@@ -339,7 +339,7 @@ START_TEST(convolution_gradients_are_correct)
 }
 END_TEST
 
-/* --------------------------------------------- pooling, padding, sampling - */
+/* ------------------------------------------ pooling, padding, sampling -- */
 
 /* Checks forward and gradient of an operator with one input. */
 static void check_one_input(test_call *forward, test_call *backward, tensor *x,

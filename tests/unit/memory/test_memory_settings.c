@@ -45,6 +45,48 @@ START_TEST(invalid_environment_is_reported_when_a_device_opens)
 }
 END_TEST
 
+enum { CHANGES = 5000 };
+
+static core__alloc_settings settings_now(void)
+{
+    core__alloc_settings settings;
+
+    pthread_mutex_lock(&allocator()->lock);
+    settings = allocator()->settings;
+    pthread_mutex_unlock(&allocator()->lock);
+    return settings;
+}
+
+static void *change_fraction(void *out_lost)
+{
+    for (int i = 0; i < CHANGES; i++) {
+        double fraction = i % 2 ? 0.5 : 0.25;
+
+        OK(core_memory_set_fraction(sim, fraction));
+        *(int *)out_lost += settings_now().fraction != fraction;
+    }
+    return NULL;
+}
+
+START_TEST(concurrent_changes_of_different_settings_are_all_kept)
+{
+    int lost_here = 0, lost_there = 0;
+    pthread_t thread;
+
+    open_sim("");
+    ck_assert_int_eq(
+        pthread_create(&thread, NULL, change_fraction, &lost_there), 0);
+    for (int i = 0; i < CHANGES; i++) {
+        OK(core_memory_configure(sim, i % 2 ? "roundup_power2_divisions:4"
+                                            : "roundup_power2_divisions:8"));
+        lost_here += settings_now().divisions != (i % 2 ? 4 : 8);
+    }
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(lost_here, 0);
+    ck_assert_int_eq(lost_there, 0);
+}
+END_TEST
+
 START_TEST(bad_values_are_refused_and_nothing_changes)
 {
     static const char *const bad[][2] = {
@@ -536,6 +578,7 @@ END_TEST
 
 SUITE("memory settings", environment_sets_the_initial_settings_of_devices,
       invalid_environment_is_reported_when_a_device_opens,
+      concurrent_changes_of_different_settings_are_all_kept,
       bad_values_are_refused_and_nothing_changes,
       settings_may_change_while_blocks_are_in_use,
       settings_the_device_does_not_support_are_refused,

@@ -316,31 +316,31 @@ static void run(uint32_t family)
     ck_assert_uint_gt(checked, 0);
 }
 
-START_TEST(elementwise_operators)
+START_TEST(elementwise_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_ELEMENTWISE);
 }
 END_TEST
 
-START_TEST(reductions)
+START_TEST(reduction_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_REDUCTION);
 }
 END_TEST
 
-START_TEST(operators_with_kernels)
+START_TEST(kernel_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_KERNEL);
 }
 END_TEST
 
-START_TEST(views)
+START_TEST(view_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_VIEW);
 }
 END_TEST
 
-START_TEST(composite_operators)
+START_TEST(composite_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_FUNCTION);
 }
@@ -441,6 +441,10 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
 }
 END_TEST
 
-SUITE("ops gradgrad", elementwise_operators, reductions, operators_with_kernels,
-      views, composite_operators, normalizations_pass_third_order_check,
+SUITE("ops gradgrad", elementwise_gradients_match_finite_differences,
+      reduction_gradients_match_finite_differences,
+      kernel_gradients_match_finite_differences,
+      view_gradients_match_finite_differences,
+      composite_gradients_match_finite_differences,
+      normalizations_pass_third_order_check,
       every_operator_with_a_gradient_has_a_sample)

@@ -58,6 +58,63 @@ START_TEST(softshrink_refuses_negative_lambd)
 }
 END_TEST
 
+/* An extreme of zero elements has no value; a sum is 0. */
+START_TEST(vector_norm_of_zero_elements_refuses_orders_of_extremes)
+{
+    static const row rows[] = {
+        {"linalg_vector_norm", "p:0 f:inf n", "order inf"},
+        {"linalg_vector_norm", "p:0 f:-inf n", "order -inf"},
+        {"linalg_vector_norm", "p:0 f:-1 n", "order -1"},
+        {"linalg_vector_norm", "p:2,0 f:inf l:1", "order inf"},
+        {"linalg_vector_norm", "p:2,0 f:-1 l:-1", "zero elements"},
+        {"linalg_vector_norm", "p:0,0 f:inf l:1", "zero elements"},
+        {"linalg_vector_norm", "p:0,2 f:inf n", "zero elements"},
+        {"norm.ScalarOpt_dim", "p:2,0 f:inf l:1", "zero elements"},
+        {"linalg_vector_norm", "p:0,2 f:inf l:1", NULL},
+        {"linalg_vector_norm", "p:0,2 f:-1 l:1", NULL},
+        {"linalg_vector_norm", "p:2,0 f:2 l:1", NULL},
+        {"linalg_vector_norm", "p:0 f:0 n", NULL},
+        {"linalg_vector_norm", "p:0 f:.5 n", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
+START_TEST(max_unpool3d_refuses_invalid_strides_and_padding)
+{
+    static const row rows[] = {
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:0,1,1 l:0",
+         "stride is 0"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1,1,-5 l:0",
+         "stride is -5"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1 l:0,-1,0",
+         "padding -1"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1,1 l:0", "stride"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1 l:0,0", "padding"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:2 l:1", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
+START_TEST(label_smoothing_must_be_from_0_to_1)
+{
+    static const row rows[] = {
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:nan",
+         "label_smoothing is nan"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:-.1",
+         "label_smoothing is -0.1"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:1.1",
+         "label_smoothing is 1.1"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:1", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
 START_TEST(alpha_of_integer_result_must_be_whole)
 {
     static const row rows[] = {
@@ -571,6 +628,9 @@ START_TEST(unknown_memory_format_is_refused)
 END_TEST
 
 SUITE("ops refusals", softshrink_refuses_negative_lambd,
+      vector_norm_of_zero_elements_refuses_orders_of_extremes,
+      max_unpool3d_refuses_invalid_strides_and_padding,
+      label_smoothing_must_be_from_0_to_1,
       alpha_of_integer_result_must_be_whole, empty_size_list_is_refused,
       mask_must_be_bool, smooth_l1_loss_refuses_negative_or_nan_beta,
       index_select_of_scalar_requires_one_index,
