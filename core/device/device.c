@@ -200,7 +200,9 @@ core_status core_device_set_preference(const char *names)
     while (next_name(&list, &name, &size))
         if (!parse_name(name, size, &type, &index)) {
             name_error(name, size);
-            core__error_prefix("core_device_set_preference: \"%.128s\"", names);
+            if (strchr(names, ','))
+                core__error_prefix("\"%.128s\"", names);
+            core__error_prefix("core_device_set_preference");
             return CORE_ERROR_INVALID_ARGUMENT;
         }
     if (names) {

@@ -250,7 +250,14 @@ static core_status negotiate(core_plugin *plugin,
             refusal.size = sizeof text - 1;
         memcpy(text, refusal.data, refusal.size);
         text[refusal.size] = '\0';
-        return core__error(status, "refuses this libcore: %s", text);
+        core__error(status, "refuses this libcore: %s", text);
+        if (answer->host_minor_min > offer.abi_minor_max)
+            core__error_suffix(
+                "; it needs a libcore with plugin ABI %d.%u; this one has "
+                "%d.%u",
+                CORE_ABI_MAJOR, answer->host_minor_min, CORE_ABI_MAJOR,
+                offer.abi_minor_max);
+        return status;
     }
     return check_answer(answer);
 }

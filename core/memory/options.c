@@ -43,9 +43,8 @@ static bool equals(slice text, const char *other)
 static core_status not_accepted(slice name, slice value, const char *allowed)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "memory settings: %.*s is \"%.*s\"; accepted: %s",
-                       (int)name.size, name.data, (int)value.size, value.data,
-                       allowed);
+                       "%.*s is \"%.*s\"; accepted: %s", (int)name.size,
+                       name.data, (int)value.size, value.data, allowed);
 }
 
 static bool parse_integer(slice value, uint64_t least, uint64_t most,
@@ -112,7 +111,7 @@ static core_status set(core__alloc_settings *settings, slice name, slice value)
     } else {
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
-            "memory settings: \"%.*s\" is not a setting; accepted: "
+            "\"%.*s\" is not a setting; accepted: "
             "max_split_size_mb, roundup_power2_divisions, "
             "garbage_collection_threshold, expandable_segments, fraction and "
             "caching",
@@ -143,10 +142,9 @@ core_status core__alloc_settings_parse(core__alloc_settings *settings,
         slice pair = trimmed(text, size);
 
         if (pair.size && !colon)
-            return core__error(
-                CORE_ERROR_INVALID_ARGUMENT,
-                "memory settings: \"%.*s\" is not of the form name:value",
-                (int)pair.size, pair.data);
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "\"%.*s\" is not of the form name:value",
+                               (int)pair.size, pair.data);
         if (pair.size)
             CORE_TRY(
                 set(&changed, trimmed(text, (size_t)(colon - text)),
@@ -263,6 +261,17 @@ core_status core__alloc_settings_text(const core__alloc_settings *settings,
 
 /* -------------------------------------------------------------- public -- */
 
+/* Of core_memory_configure. */
+static core_status parse_argument(core__alloc_settings *settings,
+                                  const char *text)
+{
+    core_status status = core__alloc_settings_parse(settings, text);
+
+    if (status != CORE_OK)
+        core__error_prefix("core_memory_configure");
+    return status;
+}
+
 /* The texts are concatenated: the later pair wins. */
 static core_status configure_later(const char *settings)
 {
@@ -270,7 +279,7 @@ static core_status configure_later(const char *settings)
     size_t size;
     char *joined;
 
-    CORE_TRY(core__alloc_settings_parse(&ignored, settings));
+    CORE_TRY(parse_argument(&ignored, settings));
     pthread_mutex_lock(&lock);
     size = (later_settings ? strlen(later_settings) : 0) + strlen(settings) + 2;
     joined = core__alloc(size);
@@ -297,7 +306,7 @@ core_status core_memory_configure(core_device *device, const char *settings)
     allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);
     changed = allocator->settings;
-    status = core__alloc_settings_parse(&changed, settings);
+    status = parse_argument(&changed, settings);
     if (status == CORE_OK)
         status = apply(allocator, &changed);
     core__allocator_unlock(allocator);

@@ -34,7 +34,12 @@ core_status core__shape_resolve(const core_operator *op,
     CORE_TRY(core__ndim_check(op, count));
     for (size_t i = 0; i < count; i++) {
         out_sizes[i] = wanted[i];
-        if (wanted[i] == -1 && open < 0)
+        if (wanted[i] == -1 && open >= 0)
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the sizes are %s; at most one of them may be -1",
+                core__sizes_text((uint32_t)count, wanted, want, sizeof want));
+        if (wanted[i] == -1)
             open = (int64_t)i;
         else if (wanted[i] < 0 ||
                  __builtin_mul_overflow(numel, wanted[i], &numel))

@@ -233,7 +233,8 @@ START_TEST(null_in_file_calls_is_named)
     temporary_path path;
 
     temporary_file(path, "libcore-null");
-    refused(core_safetensors_save(NULL, &named, 1, NULL, 0), "write", "name");
+    refused(core_safetensors_save(NULL, &named, 1, NULL, 0),
+            "core_safetensors_save", "path");
     refused(core_safetensors_save(path, NULL, 1, NULL, 0),
             "core_safetensors_save", "tensors");
     refused(core_safetensors_save(path, &named, 1, NULL, 1),

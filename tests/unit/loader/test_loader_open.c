@@ -122,7 +122,8 @@ START_TEST(device_type_of_a_failed_plugin_reports_the_failure)
     install("refuses", "core_refuses.so");
     ck_assert_int_eq(core__loader_load_type("refuses", 7),
                      CORE_ERROR_INCOMPATIBLE);
-    assert_contains(core_error_message(), "the moon is full");
+    assert_contains(core_error_message(), "the moon is full; it needs a ");
+    assert_contains(core_error_message(), "plugin ABI 0.1000; this one has 0.");
     assert_contains(core_error_message(), "core_refuses.so");
 }
 END_TEST

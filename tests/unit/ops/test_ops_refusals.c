@@ -42,6 +42,25 @@ static void check_rows(const row *rows, size_t count)
 
 #define CHECK_ROWS(rows) check_rows(rows, sizeof rows / sizeof *(rows))
 
+START_TEST(messages_name_argument_sizes_and_dtype)
+{
+    static const row rows[] = {
+        {"add.Tensor", "n p:3 f:1",
+         "argument 1, self, is absent; it must be a"},
+        {"pow.Tensor_Scalar", "p:3 n", "argument 2, exponent, is absent"},
+        {"add_.Tensor", "x:3/2 p:3 f:1", "stored in a tensor of i64"},
+        {"view", "p:4 l:-1,-1",
+         "the sizes are [-1, -1]; at most one of them may be -1"},
+        {"reshape", "p:4 l:2,-1,-1", "at most one of them may be -1"},
+    };
+    core_tensor *out;
+
+    CHECK_ROWS(rows);
+    FAILS(core_hypot(NULL, NULL, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "hypot: argument 1, self, is absent; it must be a tensor");
+}
+END_TEST
+
 /* The number is checked for every variant and for empty tensors. */
 START_TEST(softshrink_refuses_negative_lambd)
 {
@@ -201,7 +220,8 @@ END_TEST
 START_TEST(index_out_of_range_names_its_argument)
 {
     static const row rows[] = {
-        {"index_select", "p:3 i:0 x:5/9", "argument index contains 3"},
+        {"index_select", "p:3 i:0 x:5/9",
+         "index_select: cpu: argument index contains 3"},
         {"index_add", "p:3 i:0 x:5/9 p:5", "argument index contains"},
         {"gather", "p:3 i:0 x:5/9", "argument index contains"},
         {"scatter.src", "p:3 i:0 x:5/9 p:5", "argument index contains"},
@@ -627,7 +647,8 @@ START_TEST(unknown_memory_format_is_refused)
 }
 END_TEST
 
-SUITE("ops refusals", softshrink_refuses_negative_lambd,
+SUITE("ops refusals", messages_name_argument_sizes_and_dtype,
+      softshrink_refuses_negative_lambd,
       vector_norm_of_zero_elements_refuses_orders_of_extremes,
       max_unpool3d_refuses_invalid_strides_and_padding,
       label_smoothing_must_be_from_0_to_1,
