@@ -9,6 +9,7 @@
 #include "ops/shape.h"
 #include "tensor/layout.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The trailing arguments `dtype, layout, device, pin_memory`, from `first`
@@ -250,6 +251,29 @@ CORE__COMPOSITE(logspace)
     exponents = CORE__DO(scope, core_pow_of_scalar,
                          core_float(core__double_of(&args[3])), exponents);
     return core__scope_result(scope, core__x_cast(scope, exponents, o.dtype),
+                              &results[0]);
+}
+
+/* range.step(start, end, step, …): start, start + step, … up to end, included */
+CORE__COMPOSITE(range_step)
+{
+    double start = core__double_of(&args[0]), end = core__double_of(&args[1]);
+    double step =
+        args[2].tag == CORE_VALUE_NONE ? 1 : core__double_of(&args[2]);
+    double count = floor((end - start) / step) + 1;
+    core_tensor *x;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 3, core__dtype_default(), NULL, &o));
+    if (!(count >= 1 && count < 0x1p40))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "start is %g, end %g and step %g; step must lead "
+                              "from start to end, in less than 2^40 steps",
+                              start, end, step);
+    x = CORE__DO(scope, core_arange, core_int((int64_t)count), CORE_F64,
+                 o.device);
+    x = core__x_add_scalar(scope, core__x_mul_scalar(scope, x, step), start);
+    return core__scope_result(scope, core__x_cast(scope, x, o.dtype),
                               &results[0]);
 }
 

@@ -580,3 +580,115 @@ CORE__COMPOSITE(compute_linear_combination)
     return core__scope_result(
         scope, core__x_reshape(scope, x, sizes, input->ndim), &results[0]);
 }
+
+/* _cummax_helper and _cummin_helper(self, values, indices, dim) */
+CORE__COMPOSITE(cummax_helper)
+{
+    return core_cummax_out(args[0].u.tensor, args[3].u.i, args[1].u.tensor,
+                           args[2].u.tensor);
+}
+
+CORE__COMPOSITE(cummin_helper)
+{
+    return core_cummin_out(args[0].u.tensor, args[3].u.i, args[1].u.tensor,
+                           args[2].u.tensor);
+}
+
+CORE__COMPOSITE(logcumsumexp_same)
+{
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_logcumsumexp, args[0].u.tensor, args[1].u.i),
+        &results[0]);
+}
+
+/* norm.ScalarOpt_dim_dtype(self, p, dim, keepdim, *, dtype) */
+CORE__COMPOSITE(norm_dtype)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[2], &count);
+    core_scalar p = args[1].tag == CORE_VALUE_NONE ? core_int(2) : args[1];
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_linalg_vector_norm,
+                                       args[0].u.tensor, p, dims, count,
+                                       core__arg_bool(args, 3, false),
+                                       core__dtype_of(&args[4])),
+                              &results[0]);
+}
+
+/* _amp_update_scale(self, growth_tracker, found_inf, scale_growth_factor,
+ * scale_backoff_factor, growth_interval) -> (scale, growth_tracker) */
+CORE__COMPOSITE(amp_update_scale)
+{
+    core_tensor *scale = args[0].u.tensor, *tracker = args[1].u.tensor;
+    core_tensor *found =
+        CORE__DO(scope, core_ne_scalar, args[2].u.tensor, core_int(0));
+    core_tensor *next, *grown, *due;
+
+    next = CORE__DO(scope, core_add_scalar, tracker, core_int(1), core_int(1));
+    due = CORE__DO(scope, core_eq_scalar, next, args[5]);
+    grown = core__x_mul_scalar(scope, scale, core__double_of(&args[3]));
+    grown = core__x_where(
+        scope,
+        core__x_logical_and(scope, due, CORE__DO(scope, core_isfinite, grown)),
+        grown, scale);
+    grown = core__x_where(
+        scope, found,
+        core__x_mul_scalar(scope, scale, core__double_of(&args[4])), grown);
+    next =
+        core__x_zero_where(scope, next, core__x_logical_or(scope, found, due));
+    CORE_TRY(core__scope_result(scope, grown, &results[0]));
+    return core__scope_result(scope, next, &results[1]);
+}
+
+/* Fails unless the element of self is not 0; waits for it. */
+static core_status asserted(const core_operator *op, core_tensor *self,
+                            const char *message)
+{
+    core_scalar value;
+
+    if (self->numel != 1)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "self has %lld elements; it must have one",
+                              (long long)self->numel);
+    CORE_TRY(core_item(self, &value));
+    if (core__double_of(&value) != 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "%s", message);
+}
+
+CORE__COMPOSITE(assert_async)
+{
+    return asserted(call->op, args[0].u.tensor, "self is 0");
+}
+
+CORE__COMPOSITE(assert_async_msg)
+{
+    return asserted(call->op, args[0].u.tensor, args[1].u.string);
+}
+
+/* _add_relu(self, other, alpha): relu of the sum */
+CORE__COMPOSITE(add_relu)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+
+    return core__scope_result(
+        scope,
+        core__x_relu(
+            scope, CORE__DO(scope, core_add, args[0].u.tensor, args[1].u.tensor,
+                            args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        &results[0]);
+}
+
+CORE__COMPOSITE(add_relu_scalar)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+
+    return core__scope_result(
+        scope,
+        core__x_relu(scope,
+                     CORE__DO(scope, core_add_scalar, args[0].u.tensor, args[1],
+                              args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        &results[0]);
+}

@@ -284,3 +284,54 @@ CORE__COMPOSITE(linalg_cross)
     return core__scope_result(scope, core__x_sub(scope, left, right),
                               &results[0]);
 }
+
+/* _addmm_activation(self, mat1, mat2, *, beta, alpha, use_gelu): relu or gelu of
+ * addmm */
+CORE__COMPOSITE(addmm_activation)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+    core_tensor *x = CORE__DO(scope, core_addmm, args[0].u.tensor,
+                              args[1].u.tensor, args[2].u.tensor,
+                              args[3].tag == CORE_VALUE_NONE ? one : args[3],
+                              args[4].tag == CORE_VALUE_NONE ? one : args[4]);
+
+    x = core__arg_bool(args, 5, false) ? CORE__DO(scope, core_gelu, x, "none")
+                                       : core__x_relu(scope, x);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* _int_mm(self, mat2): the product of i8 matrices in i32 */
+CORE__COMPOSITE(int_mm)
+{
+    core_tensor *a = args[0].u.tensor, *b = args[1].u.tensor;
+
+    if (a->dtype != CORE_I8 || b->dtype != CORE_I8)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "self is %s and mat2 %s; both must be i8",
+                              core__dtype_name(a->dtype),
+                              core__dtype_name(b->dtype));
+    a = core__x_cast(scope, a, CORE_I32);
+    b = core__x_cast(scope, b, CORE_I32);
+    return core__scope_result(scope, core__x_mm(scope, a, b), &results[0]);
+}
+
+/* _weight_int8pack_mm(self [m, k], mat2 [n, k] of i8, scales [n]) */
+CORE__COMPOSITE(weight_int8pack_mm)
+{
+    core_tensor *self = args[0].u.tensor, *mat2 = args[1].u.tensor, *x;
+
+    if (mat2->dtype != CORE_I8 || mat2->ndim != 2 ||
+        !core__dtype_is_floating(self->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "self is %s and mat2 %s with %u dimensions; self "
+                              "must have a floating dtype, and mat2 be a "
+                              "matrix of i8",
+                              core__dtype_name(self->dtype),
+                              core__dtype_name(mat2->dtype), mat2->ndim);
+    CORE_TRY(core__sizes_check_equal(call->op, "scales", args[2].u.tensor, 1,
+                                     mat2->sizes));
+    x = core__x_t(scope, core__x_cast(scope, mat2, self->dtype));
+    x = core__x_mul(scope, core__x_mm(scope, self, x), args[2].u.tensor);
+    return core__scope_result(scope, core__x_cast(scope, x, self->dtype),
+                              &results[0]);
+}

@@ -77,7 +77,7 @@ static core_status mask_like(core__scope *scope, const core_operator *op,
 }
 
 /* _masked_softmax(self, mask, dim, mask_type): without the elements where mask
- * is true; 0 where it hides all */
+ * is true; NaN where it hides all */
 CORE__COMPOSITE(masked_softmax)
 {
     core_tensor *self = args[0].u.tensor;
@@ -89,11 +89,7 @@ CORE__COMPOSITE(masked_softmax)
         mask_like(scope, call->op, self, args[1].u.tensor, &args[3], &mask));
     x = CORE__DO(scope, core_masked_fill, self, mask, core_float(-INFINITY));
     x = CORE__DO(scope, core_softmax, x, dim, CORE_DTYPE_NONE);
-    return core__scope_result(
-        scope,
-        core__x_zero_where(scope, x,
-                           CORE__DO(scope, core_all_dim, mask, dim, true)),
-        &results[0]);
+    return core__scope_result(scope, x, &results[0]);
 }
 
 /* _masked_softmax_backward(grad_output, output, mask, dim) */

@@ -299,6 +299,34 @@ CORE__COMPOSITE(pixel_unshuffle)
         &results[0]);
 }
 
+/* resize(self, size, *, memory_format): the elements in row-major order; new
+ * ones are 0. */
+CORE__COMPOSITE(resize)
+{
+    core_tensor *self = args[0].u.tensor;
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+    int64_t numel = 1;
+    core_tensor *x;
+
+    CORE_TRY(core__sizes_check(call->op, count, sizes));
+    for (size_t i = 0; i < count; i++)
+        numel *= sizes[i];
+    x = core__x_reshape(scope, self, (const int64_t[]){-1}, 1);
+    if (numel > self->numel)
+        x = CORE__DO(scope, core_constant_pad_nd, x,
+                     (const int64_t[]){0, numel - self->numel}, 2, core_int(0));
+    else
+        x = core__x_slice(scope, x, 0, 0, numel);
+    x = core__x_reshape(scope, x, sizes, count);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_clone, x,
+                                       args[2].tag == CORE_VALUE_NONE
+                                           ? CORE_FORMAT_CONTIGUOUS
+                                           : (int32_t)args[2].u.i),
+                              &results[0]);
+}
+
 /* channel_shuffle(self [N, C, …], groups): channels of all groups in turn */
 CORE__COMPOSITE(channel_shuffle)
 {

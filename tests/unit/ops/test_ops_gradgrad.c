@@ -423,6 +423,11 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
         /* No sample has 8-bit dtypes; test_scaled_mm.c covers the error. */
         if (op->flags & CORE__OP_FLOAT8)
             continue;
+        /* Its formula supposes that the exponentials add up to 1, which finite
+         * differences disturb; test_ops_backward.c checks it. */
+        if (strcmp(data->name, "_ctc_loss") == 0 ||
+            strcmp(data->name, "_ctc_loss.Tensor") == 0)
+            continue;
         all++;
         if (has_sample(data->name))
             continue;
