@@ -337,7 +337,7 @@ in_host_cache() { # LIBCORE_OPENCL_CACHE
         "$LIBCORE_BUILD/core-conformance" --device opencl \
         --golden "$LIBCORE_SOURCE/tests/golden/public" --filter relu \
         >"$work/out" 2>&1 || return
-    ls "$work"/kept/opencl/*.bin
+    ls "$work"/host/opencl/*.bin
 }
 ok 'LIBCORE_OPENCL_CACHE=1 uses the folder of LIBCORE_CACHE' in_host_cache 1
 not_cached() {

@@ -196,12 +196,11 @@ static core_status check_tables(const core__backend *backend)
         MEMORY(alloc),          MEMORY(free),
         MEMORY(copy_from_host), MEMORY(copy_to_host),
         MEMORY(copy),           MEMORY(fill),
-        STREAM(create),
-        STREAM(destroy),        STREAM(query),
-        STREAM(synchronize),    STREAM(wait_event),
-        EVENT(create),          EVENT(destroy),
-        EVENT(record),          EVENT(query),
-        EVENT(synchronize),
+        STREAM(create),         STREAM(destroy),
+        STREAM(query),          STREAM(synchronize),
+        STREAM(wait_event),     EVENT(create),
+        EVENT(destroy),         EVENT(record),
+        EVENT(query),           EVENT(synchronize),
     };
 #undef ROW
 #undef BACKEND

@@ -3,7 +3,7 @@
 
 /* Operators by name, and calls with checked arguments, for foreign-function
  * interfaces and tools that read calls from a file.  Typed calls use
- * core_op_invoke and pay for none of this. */
+ * core_op_invoke, and skip all of this. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -184,7 +184,7 @@ static core_status check_tensors(const completion *call, uint32_t i)
     return CORE_OK;
 }
 
-/* Checks the value; its tag is right. */
+/* Checks a value whose tag is correct. */
 static core_status check_value(completion *call, uint32_t i)
 {
     core_value *value = &call->args[i];

@@ -248,9 +248,8 @@ static bool on_host(const core_call *call, const core_value *args,
            core__keys_slot(keys) == CORE__SLOT_META;
 }
 
-/* Finds a word that is not an operator: a misspelling would silently forbid
- * what was meant to be allowed.  yet: operators of a plugin may still be
- * registered. */
+/* Finds a name that is not an operator: a misspelt name would silently allow
+ * nothing.  yet: whether plugins may still register operators. */
 static bool find_unknown(const char *list, bool yet, const char **out_word,
                          size_t *out_size)
 {
@@ -306,7 +305,7 @@ static core_status serve(core_call *call, const core_value *args,
     return CORE_ERROR_NO_KERNEL;
 }
 
-/* The thread's record is that of the missing kernel. */
+/* The thread's error record is about the missing kernel. */
 core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)

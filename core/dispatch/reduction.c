@@ -93,7 +93,7 @@ static core_status find_dtypes(reduction *r)
         !core__dtype_is_floating(input))
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_BOOL)
-        /* u8 input, the truth values before there was bool, keeps its dtype. */
+        /* u8, used for truth values before bool existed, keeps its dtype. */
         r->dtypes[0] = input == CORE_U8 ? CORE_U8 : CORE_BOOL;
     else if (data->promotion == CORE__REDUCE_INDEX)
         r->dtypes[0] = CORE_I64;
@@ -108,7 +108,7 @@ static core_status find_dtypes(reduction *r)
     return CORE_OK;
 }
 
-/* Only when every argument has been checked. */
+/* Called after all arguments were checked. */
 static core_status cast_input(reduction *r)
 {
     core_tensor *cast;

@@ -27,7 +27,7 @@ enum { SHORTCUTS = 6 };
 
 typedef struct operator_table {
     const core__entry *_Atomic slots[CORE__TABLE_SIZE];
-    /* All shortcuts ever made: none is reused, because a call may be reading
+    /* All shortcuts ever created: none is reused, because a call may be reading
      * it. */
     core__shortcut shortcuts[SHORTCUTS];
     _Atomic uint32_t nshortcuts;
@@ -173,7 +173,7 @@ static bool is_at(const core_operator *op, uint64_t keys,
     return entry->function == known->function && entry->user == known->user;
 }
 
-/* True if the table still leads calls in the shortcut's state to its entry. */
+/* True if the table still has the shortcut's entry for calls in its state. */
 static bool is_current(const core_operator *op, const core__shortcut *shortcut)
 {
     uint64_t keys = core__keys_of_state(op, shortcut->state);
@@ -375,7 +375,8 @@ void core__dispatch_observe(bool on)
     core__registry_unlock();
 }
 
-/* The first call of every operator: makes its table, then serves the call. */
+/* The first call of every operator: creates its table, then dispatches the
+ * call. */
 static core_status resolve(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)

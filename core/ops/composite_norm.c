@@ -113,7 +113,7 @@ CORE__COMPOSITE(batch_norm_update_stats)
     mean = CORE__DO(scope, core_mean_dim, input, dims, input->ndim - 1, false,
                     CORE_DTYPE_NONE);
     var = CORE__DO(scope, core_var, input, dims, input->ndim - 1,
-                   &(const int64_t){0}, false);
+                   &(const core_scalar){.tag = CORE_VALUE_INT}, false);
     n = input->sizes[1] ? (double)input->numel / (double)input->sizes[1] : 0;
     unbiased = n > 1 ? n / (n - 1) : 1;
     if (means)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Clipping gradients by norm and by value.  Nothing waits for a device unless
- * the norm is to be checked for being finite. */
+/* Clipping gradients by norm and by value.  Waits for a device only to check
+ * that the norm is finite. */
 
 #include "base/error.h"
 #include "base/memory.h"

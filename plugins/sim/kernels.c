@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The CPU's kernels, borrowed.  A launch copies the call and puts it on the
- * stream; when the stream reaches it, handles are translated to addresses
- * and the CPU's kernel runs on them.
+/* The CPU's kernels, borrowed.  A launch copies the call and enqueues it; when
+ * the stream reaches it, handles are translated to addresses and the CPU's
+ * kernel runs on them.
  *
- * A kernel that allocates its results itself (their shape depends on data)
- * must be done when the launch returns: it runs on the caller's thread, at
- * its place in the stream. */
+ * A kernel that allocates its results itself (their shape depends on data) must
+ * have run when the launch returns: it runs on the caller's thread, in the
+ * order of the stream. */
 
 #include "fault.h"
 #include "plan.h"

@@ -66,8 +66,7 @@ static tap tap_nearest(int64_t o, int64_t in, int64_t out, float ratio)
 
 static tap tap_nearest_exact(int64_t o, int64_t in, float ratio)
 {
-    return (tap){{clamped((int64_t)floorf(((float)o + 0.5f) * ratio), in)},
-                 {1}};
+    return (tap){{index_near((double)(((float)o + 0.5f) * ratio), in)}, {1}};
 }
 
 static tap tap_linear(double at, int64_t in)
