@@ -111,6 +111,21 @@ ok 'a file of kernels that the CPU does not have is detected' \
     detects folders 'backends/gpu/kernels/normal.cu: no file of backends/cpu'
 
 copy_tree
+ok "the operators' schemas are ATen's" \
+    "$root/tools/checks/schemas" "$work/tree"
+sed -i '/^- op: add.Scalar(/s/Scalar alpha=1/int alpha=1/' \
+    "$work/tree/core/ops/ops.yaml"
+ok "a schema that is not ATen's is detected" \
+    detects schemas '^ops.yaml: add.Scalar(Tensor self, Scalar other, int alpha=1'
+
+copy_tree
+sed -i 's/^layer_norm /layer_form /' "$work/tree/core/ops/aten-differences.txt"
+ok 'a difference that is not listed is detected' \
+    detects schemas '^ops.yaml: layer_norm('
+ok 'a listed difference that is none is detected' \
+    detects schemas 'matches layer_form'
+
+copy_tree
 {
     printf 'static void long_one(void)\n{\n'
     i=0

@@ -25,19 +25,28 @@ static core_tensor *causal_mask(core__scope *scope, core_tensor *scores)
     return CORE__DO(scope, core_triu, mask, 1);
 }
 
-/* softmax(Q Kᵀ / sqrt(d) + mask) V: Vaswani et al. 2017, eq. 1 */
-static core_tensor *composed(core__scope *scope, const core_value *args,
-                             core_tensor *mask, double dropout, bool causal)
+/* A call's arguments. */
+typedef struct attention {
+    core_tensor *tensors[3]; /* query, key, value */
+    core_tensor *mask;
+    double dropout;
+    bool causal;
+    const double *scale; /* NULL: 1 / sqrt(d) */
+} attention;
+
+/* softmax(Q Kᵀ scale + mask) V: Vaswani et al. 2017, eq. 1 */
+static core_tensor *composed(core__scope *scope, const attention *a)
 {
-    core_tensor *query = args[0].u.tensor;
+    core_tensor *query = a->tensors[0], *mask = a->mask;
+    double width = (double)query->sizes[query->ndim - 1];
     core_scalar least = core_float(-INFINITY);
     core_tensor *x;
 
     x = core__x_mul_scalar(scope, query,
-                           1 / sqrt((double)query->sizes[query->ndim - 1]));
+                           a->scale ? *a->scale : 1 / sqrt(width));
     x = CORE__DO(scope, core_matmul, x,
-                 core__x_transpose(scope, args[1].u.tensor, -2, -1));
-    if (causal)
+                 core__x_transpose(scope, a->tensors[1], -2, -1));
+    if (a->causal)
         x = CORE__DO(scope, core_masked_fill, x, causal_mask(scope, x), least);
     else if (mask && mask->dtype == CORE_BOOL)
         x = CORE__DO(scope, core_masked_fill, x,
@@ -45,9 +54,9 @@ static core_tensor *composed(core__scope *scope, const core_value *args,
     else if (mask)
         x = core__x_add(scope, x, mask);
     x = core__x_masked_softmax(scope, x);
-    if (dropout > 0)
-        x = CORE__DO(scope, core_dropout, x, dropout, true);
-    return CORE__DO(scope, core_matmul, x, args[2].u.tensor);
+    if (a->dropout > 0)
+        x = CORE__DO(scope, core_dropout, x, a->dropout, true);
+    return CORE__DO(scope, core_matmul, x, a->tensors[2]);
 }
 
 /* --------------------------------------------------------------- fused -- */
@@ -93,24 +102,24 @@ static bool plain_mask(const core_tensor *mask, const core_tensor *q,
 
 /* Whether the device's kernel accepts these arguments.  Checked before they get
  * four dimensions, since the last two do not depend on that. */
-static bool fused(const core_value *args, core_tensor *mask, double dropout,
-                  bool causal)
+static bool fused(const attention *a)
 {
-    core_tensor *q = args[0].u.tensor;
+    core_tensor *q = a->tensors[0];
     core_dtype sums = q->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
     core_dtype results[4] = {q->dtype, sums, CORE_I64, CORE_I64};
-    core_value values[8];
+    core_value values[8] = {{0}};
 
-    if (!plain(q, args[1].u.tensor, args[2].u.tensor) ||
-        (mask && !plain_mask(mask, q, args[1].u.tensor)) ||
-        !(dropout >= 0 && dropout <= 1))
+    if (!plain(q, a->tensors[1], a->tensors[2]) ||
+        (a->mask && !plain_mask(a->mask, q, a->tensors[1])) ||
+        !(a->dropout >= 0 && a->dropout <= 1))
         return false;
-    memcpy(values, args, 3 * sizeof *values);
-    values[3] = mask ? args[3] : (core_value){0};
-    values[4] = (core_value){CORE_VALUE_BOOL, 0, {.i = 1}};
-    values[5] = (core_value){CORE_VALUE_FLOAT, 0, {.f = dropout}};
-    values[6] = (core_value){CORE_VALUE_BOOL, 0, {.i = causal}};
-    values[7] = (core_value){0};
+    for (int i = 0; i < 3; i++)
+        values[i] = core_pack_tensor(a->tensors[i]);
+    values[3] = core_pack_tensor(a->mask);
+    values[4] = core_bool(true);
+    values[5] = core_float(a->dropout);
+    values[6] = core_bool(a->causal);
+    values[7] = core_pack_float_optional(a->scale);
     return core__kernel_exists(
         &core__operators[CORE_OP_SCALED_DOT_PRODUCT_EFFICIENT_ATTENTION],
         values, 8, results, 4);
@@ -124,18 +133,18 @@ static core_tensor *lifted(core__scope *scope, core_tensor *x)
 }
 
 static core_tensor *run_fused(core__scope *scope, const heads *h,
-                              double dropout, bool causal)
+                              const attention *a)
 {
     core_tensor *sum = NULL, *seed = NULL, *offset = NULL;
     core_tensor *out;
 
     if (scope->status != CORE_OK)
         return NULL;
-    out = core__scope_add(
-        scope,
-        core_efficient_attention(h->tensors[0], h->tensors[1], h->tensors[2],
-                                 h->tensors[3], h->compute, dropout, causal,
-                                 NULL, &scope->pending, &sum, &seed, &offset));
+    out = core__scope_add(scope,
+                          core_efficient_attention(
+                              h->tensors[0], h->tensors[1], h->tensors[2],
+                              h->tensors[3], h->compute, a->dropout, a->causal,
+                              a->scale, &scope->pending, &sum, &seed, &offset));
     core_tensor_release(sum);
     core_tensor_release(seed);
     core_tensor_release(offset);
@@ -150,49 +159,93 @@ static bool may_need_grad(const core_tensor *x)
            (x->base && core__tensor_requires_grad(x->base));
 }
 
-static core_tensor *fuse(core__scope *scope, const core_value *args,
-                         core_tensor *mask, double dropout, bool causal)
+static core_tensor *fuse(core__scope *scope, const attention *a)
 {
-    core_tensor *q = args[0].u.tensor, *out;
+    core_tensor *out;
     heads h = {.compute = false};
     int64_t sizes[4];
 
     for (int i = 0; i < 3; i++) {
-        h.tensors[i] = lifted(scope, args[i].u.tensor);
-        h.compute = h.compute || may_need_grad(args[i].u.tensor);
+        h.tensors[i] = lifted(scope, a->tensors[i]);
+        h.compute = h.compute || may_need_grad(a->tensors[i]);
     }
-    if (mask && scope->status == CORE_OK) {
+    if (a->mask && scope->status == CORE_OK) {
         memcpy(sizes, h.tensors[0]->sizes, 3 * sizeof *sizes);
         sizes[3] = h.tensors[1]->sizes[2];
-        h.tensors[3] = CORE__DO(scope, core_expand, mask, sizes, 4, false);
-        h.compute = h.compute || may_need_grad(mask);
+        h.tensors[3] = CORE__DO(scope, core_expand, a->mask, sizes, 4, false);
+        h.compute = h.compute || may_need_grad(a->mask);
     }
     h.compute = h.compute && !core__thread_self()->no_grad;
-    out = run_fused(scope, &h, dropout, causal);
-    for (uint32_t i = q->ndim; i < 4; i++)
+    out = run_fused(scope, &h, a);
+    for (uint32_t i = a->tensors[0]->ndim; i < 4; i++)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
     return out;
 }
 
+/* ---------------------------------------------------------------- call -- */
+
+/* Repeats each head of keys or values `times`, side by side. */
+static core_tensor *repeated(core__scope *scope, core_tensor *x, int64_t times)
+{
+    int64_t sizes[CORE_MAX_NDIM + 1];
+    uint32_t ndim = x->ndim, head = ndim - 3;
+    core_tensor *each = core__x_unsqueeze(scope, x, -3);
+
+    if (scope->status != CORE_OK)
+        return NULL;
+    memcpy(sizes, each->sizes, (ndim + 1) * sizeof *sizes);
+    sizes[head + 1] = times;
+    each = CORE__DO(scope, core_expand, each, sizes, ndim + 1, false);
+    memcpy(sizes, x->sizes, ndim * sizeof *sizes);
+    sizes[head] *= times;
+    return core__x_reshape(scope, each, sizes, ndim);
+}
+
+/* Ainslie et al. 2023: several heads of the query use one of the keys. */
+static core_status group_heads(core__scope *scope, const core_operator *op,
+                               attention *a)
+{
+    core_tensor *q = a->tensors[0], *k = a->tensors[1], *v = a->tensors[2];
+    int64_t heads, keys;
+
+    if (q->ndim < 3 || k->ndim < 3 || v->ndim < 3)
+        return core__op_shapes_error(op, "query", q, "key", k,
+                                     "enable_gqa needs a dimension of heads");
+    heads = q->sizes[q->ndim - 3];
+    keys = k->sizes[k->ndim - 3];
+    if (keys == 0 || heads % keys != 0 || v->sizes[v->ndim - 3] != keys)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "query has %lld heads, key %lld and value %lld; "
+                              "key and value need the same number, which "
+                              "divides that of query",
+                              (long long)heads, (long long)keys,
+                              (long long)v->sizes[v->ndim - 3]);
+    for (int i = 1; i < 3 && heads != keys; i++)
+        a->tensors[i] = repeated(scope, a->tensors[i], heads / keys);
+    return scope->status;
+}
+
 CORE__COMPOSITE(scaled_dot_product_attention)
 {
-    core_tensor *query = args[0].u.tensor;
-    core_tensor *key = args[1].u.tensor;
-    core_tensor *mask = core__tensor_of(&args[3]);
-    double dropout = core__double_of(&args[4]);
-    bool causal = core__arg_bool(args, 5, false);
+    double scale = core__double_of(&args[6]);
+    attention a = {
+        .tensors = {args[0].u.tensor, args[1].u.tensor, args[2].u.tensor},
+        .mask = core__tensor_of(&args[3]),
+        .dropout = core__double_of(&args[4]),
+        .causal = core__arg_bool(args, 5, false),
+        .scale = args[6].tag == CORE_VALUE_NONE ? NULL : &scale,
+    };
 
-    if (query->ndim < 2 || key->ndim < 2)
-        return core__op_shapes_error(call->op, "query", query, "key", key,
+    if (a.tensors[0]->ndim < 2 || a.tensors[1]->ndim < 2)
+        return core__op_shapes_error(call->op, "query", a.tensors[0], "key",
+                                     a.tensors[1],
                                      "both must have at least 2 dimensions");
-    if (mask && causal)
+    if (a.mask && a.causal)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "is_causal is true and attn_mask is given; only "
                               "one of them may be used");
+    if (core__arg_bool(args, 7, false))
+        CORE_TRY(group_heads(scope, call->op, &a));
     return core__scope_result(
-        scope,
-        fused(args, mask, dropout, causal)
-            ? fuse(scope, args, mask, dropout, causal)
-            : composed(scope, args, mask, dropout, causal),
-        &results[0]);
+        scope, fused(&a) ? fuse(scope, &a) : composed(scope, &a), &results[0]);
 }

@@ -65,7 +65,8 @@ def choose(operator, forms):
         return "p0 != 0 ? %s : %s" % (texts[1], texts[0])
     if operator.choice == "ROUNDING":
         return "p0 == 0 ? %s : p0 == 1 ? %s : %s" % (
-            texts[0], texts[1].replace("(", "(rounded(") + ")", texts[2])
+            texts[0], re.sub(r"^trunc@\((.*)\)$", r"trunc@(rounded(\1))",
+                             texts[1]), texts[2])
     if operator.choice == "POWER":
         return "b == 2 ? %s : b == (T)0.5 ? %s : %s" % (
             texts[1], texts[3], texts[0])

@@ -409,7 +409,7 @@ static core_tensor *attend(const operands *x)
     core_tensor *r;
 
     must(core_scaled_dot_product_attention(x->a, x->b, x->o, NULL, 0, false,
-                                           &r));
+                                           NULL, false, &r));
     return r;
 }
 

@@ -155,7 +155,7 @@ static core_tensor *fused_attention(core_tensor *const *heads)
     core_tensor *y, *next;
 
     must(core_scaled_dot_product_attention(heads[0], heads[1], heads[2], NULL,
-                                           0, false, &y));
+                                           0, false, NULL, false, &y));
     must(core_transpose(y, 1, 2, &next));
     replace(&y, next);
     must(core_reshape(y, SIZES(B, T, C), &next));

@@ -18,6 +18,10 @@ typedef struct tolerance {
  * of many: products, convolutions, reductions. */
 bool operator_sums(const char *name);
 
+/* Tests whether results of a dtype were recorded with larger errors than their
+ * tolerance: sums of f16 and bf16, and few operators of f32. */
+bool recording_rounds(const char *name, core_dtype dtype);
+
 /* Returns the tolerance of an operator's results of a dtype.  `derived`: a
  * gradient, whose formula may sum. */
 tolerance tolerance_of(const char *name, core_dtype dtype, bool derived);
@@ -30,7 +34,21 @@ typedef struct ties {
     uint32_t from_dim; /* positions count in dimensions from_dim … to_dim - 1,
                         * row-major */
     uint32_t to_dim;
+    enum {
+        VECTORS_NONE,
+        VECTORS_COLUMNS,
+        VECTORS_ROWS
+    } vectors;      /* vectors
+                        * whose signs are undefined, in matrices */
+    int64_t paired; /* the vectors of a matrix whose signs are kept */
+    uint32_t result;
 } ties;
+
+/* What a comparison found besides equal elements. */
+typedef struct comparison {
+    bool tied; /* positions, or signs of vectors, differ where they may */
+    uint64_t signs[3]; /* by result: a hash of which vectors are negated */
+} comparison;
 
 /* Tests whether result number `result` of the case contains positions. */
 ties ties_of(const golden_case *the_case, size_t result);
@@ -39,10 +57,9 @@ ties ties_of(const golden_case *the_case, size_t result);
 core_scalar golden_element(const golden_tensor *tensor, const int64_t *index);
 
 /* dtype: the dtype in which `want` is expected on this device.  False: text
- * describes the difference. *out_tied is set when positions differ among equal
- * values. */
+ * describes the difference. */
 bool compare_tensor(core_tensor *got, const golden_tensor *want,
                     core_dtype dtype, tolerance allowed, ties tie,
-                    bool *out_tied, char *text, size_t capacity);
+                    comparison *found, char *text, size_t capacity);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --------------------------------------------------------------- files -- */
 
@@ -69,8 +70,10 @@ failed:
 void golden_close(golden_file *golden)
 {
     free(golden->text);
+    free(golden->differences);
     free(golden->data);
     golden->text = NULL;
+    golden->differences = NULL;
     golden->data = NULL;
 }
 
@@ -166,6 +169,48 @@ static bool line_ends(golden_file *golden, char **cursor)
     return true;
 }
 
+static bool read_differences(golden_file *golden, const char *prefix)
+{
+    char path[4096];
+    unsigned char *text;
+
+    snprintf(path, sizeof path, "%s.differences", prefix);
+    if (access(path, F_OK) != 0)
+        return true;
+    if (!read_file(golden, path, &text, &golden->differences_size))
+        return false;
+    golden->differences = (char *)text;
+    for (size_t i = 0; i < golden->differences_size; i++)
+        if (text[i] == '\n')
+            text[i] = 0;
+    return true;
+}
+
+/* Finds the line that begins with the case's number.  It must name the case's
+ * operator and give a reason. */
+static bool find_difference(golden_file *golden, golden_case *of)
+{
+    const char *line = golden->differences;
+    const char *end = line + golden->differences_size;
+    size_t length = strlen(of->name);
+    char *rest;
+
+    of->difference = NULL;
+    for (; line && line < end; line += strlen(line) + 1) {
+        if (*line < '0' || *line > '9' || strtoll(line, &rest, 10) != of->id)
+            continue;
+        if (*rest != ' ' || strncmp(rest + 1, of->name, length) != 0 ||
+            rest[length + 1] != ' ' || !rest[length + 2])
+            return problem(golden,
+                           "the list of differences has \"%.60s\", which is "
+                           "not `%" PRId64 " %s REASON`",
+                           line, of->id, of->name);
+        of->difference = rest + length + 2;
+        return true;
+    }
+    return true;
+}
+
 bool golden_open(const char *prefix, golden_file *golden)
 {
     char path[4096];
@@ -192,7 +237,7 @@ bool golden_open(const char *prefix, golden_file *golden)
         return problem(golden,
                        "format version %" PRId64 "; this program reads 1",
                        version);
-    return true;
+    return read_differences(golden, prefix);
 }
 
 /* ------------------------------------------------------------- tensors -- */
@@ -640,7 +685,8 @@ golden_result golden_next(golden_file *golden, golden_case *out_case)
             return GOLDEN_PROBLEM;
         }
         if (!begin_case(golden, &line, out_case) ||
-            !read_case(golden, out_case, &is_void))
+            !read_case(golden, out_case, &is_void) ||
+            !find_difference(golden, out_case))
             return GOLDEN_PROBLEM;
         if (!is_void)
             return GOLDEN_CASE;

@@ -12,14 +12,14 @@
 typedef struct outcome_row {
     char name[GOLDEN_NAME];
     bool required;
-    size_t counts[3]; /* by replay_outcome */
+    size_t counts[REPLAY_OUTCOMES];
 } outcome_row;
 
 typedef struct outcome_counts {
     outcome_row *rows;
     size_t count;
     size_t capacity;
-    size_t total[3];
+    size_t total[REPLAY_OUTCOMES];
     size_t agreed; /* of those that passed: see REPLAY_AGREED */
 } outcome_counts;
 

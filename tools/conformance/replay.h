@@ -17,15 +17,17 @@ typedef struct replay_device {
 typedef enum replay_outcome {
     REPLAY_PASSED,
     REPLAY_FAILED,
-    REPLAY_MISSING /* no such operator, or no kernel for it */
+    REPLAY_MISSING, /* no such operator, or no kernel for it */
+    REPLAY_DIFFERS, /* from the recording, as its list of differences says */
+    REPLAY_OUTCOMES
 } replay_outcome;
 
 /* The note on a case that passed because it agrees with the same call in f64,
  * though not with the recording. */
 #define REPLAY_AGREED "agrees with the same call in f64"
 
-/* text: what failed or is missing; for a case that passed, empty or
- * REPLAY_AGREED. */
+/* text: what failed or is missing, or why it differs; for a case that passed,
+ * empty or REPLAY_AGREED. */
 replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
                            char *text, size_t capacity);
 

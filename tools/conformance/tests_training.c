@@ -119,7 +119,7 @@ static void recorded_calls(suite *self, outcome *out, const test *one)
     golden_file golden = {0};
     golden_case the_case;
     replay_device on = {0};
-    size_t counts[3] = {0};
+    size_t counts[REPLAY_OUTCOMES] = {0};
     char text[600], first[600] = "";
 
     (void)one;

@@ -205,7 +205,9 @@ class Schema:
             if any(a.name == name for a in variant.arguments):
                 out.name = "out_" + name
             variant.arguments.append(out)
-            variant.results[i] = Argument("Tensor(%s!) %s" % ("abcd"[i], name))
+            named = self.results[i].name or ""
+            variant.results[i] = Argument(
+                ("Tensor(%s!) %s" % ("abcd"[i], named)).strip())
         return variant
 
 

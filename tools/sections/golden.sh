@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# golden: cases recorded from an independent implementation, on the CPU and on
-# the simulated accelerator in each of its modes.  tests/golden/public.ops
-# lists the operators of which all cases must pass.
+# golden: the sets of cases recorded from an independent implementation, on the
+# CPU and on the simulated accelerator in each of its modes.
+# tests/golden/SET.ops lists the operators that must pass all of theirs.
 section_golden() {
     if [ ! -x "$main/core-conformance" ]; then
         fail "golden: no core-conformance was built"
@@ -14,20 +14,27 @@ section_golden() {
     say "golden: cases of operators that this release does not have are" \
         "missing, and count as skipped"
     for device in cpu sim; do
-        log=$logs/golden-$device.txt
-        "$main/core-conformance" --golden "$source/tests/golden/public" \
-            --required "$source/tests/golden/public.ops" \
-            --device $device >"$log" 2>&1
-        status=$?
-        before=$failed
-        add_counts "golden on $device" "$log"
-        if [ $status != 0 ]; then
-            grep -v ' passed' "$log" | head -n 40 | sed 's/^/    /'
-            [ "$failed" -gt "$before" ] ||
-                fail "golden on $device: required operators do not pass"
-        fi
+        golden_set public $device
+        golden_set current $device
     done
     golden_modes
+}
+
+# golden_set SET DEVICE
+golden_set() {
+    what="golden on $2"
+    [ "$1" = public ] || what="golden, $1, on $2"
+    log=$logs/golden-$1-$2.txt
+    "$main/core-conformance" --golden "$source/tests/golden/$1" \
+        --required "$source/tests/golden/$1.ops" --device "$2" >"$log" 2>&1
+    status=$?
+    before=$failed
+    add_counts "$what" "$log"
+    if [ $status != 0 ]; then
+        grep -v ' passed' "$log" | head -n 40 | sed 's/^/    /'
+        [ "$failed" -gt "$before" ] ||
+            fail "$what: required operators do not pass"
+    fi
 }
 
 # Each mode takes about a second, counts as one test, and detects races.
@@ -37,6 +44,10 @@ golden_modes() {
         try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
             "$main/core-conformance" --golden "$source/tests/golden/public" \
             --required "$source/tests/golden/public.ops" --device sim
+        # shellcheck disable=SC2086 # words are meant
+        try "golden, current, on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
+            "$main/core-conformance" --golden "$source/tests/golden/current" \
+            --required "$source/tests/golden/current.ops" --device sim
     done <<END
 LIBCORE_SIM_MEMORY=handle
 LIBCORE_SIM_MEMORY=flat

@@ -195,7 +195,8 @@ core_tensor *train_attend(train_scope *s, core_tensor *query, core_tensor *key,
     return s->status == CORE_OK
                ? keep(s,
                       core_scaled_dot_product_attention(query, key, value, NULL,
-                                                        dropout, true, &y),
+                                                        dropout, true, NULL,
+                                                        false, &y),
                       &y)
                : NULL;
 }

@@ -118,7 +118,7 @@ static core_tensor *composed(const heads *h, core_tensor *const *t)
 static core_tensor *attend(const heads *h, core_tensor *const *t)
 {
     return CALL(scaled_dot_product_attention, t[QUERY], t[KEY], t[VALUE],
-                t[MASK], h->dropout, h->causal);
+                t[MASK], h->dropout, h->causal, NULL, false);
 }
 
 static void same(const heads *h, const char *what, core_tensor *a,
@@ -254,6 +254,42 @@ START_TEST(result_keeps_layout_of_heads)
 }
 END_TEST
 
+START_TEST(scale_replaces_the_root_of_the_width)
+{
+    heads h = {CORE_F64, 1, 2, 5, 7, 4, 3, 0, false, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *scaled;
+    double scale = .3;
+
+    make(&h, t);
+    scaled = CALL(scaled_dot_product_attention, t[QUERY], t[KEY], t[VALUE],
+                  NULL, 0, false, &scale, false);
+    /* width 4: without a scale the scores are halved */
+    t[QUERY] = CALL(mul_scalar, t[QUERY], core_float(2 * scale));
+    same(&h, "scaled", attend(&h, t), scaled);
+}
+END_TEST
+
+START_TEST(grouped_queries_share_heads_of_keys)
+{
+    heads h = {CORE_F64, 2, 4, 5, 7, 4, 3, 0, true, 0, false, 1e-12};
+    heads few = {CORE_F64, 2, 2, 5, 7, 4, 3, 0, true, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *keys[TENSORS], *grouped;
+    core_tensor *twice =
+        typed(CORE_I64, 1, (int64_t[]){4}, (double[]){0, 0, 1, 1});
+
+    make(&h, t);
+    make(&few, keys);
+    grouped = CALL(scaled_dot_product_attention, t[QUERY], keys[KEY],
+                   keys[VALUE], NULL, 0, true, NULL, true);
+    t[KEY] = CALL(index_select, keys[KEY], 1, twice);
+    t[VALUE] = CALL(index_select, keys[VALUE], 1, twice);
+    same(&h, "grouped", attend(&h, t), grouped);
+    FAILS(core_scaled_dot_product_attention(keys[QUERY], t[KEY], t[VALUE], NULL,
+                                            0, true, NULL, true, &grouped),
+          CORE_ERROR_SHAPE, "query has 2 heads, key 4");
+}
+END_TEST
+
 /* How the second query of the test below is kept from every key, or the first
  * one is not: dtype, form of the mask, and dimensions, where the fused kernels
  * take at most four. */
@@ -308,7 +344,7 @@ static void mask_everything(const masking *m, core_device *device)
     mask = filled(m, m->additive ? adds : keeps, 2, 3, device);
     mask = m->additive ? leaf(mask)
                        : CALL(to_copy, mask, CORE_BOOL, NULL, false, -1);
-    out = CALL(scaled_dot_product_attention, query, key, value, mask, 0, false);
+    out = CALL(scaled_dot_product_attention, query, key, value, mask, 0, false, NULL, false);
     has_values(m, "result", out, (double[]){0, 0, 2.339523, 3.339523});
     OK(core_backward(&out, 1, &grad, 0));
     has_values(m, "query", core_tensor_grad(query),
@@ -353,7 +389,7 @@ START_TEST(gradient_of_masked_query_is_differentiable)
 
     mask =
         CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
-    out = CALL(scaled_dot_product_attention, query, key, key, mask, 0, false);
+    out = CALL(scaled_dot_product_attention, query, key, key, mask, 0, false, NULL, false);
     out = CALL(sum, CALL(mul, out, out), CORE_DTYPE_NONE);
     OK(core_grad(&out, 1, NULL, &query, 1, CORE_CREATE_GRAPH, &grad));
     keep(grad);
@@ -385,7 +421,7 @@ START_TEST(nan_score_beside_masked_scores_returns_nan)
     mask =
         CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
     OK(core_tensor_read(
-        CALL(scaled_dot_product_attention, query, key, key, mask, 0, false),
+        CALL(scaled_dot_product_attention, query, key, key, mask, 0, false, NULL, false),
         got, sizeof got));
     ck_assert(isnan(got[0]) && isnan(got[1]));
     ck_assert(isfinite(got[2]) && isfinite(got[3]));
@@ -454,6 +490,8 @@ int main(void)
         query_that_may_attend_to_no_key_returns_zeros,
         gradient_of_masked_query_is_differentiable,
         nan_score_beside_masked_scores_returns_nan,
+        scale_replaces_the_root_of_the_width,
+        grouped_queries_share_heads_of_keys,
         view_of_changed_base_gets_a_gradient,
         invalid_arguments_are_named,
     };
