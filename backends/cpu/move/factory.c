@@ -58,7 +58,8 @@ static void linspace_task(void *context, int64_t begin, int64_t end)
 
     for (int64_t i = begin; i < end; i++)
         if (job->integers)
-            ((int64_t *)job->out.data)[i] = math_i64_of_f64(linspace_at(job, i));
+            ((int64_t *)job->out.data)[i] =
+                math_i64_of_f64(linspace_at(job, i));
         else
             ((double *)job->out.data)[i] = linspace_at(job, i);
 }

@@ -344,7 +344,8 @@ static void mask_everything(const masking *m, core_device *device)
     mask = filled(m, m->additive ? adds : keeps, 2, 3, device);
     mask = m->additive ? leaf(mask)
                        : CALL(to_copy, mask, CORE_BOOL, NULL, false, -1);
-    out = CALL(scaled_dot_product_attention, query, key, value, mask, 0, false, NULL, false);
+    out = CALL(scaled_dot_product_attention, query, key, value, mask, 0, false,
+               NULL, false);
     has_values(m, "result", out, (double[]){0, 0, 2.339523, 3.339523});
     OK(core_backward(&out, 1, &grad, 0));
     has_values(m, "query", core_tensor_grad(query),
@@ -389,7 +390,8 @@ START_TEST(gradient_of_masked_query_is_differentiable)
 
     mask =
         CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
-    out = CALL(scaled_dot_product_attention, query, key, key, mask, 0, false, NULL, false);
+    out = CALL(scaled_dot_product_attention, query, key, key, mask, 0, false,
+               NULL, false);
     out = CALL(sum, CALL(mul, out, out), CORE_DTYPE_NONE);
     OK(core_grad(&out, 1, NULL, &query, 1, CORE_CREATE_GRAPH, &grad));
     keep(grad);
@@ -420,9 +422,9 @@ START_TEST(nan_score_beside_masked_scores_returns_nan)
 
     mask =
         CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
-    OK(core_tensor_read(
-        CALL(scaled_dot_product_attention, query, key, key, mask, 0, false, NULL, false),
-        got, sizeof got));
+    OK(core_tensor_read(CALL(scaled_dot_product_attention, query, key, key,
+                             mask, 0, false, NULL, false),
+                        got, sizeof got));
     ck_assert(isnan(got[0]) && isnan(got[1]));
     ck_assert(isfinite(got[2]) && isfinite(got[3]));
 }
