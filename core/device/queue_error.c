@@ -303,12 +303,3 @@ core_status core__capture_refuse(core_stream *stream, const char *what)
         "%s: %s cannot be part of a capture, whose work has not run yet",
         stream->device->name, what);
 }
-
-core_status core__stream_wait(core_stream *stream, const char *reason)
-{
-    if (stream->device->synchronous)
-        return CORE_OK;
-    if (core__unlikely(stream->capture))
-        return core__capture_refuse(stream, reason);
-    return core__queue_wait(stream->queue, reason);
-}

@@ -285,6 +285,15 @@ core_status core_stream_query(core_stream *stream)
     return core__queue_mark_succeeded(queue, mark, "core_stream_query");
 }
 
+core_status core__stream_wait(core_stream *stream, const char *reason)
+{
+    if (stream->device->synchronous)
+        return CORE_OK;
+    if (core__unlikely(stream->capture))
+        return core__capture_refuse(stream, reason);
+    return core__queue_wait(stream->queue, reason);
+}
+
 core_status core_stream_synchronize(core_stream *stream)
 {
     CORE__NOT_NULL(stream);

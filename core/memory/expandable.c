@@ -16,13 +16,17 @@ static core_status map(core__allocator *allocator, core__segment *segment,
                        uint64_t offset, uint64_t size)
 {
     core_device *device = allocator->device;
+    uint32_t errors = core__error_sequence();
 
     if (size > allocator->limit ||
         atomic_load(&allocator->reserved) > allocator->limit - size)
         return core__error(CORE_ERROR_OUT_OF_MEMORY,
                            "the device's memory limit is exceeded");
-    return device->interfaces.virtual_memory.map(
-        device->impl, segment->memory, offset - segment->memory.offset, size);
+    return core__device_check_status(device,
+                                     device->interfaces.virtual_memory.map(
+                                         device->impl, segment->memory,
+                                         offset - segment->memory.offset, size),
+                                     errors);
 }
 
 static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
@@ -31,13 +35,16 @@ static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
     core__allocator *allocator = heap->allocator;
     core_device *device = allocator->device;
     uint64_t range = allocator->total + allocator->total / 8;
+    uint32_t errors = core__error_sequence();
     core__segment *segment;
     core_memory memory;
 
     range =
         core__round_up(range > 2 * size ? range : 2 * size, allocator->vm_step);
-    CORE_TRY(device->interfaces.virtual_memory.reserve(device->impl, range,
-                                                       &memory));
+    CORE_TRY(core__device_check_status(
+        device,
+        device->interfaces.virtual_memory.reserve(device->impl, range, &memory),
+        errors));
     segment = core__small_alloc(sizeof *segment);
     if (segment) {
         *segment = (core__segment){.heap = heap,
