@@ -519,6 +519,7 @@ START_TEST(out_of_wrong_size_is_refused_before_anything_is_computed)
     x = CALL(expand, one, square, 1, false);
     REFUSED(core_outer_out(x, x, wrong_out));
     REFUSED(core_repeat_out(x, square, 1, wrong_out));
+    REFUSED(core_repeat_out(one, &large, 1, wrong_out));
     x = CALL(expand, one, square, 2, false);
     REFUSED(core_sum_dim_out(x, &first, 1, false, CORE_F64, wrong_out));
     drop_all();
