@@ -132,8 +132,24 @@ static core_status meta_arguments(meta_call *m, const core_value *args,
     return CORE_OK;
 }
 
-/* With fewer elements, computing is as fast as checking first. */
+/* With fewer elements, and no larger numbers that may be sizes, computing is as
+ * fast as checking first. */
 enum { FEW_ELEMENTS = 4096 };
+
+static bool is_large_size(const core_value *value)
+{
+    size_t count = 1;
+    const int64_t *sizes = &value->u.i;
+
+    if (value->tag == CORE_VALUE_INT_LIST)
+        sizes = core__ints_of(value, &count);
+    else if (value->tag != CORE_VALUE_INT)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i] >= FEW_ELEMENTS)
+            return true;
+    return false;
+}
 
 static void count_tensors(const core_value *args, uint32_t nargs,
                           uint32_t *out_count, int64_t *out_elements)
@@ -145,6 +161,7 @@ static void count_tensors(const core_value *args, uint32_t nargs,
         uint32_t n = list ? args[i].count : args[i].tag == CORE_VALUE_TENSOR;
 
         *out_count += n;
+        *out_elements += is_large_size(&args[i]) ? FEW_ELEMENTS : 0;
         for (uint32_t k = 0; k < n; k++)
             *out_elements += tensors[k] && tensors[k]->numel < FEW_ELEMENTS
                                  ? tensors[k]->numel

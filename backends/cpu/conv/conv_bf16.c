@@ -278,6 +278,8 @@ core_status conv_weight_bf16(const conv_geometry *g, const uint16_t *x,
 
     j.x = x;
     j.gy = gy;
+    if (size == 0)
+        return CORE_OK;
     j.block = conv_channel_block(g, g->groups);
     j.blocks = (j.channels + j.block - 1) / j.block;
     j.parts = least(1 + 7 / (g->groups * j.blocks), g->images);

@@ -204,6 +204,8 @@ core_status T(conv_weight)(const conv_geometry *g, const TYPE *x,
     int64_t size = g->filters * channels * g->kernel_size;
     TYPE *sums;
 
+    if (size == 0)
+        return CORE_OK;
     if (g->images == 0 || g->out_size == 0) {
         memset(gw, 0, (size_t)size * sizeof *gw);
         return CORE_OK;

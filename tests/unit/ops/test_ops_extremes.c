@@ -479,6 +479,37 @@ START_TEST(resampling_with_extreme_scale_stays_at_border)
 }
 END_TEST
 
+/* ------------------------------------------------------------- no channels -- */
+
+START_TEST(convolution_without_channels_has_empty_gradients)
+{
+    static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16};
+    const int64_t two[] = {2, 2}, none[] = {0, 0}, wide[] = {4, 1};
+    const int64_t one[] = {1, 1};
+    const int64_t x_sizes[] = {1, 2, 3, 3}, w_sizes[] = {2, 0, 2, 2};
+    const uint8_t mask[] = {1, 1, 0};
+
+    OK(core_device_find("cpu", &cpu));
+    for (int i = 0; i < 6; i++) {
+        bool transposed = i % 2 == 0;
+        core_tensor *x =
+            CALL(ones, transposed ? x_sizes : w_sizes, 4, dtypes[i / 2], cpu);
+        core_tensor *w = CALL(ones, w_sizes, 4, dtypes[i / 2], cpu);
+        core_tensor *y, *grads[3];
+
+        y = CALL(convolution, x, w, NULL, two, 2, none, 2,
+                 transposed ? wide : one, 2, transposed, none, 2, 1);
+        OK(core_convolution_backward(
+            y, x, w, NULL, 0, two, 2, none, 2, transposed ? wide : one, 2,
+            transposed, none, 2, 1, mask, 3, &grads[0], &grads[1], &grads[2]));
+        ck_assert_int_eq(core_tensor_numel(grads[1]), 0);
+        core_tensor_release(grads[0]);
+        core_tensor_release(grads[1]);
+        drop_all();
+    }
+}
+END_TEST
+
 /* ---------------------------------------------------- wrong out tensors -- */
 
 static core_tensor *wrong_out;
@@ -519,6 +550,7 @@ START_TEST(out_of_wrong_size_is_refused_before_anything_is_computed)
     x = CALL(expand, one, square, 1, false);
     REFUSED(core_outer_out(x, x, wrong_out));
     REFUSED(core_repeat_out(x, square, 1, wrong_out));
+    REFUSED(core_repeat_out(one, &large, 1, wrong_out));
     x = CALL(expand, one, square, 2, false);
     REFUSED(core_sum_dim_out(x, &first, 1, false, CORE_F64, wrong_out));
     drop_all();
@@ -534,4 +566,5 @@ SUITE("ops extremes", elementwise_operators_end_for_every_argument,
       integers_beyond_doubles_are_scattered_exactly,
       linspace_over_more_than_largest_number_is_finite,
       resampling_with_extreme_scale_stays_at_border,
+      convolution_without_channels_has_empty_gradients,
       out_of_wrong_size_is_refused_before_anything_is_computed)
