@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The composition root: the functions that rooms call in later rooms.
+/* The composition root: the functions that earlier folders call in later ones.
  *
- * Each room declares a table of the functions that it needs (base/upcalls.h
- * explains why); only this file knows all rooms, and fills in the tables. */
+ * Each folder declares a table of the functions that it needs (base/upcalls.h
+ * explains why); only this file includes all folders, and fills in the tables. */
 
 #include "autocast/autocast.h"
 #include "autocast/thread_end.h"

@@ -93,7 +93,7 @@ AC_DEFUN([LIBCORE_LINKER], [
      AC_MSG_ERROR([a linker with --version-script (GNU ld, lld) is required])])
   rm -f conftest.map
   # Half of the library's relocations are relative; packed they take a tenth
-  # of the room.  The C library must know them when the program runs.
+  # of the space.  The C library must know them when the program runs.
   AC_MSG_CHECKING([whether the linker packs relative relocations])
   LDFLAGS="$libcore_saved_LDFLAGS -shared -fPIC -Wl,--fatal-warnings"
   LDFLAGS="$LDFLAGS -Wl,-z,pack-relative-relocs"

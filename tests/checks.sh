@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# The checks of the sources find what they look for: each runs on a copy of
-# the tree with one fault.
+# Each source check detects the fault that is added to a copy of the tree.
 set -u
 root=$LIBCORE_SOURCE
 work=$(mktemp -d)
@@ -16,8 +15,12 @@ if ! command -v python3 >/dev/null 2>&1; then
     echo '1..0 # SKIP no Python'
     exit 0
 fi
+if ! python3 -c 'import yaml' 2>/dev/null; then
+    echo '1..0 # SKIP no PyYAML'
+    exit 0
+fi
 
-fresh() {
+copy_tree() {
     chmod -R u+w "$work/tree" 2>/dev/null
     rm -rf "$work/tree"
     mkdir -p "$work/tree"
@@ -25,10 +28,10 @@ fresh() {
     chmod -R u+w "$work/tree"
 }
 
-# Fails, and its output has the pattern.
-finds() { # check, pattern
+# The check fails, and its output has the pattern.
+detects() { # check, pattern
     if "$root/tools/checks/$1" "$work/tree" >"$work/out" 2>&1; then
-        echo "# $1 finds nothing"
+        echo "# $1 detects nothing"
         return 1
     fi
     grep -q -- "$2" "$work/out" || {
@@ -37,53 +40,92 @@ finds() { # check, pattern
     }
 }
 
-fresh
-ok 'the tree as it is passes the check of folders' \
-    "$root/tools/checks/layers" "$work/tree"
-ok 'the tree as it is passes the check of functions' \
+copy_tree
+ok 'the tree passes tools/checks/folders' \
+    "$root/tools/checks/folders" "$work/tree"
+ok 'the tree passes tools/checks/functions' \
     "$root/tools/checks/functions" "$work/tree"
 
 sed -i 's|^#include "base/log.h"|&\n#include "device/device.h"|' \
     "$work/tree/core/base/log.c"
-ok 'an include that points up is found' \
-    finds layers 'core/base/.rules does not allow device/device.h'
+ok 'an include of a later folder is detected' \
+    detects folders 'core/base/.rules does not allow device/device.h'
 
 echo core/device >>"$work/tree/core/base/.rules"
-ok 'rules that form a cycle are found' \
-    finds layers 'cycle: .*core/base -> core/device'
+ok 'rules that form a cycle are detected' \
+    detects folders 'cycle: .*core/base -> core/device'
 
-fresh
+copy_tree
 echo core/memory >>"$work/tree/core/io/.rules"
-ok 'a rule that nothing uses is found' \
-    finds layers 'core/io/.rules: nothing includes core/memory'
+ok 'an unused rule is detected' \
+    detects folders 'core/io/.rules: nothing uses core/memory'
 
-fresh
+copy_tree
 echo 'void core__memory_free_cached(const core_device *device);' \
     >>"$work/tree/core/base/memory.c"
-ok 'a function that is declared outside its folder is found' \
-    finds layers 'core/base/memory.c declares core__memory_free_cached'
+ok 'a function declared outside its folder is detected' \
+    detects folders 'core/base/memory.c declares core__memory_free_cached'
 
-fresh
+copy_tree
+echo 'bool up(core_tensor *x) { return core_tensor_is_leaf(x); }' \
+    >>"$work/tree/core/tensor/access.c"
+ok 'a call of a public function that points up is detected' \
+    detects folders 'core/tensor/.rules does not allow core_tensor_is_leaf'
+
+copy_tree
+echo 'void *const up = core_optimizer_step;' >>"$work/tree/core/quant/block.c"
+ok 'an address of a public function that points up is detected' \
+    detects folders 'core/quant/.rules does not allow core_optimizer_step'
+
+copy_tree
+echo 'core_status up(core_tensor *x) { return core_relu_(x); }' \
+    >>"$work/tree/core/transfer/copy.c"
+ok 'a call of an operator that points up is detected' \
+    detects folders 'core/transfer/.rules does not allow core_relu_ of core/ops'
+
+copy_tree
+echo 'uint32_t core_tensor_ndim(const core_tensor *tensor);' \
+    >>"$work/tree/core/tensor/layout.h"
+ok 'a public function declared outside public headers is detected' \
+    detects folders 'core/tensor/layout.h declares core_tensor_ndim'
+
+copy_tree
+echo '#include <cpu/view.h>' >>"$work/tree/plugins/sim/host.c"
+ok 'a plugin that includes files of a backend is detected' \
+    detects folders 'plugins/sim may not include <cpu/view.h>'
+
+copy_tree
+echo '#include <cuda/api.h>' >>"$work/tree/backends/gpu/kernels/sort.cu"
+ok 'a kernel that includes files of another backend is detected' \
+    detects folders 'backends/gpu may not include <cuda/api.h>'
+
+copy_tree
 echo '#include "gpu/host/host.h"' >>"$work/tree/backends/cpu/plugin.c"
-ok 'a plugin that includes files of another one is found' \
-    finds layers 'backends/cpu/plugin.c: gpu/host/host.h'
+ok 'a plugin that includes files of another plugin is detected' \
+    detects folders 'backends/cpu/plugin.c: gpu/host/host.h'
 
-fresh
+copy_tree
+mv "$work/tree/backends/gpu/kernels/norm.cu" \
+    "$work/tree/backends/gpu/kernels/normal.cu"
+ok 'a file of kernels that the CPU does not have is detected' \
+    detects folders 'backends/gpu/kernels/normal.cu: no file of backends/cpu'
+
+copy_tree
 ok "the operators' schemas are ATen's" \
     "$root/tools/checks/schemas" "$work/tree"
 sed -i '/^- op: add.Scalar(/s/Scalar alpha=1/int alpha=1/' \
     "$work/tree/core/ops/ops.yaml"
-ok "a schema that is not ATen's is found" \
-    finds schemas '^ops.yaml: add.Scalar(Tensor self, Scalar other, int alpha=1'
+ok "a schema that is not ATen's is detected" \
+    detects schemas '^ops.yaml: add.Scalar(Tensor self, Scalar other, int alpha=1'
 
-fresh
+copy_tree
 sed -i 's/^layer_norm /layer_form /' "$work/tree/core/ops/aten-differences.txt"
-ok 'a difference that is not listed is found' \
-    finds schemas '^ops.yaml: layer_norm('
-ok 'a listed difference that is none is found' \
-    finds schemas 'matches layer_form'
+ok 'a difference that is not listed is detected' \
+    detects schemas '^ops.yaml: layer_norm('
+ok 'a listed difference that is none is detected' \
+    detects schemas 'matches layer_form'
 
-fresh
+copy_tree
 {
     printf 'static void long_one(void)\n{\n'
     i=0
@@ -93,6 +135,6 @@ fresh
     done
     echo '}'
 } >>"$work/tree/core/base/log.c"
-ok 'a function that does not fit a screen is found' \
-    finds functions 'core/base/log.c: long_one has 82 lines'
+ok 'a function longer than 80 lines is detected' \
+    detects functions 'core/base/log.c: long_one has 82 lines'
 echo "1..$number"

@@ -284,7 +284,7 @@ passes() { # level, plugin, setting, more…
 
 template() {
     cp "$LIBCORE_SOURCE"/plugins/template/* "$work/"
-    # shellcheck disable=SC2086 # CC may be words
+    # shellcheck disable=SC2086 # CC may have arguments
     ${CC:-cc} -std=gnu11 -O2 -fPIC -fvisibility=hidden \
         -I"$LIBCORE_SOURCE/include" -shared -Wl,-z,defs \
         -Wl,--version-script="$work/plugin.map" \

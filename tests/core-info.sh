@@ -41,6 +41,17 @@ wrong_setting() {
     LIBCORE_THREDS=2 LIBCORE_THREADS=many shows "$1" --settings
 }
 
+misspelt_setting() {
+    LIBCORE_TREADS=2 LIBCORE_FAULT=alloc:1 \
+        shows 'LIBCORE_TREADS is not a setting.* LIBCORE_THREADS$' &&
+        grep 'LIBCORE_FAULT is set and has no effect' "$work/out"
+}
+
+no_plugins() {
+    LIBCORE_PLUGIN_PATH='' shows 'none found in the folder .*/plugins-0; ' \
+        --plugins
+}
+
 full() {
     [ -c /dev/full ] || return 0
     for arguments in '' --json --kernels --settings --help --version; do
@@ -153,7 +164,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..24
+echo 1..26
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -166,6 +177,8 @@ ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
+ok 'settings without effect are shown without flags' misspelt_setting
+ok 'the folder of installed plugins is shown' no_plugins
 ok 'reasons of refused plugins are shown' \
     with_fixtures shows 'the moon is full' --plugins
 ok 'an unknown flag is an error' ends 2 'unknown argument --colour' --colour
@@ -185,6 +198,6 @@ if "$python" -c 'import json' 2>/dev/null; then
     ok 'JSON contains all information' json_is_correct
     ok 'JSON contains every reason' fixtures_as_json
 else
-    echo 'ok 23 - JSON contains all information # SKIP no Python'
-    echo 'ok 24 - JSON contains every reason # SKIP no Python'
+    echo 'ok 25 - JSON contains all information # SKIP no Python'
+    echo 'ok 26 - JSON contains every reason # SKIP no Python'
 fi

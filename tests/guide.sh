@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# docs/plugin-guide.md: every step builds from the headers alone and is a whole
-# device, what the pages quote stands in the sources, and the C++ template and
-# the Autoconf macro do what they say.
+# docs/plugin-guide.md: every step builds from the headers alone and is a
+# complete device, quoted code is in the sources, and the C++ template, the Rust template
+# and the Autoconf macro work as documented.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -33,26 +33,26 @@ flags='-O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -Wl,-z,defs'
 
 build_step() {
     mkdir -p "$work/$1"
-    # shellcheck disable=SC2086 # words are meant
+    # shellcheck disable=SC2086 # split into words on purpose
     ${CC:-cc} -std=gnu11 $flags -DSTEP="$1" -I"$LIBCORE_SOURCE/include" \
         -Wl,--version-script="$template/plugin.map" \
         -o "$work/$1/core_steps.so" "$template"/steps/*.c -lm
 }
 
-# All of the golden suite, with the rules watched.
-whole() {
+# The whole golden suite, checked by the interposer validate.
+complete() {
     passes='^[0-9]{4} passed, 0 failed, 0 missing'
     LIBCORE_FALLBACK=count LIBCORE_LAYERS=validate golden "$work/$1" steps
 }
 
-# The step's own kernel, with nothing but copies from the CPU.
-own() {
+# The step's own kernel; the CPU only copies.
+own_kernel() {
     passes='^[1-9][0-9]* passed, 0 failed'
     LIBCORE_FALLBACK=copy_ golden "$work/$1" steps --filter "$2"
 }
 
-# The suite, as the page's last line says: nothing that is claimed is missing
-# or wrong.
+# core-conformance finds no failure among the operators that the plugin claims,
+# as the last line of the guide promises.
 conforms() { # level, file
     LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
         --plugin "$2" --only "$1" --timeout 600 >"$work/out" 2>&1
@@ -64,7 +64,7 @@ both() { # file
     conforms core "$1" && conforms ops "$1"
 }
 
-# Each of those that the suite refuses by its entry alone.
+# Only the tests of core/entry.
 entries() {
     LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
         --plugin "$1" --filter 'core/entry/*' >"$work/out" 2>&1
@@ -72,8 +72,8 @@ entries() {
     ! grep '^not ok' "$work/out"
 }
 
-# Blocks that follow <!-- code: FILE --> stand in that file, line by line in
-# order, whatever the indentation.
+# Blocks after <!-- code: FILE --> must occur in that file, line by line; the
+# indentation may differ.
 quoted() {
     awk -v template="$template" '
         function plain(text) {
@@ -102,7 +102,7 @@ quoted() {
         "$LIBCORE_SOURCE/docs/plugin-languages.md"
 }
 
-# A program captures on the device of step 7 and launches twice.
+# A program that captures on the device of step 7 and launches twice.
 captures() {
     cat >"$work/capture.c" <<'END'
 #include <libcore/capture.h>
@@ -163,7 +163,7 @@ END
 
 cxx() {
     mkdir -p "$work/cxx"
-    # shellcheck disable=SC2086 # words are meant
+    # shellcheck disable=SC2086 # split into words on purpose
     $compiler -std=c++17 $flags -fno-gnu-unique \
         -I"$LIBCORE_SOURCE/include" \
         -Wl,--version-script="$template/plugin.map" \
@@ -175,7 +175,7 @@ cxx() {
         both "$work/cxx/core_template_cxx.so"
 }
 
-# A plugin's configure.ac, on headers that were not installed.
+# A plugin's configure.ac, with headers that are not installed.
 autoconf_macro() {
     mkdir -p "$work/project/m4" "$work/pc" || return 1
     sed -e "s,^includedir=.*,includedir=$LIBCORE_SOURCE/include," \
@@ -209,7 +209,7 @@ END
             2>refused && grep 'plugin headers of libcore' refused)
 }
 
-# With Automake and libtool, in C and in C++: as the macro's own text has it.
+# With Automake and libtool, in C and in C++, as the macro's comment shows.
 libtool_macro() { # c | cxx
     mkdir -p "$work/$1/m4" &&
         cp "$LIBCORE_SOURCE/m4/libcore_plugin.m4" "$work/$1/m4" &&
@@ -246,18 +246,18 @@ libtool_macro() { # c | cxx
 
 for step in 1 2 3 4 5 6 7; do
     ok "step $step builds without warnings" build_step $step
-    ok "step $step is a whole device and breaks no rule" whole $step
+    ok "step $step is a complete device and passes validate" complete $step
 done
 for name in neg exp add.Tensor div.Tensor; do
-    ok "the family of step 3 computes $name" own 3 $name
+    ok "the family of step 3 computes $name" own_kernel 3 $name
 done
-ok 'the product of step 4 is right' own 4 mm
-ok 'the planned product of step 5 is right' own 5 mm
-ok 'step 7 captures' captures
+ok 'the product of step 4 is correct' own_kernel 4 mm
+ok 'the product with a plan of step 5 is correct' own_kernel 5 mm
+ok 'step 7 captures and launches a graph' captures
 for step in 3 7; do
-    ok "step $step conforms in what it claims" both "$work/$step/core_steps.so"
+    ok "step $step conforms" both "$work/$step/core_steps.so"
 done
-ok 'what the pages quote stands in the sources' quoted
+ok 'quoted code is in the sources' quoted
 rust() {
     mkdir -p "$work/rust" &&
         "$rustc" --edition 2021 -O --crate-type cdylib -C panic=unwind \
@@ -269,7 +269,7 @@ rust() {
         entries "$work/rust/core_template_rs.so"
 }
 
-# Every number of a struct that the Rust source asserts is the headers' own.
+# Sizes and offsets that the Rust source asserts equal the headers'.
 rust_layout() {
     sed -n -e 's/^ *assert!(size_of::<\([A-Za-z]*\)>() == \([0-9]*\));/\1 - \2/p' \
         -e 's/^ *assert!(offset_of!(\([A-Za-z]*\), \([a-z_]*\)) == \([0-9]*\));/\1 \2 \3/p' \
@@ -278,7 +278,7 @@ rust_layout() {
         echo '#include <libcore/plugin.h>'
         echo 'typedef core_string Text; typedef core_plugin_offer Offer;'
         echo 'typedef core_plugin_answer Answer; typedef core_plugin_note Note;'
-        # The header of an ELF note, its owner, what it holds.
+        # The header of an ELF note, its owner, its content.
         echo 'typedef struct { uint32_t sizes[3]; char owner[8]; Note content; }'
         echo 'NoteInFile;'
         while read -r type member bytes; do
@@ -294,36 +294,36 @@ rust_layout() {
         ${CC:-cc} -std=gnu11 -I"$LIBCORE_SOURCE/include" -fsyntax-only \
             "$work/layout.c"
 }
-ok 'the structs in Rust are those of the headers' rust_layout
+ok 'Rust structs match the headers' rust_layout
 
 rustc=${RUSTC-rustc}
 if command -v "$rustc" >/dev/null 2>&1; then
-    ok 'the plugin in Rust builds and is loaded' rust
+    ok 'the Rust plugin builds and loads' rust
 else
-    skip 'the plugin in Rust builds and is loaded' \
-        'no rustc: what the page says of Rust was not tried'
+    skip 'the Rust plugin builds and loads' \
+        'no rustc'
 fi
-compiler=${CXX:-c++} # of several words, perhaps
+compiler=${CXX:-c++} # may have arguments
 if command -v "${compiler%% *}" >/dev/null 2>&1; then
-    ok 'the template in C++ builds and computes' cxx
+    ok 'the C++ template builds and computes' cxx
 else
-    skip 'the template in C++ builds and computes' 'no C++ compiler'
+    skip 'the C++ template builds and computes' 'no C++ compiler'
 fi
 if command -v aclocal >/dev/null 2>&1 && command -v autoconf >/dev/null 2>&1 &&
     command -v pkg-config >/dev/null 2>&1; then
-    ok 'LIBCORE_PLUGIN serves a configure.ac' autoconf_macro
+    ok 'LIBCORE_PLUGIN works in a configure.ac' autoconf_macro
 else
-    skip 'LIBCORE_PLUGIN serves a configure.ac' 'no Autoconf or pkg-config'
+    skip 'LIBCORE_PLUGIN works in a configure.ac' 'no Autoconf or pkg-config'
 fi
 for language in c cxx; do
     if command -v autoreconf >/dev/null 2>&1 &&
         command -v automake >/dev/null 2>&1 &&
         command -v libtoolize >/dev/null 2>&1 && [ -f "$work/pc/libcore.pc" ] &&
         { [ $language = c ] || command -v "${compiler%% *}" >/dev/null 2>&1; }; then
-        ok "LIBCORE_PLUGIN serves Automake and libtool ($language)" \
+        ok "LIBCORE_PLUGIN works with Automake and libtool ($language)" \
             libtool_macro $language
     else
-        skip "LIBCORE_PLUGIN serves Automake and libtool ($language)" \
+        skip "LIBCORE_PLUGIN works with Automake and libtool ($language)" \
             'no Automake, libtool or compiler'
     fi
 done

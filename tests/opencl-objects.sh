@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# plugins/opencl releases what it makes: a library in OpenCL's place counts the
-# contexts, queues, buffers, programs, kernels and events that are alive.  What
-# the plugin leaks on purpose, when asked, is seen.
+# plugins/opencl releases every object that it creates: a fake libOpenCL counts
+# the live contexts, queues, buffers, programs, kernels and events.  A plugin
+# that leaks on purpose is detected.
 work=$(mktemp -d)
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 trap 'rm -rf "$work"' EXIT
@@ -22,11 +22,11 @@ skip() {
 real=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null |
     sed -n 's/.*libOpenCL\.so\.1 .*=> //p' | head -n 1)
 echo '#include <CL/cl.h>' >"$work/has.c"
-# shellcheck disable=SC2086 # CC may be words
+# shellcheck disable=SC2086 # CC may have arguments
 ${CC:-cc} -DCL_TARGET_OPENCL_VERSION=120 -fsyntax-only "$work/has.c" \
     2>/dev/null || skip 'no CL/cl.h (Debian: opencl-headers)'
 [ -n "$real" ] || skip 'no libOpenCL.so.1 (Debian: ocl-icd-libopencl1)'
-[ "$(uname -m)" = x86_64 ] || skip 'the library that counts is x86-64 only'
+[ "$(uname -m)" = x86_64 ] || skip 'the fake libOpenCL is x86-64 only'
 
 cat >"$work/libcore.pc" <<END
 plugindir=$work/installed
@@ -36,13 +36,13 @@ Version: 0
 Cflags: -I$LIBCORE_SOURCE/include
 END
 
-# plugin NAME: that folder's sources are built into it.
+# plugin NAME: builds the plugin from the sources in that folder.
 plugin() {
     env PKG_CONFIG_PATH="$work" make -C "$work/$1" -f Makefile.standalone \
         CFLAGS=-O0
 }
 
-# One that leaks as CL_LEAK says: the lines that release are left out.
+# A plugin that leaks what CL_LEAK names: it skips the line that releases it.
 leaking() {
     cp -r "$work/shipped" "$work/leaking" || return
     rm -f "$work/leaking/core_opencl.so"
@@ -52,7 +52,7 @@ leaking() {
         plugin leaking
 }
 
-leave_out() { # word, file, line
+leave_out() { # kind, file, line
     grep -qF "$3" "$work/leaking/$2" || return
     sed "s/^\\( *\\)\\($(echo "$3" | sed 's/[.]/\\&/g')\\)/\\1if (!getenv(\"CL_LEAK\") || strcmp(getenv(\"CL_LEAK\"), \"$1\") != 0) \\2/" \
         "$work/leaking/$2" >"$work/changed" &&
@@ -62,14 +62,14 @@ leave_out() { # word, file, line
 
 cp -r "$LIBCORE_SOURCE/plugins/opencl" "$work/shipped"
 rm -f "$work/shipped/opencl_kernels.h"
-# A checkout has it where it is built; a release, among the sources.
+# A checkout generates it in the build folder; a release ships it.
 [ -f "$work/shipped/opencl_operations.h" ] ||
     cp "$LIBCORE_BUILD/plugins/opencl/opencl_operations.h" "$work/shipped/"
-sanitize= # as the library is: what looks on has to come first
+sanitize= # as libcore was built: ASan must be loaded first
 if ldd "$LIBCORE_BUILD/.libs/libcore.so" | grep -q libasan; then
     sanitize=-fsanitize=address
 fi
-parts() {
+build_fixtures() {
     mkdir "$work/counts" "$work/plugins" &&
         ${CC:-cc} -shared -fPIC -O1 -w -I"$work/shipped" \
             -I"$LIBCORE_SOURCE/include" -o "$work/counts/libOpenCL.so.1" \
@@ -93,8 +93,8 @@ counted() { # plugin, leak
         "$work/program" "$work/plugins/core_opencl.so"
 }
 
-# A leak is an exit status of 1, and the line says of what.
-seen() { # kind, when
+# A leak exits with 1, and a line names the kind of object.
+detected() { # kind, when
     counted leaking "$1" >"$work/out" 2>&1
     status=$?
     cat "$work/out"
@@ -105,8 +105,8 @@ seen() { # kind, when
             END { exit !found }' "$work/out"
 }
 
-ok 'the plugin, the library and the program are built' eval \
-    'plugin shipped && parts'
+ok 'the plugin, the fake libOpenCL and the program build' eval \
+    'plugin shipped && build_fixtures'
 counted shipped none >"$work/out" 2>&1
 if grep -q 'no OpenCL platform\|no device' "$work/out"; then
     number=$((number + 1))
@@ -114,10 +114,10 @@ if grep -q 'no OpenCL platform\|no device' "$work/out"; then
     echo "1..$number"
     exit 0
 fi
-ok 'what it made it releases' counted shipped none
-ok 'a plugin that leaks is built' leaking
-ok 'without a leak it passes too' counted leaking none
-ok 'events that leak with each call are seen' seen events 'after more'
-ok 'queues that leak with each stream are seen' seen queues 'after more'
-ok 'programs that leak at the end are seen' seen programs 'after the plugin'
+ok 'every object is released' counted shipped none
+ok 'a leaking plugin builds' leaking
+ok 'the leaking plugin passes with its leaks disabled' counted leaking none
+ok 'leaked events are detected' detected events 'after more'
+ok 'leaked queues are detected' detected queues 'after more'
+ok 'leaked programs are detected' detected programs 'after the plugin'
 echo "1..$number"

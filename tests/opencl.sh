@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# plugins/opencl: it builds from the headers alone, says why there is no device
-# where there is none, and where there is one computes and learns.
+# plugins/opencl: builds from installed headers alone, reports why there is no
+# device, and computes and trains on one if there is one.
 work=$(mktemp -d)
-# What the implementation under the plugin keeps until the end cannot be told
-# from leaks; the conformance runner counts what the plugin itself keeps.
+# Memory that the OpenCL implementation holds until exit looks like a leak; the
+# conformance runner counts the plugin's own.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 trap 'rm -rf "$work"' EXIT
 number=0
@@ -23,17 +23,17 @@ says() { # pattern, command...
 }
 
 echo '#include <CL/cl.h>' >"$work/has.c"
-# shellcheck disable=SC2086 # CC may be words
+# shellcheck disable=SC2086 # CC may have arguments
 if ! ${CC:-cc} -DCL_TARGET_OPENCL_VERSION=120 -fsyntax-only "$work/has.c" \
     2>/dev/null; then
     echo '1..0 # SKIP no CL/cl.h (Debian: opencl-headers)'
     exit 0
 fi
 
-# As somebody else would build it: what is installed is headers and a .pc.
+# Built like a third party's plugin: from installed headers and a .pc file.
 cp -r "$LIBCORE_SOURCE/plugins/opencl" "$work/plugin"
 rm -f "$work/plugin/opencl_kernels.h"
-# A checkout has it where it is built; a release, among the sources.
+# A checkout generates it in the build folder; a release ships it.
 [ -f "$work/plugin/opencl_operations.h" ] ||
     cp "$LIBCORE_BUILD/plugins/opencl/opencl_operations.h" "$work/plugin/"
 cat >"$work/libcore.pc" <<EOF
@@ -44,7 +44,7 @@ Description: libcore
 Version: 0
 Cflags: -I$LIBCORE_SOURCE/include
 EOF
-ok 'it builds from installed headers alone' \
+ok 'the plugin builds from installed headers alone' \
     env PKG_CONFIG_PATH="$work" make -C "$work/plugin" \
     -f Makefile.standalone CFLAGS='-O1 -Wall -Wextra -Werror' install
 plugin=$work/installed/core_opencl.so
@@ -53,17 +53,17 @@ XDG_CACHE_HOME=$work/cache
 mkdir "$XDG_CACHE_HOME"
 export LIBCORE_PLUGIN_PATH XDG_CACHE_HOME
 
-# The loader of OpenCL finds no platform there.
+# An empty folder of platforms.
 mkdir "$work/vendors"
-ok 'without a platform there is no device, and a reason' \
+ok 'a missing platform is reported' \
     says 'opencl.*(no OpenCL platform|no OpenCL loader)' \
     env OCL_ICD_VENDORS="$work/vendors" OPENCL_VENDOR_PATH="$work/vendors" \
     "$LIBCORE_BUILD/core-info"
 
-# Nor does it load what is no library.
+# A file that is not a library.
 mkdir "$work/none"
 : >"$work/none/libOpenCL.so.1"
-ok 'without a library neither' \
+ok 'a missing OpenCL library is reported' \
     says 'none: no OpenCL loader' \
     env LD_LIBRARY_PATH="$work/none" "$LIBCORE_BUILD/core-info"
 
@@ -83,48 +83,48 @@ golden() {
         --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl "$@"
 }
 
-ok 'level core is passed' says 'level reached: core' conformance --level core
-if [ -n "${LIBCORE_TEST_SHORT-}" ]; then # what it needs is there
+ok 'the plugin passes level core' says 'level reached: core' conformance \
+    --level core
+if [ -n "${LIBCORE_TEST_SHORT-}" ]; then # the rest is too slow for a short run
     echo "1..$number"
     exit 0
 fi
 
-# Of the matrix of operators and dtypes a few of each family; all of it takes
-# a quarter of an hour.
+# A few operators and dtypes of each family: all combinations take 15 minutes.
 samples() {
     for filter in "$@"; do
         says 'level ops  *no failure: [1-9][0-9]* PASS$' conformance \
             --only ops --filter "ops/$filter" || return
     done
 }
-ok 'element-wise operators, halves among them' samples 'add.Tensor/*f16' \
-    'erf/f32' 'where.self/i8'
-ok 'products, reductions and norms' samples 'addmm/bf16' 'sum/i32' \
+ok 'element-wise operators pass, also in half precision' samples \
+    'add.Tensor/*f16' 'erf/f32' 'where.self/i8'
+ok 'products, reductions and norms pass' samples 'addmm/bf16' 'sum/i32' \
     'linalg_vector_norm/f32' 'native_*norm*/f32'
-ok 'convolution and pooling, also transposed' samples 'convolution*/f32' \
-    '*_pool2d*/f16'
-ok 'indices, masks and orders' samples 'scatter*/f32' 'index*/i64' \
-    'masked_select/f32' 'sort*/f16' 'cumsum/f32'
-ok 'random numbers have the bits of the CPU' samples 'uniform_/*' \
+ok 'convolution, transposed convolution and pooling pass' samples \
+    'convolution*/f32' '*_pool2d*/f16'
+ok 'indexing, masks, sorting and scans pass' samples 'scatter*/f32' \
+    'index*/i64' 'masked_select/f32' 'sort*/f16' 'cumsum/f32'
+ok "random numbers equal the CPU's bit for bit" samples 'uniform_/*' \
     'bernoulli/f32' 'random_.from/i64' 'normal_/f32'
-ok 'frames and interpolation' samples 'ref*_pad2d*/f32' \
+ok 'padding and interpolation pass' samples 'ref*_pad2d*/f32' \
     'upsample_bi*2d*/f32'
-ok 'gradients are right and a model learns' says \
+ok 'gradients are correct and a model learns' says \
     'level training no failure: 2 PASS' conformance --only training \
     --filter 'training/[am]*'
 for name in sum addmm; do
     ok "golden cases of $name pass" says '^[1-9][0-9]* passed, 0 failed' \
         golden --filter "$name"
 done
-ok 'what it has no kernel for is missing, not wrong' \
+ok 'an operator without a kernel is reported as missing' \
     says '^0 passed, 0 failed, [1-9][0-9]* missing' golden --filter linalg_qr
-ok 'and is done by the CPU where that is asked for' \
+ok 'LIBCORE_FALLBACK=count computes it on the CPU' \
     says '^[1-9][0-9]* passed, 0 failed' env LIBCORE_FALLBACK=count \
     "$LIBCORE_BUILD/core-conformance" \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
 
-# ------------------------------------------- values that are broadcast
+# ------------------------------------------------ broadcast of values
 
 # index_put at self[:, index] and the like, compared with the CPU.
 cat >"$work/puts.c" <<'EOF'
@@ -204,24 +204,23 @@ int main(void)
     return bad;
 }
 EOF
-program() { # name: built from its source, with what is not installed yet
-    sanitize= # as the library is: what looks on has to come first
+program() { # name: builds it from its source against this tree, and runs it
+    sanitize= # as libcore was built: ASan must be loaded first
     if ldd "$LIBCORE_BUILD/.libs/libcore.so" | grep -q libasan; then
         sanitize=-fsanitize=address
     fi
-    # shellcheck disable=SC2086 # CC may be words
+    # shellcheck disable=SC2086 # CC may have arguments
     ${CC:-cc} -std=gnu11 $sanitize -I"$LIBCORE_SOURCE/include" \
         -I"$LIBCORE_BUILD/include" -iquote "$LIBCORE_SOURCE/include/libcore" \
         -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/$1" \
         "$work/$1.c" -L"$LIBCORE_BUILD/.libs" -lcore \
         -Wl,-rpath,"$LIBCORE_BUILD/.libs" && "$work/$1"
 }
-ok 'values are broadcast as on the CPU' program puts
+ok 'index_put broadcasts values like the CPU' program puts
 
-# ------------------------------------------------- what OpenCL may answer
+# --------------------------------------------------- errors of OpenCL
 
-# A library in OpenCL's place that hands every call on, but for those that
-# CL_FAULT names.
+# A fake libOpenCL that passes calls on, except those that CL_FAULT makes fail.
 cat >"$work/fault.c" <<'EOF'
 #define _GNU_SOURCE
 #include "api.h"
@@ -292,7 +291,7 @@ __attribute__((constructor)) static void begin(void)
 EOF
 real=$(PATH=$PATH:/sbin ldconfig -p 2>/dev/null |
     sed -n 's/.*libOpenCL\.so\.1 .*=> //p' | head -n 1)
-# shellcheck disable=SC2086 # CC may be words
+# shellcheck disable=SC2086 # CC may have arguments
 if [ -n "$real" ] && [ "$(uname -m)" = x86_64 ] && mkdir "$work/fault" &&
     ${CC:-cc} -shared -fPIC -O1 -w -I"$work/plugin" \
         -I"$LIBCORE_SOURCE/include" -o "$work/fault/libOpenCL.so.1" \
@@ -304,48 +303,48 @@ if [ -n "$real" ] && [ "$(uname -m)" = x86_64 ] && mkdir "$work/fault" &&
             --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
             --filter relu
     }
-    ok 'a library that hands calls on is no other' \
+    ok 'a library that only passes calls on changes nothing' \
         says '^[1-9][0-9]* passed, 0 failed' faulty none
-    ok 'a kernel that does not compile is told with the log' \
+    ok 'a kernel that does not compile is reported with its build log' \
         says 'does not compile for .*line 7 is not to its taste' faulty build
-    ok 'memory that the driver does not give is out of memory' \
+    ok 'a failed device allocation is out of memory' \
         says 'opencl is out of memory' faulty memory
-    ok 'a device that is gone is lost' \
+    ok 'an unavailable device is lost' \
         says '"opencl" is lost.*CL_DEVICE_NOT_AVAILABLE' faulty lost
 else
     number=$((number + 1))
-    echo "ok $number - what OpenCL answers # SKIP no such library can be made"
+    echo "ok $number - errors of OpenCL # SKIP the fake library does not build"
 fi
 
 # ------------------------------------------------------- programs on disk
 
-# PoCL is asked for binaries only where the folder is named.
+# The plugin reads binaries from PoCL only if a cache folder is set.
 cached() {
     env LIBCORE_OPENCL_CACHE="$work/programs" "$LIBCORE_BUILD/core-conformance" \
         --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
         --filter add.Tensor
 }
-kept() {
+cached_programs() {
     ls "$work"/programs/*.bin
 }
 ok 'golden cases of add.Tensor pass' says '^[1-9][0-9]* passed, 0 failed' \
     cached
-ok 'compiled programs are kept' kept
-# The host's folder, which LIBCORE_CACHE names.
-kept_by_host() { # LIBCORE_OPENCL_CACHE
-    rm -rf "$work/kept"
-    env LIBCORE_CACHE="$work/kept" LIBCORE_OPENCL_CACHE="$1" \
+ok 'compiled programs are cached' cached_programs
+# The folder that LIBCORE_CACHE sets.
+in_host_cache() { # LIBCORE_OPENCL_CACHE
+    rm -rf "$work/host"
+    env LIBCORE_CACHE="$work/host" LIBCORE_OPENCL_CACHE="$1" \
         "$LIBCORE_BUILD/core-conformance" --device opencl \
         --golden "$LIBCORE_SOURCE/tests/golden/public" --filter relu \
         >"$work/out" 2>&1 || return
-    ls "$work"/kept/opencl/*.bin
+    ls "$work"/host/opencl/*.bin
 }
-ok 'they lie in the folder of the host' kept_by_host 1
-not_kept() {
-    ! kept_by_host 0 && grep -qE '^[1-9][0-9]* passed, 0 failed' "$work/out"
+ok 'LIBCORE_OPENCL_CACHE=1 uses the folder of LIBCORE_CACHE' in_host_cache 1
+not_cached() {
+    ! in_host_cache 0 && grep -qE '^[1-9][0-9]* passed, 0 failed' "$work/out"
 }
-ok 'or nowhere' not_kept
-# A file that is damaged, or cut off, is compiled anew.
+ok 'LIBCORE_OPENCL_CACHE=0 disables the cache' not_cached
+# Damaged and truncated files are compiled again.
 whole=$(cksum "$work"/programs/*.bin)
 odd=0
 for file in "$work"/programs/*.bin; do
@@ -356,23 +355,24 @@ for file in "$work"/programs/*.bin; do
         : >"$file"
     fi
 done
-ok 'damaged ones are not used' says '^[1-9][0-9]* passed, 0 failed' cached
-again() {
-    [ "$whole" = "$(cksum "$work"/programs/*.bin)" ] || kept_sizes
+ok 'damaged cache files are not used' \
+    says '^[1-9][0-9]* passed, 0 failed' cached
+replaced() {
+    [ "$whole" = "$(cksum "$work"/programs/*.bin)" ] || not_empty
 }
-kept_sizes() { # binaries need not have the same bytes twice, but have some
+not_empty() { # a second build of a program may have other bytes
     for file in "$work"/programs/*.bin; do
         [ "$(wc -c <"$file")" -gt 1000 ] || return
     done
 }
-ok 'and are written anew' again
+ok 'damaged cache files are replaced' replaced
 : >"$work/file"
 unwritable() {
     LIBCORE_OPENCL_CACHE=$work/file/below
     export LIBCORE_OPENCL_CACHE
     golden --filter relu
 }
-ok 'a folder that cannot be made is no error' \
+ok 'an unwritable cache folder is not an error' \
     says '^[1-9][0-9]* passed, 0 failed' unwritable
 unset LIBCORE_OPENCL_CACHE
 
@@ -380,11 +380,11 @@ unset LIBCORE_OPENCL_CACHE
 
 number_bytes() {
     printf '\000\000'
-    # shellcheck disable=SC2059 # the format is what is wanted
+    # shellcheck disable=SC2059 # the format has the escapes
     printf "$(printf '\\%03o\\%03o' $(($1 / 256)) $(($1 % 256)))"
 }
 
-# Images with a bright band, whose place is their label.
+# Images with a bright band, whose position is the label.
 bands() {
     mkdir -p "$work/bands"
     for half in train:160 t10k:32; do
@@ -410,7 +410,7 @@ bands() {
     done
 }
 
-# learns SHARE ARGUMENT…: the last loss is below so much of the first.
+# learns SHARE ARGUMENT…: the last loss is below SHARE of the first.
 learns() {
     share=$1
     shift
@@ -427,25 +427,25 @@ learns() {
 
 bands
 seq 1000 1400 >"$work/text"
-ok 'a network of layers learns' learns 0.5 --data "$work/bands" --batch 32 \
+ok 'an MLP learns' learns 0.5 --data "$work/bands" --batch 32 \
     --steps 15
-# There is no kernel for values of eight bits: operators stand in.
-ok 'and in eight bits' learns 0.5 --amp fp8 --data "$work/bands" --batch 32 \
-    --steps 15
+# There are no FP8 kernels: libcore emulates them with other operators.
+ok 'an MLP learns in fp8' learns 0.5 --amp fp8 --data "$work/bands" \
+    --batch 32 --steps 15
 if [ -n "${LIBCORE_TEST_SLOW-}" ]; then
     echo "1..$number"
     exit 0
 fi
-ok 'a network with convolutions learns' learns 0.7 --model cnn \
+ok 'a convolutional network learns' learns 0.7 --model cnn \
     --data "$work/bands" --batch 16 --lr 0.003 --warmup 3 --steps 20
 ok 'a transformer learns' learns 0.8 --model gpt --text "$work/text" \
     --context 16 --layers 1 --heads 2 --width 32 --batch 8 --lr 0.003 \
     --warmup 3 --steps 30 --sample 5
 
 if [ -n "$LIBCORE_TEST_LONG" ]; then
-    ok 'level training is passed' says 'level reached: training' \
+    ok 'the plugin passes level training' says 'level reached: training' \
         conformance --level training \
         --golden "$LIBCORE_SOURCE/tests/golden/public"
-    ok 'no golden case fails' says '^[1-9][0-9]* passed, 0 failed' golden
+    ok 'every recorded case passes' says '^[1-9][0-9]* passed, 0 failed' golden
 fi
 echo "1..$number"

@@ -2,23 +2,78 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# docs/operators.md matches ops.yaml.
+# gen_ops.py: docs/operators.md matches ops.yaml, new operators get an id and
+# their release, and mistakes in an entry are named.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
-name="docs/operators.md is the output of gen_ops.py"
-echo 1..1
-if ! python3 -c 'import yaml' 2>/dev/null; then
-    echo "ok 1 - $name # SKIP no python3 with PyYAML"
+number=0
+ops=$LIBCORE_SOURCE/core/ops
+python=${PYTHON:-python3}
+
+generate() {
+    "$python" "$LIBCORE_SOURCE/tools/gen_ops.py" "$@"
+}
+
+document() {
+    generate --ops "$ops/ops.yaml" --doc "$work" &&
+        diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md"
+}
+
+# A copy of ops.yaml with one more entry, of these lines.
+with_entry() {
+    cp "$ops/ops.yaml" "$ops/ops.ids" "$work" && chmod u+w "$work"/ops.* &&
+        printf '%s\n' '' '- op: tenfold(Tensor self, Scalar factor) -> Tensor' \
+            '  family: elementwise' "$@" >>"$work/ops.yaml"
+}
+
+new_operator() {
+    with_entry '  not_differentiable: true' || return
+    ! generate --ops "$work/ops.yaml" 2>"$work/err" &&
+        grep 'tenfold: has no id' "$work/err" &&
+        generate --ops "$work/ops.yaml" --assign &&
+        tail -n 1 "$work/ops.ids" | grep ' tenfold$' &&
+        minor=$(sed -n 's/^#define CORE_ABI_MINOR //p' \
+            "$LIBCORE_SOURCE/include/libcore/plugin.h") &&
+        grep -A 1 '^- op: tenfold(' "$work/ops.yaml" |
+        grep -x "  since: 0\.$minor" || return
+    cp "$work/ops.yaml" "$work/before" &&
+        generate --ops "$work/ops.yaml" --assign &&
+        cmp "$work/ops.yaml" "$work/before"
+}
+
+# refuses MESSAGE LINE...: an entry with these lines.
+refuses() {
+    message=$1
+    shift
+    with_entry "$@" &&
+        ! generate --ops "$work/ops.yaml" --assign --out "$work/out" \
+            2>"$work/err"
+    grep -F -e "tenfold: $message" "$work/err" || {
+        cat "$work/err"
+        return 1
+    }
+}
+
+echo 1..7
+if ! "$python" -c 'import yaml' 2>/dev/null; then
+    for i in 1 2 3 4 5 6 7; do
+        echo "ok $i - gen_ops.py # SKIP no python3 with PyYAML"
+    done
     exit 0
 fi
-python3 "$LIBCORE_SOURCE/tools/gen_ops.py" \
-    --ops "$LIBCORE_SOURCE/core/ops/ops.yaml" --doc "$work" >"$work/log" 2>&1
-if diff -u "$LIBCORE_SOURCE/docs/operators.md" "$work/operators.md" \
-    >>"$work/log" 2>&1; then
-    echo "ok 1 - $name"
-else
-    echo "not ok 1 - $name"
-    print_reason "$work/log"
-fi
+ok 'docs/operators.md is the output of gen_ops.py' document
+ok 'a new operator gets an id and its release' new_operator
+ok 'an unknown word of a sample is named' \
+    refuses "sample 't:3 z:7': unknown word 'z:7'" "  samples: t:3 z:7"
+ok 'an unknown note of a sample is named' \
+    refuses "sample 't:3 f:2; quick': unknown note 'quick'" \
+    '  samples: t:3 f:2; quick'
+ok 'a missing argument of a sample is named' \
+    refuses "sample 't:3': the argument 'factor' is missing" '  samples: t:3'
+ok 'superfluous arguments of a sample are counted' \
+    refuses "sample 't:3 f:2 f:2': 3 arguments, tenfold takes 2" \
+    '  samples: t:3 f:2 f:2'
+ok 'an unknown kernel names its operator' \
+    refuses "kernel 'ninefold' is not an operator" '  kernel: ninefold'

@@ -28,7 +28,7 @@ cp "$LIBCORE_SOURCE"/plugins/template/*.* "$work/"
 # shellcheck disable=SC2016 # the inner shell expands
 ok 'the source has fewer than 300 lines' sh -c '[ "$(wc -l <"$1")" -lt 300 ]' sh \
     "$work/template.c"
-# shellcheck disable=SC2086 # CC may be words
+# shellcheck disable=SC2086 # CC may have arguments
 ok 'the source compiles without warnings' ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra \
     -Werror -fPIC -fvisibility=hidden -I"$LIBCORE_SOURCE/include" -shared \
     -Wl,-z,defs -Wl,--version-script="$work/plugin.map" \

@@ -540,7 +540,7 @@ resumed_options() {
     refuses 1 '--dropout requires' --resume "$work/good" --dropout 0.5 ||
         return
     refuses 1 'path is NULL or empty' --resume '' || return
-    refuses 1 'cannot write a file: its name is NULL or empty' --save '' || return
+    refuses 1 'cannot write a file: the path is empty' --save '' || return
     text --steps 1 --save "$work/half" || return
     refuses 1 'requires --text FILE' --resume "$work/half" --batch 16
 }

@@ -52,7 +52,11 @@ static const char usage[] =
     "              building a plugin; runs none of its code\n"
     "  --help, --version\n"
     "\n"
-    "Without flags: plugins and devices.\n";
+    "Without flags: plugins and devices, and settings of the environment that "
+    "have\n"
+    "no effect.  The exit status is 0 also if a plugin was not loaded or there "
+    "is no\n"
+    "default device; 1: an error; 2: wrong arguments.\n";
 
 static const char *state_name(uint32_t state)
 {
@@ -174,8 +178,9 @@ static void print_plugins(void)
 
     printf("plugins\n");
     if (plugins == 0) {
-        printf(
-            "  none found; LIBCORE_PLUGIN_PATH lists the folders to search\n");
+        printf("  none found in the folder of installed plugins, %s; "
+               "LIBCORE_PLUGIN_PATH lists more\n",
+               LIBCORE_PLUGIN_DIR);
         return;
     }
     for (int k = 0; k < COLUMNS; k++)
@@ -378,6 +383,20 @@ static void print_unknown_settings(void)
     }
 }
 
+/* Warnings about settings: variables that are misspelt or have no effect. */
+static char warnings[2048];
+
+static void collect_warning(void *context, uint32_t level,
+                            const char *component, const char *text)
+{
+    size_t size = strlen(warnings);
+
+    (void)context;
+    (void)level;
+    if (strcmp(component, "settings") == 0)
+        snprintf(warnings + size, sizeof warnings - size, "  %s\n", text);
+}
+
 static void print_text(const options *wanted)
 {
     bool more = false;
@@ -403,6 +422,8 @@ static void print_text(const options *wanted)
         fputs(more ? "\n" : "", stdout);
         print_settings();
         print_unknown_settings();
+    } else if (*warnings) {
+        printf("\nsettings\n%s", warnings);
     }
 }
 
@@ -683,6 +704,9 @@ int main(int argc, char **argv)
     status = parse(argc, argv, &wanted);
     if (status >= 0)
         return status;
+    /* With LIBCORE_LOG they are written to the standard error. */
+    if (!getenv("LIBCORE_LOG"))
+        core_log_set_sink(collect_warning, NULL, CORE_LOG_WARNING);
     if (core_plugins_load_all() != CORE_OK) {
         fprintf(stderr, "core-info: %s\n",
                 printable_text(core_error_message()));

@@ -4,13 +4,16 @@
 """Generates the C sources and the JSON listing of operators from ops.yaml.
 
     gen_ops.py --ops core/ops/ops.yaml --out FOLDER    writes the files
-    gen_ops.py --ops core/ops/ops.yaml --assign        assigns missing ids
+    gen_ops.py --ops core/ops/ops.yaml --assign        assigns missing ids, and
+                                                       adds `since` to the
+                                                       entries
     gen_ops.py --ops core/ops/ops.yaml --doc FOLDER    writes operators.md
 
 A file is rewritten only when its content changes."""
 
 import argparse
 import os
+import re
 import sys
 
 sys.dont_write_bytecode = True
@@ -32,6 +35,15 @@ def write(folder, name, text):
     os.replace(path + ".new", path)
 
 
+def current_abi(here):
+    """The plugin ABI, "0.5"."""
+    header = os.path.join(here, "..", "include", "libcore", "plugin.h")
+    with open(header, encoding="utf-8") as file:
+        text = file.read()
+    return ".".join(re.search(r"#define %s (\d+)" % name, text)[1]
+                    for name in ("CORE_ABI_MAJOR", "CORE_ABI_MINOR"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ops", required=True)
@@ -43,7 +55,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     try:
         model = Model(options.ops)
-        model.assign(lock, options.assign)
+        model.assign(lock, current_abi(here) if options.assign else None)
         if options.doc:
             write(options.doc, "operators.md", doc.text(model))
         if not options.out:

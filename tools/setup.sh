@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# setup.sh: sourced by quickstart and run-tests.  Installs on Debian and Ubuntu
-# what is missing; elsewhere says what to install.
+# setup.sh: sourced by quickstart and run-tests.  Installs missing packages on
+# Debian and Ubuntu; elsewhere prints what to install.
 
 say() { printf '%s\n' "$*"; }
 
@@ -24,11 +24,11 @@ have_module() { # pkg-config name
     have pkg-config && pkg-config --exists "$1"
 }
 
-# The packages of those that $1 names (build, data, test, hip) that are missing.
+# Prints the missing packages of group $1: build, data, test or hip.
 missing_packages() {
     case $1 in
     build)
-        # A compiler without the C library's headers is no compiler.
+        # A compiler is useless without the C library's headers.
         echo 'int main(void) { return 0; }' |
             cc -include stdio.h -x c -o /dev/null - 2>/dev/null ||
             echo gcc libc6-dev
@@ -55,29 +55,29 @@ missing_packages() {
         have shellcheck || echo shellcheck
         have xz || echo xz-utils
         have ccache || echo ccache
-        # A device of OpenCL on the CPU, and CLBlast.
+        # An OpenCL device on the CPU, and CLBlast.
         [ -e /usr/include/CL/cl.h ] || echo opencl-headers
         [ -e /etc/OpenCL/vendors/pocl.icd ] || echo pocl-opencl-icd
         have_library libOpenCL.so.1 || echo ocl-icd-libopencl1
         have_library libclblast.so.1 || echo libclblast1
         ;;
-    # Not every distribution has it.
+    # Some distributions do not have it.
     hip) have hipcc || [ -x /opt/rocm/bin/hipcc ] || echo hipcc ;;
     esac
 }
 
-# Installs what is missing of the groups $@.  Fails, having said which
-# packages, where it cannot.
+# Installs the missing packages of the groups $@.  If it cannot, prints their
+# names and fails.
 install_missing() {
     packages=
     for group in "$@"; do
         packages="$packages $(missing_packages "$group" | tr '\n' ' ')"
     done
-    # shellcheck disable=SC2086 # words are meant
+    # shellcheck disable=SC2086 # split into words on purpose
     set -- $packages
     [ $# -gt 0 ] || return 0
     if ! have apt-get; then
-        say "Please install what these Debian packages bring: $*" >&2
+        say "Please install the equivalents of these Debian packages: $*" >&2
         return 1
     fi
     as_root=
@@ -90,8 +90,8 @@ install_missing() {
     fi
     say "Installing $*"
     setup_log=$(mktemp)
-    # The lists of packages may be missing or old: ask for new ones only when
-    # those at hand do not do.
+    # The package lists may be missing or old: update them only if the
+    # installation fails.
     for round in 1 2 3; do
         # shellcheck disable=SC2086 # empty or one word
         if $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \

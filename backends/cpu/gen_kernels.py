@@ -123,17 +123,17 @@ def row_text(operator, type_name, expression):
         lines.append("    " + setup)
     if used("bad", expression):
         lines.append("    int bad = 0;")
-    lines.append("    CPU_LOOP")
+    lines.append("    MATH_LOOP")
     lines.append("    for (int64_t k = 0; k < n; k++) {")
     for k in letters:
         if half:
-            lines.append("        const T %s = cpu_f32_of_bf16(in%d[k]);" %
+            lines.append("        const T %s = math_f32_of_bf16(in%d[k]);" %
                          ("abc"[k], k))
         else:
             lines.append("        const %s %s = in%d[k];" %
                          (types[k + 1], "abc"[k], k))
     lines.append("        o[k] = %s(%s);" % (
-        "cpu_bf16_of_f32" if half else "(%s)" % types[0], expression))
+        "math_bf16_of_f32" if half else "(%s)" % types[0], expression))
     lines.append("    }")
     if used("bad", expression):
         lines.append("    if (bad)")
@@ -220,6 +220,10 @@ def main():
     out = [HEADER % "gen_kernels.py"]
     if sys.argv[1] == "rows":
         out.append('#include "loop/rows.h"\n')
+        out.append("/* A misspelt function in table.py would otherwise fail "
+                   "only when linked. */")
+        out.append('#pragma GCC diagnostic error '
+                   '"-Wimplicit-function-declaration"')
         out.append("/* One text serves signed and unsigned types. */")
         out.append('#pragma GCC diagnostic ignored "-Wtype-limits"\n')
         out.extend(table.rows.text)

@@ -68,7 +68,7 @@ core_status cpu_isa_choose(const core_host *host, int *out_isa)
             return CORE_OK;
         }
     return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                     "LIBCORE_CPU_ISA is \"%.*s\"; accepted are baseline, "
-                     "avx2, avx512 and avx512_bf16",
+                     "LIBCORE_CPU_ISA is \"%.*s\"; accepted: baseline, "
+                     "avx2, avx512 or avx512_bf16",
                      (int)wanted.size, wanted.data);
 }

@@ -177,7 +177,7 @@ static core_status read_threads(const core_host *host)
     }
     if (threads == 0 || cpu_thread_pool_set_threads((uint32_t)threads) != 0)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
-                         "LIBCORE_THREADS is \"%.*s\"; accepted are 1 to 1024",
+                         "LIBCORE_THREADS is \"%.*s\"; accepted: 1 to 1024",
                          (int)text.size, text.data);
     return CORE_OK;
 }

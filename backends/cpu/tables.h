@@ -15,6 +15,7 @@
 #define CPU_TABLES(X) \
     X(matmul)         \
     X(loss)           \
+    X(ctc)            \
     X(gather)         \
     X(index)          \
     X(indexput)       \

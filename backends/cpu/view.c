@@ -14,42 +14,65 @@
 #define PLAIN(value) (value)
 #define TRUTH(value) ((value) != 0)
 
+static inline int64_t itself(int64_t x)
+{
+    return x;
+}
+
+/* A float that does not fit i64 becomes its least value; narrower integers
+ * wrap. */
+#define WHOLE(TYPE, value)                      \
+    ((TYPE) _Generic((value), float             \
+                     : math_i64_of_f64, double  \
+                     : math_i64_of_f64, default \
+                     : itself)(value))
+#define TO_I64(value) WHOLE(int64_t, value)
+#define TO_I32(value) WHOLE(int32_t, value)
+#define TO_I16(value) WHOLE(int16_t, value)
+#define TO_I8(value) WHOLE(int8_t, value)
+#define TO_U8(value) WHOLE(uint8_t, value)
+
+/* A number as the type of an element of a compute type. */
+#define INTO(element, value) \
+    _Generic((element), int64_t : WHOLE(int64_t, value), default : (value))
+
 /* X(dtype, storage type, to number, from number as T) */
-#define DTYPES(X)                                             \
-    X(CORE_F64, double, PLAIN, (double))                      \
-    X(CORE_F32, float, PLAIN, (float))                        \
-    X(CORE_F16, uint16_t, cpu_f32_of_f16, cpu_f16_of_f32)     \
-    X(CORE_BF16, uint16_t, cpu_f32_of_bf16, cpu_bf16_of_f32)  \
-    X(CORE_F8E4M3, uint8_t, cpu_f32_of_e4m3, cpu_e4m3_of_f32) \
-    X(CORE_F8E5M2, uint8_t, cpu_f32_of_e5m2, cpu_e5m2_of_f32) \
-    X(CORE_I64, int64_t, PLAIN, (int64_t))                    \
-    X(CORE_I32, int32_t, PLAIN, (int32_t))                    \
-    X(CORE_I16, int16_t, PLAIN, (int16_t))                    \
-    X(CORE_I8, int8_t, PLAIN, (int8_t))                       \
-    X(CORE_U8, uint8_t, PLAIN, (uint8_t)(int64_t))            \
+#define DTYPES(X)                                               \
+    X(CORE_F64, double, PLAIN, (double))                        \
+    X(CORE_F32, float, PLAIN, (float))                          \
+    X(CORE_F16, uint16_t, math_f32_of_f16, math_f16_of_f32)     \
+    X(CORE_BF16, uint16_t, math_f32_of_bf16, math_bf16_of_f32)  \
+    X(CORE_F8E4M3, uint8_t, math_f32_of_e4m3, math_e4m3_of_f32) \
+    X(CORE_F8E5M2, uint8_t, math_f32_of_e5m2, math_e5m2_of_f32) \
+    X(CORE_I64, int64_t, PLAIN, TO_I64)                         \
+    X(CORE_I32, int32_t, PLAIN, TO_I32)                         \
+    X(CORE_I16, int16_t, PLAIN, TO_I16)                         \
+    X(CORE_I8, int8_t, PLAIN, TO_I8)                            \
+    X(CORE_U8, uint8_t, PLAIN, TO_U8)                           \
     X(CORE_BOOL, uint8_t, TRUTH, TRUTH)
 
-#define GET_CASE(DTYPE, STORED, FROM, TO)                                     \
-    case DTYPE: {                                                             \
-        const STORED *source = from;                                          \
-        if (stride == 1) {                                                    \
-            CPU_LOOP for (int64_t i = 0; i < n; i++) to[i] = FROM(source[i]); \
-            break;                                                            \
-        }                                                                     \
-        for (int64_t i = 0; i < n; i++)                                       \
-            to[i] = FROM(source[i * stride]);                                 \
-        break;                                                                \
+#define GET_CASE(DTYPE, STORED, FROM, TO)                     \
+    case DTYPE: {                                             \
+        const STORED *source = from;                          \
+        if (stride == 1) {                                    \
+            MATH_LOOP for (int64_t i = 0; i < n; i++) to[i] = \
+                INTO(to[i], FROM(source[i]));                 \
+            break;                                            \
+        }                                                     \
+        for (int64_t i = 0; i < n; i++)                       \
+            to[i] = INTO(to[i], FROM(source[i * stride]));    \
+        break;                                                \
     }
-#define PUT_CASE(DTYPE, STORED, FROM, TO)                                     \
-    case DTYPE: {                                                             \
-        STORED *target = to;                                                  \
-        if (stride == 1) {                                                    \
-            CPU_LOOP for (int64_t i = 0; i < n; i++) target[i] = TO(from[i]); \
-            break;                                                            \
-        }                                                                     \
-        for (int64_t i = 0; i < n; i++)                                       \
-            target[i * stride] = TO(from[i]);                                 \
-        break;                                                                \
+#define PUT_CASE(DTYPE, STORED, FROM, TO)                                      \
+    case DTYPE: {                                                              \
+        STORED *target = to;                                                   \
+        if (stride == 1) {                                                     \
+            MATH_LOOP for (int64_t i = 0; i < n; i++) target[i] = TO(from[i]); \
+            break;                                                             \
+        }                                                                      \
+        for (int64_t i = 0; i < n; i++)                                        \
+            target[i * stride] = TO(from[i]);                                  \
+        break;                                                                 \
     }
 
 #define ROWS(NAME, TYPE)                                              \

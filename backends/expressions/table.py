@@ -73,7 +73,7 @@ op("round.decimals", 1,
     "I": "a"},
    parameters=[(1, 0)], cost=1,
    setup="const int up = q->i[0] >= 0; "
-         "const T scale = (T)cpu_power_of_ten(up ? q->i[0] : -q->i[0]);")
+         "const T scale = (T)math_power_of_ten(up ? q->i[0] : -q->i[0]);")
 unary("frac", "a - trunc@(a)")
 unary("reciprocal", "1 / a")
 unary("sqrt", "sqrt@(a)")
@@ -198,7 +198,7 @@ op("nan_to_num", 1,
 # ------------------------------------------------- exponentials and friends --
 
 for name in "sin", "cos", "tan":
-    unary(name, name + "@(a)", 2, beyond=("CPU_TURNS", name + "f(a)"))
+    unary(name, name + "@(a)", 2, beyond=("MATH_TURNS", name + "f(a)"))
 for name, cost in (("exp", 1), ("exp2", 1), ("expm1", 1), ("log", 1),
                    ("log2", 1), ("log10", 1), ("log1p", 1), ("asin", 4), ("acos", 4),
                    ("atan", 4), ("sinh", 2), ("cosh", 2), ("tanh", 1),

@@ -14,10 +14,10 @@
 
 #include "autocast/autocast.h"
 
+#include "autograd/graph/record.h"
 #include "base/memory.h"
 #include "device/stream.h"
 
-#include <libcore/autograd.h>
 #include <libcore/ops.h>
 
 enum { FIRST = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
@@ -116,7 +116,7 @@ static void insert(core__thread *self, kept made, core_tensor *result)
 static bool to_be_kept(const core__thread *self, const core_tensor *source)
 {
     return self->autocast_cached && core__tensor_requires_grad(source) &&
-           !source->base && core_tensor_is_leaf(source);
+           !source->base && core__tensor_is_leaf(source);
 }
 
 core_status core__autocast_cast(core__thread *self, core_tensor *source,

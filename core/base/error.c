@@ -8,6 +8,7 @@
 #include "base/thread.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,7 @@ core_status core__error(core_status code, const char *format, ...)
     record->code = code;
     record->sequence++;
     record->severity = CORE_SEVERITY_RECOVERABLE;
+    record->retryable = 0;
     record->vendor_code = 0;
     va_start(arguments, format);
     core__format_list(record->text, sizeof record->text, format, arguments);
@@ -80,6 +82,7 @@ core_status core__error_info(const core_error_info *info)
                 info->text.size ? info->text.data : "");
     record = &core__thread_self()->error;
     record->severity = info->severity;
+    record->retryable = info->retryable;
     record->vendor_code = info->vendor_code;
     return code;
 }
@@ -188,6 +191,12 @@ void core__error_save(core__error_record *out_record)
 {
     core__error_record *record = &core__thread_self()->error;
 
+    if (record->code == CORE_OK) {
+        /* The text has 2 KiB. */
+        memset(out_record, 0, offsetof(core__error_record, text));
+        out_record->text[0] = '\0';
+        return;
+    }
     *out_record = *record;
     core_error_clear();
 }
@@ -203,6 +212,33 @@ void core__error_restore(const core__error_record *kept)
     }
     *record = *kept;
     record->sequence = sequence + 1;
+}
+
+core_status core__error_restore_on_success(const core__error_record *kept,
+                                           core_status status)
+{
+    if (status == CORE_OK)
+        core__error_restore(kept);
+    return status;
+}
+
+void core__error_set_aside(void)
+{
+    core__thread *self = core__thread_self();
+
+    if (self->shared)
+        return; /* without memory anyway */
+    core_error_release(self->replaced_error);
+    core_error_detach(&self->replaced_error);
+}
+
+core_error *core__error_take_aside(void)
+{
+    core__thread *self = core__thread_self();
+    core_error *error = self->replaced_error;
+
+    self->replaced_error = NULL;
+    return error;
 }
 
 void core_error_release(core_error *error)

@@ -338,8 +338,7 @@ static core_status look_up(core__setting_id setting, setting_value *out)
     return status;
 }
 
-/* Runs the setting's check without the lock: the checking room may take its
- * own locks. */
+/* Runs the setting's check without the lock: the check may take other locks. */
 static core_status check_text(core__setting_id setting, const char *text)
 {
     core_status (*check)(const char *text) =

@@ -84,6 +84,7 @@ static void thread_end(void *argument)
     call_each(core__base_upcalls.thread_release, self);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         free_list(self->small[i].head);
+    core_error_release(self->replaced_error);
     core__self_pointer = NULL;
     free(self);
 }

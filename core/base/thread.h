@@ -51,6 +51,7 @@ typedef struct core__error_record {
     uint32_t sequence; /* counts errors: distinguishes a new record from an old
                         * one */
     uint32_t severity;
+    uint32_t retryable; /* 1: the same call may succeed later */
     int64_t vendor_code;
     char text[CORE__ERROR_TEXT];
 } core__error_record;
@@ -59,6 +60,18 @@ typedef struct core__error_record {
  * Unlike core_error_detach it allocates nothing. */
 void core__error_save(core__error_record *out_record);
 void core__error_restore(const core__error_record *kept);
+/* For a step that calls a plugin or tries what may fail: a successful call of
+ * libcore leaves the record as it was.  Returns status. */
+core_status core__error_restore_on_success(const core__error_record *kept,
+                                           core_status status);
+
+/* Sets the thread's record aside before an error that may turn out to be none,
+ * because something else serves the call (dispatch/fallback.c).  Allocates only
+ * if there is a record; without memory the record is lost. */
+void core__error_set_aside(void);
+/* Returns what was last set aside, or NULL: for core_error_raise or
+ * core_error_release. */
+struct core_error *core__error_take_aside(void);
 
 /* Open devices beyond this number share one launch counter. */
 enum { CORE__LAUNCH_SLOTS = 32, CORE__CALL_CACHE_SIZE = 9 * 1024 };
@@ -150,6 +163,7 @@ struct core__thread {
     /* Cached calls (dispatch/elementwise_fast_path.c). */
     _Alignas(16) unsigned char rows[CORE__CALL_CACHE_SIZE];
     core__error_record error;
+    struct core_error *replaced_error; /* core__error_set_aside */
     core__trace_steps steps;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
@@ -168,6 +182,13 @@ static inline core__thread *core__thread_self(void)
     if (__builtin_expect(!self, 0))
         self = core__thread_create();
     return self;
+}
+
+/* Changes with each error that is reported in this thread: a plugin's call that
+ * fails and leaves it unchanged has given no reason. */
+static inline uint32_t core__error_sequence(void)
+{
+    return core__thread_self()->error.sequence;
 }
 
 /* Only the thread itself writes its depth, so no locked instruction is needed;

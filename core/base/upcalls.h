@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of later rooms that base calls.
+/* upcalls.h: the functions of later folders that base calls.
  *
- * A room includes only the rooms before it.  If it must call a later one, it
- * declares a constant table of functions; core/library.c fills in all of
+ * A folder includes only the folders before it.  If it must call a later one,
+ * it declares a constant table of functions; core/library.c fills in all of
  * them. */
 
 #ifndef CORE_BASE_UPCALLS_H

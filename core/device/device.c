@@ -200,7 +200,9 @@ core_status core_device_set_preference(const char *names)
     while (next_name(&list, &name, &size))
         if (!parse_name(name, size, &type, &index)) {
             name_error(name, size);
-            core__error_prefix("core_device_set_preference: \"%.128s\"", names);
+            if (strchr(names, ','))
+                core__error_prefix("\"%.128s\"", names);
+            core__error_prefix("core_device_set_preference");
             return CORE_ERROR_INVALID_ARGUMENT;
         }
     if (names) {
@@ -248,6 +250,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason)
 {
     core__backend *backend;
+    core_status status;
 
     CORE__NOT_NULL(out_count);
     *out_count = 0;
@@ -263,11 +266,14 @@ core_status core_device_count(const char *type, uint32_t *out_count,
                                "no plugin provides devices of type \"%s\"",
                                type);
     }
-    CORE_TRY(core__backend_enumerate(backend));
-    *out_count = backend->device_count;
-    if (out_reason && backend->reason)
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    if (status == CORE_OK)
+        *out_count = backend->device_count;
+    if (status == CORE_OK && out_reason && backend->reason)
         *out_reason = backend->reason;
-    return CORE_OK;
+    core__device_unlock();
+    return status;
 }
 
 const char *core_device_name(const core_device *device)
@@ -331,6 +337,8 @@ core_status core_device_get_information(core_device *device,
 core_status core_device_memory(core_device *device, uint64_t *out_free,
                                uint64_t *out_total)
 {
+    uint32_t errors;
+
     CORE__NOT_NULL(out_free);
     CORE__NOT_NULL(out_total);
     *out_free = 0;
@@ -342,8 +350,9 @@ core_status core_device_memory(core_device *device, uint64_t *out_free,
                            "core_device_memory: the plugin of \"%s\" does not "
                            "report how much memory it has",
                            device->name);
+    errors = core__error_sequence();
     return core__device_check_status(
-        device, device->memory.info(device->impl, out_free, out_total));
+        device, device->memory.info(device->impl, out_free, out_total), errors);
 }
 
 core_status core__host_wait(core_device *device, const char *reason)

@@ -32,7 +32,8 @@ typedef struct core__backend {
     bool synchronous;      /* no streams */
     uint32_t device_count; /* from the last enumeration */
     core_device **devices; /* each opened at its first use */
-    char *reason;          /* why there are no devices */
+    const char *reason;    /* why there are no devices; lives as long as the
+                            * process */
     char *unasked;         /* names of kernels that are never called, or NULL */
     void *fallback;        /* core__kernel_set of its fallback kernel */
 } core__backend;
@@ -155,9 +156,16 @@ static inline bool core__device_host_access(const core_device *device)
     return device->flags & CORE_DEVICE_HOST_ACCESS;
 }
 
+/* The error record of a plugin's call for this device that returned status; a
+ * generic one if the call set none.  errors: core__error_sequence before the
+ * call. */
+core__error_record *core__device_error_record(const core_device *device,
+                                              core_status status,
+                                              uint32_t errors);
 /* Handles the status of a plugin's call for this device: a loss is recorded.
- * Returns the status. */
-core_status core__device_check_status(core_device *device, core_status status);
+ * errors: as above.  Returns the status. */
+core_status core__device_check_status(core_device *device, core_status status,
+                                      uint32_t errors);
 /* Fails with DEVICE_LOST and the reason, for objects of an older generation. */
 core_status core__device_stale_error(core_device *device);
 /* For functions that would take a lock or call the plugin before any other

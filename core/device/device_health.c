@@ -31,16 +31,28 @@ static void mark_lost(core_device *device)
     atomic_fetch_add(&device->generation, 1);
 }
 
-core_status core__device_check_status(core_device *device, core_status status)
+core__error_record *core__device_error_record(const core_device *device,
+                                              core_status status,
+                                              uint32_t errors)
 {
-    const core__error_record *record = &core__thread_self()->error;
+    core__error_record *record = &core__thread_self()->error;
+
+    if (record->sequence == errors || record->code != status)
+        core__error(status,
+                    "the plugin of \"%s\" reported %s and gave no reason",
+                    device->name, core_status_name(status));
+    return record;
+}
+
+core_status core__device_check_status(core_device *device, core_status status,
+                                      uint32_t errors)
+{
+    const core__error_record *record;
 
     if (core__likely(status == CORE_OK || status == CORE_ERROR_BUSY))
         return status;
     CORE_TRY(core__device_check_process(device));
-    if (record->code != status)
-        core__error(status, "the plugin of \"%s\" gave no reason",
-                    device->name);
+    record = core__device_error_record(device, status, errors);
     if (status != CORE_ERROR_DEVICE_LOST &&
         record->severity != CORE_SEVERITY_DEVICE_LOST)
         return status;
@@ -79,13 +91,16 @@ core_status core__device_stale_error(core_device *device)
 core_status core_device_status(core_device *device)
 {
     core_status (*query)(void *);
+    uint32_t errors;
 
     CORE__NOT_NULL(device);
     if (atomic_load(&device->lost))
         return core__device_stale_error(device);
     query = device->backend->table.device_status;
-    return query ? core__device_check_status(device, query(device->impl))
-                 : CORE_OK;
+    if (!query)
+        return CORE_OK;
+    errors = core__error_sequence();
+    return core__device_check_status(device, query(device->impl), errors);
 }
 
 core_status core_device_interface(core_device *device, const char *name,

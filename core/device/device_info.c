@@ -42,6 +42,7 @@ core_status core_device_get_numerics(core_device *device, core_numerics *out)
 {
     core_numerics numerics = {.struct_size = sizeof numerics};
     core_status status = CORE_OK;
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
@@ -49,7 +50,8 @@ core_status core_device_get_numerics(core_device *device, core_numerics *out)
     CORE_TRY(core__device_check_process(device));
     if (device->interfaces.numerics.get)
         status = core__device_check_status(
-            device, device->interfaces.numerics.get(device->impl, &numerics));
+            device, device->interfaces.numerics.get(device->impl, &numerics),
+            errors);
     if (status == CORE_OK)
         core__device_copy_struct(out, &numerics, sizeof numerics);
     return status;
@@ -106,6 +108,7 @@ core_status core_device_measure(core_device *device, uint32_t index,
 {
     core_measurement one = {.struct_size = sizeof one};
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(out);
@@ -114,7 +117,7 @@ core_status core_device_measure(core_device *device, uint32_t index,
     status = measure(device, index, &one);
     if (status == CORE_ERROR_NOT_FOUND)
         return no_measurement(device, index);
-    CORE_TRY(core__device_check_status(device, status));
+    CORE_TRY(core__device_check_status(device, status, errors));
     core__device_copy_struct(out, &one, sizeof one);
     return CORE_OK;
 }

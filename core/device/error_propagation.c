@@ -37,8 +37,7 @@ struct core__error_source_link {
                          * core__queue_mark.waited */
 };
 
-/* ------------------------------------------------------------- the object
- * -- */
+/* -------------------------------------------------- core__error_source -- */
 
 static core__error_source *retain(core__error_source *words)
 {
@@ -75,8 +74,7 @@ static core_status error_source_of(core__queue *queue,
     return CORE_OK;
 }
 
-/* ----------------------------------------------------------------- recording
- * -- */
+/* ----------------------------------------------------------- recording -- */
 
 /* With the lock held: removes sources that have no error left to report. */
 static void prune(core__queue *queue)
@@ -179,8 +177,7 @@ core_status core__queue_add_awaited(core__queue *queue, core__queue *other)
     return status;
 }
 
-/* -------------------------------------------------------------------- taking
- * -- */
+/* -------------------------------------------------------------- taking -- */
 
 static core_status take(core__error_source *words, const char *reason)
 {

@@ -33,6 +33,7 @@ static core_status event_new(core_device *device, uint32_t flags,
 {
     core_event *event = core__alloc_zero(sizeof *event);
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (!event)
         return core__error_memory(sizeof *event);
@@ -45,7 +46,7 @@ static core_status event_new(core_device *device, uint32_t flags,
             device->backend->events.create(device->impl, flags, &event->impl);
         if (status != CORE_OK) {
             core__free(event);
-            return core__device_check_status(device, status);
+            return core__device_check_status(device, status, errors);
         }
         atomic_fetch_add_explicit(&device->events_made, 1,
                                   memory_order_relaxed);
@@ -217,6 +218,7 @@ static core_status record_impl(core_event *event, core_stream *stream,
     core_device *device = event->device;
     core__queue *queue = stream->queue;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (device->synchronous) {
         event->recorded_ns = now_ns();
@@ -228,7 +230,7 @@ static core_status record_impl(core_event *event, core_stream *stream,
     status =
         device->backend->events.record(device->impl, event->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
-    return core__stream_check_submitted(stream, status);
+    return core__stream_check_submitted(stream, status, errors);
 }
 
 core_status core_event_record(core_event *event, core_stream *stream)
@@ -270,6 +272,7 @@ core_status core__event_record_handle(core_event *event, void *word)
     core_device *device = event->device;
     core__queue *queue = core__queue_by_handle(device, word);
     core_status status = check_event(event);
+    uint32_t errors = core__error_sequence();
 
     if (status == CORE_OK) {
         core__fork_lock(&event->lock, &event->lock_mark);
@@ -282,7 +285,7 @@ core_status core__event_record_handle(core_event *event, void *word)
         event->recorded = event->recorded || status == CORE_OK;
         event->capture_id = 0;
         pthread_mutex_unlock(&event->lock);
-        status = core__device_check_status(device, status);
+        status = core__device_check_status(device, status, errors);
     }
     core__queue_release(queue);
     return status;
@@ -329,6 +332,7 @@ static core_status query(core_event *event, const char *what)
     core_device *device = event->device;
     core__queue_mark mark;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
@@ -342,7 +346,7 @@ static core_status query(core_event *event, const char *what)
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
     if (status != CORE_OK)
-        status = core__queue_check_status(queue, status, what);
+        status = core__queue_check_status(queue, status, errors, what);
     else
         status = core__queue_mark_succeeded(queue, mark, what);
     core__queue_release(queue);
@@ -362,6 +366,7 @@ static core_status synchronize(core_event *event, const char *reason)
     core__queue_mark mark;
     uint64_t token;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE_TRY(check_process(event));
     core__fork_lock(&event->lock, &event->lock_mark);
@@ -378,7 +383,7 @@ static core_status synchronize(core_event *event, const char *reason)
     status = device->backend->events.synchronize(device->impl, event->impl);
     core__observe_end(token);
     if (status != CORE_OK)
-        status = core__queue_check_status(queue, status, reason);
+        status = core__queue_check_status(queue, status, errors, reason);
     else
         status = core__queue_mark_succeeded(queue, mark, reason);
     core__queue_release(queue);
@@ -395,12 +400,13 @@ static core_status wait_impl(core_stream *stream, core_event *event)
 {
     core__queue *queue = stream->queue;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     pthread_mutex_lock(&queue->lock);
     status = stream->device->backend->streams.wait_event(
         stream->device->impl, queue->impl, event->impl);
     pthread_mutex_unlock(&queue->lock);
-    return core__stream_check_submitted(stream, status);
+    return core__stream_check_submitted(stream, status, errors);
 }
 
 /* data: the work after the wait uses results of the work before the event. */
@@ -516,6 +522,7 @@ core_status core_event_elapsed(core_event *start, core_event *end,
     core_device *device;
     int64_t nanoseconds = 0;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(out_milliseconds);
     *out_milliseconds = 0;
@@ -540,7 +547,7 @@ core_status core_event_elapsed(core_event *start, core_event *end,
         status = device->interfaces.timing.elapsed(device->impl, start->impl,
                                                    end->impl, &nanoseconds);
         if (status != CORE_OK)
-            return core__device_check_status(device, status);
+            return core__device_check_status(device, status, errors);
     }
     *out_milliseconds = (double)nanoseconds / 1e6;
     return CORE_OK;

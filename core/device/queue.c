@@ -137,9 +137,7 @@ void core__queue_release(core__queue *queue)
     pthread_mutex_unlock(&queues->lock);
 }
 
-/* -------------------------------------------------------------- lingering --
- *
- * A stream may end before its work does.  Callers that wait for the device also
+/* A stream may end before its work does.  Callers that wait for the device also
  * wait for that work, and get its error; so the queue stays listed until it is
  * found idle. */
 
@@ -176,6 +174,7 @@ static bool is_over(core__queue *queue, core_status *out_error)
     core__error_record *record = &core__thread_self()->error;
     bool told = atomic_load(&queue->told);
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     *out_error = CORE_OK;
     if (queue->generation != atomic_load(&device->generation))
@@ -193,11 +192,11 @@ static bool is_over(core__queue *queue, core_status *out_error)
         return true;
     }
     if (status != CORE_ERROR_STREAM &&
-        (record->code != status ||
+        (record->sequence == errors || record->code != status ||
          record->severity != CORE_SEVERITY_STREAM_POISONED))
         return false;
-    *out_error =
-        core__queue_check_status(queue, status, "core_device_synchronize");
+    *out_error = core__queue_check_status(queue, status, errors,
+                                          "core_device_synchronize");
     return true;
 }
 
@@ -383,6 +382,7 @@ static core_status queue_new(core_device *device, int32_t priority,
     core__queues *queues = device->queues;
     core__queue *queue;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE_TRY(grow_list(queues));
     queue = core__alloc_zero(sizeof *queue);
@@ -397,7 +397,7 @@ static core_status queue_new(core_device *device, int32_t priority,
     status = open_impl(device, priority, native, &queue->impl);
     if (status != CORE_OK) {
         core__free(queue);
-        return core__device_check_status(device, status);
+        return core__device_check_status(device, status, errors);
     }
     pthread_mutex_init(&queue->lock, NULL);
     queues->list[queues->count++] = queue;

@@ -142,19 +142,6 @@ core_status core__stream_check_slow(core_stream *stream)
     return core__queue_check(stream->queue);
 }
 
-/* The record of the error returned by a plugin's call: the plugin's, or a
- * generic one if the plugin set none. */
-static core__error_record *record_of(const core_device *device,
-                                     core_status status)
-{
-    core__error_record *record = &core__thread_self()->error;
-
-    if (record->code != status)
-        core__error(status, "the plugin of \"%s\" gave no reason",
-                    device->name);
-    return record;
-}
-
 /* The first thread to detect the failure stores its text, which is in this
  * thread's record. */
 static core_status poison(core__queue *queue)
@@ -176,7 +163,7 @@ static core_status poison(core__queue *queue)
 }
 
 core_status core__queue_check_status(core__queue *queue, core_status status,
-                                     const char *reason)
+                                     uint32_t errors, const char *reason)
 {
     core_device *device = queue->device;
     core__error_record *record;
@@ -185,12 +172,12 @@ core_status core__queue_check_status(core__queue *queue, core_status status,
 
     if (core__likely(status == CORE_OK || status == CORE_ERROR_BUSY))
         return status;
-    record = record_of(device, status);
+    record = core__device_error_record(device, status, errors);
     lost = status == CORE_ERROR_DEVICE_LOST ||
            record->severity == CORE_SEVERITY_DEVICE_LOST;
     describe(queue, range, sizeof range);
     if (lost) {
-        core__device_check_status(device, status);
+        core__device_check_status(device, status, errors);
         core__device_stale_error(device);
         core__error_prefix("%s (found by %s)", range, reason);
         return CORE_ERROR_DEVICE_LOST;
@@ -204,23 +191,19 @@ core_status core__queue_check_status(core__queue *queue, core_status status,
     return status;
 }
 
-core_status core__stream_check_status(core_stream *stream, core_status status,
-                                      const char *reason)
-{
-    return core__queue_check_status(stream->queue, status, reason);
-}
-
 core_status core__stream_check_submitted(core_stream *stream,
-                                         core_status status)
+                                         core_status status, uint32_t errors)
 {
     core__error_record *record;
 
-    if (core__likely(status == CORE_OK) || stream->device->synchronous)
+    if (core__likely(status == CORE_OK))
         return status;
-    record = record_of(stream->device, status);
+    record = core__device_error_record(stream->device, status, errors);
+    if (stream->device->synchronous)
+        return status;
     if (status == CORE_ERROR_DEVICE_LOST ||
         record->severity == CORE_SEVERITY_DEVICE_LOST)
-        return core__device_check_status(stream->device, status);
+        return core__device_check_status(stream->device, status, errors);
     if (status == CORE_ERROR_STREAM ||
         record->severity == CORE_SEVERITY_STREAM_POISONED)
         return poison(stream->queue);
@@ -233,6 +216,7 @@ core_status core__queue_take_error(core__queue *queue, const char *reason)
     core_stream_error taken = {.struct_size = sizeof taken, .index = INT64_MIN};
     core_operator *op;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (!device->interfaces.stream_error.take ||
         !core__device_has_generation(device, queue->generation))
@@ -263,7 +247,7 @@ core_status core__queue_take_error(core__queue *queue, const char *reason)
         return status;
     }
     pthread_mutex_unlock(&queue->lock);
-    return core__queue_check_status(queue, status, reason);
+    return core__queue_check_status(queue, status, errors, reason);
 }
 
 core_status core__queue_mark_succeeded(core__queue *queue,
@@ -297,6 +281,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     core__queue_mark mark = core__queue_position(queue);
     uint64_t token;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (atomic_load(&queue->failed) != CORE_OK)
         atomic_store(&queue->told, true);
@@ -306,7 +291,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     status = device->backend->streams.synchronize(device->impl, queue->impl);
     core__observe_end(token);
     if (core__unlikely(status != CORE_OK))
-        return core__queue_check_status(queue, status, reason);
+        return core__queue_check_status(queue, status, errors, reason);
     return core__queue_mark_succeeded(queue, mark, reason);
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/kept_text.h"
 #include "device/stream.h"
 #include "device/upcalls.h"
 
@@ -144,32 +145,72 @@ static core_status check_type(core_string type)
     return CORE_OK;
 }
 
+/* A function that every backend must have. */
+typedef struct required_function {
+    const char *type, *name;
+    bool applies, has_table, is_set;
+    uint32_t struct_size;
+    size_t end,
+        full; /* the smallest struct_size that covers it; sizeof(type) */
+} required_function;
+
+static core_status check_function(const core__backend *backend,
+                                  const required_function *required)
+{
+    if (!required->applies || required->is_set)
+        return CORE_OK;
+    if (!required->has_table)
+        return core__error(CORE_ERROR_INCOMPATIBLE, "backend \"%s\" has no %s",
+                           backend->type, required->type);
+    if (required->struct_size < required->end)
+        return core__error(
+            CORE_ERROR_INCOMPATIBLE,
+            "backend \"%s\": the struct_size of its %s is %u; it must be "
+            "sizeof(%s), %zu",
+            backend->type, required->type, required->struct_size,
+            required->type, required->full);
+    return core__error(CORE_ERROR_INCOMPATIBLE,
+                       "backend \"%s\": the function %s of its %s is NULL",
+                       backend->type, required->name, required->type);
+}
+
 static core_status check_tables(const core__backend *backend)
 {
-    const char *missing = NULL;
+    const core_backend *table = &backend->table;
+    bool streams = !backend->synchronous;
+#define ROW(type, table, field, applies, has_table)                           \
+    {                                                                         \
+#type, #field, applies, has_table, backend->table.field != NULL,      \
+            backend->table.struct_size,                                       \
+            offsetof(type, field) + sizeof backend->table.field, sizeof(type) \
+    }
+#define BACKEND(field) ROW(core_backend, table, field, true, true)
+#define MEMORY(field) \
+    ROW(core_memory_table, memory, field, true, table->memory != NULL)
+#define STREAM(field) ROW(core_stream_table, streams, field, streams, true)
+#define EVENT(field) \
+    ROW(core_event_table, events, field, streams, table->events != NULL)
+    const required_function required[] = {
+        BACKEND(enumerate),     BACKEND(device_open),
+        BACKEND(device_close),  BACKEND(device_properties),
+        MEMORY(alloc),          MEMORY(free),
+        MEMORY(copy_from_host), MEMORY(copy_to_host),
+        MEMORY(copy),           MEMORY(fill),
+        STREAM(create),         STREAM(destroy),
+        STREAM(query),          STREAM(synchronize),
+        STREAM(wait_event),     EVENT(create),
+        EVENT(destroy),         EVENT(record),
+        EVENT(query),           EVENT(synchronize),
+    };
+#undef ROW
+#undef BACKEND
+#undef MEMORY
+#undef STREAM
+#undef EVENT
 
-    if (!backend->table.enumerate || !backend->table.device_open ||
-        !backend->table.device_close || !backend->table.device_properties)
-        missing = "enumerate, device_open, device_close, device_properties";
-    else if (!backend->memory.alloc || !backend->memory.free ||
-             !backend->memory.copy_from_host || !backend->memory.copy_to_host ||
-             !backend->memory.copy)
-        missing = "alloc, free, copy_from_host, copy_to_host, copy";
-    else if (!backend->synchronous &&
-             (!backend->streams.create || !backend->streams.destroy ||
-              !backend->streams.query || !backend->streams.synchronize ||
-              !backend->streams.wait_event))
-        missing = "stream create, destroy, query, synchronize, wait_event";
-    else if (!backend->synchronous &&
-             (!backend->events.create || !backend->events.destroy ||
-              !backend->events.record || !backend->events.query ||
-              !backend->events.synchronize))
-        missing = "event create, destroy, record, query, synchronize";
-    if (!missing)
-        return CORE_OK;
-    return core__error(CORE_ERROR_INCOMPATIBLE,
-                       "backend \"%s\" lacks one of the functions %s",
-                       backend->type, missing);
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        CORE_TRY(check_function(backend, &required[i]));
+    return CORE_OK;
 }
 
 /* ------------------------------------------------------------ ordinals -- */
@@ -280,16 +321,19 @@ void core__backend_remove(core__backend *backend)
             device_destroy(backend->devices[i]);
     core__device_unlock();
     core__free(backend->devices);
-    core__free(backend->reason);
     core__free(backend->unasked);
     core__free(backend);
 }
 
-/* Adds a message to a plugin's error if the plugin set none. */
+/* Ends a call of the plugin before which the thread's error record was saved:
+ * restores that record if the call succeeded, and adds a message to its error
+ * if the plugin set none. */
 static core_status with_reason(const core__backend *backend, core_status status,
-                               const char *what)
+                               const char *what,
+                               const core__error_record *earlier)
 {
-    if (status == CORE_OK || core_error_code() == status)
+    if (core__error_restore_on_success(earlier, status) == CORE_OK ||
+        core_error_code() == status)
         return status;
     return core__error(status, "%s: the plugin's %s failed and gave no reason",
                        backend->type, what);
@@ -297,6 +341,7 @@ static core_status with_reason(const core__backend *backend, core_status status,
 
 core_status core__backend_enumerate(core__backend *backend)
 {
+    core__error_record earlier;
     core_string reason = {0};
     core_status status = CORE_OK;
     uint32_t count = 0;
@@ -305,10 +350,10 @@ core_status core__backend_enumerate(core__backend *backend)
     if (backend->device_count != UINT32_MAX &&
         (backend->device_count > 0 || backend == &core__meta_backend))
         goto done;
-    core_error_clear();
+    core__error_save(&earlier);
     status = with_reason(
         backend, backend->table.enumerate(backend->table.user, &count, &reason),
-        "enumerate");
+        "enumerate", &earlier);
     if (status == CORE_OK && count > DEVICES_LIMIT) {
         status = core__error(
             CORE_ERROR_REFUSED,
@@ -316,11 +361,15 @@ core_status core__backend_enumerate(core__backend *backend)
             backend->type, count, DEVICES_LIMIT);
         count = 0;
     }
-    core__free(backend->reason);
-    backend->reason = core__strndup(reason.data ? reason.data : "",
-                                    reason.data ? reason.size : 0);
     if (status != CORE_OK)
         goto done;
+    if (count > 0 || !reason.data)
+        reason.size = 0;
+    backend->reason = core__keep_text(reason.data, reason.size);
+    if (!backend->reason) {
+        status = core__error_memory(reason.size);
+        goto done;
+    }
     if (count > 0) {
         backend->devices = core__alloc_zero(count * sizeof(core_device *));
         if (!backend->devices) {
@@ -375,17 +424,18 @@ static void fetch_interfaces(const core__backend *backend,
 static core_status fetch_properties(core_device *device)
 {
     core_device_properties *p = &device->properties;
+    core__error_record earlier;
     core_status status;
 
     p->struct_size =
         core__device_upcalls.plugin_minor(device->backend->plugin) < 2
             ? offsetof(core_device_properties, max_streams)
             : sizeof *p;
-    core_error_clear();
+    core__error_save(&earlier);
     status =
         with_reason(device->backend,
                     device->backend->table.device_properties(device->impl, p),
-                    "device_properties");
+                    "device_properties", &earlier);
     p->struct_size = sizeof *p;
     if (p->granularity == 0)
         p->granularity = 1;
@@ -408,6 +458,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
                                core_device **out_device)
 {
     core_device *device = core__alloc_zero(sizeof *device);
+    core__error_record earlier;
     core_status status;
 
     *out_device = NULL;
@@ -419,11 +470,11 @@ static core_status device_open(core__backend *backend, uint32_t index,
                            "%s: no more devices can be opened; 1024 are open",
                            backend->type);
     }
-    core_error_clear();
+    core__error_save(&earlier);
     status = with_reason(
         backend,
         backend->table.device_open(backend->table.user, index, &device->impl),
-        "device_open");
+        "device_open", &earlier);
     if (status != CORE_OK) {
         ordinal_release(device->ordinal);
         core__free(device);
@@ -447,9 +498,13 @@ static core_status device_open(core__backend *backend, uint32_t index,
     device->launches_before = core__thread_launches(device->launch_slot);
     device->information.struct_size = sizeof device->information;
     status = fetch_properties(device);
-    if (status == CORE_OK && backend->table.device_information)
-        status = backend->table.device_information(device->impl,
-                                                   &device->information);
+    if (status == CORE_OK && backend->table.device_information) {
+        core__error_save(&earlier);
+        status = with_reason(backend,
+                             backend->table.device_information(
+                                 device->impl, &device->information),
+                             "device_information", &earlier);
+    }
     device->flags = device->properties.flags;
     if (core__device_upcalls.plugin_minor(backend->plugin) < 5)
         device->flags &= ~(uint32_t)CORE_DEVICE_UNIFIED;

@@ -138,6 +138,7 @@ core_status core_device_priorities(core_device *device, int32_t *out_least,
                                    int32_t *out_greatest)
 {
     core_status (*range)(void *, int32_t *, int32_t *);
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(out_least);
     CORE__NOT_NULL(out_greatest);
@@ -148,7 +149,7 @@ core_status core_device_priorities(core_device *device, int32_t *out_least,
     if (!range || !device->interfaces.stream_priority.create)
         return CORE_OK;
     return core__device_check_status(
-        device, range(device->impl, out_least, out_greatest));
+        device, range(device->impl, out_least, out_greatest), errors);
 }
 
 core_status core_stream_create_priority(core_device *device, int32_t priority,
@@ -195,6 +196,7 @@ core_status core_stream_native(core_stream *stream, void **out_native)
 {
     core_device *device;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(out_native);
     *out_native = NULL;
@@ -210,7 +212,7 @@ core_status core_stream_native(core_stream *stream, void **out_native)
     status = device->interfaces.stream_adopt.native(device->impl, stream->impl,
                                                     out_native);
     pthread_mutex_unlock(&stream->queue->lock);
-    return core__device_check_status(device, status);
+    return core__device_check_status(device, status, errors);
 }
 
 /* ---------------------------------------------------------- references -- */
@@ -263,6 +265,7 @@ core_status core_stream_query(core_stream *stream)
     core__queue_mark mark;
     core__queue *queue;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     CORE__NOT_NULL(stream);
     device = stream->device;
@@ -277,7 +280,8 @@ core_status core_stream_query(core_stream *stream)
     status = device->backend->streams.query(device->impl, queue->impl);
     pthread_mutex_unlock(&queue->lock);
     if (status != CORE_OK)
-        return core__queue_check_status(queue, status, "core_stream_query");
+        return core__queue_check_status(queue, status, errors,
+                                        "core_stream_query");
     return core__queue_mark_succeeded(queue, mark, "core_stream_query");
 }
 
@@ -300,6 +304,7 @@ core_status core_stream_callback(core_stream *stream,
 {
     core_device *device = stream ? stream->device : NULL;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (!drop)
         drop = drop_nothing;
@@ -320,8 +325,10 @@ core_status core_stream_callback(core_stream *stream,
     } else if ((status = core__stream_check(stream)) == CORE_OK) {
         /* From here on the plugin drops it. */
         return core__stream_check_submitted(
-            stream, device->interfaces.host_callback.enqueue(
-                        device->impl, stream->impl, function, context, drop));
+            stream,
+            device->interfaces.host_callback.enqueue(device->impl, stream->impl,
+                                                     function, context, drop),
+            errors);
     }
     drop(context);
     return status;

@@ -152,15 +152,11 @@ static inline core_status core__stream_check(core_stream *stream)
 /* Waits for the stream and takes its errors.  The wait is counted, and refused
  * while the stream is capturing.  reason: "item", "copy to the host". */
 core_status core__stream_wait(core_stream *stream, const char *reason);
-/* Turns the status of a plugin's call that waits for or queries this stream
- * into the user's error: range of operators, poisoning, loss.  BUSY is passed
- * on. */
-core_status core__stream_check_status(core_stream *stream, core_status status,
-                                      const char *reason);
 /* Handles the status of a plugin's call that submits work to this stream: the
- * message is left unchanged; poisoning and loss are recorded. */
+ * message is left unchanged; poisoning and loss are recorded.  errors:
+ * core__error_sequence before the call. */
 core_status core__stream_check_submitted(core_stream *stream,
-                                         core_status status);
+                                         core_status status, uint32_t errors);
 
 /* Makes `later` wait for all work submitted to `earlier`.  Does nothing, and
  * creates no event, if they are equal. */
@@ -198,8 +194,7 @@ void core__stream_thread_end(core__thread *thread);
  * reset. */
 void core__stream_reset_current(core_device *device);
 
-/* ---------------------------------------------------------- queues (queue.c,
- * queue_error.c) -- */
+/* ------------------------------------- queues (queue.c, queue_error.c) -- */
 
 /* The queue of synchronous devices; it never changes. */
 extern core__queue core__queue_synchronous;
@@ -234,8 +229,11 @@ void core__queues_drain(core_device *device);
 
 core_status core__queue_check(core__queue *queue);
 core_status core__queue_wait(core__queue *queue, const char *reason);
+/* Turns the status of a plugin's call that waits for or queries this queue
+ * into the user's error: range of operators, poisoning, loss.  BUSY is passed
+ * on.  errors: core__error_sequence before the call. */
 core_status core__queue_check_status(core__queue *queue, core_status status,
-                                     const char *reason);
+                                     uint32_t errors, const char *reason);
 /* Taken before the plugin is queried. */
 static inline core__queue_mark core__queue_position(core__queue *queue)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Adds descriptions of the arguments to errors of calls.  A check that sees
- * two tensors does not know which arguments they are; here they are named. */
+/* Adds descriptions of the arguments to errors of calls.  A check of two
+ * tensors does not know which arguments they are; this file names them. */
 
 #include "base/error.h"
 #include "dispatch/dispatch.h"

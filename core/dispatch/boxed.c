@@ -3,7 +3,7 @@
 
 /* Operators by name, and calls with checked arguments, for foreign-function
  * interfaces and tools that read calls from a file.  Typed calls use
- * core_op_invoke and pay for none of this. */
+ * core_op_invoke, and skip all of this. */
 
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -65,12 +65,12 @@ core_status core_op_find(const char *name, core_operator **out_op)
 
 const char *core_op_name(const core_operator *op)
 {
-    return op->data->name;
+    return op ? op->data->name : "";
 }
 
 const char *core_op_schema(const core_operator *op)
 {
-    return op->data->schema;
+    return op ? op->data->schema : "";
 }
 
 core_operator *core_op_at(uint32_t index)
@@ -119,7 +119,8 @@ wrong_type_of(const core_operator *op, const core__schema_argument *argument,
     return core__error(
         CORE_ERROR_INVALID_ARGUMENT,
         "%s: argument %u, %s, is %s; it must be %s. The schema is %s",
-        core__operator_name(op), i + 1, argument->name, tag_name(tag),
+        core__operator_name(op), i + 1, argument->name,
+        tag == CORE_VALUE_NONE ? "absent" : tag_name(tag),
         argument->scalar ? "a number" : tag_name(argument->tag),
         op->data->schema);
 }
@@ -183,7 +184,7 @@ static core_status check_tensors(const completion *call, uint32_t i)
     return CORE_OK;
 }
 
-/* Checks the value; its tag is right. */
+/* Checks a value whose tag is correct. */
 static core_status check_value(completion *call, uint32_t i)
 {
     core_value *value = &call->args[i];

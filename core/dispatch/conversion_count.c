@@ -11,7 +11,7 @@
 #include <libcore/dispatch.h>
 
 /* By id; operators of programs and plugins have no kernels. */
-static _Atomic uint32_t counted[CORE_OP_COUNT][CORE_CONVERSIONS];
+static _Atomic uint64_t counted[CORE_OP_COUNT][CORE_CONVERSIONS];
 
 void core__conversion_count(const core_operator *op, core_conversion detour)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Detects decompositions that call themselves without end.  The operators that
- * a decomposition calls are seen only when it runs, so each thread records the
- * decompositions in which it is; a cycle is reported before it exhausts the
+/* Detects decompositions that recurse infinitely.  The operators that a
+ * decomposition calls are seen only when it runs, so each thread records the
+ * decompositions that it is running; a cycle is reported before it exhausts the
  * stack. */
 
 #include "base/thread.h"
@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A decomposition may call its own operator on smaller operands, but not
- * nested this often; and this many calls fit into a small thread stack. */
+/* A decomposition may call its own operator on smaller operands, but not to
+ * this depth; and this many calls fit on a small thread stack. */
 enum { DEPTH_MAX = 24 };
 
 typedef struct core__decomposing {

@@ -2,20 +2,21 @@
  * Copyright The libcore authors */
 
 /* The hot path: key set, shortcut, one indirect call (docs/architecture.md,
- * "The way a call goes").  It takes no lock and allocates nothing.
+ * "The path of a call").  It takes no lock and allocates nothing.
  *
  * The minimal cost of a call: a jump by the positions of the operator's
  * tensors, the thread's pointer, one load per tensor, the depth that tells
  * epoch_reclaim.c what this thread may be reading, and a comparison with the
  * operator's first shortcut (registry.h): about two dozen instructions for an
- * operator with one tensor; tests/instruction-budget.txt enforces this.  A
- * call in a state that is new to its operator is served from the table. */
+ * operator with one tensor; tests/instruction-budget.txt enforces this.  The
+ * first call of an operator in a new state is looked up in the table. */
 
 #include "dispatch/dispatch.h"
 
 #include "base/log.h"
 #include "device/device.h"
 #include "dispatch/registry.h"
+#include "dispatch/structured.h"
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 
@@ -32,7 +33,7 @@ _Atomic uint64_t core__keys_everywhere;
 _Static_assert(CORE__THREAD_INCLUDED == CORE__KEY_INPLACE_OR_VIEW,
                "CORE__THREAD_INCLUDED must be this key");
 
-/* Writes the steps that this thread has recorded of a call. */
+/* Logs the steps of a call that this thread has recorded. */
 static void write_steps(core__trace_steps *steps)
 {
     if (steps->op)
@@ -71,7 +72,7 @@ log_step(const core_operator *op, uint64_t keys)
                                : "(no backend)");
     steps->size += (size_t)size;
     if (size < 0 || steps->size >= sizeof steps->text)
-        steps->size = sizeof steps->text - 1; /* the rest is left out */
+        steps->size = sizeof steps->text - 1; /* the rest is omitted */
     if (functionality == CORE__FUNCTIONALITY_BACKEND)
         write_steps(steps);
 }
@@ -110,8 +111,9 @@ missing_tensor(const core_operator *op, uint32_t position)
 {
     return core__error(
         CORE_ERROR_INVALID_ARGUMENT,
-        "%s: argument %u is absent; it must be a tensor. The schema is %s",
-        core__operator_name(op), position + 1, op->data->schema);
+        "%s: argument %u, %s, is absent; it must be a tensor. The schema is %s",
+        core__operator_name(op), position + 1,
+        core__argument_name(op, position), op->data->schema);
 }
 
 /* Returns the position of a required tensor that is absent, or
@@ -181,7 +183,7 @@ no_keys(const core_operator *op)
                        core__operator_name(op));
 }
 
-/* Everything that the hot path leaves out: a new thread, lists of tensors,
+/* Everything that the hot path does not handle: a new thread, lists of tensors,
  * calls without tensors, errors. */
 static core_status __attribute__((noinline))
 call_general(core_operator *op, const core_value *args, uint32_t nargs,
@@ -420,6 +422,7 @@ core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults)
 {
+    CORE__NOT_NULL(call);
     return core__redispatch(
         call->op,
         core__keys_below(call->keys, core__keys_functionality(call->keys)),

@@ -17,12 +17,13 @@ extern const core_host core__host;
 /* struct_size of the call passed to functions. */
 enum { CORE__FUNCTION_CALL_SIZE = offsetof(core_call, loop) };
 
-/* Full dispatch: computes the key set from tensors and thread, and serves the
- * highest key.  args must fit the schema in number and tags, except for absent
- * required tensors.  results are written; all NONE on failure. */
+/* Full dispatch: computes the key set from the tensors and the thread, and
+ * calls the function of the highest key.  args must fit the schema in number
+ * and tags, except for absent required tensors.  results are written; all NONE
+ * on failure. */
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults);
-/* Serves an explicit key set; reads no thread state. */
+/* Dispatches with an explicit key set; reads no thread state. */
 core_status core__redispatch(core_operator *op, uint64_t keys,
                              const core_value *args, uint32_t nargs,
                              core_value *results, uint32_t nresults);
@@ -37,14 +38,14 @@ core_status core__trace_layer(core_call *call, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults);
 
-/* Keys that every call has in any thread.  While there are any, the hot path,
- * which does not check them, is not used. */
+/* Keys that every call in any thread has.  While there are any, calls do not
+ * use the hot path, which does not check them. */
 extern _Atomic uint64_t core__keys_everywhere;
 /* Adds or removes an observer of every call in the profiler's layer. */
 void core__dispatch_observe(bool on);
 
-/* Makes the way of a call in this state a shortcut of its operator (table.c),
- * unless the operator has enough of them. */
+/* Adds a shortcut for calls of an operator in this state (table.c), unless the
+ * operator has the maximum number. */
 void core__shortcut_add(core_operator *op, uint64_t state);
 
 core_operator *core__operator_find(const char *name, size_t size);

@@ -237,8 +237,8 @@ static core_status check_target_dtype(const elementwise *e,
          core__dtype_is_storage(e->result)))
         return CORE_OK;
     return core__op_error(CORE_ERROR_DTYPE, e->op,
-                          "the result is %s and cannot be stored in a %s "
-                          "tensor",
+                          "the result is %s and cannot be stored in a "
+                          "tensor of %s",
                           core__dtype_name(e->result),
                           core__dtype_name(target->dtype));
 }
@@ -329,8 +329,8 @@ static core_status make_output(elementwise *e, core_tensor **out_output)
 
 static core_status compute(elementwise *e, core_tensor *output);
 
-/* True if a tensor satisfies the kernel, which may be NULL: row-major is then
- * required; and has the dtype, unless that is NONE. */
+/* True if a tensor satisfies the kernel's constraints (NULL: it must be
+ * row-major) and has the dtype (NONE: any). */
 static bool suits(const core_tensor *tensor, const core_kernel *kernel,
                   core_dtype common)
 {
@@ -413,7 +413,8 @@ static __attribute__((noinline)) core_status compute_constrained(
     elementwise *e, core_tensor *output, core__kernel_call *run,
     core_loop *loop, const core_dtype *dtypes)
 {
-    /* Copies are made with copy_, which therefore cannot have any. */
+    /* Copies are made with copy_, whose own operands therefore cannot be
+     * copied. */
     bool copies = !e->copied && e->op->id != CORE_OP_COPY_;
     uint32_t count = e->ninputs + 1;
     const core_kernel *kernel;

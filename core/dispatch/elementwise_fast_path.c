@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fast path of element-wise operators: the inputs are contiguous tensors
- * of one dtype, shape and device, with a dtype in which the operator computes.
- * It costs the checks, one output from the thread's tensor cache, a
+/* The fast path of element-wise operators: the inputs are contiguous tensors of
+ * one dtype, shape and device, with a dtype in which the operator computes.
+ * Its cost is the checks, one output from the thread's tensor cache, a
  * one-dimensional loop on the stack and the kernel's call.  Everything else,
  * including error messages, is left to the general path (elementwise.c).
  *
- * What is known before the call is checked when the operator's table is made
+ * What is known before the call is checked when the operator's table is created
  * (core__elementwise_run chooses a function) and when a kernel is registered
  * (core__kernel.same): a call compares its tensors with each other and with a
  * mask.  The dispatcher has already checked that required tensors are
@@ -81,8 +81,9 @@ typedef struct form {
 
 /* -------------------------------------------------------------- checks -- */
 
-/* Compares a tensor with `first`, which is contiguous and not empty.  kind: of
- * the other.  With more than one dimension, sizes must still be compared. */
+/* Compares a tensor with `first`, which is contiguous and not empty.  kind:
+ * that of the other tensor.  With more than one dimension, sizes must still be
+ * compared. */
 static inline bool alike(const core_tensor *first, const core_tensor *other,
                          uint16_t kind)
 {
@@ -135,7 +136,7 @@ enum {
              CORE_DTYPE_MASK(CORE_F16) | CORE_DTYPE_MASK(CORE_BF16)
 };
 
-/* The arguments as read, once. */
+/* The arguments, read once. */
 typedef struct inputs {
     core_tensor *tensor[2];
     core__tensor_like like; /* the first input's, and so that of all */
@@ -424,7 +425,7 @@ static inline bool may_write(const core__thread *self,
            !(self->included & CORE__KEY_TRACE);
 }
 
-/* The fast path.  It calls nothing but the kernel before its end, so that few
+/* The fast path.  It calls only the kernel before its end, so that few
  * registers are saved; cached tensors are on a device without streams. */
 static inline __attribute__((always_inline)) core_status run(
     core_call *call, const core_value *args, uint32_t nargs,
@@ -460,7 +461,7 @@ static inline __attribute__((always_inline)) core_status run(
 
 /* ----------------------------------------------------------- functions -- */
 
-/* One function for each of the forms that programs call most. */
+/* One function for each of the most frequent forms. */
 #define FAST_FUNCTION(name, ...)                                              \
     static core_status name##_apart(core_call *call, const core_value *args,  \
                                     uint32_t nargs, core_value *results,      \

@@ -2,13 +2,13 @@
  * Copyright The libcore authors */
 
 /* Epoch-based reclamation: frees memory that running calls may still read,
- * later.
+ * after these calls.
  *
  * A thread in a dispatched call has depth > 0 (base/thread.h).  Memory is
  * passed to core__reclaim after the tables no longer refer to it; once every
- * thread has been seen outside all calls, no call can be using it.  Readers
- * pay two plain stores; the writer pays a membarrier, so that a store of depth
- * that is still in a processor's store buffer cannot be missed. */
+ * thread has been seen outside all calls, no call can be using it.  Readers pay
+ * two plain stores; the writer pays a membarrier, so that a store of depth that
+ * is still in a processor's store buffer cannot be missed. */
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -30,8 +30,8 @@ void core__reclaim_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
-/* With the lock held.  Unlike pthread_once it cannot wait, in a child forked
- * meanwhile, for a thread that does not exist there. */
+/* With the lock held.  pthread_once could wait forever in a child that was
+ * forked meanwhile, for a thread that does not exist there. */
 static void register_barrier(void)
 {
     if (registered)

@@ -248,9 +248,8 @@ static bool on_host(const core_call *call, const core_value *args,
            core__keys_slot(keys) == CORE__SLOT_META;
 }
 
-/* Finds a word that is not an operator: a misspelling would silently forbid
- * what was meant to be allowed.  yet: operators of a plugin may still be
- * registered. */
+/* Finds a name that is not an operator: a misspelt name would silently allow
+ * nothing.  yet: whether plugins may still register operators. */
 static bool find_unknown(const char *list, bool yet, const char **out_word,
                          size_t *out_size)
 {
@@ -292,9 +291,8 @@ static core_status check_setting(const core_operator *op)
                           (int)(size < 80 ? size : 80), word);
 }
 
-core_status core__fallback(core_call *call, const core_value *args,
-                           uint32_t nargs, core_value *results,
-                           uint32_t nresults)
+static core_status serve(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
 {
     core_status status = core__dispatch_upcalls.float8_fallback(
         call, args, nargs, results, nresults);
@@ -305,6 +303,23 @@ core_status core__fallback(core_call *call, const core_value *args,
     if (allowed(call->op) && !on_host(call, args, nargs))
         return compute(call->op, args, nargs, results, nresults);
     return CORE_ERROR_NO_KERNEL;
+}
+
+/* The thread's error record is about the missing kernel. */
+core_status core__fallback(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    core_error *earlier = core__error_take_aside();
+    core_status status = serve(call, args, nargs, results, nresults);
+
+    if (status != CORE_OK) {
+        core_error_release(earlier);
+        return status;
+    }
+    core_error_clear();
+    core_error_raise(earlier);
+    return CORE_OK;
 }
 
 core_status core__missing_kernel(core_call *call, const core_value *args,
@@ -326,12 +341,14 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
     for (uint32_t i = CORE__SLOT_META; i < CORE__SLOTS; i++) {
         core__backend *other = core__backend_by_slot(i);
 
-        if (!other || strcmp(core__table_describe(call->op, i), "missing") == 0)
+        if (!other || i == CORE__SLOT_META ||
+            strcmp(core__table_describe(call->op, i), "missing") == 0)
             continue;
         if (length < sizeof have - 40)
             length += (size_t)snprintf(have + length, sizeof have - length,
                                        "%s%s", length ? ", " : "", other->type);
     }
+    core__error_set_aside();
     core__op_error(CORE_ERROR_NO_KERNEL, call->op,
                    "\"%s\" has no kernel; %s%s. With LIBCORE_FALLBACK=count "
                    "the CPU computes operators that a device lacks",

@@ -4,6 +4,7 @@
 #include "dispatch/inference.h"
 
 #include "base/text.h"
+#include "base/thread.h"
 #include "tensor/layout.h"
 
 #include <libcore/device.h>
@@ -173,10 +174,28 @@ static bool message_names(const core_operator *op)
            (text[length] == ':' || text[length] == ' ');
 }
 
+/* A plugin's message has the plugin before the operator: removes the operator,
+ * which is about to be put before both. */
+static void remove_name(const char *name)
+{
+    char *text = core__thread_self()->error.text;
+    size_t length = strlen(name);
+    char *after = strstr(text, ": ");
+
+    if (!after)
+        return;
+    after += 2;
+    if (strncmp(after, name, length) == 0 &&
+        strncmp(after + length, ": ", 2) == 0)
+        memmove(after, after + length + 2, strlen(after + length + 2) + 1);
+}
+
 void core__op_prefix_name(const core_operator *op)
 {
-    if (!message_names(op))
-        core__error_prefix("%s", core__operator_name(op));
+    if (message_names(op))
+        return;
+    remove_name(core__operator_name(op));
+    core__error_prefix("%s", core__operator_name(op));
 }
 
 core_status core__op_dtype_check(const core_operator *op, core_dtype dtype)

@@ -16,7 +16,7 @@ enum { CORE__RESULTS_MAX = 4 };
 
 typedef struct core__result_spec {
     core_dtype dtype; /* CORE_DTYPE_NONE: there is no such result (a gradient
-                       * that output_mask leaves out) */
+                       * that output_mask excludes) */
     uint32_t ndim;
     int64_t sizes[CORE_MAX_NDIM];
     bool has_strides; /* otherwise row-major */
@@ -50,9 +50,17 @@ static inline double core__double_of(const core_value *value)
     return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
 }
 
+/* Converts a number to i64.  A float is truncated; one out of range becomes the
+ * smallest or largest i64, and NaN becomes 0. */
 static inline int64_t core__int_of(const core_value *value)
 {
-    return value->tag == CORE_VALUE_FLOAT ? (int64_t)value->u.f : value->u.i;
+    double x = value->u.f;
+
+    if (value->tag != CORE_VALUE_FLOAT)
+        return value->u.i;
+    if (x >= -0x1p63 && x < 0x1p63)
+        return (int64_t)x;
+    return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
 }
 
 static inline core_dtype core__dtype_of(const core_value *value)

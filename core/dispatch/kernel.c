@@ -159,8 +159,8 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
     CORE_TRY(core__dtype_check_computable(k->op, target->dtype));
     if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
         return core__op_error(CORE_ERROR_DTYPE, k->op,
-                              "the result is %s and cannot be stored in a %s "
-                              "tensor",
+                              "the result is %s and cannot be stored in a "
+                              "tensor of %s",
                               core__dtype_name(spec->dtype),
                               core__dtype_name(target->dtype));
     return CORE_OK;

@@ -52,8 +52,12 @@ core_status core__kernel_query_supports(
 {
     const core_kernel *kernel = *inout_kernel;
     const core__kernel *at;
+    core__error_record earlier;
     core_status status;
 
+    if (!kernel || !kernel->supports)
+        return CORE_OK;
+    core__error_save(&earlier);
     while (kernel && kernel->supports) {
         core_call probe = {
             .struct_size = sizeof probe,
@@ -64,8 +68,9 @@ core_status core__kernel_query_supports(
             .device = device->impl,
         };
 
-        core_error_clear();
         status = kernel->supports(&probe, args, nargs);
+        if (status == CORE_OK)
+            break;
         if (status != CORE_ERROR_UNSUPPORTED) {
             *inout_kernel = kernel;
             return status;
@@ -77,6 +82,7 @@ core_status core__kernel_query_supports(
                                         "the kernel of \"%s\" rejects these "
                                         "arguments, and allows no other kernel",
                                         set->backend->type);
+        core_error_clear();
         at = ((const core__kernel *)(const void *)kernel)->next;
         while (at && !core__kernel_accepts(&at->kernel, dtypes,
                                            count < CORE_SIGNATURE_MAX
@@ -86,6 +92,7 @@ core_status core__kernel_query_supports(
             at = at->next;
         kernel = at ? &at->kernel : NULL;
     }
+    core__error_restore(&earlier);
     *inout_kernel = kernel;
     return CORE_OK;
 }
@@ -100,8 +107,10 @@ bool core__kernel_exists(core_operator *op, const core_value *args,
     core_dtype dtypes[CORE_SIGNATURE_MAX];
     const core_device *device = NULL;
     const core_kernel *kernel;
+    core__error_record earlier;
     core__kernel_set *set;
     uint32_t count = 0, ndim = 0;
+    bool exists;
 
     for (uint32_t i = 0; i < nargs && i < MOST; i++) {
         bool list = args[i].tag == CORE_VALUE_TENSOR_LIST;
@@ -132,11 +141,14 @@ bool core__kernel_exists(core_operator *op, const core_value *args,
     set = core__registry_set(core__operator_kernel(op), device->backend);
     core__registry_unlock();
     kernel = core__kernel_pick(set, dtypes, count, ndim);
-    return kernel &&
-           core__kernel_query_supports(op, set, device, dtypes, count, ndim,
-                                       NULL, values, nargs,
-                                       &kernel) == CORE_OK &&
-           kernel;
+    core__error_save(&earlier);
+    exists =
+        kernel &&
+        core__kernel_query_supports(op, set, device, dtypes, count, ndim, NULL,
+                                    values, nargs, &kernel) == CORE_OK &&
+        kernel;
+    core__error_restore(&earlier);
+    return exists;
 }
 
 /* "f64|f32"; at most 50 characters. */
@@ -163,6 +175,7 @@ core_status core__kernel_none_error(const core_operator *op,
     size_t length = 0;
     bool taken = core__kernel_pick(set, dtypes, count, 0) != NULL;
 
+    core__error_set_aside(); /* for core__fallback */
     for (; at && length < sizeof have - 64; at = at->next) {
         length += (size_t)snprintf(have + length, sizeof have - length, "%s(",
                                    length ? " " : "");
@@ -299,7 +312,7 @@ core_status core__kernel_launch(core__kernel_call *run,
     if (device->synchronous)
         return status;
     if (core__unlikely(status != CORE_OK))
-        return core__stream_check_submitted(stream, status);
+        return core__stream_check_submitted(stream, status, errors);
     return core__op_check_allocation(
         run->op, device, core__stream_record_launch(stream, run->op, call->id));
 }

@@ -28,9 +28,9 @@ enum {
 const core_kernel *core__kernel_next(const core_kernel *kernel,
                                      const core_dtype *dtypes, uint32_t count,
                                      uint32_t ndim);
-/* Picks again if equal dtypes may be required: the newest kernel that accepts
- * the dtypes as they are or, if it requires that, made equal; *out_common is
- * then the dtype of all floating operands, else NONE. */
+/* For kernels that may require equal dtypes: picks the newest one that accepts
+ * the dtypes as they are or, if it requires equal ones, converted to the common
+ * dtype; *out_common is then the dtype of all floating operands, else NONE. */
 const core_kernel *core__constraint_pick_equal(core__kernel_set *set,
                                                const core_dtype *dtypes,
                                                uint32_t count, uint32_t ndim,
@@ -49,7 +49,7 @@ bool core__constraint_aligned_tensor(const core_kernel *kernel,
                                      const core_tensor *tensor);
 /* True if every element can be reached with 32-bit offsets. */
 bool core__constraint_view_fits(const core_view *view);
-/* Launches the loop in parts whose elements 32-bit offsets reach. */
+/* Launches the loop in parts that are small enough for 32-bit offsets. */
 core_status core__constraint_split(core__kernel_call *run,
                                    const core_kernel *kernel,
                                    const core_loop *loop,

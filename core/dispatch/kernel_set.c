@@ -37,7 +37,7 @@ static bool add_block(void)
     return true;
 }
 
-/* NULL: all remaining memory is promised. */
+/* NULL: all remaining memory is reserved. */
 static core__kernel_set *allocate_set(void)
 {
     set_block *at = set_blocks;

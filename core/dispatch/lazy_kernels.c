@@ -2,14 +2,14 @@
  * Copyright The libcore authors */
 
 /* Kernels that no call has used yet.  A plugin registers a thousand kernels,
- * and a program calls a few dozen operators: creating every kernel and set
- * when the plugin is opened would touch a quarter of a megabyte of memory, the
+ * and a program calls a few dozen operators: creating every kernel and set when
+ * the plugin is opened would touch a quarter of a megabyte of memory, the
  * largest part of its cost.  So a plain kernel is stored in compact form, and
  * created, in memory that was reserved but not touched, when its operator is
  * looked up; this cannot fail then.
  *
  * Everything is guarded by the registry's lock.  A process may fork while
- * another thread creates kernels: each leaves the list by one store after it
+ * another thread creates kernels: one store removes each from the list after it
  * was created, and a kernel that exists is not created again. */
 
 #include "base/memory.h"
@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-/* Of a plain kernel; further operands accept any dtype. */
+/* Operands of a plain kernel; further ones accept any dtype. */
 enum { OPERANDS = 5 };
 
 struct core__pending_kernel {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* operator.h: operators as the dispatcher sees them.
+/* operator.h: operators, as the dispatcher uses them.
  *
  * Built-in operators are rows of core__operators, generated from ops.yaml
- * (core/ops/README.md follows one through); custom ones are created at run
- * time with the same struct.  The constant part is core__operator_data. */
+ * (core/ops/README.md follows one from its entry to its kernel); custom
+ * operators use the same struct, created at run time.  The constant part is
+ * core__operator_data. */
 
 #ifndef CORE_DISPATCH_OPERATOR_H
 #define CORE_DISPATCH_OPERATOR_H
@@ -64,9 +65,9 @@ typedef enum core__reduce_dtype {
 
 enum {
     CORE__OP_DYNAMIC_OUTPUT = 1u << 0,
-    CORE__OP_FACTORY = 1u << 1,   /* no tensor decides: device argument */
+    CORE__OP_FACTORY = 1u << 1,   /* the device is an argument */
     CORE__OP_RANDOM = 1u << 2,    /* seed and offset are appended */
-    CORE__OP_ORDERED = 1u << 3,   /* reduction that must see original order */
+    CORE__OP_ORDERED = 1u << 3,   /* reduction that depends on the order */
     CORE__OP_HOST_WAIT = 1u << 4, /* reads device data on the host (item) */
     CORE__OP_MULTIPLE_VIEWS = 1u << 5, /* view operator with a list result */
     CORE__OP_NO_IDENTITY = 1u << 6,    /* reduction refuses zero elements */
@@ -76,7 +77,7 @@ enum {
 };
 
 enum { CORE__OP_NOWHERE = 255 };
-/* core_operator.hot: how the keys of a call are gathered. */
+/* core_operator.hot: how the keys of a call are collected. */
 enum {
     CORE__HOT_NONE, /* there are other arguments with keys */
     /* The tensors are the first arguments, all of them required. */
@@ -100,7 +101,6 @@ enum {
 struct core__operator_data {
     const char *schema; /* "add.Tensor(Tensor self, …) -> Tensor" */
     const char *name;   /* "add.Tensor" */
-    uint32_t since;     /* ABI minor of its first release */
     uint32_t base;      /* id of the functional operator; its own if it is
                          * functional */
     uint32_t kernel;    /* id under whose name kernels register (add.Scalar has
@@ -121,7 +121,7 @@ struct core__operator_data {
     uint32_t writes; /* arguments that are written although the schema does not
                       * say so; see core__operator_written_arguments */
     /* FAMILY_KERNEL: infers dtypes and shapes of results (ops/infer.h).
-     * FAMILY_ELEMENTWISE: checks numbers, or NULL. */
+     * FAMILY_ELEMENTWISE, FAMILY_REDUCTION: checks numbers, or NULL. */
     core_status (*infer)(core__inference *inference);
     /* FAMILY_VIEW, composites: the function. */
     core_function function;
@@ -135,14 +135,14 @@ struct core__operator_data {
 typedef struct core__shortcut core__shortcut; /* registry.h */
 
 struct core_operator {
-    /* CORE__TABLE_SIZE entries; before the first use, the table that
-     * resolves. */
+    /* CORE__TABLE_SIZE entries; before the first call,
+     * core__table_unresolved. */
     const core__entry *_Atomic *table;
-    /* The most recent shortcut; NULL only before the table is made. */
+    /* The most recent shortcut; NULL only before the table is created. */
     const core__shortcut *_Atomic shortcut;
     uint64_t mask; /* functionalities that are not fallthrough */
     /* The same for a call in which no tensor requires grad: without autograd,
-     * if its layer would only redispatch.  Set when the table is made. */
+     * if its layer would only redispatch.  Set when the table is created. */
     uint64_t quiet;
     uint32_t tensors;  /* positions of tensors */
     uint32_t required; /* those that are required */
@@ -153,14 +153,14 @@ struct core_operator {
     uint8_t nresults;
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
-    uint8_t hot;     /* CORE__HOT_…; set when the table is made */
+    uint8_t hot;     /* CORE__HOT_…; set when the table is created */
     uint8_t
-        quick; /* CORE__QUICK_…, if elementwise_fast_path.c can serve it; else
-                * 0.  Set when the table is made. */
+        quick; /* CORE__FAST_PATH_…, if elementwise_fast_path.c can serve it; else
+                * 0.  Set when the table is created. */
     uint8_t override_told; /* a warning was logged; guarded by the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */
     const core__operator_data *data;
-    core_operator *kernel_op; /* core__operator_kernel, once a table is made */
+    core_operator *kernel_op; /* core__operator_kernel; set with the table */
     core__registration *registrations; /* newest first; guarded by the lock */
     core__kernel_set *kernels;         /* by backend; guarded by the lock */
     void *schema;            /* parsed at the first query: dispatch/schema.h */
@@ -173,7 +173,7 @@ struct core_operator {
 #define CORE__KEYS_OBSERVED \
     (CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_VIEW | CORE__KEY_TRACE)
 
-/* The keys with which a call in the state of a shortcut is served. */
+/* The keys of a call in the state of a shortcut. */
 static inline uint64_t core__keys_of_state(const core_operator *op,
                                            uint64_t state)
 {
@@ -189,8 +189,8 @@ core_status core__numbers_type_error(const core_operator *op,
                                      const core_value *args, uint32_t position)
     __attribute__((cold));
 
-/* Checks that each Scalar is a number, in a call by id, whose arguments were
- * not checked. */
+/* Checks that each Scalar is a number.  For calls by id, whose arguments are
+ * not checked otherwise. */
 static inline core_status core__numbers_check_tags(const core_operator *op,
                                                    const core_value *args,
                                                    uint32_t nargs)

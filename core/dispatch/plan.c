@@ -258,8 +258,7 @@ static void insert(core__plan *plan)
     core__plan *evicted = NULL;
     int64_t limit;
 
-    /* A value that is not accepted has been reported, and leaves the
-     * default. */
+    /* An invalid value has been reported; the default remains. */
     (void)core__setting_integer(CORE__SETTING_PLAN_CACHE, &limit);
     pthread_mutex_lock(&lock);
     plan->next_in_bucket = buckets[plan->hash % BUCKETS];
@@ -337,7 +336,7 @@ core_status core__plan_find(core__kernel_call *run, const core_kernel *kernel,
     *out_plan = look_up(&s, kernel, run->device, hash);
     counts.hits += *out_plan != NULL;
     pthread_mutex_unlock(&lock);
-    /* Two threads may prepare the same plan: both are right, and the older one
+    /* Two threads may prepare the same plan: both are valid, and the older one
      * is dropped eventually. */
     if (!*out_plan)
         status = make(run, kernel, &s, hash, args, nargs, results, nresults,

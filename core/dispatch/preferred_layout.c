@@ -39,8 +39,8 @@ static uint32_t query(core_device *device, const core_operator *op,
 }
 
 /* Results are cached as operator, dtype, dimensions and format in one 64-bit
- * value, so that no thread reads half of one; two that share an entry replace
- * each other. */
+ * value, which is read and written atomically; two results that share an entry
+ * replace each other. */
 uint32_t core__device_preferred_format(core_device *device,
                                        const core_operator *op,
                                        core_dtype dtype, uint32_t ndim)
@@ -58,7 +58,7 @@ uint32_t core__device_preferred_format(core_device *device,
     if (kept >> 32 == key)
         return (uint32_t)kept;
     format = query(device, op, dtype, ndim);
-    if (op->id != UINT16_MAX) /* it may be withdrawn, and its place reused */
+    if (op->id != UINT16_MAX) /* it may be unregistered, and its entry reused */
         atomic_store_explicit(place, (uint64_t)key << 32 | format,
                               memory_order_relaxed);
     return format;

@@ -26,7 +26,8 @@ typedef struct reduction {
     core_tensor *input; /* with a reference */
     uint32_t reduced;   /* mask of the input's dimensions */
     bool keepdim;
-    uint32_t ndim; /* of the results */
+    core_dtype cast; /* that the input is converted to, or NONE */
+    uint32_t ndim;   /* of the results */
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t nresults;
     core_dtype dtypes[RESULTS_MAX];
@@ -77,7 +78,6 @@ static core_status find_dtypes(reduction *r)
         data->dtype == CORE__OP_NOWHERE
             ? CORE_DTYPE_NONE
             : core__arg_dtype(r->args, data->dtype, CORE_DTYPE_NONE);
-    core_tensor *cast;
 
     /* Integers are summed in i64 anyway. */
     if (data->promotion == CORE__REDUCE_SUM && asked == CORE_I64 &&
@@ -85,11 +85,7 @@ static core_status find_dtypes(reduction *r)
         asked = CORE_DTYPE_NONE;
     if (asked && asked != input) {
         CORE_TRY(core__op_dtype_check(r->op, asked));
-        core__conversion_count(r->call->op, CORE_CONVERSION_CAST);
-        CORE_TRY(core__tensor_cast(r->input, asked, &cast));
-        core__tensor_release(r->input);
-        r->input = cast;
-        input = asked;
+        r->cast = input = asked;
     }
     CORE_TRY(core__dtype_check_computable(r->op, input));
     r->dtypes[0] = input;
@@ -97,7 +93,7 @@ static core_status find_dtypes(reduction *r)
         !core__dtype_is_floating(input))
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_BOOL)
-        /* u8 input, the truth values before there was bool, keeps its dtype. */
+        /* u8, used for truth values before bool existed, keeps its dtype. */
         r->dtypes[0] = input == CORE_U8 ? CORE_U8 : CORE_BOOL;
     else if (data->promotion == CORE__REDUCE_INDEX)
         r->dtypes[0] = CORE_I64;
@@ -110,6 +106,30 @@ static core_status find_dtypes(reduction *r)
                                             : " (its dtype argument converts)");
     r->dtypes[1] = r->op->flags & CORE__OP_ORDERED ? CORE_I64 : r->dtypes[0];
     return CORE_OK;
+}
+
+/* Called after all arguments were checked. */
+static core_status cast_input(reduction *r)
+{
+    core_tensor *cast;
+
+    if (r->cast == CORE_DTYPE_NONE)
+        return CORE_OK;
+    core__conversion_count(r->call->op, CORE_CONVERSION_CAST);
+    CORE_TRY(core__tensor_cast(r->input, r->cast, &cast));
+    core__tensor_release(r->input);
+    r->input = cast;
+    return CORE_OK;
+}
+
+static core_status check_numbers(const reduction *r)
+{
+    core__inference inference = {.op = (core_operator *)r->op,
+                                 .args = r->args,
+                                 .nargs = r->nargs,
+                                 .device = r->input->device};
+
+    return r->op->data->infer ? r->op->data->infer(&inference) : CORE_OK;
 }
 
 static core_status find_sizes(reduction *r)
@@ -152,6 +172,7 @@ static core_status make_outputs(reduction *r)
 {
     if (r->targets[0])
         CORE_TRY(check_targets(r));
+    CORE_TRY(cast_input(r));
     for (uint32_t k = 0; k < r->nresults; k++) {
         core_tensor *target = r->targets[k];
 
@@ -371,6 +392,8 @@ core_status core__reduction_run(core_call *call, const core_value *args,
         status = find_dtypes(&r);
     if (status == CORE_OK)
         status = find_sizes(&r);
+    if (status == CORE_OK)
+        status = check_numbers(&r);
     if (status == CORE_OK)
         status = make_outputs(&r);
     if (status == CORE_OK)

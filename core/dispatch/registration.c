@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Registrations of a program, and their removal: each call has a registry of
- * its own. */
+/* Registrations of a program, and their removal: each call has its own
+ * registry. */
 
 #include "base/memory.h"
 #include "dispatch/dispatch.h"

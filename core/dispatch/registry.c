@@ -25,7 +25,7 @@
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static uint64_t sequence;
 
-/* Custom operators.  Withdrawn ones are kept, because programs may refer to
+/* Custom operators.  Unregistered ones are kept, because programs may refer to
  * them, and are reused when the same schema is registered again. */
 typedef struct custom_operator {
     core_operator op;
@@ -239,7 +239,7 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
     return CORE_OK;
 }
 
-/* Once per operator, because it is hard to find out otherwise what was
+/* Once per operator: without the warning it is hard to find out what was
  * replaced. */
 static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
 {
@@ -335,13 +335,16 @@ static core__backend *own_backend(core_registry *registry, core_string type)
 
 static core_status check_kernel(const core_kernel *kernel)
 {
-    if (kernel->struct_size < offsetof(core_kernel, supports) ||
-        !kernel->launch)
+    if (kernel->struct_size < offsetof(core_kernel, supports))
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "kernel \"%.*s\": it has no launch function, or its "
-                           "struct_size of %u is too small",
+                           "kernel \"%.*s\": its struct_size is %u; it must be "
+                           "sizeof(core_kernel), %zu",
                            (int)kernel->name.size, kernel->name.data,
-                           kernel->struct_size);
+                           kernel->struct_size, sizeof *kernel);
+    if (!kernel->launch)
+        return core__error(CORE_ERROR_INCOMPATIBLE,
+                           "kernel \"%.*s\": its function launch is NULL",
+                           (int)kernel->name.size, kernel->name.data);
     return CORE_OK;
 }
 
@@ -379,7 +382,7 @@ enum { SLAB = 64 }; /* minimum number of kernels */
 
 /* Memory for kernels, freed when the registration is undone; with the
  * registry's lock held.  Each slab is twice as large as the previous one,
- * because few are better and unused parts are not touched. */
+ * because a few large ones are better, and unused parts are not touched. */
 static core_status slab_with_space(core_registry *registry,
                                    core__backend *backend, uint32_t count,
                                    core__kernel_slab **out_slab)
@@ -606,8 +609,8 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
             r->slot = CORE__SLOT_UNLOADED;
 }
 
-/* Returns the backend's fallback set, which no table refers to after they are
- * refreshed. */
+/* Returns the backend's fallback set, to which no table refers after the tables
+ * are refreshed. */
 static core__kernel_set *forget_backend(core__backend *backend)
 {
     core__kernel_set *fallback = backend->fallback;

@@ -16,16 +16,16 @@ typedef struct core__retired {
     void *memory; /* the block that contains the link */
 } core__retired;
 
-/* The way of calls in one state: the union of the tensors' keys and the
- * thread's included keys, and above it the excluded ones.  A call in this
- * state uses it as it is, without masking, looking up an entry and filling in
- * a core_call; the objects that it points to never change. */
+/* The resolved dispatch of calls in one state.  The state is the union of the
+ * tensors' keys and the thread's included keys, with the excluded keys in
+ * higher bits.  A call in this state needs no masking, no look-up of an entry
+ * and no new core_call.  The objects that a shortcut points to never change. */
 struct core__shortcut {
     uint64_t state;
     core_function function;
     core_call call;             /* the part that functions see; the rest is 0 */
     const core__shortcut *next; /* older */
-    core__entry entry;          /* the table's entry from which it was made */
+    core__entry entry; /* the table's entry from which it was created */
     /* A shortcut of a recorded call (autograd/graph/record_fast_path.h) also
      * has the entry below autograd; in others, below.function is NULL. */
     core__entry below;
@@ -50,8 +50,8 @@ typedef struct core__kernel {
 } core__kernel;
 
 /* Memory for kernels of one registration and backend, in one piece, because a
- * plugin registers a thousand.  It is not touched before a kernel is created
- * in it, usually when it is first looked up: lazy_kernels.c. */
+ * plugin registers about a thousand.  It is not touched before a kernel is
+ * created in it, usually when it is first looked up: lazy_kernels.c. */
 typedef struct core__pending_kernel core__pending_kernel;
 typedef struct core__pending_kernels core__pending_kernels;
 typedef struct core__kernel_slab {
@@ -61,7 +61,7 @@ typedef struct core__kernel_slab {
     core__backend *backend;
     uint64_t sequence;              /* of registrations, at its creation */
     uint32_t used, room;            /* kernels */
-    core__pending_kernels *pending; /* same number; NULL: there was no memory */
+    core__pending_kernels *pending; /* as many; NULL: out of memory */
     core__kernel kernels[];
 } core__kernel_slab;
 
@@ -106,9 +106,9 @@ core_status core__registry_add_kernels(core_registry *registry,
                                        core_string backend,
                                        const core_kernel *const *kernels,
                                        uint32_t count);
-/* Checks for a kernel that no call would use, because its name is no
- * operator's, or that of a variant with another kernel: it is logged, and
- * listed with the backend.  op: the operator of its name, or NULL.  The
+/* Checks for a kernel that no call would use, because no operator has its name,
+ * or because the variant of that name uses another kernel.  Logs it and adds it
+ * to the backend's list.  op: the operator of its name, or NULL.  The
  * registry's lock is held. */
 bool core__registry_check_unmatched(core_registry *registry,
                                     core__backend *backend,
@@ -140,7 +140,7 @@ core_status core__registry_add_function(core_registry *registry,
 /* Makes the newest registration own the memory of its user pointer. */
 void core__registry_set_payload(core_registry *registry,
                                 core__retired *payload);
-/* Creates an empty one. */
+/* Creates an empty registration. */
 core_status core__registration_new(struct core_registration **out_registration);
 core_registry *core__registration_registry(
     struct core_registration *registration);
@@ -173,7 +173,7 @@ void core__pending_kernels_create(uint32_t op);
 /* Drops the pending kernels of a registration. */
 void core__pending_kernels_drop(const core_registry *registry);
 /* kernel_set.c: reserves memory for one more set, until the set is created or
- * the reservation given up; false: there is no memory. */
+ * the reservation released; false: out of memory. */
 bool core__kernel_set_reserve(void);
 void core__kernel_set_release_reserved(void);
 /* kernel_set.c, with the registry's lock held: finds or creates the set of an
@@ -193,11 +193,12 @@ core__kernel_set *core__registry_set(const core_operator *op,
  * lookups made under the same number are still valid. */
 extern _Atomic uint32_t core__registry_generation;
 
-/* The table of operators that were never called: every entry resolves. */
+/* The table of operators that were never called: its entries create the real
+ * table. */
 extern const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE];
 
-/* Frees memory that calls may still be using, later.  The link is a member of
- * it, so nothing is allocated. */
+/* Frees memory later, when no call can be using it any more.  The link is a
+ * member of it, so that nothing is allocated. */
 void core__reclaim(core__retired *link, void *memory);
 
 /* For the child of a fork. */

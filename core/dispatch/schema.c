@@ -48,7 +48,7 @@ static void skip_spaces(reader *in)
         in->at++;
 }
 
-/* Takes a character if it is the next one. */
+/* Consumes a character if it is the next one. */
 static bool take(reader *in, char c)
 {
     skip_spaces(in);
@@ -76,7 +76,7 @@ static bool is_word(char c)
            c == '_';
 }
 
-/* A word of letters, digits, underscores and of `more`. */
+/* A name of letters, digits, underscores and characters of `more`. */
 static core_status word(reader *in, const char *more, char *to, size_t room)
 {
     size_t from;
@@ -235,8 +235,8 @@ static bool digits(reader *in, int64_t *out_value, int *out_scale,
     return in->at - from > (size_t)*out_point;
 }
 
-/* "-1", "0.01", "1.", "1e-05".  A whole mantissa below 2^53 and a power of ten
- * up to 22 are exact, so one multiplication or division rounds correctly,
+/* "-1", "0.01", "1.", "1e-05".  An integer mantissa below 2^53 and a power of
+ * ten up to 22 are exact, so one multiplication or division rounds correctly,
  * independent of the locale. */
 static core_status number(reader *in, core_value *out)
 {
@@ -315,7 +315,7 @@ static const struct {
     {"strided", {CORE_VALUE_LAYOUT, 0, {0}}},
 };
 
-/* A number or a word. */
+/* A number or a name. */
 static core_status atom(reader *in, core_value *out)
 {
     char name[24];

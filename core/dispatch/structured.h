@@ -84,8 +84,8 @@ const core_kernel *core__kernel_pick(core__kernel_set *set,
                                      const core_dtype *dtypes, uint32_t count,
                                      uint32_t ndim);
 /* For a picked kernel with `supports`: queries it and, if it refuses, the next
- * ones that fit; NULL if none is left.  UNSUPPORTED: one that refused allows
- * no other. */
+ * ones that fit; NULL if none is left.  UNSUPPORTED: a kernel that refused the
+ * call excludes the others. */
 core_status core__kernel_query_supports(
     const core_operator *op, core__kernel_set *set, const core_device *device,
     const core_dtype *dtypes, uint32_t count, uint32_t ndim,

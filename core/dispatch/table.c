@@ -27,7 +27,7 @@ enum { SHORTCUTS = 6 };
 
 typedef struct operator_table {
     const core__entry *_Atomic slots[CORE__TABLE_SIZE];
-    /* All shortcuts ever made: none is reused, because a call may be reading
+    /* All shortcuts ever created: none is reused, because a call may be reading
      * it. */
     core__shortcut shortcuts[SHORTCUTS];
     _Atomic uint32_t nshortcuts;
@@ -173,7 +173,7 @@ static bool is_at(const core_operator *op, uint64_t keys,
     return entry->function == known->function && entry->user == known->user;
 }
 
-/* True if the table still leads calls in the shortcut's state to its entry. */
+/* True if the table still has the shortcut's entry for calls in its state. */
 static bool is_current(const core_operator *op, const core__shortcut *shortcut)
 {
     uint64_t keys = core__keys_of_state(op, shortcut->state);
@@ -375,7 +375,8 @@ void core__dispatch_observe(bool on)
     core__registry_unlock();
 }
 
-/* The first call of every operator: makes its table, then serves the call. */
+/* The first call of every operator: creates its table, then dispatches the
+ * call. */
 static core_status resolve(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *results,
                            uint32_t nresults)
@@ -428,7 +429,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
 {
     operator_table *table = core__alloc_zero(sizeof *table);
     const core__entry *entry;
-    const char *answer;
+    const char *source;
     bool implicit;
 
     if (!table)
@@ -438,20 +439,20 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
         (core__entry){core__dispatch_upcalls.function_of(op), NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
-        answer = "missing";
+        source = "missing";
     else if (entry == &table->meta)
-        answer = "meta";
+        source = "meta";
     else if (implicit)
-        answer = "implicit";
+        source = "implicit";
     else if (entry == &table->kernels[slot])
-        answer = "kernel";
+        source = "kernel";
     else if (entry == &table->fallbacks[slot])
-        answer = "fallback";
+        source = "fallback";
     else if (entry == &table->function)
-        answer = "explicit";
+        source = "explicit";
     else
-        answer = "function";
+        source = "function";
     core__registry_unlock();
     core__free(table);
-    return answer;
+    return source;
 }

@@ -20,7 +20,7 @@ struct core__registration {
     uint32_t slot;         /* CORE__SLOT_NONE: all */
     core__entry entry;
     uint64_t sequence;
-    core__entry decomposition;      /* for composites, to which entry leads */
+    core__entry decomposition;      /* of a composite; its entry calls it */
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
     core__retired retired;
@@ -28,8 +28,8 @@ struct core__registration {
                              * NULL */
 };
 
-/* Runs a registered decomposition, call->user; fails if it calls itself
- * without end. */
+/* Runs a registered decomposition, call->user; fails if it recurses
+ * infinitely. */
 core_status core__decompose(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults);

@@ -63,8 +63,8 @@ bool core__registry_check_unmatched(core_registry *registry,
 
     /* A kernel of another functional operator, such as sum.dim_IntList, whose
      * calls use the kernel named sum, is accepted: it declares that the kernel
-     * can do it.  If there is no kernel named sum, core__unmatched_kernel_names lists
-     * it. */
+     * named sum can compute it.  If there is no kernel named sum,
+     * core__unmatched_kernel_names lists it. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))
         return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of later rooms that dispatch calls (base/upcalls.h
+/* upcalls.h: the functions of later folders that dispatch calls (base/upcalls.h
  * explains these tables). */
 
 #ifndef CORE_DISPATCH_UPCALLS_H

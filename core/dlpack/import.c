@@ -38,15 +38,21 @@ static void return_to_producer(void *managed, bool versioned)
 static void release(void *context, void *data)
 {
     imported *self = context;
+    core__error_record earlier;
 
     (void)data;
+    core__error_save(&earlier);
     if (!self->device->synchronous)
         (void)core_device_synchronize(self->device);
+    core__error_restore(&earlier);
     return_to_producer(self->managed, self->versioned);
     core__free(self);
 }
 
 /* ------------------------------------------------------------- checking -- */
+
+/* The limit of elements, and of bytes from the first to the last. */
+#define MOST (INT64_MAX / 8)
 
 typedef struct layout {
     core_dtype dtype;
@@ -64,8 +70,13 @@ static core_status too_large(void)
         "DLPack: the sizes and strides need more bytes than can be addressed");
 }
 
+/* The number of elements is limited where strides are 0 as well: everything
+ * that counts the bytes of a result relies on that. */
 static core_status read_sizes(const core_dlpack_tensor *from, layout *to)
 {
+    int64_t numel = 1;
+    bool empty = false;
+
     if (from->ndim < 0 || from->ndim > CORE_MAX_NDIM)
         return core__error(
             CORE_ERROR_SHAPE,
@@ -77,7 +88,6 @@ static core_status read_sizes(const core_dlpack_tensor *from, layout *to)
             "DLPack: shape is NULL, but the tensor has %d dimensions",
             from->ndim);
     to->ndim = (uint32_t)from->ndim;
-    to->numel = 1;
     for (uint32_t i = 0; i < to->ndim; i++) {
         to->sizes[i] = from->shape[i];
         if (to->sizes[i] < 0)
@@ -85,12 +95,13 @@ static core_status read_sizes(const core_dlpack_tensor *from, layout *to)
                                "DLPack: the size of dimension %u is %lld; it "
                                "must be 0 or more",
                                i, (long long)to->sizes[i]);
-        if (to->sizes[i] == 0)
-            to->numel = 0;
-    }
-    for (uint32_t i = 0; to->numel && i < to->ndim; i++)
-        if (__builtin_mul_overflow(to->numel, to->sizes[i], &to->numel))
+        empty = empty || to->sizes[i] == 0;
+        if (__builtin_mul_overflow(numel, to->sizes[i] > 1 ? to->sizes[i] : 1,
+                                   &numel) ||
+            numel >= MOST)
             return too_large();
+    }
+    to->numel = empty ? 0 : numel;
     return CORE_OK;
 }
 
@@ -125,7 +136,7 @@ static core_status count_bytes(layout *to)
         if (__builtin_mul_overflow(to->sizes[i] - 1, to->strides[i], &reach) ||
             __builtin_add_overflow(last, reach, &last))
             return too_large();
-    if (last >= INT64_MAX / 8)
+    if (last >= MOST)
         return too_large();
     to->bytes = (uint64_t)(last + 1) * core__dtype_size(to->dtype);
     return CORE_OK;
@@ -137,6 +148,13 @@ static core_status check_memory(const core_dlpack_tensor *from,
     uint64_t place = from->byte_offset, size = core__dtype_size(to->dtype);
     uint64_t end;
 
+    /* Nothing is larger than INT64_MAX; offsets of views are signed. */
+    if (__builtin_add_overflow(place, to->bytes, &end) || end > INT64_MAX)
+        return core__error(CORE_ERROR_SHAPE,
+                           "DLPack: byte_offset is %llu and the tensor has "
+                           "%llu bytes, which ends beyond all memory",
+                           (unsigned long long)place,
+                           (unsigned long long)to->bytes);
     if (to->numel == 0)
         return CORE_OK;
     if (!from->data)

@@ -170,6 +170,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     capture *under_way;
     core_device *device;
     core_status status;
+    uint32_t errors;
 
     CORE__NOT_NULL(stream);
     CORE_TRY(check_begin(stream, pool));
@@ -193,10 +194,11 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     status = core__allocator_capture_begin(stream, under_way->pool);
     if (status != CORE_OK)
         goto failed_guard;
+    errors = core__error_sequence();
     pthread_mutex_lock(&stream->queue->lock);
     status = device->interfaces.graph_capture.begin(device->impl, stream->impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    status = core__stream_check_submitted(stream, status);
+    status = core__stream_check_submitted(stream, status, errors);
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
@@ -243,6 +245,7 @@ static core_status end_impl(core_stream *stream, void **out_impl)
 {
     core_device *device = stream->device;
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (!core__device_has_generation(device, stream->generation))
         return core__device_stale_error(device);
@@ -250,7 +253,7 @@ static core_status end_impl(core_stream *stream, void **out_impl)
     status = device->interfaces.graph_capture.end(device->impl, stream->impl,
                                                   out_impl);
     pthread_mutex_unlock(&stream->queue->lock);
-    return core__stream_check_submitted(stream, status);
+    return core__stream_check_submitted(stream, status, errors);
 }
 
 core_status core_capture_end(core_stream *stream, core_graph **out_graph)
@@ -389,11 +392,29 @@ static void order_after_launches(core_graph *graph)
     core__event_return(graph->elsewhere);
 }
 
+/* What follows a launch that the plugin has accepted. */
+static core_status launched(core_graph *graph, core_stream *stream, uint64_t id)
+{
+    core__error_record earlier;
+    core_status status, inherited;
+
+    core__error_save(&earlier);
+    /* Before anything waits: blocking launches wait at once. */
+    inherited = core__queue_add_awaited(stream->queue, graph->stream->queue);
+    status = core__stream_record_launch(stream, NULL, id);
+    if (status == CORE_OK)
+        status = record_launch(graph, stream);
+    if (status == CORE_OK && inherited != CORE_OK)
+        status = take_error_now(graph, stream);
+    return core__error_restore_on_success(&earlier, status);
+}
+
 core_status core_graph_launch(core_graph *graph, core_stream *stream)
 {
     uint64_t(*counters)[2];
     core_device *device;
-    core_status status, inherited;
+    core_status status;
+    uint32_t errors;
     uint64_t id;
     void *work;
 
@@ -417,6 +438,7 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     CORE_TRY(draw(graph, &counters));
     id = core__call_number();
     work = core__observe_work(stream, "graph", id, CORE__WORK_GRAPH);
+    errors = core__error_sequence();
     pthread_mutex_lock(&stream->queue->lock);
     status = refill(graph, stream, counters);
     if (status == CORE_OK)
@@ -425,16 +447,9 @@ core_status core_graph_launch(core_graph *graph, core_stream *stream)
     pthread_mutex_unlock(&stream->queue->lock);
     core__observe_work_end(work, stream);
     core__free(counters);
-    CORE_TRY(core__stream_check_submitted(stream, status));
+    CORE_TRY(core__stream_check_submitted(stream, status, errors));
     atomic_fetch_add_explicit(&device->graphs, 1, memory_order_relaxed);
-    /* Before anything waits: blocking launches wait at once. */
-    inherited = core__queue_add_awaited(stream->queue, graph->stream->queue);
-    status = core__stream_record_launch(stream, NULL, id);
-    if (status == CORE_OK)
-        status = record_launch(graph, stream);
-    return status == CORE_OK && inherited != CORE_OK
-               ? take_error_now(graph, stream)
-               : status;
+    return launched(graph, stream, id);
 }
 
 uint64_t core_graph_size(const core_graph *graph)

@@ -414,8 +414,7 @@ static void graph_destroy(void *handle, void *graph)
     interposer_leave_void(&call, "%p, %p", device->impl, graph);
 }
 
-/* ---------------------------------------------------- reset, stream errors
- * -- */
+/* ------------------------------------------------ reset, stream errors -- */
 
 static core_status reset(void *handle)
 {

@@ -121,6 +121,21 @@ core_status core__faults_check(const char *text)
     return read_faults(&none, text);
 }
 
+/* Warns, once, of faults that nothing raises. */
+static void check_unused_faults(uint32_t on)
+{
+    static _Atomic bool warned;
+    const char *faults;
+
+    if (on & INTERPOSER_FAULT || !core__log_is_enabled(CORE_LOG_WARNING) ||
+        core__setting_text(CORE__SETTING_FAULT, &faults) != CORE_OK ||
+        !faults || !*faults || atomic_exchange(&warned, true))
+        return;
+    core__log(CORE_LOG_WARNING, "settings",
+              "LIBCORE_FAULT is set and has no effect, because LIBCORE_LAYERS "
+              "does not contain fault");
+}
+
 core_status core__interposers_begin(const char *plugin,
                                     core__interposers **out_interposers)
 {
@@ -132,6 +147,7 @@ core_status core__interposers_begin(const char *plugin,
     *out_interposers = NULL;
     CORE_TRY(core__setting_text(CORE__SETTING_LAYERS, &names));
     CORE_TRY(read_interposers(names, &on));
+    check_unused_faults(on);
     if (on == 0)
         return CORE_OK;
     interposers = core__alloc_zero(sizeof *interposers);

@@ -21,9 +21,8 @@
 
 typedef struct core__interposers core__interposers;
 
-/* For a plugin that is about to be initialised.  *out_layers is NULL if no
- * interposer is enabled.  INVALID_ARGUMENT names the word of a setting that is
- * not accepted. */
+/* For a plugin that is about to be initialised.  *out_interposers is NULL if none
+ * is enabled.  INVALID_ARGUMENT names the invalid item of a setting. */
 core_status core__interposers_begin(const char *plugin,
                                     core__interposers **out_interposers);
 /* Called after all registrations of the plugin were undone. */

@@ -115,7 +115,8 @@ core_status core__file_begin(core__file *file, const char *path)
     file->temporary = NULL;
     if (!path || !*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "cannot write a file: its name is NULL or empty");
+                           "cannot write a file: the path is %s",
+                           path ? "empty" : "NULL");
     status = follow(path, &file->path);
     if (status == CORE_OK)
         status = check_target(file->path, &mode);

@@ -44,7 +44,7 @@ core_status core__elf_segment(const core__plugin_image *image,
  * have been checked. */
 core_status core__elf_dynamic_check(const core__plugin_image *image);
 
-/* ------------------------------------------- the dynamic section: elf_dynamic.c */
+/* ---------------------------------- the dynamic section: elf_dynamic.c -- */
 
 enum { CORE__ELF_TAGS = DT_FLAGS + 8 }; /* small tags are indexed by number */
 

@@ -64,6 +64,7 @@ static void host_error_last(core_error_info *out_info)
         .struct_size = out_info->struct_size,
         .code = record->code,
         .severity = record->severity,
+        .retryable = record->retryable,
         .vendor_code = record->vendor_code,
         .text = {record->text, strlen(record->text)},
     };
@@ -72,12 +73,10 @@ static void host_error_last(core_error_info *out_info)
 static void host_log(uint32_t level, core_string component, core_string text)
 {
     char name[64];
-    size_t size = component.size;
+    size_t size = component.data ? component.size : 0;
 
     if (!core__log_is_enabled(level))
         return;
-    if (!component.data)
-        component.size = 0;
     if (!text.data)
         text.size = 0;
     if (size >= sizeof name)

@@ -17,11 +17,6 @@
 
 #include <stdbool.h>
 
-typedef struct core__kept_text {
-    struct core__kept_text *next;
-    char text[];
-} core__kept_text;
-
 /* Stays in the list until the process ends. */
 struct core_plugin {
     /* The program's, and one for every object that needs the plugin's code. */

@@ -214,11 +214,11 @@ static core_status check_answer(const core_plugin_answer *answer)
     if (answer->flags & ~(uint32_t)CORE_PLUGIN_UNLOAD_SAFE)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
-            "answered with the flags 0x%x; this libcore accepts 0x%x",
+            "replied with the flags 0x%x; this libcore accepts 0x%x",
             answer->flags, CORE_PLUGIN_UNLOAD_SAFE);
     if (!answer->init)
         return core__error(CORE_ERROR_INCOMPATIBLE,
-                           "answered without an init function");
+                           "replied without an init function");
     return CORE_OK;
 }
 
@@ -250,7 +250,14 @@ static core_status negotiate(core_plugin *plugin,
             refusal.size = sizeof text - 1;
         memcpy(text, refusal.data, refusal.size);
         text[refusal.size] = '\0';
-        return core__error(status, "refuses this libcore: %s", text);
+        core__error(status, "refuses this libcore: %s", text);
+        if (answer->host_minor_min > offer.abi_minor_max)
+            core__error_suffix(
+                "; it needs a libcore with plugin ABI %d.%u; this one has "
+                "%d.%u",
+                CORE_ABI_MAJOR, answer->host_minor_min, CORE_ABI_MAJOR,
+                offer.abi_minor_max);
+        return status;
     }
     return check_answer(answer);
 }
@@ -259,6 +266,7 @@ static core_status negotiate(core_plugin *plugin,
 
 static core_status initialise(core_plugin *plugin)
 {
+    core__error_record earlier;
     core_status status;
 
     CORE_TRY(core__interposers_begin(plugin->information.name,
@@ -267,7 +275,7 @@ static core_status initialise(core_plugin *plugin)
     if (plugin->interposers)
         core__interposers_host(plugin->interposers, &plugin->host);
     plugin->registry.plugin = plugin;
-    core_error_clear();
+    core__error_save(&earlier);
     status =
         plugin->answer.init(&plugin->host, &plugin->registry, &plugin->impl);
     if (status != CORE_OK && core_error_code() == CORE_OK)
@@ -276,6 +284,7 @@ static core_status initialise(core_plugin *plugin)
         core__error_prefix("its init failed");
         return status;
     }
+    core__error_restore(&earlier);
     return CORE_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/settings.h"
+#include "device/kept_text.h"
 #include "loader/loader.h"
 #include "loader/plugin_note.h"
 #include "loader/search.h"
@@ -19,8 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { REFUSED_SHOWN = 3 }; /* in the error of a missing type */
+
 static core_plugin *first, **last = &first;
-static core__kept_text *kept;
 static bool scanned;
 
 void core__loader_lock(void)
@@ -37,21 +39,9 @@ void core__loader_unlock(void)
 
 const char *core__loader_keep_text(const char *text)
 {
-    size_t size = strlen(text) + 1;
-    core__kept_text *entry;
+    const char *kept = core__keep_text(text, strlen(text));
 
-    if (size == 1)
-        return "";
-    for (entry = kept; entry; entry = entry->next)
-        if (strcmp(entry->text, text) == 0)
-            return entry->text;
-    entry = core__alloc(sizeof *entry + size);
-    if (!entry)
-        return "";
-    memcpy(entry->text, text, size);
-    entry->next = kept;
-    kept = entry;
-    return entry->text;
+    return kept ? kept : "";
 }
 
 core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
@@ -320,14 +310,16 @@ static void visit_candidate(void *context, uint32_t from, const char *path,
 static core_status scan(void)
 {
     bool no_memory = false;
+    core__error_record earlier;
     core_status status;
 
     core__settings_check_environment();
+    core__error_save(&earlier);
     status = core__search(visit_candidate, &no_memory);
     if (status == CORE_OK && no_memory)
         status = core__error_memory(sizeof(core_plugin));
     scanned = status == CORE_OK;
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 static core_status scan_once(void)
@@ -349,16 +341,71 @@ static core_status open_all(void)
 
 core_status core__loader_load_all(void)
 {
+    core__error_record earlier;
     core_status status;
 
+    core__error_save(&earlier);
     core__loader_lock();
     status = open_all();
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
-/* No plugin could be opened: reports the plugin that has the type, if any, and
- * its error. */
+/* How likely it is that a refused plugin was meant to serve the type: 2 if its
+ * file is core_<type>.so, 1 if LIBCORE_PLUGIN_PATH names it or its folder. */
+static int relevance(const core_plugin *plugin, const char *type, size_t size)
+{
+    const char *path = plugin->information.path;
+    const char *file = strrchr(path, '/');
+
+    file = file ? file + 1 : path;
+    if (strncmp(file, "core_", 5) == 0 && strlen(file) == size + 8 &&
+        strncmp(file + 5, type, size) == 0 &&
+        strcmp(file + 5 + size, ".so") == 0)
+        return 2;
+    return plugin->information.from == CORE_PLUGIN_FROM_ENVIRONMENT;
+}
+
+/* Appends the refused plugins and why, the most relevant ones first. */
+static void append_refused(const char *type, size_t size)
+{
+    int shown = 0, others = 0;
+
+    for (int wanted = 2; wanted >= 0; wanted--)
+        for (const core_plugin *p = first; p; p = p->next) {
+            const core_plugin_information *information = &p->information;
+
+            if (information->status == CORE_OK ||
+                relevance(p, type, size) != wanted)
+                continue;
+            if (shown == REFUSED_SHOWN) {
+                others++;
+                continue;
+            }
+            core__error_suffix("%s%.300s: %.300s",
+                               shown ? "; " : "; refused: ", information->path,
+                               information->reason);
+            shown++;
+        }
+    if (others)
+        core__error_suffix("; and %d more", others);
+}
+
+/* Appends the types of the plugins that can be used. */
+static void append_available(void)
+{
+    const char *before = "; available: ";
+
+    for (const core_plugin *p = first; p; p = p->next)
+        if (in_use(p) && *p->information.device_types) {
+            core__error_suffix("%s%s", before, p->information.device_types);
+            before = ", ";
+        }
+}
+
+/* No plugin could be opened: reports the plugin that has the type and its
+ * error; if there is none, the plugins that were refused and the types that
+ * are available. */
 static core_status report_missing(const char *type, size_t size)
 {
     core_plugin *p;
@@ -372,11 +419,15 @@ static core_status report_missing(const char *type, size_t size)
                                (int)size, type, p->information.name,
                                p->information.path, p->information.reason);
     CORE_TRY(core__setting_text(CORE__SETTING_PLUGIN_PATH, &paths));
-    return core__error(
+    core__error(
         CORE_ERROR_NOT_FOUND,
-        "no device \"%.*s\": no plugin provides it (LIBCORE_PLUGIN_PATH is %s; "
-        "plugins are installed in %s); `core-info` lists the plugins",
+        "no device \"%.*s\": no plugin provides it (LIBCORE_PLUGIN_PATH is "
+        "%.300s; plugins are installed in %s)",
         (int)size, type, paths ? paths : "not set", LIBCORE_PLUGIN_DIR);
+    append_refused(type, size);
+    append_available();
+    core__error_suffix("; `core-info` lists the plugins");
+    return CORE_ERROR_NOT_FOUND;
 }
 
 static core_status load_type(const char *type, size_t size)
@@ -401,12 +452,14 @@ static core_status load_type(const char *type, size_t size)
 
 core_status core__loader_load_type(const char *device_type, size_t size)
 {
+    core__error_record earlier;
     core_status status;
 
+    core__error_save(&earlier);
     core__loader_lock();
     status = load_type(device_type, size);
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 /* -------------------------------------------------------------- public -- */
@@ -429,6 +482,7 @@ core_status core_plugins_load_all(void)
 core_status core_plugin_load(const char *path, core_plugin **out_plugin)
 {
     core_plugin *plugin = NULL;
+    core__error_record earlier;
     core_status status;
 
     if (out_plugin)
@@ -437,6 +491,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     if (!*path)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_plugin_load: the path is empty");
+    core__error_save(&earlier);
     core__loader_lock();
     status = add_candidate(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
@@ -444,14 +499,12 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
     else if (status == CORE_OK &&
              plugin->information.state == CORE_PLUGIN_FOUND)
         status = core__plugin_open(plugin);
-    if (status == CORE_OK && out_plugin) {
-        core_plugin_retain(plugin);
-        *out_plugin = plugin;
-    }
+    if (status == CORE_OK && out_plugin)
+        *out_plugin = core_plugin_retain(plugin);
     core__loader_unlock();
     if (status != CORE_OK)
         core__error_prefix("plugin %s", path);
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 uint32_t core_plugin_count(void)
@@ -517,10 +570,11 @@ uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
     return count;
 }
 
-void core_plugin_retain(core_plugin *plugin)
+core_plugin *core_plugin_retain(core_plugin *plugin)
 {
     if (plugin)
         atomic_fetch_add_explicit(&plugin->references, 1, memory_order_relaxed);
+    return plugin;
 }
 
 void core_plugin_release(core_plugin *plugin)
@@ -532,9 +586,11 @@ void core_plugin_release(core_plugin *plugin)
 
 core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
 {
+    core__error_record earlier;
     core_status status;
 
     CORE__NOT_NULL(plugin);
+    core__error_save(&earlier);
     core__loader_lock();
     if (plugin->information.state == CORE_PLUGIN_LOADED)
         status = core__plugin_close(plugin, deadline_ns);
@@ -543,5 +599,5 @@ core_status core_plugin_unload(core_plugin *plugin, uint64_t deadline_ns)
             core__error(CORE_ERROR_INVALID_ARGUMENT, "plugin %s is not loaded",
                         plugin->information.name);
     core__loader_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }

@@ -182,9 +182,11 @@ static core_status grow(const request *r, core__block **out_block)
     core__heap *heap = r->heap;
     core__allocator *allocator = heap->allocator;
     core__stream_use *done = NULL;
+    core__error_record earlier;
     core_status status;
 
     *out_block = NULL;
+    core__error_save(&earlier);
     pthread_mutex_lock(&allocator->lock);
     allocator->starved = false;
     atomic_fetch_add_explicit(&allocator->clock, 1, memory_order_relaxed);
@@ -209,7 +211,7 @@ static core_status grow(const request *r, core__block **out_block)
 done:
     core__allocator_unlock(allocator);
     core__stream_uses_free(done);
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }
 
 core_status core__allocator_alloc(core_device *device, core_stream *stream,

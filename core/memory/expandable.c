@@ -5,7 +5,7 @@
  * which only the beginning is mapped at first, and more when needed.  Free
  * memory at the end and newly mapped memory are adjacent, so requests that
  * grow from step to step cause no fragmentation.  Unmapped address space is a
- * block of its own in the chain, UNMAPPED.
+ * separate block in the chain, UNMAPPED.
  *
  * The allocator's lock is held here: only its holder maps and unmaps. */
 

@@ -49,6 +49,7 @@ typedef struct host_pool {
 static core_status raw_alloc(core_device *device, uint64_t size, void **out)
 {
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     *out = NULL;
     if (device->synchronous) {
@@ -61,8 +62,9 @@ static core_status raw_alloc(core_device *device, uint64_t size, void **out)
                            "not offer core.host_memory",
                            device->name);
     status = device->interfaces.host_memory.alloc(device->impl, size, out);
-    return status == CORE_OK ? CORE_OK
-                             : core__device_check_status(device, status);
+    return status == CORE_OK
+               ? CORE_OK
+               : core__device_check_status(device, status, errors);
 }
 
 static void raw_free(core_device *device, void *data, uint64_t size)
@@ -380,11 +382,13 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
 {
     host_block *block = core__alloc_zero(sizeof *block);
     uint32_t generation = atomic_load(&pool->device->generation);
+    core__error_record earlier;
     void *data;
     core_status status;
 
     if (!block)
         return core__error_memory(sizeof *block);
+    core__error_save(&earlier);
     status = raw_alloc(pool->device, capacity, &data);
     if (status == CORE_ERROR_OUT_OF_MEMORY) {
         core__host_memory_empty(pool->device);
@@ -394,6 +398,7 @@ static core_status new_block(host_pool *pool, uint32_t class, uint64_t capacity,
         core__free(block);
         return status;
     }
+    core__error_restore(&earlier);
     block->data = data;
     block->capacity = capacity;
     block->class = class;

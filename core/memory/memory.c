@@ -24,22 +24,38 @@ static core__free_block *block_of(core_memory memory)
     return (core__free_block *)((char *)memory.handle + memory.offset);
 }
 
+/* Allocates memory of the device; an error has a message even if the plugin set
+ * none. */
+static core_status alloc_raw(core_device *device, uint64_t size,
+                             core_memory *out_memory)
+{
+    uint32_t errors = core__error_sequence();
+    core_status status = device->memory.alloc(device->impl, size, out_memory);
+
+    if (core__unlikely(status != CORE_OK))
+        core__device_error_record(device, status, errors);
+    return status;
+}
+
 /* Larger blocks of a device that the host can access: cached ones, or new ones
  * of the device; if it has no more memory, the cache is emptied first. */
 static core_status alloc_cached(core_device *device, uint64_t size,
                                 core_memory *out_memory, uint64_t *out_capacity)
 {
     uint64_t capacity = core__block_cache_capacity(size);
+    core__error_record earlier;
     core_status status;
 
     *out_capacity = capacity ? capacity : size;
     if (capacity && core__block_cache_take(device, capacity, out_memory))
         return CORE_OK;
-    status = device->memory.alloc(device->impl, *out_capacity, out_memory);
-    if (core__likely(status != CORE_ERROR_OUT_OF_MEMORY))
-        return status;
-    core__block_cache_empty(device);
-    return device->memory.alloc(device->impl, *out_capacity, out_memory);
+    core__error_save(&earlier);
+    status = alloc_raw(device, *out_capacity, out_memory);
+    if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY)) {
+        core__block_cache_empty(device);
+        status = alloc_raw(device, *out_capacity, out_memory);
+    }
+    return core__error_restore_on_success(&earlier, status);
 }
 
 static core_status too_large(const core_device *device, uint64_t size)
@@ -84,7 +100,7 @@ static core_status alloc_large(core_device *device, uint64_t size,
     if (device->small_blocks)
         return alloc_cached(device, size, out_memory, out_capacity);
     *out_capacity = size;
-    return device->memory.alloc(device->impl, size, out_memory);
+    return alloc_raw(device, size, out_memory);
 }
 
 core_status core__memory_alloc(core_device *device, uint64_t size,
@@ -112,7 +128,7 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
         }
         if (core__alloc_fault())
             return core__error_memory(size);
-        return device->memory.alloc(device->impl, cls * UNIT, out_memory);
+        return alloc_raw(device, cls * UNIT, out_memory);
     }
     status = alloc_large(device, size, out_memory, out_capacity, out_block);
     if (core__likely(status == CORE_OK))

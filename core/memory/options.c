@@ -43,9 +43,8 @@ static bool equals(slice text, const char *other)
 static core_status not_accepted(slice name, slice value, const char *allowed)
 {
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                       "memory settings: %.*s is \"%.*s\"; accepted: %s",
-                       (int)name.size, name.data, (int)value.size, value.data,
-                       allowed);
+                       "%.*s is \"%.*s\"; accepted: %s", (int)name.size,
+                       name.data, (int)value.size, value.data, allowed);
 }
 
 static bool parse_integer(slice value, uint64_t least, uint64_t most,
@@ -112,7 +111,7 @@ static core_status set(core__alloc_settings *settings, slice name, slice value)
     } else {
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
-            "memory settings: \"%.*s\" is not a setting; accepted: "
+            "\"%.*s\" is not a setting; accepted: "
             "max_split_size_mb, roundup_power2_divisions, "
             "garbage_collection_threshold, expandable_segments, fraction and "
             "caching",
@@ -143,10 +142,9 @@ core_status core__alloc_settings_parse(core__alloc_settings *settings,
         slice pair = trimmed(text, size);
 
         if (pair.size && !colon)
-            return core__error(
-                CORE_ERROR_INVALID_ARGUMENT,
-                "memory settings: \"%.*s\" is not of the form name:value",
-                (int)pair.size, pair.data);
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "\"%.*s\" is not of the form name:value",
+                               (int)pair.size, pair.data);
         if (pair.size)
             CORE_TRY(
                 set(&changed, trimmed(text, (size_t)(colon - text)),
@@ -186,8 +184,9 @@ core_status core__alloc_settings_initial(core__alloc_settings *settings)
     return status;
 }
 
-core_status core__alloc_settings_apply(core__allocator *allocator,
-                                       const core__alloc_settings *settings)
+/* With the allocator's lock held. */
+static core_status apply(core__allocator *allocator,
+                         const core__alloc_settings *settings)
 {
     core_device *device = allocator->device;
 
@@ -209,7 +208,6 @@ core_status core__alloc_settings_apply(core__allocator *allocator,
             "memory settings: \"%s\" does not report how much memory it has, "
             "which fraction and garbage_collection_threshold need",
             device->name);
-    pthread_mutex_lock(&allocator->lock);
     allocator->settings = *settings;
     allocator->limit =
         settings->fraction > 0
@@ -218,8 +216,18 @@ core_status core__alloc_settings_apply(core__allocator *allocator,
     atomic_store(&allocator->max_split, settings->max_split);
     atomic_store(&allocator->divisions, settings->divisions);
     atomic_store(&allocator->caching, settings->caching);
-    core__allocator_unlock(allocator);
     return CORE_OK;
+}
+
+core_status core__alloc_settings_apply(core__allocator *allocator,
+                                       const core__alloc_settings *settings)
+{
+    core_status status;
+
+    pthread_mutex_lock(&allocator->lock);
+    status = apply(allocator, settings);
+    core__allocator_unlock(allocator);
+    return status;
 }
 
 core_status core__alloc_settings_text(const core__alloc_settings *settings,
@@ -253,6 +261,17 @@ core_status core__alloc_settings_text(const core__alloc_settings *settings,
 
 /* -------------------------------------------------------------- public -- */
 
+/* Of core_memory_configure. */
+static core_status parse_argument(core__alloc_settings *settings,
+                                  const char *text)
+{
+    core_status status = core__alloc_settings_parse(settings, text);
+
+    if (status != CORE_OK)
+        core__error_prefix("core_memory_configure");
+    return status;
+}
+
 /* The texts are concatenated: the later pair wins. */
 static core_status configure_later(const char *settings)
 {
@@ -260,7 +279,7 @@ static core_status configure_later(const char *settings)
     size_t size;
     char *joined;
 
-    CORE_TRY(core__alloc_settings_parse(&ignored, settings));
+    CORE_TRY(parse_argument(&ignored, settings));
     pthread_mutex_lock(&lock);
     size = (later_settings ? strlen(later_settings) : 0) + strlen(settings) + 2;
     joined = core__alloc(size);
@@ -277,22 +296,28 @@ static core_status configure_later(const char *settings)
 core_status core_memory_configure(core_device *device, const char *settings)
 {
     core__alloc_settings changed;
+    core__allocator *allocator;
+    core_status status;
 
     CORE__NOT_NULL(settings);
     if (!device)
         return configure_later(settings);
     CORE_TRY(core__allocator_require(device, "core_memory_configure"));
-    pthread_mutex_lock(&((core__allocator *)device->allocator)->lock);
-    changed = ((core__allocator *)device->allocator)->settings;
-    core__allocator_unlock(device->allocator);
-    CORE_TRY(core__alloc_settings_parse(&changed, settings));
-    return core__alloc_settings_apply(device->allocator, &changed);
+    allocator = device->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    changed = allocator->settings;
+    status = parse_argument(&changed, settings);
+    if (status == CORE_OK)
+        status = apply(allocator, &changed);
+    core__allocator_unlock(allocator);
+    return status;
 }
 
 core_status core_memory_set_fraction(core_device *device, double fraction)
 {
     core__alloc_settings changed;
     core__allocator *allocator;
+    core_status status;
 
     CORE__NOT_NULL(device);
     CORE_TRY(core__allocator_require(device, "core_memory_set_fraction"));
@@ -304,7 +329,8 @@ core_status core_memory_set_fraction(core_device *device, double fraction)
     allocator = device->allocator;
     pthread_mutex_lock(&allocator->lock);
     changed = allocator->settings;
-    core__allocator_unlock(allocator);
     changed.fraction = fraction;
-    return core__alloc_settings_apply(allocator, &changed);
+    status = apply(allocator, &changed);
+    core__allocator_unlock(allocator);
+    return status;
 }

@@ -85,6 +85,7 @@ static core_status allocate_segment(core__heap *heap, uint32_t kind,
     core_device *device = allocator->device;
     core_memory memory = {0};
     core_status status;
+    uint32_t errors = core__error_sequence();
 
     if (size > allocator->limit ||
         atomic_load(&allocator->reserved) > allocator->limit - size)
@@ -92,7 +93,7 @@ static core_status allocate_segment(core__heap *heap, uint32_t kind,
                            "the device's memory limit is exceeded");
     status = allocate(heap, size, &memory);
     if (status != CORE_OK)
-        return core__device_check_status(device, status);
+        return core__device_check_status(device, status, errors);
     *out_segment = segment_new(heap, kind, memory, size);
     if (*out_segment)
         return CORE_OK;

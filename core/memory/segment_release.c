@@ -116,8 +116,7 @@ static core__segment *choose(core__heap *heap, bool direct_only,
     return list;
 }
 
-/* -------------------------------------------------------------- releasing
- * -- */
+/* ----------------------------------------------------------- releasing -- */
 
 static void note_unmapped(core__heap *heap, const core__segment *segment)
 {

@@ -68,16 +68,13 @@ static void release_stream(core__stream_use *use, core__stream_use **done)
 }
 
 /* True if the use has its event, or is over because its stream failed and
- * dropped all its work.  False: try again later. */
-static bool mark(core_device *device, core__stream_use *use, bool *out_over,
-                 core__stream_use **done)
+ * dropped all its work. */
+static bool make_event(core_device *device, core__stream_use *use,
+                       bool *out_over, core__stream_use **done)
 {
     core_event *event;
     core_status status;
 
-    *out_over = false;
-    if (use->event)
-        return true;
     status = core__event_take(device, &event);
     if (status == CORE_OK) {
         status = core_event_record(event, use->stream);
@@ -94,16 +91,38 @@ static bool mark(core_device *device, core__stream_use *use, bool *out_over,
     return *out_over;
 }
 
+/* The same.  False: try again later, which is no error of this call. */
+static bool mark(core_device *device, core__stream_use *use, bool *out_over,
+                 core__stream_use **done)
+{
+    core__error_record earlier;
+    bool marked;
+
+    *out_over = false;
+    if (use->event)
+        return true;
+    core__error_save(&earlier);
+    marked = make_event(device, use, out_over, done);
+    core__error_restore(&earlier);
+    return marked;
+}
+
 void core__event_wait(core_device *device, core_event *event)
 {
-    if (core__device_has_generation(device, event->generation))
-        device->backend->events.synchronize(device->impl, event->impl);
+    core__error_record earlier;
+
+    if (!core__device_has_generation(device, event->generation))
+        return;
+    core__error_save(&earlier);
+    device->backend->events.synchronize(device->impl, event->impl);
+    core__error_restore(&earlier);
 }
 
 /* A data error of the stream must be reported to the user, so this does not
  * use core_event_query.  Whatever the error, the work is over. */
 static bool is_done(core_device *device, core_event *event, bool wait)
 {
+    core__error_record earlier;
     core_status status;
 
     if (!core__device_has_generation(device, event->generation))
@@ -112,9 +131,11 @@ static bool is_done(core_device *device, core_event *event, bool wait)
         core__event_wait(device, event);
         return true;
     }
+    core__error_save(&earlier);
     pthread_mutex_lock(&event->lock);
     status = device->backend->events.query(device->impl, event->impl);
     pthread_mutex_unlock(&event->lock);
+    core__error_restore(&earlier);
     return status != CORE_ERROR_BUSY;
 }
 

@@ -9,8 +9,6 @@
 #include "ops/shape.h"
 #include "ops_ids.h"
 
-#include <libcore/autograd.h>
-
 #include <math.h>
 #include <string.h>
 
@@ -55,7 +53,7 @@ static core_tensor *composed(core__scope *scope, const attention *a)
                      core__x_logical_not(scope, mask), least);
     else if (mask)
         x = core__x_add(scope, x, mask);
-    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    x = core__x_masked_softmax(scope, x);
     if (a->dropout > 0)
         x = CORE__DO(scope, core_dropout, x, a->dropout, true);
     return CORE__DO(scope, core_matmul, x, a->tensors[2]);
@@ -153,6 +151,14 @@ static core_tensor *run_fused(core__scope *scope, const heads *h,
     return out;
 }
 
+/* Whether a gradient of x may be needed.  A view joins the graph when its base
+ * does. */
+static bool may_need_grad(const core_tensor *x)
+{
+    return core__tensor_requires_grad(x) ||
+           (x->base && core__tensor_requires_grad(x->base));
+}
+
 static core_tensor *fuse(core__scope *scope, const attention *a)
 {
     core_tensor *out;
@@ -161,15 +167,15 @@ static core_tensor *fuse(core__scope *scope, const attention *a)
 
     for (int i = 0; i < 3; i++) {
         h.tensors[i] = lifted(scope, a->tensors[i]);
-        h.compute = h.compute || core_tensor_requires_grad(a->tensors[i]);
+        h.compute = h.compute || may_need_grad(a->tensors[i]);
     }
     if (a->mask && scope->status == CORE_OK) {
         memcpy(sizes, h.tensors[0]->sizes, 3 * sizeof *sizes);
         sizes[3] = h.tensors[1]->sizes[2];
         h.tensors[3] = CORE__DO(scope, core_expand, a->mask, sizes, 4, false);
-        h.compute = h.compute || core_tensor_requires_grad(a->mask);
+        h.compute = h.compute || may_need_grad(a->mask);
     }
-    h.compute = h.compute && core_grad_mode();
+    h.compute = h.compute && !core__thread_self()->no_grad;
     out = run_fused(scope, &h, a);
     for (uint32_t i = a->tensors[0]->ndim; i < 4; i++)
         out = CORE__DO(scope, core_squeeze_dim, out, 0);
@@ -242,4 +248,77 @@ CORE__COMPOSITE(scaled_dot_product_attention)
         CORE_TRY(group_heads(scope, call->op, &a));
     return core__scope_result(
         scope, fused(&a) ? fuse(scope, &a) : composed(scope, &a), &results[0]);
+}
+
+/* The mask in the sizes of the scores, or NULL. */
+static core_tensor *mask_of(core__scope *scope, const core_value *value,
+                            const core_value *args)
+{
+    core_tensor *mask = core__tensor_of(value);
+    core_tensor *q = args[0].u.tensor, *k = args[1].u.tensor;
+
+    if (!mask || q->ndim != 4 || k->ndim != 4)
+        return mask;
+    return CORE__DO(
+        scope, core_expand, mask,
+        (const int64_t[]){q->sizes[0], q->sizes[1], q->sizes[2], k->sizes[2]},
+        4, false);
+}
+
+static const double *scale_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_FLOAT ? &value->u.f : NULL;
+}
+
+static core_status without_dropout(const core_operator *op, double dropout)
+{
+    if (dropout == 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_UNSUPPORTED, op,
+                          "dropout_p is %g; only 0 is supported", dropout);
+}
+
+/* _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p,
+ * is_causal, *, attn_mask, scale) -> (output, logsumexp) */
+CORE__COMPOSITE(scaled_dot_product_flash_attention_for_cpu)
+{
+    core_tensor *out = NULL, *sums = NULL, *seed = NULL, *offset = NULL;
+    core_tensor *mask = mask_of(scope, &args[5], args);
+
+    CORE_TRY(without_dropout(call->op, core__arg_float(args, 3, 0)));
+    CORE__RUN(scope, core_efficient_attention(
+                         args[0].u.tensor, args[1].u.tensor, args[2].u.tensor,
+                         mask, true, 0, core__arg_bool(args, 4, false),
+                         scale_of(&args[6]), &out, &sums, &seed, &offset));
+    core__scope_keep(scope, out);
+    core__scope_keep(scope, sums);
+    core__scope_keep(scope, seed);
+    core__scope_keep(scope, offset);
+    CORE_TRY(core__scope_result(scope, out, &results[0]));
+    return core__scope_result(scope, sums, &results[1]);
+}
+
+/* _scaled_dot_product_flash_attention_for_cpu_backward(grad_out, query, key,
+ * value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale) */
+CORE__COMPOSITE(scaled_dot_product_flash_attention_for_cpu_backward)
+{
+    static const uint8_t wanted[4] = {1, 1, 1, 0};
+    core_tensor *grads[4] = {NULL, NULL, NULL, NULL};
+    core_tensor *mask = mask_of(scope, &args[8], args + 1);
+    core_tensor *none = CORE__DO(scope, core_new_zeros, args[0].u.tensor, NULL,
+                                 0, CORE_I64, NULL);
+
+    CORE_TRY(without_dropout(call->op, core__arg_float(args, 6, 0)));
+    CORE__RUN(scope, core_efficient_attention_backward(
+                         args[0].u.tensor, args[1].u.tensor, args[2].u.tensor,
+                         args[3].u.tensor, mask, args[4].u.tensor,
+                         args[5].u.tensor, none, none, 0, wanted, 4,
+                         core__arg_bool(args, 7, false), scale_of(&args[9]),
+                         &grads[0], &grads[1], &grads[2], &grads[3]));
+    for (int i = 0; i < 4; i++)
+        if (grads[i])
+            core__scope_keep(scope, grads[i]);
+    for (int i = 0; i < 3; i++)
+        CORE_TRY(core__scope_result(scope, grads[i], &results[i]));
+    return CORE_OK;
 }

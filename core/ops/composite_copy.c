@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Copies, conversions, and the in-place and out variants of operators that have
- * a function instead of a kernel. */
+/* Copies and conversions. */
 
 #include "device/device.h"
 #include "transfer/transfer.h"
@@ -15,133 +14,6 @@
 #include <libcore/stream.h>
 
 #include <string.h>
-
-/* ------------------------------------------------------------ variants -- */
-
-static core_status variant_write(core_operator *op, uint32_t position,
-                                 core_tensor *target, core_tensor *value)
-{
-    if (op->variant == CORE__VARIANT_OUT)
-        CORE_TRY(core__out_resize(op, position, target, value->dtype,
-                                  value->ndim, value->sizes));
-    else if (core__dtype_category(target->dtype) <
-             core__dtype_category(value->dtype))
-        return core__op_error(
-            CORE_ERROR_DTYPE, op,
-            "the result has dtype %s, which a tensor of dtype %s cannot hold",
-            core__dtype_name(value->dtype), core__dtype_name(target->dtype));
-    return core_copy_(target, value, false);
-}
-
-/* The functional operator saves its argument, whose content is about to change:
- * where autograd records, it gets a copy. */
-static bool needs_copy(const core_operator *op, const core_tensor *self)
-{
-    const core__thread *thread = core__thread_self();
-
-    return op->variant == CORE__VARIANT_INPLACE && !thread->no_grad &&
-           core__tensor_requires_grad(self) &&
-           !(thread->excluded & CORE__KEY_AUTOGRAD);
-}
-
-static core_status variant_call(core_operator *base, const core_value *args,
-                                core_tensor *copy, core_value *values)
-{
-    core_value own[32];
-
-    if (!copy)
-        return core_op_invoke_on(base, args, base->nargs, values,
-                                 base->nresults);
-    memcpy(own, args, base->nargs * sizeof *own);
-    own[0].u.tensor = copy;
-    return core_op_invoke_on(base, own, base->nargs, values, base->nresults);
-}
-
-/* Calls the functional operator, then copies its result into the tensor to be
- * changed; autograd records both. */
-core_status core__op_variant(core_call *call, const core_value *args,
-                             uint32_t nargs, core_value *results,
-                             uint32_t nresults)
-{
-    core_operator *op = call->op;
-    core_operator *base = &core__operators[op->data->base];
-    core_value values[CORE__RESULTS_MAX] = {0};
-    core_tensor *copy = NULL;
-    core_status status;
-
-    CORE_TRY(core__overlap_check(op, args, nargs));
-    if (args[0].tag == CORE_VALUE_TENSOR && needs_copy(op, args[0].u.tensor))
-        CORE_TRY(core_clone(args[0].u.tensor, -1, &copy));
-    status = variant_call(base, args, copy, values);
-    for (uint32_t i = 0; status == CORE_OK && i < base->nresults &&
-                         op->variant == CORE__VARIANT_OUT;
-         i++)
-        status = core__out_check_shape(
-            op, nargs - base->nresults + i,
-            args[nargs - base->nresults + i].u.tensor,
-            values[i].u.tensor->dtype, values[i].u.tensor->ndim,
-            values[i].u.tensor->sizes);
-    for (uint32_t i = 0; status == CORE_OK && i < base->nresults; i++) {
-        uint32_t position = op->variant == CORE__VARIANT_INPLACE
-                                ? i
-                                : nargs - base->nresults + i;
-        core_tensor *target = args[position].u.tensor;
-
-        if (values[i].u.tensor != target)
-            status = variant_write(op, position, target, values[i].u.tensor);
-        if (status == CORE_OK && i < nresults) {
-            core__tensor_retain(target);
-            core__result_tensor(&results[i], target);
-        }
-    }
-    for (uint32_t i = 0; i < base->nresults; i++)
-        core_value_release(&values[i]);
-    core__tensor_release(copy);
-    return status;
-}
-
-/* The arguments of the functional operator: dtype, layout and device of the new
- * tensor are those of the given one. */
-static void given_args(const core_operator *op, const core_value *args,
-                       const core_tensor *out, core_value *own)
-{
-    const core_operator *base = core__operator_base(op);
-    uint32_t at = op->data->dtype;
-
-    memcpy(own, args, at * sizeof *own);
-    own[at] = core_pack_dtype(out->dtype);
-    own[at + 1] = core_pack_none();
-    own[at + 2] = core_pack_device(out->device);
-    own[at + 3] = core_pack_none();
-    memcpy(own + at + 4, args + at, (base->nargs - at - 4) * sizeof *own);
-}
-
-/* The out variant of factories: the new tensor is copied into the given one. */
-CORE__OP(given_variant)
-{
-    core_operator *op = call->op;
-    core_operator *base = &core__operators[op->data->base];
-    core_tensor *out = args[nargs - 1].u.tensor;
-    core_value own[32];
-    core_value made = {0};
-    core_status status;
-
-    CORE_TRY(core__overlap_check(op, args, nargs));
-    given_args(op, args, out, own);
-    CORE_TRY(core_op_invoke_on(base, own, base->nargs, &made, 1));
-    /* empty…: the content is undefined, so only the sizes matter. */
-    if (strstr(base->data->name, "empty"))
-        status = core__out_resize(op, nargs - 1, out, out->dtype,
-                                  made.u.tensor->ndim, made.u.tensor->sizes);
-    else
-        status = variant_write(op, nargs - 1, out, made.u.tensor);
-    core_value_release(&made);
-    if (status == CORE_OK && nresults > 0) {
-        core__tensor_retain(out);
-        core__result_tensor(&results[0], out);
-    }
-    return status;
-}
 
 /* -------------------------------------------------------------- copies -- */
 

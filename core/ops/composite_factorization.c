@@ -61,6 +61,16 @@ CORE__COMPOSITE(cholesky_solve)
     return core__scope_result(scope, x, &results[0]);
 }
 
+/* _cholesky_solve_helper(self, A, upper): cholesky_solve */
+CORE__COMPOSITE(cholesky_solve_helper)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_cholesky_solve,
+                                       args[0].u.tensor, args[1].u.tensor,
+                                       core__arg_bool(args, 2, false)),
+                              &results[0]);
+}
+
 CORE__COMPOSITE(cholesky_inverse)
 {
     core_tensor *factor = args[0].u.tensor;
@@ -202,6 +212,76 @@ CORE__COMPOSITE(linalg_lu_solve)
     if (!left)
         x = core__x_adjoint(scope, x);
     return core__scope_result(scope, x, &results[0]);
+}
+
+/* B is a vector, or a batch of them, if it has the sizes of A without those of
+ * its last dimension. */
+static bool is_vector(const core_tensor *a, const core_tensor *b)
+{
+    return b->ndim == 1 ||
+           (b->ndim + 1u == a->ndim &&
+            memcmp(b->sizes, a->sizes, b->ndim * sizeof *b->sizes) == 0);
+}
+
+/* _linalg_solve_ex(A, B, *, left, check_errors) -> (result, LU, pivots, info):
+ * X with A X = B, or X A = B if not left */
+CORE__COMPOSITE(linalg_solve_ex)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *b = args[1].u.tensor;
+    bool left = core__arg_bool(args, 2, true);
+    core_tensor *lu = NULL, *pivots = NULL, *info = NULL, *x;
+    bool vector;
+
+    CORE_TRY(want_matrices(call->op, "A", a, true));
+    CORE_TRY(same_dtype(call->op, "A and B", a, b));
+    vector = is_vector(a, b);
+    if (vector && !left)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "left is false and B a vector, which cannot be "
+                              "solved from the right");
+    CORE__RUN(scope,
+              core_linalg_lu_factor_ex(a, true, core__arg_bool(args, 3, false),
+                                       &lu, &pivots, &info));
+    core__scope_keep(scope, lu);
+    core__scope_keep(scope, pivots);
+    core__scope_keep(scope, info);
+    x = vector ? core__x_unsqueeze(scope, b, -1) : b;
+    x = CORE__DO(scope, core_linalg_lu_solve, lu, pivots, x, left, false);
+    if (vector)
+        x = CORE__DO(scope, core_squeeze_dim, x, -1);
+    CORE_TRY(core__scope_result(scope, x, &results[0]));
+    CORE_TRY(core__scope_result(scope, core__x_detach(scope, lu), &results[1]));
+    CORE_TRY(core__scope_result(scope, pivots, &results[2]));
+    return core__scope_result(scope, info, &results[3]);
+}
+
+/* triangular_solve(self, A, upper, transpose, unitriangular) -> (solution,
+ * cloned_coefficient): batches broadcast */
+CORE__COMPOSITE(triangular_solve)
+{
+    core_tensor *b = args[0].u.tensor;
+    core_tensor *a = args[1].u.tensor;
+    bool upper = core__arg_bool(args, 2, true);
+    bool turned = core__arg_bool(args, 3, false);
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+    core_tensor *copy;
+
+    CORE_TRY(want_matrices(call->op, "self", b, false));
+    CORE_TRY(want_matrices(call->op, "A", a, true));
+    CORE_TRY(same_dtype(call->op, "self and A", b, a));
+    CORE_TRY(core__sizes_broadcast(call->op, a->ndim - 2, a->sizes, b->ndim - 2,
+                                   b->sizes, &ndim, sizes));
+    memcpy(sizes + ndim, a->sizes + a->ndim - 2, 2 * sizeof *sizes);
+    copy = CORE__DO(scope, core_expand, a, sizes, ndim + 2, false);
+    copy = CORE__DO(scope, core_clone, copy, CORE_FORMAT_CONTIGUOUS);
+    if (turned)
+        a = core__x_adjoint(scope, a);
+    b = core__x_solve_triangular(scope, a, b, upper != turned, true,
+                                 core__arg_bool(args, 4, false));
+    CORE_TRY(core__scope_result(scope, b, &results[0]));
+    return core__scope_result(scope, copy, &results[1]);
 }
 
 /* linalg_ldl_solve(LD, pivots, B, *, hermitian): batches broadcast; the kernel

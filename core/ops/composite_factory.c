@@ -9,6 +9,7 @@
 #include "ops/shape.h"
 #include "tensor/layout.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The trailing arguments `dtype, layout, device, pin_memory`, from `first`
@@ -253,6 +254,92 @@ CORE__COMPOSITE(logspace)
                               &results[0]);
 }
 
+/* range.step(start, end, step, …): start, start + step, … up to end, included */
+CORE__COMPOSITE(range_step)
+{
+    double start = core__double_of(&args[0]), end = core__double_of(&args[1]);
+    double step =
+        args[2].tag == CORE_VALUE_NONE ? 1 : core__double_of(&args[2]);
+    double count = floor((end - start) / step) + 1;
+    core_tensor *x;
+    options o;
+
+    CORE_TRY(options_of(call->op, args, 3, core__dtype_default(), NULL, &o));
+    if (!(count >= 1 && count < 0x1p40))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "start is %g, end %g and step %g; step must lead "
+                              "from start to end, in less than 2^40 steps",
+                              start, end, step);
+    x = CORE__DO(scope, core_arange, core_int((int64_t)count), CORE_F64,
+                 o.device);
+    x = core__x_add_scalar(scope, core__x_mul_scalar(scope, x, step), start);
+    return core__scope_result(scope, core__x_cast(scope, x, o.dtype),
+                              &results[0]);
+}
+
+/* The number that a tensor without dimensions holds.  On the meta device it is
+ * not known, and does not matter: only sizes are computed there. */
+static core_status number_of(const core_operator *op, const char *name,
+                             const core_value *value, const core_device *result,
+                             core_scalar *out)
+{
+    core_tensor *tensor = value->u.tensor;
+
+    *out = *value;
+    if (value->tag != CORE_VALUE_TENSOR)
+        return CORE_OK;
+    if (tensor->ndim != 0)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "%s must have no dimensions, not %u", name,
+                              tensor->ndim);
+    *out = core_float(0);
+    if (!tensor->storage && tensor->device == result)
+        return CORE_OK;
+    return core_item(tensor, out);
+}
+
+/* The ends of a range, numbers or tensors; the result is on the device of the
+ * first tensor if none is given. */
+static core_status ends_of(const core_operator *op, const core_value *args,
+                           uint32_t first, options *o, core_scalar *ends)
+{
+    core_device *device = NULL;
+
+    for (int i = 0; i < 2 && !device; i++)
+        if (args[i].tag == CORE_VALUE_TENSOR)
+            device = args[i].u.tensor->device;
+    CORE_TRY(options_of(op, args, first, core__dtype_default(), device, o));
+    CORE_TRY(number_of(op, "start", &args[0], o->device, &ends[0]));
+    return number_of(op, "end", &args[1], o->device, &ends[1]);
+}
+
+/* linspace(start, end, steps, …) with a tensor for one end or both */
+CORE__COMPOSITE(linspace_of_tensors)
+{
+    core_scalar ends[2];
+    options o;
+
+    CORE_TRY(ends_of(call->op, args, 3, &o, ends));
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_linspace, ends[0], ends[1],
+                                       args[2].u.i, o.dtype, o.device),
+                              &results[0]);
+}
+
+/* logspace(start, end, steps, base, …) with a tensor for one end or both */
+CORE__COMPOSITE(logspace_of_tensors)
+{
+    core_scalar ends[2];
+    options o;
+
+    CORE_TRY(ends_of(call->op, args, 4, &o, ends));
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_logspace, ends[0], ends[1],
+                                       args[2].u.i, core__double_of(&args[3]),
+                                       o.dtype, o.device),
+                              &results[0]);
+}
+
 /* --------------------------------------------------- like another tensor -- */
 
 static core_status like(core_call *call, const core_value *args, uint32_t first,
@@ -290,6 +377,15 @@ CORE__OP(ones_like)
 CORE__OP(full_like)
 {
     return like(call, args, 2, &args[1], true, &results[0]);
+}
+
+/* fill(self, value): a tensor like self, with one value */
+CORE__COMPOSITE(fill_scalar)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_full_like, args[0].u.tensor,
+                                       args[1], CORE_DTYPE_NONE, NULL, -1),
+                              &results[0]);
 }
 
 static core_status new_of(core_call *call, const core_value *args,

@@ -116,6 +116,159 @@ CORE__COMPOSITE(index_put)
                               &results[0]);
 }
 
+/* _index_put_impl(self, indices, values, accumulate, unsafe): unsafe only omits
+ * checks of the indices, which are always made. */
+CORE__COMPOSITE(index_put_impl)
+{
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_index_put, args[0].u.tensor,
+                                       args[1].u.tensors, args[1].count,
+                                       args[2].u.tensor,
+                                       core__arg_bool(args, 3, false)),
+                              &results[0]);
+}
+
+/* The indices, clamped to the dimensions of self that they select from. */
+static core_status within(core__scope *scope, const core_operator *op,
+                          const core_tensor *self, const core_value *list,
+                          core_tensor **out)
+{
+    if (list->count > self->ndim)
+        return too_many(op, self);
+    for (uint32_t i = 0; i < list->count; i++) {
+        core_scalar least = core_int(-self->sizes[i]);
+        core_scalar most = core_int(self->sizes[i] - 1);
+        core_tensor *index = list->u.tensors[i];
+
+        if (index && index->dtype != CORE_I64 && index->dtype != CORE_I32)
+            return core__op_error(CORE_ERROR_DTYPE, op,
+                                  "indices must be i64 or i32, not %s",
+                                  core__dtype_name(index->dtype));
+        out[i] =
+            index ? CORE__DO(scope, core_clamp, index, &least, &most) : NULL;
+    }
+    return scope->status;
+}
+
+/* _unsafe_masked_index(self, mask, indices, fill): self at the indices, which
+ * may be out of range where mask is false; fill there */
+CORE__COMPOSITE(unsafe_masked_index)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *mask = args[1].u.tensor;
+    core_tensor *indices[CORE_MAX_NDIM];
+    core_tensor *x;
+
+    CORE_TRY(within(scope, call->op, self, &args[2], indices));
+    if (self->numel == 0)
+        x = CORE__DO(scope, core_new_full, self, mask->sizes, mask->ndim,
+                     args[3], CORE_DTYPE_NONE, NULL);
+    else
+        x = CORE__DO(scope, core_masked_fill,
+                     CORE__DO(scope, core_index, self, indices, args[2].count),
+                     core__x_logical_not(scope, mask), args[3]);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* _unsafe_masked_index_put_accumulate(self, mask, indices, values) */
+CORE__COMPOSITE(unsafe_masked_index_put_accumulate)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *indices[CORE_MAX_NDIM];
+    core_tensor *values;
+
+    CORE_TRY(within(scope, call->op, self, &args[2], indices));
+    if (self->numel == 0)
+        return core__scope_result(scope, CORE__DO(scope, core_clone, self, -1),
+                                  &results[0]);
+    values = core__x_zero_where(scope, args[3].u.tensor,
+                                core__x_logical_not(scope, args[1].u.tensor));
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_index_put, self, indices,
+                                       args[2].count, values, true),
+                              &results[0]);
+}
+
+/* The number of the first `size` nonzero elements of a flat tensor; -1 after
+ * the last. */
+static core_tensor *first_nonzero(core__scope *scope, core_tensor *flat,
+                                  int64_t size)
+{
+    core_tensor *set = CORE__DO(scope, core_ne_scalar, flat, core_int(0));
+    core_tensor *place = CORE__DO(scope, core_cumsum, set, 0, CORE_I64);
+    core_tensor *keep;
+    core_tensor *x;
+
+    place = core__x_add_scalar(scope, place, -1);
+    place = core__x_cast(scope, place, CORE_I64);
+    keep = core__x_logical_and(
+        scope, set, CORE__DO(scope, core_lt_scalar, place, core_int(size)));
+    /* The element after the last takes the others. */
+    place = CORE__DO(scope, core_masked_fill, place,
+                     core__x_logical_not(scope, keep), core_int(size));
+    x = CORE__DO(scope, core_new_full, flat, (const int64_t[]){size + 1}, 1,
+                 core_int(-1), CORE_I64, NULL);
+    if (scope->status != CORE_OK)
+        return NULL;
+    x = CORE__DO(scope, core_scatter, x, 0, place,
+                 core__x_arange(scope, flat, flat->numel));
+    return core__x_slice(scope, x, 0, 0, size);
+}
+
+/* The last digit of x in base `length`, and the rest. */
+static void digit_of(core__scope *scope, core_tensor **x, int64_t length,
+                     core_tensor **digit)
+{
+    core_tensor *base = NULL;
+    core_tensor *rest = NULL;
+    core_status status;
+
+    *digit = CORE__DO(scope, core_remainder_scalar, *x, core_int(length));
+    if (scope->status != CORE_OK)
+        return;
+    status = core_new_full(*x, NULL, 0, core_int(length), CORE_DTYPE_NONE, NULL,
+                           &base);
+    if (status == CORE_OK)
+        status = core_floor_divide(*x, base, &rest);
+    core__tensor_release(base);
+    scope->pending = rest;
+    *x = core__scope_add(scope, status);
+}
+
+/* nonzero_static(self, *, size, fill_value): the positions of the first `size`
+ * nonzero elements, one a row; rows after the last contain fill_value */
+CORE__COMPOSITE(nonzero_static)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t size = args[1].u.i;
+    core_tensor *columns[CORE_MAX_NDIM];
+    core_tensor *missing;
+    core_tensor *x;
+
+    if (size < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "size is %lld; it must be 0 or more",
+                              (long long)size);
+    CORE_TRY(core__size_operand_check(call->op, "size", size));
+    if (self->ndim == 0 || self->numel == 0) {
+        x = CORE__DO(scope, core_new_full, self,
+                     (const int64_t[]){size, self->ndim}, 2, args[2], CORE_I64,
+                     NULL);
+        return core__scope_result(scope, x, &results[0]);
+    }
+    x = core__x_reshape(scope, self, (const int64_t[]){-1}, 1);
+    x = first_nonzero(scope, x, size);
+    missing = core__x_unsqueeze(
+        scope, CORE__DO(scope, core_lt_scalar, x, core_int(0)), 1);
+    for (uint32_t i = self->ndim; i-- > 0;)
+        digit_of(scope, &x, self->sizes[i], &columns[i]);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    x = CORE__DO(scope, core_stack, columns, self->ndim, 1);
+    x = CORE__DO(scope, core_masked_fill, x, missing, args[2]);
+    return core__scope_result(scope, x, &results[0]);
+}
+
 /* The kernel needs self and mask in one shape. */
 CORE__COMPOSITE(masked_scatter)
 {

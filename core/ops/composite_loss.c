@@ -3,12 +3,16 @@
 
 /* Losses: an expression per element, followed by mean, sum or no reduction. */
 
+#include "base/memory.h"
 #include "device/device.h"
+#include "dispatch/dispatch.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
+#include "ops_ids.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 static core_status reduced(core__scope *scope, const core_operator *op,
                            core_tensor *loss, const core_value *reduction,
@@ -399,7 +403,7 @@ CORE__COMPOSITE(cross_entropy_loss)
     core_tensor *logs;
     core_tensor *loss;
 
-    if (self->ndim == 0 || smooth < 0 || smooth > 1)
+    if (self->ndim == 0 || !(smooth >= 0 && smooth <= 1))
         return core__op_error(
             CORE_ERROR_INVALID_ARGUMENT, call->op,
             "self has %u dimensions and label_smoothing is %g; self must have "
@@ -414,4 +418,76 @@ CORE__COMPOSITE(cross_entropy_loss)
     if (smooth > 0)
         loss = smoothed(scope, args, logs, loss, dim);
     return core__scope_result(scope, loss, &results[0]);
+}
+
+/* ------------------------------------------------- temporal classification -- */
+
+/* The elements of a tensor of lengths, on the host; freed by the caller. */
+static core_status lengths_read(const core_operator *op, core_tensor *tensor,
+                                core_value *out)
+{
+    int64_t *lengths;
+    core_status status = CORE_OK;
+
+    if (tensor->ndim != 1 || !core__dtype_is_integer(tensor->dtype))
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "lengths have %u dimensions and dtype %s; they "
+                              "must have 1, and an integer dtype",
+                              tensor->ndim, core__dtype_name(tensor->dtype));
+    lengths = core__alloc_zero((size_t)(tensor->numel + 1) * sizeof *lengths);
+    if (!lengths)
+        return core__error_memory((size_t)tensor->numel * sizeof *lengths);
+    for (int64_t i = 0; status == CORE_OK && i < tensor->numel; i++) {
+        core_tensor *element = NULL;
+        core_scalar number = core_int(0);
+
+        status = core_select(tensor, 0, i, &element);
+        if (status == CORE_OK)
+            status = core_item(element, &number);
+        lengths[i] = number.u.i;
+        core__tensor_release(element);
+    }
+    *out = (core_value){
+        CORE_VALUE_INT_LIST, (uint32_t)tensor->numel, {.ints = lengths}};
+    if (status == CORE_OK)
+        return CORE_OK;
+    core__free(lengths);
+    *out = (core_value){0};
+    return status;
+}
+
+/* Calls the operator that takes lists, with the tensors of lengths read, which
+ * are at `first` and after it. */
+static core_status with_lengths(const core_operator *op, uint32_t id,
+                                const core_value *args, uint32_t nargs,
+                                uint32_t first, core_value *results,
+                                uint32_t nresults)
+{
+    core_value own[9], lists[2] = {{0}, {0}};
+    core_status status = CORE_OK;
+
+    memcpy(own, args, nargs * sizeof *own);
+    for (uint32_t i = 0; status == CORE_OK && i < 2; i++) {
+        status = lengths_read(op, args[first + i].u.tensor, &lists[i]);
+        own[first + i] = lists[i];
+    }
+    if (status == CORE_OK)
+        status = core_op_invoke_on(&core__operators[id], own, nargs, results,
+                                   nresults);
+    for (int i = 0; i < 2; i++)
+        if (lists[i].tag == CORE_VALUE_INT_LIST)
+            core__free((void *)lists[i].u.ints);
+    return status;
+}
+
+CORE__OP(ctc_loss_tensor)
+{
+    return with_lengths(call->op, CORE_OP_CTC_LOSS, args, nargs, 2, results,
+                        nresults);
+}
+
+CORE__OP(ctc_loss_backward_tensor)
+{
+    return with_lengths(call->op, CORE_OP_CTC_LOSS_BACKWARD, args, nargs, 3,
+                        results, nresults);
 }

@@ -70,6 +70,26 @@ CORE__COMPOSITE(renorm)
     return core__scope_result(scope, core__x_mul(scope, self, x), &results[0]);
 }
 
+/* embedding_renorm(self, indices, max_norm, norm_type): renorm of the rows that
+ * indices name */
+CORE__COMPOSITE(embedding_renorm)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *indices = args[1].u.tensor;
+    core_tensor *rows;
+
+    if (self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has %u dimensions; it must have 2",
+                              self->ndim);
+    indices = core__x_reshape(scope, indices, (const int64_t[]){-1}, 1);
+    rows = CORE__DO(scope, core_index_select, self, 0, indices);
+    rows = CORE__DO(scope, core_renorm, rows, args[3], 0, args[2]);
+    return core__scope_result(
+        scope, CORE__DO(scope, core_index_copy, self, 0, indices, rows),
+        &results[0]);
+}
+
 static core_status reduced(core__scope *scope, core_tensor *loss,
                            int64_t reduction, core_value *result)
 {

@@ -3,6 +3,7 @@
 
 /* Decompositions of element-wise operators and reductions. */
 
+#include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "tensor/dtype.h"
 
@@ -43,6 +44,16 @@ CORE__COMPOSITE(div_mode)
             mode);
     return core__scope_result(scope, rounded(scope, self, other, mode),
                               &results[0]);
+}
+
+/* self times 2 to the power other */
+CORE__COMPOSITE(ldexp)
+{
+    core_tensor *power =
+        CORE__DO(scope, core_pow_of_scalar, core_float(2), args[1].u.tensor);
+
+    return core__scope_result(
+        scope, core__x_mul(scope, args[0].u.tensor, power), &results[0]);
 }
 
 CORE__COMPOSITE(isfinite)
@@ -259,6 +270,33 @@ CORE__COMPOSITE(prelu)
         scope, core__x_where(scope, positive, self, negative), &results[0]);
 }
 
+/* _prelu_kernel(self, weight): prelu with weight in a shape that broadcasts */
+CORE__COMPOSITE(prelu_kernel)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *positive = CORE__DO(scope, core_gt_scalar, self, core_int(0));
+    core_tensor *negative = core__x_zero_where(scope, self, positive);
+
+    negative = core__x_mul(scope, negative, args[1].u.tensor);
+    return core__scope_result(
+        scope, core__x_where(scope, positive, self, negative), &results[0]);
+}
+
+/* _prelu_kernel_backward(grad_output, self, weight): the gradient of weight is
+ * not summed over what was broadcast. */
+CORE__COMPOSITE(prelu_kernel_backward)
+{
+    core_tensor *grad = args[0].u.tensor;
+    core_tensor *self = args[1].u.tensor;
+    core_tensor *positive = CORE__DO(scope, core_gt_scalar, self, core_int(0));
+    core_tensor *slope = core__x_mul(scope, grad, args[2].u.tensor);
+
+    CORE_TRY(core__scope_result(
+        scope, core__x_where(scope, positive, grad, slope), &results[0]));
+    slope = core__x_mul(scope, core__x_zero_where(scope, self, positive), grad);
+    return core__scope_result(scope, slope, &results[1]);
+}
+
 CORE__COMPOSITE(glu)
 {
     core_tensor *self = args[0].u.tensor;
@@ -399,4 +437,258 @@ CORE__COMPOSITE(mvlgamma)
     x = core__x_add_scalar(
         scope, x, (double)p * (double)(p - 1) / 4 * 1.1447298858494002);
     return core__scope_result(scope, x, &results[0]);
+}
+
+/* ------------------------------------------------------------- reductions -- */
+
+/* all.dims and any.dims(self, dim, keepdim): no dimensions at all for an empty
+ * list, and all of them for none */
+static core_status over_dims(core__scope *scope, const core_operator *op,
+                             const core_value *args,
+                             core_status (*reduce)(core_tensor *, int64_t, bool,
+                                                   core_tensor **),
+                             core_value *result)
+{
+    core_tensor *x = args[0].u.tensor;
+    bool keepdim = core__arg_bool(args, 2, false);
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    uint32_t mask = 0, ndim = x->ndim;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(op, dims[i], ndim, &dim));
+        if (mask >> dim & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "dim has dimension %u twice", dim);
+        mask |= 1u << dim;
+    }
+    if (!dims)
+        mask = UINT32_MAX;
+    if (mask == 0 || ndim == 0)
+        return core__scope_result(
+            scope, CORE__DO(scope, core_ne_scalar, x, core_int(0)), result);
+    for (uint32_t i = ndim; i-- > 0;)
+        if (mask >> i & 1)
+            x = CORE__DO(scope, reduce, x, i, keepdim);
+    return core__scope_result(scope, x, result);
+}
+
+CORE__COMPOSITE(all_dims)
+{
+    return over_dims(scope, call->op, args, core_all_dim, &results[0]);
+}
+
+CORE__COMPOSITE(any_dims)
+{
+    return over_dims(scope, call->op, args, core_any_dim, &results[0]);
+}
+
+CORE__COMPOSITE(aminmax_whole)
+{
+    core_tensor *low = NULL, *high = NULL;
+    core_status status =
+        core_aminmax(args[0].u.tensor, NULL, false, &low, &high);
+
+    core__result_tensor(&results[0], low);
+    core__result_tensor(&results[1], high);
+    return status;
+}
+
+CORE__COMPOSITE(aminmax_dim)
+{
+    core_tensor *low = NULL, *high = NULL;
+    core_status status =
+        core_aminmax(args[0].u.tensor, &args[1].u.i,
+                     core__arg_bool(args, 2, false), &low, &high);
+
+    core__result_tensor(&results[0], low);
+    core__result_tensor(&results[1], high);
+    return status;
+}
+
+/* --------------------------------------------------------------- products -- */
+
+/* A factor of _trilinear with the missing dimensions inserted, in ascending
+ * order. */
+static core_status widened(core__scope *scope, const core_operator *op,
+                           core_tensor *x, const core_value *at,
+                           core_tensor **out)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(at, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && dims[i] <= dims[i - 1])
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "the dimensions to insert must be in "
+                                  "ascending order");
+        x = core__x_unsqueeze(scope, x, dims[i]);
+    }
+    *out = x;
+    return scope->status;
+}
+
+/* _trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim): the
+ * sum over sumdim of the products of three factors.  16-bit factors are
+ * multiplied and summed in f32. */
+CORE__COMPOSITE(trilinear)
+{
+    core_tensor *parts[3];
+    core_dtype dtype = args[0].u.tensor->dtype;
+    bool narrow = dtype == CORE_F16 || dtype == CORE_BF16;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[6], &count);
+    core_tensor *x;
+
+    for (int i = 0; i < 3; i++) {
+        CORE_TRY(widened(scope, call->op, args[i].u.tensor, &args[3 + i],
+                         &parts[i]));
+        if (narrow)
+            parts[i] = core__x_cast(scope, parts[i], CORE_F32);
+    }
+    x = core__x_mul(scope, core__x_mul(scope, parts[0], parts[2]), parts[1]);
+    if (count > 0)
+        x = core__x_sum_dim(scope, x, dims, count, false);
+    return core__scope_result(scope, narrow ? core__x_cast(scope, x, dtype) : x,
+                              &results[0]);
+}
+
+/* _compute_linear_combination(input, coefficients): each row of coefficients
+ * weights the entries of input along its first dimension. */
+CORE__COMPOSITE(compute_linear_combination)
+{
+    core_tensor *input = args[0].u.tensor;
+    core_tensor *coefficients = args[1].u.tensor;
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *x;
+
+    if (input->ndim == 0 || coefficients->ndim != 2 ||
+        coefficients->sizes[1] != input->sizes[0])
+        return core__op_shapes_error(call->op, "input", input, "coefficients",
+                                     coefficients,
+                                     "they must be [n, ...] and [m, n]");
+    memcpy(sizes, input->sizes, input->ndim * sizeof *sizes);
+    sizes[0] = coefficients->sizes[0];
+    x = core__x_reshape(
+        scope, input,
+        (const int64_t[]){input->sizes[0],
+                          input->sizes[0] ? input->numel / input->sizes[0] : 0},
+        2);
+    x = core__x_mm(scope, coefficients, x);
+    return core__scope_result(
+        scope, core__x_reshape(scope, x, sizes, input->ndim), &results[0]);
+}
+
+/* _cummax_helper and _cummin_helper(self, values, indices, dim) */
+CORE__COMPOSITE(cummax_helper)
+{
+    return core_cummax_out(args[0].u.tensor, args[3].u.i, args[1].u.tensor,
+                           args[2].u.tensor);
+}
+
+CORE__COMPOSITE(cummin_helper)
+{
+    return core_cummin_out(args[0].u.tensor, args[3].u.i, args[1].u.tensor,
+                           args[2].u.tensor);
+}
+
+CORE__COMPOSITE(logcumsumexp_same)
+{
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_logcumsumexp, args[0].u.tensor, args[1].u.i),
+        &results[0]);
+}
+
+/* norm.ScalarOpt_dim_dtype(self, p, dim, keepdim, *, dtype) */
+CORE__COMPOSITE(norm_dtype)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[2], &count);
+    core_scalar p = args[1].tag == CORE_VALUE_NONE ? core_int(2) : args[1];
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_linalg_vector_norm,
+                                       args[0].u.tensor, p, dims, count,
+                                       core__arg_bool(args, 3, false),
+                                       core__dtype_of(&args[4])),
+                              &results[0]);
+}
+
+/* _amp_update_scale(self, growth_tracker, found_inf, scale_growth_factor,
+ * scale_backoff_factor, growth_interval) -> (scale, growth_tracker) */
+CORE__COMPOSITE(amp_update_scale)
+{
+    core_tensor *scale = args[0].u.tensor, *tracker = args[1].u.tensor;
+    core_tensor *found =
+        CORE__DO(scope, core_ne_scalar, args[2].u.tensor, core_int(0));
+    core_tensor *next, *grown, *due;
+
+    next = CORE__DO(scope, core_add_scalar, tracker, core_int(1), core_int(1));
+    due = CORE__DO(scope, core_eq_scalar, next, args[5]);
+    grown = core__x_mul_scalar(scope, scale, core__double_of(&args[3]));
+    grown = core__x_where(
+        scope,
+        core__x_logical_and(scope, due, CORE__DO(scope, core_isfinite, grown)),
+        grown, scale);
+    grown = core__x_where(
+        scope, found,
+        core__x_mul_scalar(scope, scale, core__double_of(&args[4])), grown);
+    next =
+        core__x_zero_where(scope, next, core__x_logical_or(scope, found, due));
+    CORE_TRY(core__scope_result(scope, grown, &results[0]));
+    return core__scope_result(scope, next, &results[1]);
+}
+
+/* Fails unless the element of self is not 0; waits for it. */
+static core_status asserted(const core_operator *op, core_tensor *self,
+                            const char *message)
+{
+    core_scalar value;
+
+    if (self->numel != 1)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "self has %lld elements; it must have one",
+                              (long long)self->numel);
+    CORE_TRY(core_item(self, &value));
+    if (core__double_of(&value) != 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op, "%s", message);
+}
+
+CORE__COMPOSITE(assert_async)
+{
+    return asserted(call->op, args[0].u.tensor, "self is 0");
+}
+
+CORE__COMPOSITE(assert_async_msg)
+{
+    return asserted(call->op, args[0].u.tensor, args[1].u.string);
+}
+
+/* _add_relu(self, other, alpha): relu of the sum */
+CORE__COMPOSITE(add_relu)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+
+    return core__scope_result(
+        scope,
+        core__x_relu(
+            scope, CORE__DO(scope, core_add, args[0].u.tensor, args[1].u.tensor,
+                            args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        &results[0]);
+}
+
+CORE__COMPOSITE(add_relu_scalar)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+
+    return core__scope_result(
+        scope,
+        core__x_relu(scope,
+                     CORE__DO(scope, core_add_scalar, args[0].u.tensor, args[1],
+                              args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        &results[0]);
 }

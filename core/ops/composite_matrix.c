@@ -201,13 +201,23 @@ CORE__COMPOSITE(outer)
 
 /* ----------------------------------------------------------- distances -- */
 
+/* The norm along the last dimension; of nothing it is 0 for every order. */
+static core_tensor *distances(core__scope *scope, core_tensor *d, double p)
+{
+    const int64_t last = -1;
+
+    if (scope->status == CORE_OK && d->sizes[d->ndim - 1] == 0)
+        p = 2;
+    return CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
+                    false, CORE_DTYPE_NONE);
+}
+
 /* _cdist_forward(x1 [..., p, m], x2 [..., r, m], p) -> [..., p, r] */
 CORE__COMPOSITE(cdist_forward)
 {
     core_tensor *a = args[0].u.tensor;
     core_tensor *b = args[1].u.tensor;
     double p = core__double_of(&args[2]);
-    int64_t last = -1;
     core_tensor *d;
 
     if (!(p >= 0))
@@ -221,9 +231,7 @@ CORE__COMPOSITE(cdist_forward)
             "ones of the same size");
     d = core__x_sub(scope, core__x_unsqueeze(scope, a, -2),
                     core__x_unsqueeze(scope, b, -3));
-    d = CORE__DO(scope, core_linalg_vector_norm, d, core_float(p), &last, 1,
-                 false, CORE_DTYPE_NONE);
-    return core__scope_result(scope, d, &results[0]);
+    return core__scope_result(scope, distances(scope, d, p), &results[0]);
 }
 
 /* The distances of rows i and j, for all i < j. */
@@ -231,7 +239,6 @@ CORE__COMPOSITE(pdist_forward)
 {
     core_tensor *self = args[0].u.tensor;
     int64_t n;
-    int64_t last = -1;
     core_tensor *pairs;
     core_tensor *d;
 
@@ -246,10 +253,8 @@ CORE__COMPOSITE(pdist_forward)
                              CORE__DO(scope, core_select, pairs, 0, 0)),
                     CORE__DO(scope, core_index_select, self, 0,
                              CORE__DO(scope, core_select, pairs, 0, 1)));
-    d = CORE__DO(scope, core_linalg_vector_norm, d,
-                 core_float(core__double_of(&args[1])), &last, 1, false,
-                 CORE_DTYPE_NONE);
-    return core__scope_result(scope, d, &results[0]);
+    return core__scope_result(
+        scope, distances(scope, d, core__double_of(&args[1])), &results[0]);
 }
 
 CORE__COMPOSITE(linalg_cross)
@@ -277,5 +282,56 @@ CORE__COMPOSITE(linalg_cross)
         core__x_mul(scope, CORE__DO(scope, core_roll, a, &shift, 1, &dim, 1),
                     CORE__DO(scope, core_roll, b, &other, 1, &dim, 1));
     return core__scope_result(scope, core__x_sub(scope, left, right),
+                              &results[0]);
+}
+
+/* _addmm_activation(self, mat1, mat2, *, beta, alpha, use_gelu): relu or gelu of
+ * addmm */
+CORE__COMPOSITE(addmm_activation)
+{
+    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
+    core_tensor *x = CORE__DO(scope, core_addmm, args[0].u.tensor,
+                              args[1].u.tensor, args[2].u.tensor,
+                              args[3].tag == CORE_VALUE_NONE ? one : args[3],
+                              args[4].tag == CORE_VALUE_NONE ? one : args[4]);
+
+    x = core__arg_bool(args, 5, false) ? CORE__DO(scope, core_gelu, x, "none")
+                                       : core__x_relu(scope, x);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* _int_mm(self, mat2): the product of i8 matrices in i32 */
+CORE__COMPOSITE(int_mm)
+{
+    core_tensor *a = args[0].u.tensor, *b = args[1].u.tensor;
+
+    if (a->dtype != CORE_I8 || b->dtype != CORE_I8)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "self is %s and mat2 %s; both must be i8",
+                              core__dtype_name(a->dtype),
+                              core__dtype_name(b->dtype));
+    a = core__x_cast(scope, a, CORE_I32);
+    b = core__x_cast(scope, b, CORE_I32);
+    return core__scope_result(scope, core__x_mm(scope, a, b), &results[0]);
+}
+
+/* _weight_int8pack_mm(self [m, k], mat2 [n, k] of i8, scales [n]) */
+CORE__COMPOSITE(weight_int8pack_mm)
+{
+    core_tensor *self = args[0].u.tensor, *mat2 = args[1].u.tensor, *x;
+
+    if (mat2->dtype != CORE_I8 || mat2->ndim != 2 ||
+        !core__dtype_is_floating(self->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "self is %s and mat2 %s with %u dimensions; self "
+                              "must have a floating dtype, and mat2 be a "
+                              "matrix of i8",
+                              core__dtype_name(self->dtype),
+                              core__dtype_name(mat2->dtype), mat2->ndim);
+    CORE_TRY(core__sizes_check_equal(call->op, "scales", args[2].u.tensor, 1,
+                                     mat2->sizes));
+    x = core__x_t(scope, core__x_cast(scope, mat2, self->dtype));
+    x = core__x_mul(scope, core__x_mm(scope, self, x), args[2].u.tensor);
+    return core__scope_result(scope, core__x_cast(scope, x, self->dtype),
                               &results[0]);
 }

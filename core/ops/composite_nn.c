@@ -37,6 +37,76 @@ CORE__COMPOSITE(log_softmax)
         &results[0]);
 }
 
+/* _safe_softmax(self, dim, dtype): 0 along dim where all elements are -inf */
+CORE__COMPOSITE(safe_softmax)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t dim = args[1].u.i;
+    core_tensor *x = CORE__DO(scope, core_softmax, self, dim,
+                              core__arg_dtype(args, 2, CORE_DTYPE_NONE));
+    core_tensor *hidden = core__x_eq_scalar(scope, self, -INFINITY);
+
+    hidden = CORE__DO(scope, core_all_dim, hidden, dim, true);
+    return core__scope_result(scope, core__x_zero_where(scope, x, hidden),
+                              &results[0]);
+}
+
+/* The mask of _masked_softmax in the shape of self: mask_type 0 is [L, L], 1
+ * [batch, L], 2 that of self. */
+static core_status mask_like(core__scope *scope, const core_operator *op,
+                             core_tensor *self, core_tensor *mask,
+                             const core_value *type, core_tensor **out)
+{
+    int64_t kind = type->tag == CORE_VALUE_NONE ? 2 : type->u.i;
+    int64_t sizes[CORE_MAX_NDIM];
+
+    if (mask->dtype != CORE_BOOL || kind < 0 || kind > 2)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "mask is %s and mask_type %lld; mask must be "
+                              "bool, and mask_type 0, 1 or 2",
+                              core__dtype_name(mask->dtype), (long long)kind);
+    if (kind == 1 && mask->ndim == 2 && self->ndim >= 2) {
+        for (uint32_t i = 0; i < self->ndim; i++)
+            sizes[i] = 1;
+        sizes[0] = mask->sizes[0];
+        sizes[self->ndim - 1] = mask->sizes[1];
+        mask = core__x_reshape(scope, mask, sizes, self->ndim);
+    }
+    *out = CORE__DO(scope, core_expand, mask, self->sizes, self->ndim, false);
+    return scope->status;
+}
+
+/* _masked_softmax(self, mask, dim, mask_type): without the elements where mask
+ * is true; NaN where it hides all */
+CORE__COMPOSITE(masked_softmax)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t dim = core__arg_int(args, 2, -1);
+    core_tensor *mask = NULL;
+    core_tensor *x;
+
+    CORE_TRY(
+        mask_like(scope, call->op, self, args[1].u.tensor, &args[3], &mask));
+    x = CORE__DO(scope, core_masked_fill, self, mask, core_float(-INFINITY));
+    x = CORE__DO(scope, core_softmax, x, dim, CORE_DTYPE_NONE);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* _masked_softmax_backward(grad_output, output, mask, dim) */
+CORE__COMPOSITE(masked_softmax_backward)
+{
+    core_tensor *output = args[1].u.tensor;
+    int64_t dim = core__arg_int(args, 3, -1);
+    core_tensor *grad = args[0].u.tensor;
+    core_tensor *x;
+
+    grad = core__x_zero_where(scope, grad, args[2].u.tensor);
+    x = CORE__DO(scope, core_softmax_backward_data, grad, output, dim,
+                 output->dtype);
+    return core__scope_result(
+        scope, core__x_zero_where(scope, x, args[2].u.tensor), &results[0]);
+}
+
 /* Whether the given tensor could be the kernel's result, so that the kernel can
  * write into it; otherwise the result is copied. */
 static bool can_write_rows(const core_value *args)
@@ -203,6 +273,17 @@ CORE__OP(max_pool2d)
         &indices);
 
     return first_of(status, out, indices, NULL, &results[0]);
+}
+
+CORE__COMPOSITE(adaptive_avg_pool3d)
+{
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_adaptive_avg_pool3d_forward,
+                                       args[0].u.tensor, sizes, count),
+                              &results[0]);
 }
 
 CORE__COMPOSITE(adaptive_avg_pool2d)

@@ -153,6 +153,188 @@ CORE__COMPOSITE(isin)
 /* -------------------------------------------------------------- placing -- */
 
 /* put(self, index, source, accumulate): on self as one row */
+/* isin.Tensor_Scalar(elements, test_element, *, assume_unique, invert) */
+CORE__COMPOSITE(isin_tensor_scalar)
+{
+    core_tensor *x = CORE__DO(scope, core_eq_scalar, args[0].u.tensor, args[1]);
+
+    if (core__arg_bool(args, 3, false))
+        x = core__x_logical_not(scope, x);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* isin.Scalar_Tensor(element, test_elements, *, assume_unique, invert) */
+CORE__COMPOSITE(isin_scalar_tensor)
+{
+    core_tensor *x = CORE__DO(scope, core_eq_scalar, args[1].u.tensor, args[0]);
+
+    x = CORE__DO(scope, core_any, x);
+    if (core__arg_bool(args, 3, false))
+        x = core__x_logical_not(scope, x);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* A number as a tensor that can be searched for among sorted ones; both become
+ * floating if the number is. */
+static core_tensor *searchable(core__scope *scope, const core_value *number,
+                               core_tensor **sorted)
+{
+    if (number->tag == CORE_VALUE_FLOAT &&
+        !core__dtype_is_floating((*sorted)->dtype))
+        *sorted = core__x_cast(scope, *sorted, core__dtype_default());
+    return CORE__DO(scope, core_new_full, *sorted, NULL, 0, *number,
+                    CORE_DTYPE_NONE, NULL);
+}
+
+/* bucketize.Scalar(self, boundaries, *, out_int32, right) */
+CORE__COMPOSITE(bucketize_scalar)
+{
+    core_tensor *sorted = args[1].u.tensor;
+    core_tensor *x = searchable(scope, &args[0], &sorted);
+
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_bucketize, x, sorted,
+                                       core__arg_bool(args, 2, false),
+                                       core__arg_bool(args, 3, false)),
+                              &results[0]);
+}
+
+/* searchsorted.Scalar(sorted_sequence, self, *, out_int32, right, side,
+ * sorter) */
+CORE__COMPOSITE(searchsorted_scalar)
+{
+    core_tensor *sorted = args[0].u.tensor;
+    core_tensor *x;
+
+    if (sorted->ndim != 1)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "sorted_sequence must have 1 dimension to search "
+                              "for a number, not %u",
+                              sorted->ndim);
+    x = searchable(scope, &args[1], &sorted);
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_searchsorted, sorted, x,
+                 core__arg_bool(args, 2, false), core__arg_bool(args, 3, false),
+                 args[4].tag == CORE_VALUE_STRING ? args[4].u.string : NULL,
+                 core__tensor_of(&args[5])),
+        &results[0]);
+}
+
+/* _unique(self, sorted, return_inverse) */
+CORE__COMPOSITE(unique)
+{
+    core_tensor *out = NULL, *inverse = NULL, *counts = NULL;
+
+    CORE__RUN(scope,
+              core_unique2(args[0].u.tensor, core__arg_bool(args, 1, true),
+                           core__arg_bool(args, 2, false), false, &out,
+                           &inverse, &counts));
+    core__scope_keep(scope, out);
+    core__scope_keep(scope, inverse);
+    core__scope_keep(scope, counts);
+    CORE_TRY(core__scope_result(scope, out, &results[0]));
+    return core__scope_result(scope, inverse, &results[1]);
+}
+
+static core_status unique_slices(core_tensor *self, int64_t dim, bool inverse,
+                                 bool counts, core_tensor **out)
+{
+    return core_unique_consecutive(self, inverse, counts, &dim, &out[0],
+                                   &out[1], &out[2]);
+}
+
+static core_status three_results(core__scope *scope, core_tensor *const *out,
+                                 core_value *results)
+{
+    for (int i = 0; i < 3; i++)
+        CORE_TRY(core__scope_result(scope, out[i], &results[i]));
+    return CORE_OK;
+}
+
+/* unique_dim_consecutive(self, dim, return_inverse, return_counts) */
+CORE__COMPOSITE(unique_dim_consecutive)
+{
+    core_tensor *out[3] = {NULL, NULL, NULL};
+
+    CORE__RUN(scope, unique_slices(args[0].u.tensor, args[1].u.i,
+                                   core__arg_bool(args, 2, false),
+                                   core__arg_bool(args, 3, false), out));
+    for (int i = 0; i < 3; i++)
+        core__scope_keep(scope, out[i]);
+    return three_results(scope, out, results);
+}
+
+/* Sorts the order of rows by one column, stably; takes over `order`. */
+static core_status order_by(core_tensor *rows, int64_t column,
+                            core_tensor **order)
+{
+    core_tensor *values = NULL, *places = NULL, *next = NULL;
+    core_tensor *keys;
+    core__scope s;
+
+    core__scope_begin(&s);
+    keys = CORE__DO(&s, core_select, rows, 1, column);
+    if (rows->dtype == CORE_BOOL)
+        keys = core__x_cast(&s, keys, CORE_U8);
+    keys = CORE__DO(&s, core_index_select, keys, 0, *order);
+    CORE__RUN(&s, core_sort_stable(keys, &(const bool){true}, 0, false, &values,
+                                   &places));
+    core__scope_keep(&s, values);
+    core__scope_keep(&s, places);
+    CORE_TRY(core__scope_finish(
+        &s, CORE__DO(&s, core_index_select, *order, 0, places), &next));
+    core__tensor_release(*order);
+    *order = next;
+    return CORE_OK;
+}
+
+/* The order of the slices along dim: by the last element first, so that equal
+ * ones keep the order by later elements. */
+static core_status slice_order(core__scope *scope, core_tensor *self,
+                               uint32_t dim, core_tensor **out)
+{
+    int64_t n = self->sizes[dim];
+    int64_t columns = n ? self->numel / n : 0;
+    core_tensor *rows = CORE__DO(scope, core_movedim, self, dim, 0);
+    core_tensor *order = NULL;
+    core_status status;
+
+    rows = core__x_reshape(scope, rows, (const int64_t[]){n, columns}, 2);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    status = core_arange(core_int(n), CORE_I64, self->device, &order);
+    for (int64_t i = columns; status == CORE_OK && i-- > 0;)
+        status = order_by(rows, i, &order);
+    *out = core__scope_keep(scope, order);
+    return status;
+}
+
+/* unique_dim(self, dim, sorted, return_inverse, return_counts): slices in
+ * ascending order, their places and counts, whatever is asked for */
+CORE__COMPOSITE(unique_dim)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *out[3] = {NULL, NULL, NULL};
+    core_tensor *order;
+    uint32_t dim;
+
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
+    if (self->ndim == 0 || self->numel == 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has %u dimensions and %lld elements; it "
+                              "must have at least one of both",
+                              self->ndim, (long long)self->numel);
+    CORE_TRY(slice_order(scope, core__x_detach(scope, self), dim, &order));
+    self = CORE__DO(scope, core_index_select, self, dim, order);
+    CORE__RUN(scope, unique_slices(self, dim, true, true, out));
+    for (int i = 0; i < 3; i++)
+        core__scope_keep(scope, out[i]);
+    out[1] = CORE__DO(scope, core_scatter, core__x_zeros_like(scope, out[1]), 0,
+                      order, out[1]);
+    return three_results(scope, out, results);
+}
+
 CORE__COMPOSITE(put)
 {
     core_tensor *self = args[0].u.tensor;
@@ -303,8 +485,21 @@ CORE__COMPOSITE(max_unpool2d)
     return unpool(scope, call->op, args, 2, &results[0]);
 }
 
+/* max_unpool3d(self, indices, output_size, stride, padding): the last two only
+ * have to be valid. */
 CORE__COMPOSITE(max_unpool3d)
 {
+    int64_t stride[3], padding[3];
+
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[3], 3, 1, stride));
+    CORE_TRY(core__ints_fill(call->op, "padding", &args[4], 3, 0, padding));
+    for (uint32_t i = 0; i < 3; i++)
+        if (stride[i] <= 0 || padding[i] < 0)
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, call->op,
+                "a stride is %lld and its padding %lld; a "
+                "stride must be above 0 and padding 0 or more",
+                (long long)stride[i], (long long)padding[i]);
     return unpool(scope, call->op, args, 3, &results[0]);
 }
 
@@ -504,5 +699,118 @@ CORE__COMPOSITE(segment_reduce)
     x = core__x_slice(scope, x, axis, offsets, offsets + lengths->sizes[axis]);
     if (strcmp(kind->name, "mean") == 0)
         x = segment_mean(scope, x, lengths, &args[7]);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* ---------------------------------------------------- segments, backward -- */
+
+/* A tensor with one entry per segment, for each element of data; elements
+ * outside all segments get 0. */
+static core_tensor *for_elements(core__scope *s, core_tensor *x,
+                                 core_tensor *segment, uint32_t axis,
+                                 bool offsets)
+{
+    int64_t pad[2 * CORE_MAX_NDIM] = {0};
+    uint32_t behind = x ? x->ndim - 1 - axis : 0;
+
+    pad[2 * behind] = offsets;
+    pad[2 * behind + 1] = 1;
+    x = CORE__DO(s, core_constant_pad_nd, x, pad, 2 * (behind + 1),
+                 core_int(0));
+    return CORE__DO(s, core_gather, x, axis, segment, false);
+}
+
+/* The product of the other elements of each element's segment, which exists
+ * although the element is 0. */
+static core_tensor *product_of_others(core__scope *s, core_tensor *data,
+                                      core_tensor *output, core_tensor *segment,
+                                      uint32_t axis, const int64_t *sizes,
+                                      const core_value *initial)
+{
+    core_tensor *zero = core__x_eq_scalar(s, data, 0);
+    core_tensor *count, *whole, *x;
+    double first =
+        initial->tag == CORE_VALUE_NONE ? 1 : core__double_of(initial);
+
+    count = core__x_new_zeros(s, data, sizes, data->ndim);
+    count = CORE__DO(s, core_scatter_add, count, axis, segment,
+                     core__x_cast(s, zero, data->dtype));
+    count = CORE__DO(s, core_gather, count, axis, segment, false);
+    whole = CORE__DO(s, core_new_full, data, sizes, data->ndim,
+                     core_float(first), CORE_DTYPE_NONE, NULL);
+    whole = CORE__DO(s, core_scatter_reduce, whole, axis, segment,
+                     CORE__DO(s, core_masked_fill, data, zero, core_int(1)),
+                     "prod", true);
+    whole = CORE__DO(s, core_gather, whole, axis, segment, false);
+    x = core__x_div(s, output, data);
+    x = core__x_where(s, zero, whole, x);
+    /* A zero elsewhere in the segment makes the product 0. */
+    count = core__x_sub(s, count, core__x_cast(s, zero, data->dtype));
+    return core__x_zero_where(s, x,
+                              CORE__DO(s, core_gt_scalar, count, core_int(0)));
+}
+
+/* The share of each element that equals the extremum of its segment. */
+static core_tensor *extremum_share(core__scope *s, core_tensor *data,
+                                   core_tensor *output, core_tensor *grad,
+                                   core_tensor *segment, uint32_t axis,
+                                   const int64_t *sizes)
+{
+    core_tensor *equal = core__x_eq(s, data, output);
+    core_tensor *count = core__x_new_zeros(s, data, sizes, data->ndim);
+
+    equal = core__x_logical_or(s, equal,
+                               core__x_logical_and(s, core__x_isnan(s, data),
+                                                   core__x_isnan(s, output)));
+    equal = core__x_cast(s, equal, data->dtype);
+    count = CORE__DO(s, core_scatter_add, count, axis, segment, equal);
+    count = CORE__DO(s, core_gather, count, axis, segment, false);
+    count = CORE__DO(s, core_clamp_min, count, core_int(1));
+    return core__x_div(s, core__x_mul(s, grad, equal), count);
+}
+
+/* _segment_reduce_backward(grad, output, data, reduce, *, lengths, offsets,
+ * axis, initial) */
+CORE__COMPOSITE(segment_reduce_backward)
+{
+    core_tensor *data = args[2].u.tensor, *grad, *output, *x;
+    /* in the order of segment_reduce */
+    core_value own[8] = {args[2], args[3], args[4], {0},
+                         args[5], args[6], {0},     args[7]};
+    bool offsets = args[4].tag == CORE_VALUE_NONE;
+    int64_t sizes[CORE_MAX_NDIM];
+    core_tensor *lengths, *segment;
+    const segments *kind;
+    uint32_t axis;
+
+    CORE_TRY(
+        core__dim_wrap(call->op, core__arg_int(args, 6, 0), data->ndim, &axis));
+    CORE_TRY(check_segments(call->op, own, axis, &kind));
+    lengths = lengths_of(scope, own);
+    segment =
+        offsets ? args[5].u.tensor
+                : CORE__DO(scope, core_cumsum, lengths, axis, CORE_DTYPE_NONE);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    segment = segment_of(scope, data, segment, axis);
+    memcpy(sizes, data->sizes, data->ndim * sizeof *sizes);
+    sizes[axis] = lengths->sizes[axis];
+    for (int i = 0; i < 2; i++)
+        CORE_TRY(core__sizes_check_equal(call->op, i ? "output" : "grad",
+                                         args[i].u.tensor, data->ndim, sizes));
+    sizes[axis] += offsets ? 2 : 1;
+    grad = args[0].u.tensor;
+    if (strcmp(kind->name, "mean") == 0)
+        grad = segment_mean(scope, grad, lengths,
+                            &(const core_value){CORE_VALUE_INT, 0, {0}});
+    grad = for_elements(scope, grad, segment, axis, offsets);
+    output = for_elements(scope, args[1].u.tensor, segment, axis, offsets);
+    x = grad;
+    if (strcmp(kind->name, "prod") == 0)
+        x = core__x_mul(scope, grad,
+                        product_of_others(scope, data, output, segment, axis,
+                                          sizes, &args[7]));
+    else if (kind->reduce[0] == 'a')
+        x = extremum_share(scope, data, output, grad, segment, axis, sizes);
     return core__scope_result(scope, x, &results[0]);
 }

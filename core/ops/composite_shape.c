@@ -102,6 +102,75 @@ CORE__OP(stack)
     return status;
 }
 
+/* Pads x along dim to a multiple of chunks and splits that dimension into
+ * chunks; the dimensions after it are flattened. */
+static core_status chunked(const core_operator *op, core_tensor *x,
+                           uint32_t dim, int64_t chunks, core_tensor **out)
+{
+    int64_t pad[2 * CORE_MAX_NDIM] = {0};
+    int64_t sizes[CORE_MAX_NDIM + 1];
+    int64_t inner = 1;
+    int64_t length = x->sizes[dim] / chunks + (x->sizes[dim] % chunks != 0);
+    uint32_t behind = x->ndim - 1 - dim;
+    core__scope scope;
+
+    core__scope_begin(&scope);
+    for (uint32_t i = dim + 1; i < x->ndim; i++)
+        inner *= x->sizes[i];
+    memcpy(sizes, x->sizes, dim * sizeof *sizes);
+    sizes[dim] = chunks;
+    sizes[dim + 1] = length * inner;
+    CORE_TRY(core__sizes_check(op, dim + 2, sizes));
+    pad[2 * behind + 1] = length * chunks - x->sizes[dim];
+    if (pad[2 * behind + 1] > 0)
+        x = CORE__DO(&scope, core_constant_pad_nd, x, pad, 2 * (behind + 1),
+                     core_int(0));
+    return core__scope_finish(&scope,
+                              core__x_reshape(&scope, x, sizes, dim + 2), out);
+}
+
+/* _chunk_cat(tensors, dim, num_chunks): the chunks with the same number from
+ * all tensors, side by side */
+CORE__OP(chunk_cat)
+{
+    size_t count = args[0].count;
+    core_tensor *const *tensors = args[0].u.tensors;
+    int64_t chunks = args[2].u.i;
+    core_tensor **parts;
+    core_tensor *out = NULL;
+    core_status status = CORE_OK;
+    uint32_t dim;
+
+    if (count == 0 || !tensors[0])
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "the list of tensors is empty");
+    if (chunks <= 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "num_chunks is %lld; it must be above 0",
+                              (long long)chunks);
+    CORE_TRY(core__size_operand_check(call->op, "num_chunks", chunks));
+    CORE_TRY(core__dim_wrap(call->op, args[1].u.i, tensors[0]->ndim, &dim));
+    for (size_t i = 0; i < count; i++)
+        if (!tensors[i] || tensors[i]->ndim <= dim || tensors[i]->numel == 0)
+            return core__op_error(CORE_ERROR_SHAPE, call->op,
+                                  "tensor %zu of the list is missing, empty or "
+                                  "has no dimension %u",
+                                  i, dim);
+    parts = core__alloc_zero(count * sizeof *parts);
+    if (!parts)
+        return core__error_memory(count * sizeof *parts);
+    for (size_t i = 0; status == CORE_OK && i < count; i++)
+        status = chunked(call->op, tensors[i], dim, chunks, &parts[i]);
+    if (status == CORE_OK)
+        status = core_cat(parts, count, (int64_t)dim + 1, &out);
+    core_tensors_release(parts, count);
+    if (status == CORE_OK)
+        core__result_tensor(&results[0], out);
+    else
+        core__op_prefix_name(call->op);
+    return status;
+}
+
 /* [a, b] repeated [r, s] times is [1, a, 1, b] expanded to [r, a, s, b]. */
 CORE__COMPOSITE(repeat)
 {
@@ -228,6 +297,60 @@ CORE__COMPOSITE(pixel_unshuffle)
         scope, self, (const int64_t[]){s[0], s[1] / r, r, s[2] / r, r}, 5,
         order, (const int64_t[]){s[0] * r * r, s[1] / r, s[2] / r},
         &results[0]);
+}
+
+/* resize(self, size, *, memory_format): the elements in row-major order; new
+ * ones are 0. */
+CORE__COMPOSITE(resize)
+{
+    core_tensor *self = args[0].u.tensor;
+    size_t count;
+    const int64_t *sizes = core__ints_of(&args[1], &count);
+    int64_t numel = 1;
+    core_tensor *x;
+
+    CORE_TRY(core__sizes_check(call->op, count, sizes));
+    for (size_t i = 0; i < count; i++)
+        numel *= sizes[i];
+    x = core__x_reshape(scope, self, (const int64_t[]){-1}, 1);
+    if (numel > self->numel)
+        x = CORE__DO(scope, core_constant_pad_nd, x,
+                     (const int64_t[]){0, numel - self->numel}, 2, core_int(0));
+    else
+        x = core__x_slice(scope, x, 0, 0, numel);
+    x = core__x_reshape(scope, x, sizes, count);
+    return core__scope_result(scope,
+                              CORE__DO(scope, core_clone, x,
+                                       args[2].tag == CORE_VALUE_NONE
+                                           ? CORE_FORMAT_CONTIGUOUS
+                                           : (int32_t)args[2].u.i),
+                              &results[0]);
+}
+
+/* channel_shuffle(self [N, C, …], groups): channels of all groups in turn */
+CORE__COMPOSITE(channel_shuffle)
+{
+    core_tensor *self = args[0].u.tensor;
+    int64_t groups = args[1].u.i;
+    int64_t sizes[CORE_MAX_NDIM + 1];
+    core_tensor *x;
+
+    if (self->ndim < 3 || groups <= 0 || self->sizes[1] % groups != 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has %u dimensions and groups is %lld; self "
+                              "must have at least "
+                              "3, with a multiple of groups channels",
+                              self->ndim, (long long)groups);
+    CORE_TRY(core__ndim_check(call->op, self->ndim + 1));
+    sizes[0] = self->sizes[0];
+    sizes[1] = groups;
+    sizes[2] = self->sizes[1] / groups;
+    memcpy(sizes + 3, self->sizes + 2, (self->ndim - 2) * sizeof *sizes);
+    x = core__x_reshape(scope, self, sizes, self->ndim + 1);
+    x = core__x_transpose(scope, x, 1, 2);
+    x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+    x = core__x_reshape(scope, x, self->sizes, self->ndim);
+    return core__scope_result(scope, x, &results[0]);
 }
 
 /* ------------------------------------------------------------ diagonals -- */

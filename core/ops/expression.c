@@ -8,6 +8,8 @@
 
 #include "base/thread.h"
 
+#include <math.h>
+
 core_tensor *core__scope_add(core__scope *scope, core_status status)
 {
     core_tensor *tensor = scope->pending;
@@ -55,6 +57,19 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
         *out = result;
     }
     return core__scope_end(scope);
+}
+
+/* Zeros replace a masked line before softmax as well: the gradient of softmax
+ * at NaN is NaN, whatever the gradient of its result is. */
+core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores)
+{
+    core_tensor *masked, *x;
+
+    masked = core__x_eq_scalar(scope, scores, -INFINITY);
+    masked = CORE__DO(scope, core_all_dim, masked, -1, true);
+    x = core__x_zero_where(scope, scores, masked);
+    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    return core__x_zero_where(scope, x, masked);
 }
 
 core_status core__scope_close(core__scope *scope, const core_operator *op,

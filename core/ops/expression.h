@@ -49,6 +49,14 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
                                ? function(__VA_ARGS__, &(scope)->pending) \
                                : (scope)->status)
 
+/* Adds one result of a call with several; takes over the reference. */
+static inline core_tensor *core__scope_keep(core__scope *scope,
+                                            core_tensor *tensor)
+{
+    scope->pending = tensor;
+    return core__scope_add(scope, scope->status);
+}
+
 /* A call without a result. */
 #define CORE__RUN(scope, call) \
     ((void)core__scope_add(    \
@@ -264,6 +272,10 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
     return CORE__DO(s, core_arange, core_int(n), CORE_I64,
                     core_tensor_device(like));
 }
+
+/* Softmax along the last dimension, 0 in lines that are -inf throughout, as
+ * scores are where everything is masked: no weights rather than NaN. */
+core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores);
 
 /* ---------------------------------------------------------- composites -- */
 

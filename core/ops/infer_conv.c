@@ -538,41 +538,50 @@ CORE__INFER(upsample_backward)
     return CORE_OK;
 }
 
-/* grid_sampler_2d(input [N, C, H, W], grid [N, h, w, 2], …) */
+/* grid_sampler_2d(input [N, C, H, W], grid [N, h, w, 2], …), and
+ * grid_sampler_3d with a depth, which has no cubic interpolation */
 CORE__INFER(grid_sampler)
 {
     const core_tensor *input = core__arg_tensor(infer->args, 0);
     const core_tensor *grid = core__arg_tensor(infer->args, 1);
     int64_t mode = infer->args[2].u.i;
     int64_t padding = infer->args[3].u.i;
+    int64_t sizes[5];
+    uint32_t n = spatial_of(infer->op);
 
-    if (input->ndim != 4 || grid->ndim != 4 ||
-        input->sizes[0] != grid->sizes[0] || grid->sizes[3] != 2)
+    if (input->ndim != n + 2 || grid->ndim != n + 2 ||
+        input->sizes[0] != grid->sizes[0] || grid->sizes[n + 1] != n)
         return core__op_shapes_error(
             infer->op, "input", input, "grid", grid,
-            "they must be [N, C, H, W] and [N, h, w, 2]");
+            n == 2 ? "they must be [N, C, H, W] and [N, h, w, 2]"
+                   : "they must be [N, C, D, H, W] and [N, d, h, w, 3]");
     if (input->dtype != grid->dtype)
         return core__op_error(
             CORE_ERROR_DTYPE, infer->op,
             "input is %s and grid %s; they must have the same floating dtype",
             core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
-    if (mode < 0 || mode > 2 || padding < 0 || padding > 2)
+    if (mode < 0 || mode > (n == 2 ? 2 : 1) || padding < 0 || padding > 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "interpolation_mode is %lld and padding_mode "
-                              "%lld; both must be 0, 1 or 2",
-                              (long long)mode, (long long)padding);
-    if (input->sizes[2] == 0 || input->sizes[3] == 0)
-        return core__op_error(
-            CORE_ERROR_SHAPE, infer->op,
-            "input has images of %lld by %lld; they must not be empty",
-            (long long)input->sizes[2], (long long)input->sizes[3]);
-    core__result_set(&infer->results[0], input->dtype, 4,
-                     (const int64_t[]){input->sizes[0], input->sizes[1],
-                                       grid->sizes[1], grid->sizes[2]});
+                              "%lld; the mode must be from 0 to %d, and the "
+                              "padding 0, 1 or 2",
+                              (long long)mode, (long long)padding,
+                              n == 2 ? 2 : 1);
+    memcpy(sizes, input->sizes, 2 * sizeof *sizes);
+    for (uint32_t i = 0; i < n; i++) {
+        sizes[2 + i] = grid->sizes[1 + i];
+        if (input->sizes[2 + i] == 0)
+            return core__op_error(
+                CORE_ERROR_SHAPE, infer->op,
+                "input has size 0 in dimension %u; its images must not be "
+                "empty",
+                2 + i);
+    }
+    core__result_set(&infer->results[0], input->dtype, n + 2, sizes);
     return CORE_OK;
 }
 
-/* grid_sampler_2d_backward(grad_output, input, grid, …, output_mask) */
+/* grid_sampler_…_backward(grad_output, input, grid, …, output_mask) */
 CORE__INFER(grid_sampler_backward)
 {
     core__inference inner = *infer;

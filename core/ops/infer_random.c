@@ -18,26 +18,46 @@ static core_status fills(core__inference *infer)
 /* uniform_(self, from, to, generator) */
 CORE__INFER(uniform)
 {
+    core_dtype dtype = core__arg_tensor(infer->args, 0)->dtype;
     double from = core__arg_float(infer->args, 1, 0);
     double to = core__arg_float(infer->args, 2, 1);
+    double largest = core__dtype_largest(dtype);
 
-    if (isfinite(from) && isfinite(to) && from <= to)
+    if (!isfinite(from) || !isfinite(to) || from > to)
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, infer->op,
+            "from is %g and to %g; both must be finite, and from must not be "
+            "above to",
+            from, to);
+    /* Each operation of a kernel is rounded in the dtype. */
+    if (from >= -largest && to <= largest && to - from <= largest)
         return fills(infer);
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "from is %g and to %g; both must be finite, and from "
-                          "must not be above to",
-                          from, to);
+    return core__op_error(
+        CORE_ERROR_INVALID_ARGUMENT, infer->op,
+        "from is %g and to %g; both, and their difference, must be at most "
+        "%g, the largest number of %s",
+        from, to, largest, core__dtype_name(dtype));
 }
 
 /* normal_(self, mean, std, generator) */
 CORE__INFER(normal)
 {
+    core_dtype dtype = core__arg_tensor(infer->args, 0)->dtype;
+    double mean = core__arg_float(infer->args, 1, 0);
     double std = core__arg_float(infer->args, 2, 1);
+    double largest = core__dtype_largest(dtype);
 
-    if (std >= 0)
+    if (!(std >= 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "std is %g; it must be 0 or more", std);
+    /* An infinite or undefined mean was given as such. */
+    if (!(isfinite(mean) && fabs(mean) > largest) &&
+        !(isfinite(std) && std > largest))
         return fills(infer);
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                          "std is %g; it must be 0 or more", std);
+                          "mean is %g and std %g, but the largest number of %s "
+                          "is %g",
+                          mean, std, core__dtype_name(dtype), largest);
 }
 
 /* bernoulli_.float(self, p, generator) */

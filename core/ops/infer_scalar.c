@@ -6,6 +6,7 @@
 #include "ops/functions.h"
 #include "ops/shape.h"
 
+#include <math.h>
 #include <string.h>
 
 /* fill_(self, value) */
@@ -38,6 +39,31 @@ CORE__INFER(where_condition)
     return core__op_error(CORE_ERROR_DTYPE, infer->op,
                           "condition must be bool, not %s",
                           core__dtype_name(condition->dtype));
+}
+
+/* linalg_vector_norm(self, ord, dim, …): an order below 0, or infinity, is an
+ * extreme, which zero elements do not have. */
+CORE__INFER(norm_of_nothing)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+    double ord = core__arg_float(infer->args, 1, 2);
+    size_t count;
+    const int64_t *dims = core__ints_of(&infer->args[2], &count);
+    bool nothing = count == 0;
+
+    if (self->numel > 0 || !(ord < 0 || ord == (double)INFINITY))
+        return CORE_OK;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(infer->op, dims[i], self->ndim, &dim));
+        nothing = nothing || self->sizes[dim] == 0;
+    }
+    if (!nothing)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, infer->op,
+                          "a norm of order %g over zero elements has no value",
+                          ord);
 }
 
 /* softshrink(self, lambd) */

@@ -114,20 +114,25 @@ static core_status counted(core__inference *infer, const core_tensor *self,
     return CORE_OK;
 }
 
-static core_status check_range(const core_operator *op, double low, double high)
+static core_status check_range(const core__inference *infer, double low,
+                               double high)
 {
-    if (isfinite(low) && isfinite(high) && low <= high)
+    core_dtype dtype = core__arg_tensor(infer->args, 0)->dtype;
+    double largest = core__dtype_largest(dtype);
+
+    if (isfinite(low) && isfinite(high) && low >= -largest && low <= high &&
+        high <= largest)
         return CORE_OK;
-    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                           "the range is from %g to %g; its ends must be finite "
-                          "and in ascending order",
-                          low, high);
+                          "in %s and in ascending order",
+                          low, high, core__dtype_name(dtype));
 }
 
 /* histc(self, bins, min, max) */
 CORE__INFER(histc)
 {
-    CORE_TRY(check_range(infer->op, core__double_of(&infer->args[2]),
+    CORE_TRY(check_range(infer, core__double_of(&infer->args[2]),
                          core__double_of(&infer->args[3])));
     return counted(infer, core__arg_tensor(infer->args, 0), infer->args[1].u.i);
 }
@@ -152,8 +157,7 @@ CORE__INFER(histogram)
             return core__op_error(
                 CORE_ERROR_INVALID_ARGUMENT, infer->op,
                 "range must have 2 entries, the lowest and the highest edge");
-        CORE_TRY(
-            check_range(infer->op, range->u.floats[0], range->u.floats[1]));
+        CORE_TRY(check_range(infer, range->u.floats[0], range->u.floats[1]));
     }
     CORE_TRY(weighted(infer->op, self, core__arg_tensor(infer->args, 3)));
     CORE_TRY(counted(infer, self, edges));

@@ -11,19 +11,19 @@
 
 #include <libcore/ops.h>
 
-static core_status look(core_tensor *tensor, bool *out_has)
+static core_status find_nan(core_tensor *tensor, bool *out_has)
 {
-    core_tensor *which = NULL, *any = NULL;
-    core_scalar answer = {0};
-    core_status status = core_isnan(tensor, &which);
+    core_tensor *mask = NULL, *any = NULL;
+    core_scalar has_nan = {0};
+    core_status status = core_isnan(tensor, &mask);
 
     if (status == CORE_OK)
-        status = core_any(which, &any);
+        status = core_any(mask, &any);
     if (status == CORE_OK)
-        status = core_item(any, &answer);
-    *out_has = status == CORE_OK && answer.u.i;
+        status = core_item(any, &has_nan);
+    *out_has = status == CORE_OK && has_nan.u.i;
     core__tensor_release(any);
-    core__tensor_release(which);
+    core__tensor_release(mask);
     return status;
 }
 
@@ -41,7 +41,7 @@ core_status core__tensor_has_nan(core_tensor *tensor, bool *out_has)
     self->no_grad = true;
     self->excluded |=
         CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST | CORE__KEY_PROFILER;
-    status = look(tensor, out_has);
+    status = find_nan(tensor, out_has);
     self->no_grad = no_grad;
     self->excluded = excluded;
     return status;

@@ -34,7 +34,12 @@ core_status core__shape_resolve(const core_operator *op,
     CORE_TRY(core__ndim_check(op, count));
     for (size_t i = 0; i < count; i++) {
         out_sizes[i] = wanted[i];
-        if (wanted[i] == -1 && open < 0)
+        if (wanted[i] == -1 && open >= 0)
+            return core__op_error(
+                CORE_ERROR_SHAPE, op,
+                "the sizes are %s; at most one of them may be -1",
+                core__sizes_text((uint32_t)count, wanted, want, sizeof want));
+        if (wanted[i] == -1)
             open = (int64_t)i;
         else if (wanted[i] < 0 ||
                  __builtin_mul_overflow(numel, wanted[i], &numel))
@@ -287,6 +292,25 @@ CORE__OP(squeeze_dim)
     CORE_TRY(
         core__dim_wrap(call->op, args[1].u.i, args[0].u.tensor->ndim, &dim));
     return squeezed(args[0].u.tensor, 1u << dim, &results[0]);
+}
+
+CORE__OP(squeeze_dims)
+{
+    core_tensor *self = args[0].u.tensor;
+    size_t count;
+    const int64_t *dims = core__ints_of(&args[1], &count);
+    uint32_t mask = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(call->op, dims[i], self->ndim, &dim));
+        if (mask >> dim & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                                  "dim has dimension %u twice", dim);
+        mask |= 1u << dim;
+    }
+    return squeezed(self, mask, &results[0]);
 }
 
 CORE__OP(unsqueeze)

@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) core_tensor *view_of(
     return view;
 }
 
-static inline core_status answer(core_value *results, core_tensor *tensor)
+static inline core_status return_view(core_value *results, core_tensor *tensor)
 {
     results[0] = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
     return CORE_OK;
@@ -113,7 +113,7 @@ static core_status transpose(core_call *call, const core_value *args,
     view->inline_dims[1] = from[0];
     view->inline_dims[2] = from[3];
     view->inline_dims[3] = from[2];
-    return answer(results, view);
+    return return_view(results, view);
 otherwise:
     return core__function_run(call, args, nargs, results, nresults);
 }
@@ -165,7 +165,7 @@ static core_status slice(core_call *call, const core_value *args,
                      args[3].u.i >= args[2].u.i))
         view = rows_of(self, source, args[2].u.i, args[3].u.i - args[2].u.i);
     return core__likely(view != NULL)
-               ? answer(results, view)
+               ? return_view(results, view)
                : core__function_run(call, args, nargs, results, nresults);
 }
 
@@ -196,7 +196,7 @@ static core_status narrow(core_call *call, const core_value *args,
                                      self->state | source->keys, slice)))
         view = rows_of(self, source, args[2].u.i, args[3].u.i);
     return core__likely(view != NULL)
-               ? answer(results, view)
+               ? return_view(results, view)
                : core__function_run(call, args, nargs, results, nresults);
 }
 
@@ -230,7 +230,7 @@ empty_of_any(core_call *call, const core_value *args, uint32_t nargs,
         out = core__tensor_cache_take_new(self, device, dtype, args[0].count,
                                           args[0].u.ints);
     return core__likely(out != NULL)
-               ? answer(results, out)
+               ? return_view(results, out)
                : core__function_run(call, args, nargs, results, nresults);
 }
 
@@ -251,7 +251,7 @@ static core_status empty(core_call *call, const core_value *args,
                                               args[0].u.ints);
     }
     return core__likely(out != NULL)
-               ? answer(results, out)
+               ? return_view(results, out)
                : empty_of_any(call, args, nargs, results, nresults);
 }
 

@@ -291,6 +291,14 @@ CORE__OP(as_strided)
     return CORE_OK;
 }
 
+/* _reshape_alias(self, size, stride): as_strided from self's first element */
+CORE__OP(reshape_alias)
+{
+    const core_value own[4] = {args[0], args[1], args[2], {0}};
+
+    return core__op_as_strided(call, own, 4, results, nresults);
+}
+
 /* ------------------------------------------------------- several views -- */
 
 /* The limit on views of one tensor: an empty or expanded tensor could be split

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Clipping gradients by norm and by value.  Nothing waits for a device unless
- * the norm is to be checked for being finite. */
+/* Clipping gradients by norm and by value.  Waits for a device only to check
+ * that the norm is finite. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -51,7 +51,8 @@ static core_status norm_of(core_tensor *grad, double order, core_device *device,
     return status;
 }
 
-/* The norm of all gradients as if they were one vector. */
+/* The norm of all gradients as if they were one vector, to which empty ones add
+ * nothing: of some orders they have no norm.  Of nothing at all it is 0. */
 static core_status total_norm(core_tensor *const *grads, size_t count,
                               double order, core_tensor **out_norm)
 {
@@ -59,19 +60,23 @@ static core_status total_norm(core_tensor *const *grads, size_t count,
     core_device *device = core_tensor_device(grads[0]);
     core_tensor *stacked = NULL;
     core_status status = CORE_OK;
+    size_t full = 0;
 
     *out_norm = NULL;
     if (!norms)
         return core__error_memory(count * sizeof *norms);
     for (size_t i = 0; status == CORE_OK && i < count; i++)
-        status = norm_of(grads[i], order, device, &norms[i]);
-    if (status == CORE_OK)
-        status = core_stack(norms, count, 0, &stacked);
-    if (status == CORE_OK)
+        if (core_tensor_numel(grads[i]) > 0)
+            status = norm_of(grads[i], order, device, &norms[full++]);
+    if (status == CORE_OK && full > 0)
+        status = core_stack(norms, full, 0, &stacked);
+    else if (status == CORE_OK)
+        status = core_zeros(NULL, 0, CORE_F32, device, out_norm);
+    if (status == CORE_OK && stacked)
         status = core_linalg_vector_norm(stacked, core_float(order), NULL, 0,
                                          false, CORE_DTYPE_NONE, out_norm);
     core_tensor_release(stacked);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < full; i++)
         core_tensor_release(norms[i]);
     core__free(norms);
     return status;

@@ -27,8 +27,7 @@ static bool dense(const core_tensor *tensor, const core_tensor *parameter)
            core_tensor_is_contiguous(tensor, CORE_FORMAT_CONTIGUOUS);
 }
 
-/* Tensors that would be refused are left to the operators, which report the
- * error. */
+/* False for invalid tensors: the single operators report the error. */
 static bool eligible(const core__parameter *parameter, const core_tensor *grad)
 {
     const core_tensor *tensor = parameter->tensor;
@@ -66,8 +65,8 @@ static bool has_kernel(const core_optimizer *optimizer,
     return core__kernel_exists(op, args, op->nargs, NULL, 0);
 }
 
-/* The least number of elements for which an extra pass pays, and the number
- * from which an operator uses several threads itself. */
+/* The number of elements from which an additional pass is worth its cost, and
+ * the number from which a single operator uses several threads. */
 enum { WORK = 4096, MUCH = 65536 };
 
 static bool is_middling(const core_tensor *tensor)
@@ -75,8 +74,8 @@ static bool is_middling(const core_tensor *tensor)
     return tensor->numel >= WORK && tensor->numel < MUCH;
 }
 
-/* Whether there is enough work for several threads in parameters that single
- * operators would each leave to one thread. */
+/* Whether parameters that single operators would update in one thread each have
+ * enough work for several threads together. */
 static bool is_for_threads(const core_optimizer *optimizer)
 {
     int64_t elements = 0;
@@ -92,7 +91,7 @@ static bool is_for_threads(const core_optimizer *optimizer)
 }
 
 /* Whether a fused step may be faster than single steps: it saves operators or
- * launches, or has work for more threads. */
+ * launches, or can use more threads. */
 static bool is_worth_fusing(const core_optimizer *optimizer,
                             const core__parameter *parameter, bool for_threads)
 {
@@ -121,7 +120,7 @@ static void drop_state(core__parameter *parameter)
     }
 }
 
-/* One fused call; indices: of the parameters. */
+/* One fused call for the parameters with these indices. */
 static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
                               const size_t *indices, size_t count)
 {
@@ -262,8 +261,8 @@ static size_t list_memory(const core_optimizer *optimizer, place *places,
     return count;
 }
 
-/* Marks parameters whose memory overlaps, directly or through a third, to be
- * stepped alone if any of it is written. */
+/* Marks parameters whose memory overlaps, directly or through a third one, to
+ * be stepped alone if any of that memory is written. */
 static core_status mark_shared(const core_optimizer *optimizer, uint8_t *done)
 {
     bool shared;

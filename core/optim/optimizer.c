@@ -204,7 +204,8 @@ static core_status check_state(const core_tensor *state,
     return CORE_OK;
 }
 
-/* A step updates state and parameter one after the other, each element once. */
+/* State tensors must not overlap: a step updates the state and the parameter
+ * one after the other, each element once. */
 static core_status check_apart(core_tensor *const *tensors, size_t slot,
                                const core_tensor *parameter,
                                const char *const *names)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* optimizer.h: what all optimizers share.
+/* optimizer.h: the common part of all optimizers.
  *
  * An optimizer is a list of parameters, each with its state, and a function
  * that steps one of them. */
@@ -50,8 +50,7 @@ struct core_optimizer {
     const core__optimizer_table *table;
     core__parameter *parameters;
     size_t count;
-    uint8_t *done; /* during a step, for each parameter: one of the CORE__STEP_
-                    * values */
+    uint8_t *done; /* during a step: CORE__STEP_… for each parameter */
     union {
         core_sgd_options sgd;
         core_adam_options adam;
@@ -65,8 +64,8 @@ core_status core__optimizer_create(const core__optimizer_table *table,
                                    double learning_rate,
                                    core_optimizer **out_optimizer);
 
-/* Returns UNSUPPORTED inside a capture, whose launches would not repeat what
- * `step` does on the host. */
+/* Returns UNSUPPORTED during a capture: its launches would not repeat the host
+ * part of `step`. */
 core_status core__optimizer_check_capture(const core__parameter *parameter,
                                           const char *step);
 

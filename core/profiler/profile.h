@@ -170,14 +170,14 @@ void core__profile_ranges_end(uint64_t token);
 /* Installs or removes the dispatch layer and the observer. */
 void core__profiler_hooks_install(bool on);
 
-/* -------------------------------------------------------------- flop.c */
+/* -------------------------------------------------------------- flop.c -- */
 
 void core__profile_flop_prepare(void);
 uint64_t core__profile_flop(const core_operator *op, const core_value *args,
                             uint32_t nargs, const core_value *results,
                             uint32_t nresults);
 
-/* ---------------------------------------------------- clock.c: device times */
+/* ----------------------------------------------- clock.c: device times -- */
 
 /* The clock of a device: whether its times come from its plugin's records or
  * from events, and the times of its clock at known host times. */
@@ -222,7 +222,7 @@ bool core__profile_records_start(core__profile_clock *clock);
 /* Waits for the device, after which there are no more records. */
 void core__profile_records_stop(core__profile_clock *clock);
 
-/* -------------------------------------------------------------- session.c */
+/* ----------------------------------------------------------- session.c -- */
 
 struct core_profiler {
     core_profiler_options options;
@@ -260,7 +260,7 @@ static inline uint64_t core__profile_event_duration(
     return event->end > event->begin ? event->end - event->begin : 0;
 }
 
-/* --------------------------------------------------------- device_activity.c */
+/* --------------------------------------------------- device_activity.c -- */
 
 /* Waits for the devices, stops their records, converts everything recorded to
  * slices, and fills in the device times of events. */
@@ -283,7 +283,7 @@ size_t core__profile_printable_name(char *out, size_t room, const char *name);
 void core__device_activity_lane_name(const core__device_activity *slice,
                                      char *text, size_t size);
 
-/* --------------------------------------------------------------- event_summary.c */
+/* ----------------------------------------------------- event_summary.c -- */
 
 typedef struct core__event_summary {
     size_t count;
@@ -296,7 +296,7 @@ void core__event_summary_free(core_profiler *profiler);
 core_status core__event_summary_sorted(core_profiler *profiler,
                                        core_profile_order order);
 
-/* -------------------------------------------------------------- table.c */
+/* ------------------------------------------------------------- table.c -- */
 
 /* The remarks below the table: fallbacks, waits, the source of device times,
  * lost data.  The rows must exist; the text is freed with core__free. */

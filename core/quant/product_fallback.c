@@ -3,9 +3,10 @@
 
 /* Float8 matrix products for devices without a kernel for them. */
 
+#include "base/keys.h"
+#include "base/thread.h"
 #include "quant/quantizer.h"
 
-#include <libcore/autocast.h>
 #include <libcore/ops.h>
 
 /* a, b: f32. */
@@ -51,16 +52,13 @@ core_status core__float8_emulate_matmul(core_tensor *self, core_tensor *mat2,
                                         core_dtype dtype,
                                         core_tensor **out_tensor)
 {
-    core_device *device = core_tensor_device(self);
+    core__thread *thread = core__thread_self();
+    uint32_t excluded = thread->excluded;
     core_status status;
-    uint64_t region;
 
-    if (!core_autocast_dtype(device))
-        return product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);
     /* An autocast region would multiply in its own dtype. */
-    CORE_TRY(core_autocast_begin(device, CORE_DTYPE_NONE, CORE_AUTOCAST_OFF,
-                                 &region));
+    thread->excluded |= CORE__KEY_AUTOCAST;
     status = product(self, mat2, scale_a, scale_b, bias, dtype, out_tensor);
-    core_autocast_end(region);
+    thread->excluded = excluded;
     return status;
 }

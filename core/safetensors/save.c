@@ -245,6 +245,7 @@ core_status core_safetensors_save(const char *path,
     core_named_tensor *sorted;
     core_status status;
 
+    CORE__NOT_NULL(path);
     if (tensor_count)
         CORE__NOT_NULL(tensors);
     if (text_count)
@@ -275,6 +276,7 @@ core_status core_safetensors_check_path(const char *path)
 {
     core__file file;
 
+    CORE__NOT_NULL(path);
     CORE_TRY(core__file_begin(&file, path));
     core__file_end(&file);
     return CORE_OK;

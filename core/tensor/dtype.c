@@ -5,6 +5,7 @@
 
 #include "tensor/float8.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -39,6 +40,22 @@ core__category core__dtype_category(core_dtype dtype)
     if (core__dtype_is_storage(dtype))
         return CORE__CATEGORY_STORAGE;
     return dtype == CORE_BOOL ? CORE__CATEGORY_BOOL : CORE__CATEGORY_INTEGER;
+}
+
+double core__dtype_largest(core_dtype dtype)
+{
+    switch (dtype) {
+    case CORE_F64:
+        return DBL_MAX;
+    case CORE_F32:
+        return FLT_MAX;
+    case CORE_F16:
+        return 65504;
+    case CORE_BF16:
+        return 0x1.fep127;
+    default:
+        return INFINITY;
+    }
 }
 
 static core_dtype promote_integers(core_dtype a, core_dtype b)

@@ -54,6 +54,8 @@ static inline bool core__dtype_is_integer(core_dtype dtype)
 /* The smallest dtype to which both promote (docs/semantics.md, Types and
  * layout 1); NONE if they differ and one is a storage dtype. */
 core_dtype core__dtype_promote(core_dtype a, core_dtype b);
+/* The largest finite number of a floating dtype; of others, infinity. */
+double core__dtype_largest(core_dtype dtype);
 /* f32 unless it is set to another. */
 core_dtype core__dtype_default(void);
 /* Short names such as "f32"; printing uses names such as "float32". */

@@ -14,8 +14,11 @@
 static void free_pinned(void *context, void *data)
 {
     core_device *device = context;
+    core__error_record earlier;
 
+    core__error_save(&earlier);
     (void)core__host_memory_free(device, data, true);
+    core__error_restore(&earlier);
     core_device_release(device);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* upcalls.h: the functions of later rooms that tensor calls (base/upcalls.h
+/* upcalls.h: the functions of later folders that tensor calls (base/upcalls.h
  * explains these tables). */
 
 #ifndef CORE_TENSOR_UPCALLS_H

@@ -24,13 +24,14 @@ static core_status begin(core_stream *stream, const char *reason)
 
 /* A copy that is being submitted to a stream. */
 typedef struct submission {
-    uint64_t id; /* 0: the device is synchronous */
-    void *work;  /* base/observe.h */
+    uint64_t id;     /* 0: the device is synchronous */
+    void *work;      /* base/observe.h */
+    uint32_t errors; /* core__error_sequence before the plugin's call */
 } submission;
 
 static submission submission_begin(core_stream *stream, const char *name)
 {
-    submission submission = {0};
+    submission submission = {.errors = core__error_sequence()};
 
     if (stream->device->synchronous)
         return submission;
@@ -45,7 +46,7 @@ static core_status submission_end(core_stream *stream,
                                   core_status status)
 {
     core__observe_work_end(submission->work, stream);
-    return core__stream_check_submitted(stream, status);
+    return core__stream_check_submitted(stream, status, submission->errors);
 }
 
 /* Records the copy, so that later errors name it. */
@@ -125,14 +126,14 @@ static core_status reaches(core_device *device, core_device *other,
                            bool *out_yes)
 {
     const core_peer_interface *peer = &device->interfaces.peer;
-    uint32_t yes = 0;
+    uint32_t yes = 0, errors = core__error_sequence();
 
     *out_yes = false;
     if (device->backend != other->backend || !peer->copy)
         return CORE_OK;
     if (peer->can_access)
         CORE_TRY(core__device_check_status(
-            device, peer->can_access(device->impl, other->impl, &yes)));
+            device, peer->can_access(device->impl, other->impl, &yes), errors));
     *out_yes = yes != 0;
     return CORE_OK;
 }
@@ -140,22 +141,22 @@ static core_status reaches(core_device *device, core_device *other,
 /* If the plugin reports a loss, it may concern the source; then the target is
  * usable. */
 static core_status submission_result(core_stream *target, core_device *source,
-                                     core_status status)
+                                     core_status status, uint32_t errors)
 {
+    bool silent = core__error_sequence() == errors;
     core__error_record said;
 
     if (core__likely(status != CORE_ERROR_DEVICE_LOST))
-        return core__stream_check_submitted(target, status);
+        return core__stream_check_submitted(target, status, errors);
     core__error_save(&said);
     status = core_device_status(source);
     if (status == CORE_ERROR_DEVICE_LOST)
         return status;
-    if (said.code == CORE_OK)
-        return core__stream_check_submitted(
-            target, core__error(CORE_ERROR_DEVICE_LOST, "a copy between "
-                                                        "devices"));
-    core__error_restore(&said);
-    return core__stream_check_submitted(target, said.code);
+    if (silent)
+        core__error(CORE_ERROR_DEVICE_LOST, "a copy between devices");
+    else
+        core__error_restore(&said);
+    return core__stream_check_submitted(target, CORE_ERROR_DEVICE_LOST, errors);
 }
 
 core_status core__copy_peer(core_device *to_device, core_memory to,
@@ -178,7 +179,7 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     status = to_device->interfaces.peer.copy(to_device->impl, target->impl, to,
                                              from_device->impl, from, size);
     core__observe_work_end(copy.work, target);
-    CORE_TRY(submission_result(target, from_device, status));
+    CORE_TRY(submission_result(target, from_device, status, copy.errors));
     CORE_TRY(launched(target, &copy));
     /* The source's stream may next change or free the memory being read. */
     return core__stream_order_reuse(source, target);

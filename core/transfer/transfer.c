@@ -230,8 +230,7 @@ core_status core__tensor_copy(core_tensor *to, core_tensor *from)
     return core__tensor_copy_flags(to, from, false);
 }
 
-/* -------------------------------------------- public functions of the host
- * -- */
+/* -------------------------------------------------- public host copies -- */
 
 /* A tensor on the caller's memory, for the duration of one call. */
 static core_status borrow(void *data, core_dtype dtype, uint32_t ndim,

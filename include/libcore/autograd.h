@@ -6,13 +6,13 @@
  * Operators on tensors that require grad record a graph: each result refers to
  * the node of the operator that computed it, and each node to the nodes of its
  * inputs.  A leaf is a tensor that is not the result of a recorded operator.
- * core_backward walks the graph and adds to the grad of every leaf that
+ * core_backward traverses the graph and adds to the grad of every leaf that
  * requires grad; core_grad returns the gradients of chosen tensors instead, and
  * changes no grad.
  *
  * Threads.  Every function here is thread-safe.  A graph may be built in one
- * thread and walked in another, and several threads may walk graphs that share
- * nodes.  Modes belong to the calling thread. */
+ * thread and traversed in another, and several threads may run backward through
+ * graphs that share nodes.  Modes belong to the calling thread. */
 
 #ifndef LIBCORE_AUTOGRAD_H
 #define LIBCORE_AUTOGRAD_H
@@ -85,18 +85,18 @@ core_node *core_tensor_grad_fn(core_tensor *tensor);
 /* Returns the index of a tensor among the results of its node, 0 for a leaf. */
 uint32_t core_tensor_output_number(const core_tensor *tensor);
 
-/* -------------------------------------------------------------- walking -- */
+/* ------------------------------------------------------------- backward -- */
 
 /* Flags of core_backward and core_grad. */
 enum {
-    /* Keep the saved values of nodes, so that the graph can be walked again. */
+    /* Keep the saved values of nodes, so that backward can run through the
+     * graph again. */
     CORE_RETAIN_GRAPH = 1u << 0,
     /* Record the backward itself, for higher derivatives.  Implies
      * CORE_RETAIN_GRAPH. */
     CORE_CREATE_GRAPH = 1u << 1,
     /* core_grad: return NULL for an input on which the outputs do not depend.
-     * Without the flag that is an error, reported before the graph is
-     * walked. */
+     * Without the flag that is an error, reported before any node runs. */
     CORE_ALLOW_UNUSED = 1u << 2
 };
 
@@ -104,7 +104,7 @@ enum {
  * and adds them to the grads of the leaves.  grads[i]: the gradient of
  * tensors[i], of its sizes.  A NULL entry, or grads NULL, means 1, for a tensor
  * of one element.  flags: CORE_RETAIN_GRAPH, CORE_CREATE_GRAPH.  The first
- * error of a node stops the walk; its message starts with the node's name. */
+ * error of a node stops the backward; its message starts with the node's name. */
 core_status core_backward(core_tensor *const *tensors, size_t count,
                           core_tensor *const *grads, uint32_t flags);
 

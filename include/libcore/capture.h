@@ -55,7 +55,7 @@ bool core_stream_capturing(const core_stream *stream);
  * graph must not overlap: before a launch on a second stream, the caller makes
  * that stream wait for the first.  Bad data that a kernel finds is reported by
  * later waits for the stream, as for operators; under LIBCORE_BLOCKING, or if
- * there is no memory to note the launch, this call waits and reports it. */
+ * there is no memory to record the launch, this call waits and reports it. */
 core_status core_graph_launch(core_graph *graph, core_stream *stream);
 
 /* Returns the number of kernels, copies and fills in a graph.  0 for NULL. */

@@ -32,9 +32,9 @@ extern "C" {
  * returned unchanged. */
 core_status core_device_find(const char *name, core_device **out_device);
 
-/* Gets the device of calls that name none.  It is the device that
- * core_device_set_current set in this thread; otherwise that of the setting
- * LIBCORE_DEVICE; otherwise the first available one of
+/* Gets the default device, which calls use that are not given a device.  It is
+ * the device that core_device_set_current set in this thread; otherwise that of
+ * the setting LIBCORE_DEVICE; otherwise the first available one of
  * core_device_set_preference; otherwise "cpu". */
 core_status core_device_default(core_device **out_device);
 
@@ -49,9 +49,8 @@ core_status core_device_set_current(core_device *device);
 
 /* Counts the devices of a type, and loads the plugin if necessary.  Once a type
  * has devices, its count does not change.  If there are none, *out_reason says
- * why; otherwise it is "".  out_reason may be NULL; the text is valid until the
- * devices of the type are counted again.  NOT_FOUND if no plugin provides the
- * type. */
+ * why; otherwise it is "".  out_reason may be NULL; the text lives as long as
+ * the process.  NOT_FOUND if no plugin provides the type. */
 core_status core_device_count(const char *type, uint32_t *out_count,
                               const char **out_reason);
 

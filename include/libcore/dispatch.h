@@ -28,13 +28,13 @@ extern "C" {
  * message lists other overloads. */
 core_status core_op_find(const char *name, core_operator **out_op);
 
-/* Returns the name of an operator, which must not be NULL.  The text lives as
- * long as the operator. */
+/* Returns the name of an operator.  The text lives as long as the operator.  ""
+ * for NULL. */
 const char *core_op_name(const core_operator *op);
 
-/* Returns the schema of an operator, which must not be NULL: "add.Tensor(Tensor
- * self, Tensor other, *, Scalar alpha=1) -> Tensor".  The text lives as long as
- * the operator. */
+/* Returns the schema of an operator: "add.Tensor(Tensor self, Tensor other, *,
+ * Scalar alpha=1) -> Tensor".  The text lives as long as the operator.  "" for
+ * NULL. */
 const char *core_op_schema(const core_operator *op);
 
 /* Returns a built-in operator, borrowed.  index counts from 0.  NULL after the
@@ -78,7 +78,8 @@ core_status core_op_call(core_operator *op, const core_value *args,
 core_status core_op_invoke(uint32_t id, const core_value *args, uint32_t nargs,
                            core_value *results, uint32_t nresults);
 
-/* Does the same as core_op_invoke for an operator from core_op_find. */
+/* Does the same as core_op_invoke for an operator from core_op_find, which must
+ * not be NULL. */
 core_status core_op_invoke_on(core_operator *op, const core_value *args,
                               uint32_t nargs, core_value *results,
                               uint32_t nresults);

@@ -48,8 +48,7 @@ core_status core_context_no_zeros(core_function_context *context);
 core_status core_context_set_state(core_function_context *context, void *state,
                                    void (*release)(void *state));
 
-/* ---------------------------------------------------------------- functions
- * -- */
+/* ------------------------------------------------------------ functions -- */
 
 /* A function with its gradient. */
 typedef struct core_function_steps {
@@ -88,8 +87,7 @@ core_status core_function_apply(const core_function_steps *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs);
 
-/* ---------------------------------------------------------------- operators
- * -- */
+/* ------------------------------------------------------------ operators -- */
 
 /* Registers a gradient (kernel.h) for an operator, under CORE_KEY_AUTOGRAD and
  * for all backends.  The struct is copied.  Arguments that the schema marks as

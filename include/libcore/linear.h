@@ -179,9 +179,9 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
                               core_linear_backward_args *out_backward);
 
 /* Computes the gradients.  The caller sets args->grad_output before, and owns
- * the gradients.  A gradient that is not needed, or that went to main_grad or
- * store, is NULL.  May be called again with the same args.  Recorded if grad
- * mode is on. */
+ * the gradients.  A gradient that is not needed, that was written to
+ * main_grad or that was added to store is NULL.  May be called again with the
+ * same args.  Recorded if grad mode is on. */
 core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_input,
                                  core_tensor **out_grad_weight,

@@ -429,7 +429,8 @@ typedef struct core_host {
     /* Fills *out_info with the latest error of the calling thread, for a
      * plugin whose own thread runs work that fails there and is reported
      * elsewhere.  code is CORE_OK if there was none; text contains the
-     * component; retryable is 0.  Strings live until the next error of the
+     * component.  The other fields are as they were reported; retryable is 0
+     * for an error of libcore.  Strings live until the next error of the
      * thread. */
     void (*error_last)(core_error_info *out_info);
 

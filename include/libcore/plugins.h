@@ -126,8 +126,8 @@ core_status core_plugin_describe(core_plugin *plugin,
  * interposer. */
 uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first);
 
-/* Adds a reference to a plugin.  Accepts NULL. */
-void core_plugin_retain(core_plugin *plugin);
+/* Adds a reference and returns plugin.  Accepts NULL. */
+core_plugin *core_plugin_retain(core_plugin *plugin);
 
 /* Drops a reference to a plugin.  Accepts NULL.  It does not unload the
  * plugin. */

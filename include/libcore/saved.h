@@ -20,8 +20,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------ saved-tensor hooks
- * -- */
+/* -------------------------------------------------- saved-tensor hooks -- */
 
 /* The hooks on saved tensors.  Copied by core_saved_hooks_push. */
 typedef struct core_saved_hooks_info {
@@ -34,7 +33,7 @@ typedef struct core_saved_hooks_info {
     core_status (*pack)(void *context, core_tensor *tensor, void **out_handle);
 
     /* Returns a stored tensor, whenever a node uses it, in the thread that
-     * walks the graph.  *out_tensor: owned, of the sizes, dtype and device of
+     * runs the backward.  *out_tensor: owned, of the sizes, dtype and device of
      * the packed tensor. */
     core_status (*unpack)(void *context, void *handle,
                           core_tensor **out_tensor);
@@ -58,8 +57,7 @@ core_status core_saved_hooks_push(const core_saved_hooks_info *info);
  * set. */
 core_status core_saved_hooks_pop(void);
 
-/* ------------------------------------------------------------- checkpoints
- * -- */
+/* ---------------------------------------------------------- checkpoints -- */
 
 /* A part of the forward that is run again in backward. */
 typedef struct core_checkpoint_info {

@@ -26,8 +26,8 @@ enum {
     CORE_SETTING_TEXT = 0,
     CORE_SETTING_INTEGER = 1,
     CORE_SETTING_BOOLEAN = 2, /* 0, 1, off, on, no, yes, false, true */
-    CORE_SETTING_CHOICE = 3,  /* one of the words in `allowed` */
-    CORE_SETTING_LIST = 4,    /* words, comma-separated */
+    CORE_SETTING_CHOICE = 3,  /* one of the names in `allowed` */
+    CORE_SETTING_LIST = 4,    /* names, comma-separated */
     CORE_SETTING_PATHS = 5    /* absolute paths, colon-separated */
 };
 

@@ -6,6 +6,8 @@
 #include "opencl.h"
 #include "opencl_kernels.h"
 
+#include <math.h>
+
 static const opencl_source source = {"factory", opencl_factory_cl, NULL, NULL};
 
 /* arange.start_step(start, end, step, …), arange.start(start, end, …),
@@ -88,7 +90,7 @@ static core_status linspace(core_call *call, const core_value *args,
 {
     const core_view *to = results[0].u.view;
     double start = core_sdk_double(&args[0], 0);
-    double end = core_sdk_double(&args[1], 0);
+    double end = core_sdk_double(&args[1], 0), width = 0;
     opencl_launch l;
 
     (void)nargs;
@@ -99,13 +101,19 @@ static core_status linspace(core_call *call, const core_value *args,
         start = (double)core_sdk_int(&args[0], 0);
         end = (double)core_sdk_int(&args[1], 0);
     }
+    if (to->numel > 1) {
+        double steps = (double)(to->numel - 1);
+
+        width = isinf(end - start) /* the ends may be finite */
+                    ? end / steps - start / steps
+                    : (end - start) / steps;
+    }
     l = opencl_begin(call, &source, &to->dtype, 1, "linspace");
     opencl_view(&l, &results[0]);
     opencl_long(&l, to->numel);
     opencl_double(&l, start);
     opencl_double(&l, end);
-    opencl_double(&l,
-                  to->numel > 1 ? (end - start) / (double)(to->numel - 1) : 0);
+    opencl_double(&l, width);
     return opencl_run(&l, (uint64_t)to->numel, OPENCL_GROUP);
 }
 

@@ -13,7 +13,7 @@ static core_status pass(sim_work *work)
     return CORE_OK;
 }
 
-/* Also on a stream that failed. */
+/* Runs even if the stream has failed. */
 static void free_block(sim_work *work)
 {
     sim_memory_table.free(work->stream->device, work->to, work->size);
@@ -26,7 +26,8 @@ static core_status alloc(void *device, void *stream, uint64_t size,
 
     if (status != CORE_ERROR_OUT_OF_MEMORY || !stream)
         return status;
-    /* Memory freed behind its work is available once that is done. */
+    /* Memory that is freed after pending work becomes available when that work
+     * has run. */
     sim_stream_table.synchronize(device, stream);
     return sim_memory_table.alloc(device, size, out_memory);
 }

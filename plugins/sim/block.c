@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Names of blocks: handles a few bytes apart, or addresses.  Both are in an
- * inaccessible range, and none is reused before all others were used. */
+ * inaccessible range; a name is reused only after all others were used. */
 
 #include "block.h"
 
@@ -23,8 +23,8 @@ static char *addresses(uint64_t bytes)
 }
 
 /* Flat: reserves as many addresses as possible.  If the address space is
- * limited it takes an eighth of the limit, since the process needs some
- * itself. */
+ * limited, reserves an eighth of the limit, since the process itself needs
+ * some. */
 static void open_handles(sim_memory *of)
 {
     uint64_t bytes = SIM_FLAT_BYTES;
@@ -114,7 +114,7 @@ core_status sim_memory_open(sim_device *device)
 
 /* ----------------------------------------------------------- addresses -- */
 
-/* Finds so many consecutive free pages, continuing where the last search ended;
+/* Finds `count` consecutive free pages, continuing where the last search ended;
  * false if there are none. */
 static bool take_pages(sim_memory *of, uint64_t count, uint64_t *out_page)
 {
@@ -157,8 +157,9 @@ static void set_pages(sim_memory *of, const sim_block *block, uint32_t value)
 
 /* ---------------------------------------------------------------- blocks -- */
 
-/* A freed block keeps its pages, so that later uses of it are recognized, until
- * they are needed: the oldest one's first.  False if no block has any. */
+/* A freed block keeps its pages, so that later uses of it are detected, until
+ * the pages are needed.  Takes those of the block that was freed first; false
+ * if no freed block has any. */
 static bool forget_oldest(sim_memory *of)
 {
     sim_block *oldest = NULL;
@@ -198,7 +199,7 @@ static void set_free(sim_memory *of, sim_block *block)
 }
 
 /* A block with a new name, or the least recently freed one: the names of
- * recently freed blocks are kept, so that uses after free are found. */
+ * recently freed blocks are kept, so that uses after free are detected. */
 static sim_block *unnamed(sim_memory *of)
 {
     if (of->first_free && (!block_of(of, of->first_free)->fenced ||

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* block.h: allocations of a device: blocks, and reservations that are mapped in
- * parts.  Their data is in host memory known to workers only; the device's
+ * parts.  Their data is in host memory that only workers know; the device's
  * names for it, handles or addresses, cannot be dereferenced.  Everything here
  * requires sim_lock, except access to the contents. */
 
@@ -18,7 +18,7 @@ enum {
     SIM_CHUNK = 1 << 10,  /* blocks that are allocated at once */
     SIM_SPACING = 16,     /* between handles */
     SIM_PAGE = 1 << 16,   /* flat: blocks begin at multiples of it */
-    SIM_CANARY = 64,      /* bytes behind a block that stay poisoned */
+    SIM_CANARY = 64,      /* poisoned bytes after a block */
     SIM_POISON = 0xa5,    /* pattern of new memory */
     SIM_POISON_FREED = 0x5a
 };
@@ -33,7 +33,7 @@ typedef struct sim_block {
                  * that was running then may still access it */
     uint64_t size;
     uint64_t address;   /* flat: offset from the first address */
-    uint64_t serial;    /* numbers all blocks of the device, for messages */
+    uint64_t serial;    /* number of the block, for messages */
     uint8_t *mapped;    /* reservation: a byte per granule; else NULL */
     uint32_t name;      /* index + 1 */
     uint32_t next_free; /* a name */
@@ -57,27 +57,27 @@ typedef struct sim_memory {
     struct sim_pinned *pinned; /* freed while the device was lost */
 } sim_memory;
 
-/* Creates a name for a block of so many bytes; NULL if there is none left. */
+/* Creates a block of `size` bytes with a name; NULL if no name is left. */
 sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
                             core_memory *out_memory);
 /* Fences its name: a later use reports the freed block. */
 void sim_block_destroy(sim_device *device, sim_block *block);
 void sim_block_free_data(sim_block *block);
-/* Frees its data; for a lost device when that is reset or closed. */
+/* Frees its data; on a lost device, when the device is reset or closed. */
 void sim_block_release(const sim_device *device, sim_block *block);
 void sim_pinned_free(struct sim_pinned *pinned);
-/* Returns the block that contains the memory, alive or freed, and the offset in
+/* Returns the block that contains the memory, live or freed, and the offset in
  * it; NULL if it is not memory of this device. */
 sim_block *sim_block_find(sim_device *device, core_memory memory,
                           uint64_t *out_offset);
-/* Explains why `size` bytes at an offset of the block (NULL: none) cannot be
+/* Writes why `size` bytes at an offset of the block (NULL: none) cannot be
  * used; an empty text if they can. */
 void sim_block_check(const sim_device *device, const sim_block *block,
                      core_memory memory, uint64_t offset, uint64_t size,
                      char *text, size_t capacity);
 
-/* Reports a conflict that a free found to the stream that may still use the
- * block, if that still exists. */
+/* Reports a conflict that was found by a free to the stream that may still use
+ * the block, if it still exists. */
 void sim_fail_user(sim_device *device, uint64_t stream, const char *text);
 core_status sim_memory_refused(const sim_device *device, uint64_t size);
 void sim_quarantine_empty(void);
@@ -87,7 +87,8 @@ extern uint64_t sim_overruns;  /* freed blocks that were written past their
 extern uint64_t sim_bad_frees; /* frees of invalid blocks */
 
 uint64_t sim_granule(void); /* of reservations */
-/* The host frees these bytes: checks that no stream may still use them. */
+/* Called when the host frees these bytes: checks that no stream may still use
+ * them. */
 void sim_history_check(sim_device *device, sim_block *block, uint64_t from,
                        uint64_t to);
 extern uint64_t sim_pinned_blocks;

@@ -9,10 +9,10 @@
 
 static sim_clock host;
 static uint64_t host_version = 1; /* changes when the host's clock does */
-static uint32_t places = 1;       /* used so far; the host has 0 */
+static uint32_t places = 1;       /* indices used so far; the host has 0 */
 static uint64_t last[SIM_CLOCKS]; /* final times of ended streams */
 static bool vacant[SIM_CLOCKS];
-static _Atomic uint32_t full; /* 1: there was no place; 2: that was logged */
+static _Atomic uint32_t full; /* 1: no index was free; 2: that was logged */
 
 const sim_clock *sim_clock_host(void)
 {
@@ -56,10 +56,10 @@ void sim_clock_open(sim_stream *stream)
     if (!place && places < SIM_CLOCKS)
         place = places++;
     for (uint32_t i = 1; i < places && !place; i++)
-        if (vacant[i]) /* less exact from here on */
+        if (vacant[i]) /* less exact from now on */
             place = i;
-    /* Sharing the place of a live stream would confuse the two.  A stream
-     * without a place still passes on what it has learned. */
+    /* Live streams must not share an index.  A stream without one still passes
+     * on the clocks that it has merged. */
     if (!place) {
         uint32_t never = 0;
 

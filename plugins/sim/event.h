@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* event.h: an event refers to the marker of its newest record, and shares it
- * with its waiters: recording the event again does not affect these. */
+ * with its waiters, so that recording the event again does not affect them. */
 
 #ifndef SIM_EVENT_H
 #define SIM_EVENT_H

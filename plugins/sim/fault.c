@@ -98,7 +98,7 @@ core_status sim_faults_read(void)
         if (!read_one(at, comma))
             return core_sdk_error(
                 sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                "LIBCORE_SIM_FAULT is \"%.*s\"; accepted are lists like "
+                "LIBCORE_SIM_FAULT is \"%.*s\"; accepted: lists like "
                 "alloc:3,lost:100@1, for %u devices",
                 (int)text.size, text.data, (unsigned)sim_set.devices);
         at = comma + (comma < end);

@@ -14,7 +14,7 @@
 core_status sim_fault(sim_device *device, uint32_t kind);
 /* The same without setting an error: for operations that fail later. */
 bool sim_fault_due(sim_device *device, uint32_t kind);
-/* Applies LIBCORE_SIM_FAULT when a device is opened. */
+/* Applies LIBCORE_SIM_FAULT.  Called when a device is opened. */
 void sim_faults_open(sim_device *device);
 core_status sim_faults_read(void);
 extern const sim_control sim_control_table;

@@ -43,7 +43,7 @@ void sim_history_drop(sim_history *history)
 
 /* ------------------------------------------------------------ stretches -- */
 
-/* Returns the first stretch that ends behind an offset. */
+/* Returns the first stretch that ends after an offset. */
 static uint32_t find(const sim_history *history, uint64_t offset)
 {
     uint32_t low = 0, high = history->count;

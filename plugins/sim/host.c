@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* Pinned host memory: ordinary memory that is tracked, so that unordered uses
- * by streams are found in it too. */
+ * by streams are detected in it, too. */
 
 #include "block.h"
 #include "fault.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The CPU's kernels, borrowed.  A launch copies the call and puts it on the
- * stream; when the stream reaches it, handles are translated to addresses
- * and the CPU's kernel runs on them.
+/* The CPU's kernels, borrowed.  A launch copies the call and enqueues it; when
+ * the stream reaches it, handles are translated to addresses and the CPU's
+ * kernel runs on them.
  *
- * A kernel that allocates its results itself (their shape depends on data)
- * must be done when the launch returns: it runs on the caller's thread, at
- * its place in the stream. */
+ * A kernel that allocates its results itself (their shape depends on data) must
+ * have run when the launch returns: it runs on the caller's thread, in the
+ * order of the stream. */
 
 #include "fault.h"
 #include "plan.h"
@@ -102,6 +102,20 @@ static uint32_t count_kernels(core_string cpu)
     return count;
 }
 
+/* The host has just failed to lend one. */
+static core_status no_cpu_kernels(void)
+{
+    core_error_info reason = {.struct_size = sizeof reason};
+
+    if (sim_host->abi_minor >= 2 && sim_host->error_last)
+        sim_host->error_last(&reason);
+    return core_sdk_error(
+        sim_host, CORE_ERROR_NOT_FOUND, "sim",
+        "sim uses the kernels of cpu, which are not available: %.*s",
+        (int)(reason.text.size < 1024 ? reason.text.size : 1024),
+        reason.text.size ? reason.text.data : "no reason was given");
+}
+
 core_status sim_register_kernels(core_registry *registry)
 {
     core_string cpu = core_sdk_string("cpu");
@@ -110,9 +124,7 @@ core_status sim_register_kernels(core_registry *registry)
 
     sim_translate_open();
     if (count == 0)
-        return core_sdk_error(
-            sim_host, CORE_ERROR_NOT_FOUND, "sim",
-            "the cpu backend, whose kernels are borrowed, has none");
+        return no_cpu_kernels();
     kernels = calloc(count, sizeof *kernels);
     pointers = calloc(count, sizeof *pointers);
     if (!kernels || !pointers)

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* New memory is poisoned, and freed memory stays poisoned for a while, so that
- * work that uses it by mistake is noticed. */
+ * work that uses it by mistake is detected. */
 
 #include "block.h"
 #include "fault.h"
@@ -81,7 +81,7 @@ void sim_block_release(const sim_device *device, sim_block *block)
     block->data = NULL;
 }
 
-/* ------------------------------------------------------- taking memory -- */
+/* ---------------------------------------------------------- allocation -- */
 
 core_status sim_memory_refused(const sim_device *device, uint64_t size)
 {
@@ -142,7 +142,7 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
     return status;
 }
 
-/* ------------------------------------------------------ giving it back -- */
+/* ------------------------------------------------------------- freeing -- */
 
 static void report_error(const char *text)
 {
@@ -150,7 +150,7 @@ static void report_error(const char *text)
                   core_sdk_string(text));
 }
 
-/* Checks that the bytes behind the block are unchanged. */
+/* Checks that the bytes after the block are unchanged. */
 static void check_canary(const sim_device *device, const sim_block *block)
 {
     uint64_t end = data_bytes(block->size);
@@ -226,7 +226,7 @@ static void release(void *handle, core_memory freed, uint64_t size)
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* ------------------------------------------------------------- looking -- */
+/* -------------------------------------------------------------- access -- */
 
 core_status sim_memory_resolve(sim_device *device, core_memory place,
                                uint64_t size, void **out_address)

@@ -3,7 +3,7 @@
 
 /* Plans.  Compiling stores the structure of a call: a launch with another
  * structure, or without a plan, is refused.  A plan runs the kernel that it was
- * compiled for, so that work that outlives its plan is noticed. */
+ * compiled for, so that work that outlives its plan is detected. */
 
 #include "plan.h"
 

@@ -23,7 +23,7 @@ struct sim_profile {
 };
 
 static _Thread_local uint64_t correlation;
-static uint64_t sessions; /* under the lock, like everything else */
+static uint64_t sessions; /* guarded by the lock, like everything else */
 
 int64_t sim_profile_now(void)
 {
@@ -174,7 +174,7 @@ static core_status take(void *handle, core_activity_batch *out)
 static core_status read_clock(void *device, int64_t *out_nanoseconds)
 {
     (void)device;
-    /* Another epoch than the host's. */
+    /* An epoch that differs from the host's. */
     *out_nanoseconds = sim_profile_now() - SIM_PROFILE_EPOCH;
     return CORE_OK;
 }

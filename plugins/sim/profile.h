@@ -11,11 +11,11 @@
 /* Nanoseconds by which the devices' clock lags behind the host's. */
 #define SIM_PROFILE_EPOCH INT64_C(1000000000000)
 
-/* All but sim_profile_now require the lock. */
+/* All functions except sim_profile_now require the lock. */
 int64_t sim_profile_now(void);
-/* Work is submitted by this thread. */
+/* Called when this thread submits work. */
 void sim_profile_note(sim_device *device, sim_work *work);
-/* The work was run. */
+/* Called when work has run. */
 void sim_profile_ran(const sim_work *work, const char *name, int64_t begin,
                      int64_t end);
 /* Stops recording and discards the records. */

@@ -3,21 +3,21 @@
 
 /* race.h: finds unordered uses of memory (LIBCORE_SIM_CHECK=1).
  *
- * Every stream, and the host as one more, has a vector clock.  Work takes
- * the clock of its stream when it is submitted, and that of the host, which
- * knows all that it waited for; an event passes the clock of its stream to
- * its waiters.  Each byte of device and pinned memory remembers its last
- * write and the reads since.  Two uses of a byte, one of them a write,
- * neither of which is ordered before the other, are a conflict, whichever
- * happened first: the result does not depend on time.  The later of the two
- * fails and names the other.
+ * Every stream has a vector clock, and so does the host.  Work takes the clock
+ * of its stream when it is submitted, and that of the host, which includes
+ * everything that the host has waited for; an event passes the clock of its
+ * stream to its waiters.  For each byte of device and pinned memory, the last
+ * write and the reads since are recorded.  Two uses of a byte, one of them a
+ * write, neither of which is ordered before the other, are a conflict,
+ * whichever happened first: the result does not depend on timing.  The later of
+ * the two fails and names the other.
  *
- * Exact but for four cases, none of which reports a false conflict: streams
+ * Exact except in four cases, none of which causes a false conflict: streams
  * beyond SIM_CLOCKS - 1 at a time are not checked, which is logged once; the
- * host's threads count as one; at most SIM_ENTRIES uses of a byte are
- * remembered; and for more than SIM_RUNS separate runs of bytes in one
- * operand conflicts are found exactly, but uses that they overwrote in
- * between may be forgotten. */
+ * host's threads count as one; at most SIM_ENTRIES uses of a byte are recorded;
+ * and for more than SIM_RUNS separate runs of bytes in one operand conflicts
+ * are found exactly, but uses that they overwrote in between may be
+ * forgotten. */
 
 #ifndef SIM_RACE_H
 #define SIM_RACE_H
@@ -26,7 +26,7 @@
 
 enum {
     SIM_CLOCKS = 256,
-    SIM_HOST = 0, /* the host's place in a clock */
+    SIM_HOST = 0, /* the host's index in a clock */
     SIM_ENTRIES = 8,
     SIM_RUNS = 256
 };
@@ -41,16 +41,16 @@ typedef struct sim_shape {
     struct sim_shape *next; /* of the same use */
     uint64_t run;
     uint64_t offset; /* of the first, within the block */
-    uint64_t end;    /* behind the last */
+    uint64_t end;    /* after the last */
     uint32_t ndim;
     uint64_t sizes[CORE_MAX_NDIM];
     uint64_t strides[CORE_MAX_NDIM];
 } sim_shape;
 
-/* Work that used memory, kept as long as some byte remembers it. */
+/* Work that used memory, kept while the history of any byte refers to it. */
 typedef struct sim_use {
     uint32_t references;
-    uint32_t place; /* of its stream, in clocks */
+    uint32_t place; /* index of its stream in clocks */
     uint64_t time;
     uint64_t call_id;
     uint64_t stream;
@@ -79,19 +79,20 @@ typedef struct sim_history {
     uint32_t capacity;
 } sim_history;
 
-/* A place in clocks; the host's place means that none is left.  A stream's
- * place is reused once the host knows of all its work. */
+/* Assigns an index in clocks; SIM_HOST if none is free.  An index is reused
+ * when the host has waited for all work of the stream that ended. */
 void sim_clock_open(sim_stream *stream);
-/* Logs, once, that a stream found no place. */
+/* Logs, once, that a stream got no index. */
 void sim_clock_log_full(void);
 void sim_clock_close(sim_stream *stream);
-/* The host learns a clock, and a stream learns one. */
+/* Merge a clock into the host's or a stream's clock. */
 const sim_clock *sim_clock_host(void);
 void sim_clock_host_learns(const sim_clock *clock);
 void sim_clock_learn(sim_stream *stream, const sim_clock *clock);
 /* Advances the stream's clock when work is submitted. */
 void sim_clock_step(sim_stream *stream);
-/* Copies the clock for a marker; NULL without memory, or unchecked. */
+/* Copies the clock for a marker; NULL if out of memory, or if nothing is
+ * checked. */
 sim_clock *sim_clock_copy(const sim_stream *stream);
 
 /* Records one use of a shape in a history, on behalf of `use`; a conflict sets

@@ -34,7 +34,7 @@ static core_status reset(void *handle)
     pthread_mutex_lock(&sim_lock);
     sim_lose(device, "the device was reset");
     pthread_mutex_unlock(&sim_lock);
-    sim_streams_close(device); /* they drop their work */
+    sim_streams_close(device); /* drops their work */
     pthread_mutex_lock(&sim_lock);
     drop_events(device);
     sim_graphs_drop(device);

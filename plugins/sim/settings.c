@@ -26,11 +26,10 @@ static core_status number(const char *name, uint64_t least, uint64_t most,
     *value = read;
     return CORE_OK;
 refuse:
-    return core_sdk_error(
-        sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-        "%s is \"%.*s\"; accepted are numbers from %llu to %llu", name,
-        (int)text.size, text.data, (unsigned long long)least,
-        (unsigned long long)most);
+    return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+                          "%s is \"%.*s\"; accepted: numbers from %llu to %llu",
+                          name, (int)text.size, text.data,
+                          (unsigned long long)least, (unsigned long long)most);
 }
 
 static core_status word(const char *name, const char *const *words,
@@ -47,7 +46,7 @@ static core_status word(const char *name, const char *const *words,
         }
     }
     return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-                          "%s is \"%.*s\"; accepted are %s and %s", name,
+                          "%s is \"%.*s\"; accepted: %s or %s", name,
                           (int)text.size, text.data, words[0], words[1]);
 }
 
@@ -56,7 +55,7 @@ static core_status powers(void)
     if (sim_set.alignment & (sim_set.alignment - 1))
         return core_sdk_error(
             sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
-            "LIBCORE_SIM_ALIGNMENT is %llu; accepted are powers of two",
+            "LIBCORE_SIM_ALIGNMENT is %llu; accepted: powers of two",
             (unsigned long long)sim_set.alignment);
     return CORE_OK;
 }

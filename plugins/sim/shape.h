@@ -15,7 +15,8 @@ void sim_shape_bytes(sim_shape *shape, uint64_t size);
 uint64_t sim_shape_runs(const sim_shape *shape);
 /* Returns the offset of the index-th run. */
 uint64_t sim_shape_run_at(const sim_shape *shape, uint64_t index);
-/* Test whether it has a byte in [from, to), and whether two share one there. */
+/* Test whether a shape has a byte in [from, to), and whether two shapes share
+ * one there. */
 bool sim_shape_touches(const sim_shape *shape, uint64_t from, uint64_t to);
 bool sim_shape_meet(const sim_shape *a, const sim_shape *b, uint64_t from,
                     uint64_t to);

@@ -4,14 +4,13 @@
 /* sim.h: a simulated accelerator with strict checks.
  *
  * It tests the core without hardware.  Its devices have memory that the host
- * cannot access, poisoned when it is new and when it is freed; each stream
- * is a thread that runs its work later, after random delays; a missing wait
- * shows as a wrong number, as a fault, or, under LIBCORE_SIM_CHECK=1, as an
- * error that names both operators (race.h).  It is built from installed
- * headers alone.  Its kernels are the CPU's, borrowed through the host
- * table.
+ * cannot access, poisoned when it is new and when it is freed; each stream is a
+ * thread that runs its work later, after random delays; a missing wait shows as
+ * a wrong number, as a fault, or, under LIBCORE_SIM_CHECK=1, as an error that
+ * names both operators (race.h).  It builds from installed headers alone.  It
+ * borrows the CPU's kernels through the host table.
  *
- * Threads: one lock, sim_lock, guards everything but the contents of device
+ * Threads: one lock, sim_lock, guards everything except the contents of device
  * memory; kernels, host callbacks and calls of the host table run without
  * it. */
 
@@ -55,8 +54,8 @@ typedef struct sim_settings {
     uint64_t tail;
     uint64_t largest;
     uint64_t compile;  /* 1: plan.h */
-    uint64_t own;      /* 1: it manages memory itself */
-    uint64_t profiler; /* 1: profile.h; 2: it refuses to begin */
+    uint64_t own;      /* 1: the device manages its memory */
+    uint64_t profiler; /* 1: profile.h; 2: refuses to start */
     uint64_t layout;   /* 1: convolutions prefer channels-last */
 } sim_settings;
 
@@ -102,11 +101,11 @@ bool sim_forked(void);
 
 extern const core_memory_table sim_memory_table;
 
-/* Replaces the device's memory; on failure that stays. */
+/* Replaces the device's memory; on failure the old memory remains. */
 core_status sim_memory_open(sim_device *device);
 void sim_memory_close(sim_device *device);
 /* Returns the host address of `size` bytes of device memory, for running work.
- * An error says what is wrong with them. */
+ * The error message says what is wrong with the range. */
 core_status sim_memory_resolve(sim_device *device, core_memory memory,
                                uint64_t size, void **out_address);
 
@@ -137,25 +136,25 @@ struct sim_stream {
     bool closing; /* ends when all work is done */
     pthread_t thread;
     pthread_cond_t wake;     /* the worker */
-    pthread_cond_t progress; /* those who wait for a number */
+    pthread_cond_t progress; /* wakes waiters for a number */
     sim_work *first;
     sim_work *last;
     uint64_t given;
     uint64_t done;
-    uint64_t awaited; /* the least number that is waited for */
+    uint64_t awaited; /* the smallest number that is waited for */
     uint64_t random;
-    uint32_t place; /* in clocks */
+    uint32_t place; /* index in clocks */
     uint64_t time;
     uint64_t host_version; /* the version of the host's clock that it knows */
     sim_clock *clock;
-    pthread_t turn_of; /* runs a call in the stream's place */
+    pthread_t turn_of; /* the thread that runs a call instead of the worker */
     sim_graph *graph;  /* being captured */
     uint64_t turn;     /* the number of that call; 0: none */
     sim_failure failure;
     sim_failure data_error;
 };
 
-/* A unit of work.  run is called at most once, then end, always. */
+/* A unit of work.  run is called at most once; then end is called, always. */
 struct sim_work {
     sim_work *next;
     uint64_t number;
@@ -163,16 +162,16 @@ struct sim_work {
     sim_stream *stream;
     core_status (*run)(sim_work *work);
     void (*end)(sim_work *work); /* releases its references */
-    core_operator *op;           /* a kernel's */
+    core_operator *op;           /* of a kernel */
     uint64_t call_id;
     uint64_t correlation; /* profile.h */
     uint64_t session;
-    const char *what; /* otherwise: "fill" */
+    const char *what; /* name of other work, such as "fill" */
     sim_marker *marker;
-    bool records;     /* the marker is this stream's, not one to wait for */
+    bool records;     /* records the marker; otherwise waits for it */
     bool quick;       /* no delay */
     bool loses;       /* the device is lost with it */
-    bool fails;       /* as requested */
+    bool fails;       /* injected failure */
     char *conflict;   /* why it must not run */
     bool turn;        /* holds the stream for its caller */
     pthread_t caller; /* of a turn */
@@ -211,8 +210,8 @@ void sim_stream_await_running(sim_stream *stream);
  * none. */
 core_status sim_stream_report(const sim_failure *failure, uint32_t severity);
 void sim_stream_unref(sim_stream *stream); /* under the lock */
-/* Let the caller run a call in the stream's place: from begin, which waits for
- * earlier work, to end. */
+/* Between begin, which waits for earlier work, and end, the caller runs a call
+ * instead of the stream's worker. */
 core_status sim_turn_begin(sim_stream *stream, const sim_work *call);
 void sim_turn_end(sim_stream *stream);
 /* Records a failure of work, or of this thread's newest error: data errors set
@@ -222,7 +221,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
 void sim_stream_error_set(sim_stream *stream, core_status code,
                           uint64_t call_id,
                           const char *text); /* under the lock */
-/* Joins the workers of ended streams; all of them once they were told to
+/* Joins the workers of ended streams; all of them, once they have been asked to
  * end. */
 void sim_streams_close(sim_device *device);
 extern const core_stream_error_interface sim_stream_error;
@@ -243,7 +242,7 @@ extern _Atomic bool sim_errors_taken; /* the core reads stream errors itself */
 
 extern const core_event_table sim_event_table;
 
-/* A place in a stream. */
+/* A position in a stream. */
 struct sim_marker {
     uint32_t references;
     sim_stream *stream;

@@ -82,8 +82,8 @@ typedef struct sim_control {
     /* Sets the memory size of all devices. */
     core_status (*limit)(uint64_t bytes);
 
-    /* A library of the same vendor: its own streams, for adoption, and work on
-     * any stream. */
+    /* Simulate a library of the same vendor: its own streams, for adoption, and
+     * its work on any stream. */
     core_status (*native_create)(uint32_t device, void **out_native);
     void (*native_destroy)(void *native);
     core_status (*native_fill)(void *native, core_memory memory, uint64_t size,

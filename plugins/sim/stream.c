@@ -205,7 +205,7 @@ static core_status take(void *device, void *handle, core_stream_error *out)
     memcpy(text, stream->data_error.text, sizeof text);
     out->code = stream->data_error.code;
     out->call_id = stream->data_error.call_id;
-    out->index = INT64_MIN; /* only the text has it */
+    out->index = INT64_MIN; /* only the text contains it */
     stream->data_error.code = CORE_OK;
     pthread_mutex_unlock(&sim_lock);
     out->text = core_sdk_string(out->code != CORE_OK ? text : "");

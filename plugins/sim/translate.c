@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Gives a kernel of the CPU addresses, and a host table whose services provide
- * memory that it can access. */
+/* Gives a kernel of the CPU host addresses, and a host table whose services
+ * provide memory that the kernel can access. */
 
 #include "translate.h"
 

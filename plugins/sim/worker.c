@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* One thread per stream, started with its first work.  It takes one unit of
- * work after the other, waits for a random time, and runs it without the
- * lock. */
+/* One thread per stream, started with its first work.  It takes units of work
+ * in order, waits for a random time, and runs each without the lock. */
 
 #include "worker.h"
 
@@ -20,10 +19,10 @@
 _Thread_local sim_work *sim_running;
 
 static uint64_t streams_made;
-static sim_stream *ended; /* their threads are to be joined */
+static sim_stream *ended; /* their threads must be joined */
 static pthread_cond_t some_ended = PTHREAD_COND_INITIALIZER;
 
-/* ---------------------------------------------------------------- making -- */
+/* ------------------------------------------------------------ creation -- */
 
 static uint32_t count_streams(const sim_device *device)
 {
@@ -121,7 +120,7 @@ void sim_stream_leave(sim_stream *stream)
     sim_stream_unref(stream);
 }
 
-/* --------------------------------------------------------------- running -- */
+/* ------------------------------------------------------------- running -- */
 
 /* xorshift64*: repeatable for a seed and the order in which streams are
  * created. */
@@ -209,7 +208,7 @@ void sim_stream_failed(sim_stream *stream, const sim_work *work,
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* The awaited work failed: the stream continues, and reports that. */
+/* The awaited work failed: the stream continues, and reports the failure. */
 static void wait_failed(sim_stream *stream, const sim_marker *marker)
 {
     char text[SIM_TEXT];
@@ -219,7 +218,8 @@ static void wait_failed(sim_stream *stream, const sim_marker *marker)
     sim_stream_error_set(stream, CORE_ERROR_STREAM, 0, text);
 }
 
-/* A stream of this device with precedence: its priority is a smaller number. */
+/* A stream of this device that has precedence, because its priority is a
+ * smaller number. */
 static sim_stream *preceding_stream(const sim_stream *stream)
 {
     sim_stream *at = stream->device->streams;
@@ -256,9 +256,9 @@ void sim_stream_set_waiting(sim_stream *stream, bool waiting)
     pthread_mutex_unlock(&sim_lock);
 }
 
-/* With the lock; false if the work is dropped.  Dropped work still comes after
- * what it would have waited for: waiters of this stream may count on both, and
- * the other stream's work may be running. */
+/* With the lock; false if the work is dropped.  Dropped work still ends after
+ * the work that it would have waited for: waiters of this stream may count on
+ * both, and the other stream's work may be running. */
 static bool prepare(sim_stream *stream, sim_work *work)
 {
     sim_marker *marker = work->marker;
@@ -437,11 +437,11 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     return CORE_OK;
 }
 
-/* --------------------------------------------------------------- waiting -- */
+/* ------------------------------------------------------------- waiting -- */
 
 void sim_stream_await(sim_stream *stream, uint64_t number)
 {
-    /* The thread that runs a call in the stream's place does not wait for
+    /* The thread that runs a call instead of the worker does not wait for
      * itself. */
     if (stream->turn && pthread_equal(stream->turn_of, pthread_self()) &&
         number >= stream->turn)

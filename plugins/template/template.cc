@@ -111,6 +111,16 @@ core_status copy(void *, void *, core_memory to, core_memory from,
     return CORE_OK;
 }
 
+core_status fill(void *, void *, core_memory to, uint64_t size,
+                 uint64_t pattern, uint32_t pattern_size)
+{
+    char *bytes = address(to);
+
+    for (uint64_t i = 0; i < size; i++)
+        bytes[i] = static_cast<char>(pattern >> i % pattern_size * 8);
+    return CORE_OK;
+}
+
 // One function for a family: the user pointer selects the operator, the
 // template parameter the element type.
 using unary = double (*)(double);
@@ -196,6 +206,7 @@ core_memory_table memory_table()
     table.copy_from_host = copy_from_host;
     table.copy_to_host = copy_to_host;
     table.copy = copy;
+    table.fill = fill;
     return table;
 }
 

@@ -133,6 +133,18 @@ static core_status copy(void *device, void *stream, core_memory to,
     return CORE_OK;
 }
 
+static core_status fill(void *device, void *stream, core_memory to,
+                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
+{
+    char *bytes = core_sdk_address(to);
+
+    (void)device;
+    (void)stream;
+    for (uint64_t i = 0; i < size; i++)
+        bytes[i] = (char)(pattern >> i % pattern_size * 8);
+    return CORE_OK;
+}
+
 /* Tables with slots after today's, which must not be called. */
 static const struct {
     core_memory_table known;
@@ -143,7 +155,8 @@ static const struct {
      .free = release,
      .copy_from_host = copy_from_host,
      .copy_to_host = copy_to_host,
-     .copy = copy},
+     .copy = copy,
+     .fill = fill},
     {(void (*)(void))1, (void (*)(void))1},
 };
 

@@ -9,7 +9,10 @@
 
 #include "suite.h"
 
+#include "isa.h"
+
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +104,18 @@ static inline core_status cpu_open(const char *isa)
     cpu_answer.struct_size = sizeof(cpu_answer);
     ck_assert_int_eq(core_plugin_entry(&offer, &cpu_answer), CORE_OK);
     return cpu_answer.init(&cpu_test_host, NULL, &plugin);
+}
+
+/* Loads the backend with an instruction set, or the best one for NULL.  False,
+ * and the test is skipped, if the machine does not have it: the backend takes
+ * the setting for a limit. */
+static inline bool cpu_open_isa(const char *isa)
+{
+    ck_assert_int_eq(cpu_open(isa), CORE_OK);
+    if (isa == NULL || strcmp(cpu_isa_name(cpu_isa), isa) == 0)
+        return true;
+    suite_skip("the machine does not have %s", isa);
+    return false;
 }
 
 static inline void cpu_close(void)

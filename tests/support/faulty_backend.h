@@ -128,6 +128,18 @@ static core_status copy(void *device, void *stream, core_memory to,
     return respond();
 }
 
+static core_status fill(void *device, void *stream, core_memory to,
+                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
+{
+    (void)device;
+    (void)stream;
+    (void)to;
+    (void)size;
+    (void)pattern;
+    (void)pattern_size;
+    return respond();
+}
+
 static core_status create_stream(void *device, uint32_t flags, void **out)
 {
     (void)device;
@@ -209,7 +221,8 @@ static const core_memory_table memory = {.struct_size = sizeof memory,
                                          .free = release,
                                          .copy_from_host = from_host,
                                          .copy_to_host = to_host,
-                                         .copy = copy};
+                                         .copy = copy,
+                                         .fill = fill};
 static const core_stream_table streams = {
     sizeof streams, 0, create_stream, destroy, of_one, of_one, of_two};
 static const core_event_table events = {

@@ -106,6 +106,20 @@ static inline core_status host_backend_copy(void *device, void *stream,
     return CORE_OK;
 }
 
+static inline core_status host_backend_fill(void *device, void *stream,
+                                            core_memory to, uint64_t size,
+                                            uint64_t pattern,
+                                            uint32_t pattern_size)
+{
+    char *bytes = host_backend_address(to);
+
+    (void)device;
+    (void)stream;
+    for (uint64_t i = 0; i < size; i++)
+        bytes[i] = (char)(pattern >> i % pattern_size * 8);
+    return CORE_OK;
+}
+
 static const core_memory_table host_backend_memory = {
     .struct_size = sizeof(core_memory_table),
     .alloc = host_backend_alloc,
@@ -113,6 +127,7 @@ static const core_memory_table host_backend_memory = {
     .copy_from_host = host_backend_from_host,
     .copy_to_host = host_backend_to_host,
     .copy = host_backend_copy,
+    .fill = host_backend_fill,
 };
 
 /* Initializers of a core_backend; type is a string literal. */

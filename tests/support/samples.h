@@ -42,10 +42,12 @@ static inline void parse_sample(arguments *a, const sample *s,
     parse(a, &c);
 }
 
-/* Whether the operator changes its first argument. */
+/* Whether the operator changes its first argument; names such as __lshift__ do
+ * not say so. */
 static inline bool is_in_place(const sample *s)
 {
-    return s->op[strcspn(s->op, ".") - 1] == '_';
+    return s->op[strcspn(s->op, ".") - 1] == '_' &&
+           strncmp(s->op, "__", 2) != 0;
 }
 
 /* x xᵀ + 1 for each argument that is to be positive definite. */

@@ -44,7 +44,7 @@ typedef struct limit {
     double bytes; /* per byte of memory; 0: multiply-adds */
 } limit;
 
-/* --------------------------------------------------------------- the loops */
+/* ----------------------------------------------------------- the loops -- */
 
 static void copy(part *p)
 {

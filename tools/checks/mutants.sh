@@ -6,14 +6,16 @@
 # (of core/), `tests` (the test programs) and the arguments' build folder.
 #
 # A mutant is a source file changed by one sed command and linked with the named
-# test, before the build's own objects.  A test that hangs counts as failed.
+# test, before the build's own objects.  It is detected if a test fails or
+# crashes.  A timeout, which a busy machine may cause, is a failure of this
+# check unless the mutant is expected to hang.
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 export LIBCORE_PLUGIN_PATH="${LIBCORE_PLUGIN_PATH:-$build/.libs}"
 export LIBCORE_BUILD="$build" LIBCORE_SOURCE="$source"
-export CK_VERBOSITY=silent
+export CK_VERBOSITY=normal CK_DEFAULT_TIMEOUT=60
 
 variable() { sed -n "s/^$1 = //p" "$build/Makefile" | head -n 1; }
 cc=$(variable CC)
@@ -26,14 +28,14 @@ build_tests() {
     for name in $tests; do
         targets="$targets tests/unit/${folder%%/*}/$name"
     done
-    # shellcheck disable=SC2086 # words are meant
+    # shellcheck disable=SC2086 # split into words on purpose
     make -s -C "$build" $targets >"$work/log" 2>&1 || {
         cat "$work/log" >&2
         exit 1
     }
 }
 
-# shellcheck disable=SC2086 # words are meant
+# shellcheck disable=SC2086 # split into words on purpose
 link() { # test
     $cc $flags -o "$work/test" "$build/tests/unit/${folder%%/*}/$1.o" \
         "$work/mutant.o" "$build/.libs/libcore_objects.a" $libraries \
@@ -49,7 +51,13 @@ compile() { # file
         -c -o "$work/mutant.o" "$work/$1" 2>"$work/log"
 }
 
-mutant() { # what is removed, file, sed command, test
+# Prints the first failure that is not a timeout, otherwise the first timeout.
+first_failure() {
+    grep -v 'Test timeout expired' "$work/log" | grep -m 1 ':[FE]:' ||
+        grep -m 1 'Test timeout expired' "$work/log" || tail -n 1 "$work/log"
+}
+
+mutant() { # what is removed, file, sed command, test, [hangs]
     original=$(find "$source/core/$folder" -name "$2")
     sed "$3" "$original" >"$work/$2"
     result=
@@ -60,7 +68,9 @@ mutant() { # what is removed, file, sed command, test
     elif "$work/test" >"$work/log" 2>&1; then
         [ "$1" = nothing ] || result="no test of $4 fails"
     elif [ "$1" = nothing ]; then
-        result="$4 fails: $(tail -n 1 "$work/log")"
+        result="$4 fails: $(first_failure)"
+    elif [ "${5-}" != hangs ] && first_failure | grep -q 'timeout expired'; then
+        result="undecided: $(first_failure)"
     fi
     if [ -z "$result" ]; then
         passed=$((passed + 1))

@@ -130,7 +130,10 @@ static bool read_level(const char *text, level *out)
             *out = (level)i;
             return true;
         }
-    print_error("unknown level: ", text);
+    fprintf(stderr, "core-conformance: unknown level: %s; accepted: ", text);
+    for (int i = 0; i < LEVELS; i++)
+        fprintf(stderr, "%s%s", i ? ", " : "", level_names[i]);
+    fputc('\n', stderr);
     return false;
 }
 

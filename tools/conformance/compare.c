@@ -157,6 +157,8 @@ static const char *const summing_operators[] = {
     "cumulative",
     "unfold",
     "_embedding_bag",
+    "_unsafe_masked_index_put_accumulate",
+    "_upsample_",
     "multi_margin_loss",
     "multilabel",
     "ctc_loss",

@@ -17,8 +17,8 @@ typedef struct leak_check {
     bool recovered; /* a round lost less than the limit */
 } leak_check;
 
-/* Called before and after a round.  `part`: a loss of fewer bytes is no leak;
- * it should be a good part of all that the round allocates. */
+/* Called before and after a round.  `part`: a loss of fewer bytes is not a leak;
+ * it should be a large part of what the round allocates. */
 void leak_check_begin(leak_check *self, plugin_tables *plugin);
 void leak_check_end(leak_check *self, plugin_tables *plugin, uint64_t part);
 /* Returns whether another round is needed. */

@@ -264,9 +264,9 @@ static bool has_required_slots(const plugin_tables *plugin, outcome *out)
            expect(out, b->memory != NULL, "there is no memory table") &&
            expect(out,
                   m->alloc && m->free && m->copy_from_host && m->copy_to_host &&
-                      m->copy,
+                      m->copy && m->fill,
                   "the memory table lacks one of alloc, free, copy_from_host, "
-                  "copy_to_host and copy") &&
+                  "copy_to_host, copy and fill") &&
            expect(out, plugin->answer.shutdown != NULL,
                   "the entry returns no shutdown") &&
            expect(out, plugin->synchronous || b->events != NULL,

@@ -127,7 +127,7 @@ static void selects_offered_minor(suite *self, outcome *out, const test *one)
                "it refuses the current ABI version");
 }
 
-static void respects_answer_size(suite *self, outcome *out, const test *one)
+static void respects_reply_size(suite *self, outcome *out, const test *one)
 {
     core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
@@ -457,7 +457,7 @@ bool suite_add_abi(suite *self)
          false},
         {"core/entry/rejects-other-abi-major", rejects_other_major, false},
         {"core/entry/selects-an-offered-minor", selects_offered_minor, false},
-        {"core/entry/respects-answer-size", respects_answer_size, false},
+        {"core/entry/respects-reply-size", respects_reply_size, false},
         {"core/init/propagates-failure", init_propagates_failure, false},
         {"core/device/tables-are-complete", tables_are_complete, false},
         {"core/device/properties-are-consistent", properties_are_consistent,

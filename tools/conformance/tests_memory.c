@@ -177,10 +177,6 @@ static void fills(suite *self, outcome *out, const test *one)
 
     (void)one;
     memset(poison, 0xdb, sizeof poison);
-    if (plugin && !plugin->memory.fill) {
-        not_supported(out, "it has no fill: the core copies instead");
-        return;
-    }
     if (!plugin || !plugin_alloc(plugin, out, BYTES, &block))
         return;
     for (uint32_t width = 1; width <= 8; width *= 2) {

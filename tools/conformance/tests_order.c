@@ -55,10 +55,6 @@ static void fills_in_order(suite *self, outcome *out, const test *one)
     (void)one;
     if (!p)
         return;
-    if (!p->memory.fill) {
-        not_supported(out, "it has no fill: the core copies instead");
-        return;
-    }
     memset(ones, 1, sizeof ones);
     stream_gate_init(&hold);
     for (int i = 0; i < 3; i++)
@@ -93,10 +89,6 @@ static void large_fills_are_complete(suite *self, outcome *out, const test *one)
     (void)one;
     if (!p || !got)
         goto done;
-    if (!p->memory.fill) {
-        not_supported(out, "it has no fill: the core copies instead");
-        goto done;
-    }
     if (!plugin_alloc(p, out, MANY + 2 * GUARD, &block) ||
         !plugin_write(p, out, block.memory, got, MANY + 2 * GUARD) ||
         !expect_plugin_ok(out,

@@ -334,7 +334,7 @@ static void numbers(suite *self, outcome *out, const test *one)
     end(&test, "its kernels refuse scalars");
 }
 
-/* ----------------------------------------------------------------- anew -- */
+/* ---------------------------------------------------- changed operands -- */
 
 enum { SIDE = 4, SQUARE = SIDE * SIDE };
 

@@ -125,8 +125,6 @@ def data_row(operator):
     operands = o.operands()
     row = [".schema = " + c_string(o.schema.text()),
            ".name = names.n%d" % o.id,
-           ".since = %d" % int(str(base.entry.get("since", "0.1")
-                                   ).split(".")[1]),
            ".base = %d" % base.id, ".kernel = %d" % base.kernel.id,
            ".family = CORE__FAMILY_" + FAMILIES[o.family],
            ".variant = CORE__VARIANT_" + o.variant]
@@ -215,7 +213,8 @@ def table(model):
     lines += [""] + name_text(model)
     lines += ["static const core__operator_data rows[%d] = {" %
               len(model.operators)]
-    lines += rows(data_row(o) for o in model.operators)
+    lines += rows(model.guard(o.name, lambda: data_row(o))
+                  for o in model.operators)
     lines += ["};", "",
               "/* Of an operator that was not called yet. */",
               "extern const core__entry *_Atomic "

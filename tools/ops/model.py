@@ -142,7 +142,8 @@ class Operator:
         return None
 
     def infer(self):
-        if self.family == "elementwise" and "check" in self.base.entry:
+        if self.family in ("elementwise", "reduction") and \
+                "check" in self.base.entry:
             return "core__infer_" + self.base.entry["check"]
         if self.family != "kernel":
             return None
@@ -237,6 +238,7 @@ class Operator:
 
 class Model:
     def __init__(self, path):
+        self.path = path
         with open(path, encoding="utf-8") as file:
             content = yaml.load(file, getattr(yaml, "CSafeLoader",
                                               yaml.SafeLoader))
@@ -312,8 +314,27 @@ class Model:
                     operator.name, operator.c, taken[operator.c]))
             taken[operator.c] = operator.name
 
-    def assign(self, path, add):
-        """Reads ids from the lock file, and adds missing ones if `add`.  A
+    def add_since(self, new, release):
+        """Adds `since` to the entries of new operators that lack it."""
+        with open(self.path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+        wanted = {o.entry["op"] for o in new if o.base is o and
+                  "since" not in o.entry}
+        found = []
+        for line in lines:
+            found.append(line)
+            if line.startswith("- op: ") and \
+                    yaml.safe_load(line)[0]["op"] in wanted:
+                found.append("  since: " + release)
+        with open(self.path + ".new", "w", encoding="utf-8") as file:
+            file.write("\n".join(found))
+        os.replace(self.path + ".new", self.path)
+        for operator in new:
+            operator.entry.setdefault("since", release)
+
+    def assign(self, path, release=None):
+        """Reads ids from the lock file.  With a release, the current ABI,
+        "0.5", adds missing ids and the release of these operators.  A
         number that occurs again has a new name; the old name still finds
         it, unless another operator has that name now."""
         ids, names = {}, {}
@@ -330,10 +351,11 @@ class Model:
         self.former = [(name, number) for name, number in self.former
                        if name not in ids]
         missing = [o for o in self.operators if o.name not in ids]
-        if missing and not add:
+        if missing and not release:
             raise Problem("%s: has no id; run gen_ops.py --assign" %
                           missing[0].name)
         if missing:
+            self.add_since(missing, release)
             following = max(ids.values(), default=-1) + 1
             with open(path, "a", encoding="utf-8") as file:
                 for operator in missing:

@@ -42,20 +42,42 @@ class Sample:
         self.notes = {}
         for note in notes:
             name, _, reason = note.partition(": ")
-            if name not in NOTES or bool(reason) != NOTES[name]:
-                raise Problem("sample '%s': note '%s'" % (text, note))
+            if name not in NOTES:
+                raise Problem("sample '%s': unknown note '%s'" % (text, note))
+            if bool(reason) != NOTES[name]:
+                raise Problem("sample '%s': the note '%s' %s" % (
+                    text, name, "needs a reason: '%s: REASON'" % name
+                    if NOTES[name] else "takes no reason"))
             self.notes[name] = reason
             if name in VARIANTS:
                 self.operator = self.variant(text, VARIANTS[name])
         for word in self.words.split(" "):
             if not any(form.match(word) for form in WORD.values()):
-                raise Problem("sample '%s': word '%s'" % (text, word))
+                raise Problem("sample '%s': unknown word '%s'" % (text, word))
+        self.check_count(text)
         try:
             good = float(self.low) < float(self.high)
         except ValueError:
             good = False
         if not good:
-            raise Problem("sample '%s': interval" % text)
+            raise Problem("sample '%s': the interval must be two numbers, the "
+                          "smaller one first" % text)
+
+    def check_count(self, text):
+        """The arguments without a default are given, and no more than all."""
+        schema = self.operator.schema
+        count = depth = 0
+        for word in self.words.split(" "):
+            count += depth == 0
+            depth += (word == "[") - (word == "]")
+        required = [i + 1 for i, a in enumerate(schema.arguments)
+                    if a.default is None]
+        if count < max(required, default=0):
+            raise Problem("sample '%s': the argument '%s' is missing" % (
+                text, schema.arguments[count].name))
+        if count > len(schema.arguments):
+            raise Problem("sample '%s': %d arguments, %s takes %d" % (
+                text, count, self.operator.name, len(schema.arguments)))
 
     def variant(self, text, kind):
         for other in self.operator.model.operators:

@@ -142,7 +142,8 @@ class Schema:
         return self.base.endswith("_") and not self.base.startswith("__")
 
     def inplace_variant(self, given=None):
-        """given: the overload, with its first argument in parentheses."""
+        """given: the overload, or `default` for none, with the name of the
+        first argument in parentheses."""
         variant = copy.deepcopy(self)
         variant.base += "_"
         m = re.match(r"^(\w*)(?:\((\w+)\))?$", given or "")
@@ -151,7 +152,7 @@ class Schema:
         if m[2]:
             variant.arguments[0].name = m[2]
         if m[1]:
-            variant.overload = m[1]
+            variant.overload = "" if m[1] == "default" else m[1]
         elif variant.overload == "int":
             variant.overload = ""
         self_argument = variant.arguments[0]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# budget: instructions of the library's own work, counted by callgrind, against
-# tests/instruction-budget.txt.
+# budget: compares instruction counts, measured with callgrind, with the limits
+# in tests/instruction-budget.txt.
 section_budget() {
     if ! have valgrind; then
         skip "instruction budgets" "no valgrind"

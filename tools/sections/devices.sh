@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# devices: recorded cases on each GPU that is here.
+# devices: recorded cases on each GPU of this machine.
 section_devices() {
     for row in cuda:/dev/nvidiactl rocm:/dev/kfd; do
         name=${row%%:*}
@@ -12,7 +12,7 @@ section_devices() {
         if [ ! -f "$plugin" ]; then
             skip "$name" "core_$name.so is not built: ${reason:-not configured}"
         elif [ ! -e "${row##*:}" ]; then
-            skip "$name" "core_$name.so is built; there is no GPU here"
+            skip "$name" "core_$name.so is built, but this machine has no GPU"
         else
             try "golden on $name" \
                 env LIBCORE_PLUGIN_PATH="$main/.libs:${plugin%/*}" \

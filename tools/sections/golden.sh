@@ -37,10 +37,10 @@ golden_set() {
     fi
 }
 
-# Each mode takes about a second, counts as one test, and watches for races.
+# Each mode takes about a second, counts as one test, and detects races.
 golden_modes() {
     while IFS= read -r mode; do
-        # shellcheck disable=SC2086 # words are meant
+        # shellcheck disable=SC2086 # split into words on purpose
         try "golden on sim, $mode" env LIBCORE_SIM_CHECK=1 $mode \
             "$main/core-conformance" --golden "$source/tests/golden/public" \
             --required "$source/tests/golden/public.ops" --device sim

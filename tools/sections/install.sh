@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# install: what `make install` installs is complete and works, a plugin builds
-# apart from the source tree as a device maker builds it, and the README's
-# program compiles against it and prints what the README says.
+# install: the installation is complete and works, a plugin builds outside the
+# source tree as a third party builds it, and the README's program compiles
+# against the installation and prints what the README says.
 section_install() {
     rm -rf "$prefix"
     try "make install" make -C "$main" install || return
@@ -32,7 +32,7 @@ section_install() {
         tools/checks/exports "$prefix/lib/libcore.so" \
         "$work/outside/core_sim.so"
     rm -f "$prefix"/lib/libcore/plugins-0/core_sim.*
-    try "plugin built out of tree brings its device" sh -c "
+    try "device of the plugin built out of tree is found" sh -c "
         LD_LIBRARY_PATH=$library_path LIBCORE_PLUGIN_PATH='$work/outside' \
             '$prefix/bin/core-info' | grep -w sim"
     readme
@@ -42,13 +42,13 @@ readme() {
     [ -f "$prefix/lib/pkgconfig/libcore.pc" ] || return 0
     rm -rf "$work/readme"
     mkdir -p "$work/readme"
-    # shellcheck disable=SC2016 # no command is meant
+    # shellcheck disable=SC2016 # not a command substitution
     sed -n '/^```c$/,/^```$/p' README.md | sed '/^```/d' \
         >"$work/readme/program.c"
     # shellcheck disable=SC2016
     sed -n '/^```output$/,/^```$/p' README.md | sed '/^```/d' \
         >"$work/readme/expected.txt"
-    # shellcheck disable=SC2046 # words are meant
+    # shellcheck disable=SC2046 # split into words on purpose
     try "README's program compiles" cc -std=c11 -Wall -Wextra -Werror \
         -o "$work/readme/program" "$work/readme/program.c" \
         $(pkg-config --cflags --libs libcore) || return 0

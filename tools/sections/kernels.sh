@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# kernels (--full, or by name): the kernels of every architecture that is
-# installed, optimized, and HIP on its NVIDIA platform.  Compiling needs no GPU.
+# kernels (--full, or by name): compiles the kernels, optimized, for every
+# architecture whose compiler is installed, and HIP for NVIDIA GPUs.  Needs no
+# GPU.
 section_kernels() {
     unset NVCCFLAGS HIPCCFLAGS
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
@@ -31,7 +32,7 @@ hipnv() {
         if [ -n "$reason" ]; then
             skip "hipnv" "$reason"
         else
-            fail "hipnv: is not configured" "$logs/hipnv.txt"
+            fail "hipnv: configure failed" "$logs/hipnv.txt"
         fi
         return
     fi
@@ -57,11 +58,11 @@ gpu_size() { # build, name
     fi
 }
 
-# The plugin is loaded where there is no GPU, which core-info does in at most a
-# hundred million instructions: 20 ms.
+# Without a GPU, core-info loads the plugin in at most 100 million instructions
+# (20 ms).
 gpu_load() { # build, name
     if [ -e /dev/nvidiactl ] || [ -e /dev/kfd ]; then
-        skip "core_$2.so's load without a GPU" "there is one here"
+        skip "core_$2.so's load without a GPU" "this machine has one"
         return
     fi
     LD_LIBRARY_PATH=$1/.libs LIBCORE_PLUGIN_PATH=$1/backends/$2/.libs \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# lint: what tools/lint checks, which no compiler does.
+# lint: runs tools/lint, which checks what a compiler does not.
 section_lint() {
     make -s -C "$main" lint >"$logs/lint.txt" 2>&1
     sed -n '/^SKIP/p; /^FAIL/p; /^    /p' "$logs/lint.txt"

@@ -3,7 +3,7 @@
 # Copyright The libcore authors
 
 # mutants: each wait, event and record_stream of the engine has a test that
-# fails without it.  With --full also each thing that the allocator rests on,
+# fails without it.  With --full also each assumption of the allocator,
 # which takes minutes.
 section_mutants() {
     use_build "$main"

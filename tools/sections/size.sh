@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# size: what users download, both libraries, stripped.  The limits are a little
-# above the sizes, so that growth is noticed.  The goal for all operators is
-# 6 MB of core_cpu.so.
+# size: the stripped size of libcore.so and core_cpu.so.  The limits are a
+# little above the sizes, so that growth is noticed (the goal for core_cpu.so is
+# 6 MB).
 section_size() {
     for row in libcore.so:1700000 core_cpu.so:1400000; do
         file=${row%:*}

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# tally.sh: sourced by common.sh.  Counts what was tested and prints it; failures
-# are printed when they happen and again at the end, each with what explains it:
-# a failure on another machine is understood from the last lines.
+# tally.sh: sourced by common.sh.  Counts and prints results.  Failures are
+# printed when they happen and again at the end, each with its explanation, so
+# that the last lines of a log from another machine are enough.
 # shellcheck disable=SC2154 # variables of common.sh
 passed=0 failed=0 skipped=0
 failures= # printed at the end
@@ -13,7 +13,8 @@ failures= # printed at the end
 seconds='FNR == 2 { gsub(/s/, ""); sum = 0; for (i = 1; i <= 2; i++) {
     split($i, t, "m"); sum += 60 * t[1] + t[2] } '
 
-# Begins a section: its logs, its temporary folder and its clock.
+# Begins a section: creates its folders of logs and temporary files, and starts
+# its clock.
 use_section() { # name
     section=$1
     logs=$work/logs/$section
@@ -25,14 +26,13 @@ use_section() { # name
     use_temporary
 }
 
-# Sets $total to what the processes took that this shell started and that have
-# ended.
+# Sets $total to the processor time of the ended child processes, in seconds.
 count_processors() {
-    times >"$logs/times.txt" # in a subshell it would be of that
+    times >"$logs/times.txt" # a subshell would print its own
     total=$(awk "$seconds"'print int(sum) }' "$logs/times.txt")
 }
 
-# Ends a section: what summarize needs of it.
+# Ends a section, and writes what summarize reads.
 report() {
     wall=$(($(date +%s) - then))
     count_processors
@@ -42,7 +42,7 @@ report() {
     printf '%s' "$failures" >"$reports/$section.failures"
 }
 
-# The tests that need most processor time.
+# Prints the tests that need most processor time.
 slowest() {
     [ -d "$work/times" ] || return 0
     say "longest tests, in processor time:"
@@ -51,7 +51,7 @@ slowest() {
         printf "%8.1f s  %s\n", sum, name }' {} + | sort -rn | head -n 10
 }
 
-# The last lines; fails if a test failed, or if a section did not end.
+# Prints the last lines.  Fails if a test failed, or if a section did not end.
 summarize() { # sections...
     slowest
     say "   wall    processors  section"
@@ -118,10 +118,10 @@ try() { # what, command...
 add_counts() { # what, log
     counts=$(sed -n 's/^.*\b\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed, \([0-9][0-9]*\) \(skipped\|missing\).*$/\1 \2 \3 \4/p' "$2" | tail -n 1)
     if [ -z "$counts" ]; then
-        fail "$1: no line with its counts" "$2"
+        fail "$1: no line with counts" "$2"
         return 1
     fi
-    # shellcheck disable=SC2086 # words are meant
+    # shellcheck disable=SC2086 # split into words on purpose
     set -- "$1" "$2" $counts
     say "$1: $3 passed, $4 failed, $5 $6"
     [ $(($3 + $4 + $5)) -gt 0 ] || fail "$1: ran nothing" "$2"
@@ -131,16 +131,16 @@ add_counts() { # what, log
     [ "$4" = 0 ] || failed_too "$1: $4" "$(explain --plain "$2")"
 }
 
-# What the compiler warns of fails, in tests as elsewhere.
+# Compiler warnings are failures, also in tests.
 warned() { # what, log
     if grep 'warning: ' "$2" | sort -u | sed 's/^/    /' >"$logs/warned.txt" &&
         [ -s "$logs/warned.txt" ]; then
-        fail "$1: the compiler warns" "$logs/warned.txt"
+        fail "$1: compiler warnings" "$logs/warned.txt"
         return 1
     fi
 }
 
-# Of a `make check`: each test that failed, and why, of 20 of them.
+# Prints the failed tests of a `make check`, the first 20 with an explanation.
 why_of_check() { # folder
     find "$1/tests" -name '*.trs' -exec \
         grep -lE '^:test-result: *(FAIL|XPASS|ERROR)' {} + | sort |
@@ -177,8 +177,8 @@ count_check() { # what, folder, make's exit status
     fi
 }
 
-# A section's temporary files are in a folder of its own.  Valgrind leaves its
-# pipes for debuggers where a test kills a child.
+# Creates a temporary folder for the section.  Without --vgdb=no valgrind leaves
+# pipes for debuggers there when a test kills a child.
 use_temporary() {
     TMPDIR=$work/tmp/$section
     VALGRIND_OPTS="--vgdb=no ${VALGRIND_OPTS-}"
@@ -187,15 +187,15 @@ use_temporary() {
     mkdir -p "$TMPDIR"
 }
 
-# Prints the temporary files that a section leaves.  They fail it under --full
-# only: a compiler that was killed leaves some.
+# Prints the temporary files that a section leaves.  They are a failure only
+# under --full, since a compiler that was killed leaves some.
 nothing_is_left() { # section
     find "$TMPDIR" -mindepth 1 2>/dev/null | head -n 100 >"$logs/left.txt"
     [ -s "$logs/left.txt" ] || return 0
     if [ "$full" = yes ]; then
-        fail "$1 leaves something in the temporary folder" "$logs/left.txt"
+        fail "$1 leaves files in the temporary folder" "$logs/left.txt"
     else
-        say "$1 leaves something in the temporary folder:"
+        say "$1 leaves files in the temporary folder:"
         sed 's/^/    /' "$logs/left.txt"
     fi
 }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# training: one epoch on the CPU and on the simulated accelerator learns.  With
-# --full 15 epochs reach the accuracy that the documentation promises, and both
+# training: a model learns in one epoch on the CPU and on the simulated
+# accelerator.  With --full, 15 epochs reach the documented accuracy, and both
 # devices compute the same weights.
 section_training() {
     use_build "$main"

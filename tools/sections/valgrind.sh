@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright The libcore authors
 
-# valgrind (--full, or by name): reads of memory that was never written, which
-# no sanitizer here sees, and leaks.
+# valgrind (--full, or by name): uninitialised reads, which the sanitizers used
+# here do not detect, and leaks.
 section_valgrind() {
     if ! have valgrind; then
         skip "valgrind" "no valgrind"
@@ -18,9 +18,9 @@ section_valgrind() {
             fail "valgrind: there is no $name"
             continue
         fi
-        # Each test is a child, as it is written for, and valgrind looks at each
-        # as it ends.  In a child that a test forks itself the memory of its
-        # parent's threads would count as lost: no such test is here.
+        # Each test runs in its own process, which valgrind checks at exit.
+        # Tests that fork are left out: in the child, the memory of the
+        # parent's threads would be reported as lost.
         try "$name under valgrind" env CK_DEFAULT_TIMEOUT=600 \
             LIBCORE_BUILD="$main" LIBCORE_SOURCE="$source" \
             "$main/libtool" --mode=execute valgrind -q --trace-children=no \

@@ -9,9 +9,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <expressions/philox.h>
+
 #include "gemm/blas.h"
 #include "math/lanes.h"
-#include "math/philox.h"
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"

@@ -117,6 +117,34 @@ static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
         x[i] = keeps[i * a->bias->strides[3]] ? x[i] : 0;
 }
 
+static bool T(all_masked)(const TYPE *x, int64_t n)
+{
+    int64_t i = 0;
+
+    while (i < n && x[i] == -INFINITY)
+        i++;
+    return i == n;
+}
+
+/* Replaces a row's n scores with their exponentials, the largest of which is 1;
+ * returns their sum.  *out_log: the logarithm of the sum of the scores'
+ * exponentials.  A query to which every key is masked has no weights: 0, with
+ * the logarithm -inf. */
+static TYPE T(weigh)(TYPE *x, int64_t n, TYPE *out_log)
+{
+    TYPE most = L(lanes_max)(x, n), sum;
+
+    /* -INFINITY is also the maximum of NaN. */
+    if (most == -INFINITY && T(all_masked)(x, n)) {
+        memset(x, 0, (size_t)n * sizeof(TYPE));
+        *out_log = most;
+        return 0;
+    }
+    sum = (TYPE)L(lanes_exp)(x, x, most, n, NULL, NULL);
+    *out_log = most + (TYPE)log((double)sum);
+    return sum;
+}
+
 /* Draws element by element, like bernoulli_. */
 static void T(drop)(const attention *a, const place *at, int64_t row, TYPE *x,
                     int64_t n)
@@ -155,14 +183,12 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
     (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
      k.data, k.distance, 0, scores, n);
     for (int64_t i = 0; i < count; i++) {
-        TYPE *x = scores + i * n, most;
+        TYPE *x = scores + i * n, logarithm;
 
         T(score)(a, at, first + i, x, n, extra);
-        most = L(lanes_max)(x, n);
-        sums[i] = (TYPE)L(lanes_exp)(x, x, most, n, NULL, NULL);
+        sums[i] = T(weigh)(x, n, &logarithm);
         if (a->sum)
-            ((TYPE *)a->sum)[sum_at(a, at, first + i)] =
-                most + (TYPE)log((double)sums[i]);
+            ((TYPE *)a->sum)[sum_at(a, at, first + i)] = logarithm;
         if (a->dropout > 0)
             T(drop)(a, at, first + i, x, n);
     }
@@ -170,7 +196,7 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
     (false, false, count, a->outer, n, 1, scores, n, v.data, v.distance, 0,
      o.data, o.distance);
     for (int64_t i = 0; i < count; i++) {
-        TYPE factor = n > 0 ? 1 / sums[i] : 0;
+        TYPE factor = sums[i] != 0 ? 1 / sums[i] : 0;
 
         for (int64_t j = 0; j < a->outer; j++)
             o.data[i * o.distance + j] *= factor;
@@ -222,7 +248,10 @@ static void T(row_back)(const attention *a, const place *at, int64_t row,
     TYPE slope = (TYPE)L(lanes_dot)(grad, output, 0, a->outer);
 
     T(score)(a, at, row, x, n, weights);
-    L(lanes_exp)(weights, x, sum, n, NULL, NULL);
+    if (sum == -INFINITY) /* every key is masked */
+        memset(weights, 0, (size_t)n * sizeof(TYPE));
+    else
+        L(lanes_exp)(weights, x, sum, n, NULL, NULL);
     memcpy(x, weights, (size_t)n * sizeof(TYPE));
     if (a->dropout > 0) {
         T(drop)(a, at, row, x, n);

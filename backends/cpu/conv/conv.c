@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The operators convolution and convolution_backward: they translate their
+/* The operators convolution and convolution_backward: they convert their
  * arguments to the geometry and the dense operands of conv.h. */
 
 #include "conv.h"
@@ -24,7 +24,7 @@ static void geometry_read(conv_geometry *g, const core_view *input,
                          .filters = small->sizes[1],
                          .groups = cpu_int(&args[5])};
     for (uint32_t k = 0; k < 3; k++) {
-        uint32_t d = k + ndim - 3; /* counted from the last */
+        uint32_t d = k + ndim - 3; /* -1 is the last dimension */
         bool there = k + ndim >= 3;
 
         g->in[k] = there ? large->sizes[d + 2] : 1;
@@ -44,8 +44,8 @@ static void geometry_read(conv_geometry *g, const core_view *input,
      : (DTYPE) == CORE_BF16 ? FUNCTION##_bf16(G, A, B, __VA_ARGS__) \
                             : FUNCTION##_i64(G, A, B, __VA_ARGS__))
 
-/* The compute type: bf16 only if the machine computes in it, and all of the
- * `count` operands and results that are present have it. */
+/* The dtype of the computation: bf16 only if the machine has bf16 instructions
+ * and all operands and results are bf16.  Absent ones are NULL. */
 static core_dtype dtype_of(const conv_geometry *g,
                            const core_view *const *views, uint32_t count)
 {
@@ -69,7 +69,7 @@ static core_status supported(const core_call *call, const core_view *input)
 
 /* ------------------------------------------------------------- operands -- */
 
-/* Dense, or, for conv_direct.h, with its own strides. */
+/* A dense copy, or, for conv_direct.h, the tensor with its strides. */
 typedef struct operand {
     bool there;
     cpu_dense dense;
@@ -88,7 +88,7 @@ static void take_strides(operand *o, const core_view *view, bool dense)
     }
 }
 
-/* read: else it is to be written.  lies: it need not be dense. */
+/* read: whether it is read or written.  lies: it may have any strides. */
 static core_status operand_open(operand *o, const core_view *view,
                                 core_dtype dtype, bool read, bool lies)
 {
@@ -183,7 +183,8 @@ static core_status launch_forward(core_call *call, const core_value *args,
     if (status == CORE_OK) {
         status = forward_compute(&job);
         if (status != CORE_OK)
-            cpu_error(status, "convolution: no host memory for its columns");
+            cpu_error(status,
+                      "convolution: out of host memory for columns of patches");
     }
     operand_close(&job.x, false);
     operand_close(&job.w, false);
@@ -192,7 +193,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
     return status;
 }
 
-/* ------------------------------------------------------------- gradients -- */
+/* ----------------------------------------------------------- gradients -- */
 
 typedef struct bias_job {
     core_dtype dtype;
@@ -325,12 +326,12 @@ static core_status gradients_compute(gradients *job)
     if (status == CORE_OK && job->gw.there)
         status = weight_compute(job);
     if (status != CORE_OK)
-        cpu_error(status, "convolution_backward: no host memory for its "
-                          "columns");
+        cpu_error(status, "convolution_backward: out of host memory for "
+                          "columns of patches");
     return status;
 }
 
-/* gy, x, w, gx, gw, gb */
+/* views: gy, x, w, gx, gw, gb */
 static core_status gradients_open(gradients *job, const core_view *const *views)
 {
     operand *const all[] = {&job->gy, &job->x, &job->w, &job->gx, &job->gw};

@@ -25,8 +25,8 @@ typedef struct conv_geometry {
 /* Sets the products and choices. */
 void conv_geometry_finish(conv_geometry *geometry);
 
-/* Returns how many channels of a group make one task, so that there are several
- * tasks. */
+/* Returns the number of channels of a group per task; it is small enough for
+ * several tasks. */
 int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
 
 /* y = conv(x, w) + b, b may be NULL.  gx = gradient with respect to x, plus b

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The convolutions of conv.h in bf16, multiplied by bf16.h.  Columns are bf16,
- * or f32 where they are summed; every result is rounded once. */
+/* The convolutions of conv.h in bf16, as products of bf16.h.  Columns are bf16,
+ * or f32 if they are summed; every result is rounded once. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,8 @@ static void to_bf16(uint16_t *to, const float *from, int64_t n)
     cpu_put_f32(CORE_BF16, to, 1, from, n);
 }
 
-/* One image and a block of channels of one group; sums: f32, of the block. */
+/* One image and a block of channels of one group; sums: the f32 gradient of the
+ * block. */
 static void input_block(job *j, int64_t image, int64_t group, int64_t first,
                         float *sums, float *columns)
 {

@@ -5,11 +5,11 @@
  * and T(name) defined.  Columns are a matrix with a row for each channel and
  * kernel position and a column for each output position. */
 
-/* One row's elements at output positions of one output row: copied to (or added
- * from) `row`, which has `run` of them from column ow on. */
+/* The elements of an image row that `length` positions of an output row, from
+ * column ow on, use at one kernel position. */
 typedef struct T(span) {
-    int64_t first, last; /* those within the image */
-    int64_t offset;      /* in the image row, of the first */
+    int64_t first, last; /* positions whose element is within the image */
+    int64_t offset;      /* of the first one, in the image row */
 } T(span);
 
 static T(span)
@@ -40,7 +40,7 @@ typedef struct T(run) {
 } T(run);
 
 /* The start of the image row that an output row uses at a kernel position, or
- * -1 if outside. */
+ * -1 if that is outside the image. */
 static int64_t T(image_row)(const conv_geometry *g, const T(run) * run,
                             const int64_t *k)
 {
@@ -105,8 +105,8 @@ static void T(run_next)(const conv_geometry *g, T(run) * run)
     run->p[0]++;
 }
 
-/* Columns of `count` channels at output positions [begin, end): read from the
- * image, or added to it. */
+/* Reads the columns of `count` channels at output positions [begin, end) from
+ * the image, or adds them to it. */
 static void T(columns)(const conv_geometry *g, TYPE *image, int64_t count,
                        int64_t begin, int64_t end, TYPE *columns, bool add)
 {
@@ -125,7 +125,7 @@ static void T(columns)(const conv_geometry *g, TYPE *image, int64_t count,
             run.length = g->out[2] - run.p[2];
             if (run.length > end - p)
                 run.length = end - p;
-            /* All whole rows use the image in the same way. */
+            /* All complete rows have the same span. */
             if (run.length != last || run.p[2] != 0)
                 run.span = T(span_of)(g, run.p[2], run.length, k[2]);
             last = run.p[2] == 0 ? run.length : -1;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_direct.c: everything around the innermost product of conv_direct.h.
+/* conv_direct.c: the convolutions of conv_direct.h, except the innermost
+ * product.
  *
- * A tile is some rows of the output of one image and group: its input is
- * rearranged once, for all filters.  The gradient of the input is a
- * convolution of the output's gradient with the flipped kernel; that of the
- * weights sums over positions instead of taps and channels.  The order of
- * summation does not depend on threads. */
+ * A tile is a few output rows of one image and group; its input is rearranged
+ * once for all filters.  The gradient of the input is a convolution of the
+ * output's gradient with the flipped kernel; the gradient of the weights sums
+ * over positions instead of taps and channels.  The order of summation does not
+ * depend on the number of threads. */
 
 #include "conv_direct.h"
 
@@ -17,12 +18,12 @@
 #include "runtime/thread_pool.h"
 
 enum {
-    TILE = 1 << 16,       /* elements of the input that a tile reads */
-    WORK_LEAST = 1 << 16, /* multiply-adds; columns are used below this */
+    TILE = 1 << 16,       /* input elements that a tile reads */
+    WORK_LEAST = 1 << 16, /* multiply-adds; with fewer, columns are faster */
     FILTERS_LEAST = 12,
-    CHANNELS_LEAST = 4, /* if they are lines of the product */
+    CHANNELS_LEAST = 4, /* where channels are the lines of the product */
     SUMMED = 128,       /* products per partial sum, approximately */
-    ITEMS_WANTED = 8    /* for threads, of the gradient of the weights */
+    ITEMS_WANTED = 8    /* tasks of the gradient of the weights */
 };
 
 typedef struct job {
@@ -35,11 +36,11 @@ typedef struct job {
     int64_t channels, filters; /* of a group */
     int64_t blocks;            /* of filters */
     int64_t taps;
-    int64_t rows, tiles;    /* of the output in a tile; tiles in out[1] */
+    int64_t rows, tiles;    /* output rows in a tile; tiles in out[1] */
     int64_t in_rows, width; /* of the input that a tile reads */
     int64_t parts, items;
-    float *packed; /* weights: [group][block][tap][channel][columns]; of their
-                      gradient [part] of the same */
+    float *packed; /* weights: [group][block][tap][channel][columns]; their
+                    * gradient: such an array for each part */
     core_status status;
 } job;
 
@@ -75,7 +76,8 @@ static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
 
 bool conv_direct_forward_wanted(const conv_geometry *g, bool channels_last)
 {
-    /* One tap over rows of a channel already is a matrix product. */
+    /* A 1 x 1 x 1 convolution of a channels-first input already is a matrix
+     * product. */
     return wanted(g, g->channels, g->filters) && (!g->direct || channels_last);
 }
 
@@ -218,7 +220,7 @@ static void clear(float *to, int64_t count)
         memset(to, 0, (size_t)count * sizeof *to);
 }
 
-/* Copies one row of the input, from position `-padding` on. */
+/* Copies one row of the input with its padding. */
 static void take_row(const job *j, const float *from, float *to)
 {
     const conv_geometry *g = &j->g;
@@ -232,7 +234,7 @@ static void take_row(const job *j, const float *from, float *to)
           (j->width - before - count) * j->channels);
 }
 
-/* Copies a tile's input: [kernel's depth][in_rows][width][channels]. */
+/* Copies a tile's input to [kernel depth][in_rows][width][channels]. */
 static void take_rows(const job *j, const tile *t, float *to)
 {
     const conv_geometry *g = &j->g;
@@ -256,8 +258,8 @@ static void take_rows(const job *j, const tile *t, float *to)
     }
 }
 
-/* The offset of each tap in those rows, with space for `more` elements
- * behind. */
+/* Returns the offset of each tap in those rows, followed by space for `more`
+ * elements. */
 static int64_t *offsets_of(job *j, int64_t more)
 {
     const conv_geometry *g = &j->g;
@@ -303,8 +305,8 @@ static void give_row(const job *j, const tile *t, int64_t row, int64_t first,
             to[k * stride[1] + i * stride[4]] = sums[i * columns + k] + bias[k];
 }
 
-/* One row of positions and one block of filters, some taps at a time: short
- * sums are more exact. */
+/* One row of positions and one block of filters, a few taps at a time, because
+ * short sums are more accurate. */
 static void sum_row(const job *j, const float *rows, const float *weights,
                     const int64_t *offsets, float *sums)
 {
@@ -416,7 +418,8 @@ core_status conv_direct_input(const conv_geometry *g, const conv_operand *gy,
 
 /* --------------------------------------------------- gradient of weights -- */
 
-/* The output's gradient in a tile, of a block: [row][position][columns]. */
+/* Copies the output's gradient in a tile, for a block of filters, to
+ * [row][position][columns]. */
 static void take_grad(const job *j, const tile *t, int64_t block, float *to)
 {
     const int64_t *stride = j->to.stride;
@@ -461,7 +464,7 @@ static void weight_tile(const job *j, const tile *t, const weight_room *room,
     }
 }
 
-/* An item is a part of the images, and a block of filters of one group. */
+/* An item is a part of the images with a block of filters of one group. */
 static void weight_part(const job *j, int64_t item, const weight_room *room)
 {
     const conv_geometry *g = &j->g;
@@ -501,7 +504,7 @@ static void weight_task(void *context, int64_t begin, int64_t end)
     free(room.rows);
 }
 
-/* Adds the parts' sums and writes them to the weights' gradient. */
+/* Adds the sums of the parts and writes the weights' gradient. */
 static void give_weights(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* conv_direct.h: convolutions of f32 without columns of patches.
+/* conv_direct.h: f32 convolutions without columns of patches.
  *
  * Rows of the input are copied to channels-last order with their padding, so
- * that the elements of neighbouring positions that a tap uses have equal
- * distances; the innermost product then reads them in place, for all taps,
- * while its sums stay in registers.  Operands may have any strides. */
+ * that a tap uses elements at equal distances for neighbouring positions; the
+ * innermost product reads them in place, for all taps, with its sums in
+ * registers.  Operands may have any strides. */
 
 #ifndef CPU_CONV_DIRECT_H
 #define CPU_CONV_DIRECT_H
@@ -20,13 +20,14 @@ typedef struct conv_operand {
     int64_t stride[5];
 } conv_operand;
 
-/* Like the functions of conv.h.  False: those are faster, or the only ones. */
+/* Return whether the functions below are faster than those of conv.h, and
+ * available. */
 bool conv_direct_forward_wanted(const conv_geometry *geometry,
                                 bool channels_last);
 bool conv_direct_input_wanted(const conv_geometry *geometry);
 bool conv_direct_weight_wanted(const conv_geometry *geometry);
 
-/* b: NULL, or one number per filter (input: channel), dense. */
+/* b: NULL, or one number per filter (conv_direct_input: per channel), dense. */
 core_status conv_direct_forward(const conv_geometry *geometry,
                                 const conv_operand *x, const conv_operand *w,
                                 const float *b, const conv_operand *y);
@@ -36,7 +37,7 @@ core_status conv_direct_input(const conv_geometry *geometry,
 core_status conv_direct_weight(const conv_geometry *geometry,
                                const conv_operand *x, const conv_operand *gy,
                                const conv_operand *gw);
-/* gb[c] = the sum of all of channel c of y, of images x size. */
+/* gb[c] = the sum of channel c of y over images and positions. */
 void conv_direct_bias(const conv_operand *y, int64_t images, int64_t channels,
                       const int64_t size[3], float *gb);
 
@@ -44,24 +45,25 @@ void conv_direct_bias(const conv_operand *y, int64_t images, int64_t channels,
 
 enum { CONV_LINES_MOST = 12, CONV_COLUMNS_MOST = 32 };
 
-/* A few lines of products: c[i][j] = or += the sum over taps t and k < n of
- * a[i * across + offsets[t] + k * along] * b[(t * n + k) * columns + j]. */
+/* A product of a few lines: c[i][j] is set to (or increased by) the sum of
+ * a[i * across + offsets[t] + k * along] * b[(t * n + k) * columns + j] over
+ * taps t and k < n. */
 typedef struct conv_product {
     const float *a, *b;
     const int64_t *offsets;
     int64_t across, along, taps, n;
     float *c;
-    int64_t distance; /* of the lines of c */
+    int64_t distance; /* between lines of c */
     bool add;
 } conv_product;
 
 typedef struct conv_functions {
-    int64_t lines, columns; /* at once */
+    int64_t lines, columns; /* that one call computes at most */
     /* count: at most `lines`; all columns. */
     void (*multiply)(const conv_product *product, int64_t count);
 } conv_functions;
 
-/* NULL functions: not available in this instruction set. */
+/* multiply is NULL: not available with this instruction set. */
 extern const conv_functions cpu_conv_functions_baseline,
     cpu_conv_functions_avx2, cpu_conv_functions_avx512;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The innermost product of conv_direct.h: two vectors of columns times as many
- * lines as there are registers for sums. */
+/* The innermost product of conv_direct.h: two vectors of columns, and as many
+ * lines as fit in registers. */
 
 #include "conv_direct.h"
 #include "isa.h"
@@ -75,7 +75,7 @@ __attribute__((always_inline)) static inline void product_of(
     for (int i = 0; i < count; i++) {
         float *c = p->c + i * p->distance;
 
-        /* Added here, not before, so that partial sums stay short. */
+        /* Added last, so that partial sums stay short. */
         if (p->add) {
             sums[i][0] = ADD(sums[i][0], LOAD(c));
             sums[i][1] = ADD(sums[i][1], LOAD(c + WIDTH));

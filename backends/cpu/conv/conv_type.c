@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The convolutions of conv.h, as columns of patches times weights, in each
- * compute type. */
+/* The convolutions of conv.h as products of weights and columns of patches, in
+ * each dtype of computation. */
 
 #include "conv.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* grid_sample.c: grid_sampler_2d and its gradients.
+/* grid_sample.c: grid_sampler_2d, grid_sampler_3d and their gradients.
  *
- * A grid point (x, y) in [-1, 1] is a position in the image.  Its value is a
- * sum over taps: pixels with weights, each the product of a weight in x and
- * one in y.  Each weight has its derivative by the grid coordinate. */
+ * A grid point (x, y, z) in [-1, 1] is a position in the image.  Its value is a
+ * sum over taps: pixels with weights, each the product of a weight in x, one in
+ * y and one in z.  Each weight has its derivative by the grid coordinate. */
 
 #include <math.h>
 
@@ -20,9 +20,11 @@ typedef struct sampling {
     core_dtype dtype;
     int64_t mode, padding;
     bool align;
-    int64_t images, channels, in[2], out[2]; /* height, width */
-    cpu_dense x, grid, y;                    /* y: result, or its gradient */
-    cpu_dense gx, ggrid; /* gradients; data NULL if not requested */
+    int ndim;
+    int64_t images, channels, in[3], in_size,
+        out_size;         /* depth, height, width */
+    cpu_dense x, grid, y; /* y: result, or its gradient */
+    cpu_dense gx, ggrid;  /* gradients; data NULL if not requested */
 } sampling;
 
 static void sampling_close(sampling *job)
@@ -36,170 +38,186 @@ static void sampling_close(sampling *job)
 
 /* ------------------------------------------------------------------ taps -- */
 
-#define SAMPLE(NAME, TYPE, FLOOR, NEAR, FMOD, ABS)                             \
-    typedef struct taps_##NAME {                                               \
-        int count;                                                             \
-        int64_t index[4]; /* -1: outside, counts as 0 */                       \
-        TYPE weight[4], slope[4];                                              \
-    } taps_##NAME;                                                             \
-    /* Reflects at the borders; *slope gets the sign. */                       \
-    static TYPE reflect_##NAME(TYPE at, TYPE low, TYPE high, TYPE *slope)      \
-    {                                                                          \
-        TYPE span = high - low, rest, flips;                                   \
-        if (span <= 0) {                                                       \
-            *slope = 0;                                                        \
-            return 0;                                                          \
-        }                                                                      \
-        at -= low;                                                             \
-        if (at < 0) {                                                          \
-            at = -at;                                                          \
-            *slope = -*slope;                                                  \
-        }                                                                      \
-        rest = FMOD(at, span);                                                 \
-        flips = FLOOR(at / span);                                              \
-        if (FMOD(flips, 2) == 0)                                               \
-            return rest + low;                                                 \
-        *slope = -*slope;                                                      \
-        return span - rest + low;                                              \
-    }                                                                          \
-    static TYPE padded_##NAME(const sampling *job, TYPE at, int64_t size,      \
-                              TYPE *slope)                                     \
-    {                                                                          \
-        TYPE last = (TYPE)(size - 1);                                          \
-        if (job->padding == ZEROS)                                             \
-            return at;                                                         \
-        if (job->padding == REFLECTION)                                        \
-            at = job->align ? reflect_##NAME(at, 0, last, slope)               \
-                            : reflect_##NAME(at, (TYPE)-0.5, last + (TYPE)0.5, \
-                                             slope);                           \
-        if (at > 0 && at < last)                                               \
-            return at;                                                         \
-        *slope = 0;                                                            \
-        return at >= last ? last : 0;                                          \
-    }                                                                          \
-    static int64_t inside_##NAME(TYPE at, int64_t size)                        \
-    {                                                                          \
-        return at >= 0 && at < (TYPE)size ? (int64_t)at : -1;                  \
-    }                                                                          \
-    /* Cubic convolution with a = -3/4, and its derivative. */                 \
-    static void cubic_##NAME(TYPE x, TYPE *weight, TYPE *slope)                \
-    {                                                                          \
-        const TYPE a = (TYPE)-0.75;                                            \
-        TYPE sign = x < 0 ? -1 : 1;                                            \
-        x = ABS(x);                                                            \
-        if (x <= 1) {                                                          \
-            *weight = ((a + 2) * x - (a + 3)) * x * x + 1;                     \
-            *slope = sign * (3 * (a + 2) * x - 2 * (a + 3)) * x;               \
-        } else {                                                               \
-            *weight = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;               \
-            *slope = sign * ((3 * a * x - 10 * a) * x + 8 * a);                \
-        }                                                                      \
-    }                                                                          \
-    static taps_##NAME taps_at_##NAME(const sampling *job, TYPE grid,          \
-                                      int64_t size)                            \
-    {                                                                          \
-        taps_##NAME t = {0};                                                   \
-        TYPE slope = job->align ? (TYPE)(size - 1) / 2 : (TYPE)size / 2;       \
-        TYPE at = job->align ? (grid + 1) * slope                              \
-                             : ((grid + 1) * (TYPE)size - 1) / 2;              \
-        TYPE whole, ignored;                                                   \
-        if (job->mode == BICUBIC) {                                            \
-            whole = FLOOR(at);                                                 \
-            t.count = 4;                                                       \
-            for (int k = 0; k < 4; k++) {                                      \
-                cubic_##NAME(at - whole - (TYPE)(k - 1), &t.weight[k],         \
-                             &t.slope[k]);                                     \
-                t.slope[k] *= slope;                                           \
-                t.index[k] = inside_##NAME(                                    \
-                    padded_##NAME(job, whole + (TYPE)(k - 1), size, &ignored), \
-                    size);                                                     \
-            }                                                                  \
-            return t;                                                          \
-        }                                                                      \
-        at = padded_##NAME(job, at, size, &slope);                             \
-        if (job->mode == NEAREST) {                                            \
-            t.count = 1;                                                       \
-            t.index[0] = inside_##NAME(NEAR(at), size);                        \
-            t.weight[0] = 1;                                                   \
-            return t;                                                          \
-        }                                                                      \
-        whole = FLOOR(at);                                                     \
-        t.count = 2;                                                           \
-        t.index[0] = inside_##NAME(whole, size);                               \
-        t.index[1] = inside_##NAME(whole + 1, size);                           \
-        t.weight[0] = whole + 1 - at;                                          \
-        t.weight[1] = at - whole;                                              \
-        t.slope[0] = -slope;                                                   \
-        t.slope[1] = slope;                                                    \
-        return t;                                                              \
-    }                                                                          \
-    static TYPE tapped_##NAME(const sampling *job, const TYPE *plane,          \
-                              const taps_##NAME *h, const TYPE *by_h,          \
-                              const taps_##NAME *w, const TYPE *by_w)          \
-    {                                                                          \
-        TYPE sum = 0;                                                          \
-        for (int i = 0; i < h->count; i++)                                     \
-            for (int j = 0; j < w->count; j++)                                 \
-                if (h->index[i] >= 0 && w->index[j] >= 0)                      \
-                    sum += plane[h->index[i] * job->in[1] + w->index[j]] *     \
-                           by_h[i] * by_w[j];                                  \
-        return sum;                                                            \
-    }                                                                          \
-    static void sample_##NAME(void *context, int64_t begin, int64_t end)       \
-    {                                                                          \
-        const sampling *job = context;                                         \
-        int64_t in = job->in[0] * job->in[1];                                  \
-        int64_t out = job->out[0] * job->out[1];                               \
-        for (int64_t at = begin; at < end; at++) {                             \
-            int64_t image = at / out;                                          \
-            const TYPE *grid = (const TYPE *)job->grid.data + 2 * at;          \
-            const TYPE *x =                                                    \
-                (const TYPE *)job->x.data + image * job->channels * in;        \
-            TYPE *y =                                                          \
-                (TYPE *)job->y.data + image * job->channels * out + at % out;  \
-            taps_##NAME w = taps_at_##NAME(job, grid[0], job->in[1]);          \
-            taps_##NAME h = taps_at_##NAME(job, grid[1], job->in[0]);          \
-            for (int64_t c = 0; c < job->channels; c++)                        \
-                y[c * out] = tapped_##NAME(job, x + c * in, &h, h.weight, &w,  \
-                                           w.weight);                          \
-        }                                                                      \
-    }                                                                          \
-    static void spread_##NAME(const sampling *job, TYPE *plane,                \
-                              const taps_##NAME *h, const taps_##NAME *w,      \
-                              TYPE value)                                      \
-    {                                                                          \
-        for (int i = 0; i < h->count; i++)                                     \
-            for (int j = 0; j < w->count; j++)                                 \
-                if (h->index[i] >= 0 && w->index[j] >= 0)                      \
-                    plane[h->index[i] * job->in[1] + w->index[j]] +=           \
-                        value * h->weight[i] * w->weight[j];                   \
-    }                                                                          \
-    /* Whole images per thread: the taps of one may overlap. */                \
-    static void gradient_##NAME(void *context, int64_t begin, int64_t end)     \
-    {                                                                          \
-        const sampling *job = context;                                         \
-        int64_t in = job->in[0] * job->in[1];                                  \
-        int64_t out = job->out[0] * job->out[1];                               \
-        for (int64_t at = begin * out; at < end * out; at++) {                 \
-            int64_t plane = at / out * job->channels;                          \
-            const TYPE *grid = (const TYPE *)job->grid.data + 2 * at;          \
-            taps_##NAME w = taps_at_##NAME(job, grid[0], job->in[1]);          \
-            taps_##NAME h = taps_at_##NAME(job, grid[1], job->in[0]);          \
-            TYPE by_x = 0, by_y = 0;                                           \
-            for (int64_t c = 0; c < job->channels; c++, plane++) {             \
-                const TYPE *x = (const TYPE *)job->x.data + plane * in;        \
-                TYPE g = ((const TYPE *)job->y.data)[plane * out + at % out];  \
-                if (job->gx.data)                                              \
-                    spread_##NAME(job, (TYPE *)job->gx.data + plane * in, &h,  \
-                                  &w, g);                                      \
-                by_x += g * tapped_##NAME(job, x, &h, h.weight, &w, w.slope);  \
-                by_y += g * tapped_##NAME(job, x, &h, h.slope, &w, w.weight);  \
-            }                                                                  \
-            if (job->ggrid.data) {                                             \
-                ((TYPE *)job->ggrid.data)[2 * at] = by_x;                      \
-                ((TYPE *)job->ggrid.data)[2 * at + 1] = by_y;                  \
-            }                                                                  \
-        }                                                                      \
+#define SAMPLE(NAME, TYPE, FLOOR, NEAR, FMOD, ABS)                                \
+    typedef struct taps_##NAME {                                                  \
+        int count;                                                                \
+        int64_t index[4]; /* -1: outside, counts as 0 */                          \
+        TYPE weight[4], slope[4];                                                 \
+    } taps_##NAME;                                                                \
+    /* Reflects at the borders; *slope gets the sign. */                          \
+    static TYPE reflect_##NAME(TYPE at, TYPE low, TYPE high, TYPE *slope)         \
+    {                                                                             \
+        TYPE span = high - low, rest, flips;                                      \
+        if (span <= 0) {                                                          \
+            *slope = 0;                                                           \
+            return 0;                                                             \
+        }                                                                         \
+        at -= low;                                                                \
+        if (at < 0) {                                                             \
+            at = -at;                                                             \
+            *slope = -*slope;                                                     \
+        }                                                                         \
+        rest = FMOD(at, span);                                                    \
+        flips = FLOOR(at / span);                                                 \
+        if (FMOD(flips, 2) == 0)                                                  \
+            return rest + low;                                                    \
+        *slope = -*slope;                                                         \
+        return span - rest + low;                                                 \
+    }                                                                             \
+    static TYPE padded_##NAME(const sampling *job, TYPE at, int64_t size,         \
+                              TYPE *slope)                                        \
+    {                                                                             \
+        TYPE last = (TYPE)(size - 1);                                             \
+        if (job->padding == ZEROS)                                                \
+            return at;                                                            \
+        if (job->padding == REFLECTION)                                           \
+            at = job->align ? reflect_##NAME(at, 0, last, slope)                  \
+                            : reflect_##NAME(at, (TYPE)-0.5, last + (TYPE)0.5,    \
+                                             slope);                              \
+        if (at > 0 && at < last)                                                  \
+            return at;                                                            \
+        *slope = 0;                                                               \
+        return at >= last ? last : 0;                                             \
+    }                                                                             \
+    static int64_t inside_##NAME(TYPE at, int64_t size)                           \
+    {                                                                             \
+        return at >= 0 && at < (TYPE)size ? (int64_t)at : -1;                     \
+    }                                                                             \
+    /* Cubic convolution with a = -3/4, and its derivative. */                    \
+    static void cubic_##NAME(TYPE x, TYPE *weight, TYPE *slope)                   \
+    {                                                                             \
+        const TYPE a = (TYPE)-0.75;                                               \
+        TYPE sign = x < 0 ? -1 : 1;                                               \
+        x = ABS(x);                                                               \
+        if (x <= 1) {                                                             \
+            *weight = ((a + 2) * x - (a + 3)) * x * x + 1;                        \
+            *slope = sign * (3 * (a + 2) * x - 2 * (a + 3)) * x;                  \
+        } else {                                                                  \
+            *weight = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;                  \
+            *slope = sign * ((3 * a * x - 10 * a) * x + 8 * a);                   \
+        }                                                                         \
+    }                                                                             \
+    static taps_##NAME taps_at_##NAME(const sampling *job, TYPE grid,             \
+                                      int64_t size)                               \
+    {                                                                             \
+        taps_##NAME t = {0};                                                      \
+        TYPE slope = job->align ? (TYPE)(size - 1) / 2 : (TYPE)size / 2;          \
+        TYPE at = job->align ? (grid + 1) * slope                                 \
+                             : ((grid + 1) * (TYPE)size - 1) / 2;                 \
+        TYPE whole, ignored;                                                      \
+        if (job->mode == BICUBIC) {                                               \
+            whole = FLOOR(at);                                                    \
+            t.count = 4;                                                          \
+            for (int k = 0; k < 4; k++) {                                         \
+                cubic_##NAME(at - whole - (TYPE)(k - 1), &t.weight[k],            \
+                             &t.slope[k]);                                        \
+                t.slope[k] *= slope;                                              \
+                t.index[k] = inside_##NAME(                                       \
+                    padded_##NAME(job, whole + (TYPE)(k - 1), size, &ignored),    \
+                    size);                                                        \
+            }                                                                     \
+            return t;                                                             \
+        }                                                                         \
+        at = padded_##NAME(job, at, size, &slope);                                \
+        if (job->mode == NEAREST) {                                               \
+            t.count = 1;                                                          \
+            t.index[0] = inside_##NAME(NEAR(at), size);                           \
+            t.weight[0] = 1;                                                      \
+            return t;                                                             \
+        }                                                                         \
+        whole = FLOOR(at);                                                        \
+        t.count = 2;                                                              \
+        t.index[0] = inside_##NAME(whole, size);                                  \
+        t.index[1] = inside_##NAME(whole + 1, size);                              \
+        t.weight[0] = whole + 1 - at;                                             \
+        t.weight[1] = at - whole;                                                 \
+        t.slope[0] = -slope;                                                      \
+        t.slope[1] = slope;                                                       \
+        return t;                                                                 \
+    }                                                                             \
+    /* The taps of a grid point in depth, height and width. */                    \
+    static void point_##NAME(const sampling *job, const TYPE *grid,               \
+                             taps_##NAME *t)                                      \
+    {                                                                             \
+        t[0] = (taps_##NAME){.count = 1, .weight = {1}};                          \
+        for (int k = 3 - job->ndim; k < 3; k++)                                   \
+            t[k] = taps_at_##NAME(job, grid[2 - k], job->in[k]);                  \
+    }                                                                             \
+    /* The sum over all taps; of dimension `sloped` the derivatives are taken. */ \
+    static TYPE tapped_##NAME(const sampling *job, const TYPE *plane,             \
+                              const taps_##NAME *t, int sloped)                   \
+    {                                                                             \
+        const TYPE *by_d = sloped == 0 ? t[0].slope : t[0].weight;                \
+        const TYPE *by_h = sloped == 1 ? t[1].slope : t[1].weight;                \
+        const TYPE *by_w = sloped == 2 ? t[2].slope : t[2].weight;                \
+        TYPE sum = 0;                                                             \
+        for (int d = 0; d < t[0].count; d++)                                      \
+            for (int i = 0; i < t[1].count; i++)                                  \
+                for (int j = 0; j < t[2].count; j++)                              \
+                    if (t[0].index[d] >= 0 && t[1].index[i] >= 0 &&               \
+                        t[2].index[j] >= 0)                                       \
+                        sum += plane[(t[0].index[d] * job->in[1] +                \
+                                      t[1].index[i]) *                            \
+                                         job->in[2] +                             \
+                                     t[2].index[j]] *                             \
+                               by_d[d] * by_h[i] * by_w[j];                       \
+        return sum;                                                               \
+    }                                                                             \
+    static void sample_##NAME(void *context, int64_t begin, int64_t end)          \
+    {                                                                             \
+        const sampling *job = context;                                            \
+        int64_t in = job->in_size, out = job->out_size;                           \
+        taps_##NAME t[3];                                                         \
+        for (int64_t at = begin; at < end; at++) {                                \
+            int64_t image = at / out;                                             \
+            const TYPE *x =                                                       \
+                (const TYPE *)job->x.data + image * job->channels * in;           \
+            TYPE *y =                                                             \
+                (TYPE *)job->y.data + image * job->channels * out + at % out;     \
+            point_##NAME(job, (const TYPE *)job->grid.data + job->ndim * at,      \
+                         t);                                                      \
+            for (int64_t c = 0; c < job->channels; c++)                           \
+                y[c * out] = tapped_##NAME(job, x + c * in, t, -1);               \
+        }                                                                         \
+    }                                                                             \
+    static void spread_##NAME(const sampling *job, TYPE *plane,                   \
+                              const taps_##NAME *t, TYPE value)                   \
+    {                                                                             \
+        for (int d = 0; d < t[0].count; d++)                                      \
+            for (int i = 0; i < t[1].count; i++)                                  \
+                for (int j = 0; j < t[2].count; j++)                              \
+                    if (t[0].index[d] >= 0 && t[1].index[i] >= 0 &&               \
+                        t[2].index[j] >= 0)                                       \
+                        plane[(t[0].index[d] * job->in[1] + t[1].index[i]) *      \
+                                  job->in[2] +                                    \
+                              t[2].index[j]] += value * t[0].weight[d] *          \
+                                                t[1].weight[i] *                  \
+                                                t[2].weight[j];                   \
+    }                                                                             \
+    /* Whole images per thread: the taps of one may overlap. */                   \
+    static void gradient_##NAME(void *context, int64_t begin, int64_t end)        \
+    {                                                                             \
+        const sampling *job = context;                                            \
+        int64_t in = job->in_size, out = job->out_size;                           \
+        taps_##NAME t[3];                                                         \
+        for (int64_t at = begin * out; at < end * out; at++) {                    \
+            int64_t plane = at / out * job->channels;                             \
+            TYPE by[3] = {0, 0, 0};                                               \
+            point_##NAME(job, (const TYPE *)job->grid.data + job->ndim * at,      \
+                         t);                                                      \
+            for (int64_t c = 0; c < job->channels; c++, plane++) {                \
+                const TYPE *x = (const TYPE *)job->x.data + plane * in;           \
+                TYPE g = ((const TYPE *)job->y.data)[plane * out + at % out];     \
+                if (job->gx.data)                                                 \
+                    spread_##NAME(job, (TYPE *)job->gx.data + plane * in, t,      \
+                                  g);                                             \
+                for (int k = 3 - job->ndim; k < 3; k++)                           \
+                    by[2 - k] += g * tapped_##NAME(job, x, t, k);                 \
+            }                                                                     \
+            if (job->ggrid.data)                                                  \
+                memcpy((TYPE *)job->ggrid.data + job->ndim * at, by,              \
+                       (size_t)job->ndim * sizeof *by);                           \
+        }                                                                         \
     }
 SAMPLE(f32, float, floorf, nearbyintf, fmodf, fabsf)
 SAMPLE(f64, double, floor, nearbyint, fmod, fabs)
@@ -209,6 +227,7 @@ SAMPLE(f64, double, floor, nearbyint, fmod, fabs)
 /* args: input, grid, interpolation_mode, padding_mode, align_corners */
 static core_status sampling_open(sampling *job, const core_value *args)
 {
+    /* A plane is a volume of depth 1. */
     const core_view *input = cpu_view(&args[0]), *grid = cpu_view(&args[1]);
     core_status status;
 
@@ -218,9 +237,12 @@ static core_status sampling_open(sampling *job, const core_value *args)
     job->align = cpu_int(&args[4]) != 0;
     job->images = input->sizes[0];
     job->channels = input->sizes[1];
-    for (int k = 0; k < 2; k++) {
-        job->in[k] = input->sizes[k + 2];
-        job->out[k] = grid->sizes[k + 1];
+    job->ndim = (int)input->ndim - 2;
+    job->in_size = job->out_size = job->in[0] = 1;
+    for (int k = 0; k < job->ndim; k++) {
+        job->in[3 - job->ndim + k] = input->sizes[k + 2];
+        job->in_size *= input->sizes[k + 2];
+        job->out_size *= grid->sizes[k + 1];
     }
     status = cpu_dense_read(input, job->dtype, &job->x);
     if (status == CORE_OK)
@@ -228,7 +250,7 @@ static core_status sampling_open(sampling *job, const core_value *args)
     return status;
 }
 
-/* grid_sampler_2d(input, grid, interpolation_mode, padding_mode,
+/* grid_sampler_2d and _3d(input, grid, interpolation_mode, padding_mode,
  * align_corners) */
 static core_status launch_forward(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
@@ -236,7 +258,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
 {
     sampling job = {0};
     core_status status = sampling_open(&job, args);
-    int64_t points = job.images * job.out[0] * job.out[1];
+    int64_t points = job.images * job.out_size;
 
     (void)call;
     (void)nargs;
@@ -252,7 +274,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
     return status;
 }
 
-/* grid_sampler_2d_backward(grad_output, input, grid, interpolation_mode,
+/* grid_sampler_2d_backward and _3d_backward(grad_output, input, grid, interpolation_mode,
  * padding_mode, align_corners, output_mask) -> (grad_input, grad_grid) */
 static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nargs, core_value *results,
@@ -288,17 +310,16 @@ static core_status launch_backward(core_call *call, const core_value *args,
     return status;
 }
 
+#define THREE                              \
+    {                                      \
+        CPU_FLOATS, CPU_FLOATS, CPU_FLOATS \
+    }
+
 static const cpu_kernel kernels[] = {
-    {"grid_sampler_2d",
-     launch_forward,
-     NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
-     0},
-    {"grid_sampler_2d_backward",
-     launch_backward,
-     NULL,
-     {CPU_FLOATS, CPU_FLOATS, CPU_FLOATS},
-     0},
+    {"grid_sampler_2d", launch_forward, NULL, THREE, 0},
+    {"grid_sampler_3d", launch_forward, NULL, THREE, 0},
+    {"grid_sampler_2d_backward", launch_backward, NULL, THREE, 0},
+    {"grid_sampler_3d_backward", launch_backward, NULL, THREE, 0},
 };
 
 const cpu_kernel_table cpu_gridsample_kernels = {

@@ -412,7 +412,7 @@ static core_status launch_average(core_call *call, const core_value *args,
     return status;
 }
 
-/* -------------------------------------------------------------- gradients - */
+/* ----------------------------------------------------------- gradients -- */
 
 static core_status pooling_backward(pooling *job, const core_view *grad,
                                     const core_view *result, cpu_task task)

@@ -17,6 +17,7 @@
 #include "view.h"
 
 enum { NEAREST = 1, LINEAR = 2, CUBIC = 4 }; /* = taps */
+enum { EXACT = 32 }; /* nearest to the centre, as most image libraries do */
 
 typedef struct tap {
     int64_t index[4];
@@ -26,7 +27,7 @@ typedef struct tap {
 typedef struct resampling {
     core_dtype dtype;
     uint32_t ndim, kind;
-    bool align;
+    bool align, exact;
     int64_t planes, in[3], out[3], in_size, out_size;
     int64_t count[3]; /* taps of a dimension */
     tap *taps[3];
@@ -36,9 +37,10 @@ typedef struct resampling {
 
 /* ------------------------------------------------------------------ taps -- */
 
-static int64_t clamped(int64_t i, int64_t size)
+/* Rounds down to an index. */
+static int64_t index_near(double at, int64_t size)
 {
-    return i < 0 ? 0 : i >= size ? size - 1 : i;
+    return !(at > 0) ? 0 : at >= (double)(size - 1) ? size - 1 : (int64_t)at;
 }
 
 /* Input coordinates per output coordinate; scale is the scale factor that the
@@ -53,21 +55,26 @@ static double ratio_of(const resampling *job, int64_t in, int64_t out,
 
 static tap tap_nearest(int64_t o, int64_t in, int64_t out, float ratio)
 {
-    int64_t i = (int64_t)floorf((float)o * ratio);
+    int64_t i = index_near((double)((float)o * ratio), in);
 
     if (in == out)
         i = o;
     else if (out == 2 * in)
         i = o / 2;
-    return (tap){{clamped(i, in)}, {1}};
+    return (tap){{i}, {1}};
+}
+
+static tap tap_nearest_exact(int64_t o, int64_t in, float ratio)
+{
+    return (tap){{index_near((double)(((float)o + 0.5f) * ratio), in)}, {1}};
 }
 
 static tap tap_linear(double at, int64_t in)
 {
     int64_t i;
 
-    at = at < 0 ? 0 : at;
-    i = clamped((int64_t)at, in);
+    at = !(at > 0) ? 0 : at > (double)(in - 1) ? (double)(in - 1) : at;
+    i = index_near(at, in);
     return (tap){{i, i + (i + 1 < in)}, {1 - (at - (double)i), at - (double)i}};
 }
 
@@ -84,11 +91,14 @@ static double cubic(double x)
 
 static tap tap_cubic(double at, int64_t in)
 {
-    double whole = floor(at);
+    double beyond = (double)in + 2, whole; /* there, all taps are the last */
     tap t;
 
+    at = at < beyond ? at : beyond;
+    whole = floor(at);
+
     for (int k = 0; k < 4; k++) {
-        t.index[k] = clamped((int64_t)whole + k - 1, in);
+        t.index[k] = index_near(whole + (k - 1), in);
         t.weight[k] = cubic(at - whole - (k - 1));
     }
     return t;
@@ -103,14 +113,21 @@ static void taps_fill(resampling *job, uint32_t k, double scale)
         double at =
             job->align ? (double)o * ratio : ((double)o + 0.5) * ratio - 0.5;
 
-        job->taps[k][o] = job->count[k] == NEAREST
+        job->taps[k][o] = job->exact ? tap_nearest_exact(o, in, (float)ratio)
+                          : job->count[k] == NEAREST
                               ? tap_nearest(o, in, out, (float)ratio)
                           : job->count[k] == LINEAR ? tap_linear(at, in)
                                                     : tap_cubic(at, in);
     }
 }
 
-/* call->user: kind * 4 + dimensions.  scales: three, 0 if not given. */
+/* call->user: EXACT + kind * 4 + dimensions */
+static uint32_t kind_of(const core_call *call)
+{
+    return (uint32_t)((uintptr_t)call->user % EXACT / 4);
+}
+
+/* scales: three, 0 if not given. */
 static core_status resampling_open(resampling *job, const core_call *call,
                                    const core_view *in, const core_view *out,
                                    bool align, const double *scales)
@@ -120,7 +137,8 @@ static core_status resampling_open(resampling *job, const core_call *call,
 
     job->dtype = cpu_compute_dtype(in->dtype);
     job->ndim = word % 4;
-    job->kind = (uint32_t)(word / 4);
+    job->kind = kind_of(call);
+    job->exact = word >= EXACT;
     job->align = align;
     job->planes = in->sizes[0] * in->sizes[1];
     job->in_size = job->out_size = 1;
@@ -284,7 +302,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
                                   uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    bool nearest = (uintptr_t)call->user / 4 == NEAREST;
+    bool nearest = kind_of(call) == NEAREST;
     double scales[3] = {0};
     resampling job = {0};
     core_status status;
@@ -306,7 +324,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nresults)
 {
     const core_view *grad = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    bool nearest = (uintptr_t)call->user / 4 == NEAREST;
+    bool nearest = kind_of(call) == NEAREST;
     double scales[3] = {0};
     resampling job = {0};
     core_status status;
@@ -343,6 +361,9 @@ static const cpu_kernel kernels[] = {
     UPSAMPLE("upsample_nearest1d", NEAREST, 1, CPU_ALL),
     UPSAMPLE("upsample_nearest2d", NEAREST, 2, CPU_ALL),
     UPSAMPLE("upsample_nearest3d", NEAREST, 3, CPU_ALL),
+    UPSAMPLE("_upsample_nearest_exact1d", (EXACT / 4 + NEAREST), 1, CPU_ALL),
+    UPSAMPLE("_upsample_nearest_exact2d", (EXACT / 4 + NEAREST), 2, CPU_ALL),
+    UPSAMPLE("_upsample_nearest_exact3d", (EXACT / 4 + NEAREST), 3, CPU_ALL),
     UPSAMPLE("upsample_linear1d", LINEAR, 1, CPU_FLOATS),
     UPSAMPLE("upsample_bilinear2d", LINEAR, 2, CPU_FLOATS),
     UPSAMPLE("upsample_trilinear3d", LINEAR, 3, CPU_FLOATS),

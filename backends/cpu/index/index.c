@@ -22,6 +22,7 @@ typedef struct index_job {
     int64_t count;       /* indices */
     int64_t ignored;     /* an index to skip, or -1 */
     uint64_t bytes;      /* index_fill: an element */
+    bool wraps;          /* negative indices count from the end */
     const double *scale; /* embedding's gradient: per index, or NULL */
     union {
         float f32;
@@ -44,12 +45,13 @@ static core_status index_read(const core_call *call, index_job *job,
 {
     core_status status = cpu_dense_read(index, CORE_I64, &job->index);
     const int64_t *data = job->index.data;
+    int64_t size = job->split.size, least = job->wraps ? -size : 0;
 
     job->count = index->numel;
     job->ignored = -1;
     for (int64_t i = 0; status == CORE_OK && i < job->count; i++)
-        if ((uint64_t)data[i] >= (uint64_t)job->split.size)
-            return cpu_index_error(call, name, data[i], job->split.size, dim);
+        if (data[i] < least || data[i] >= size)
+            return cpu_index_error(call, name, data[i], size, dim);
     return status;
 }
 
@@ -192,7 +194,8 @@ static void write_task(void *context, int64_t begin, int64_t end)
         if (from)
             from += (at.outer * job->count * inner + at.first) * item;
         for (int64_t i = 0; i < job->count; i++) {
-            char *row = to + index[i] * inner * item;
+            int64_t k = index[i] < 0 ? index[i] + job->split.size : index[i];
+            char *row = to + k * inner * item;
 
             if (from)
                 cpu_move(row, from + i * inner * item, at.width * item);
@@ -289,7 +292,7 @@ static core_status launch_fill(core_call *call, const core_value *args,
 {
     const core_view *result = cpu_view(&results[0]);
     const core_view *value = cpu_view(&args[3]);
-    index_job job = {.dtype = result->dtype};
+    index_job job = {.dtype = result->dtype, .wraps = true};
     core_status status = write_open(call, &job, args, NULL, result);
     double number;
     int64_t integer;

@@ -147,6 +147,20 @@ static int64_t floored(int64_t sum, int64_t count)
     return sum / count - (sum % count < 0);
 }
 
+/* An integer stays exact among integers. */
+static inline int64_t number_i64(const core_value *value)
+{
+    return cpu_int(value);
+}
+static inline double number_f64(const core_value *value)
+{
+    return cpu_float(value);
+}
+static inline float number_f32(const core_value *value)
+{
+    return (float)cpu_float(value);
+}
+
 /* Copies a line of the result to `row`; `count` has the number of values that
  * each of its elements has received. */
 #define REDUCE_TASK(NAME, TYPE, MEAN)                                        \
@@ -182,7 +196,7 @@ static int64_t floored(int64_t sum, int64_t count)
         cpu_get_##NAME(row, all->dtype, line_at(job, all, line), stride,     \
                        size);                                                \
         for (int64_t k = 0; k < STEP && !some; k++)                          \
-            source[k] = (TYPE)cpu_float(&job->number);                       \
+            source[k] = number_##NAME(&job->number);                         \
         for (int64_t i = 0; i < n; i += STEP) {                              \
             int64_t m = n - i < STEP ? n - i : STEP;                         \
             if (!indices_read(job, line_at(job, job->index, line), i, m,     \

@@ -3,6 +3,7 @@
 
 /* Positions in sorted rows, and counts of values between edges. */
 
+#include <float.h>
 #include <math.h>
 
 #include "runtime/thread_pool.h"
@@ -142,6 +143,25 @@ typedef struct histogram {
     double slack; /* extends an empty range on both sides */
 } histogram;
 
+/* The bin of low <= x <= high by arithmetic; where that overflows, with scaled
+ * numbers.  Without a width, the last bin holds everything, as among equal
+ * edges. */
+#define NUMBER_OF_BIN(NAME, TYPE, MOST)                                     \
+    static int64_t number_##NAME(TYPE low, TYPE high, TYPE x, int64_t bins) \
+    {                                                                       \
+        const TYPE scale = (TYPE)0x1p-64;                                   \
+        TYPE width = high - low, part = (x - low) * (TYPE)bins;             \
+        if (width == 0)                                                     \
+            return bins - 1;                                                \
+        if (width > (MOST) || part > (MOST)) {                              \
+            width = high * scale - low * scale;                             \
+            part = (x * scale - low * scale) * (TYPE)bins;                  \
+        }                                                                   \
+        return (int64_t)(part / width);                                     \
+    }
+NUMBER_OF_BIN(f32, float, FLT_MAX)
+NUMBER_OF_BIN(f64, double, DBL_MAX)
+
 #define HISTOGRAM(NAME, TYPE)                                                \
     static void range_##NAME(histogram *job)                                 \
     {                                                                        \
@@ -161,6 +181,8 @@ typedef struct histogram {
         TYPE *edges = job->edges.data;                                       \
         TYPE low = (TYPE)job->low, high = (TYPE)job->high;                   \
         TYPE step = (high - low) / (TYPE)job->bins;                          \
+        if (isinf(step))                                                     \
+            step = high / (TYPE)job->bins - low / (TYPE)job->bins;           \
         for (int64_t i = 0; i <= job->bins; i++)                             \
             edges[i] = i < (job->bins + 1) / 2                               \
                            ? low + step * (TYPE)i                            \
@@ -173,7 +195,7 @@ typedef struct histogram {
         int64_t k, last = job->bins + 1;                                     \
         if (job->how == BY_EDGES)                                            \
             return place_##NAME(edges, NULL, last, x, true) - 1;             \
-        k = (int64_t)((x - low) * (TYPE)job->bins / (high - low));           \
+        k = number_##NAME(low, high, x, job->bins);                          \
         if (job->how == BY_BOTH) {                                           \
             int64_t begin = k > 0 ? k - 1 : 0;                               \
             int64_t end = k + 2 < last ? k + 2 : last;                       \

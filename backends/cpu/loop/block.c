@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include <expressions/number.h>
+
 #include "block.h"
 
 #include <string.h>
@@ -10,8 +12,6 @@
 #endif
 
 #include <libcore/sdk.h>
-
-#include "math/number.h"
 
 /* --------------------------------------------------------------- halves -- */
 
@@ -25,20 +25,20 @@ static void f32_from_bf16(float *to, const uint16_t *from, int64_t n)
 
     for (; k + LINE <= n; k += LINE) {
         __builtin_prefetch(from + k + AHEAD);
-        CPU_LOOP
+        MATH_LOOP
         for (int64_t j = k; j < k + LINE; j++)
-            to[j] = cpu_f32_of_bits((uint32_t)from[j] << 16);
+            to[j] = math_f32_of_bits((uint32_t)from[j] << 16);
     }
-    CPU_LOOP
+    MATH_LOOP
     for (; k < n; k++)
-        to[k] = cpu_f32_of_bits((uint32_t)from[k] << 16);
+        to[k] = math_f32_of_bits((uint32_t)from[k] << 16);
 }
 
 static void bf16_from_f32(uint16_t *to, const float *from, int64_t n)
 {
-    CPU_LOOP
+    MATH_LOOP
     for (int64_t k = 0; k < n; k++) {
-        uint32_t bits = cpu_bits_of_f32(from[k]);
+        uint32_t bits = math_bits_of_f32(from[k]);
         uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         uint32_t nan = bits >> 16 | 0x40;
 
@@ -85,13 +85,13 @@ enum { HALVES = 8 };
 static inline void widen(float *to, const uint16_t *from)
 {
     for (int k = 0; k < HALVES; k++)
-        to[k] = cpu_f32_of_f16(from[k]);
+        to[k] = math_f32_of_f16(from[k]);
 }
 
 static inline void narrow(uint16_t *to, const float *from)
 {
     for (int k = 0; k < HALVES; k++)
-        to[k] = cpu_f16_of_f32(from[k]);
+        to[k] = math_f16_of_f32(from[k]);
 }
 
 #endif
@@ -138,7 +138,7 @@ static void f16_from_f32(uint16_t *to, const float *from, int64_t n)
 #define LOOP(NAME, TO, FROM, EXPRESSION)                  \
     static void NAME(TO *to, const FROM *from, int64_t n) \
     {                                                     \
-        CPU_LOOP                                          \
+        MATH_LOOP                                         \
         for (int64_t k = 0; k < n; k++) {                 \
             FROM x = from[k];                             \
             to[k] = (TO)(EXPRESSION);                     \
@@ -160,18 +160,18 @@ LOOP(f32_from_f64, float, double, x)
 LOOP(f64_from_f32, double, float, x)
 LOOP(f32_from_i64, float, int64_t, x)
 LOOP(f64_from_i64, double, int64_t, x)
-LOOP(i64_from_f32, int64_t, float, cpu_i64_of_f32(x))
-LOOP(i64_from_f64, int64_t, double, cpu_i64_of_f64(x))
-LOOP(f32_from_e4m3, float, uint8_t, cpu_f32_of_e4m3(x))
-LOOP(f32_from_e5m2, float, uint8_t, cpu_f32_of_e5m2(x))
-LOOP(e4m3_from_f32, uint8_t, float, cpu_e4m3_of_f32(x))
-LOOP(e5m2_from_f32, uint8_t, float, cpu_e5m2_of_f32(x))
-LOOP(odd_from_f64, float, double, cpu_odd_of_f64(x))
+LOOP(i64_from_f32, int64_t, float, math_i64_of_f32(x))
+LOOP(i64_from_f64, int64_t, double, math_i64_of_f64(x))
+LOOP(f32_from_e4m3, float, uint8_t, math_f32_of_e4m3(x))
+LOOP(f32_from_e5m2, float, uint8_t, math_f32_of_e5m2(x))
+LOOP(e4m3_from_f32, uint8_t, float, math_e4m3_of_f32(x))
+LOOP(e5m2_from_f32, uint8_t, float, math_e5m2_of_f32(x))
+LOOP(odd_from_f64, float, double, math_odd_of_f64(x))
 /* Not required, but often used. */
 LOOP(f32_from_i32, float, int32_t, x)
 LOOP(f32_from_u8, float, uint8_t, x)
 LOOP(f32_from_bool, float, uint8_t, x != 0)
-LOOP(i32_from_f32, int32_t, float, cpu_i32_of_f32(x))
+LOOP(i32_from_f32, int32_t, float, math_i32_of_f32(x))
 #undef LOOP
 
 static int is_float8(core_dtype dtype)
@@ -380,7 +380,7 @@ uint64_t cpu_scalar_bits(const core_value *value, core_dtype dtype)
     static inline void every_##NAME(TYPE *to, const TYPE *from, int step,  \
                                     int64_t n)                             \
     {                                                                      \
-        CPU_LOOP                                                           \
+        MATH_LOOP                                                          \
         for (int64_t k = 0; k < n; k++)                                    \
             to[k] = from[k * step];                                        \
     }                                                                      \

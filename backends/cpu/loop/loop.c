@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#include <expressions/number.h>
+
 #include "loop.h"
 
 #include <math.h>
@@ -8,7 +10,6 @@
 
 #include <libcore/sdk.h>
 
-#include "math/number.h"
 #include "runtime/thread_pool.h"
 #include "move/nontemporal.h"
 
@@ -430,9 +431,9 @@ static core_status divided_by_zero(const core_call *call)
 /* An absent bound is infinite. */
 static int64_t whole(double value)
 {
-    if (value == (double)INFINITY)
-        return INT64_MAX;
-    return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
+    if (value >= -0x1p63 && value < 0x1p63)
+        return (int64_t)value;
+    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
 }
 
 /* Elements as near to a bound as the dtype allows count as equal to it. */
@@ -444,7 +445,7 @@ static double rounded(const core_value *value, core_dtype dtype, double exact)
     } wide;
 
     if (dtype == CORE_F16)
-        return cpu_f32_of_f16((uint16_t)cpu_scalar_bits(value, dtype));
+        return math_f32_of_f16((uint16_t)cpu_scalar_bits(value, dtype));
     if (dtype != CORE_BF16)
         return exact;
     wide.bits = (uint32_t)(uint16_t)cpu_scalar_bits(value, dtype) << 16;

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "math/expressions.h"
+#include <expressions/functions.h>
+
 #include "loop.h"
 #include "math/special.h"
 

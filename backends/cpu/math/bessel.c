@@ -78,14 +78,16 @@ SMALL static double scaled_k_integral(double order, double x)
     double root = sqrt(x), step = x > 4 ? 0.25 / root : 0.125;
     double sum = 0.5;
 
-    for (int k = 1;; k++) {
+    /* At most 40 terms for x from 1/2 to the largest double. */
+    for (int k = 1; k < 100; k++) {
         double t = k * step;
         double fall = 2 * pow(root * sinh(t / 2), 2); /* t² may underflow */
 
         if (fall > 45 + order * t)
-            return sum * step;
+            break;
         sum += exp(-fall) * cosh(order * t);
     }
+    return sum * step;
 }
 
 /* 10.31.2 and 10.31.1, for 0 < x <= 1 */
@@ -157,11 +159,14 @@ SMALL static double airy_series(double x)
     return (double)sum;
 }
 
-/* 9.7.9, far out on the negative side */
+/* 9.7.9, far out on the negative side; further out than doubles tell one wave
+ * from the next, the limit. */
 SMALL static double airy_waves(double z)
 {
     double zeta = z * sqrt(z) * 2 / 3, u = 1, even = 1, odd = 0;
 
+    if (isinf(zeta))
+        return 0;
     for (int k = 1; k < 20; k++) {
         u *= (6.0 * k - 5) * (6.0 * k - 1) / (72.0 * k * zeta);
         if (k % 2)
@@ -182,6 +187,8 @@ SMALL double cpu_airy_ai(double x)
     if (x > 1) { /* 9.6.2 */
         double zeta = x * sqrt(x) * 2 / 3;
 
+        if (zeta > 800) /* exp(-zeta) is 0, and zeta may be infinite */
+            return 0;
         return sqrt(x / 3) / pi * scaled_k_integral(1.0 / 3, zeta) * exp(-zeta);
     }
     return isnan(x) ? x : airy_series(x);
@@ -204,6 +211,28 @@ double cpu_spherical_j0(double x)
 }
 
 /* ---------------------------------------------------------- polynomials -- */
+
+/* Orders up to which the recurrences run. */
+static const double most_steps = 1e5;
+
+/* The same for |x| > 1 and a large n (18.5.1 to 18.5.4 with an imaginary angle):
+ * just above 1, it takes 1e10 steps until the recurrence overflows. */
+SMALL static double chebyshev_outside(double x, double n, int kind)
+{
+    double angle = acosh(fabs(x)), size;
+    double sign = x < 0 && fmod(n, 2) == 1 ? -1 : 1;
+
+    if (n * angle > 720)
+        return sign * INFINITY;
+    /* the polynomials V and W are each other's reflection */
+    if (x < 0 && (kind == 'v' || kind == 'w'))
+        kind = kind == 'v' ? 'w' : 'v';
+    size = kind == 't'   ? cosh(n * angle)
+           : kind == 'u' ? sinh((n + 1) * angle) / sinh(angle)
+           : kind == 'v' ? cosh((n + 0.5) * angle) / cosh(angle / 2)
+                         : sinh((n + 0.5) * angle) / sinh(angle / 2);
+    return sign * size;
+}
 
 /* By 18.9.8 from the first two; for large n by angles (18.5.1 to 18.5.4), which
  * do not take n steps. */
@@ -238,6 +267,8 @@ SMALL static double chebyshev(double x, double n, double second, int kind)
 
         return x < 0 && fmod(n, 2) == 1 ? -size : size;
     }
+    if (n > most_steps)
+        return chebyshev_outside(x, n, kind);
     for (double k = 1; k < n && isfinite(now); k++) {
         double next = 2 * x * now - before;
 
@@ -297,6 +328,9 @@ SMALL static double recurrent(double x, double n, double second, int kind)
         return isnan(n) || isnan(x) ? NAN : 0;
     if (n == 0)
         return 1;
+    /* An odd one is 0, where even ones grow beyond all bounds. */
+    if (x == 0 && fmod(n, 2) == 1 && (kind == 'H' || kind == 'e'))
+        return 0;
     for (double k = 1; k < n && isfinite(now); k++) {
         double next = kind == 'H'   ? 2 * (x * now - k * before)
                       : kind == 'e' ? x * now - k * before
@@ -320,10 +354,8 @@ double cpu_hermite_he(double x, double n)
     return recurrent(x, n, x, 'e');
 }
 
-/* Orders up to which the recurrences run; beyond, the error of Hilb's formulas
- * (Szegö, Orthogonal Polynomials, 8.21 and 8.22) is of order n^(-3/2), for
- * Laguerre's n^(-3/4). */
-static const double most_steps = 1e5;
+/* Beyond, the error of Hilb's formulas (Szegö, Orthogonal Polynomials, 8.21 and
+ * 8.22) is of order n^(-3/2), for Laguerre's n^(-3/4). */
 
 /* J0 of the root of a square, I0 where that is negative. */
 static double bessel_of_square(double square)

@@ -8,7 +8,7 @@
 #ifndef CPU_LANES_H
 #define CPU_LANES_H
 
-#include "vecmath.h"
+#include <expressions/vecmath.h>
 
 /* Lanes sum at most this many elements before they are added to a double: the
  * error of a sum does not grow with its length. */
@@ -91,7 +91,7 @@ LANES_OF(f64, double)
                     __builtin_prefetch(next + i + l);                      \
                     __builtin_prefetch(next_to + i + l, 1);                \
                 }                                                          \
-                CPU_LOOP                                                   \
+                MATH_LOOP                                                  \
                 for (int l = 0; l < LANES; l++) {                          \
                     TYPE y = EXP(from[i + l] - shift);                     \
                     to[i + l] = y;                                         \
@@ -112,9 +112,9 @@ LANES_OF(f64, double)
 
 /* For differences not above 88; results that would be subnormal are 0.  NaN
  * stays NaN. */
-CPU_INLINE float lanes_power_f32(float x)
+MATH_INLINE float lanes_power_f32(float x)
 {
-    return cpu_exp_normal(x < -88 ? -88 : x);
+    return math_exp_normal(x < -88 ? -88 : x);
 }
 
 LANES_EXP(f32, float, lanes_power_f32)

@@ -38,6 +38,16 @@ double cpu_digamma(double x)
     return sum + log(x) - 0.5 / x - y;
 }
 
+/* For q far below 0, where s is an integer: the terms below 0 are a difference
+ * of two such sums above it. */
+static double zeta_of_negative(double s, double q)
+{
+    double part = -q - floor(-q), sign = fmod(s, 2) == 1 ? -1 : 1;
+
+    return cpu_zeta(s, 1 - part) + sign * cpu_zeta(s, part) -
+           sign * cpu_zeta(s, 1 - q);
+}
+
 /* Sum of (q + k)^-s over k >= 0: terms, then Euler and Maclaurin, DLMF
  * 25.11.5. */
 double cpu_zeta(double s, double q)
@@ -56,6 +66,8 @@ double cpu_zeta(double s, double q)
         return NAN;
     if (q == INFINITY)
         return 0; /* below, infinity times 0 */
+    if (q < -100)
+        return zeta_of_negative(s, q);
     for (int k = 0; q < 10 || k < 10; k++, q++) {
         double term = pow(q, -s);
 

@@ -4,6 +4,8 @@
 /* arange, linspace, eye, and the coordinates of triangles.  Integers are
  * computed in i64, floating types in f64. */
 
+#include <math.h>
+
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -56,7 +58,8 @@ static void linspace_task(void *context, int64_t begin, int64_t end)
 
     for (int64_t i = begin; i < end; i++)
         if (job->integers)
-            ((int64_t *)job->out.data)[i] = (int64_t)linspace_at(job, i);
+            ((int64_t *)job->out.data)[i] =
+                math_i64_of_f64(linspace_at(job, i));
         else
             ((double *)job->out.data)[i] = linspace_at(job, i);
 }
@@ -110,8 +113,13 @@ static core_status launch_linspace(core_call *call, const core_value *args,
         job.start = (double)cpu_int(&args[0]);
         job.end = (double)cpu_int(&args[1]);
     }
-    if (result->numel > 1)
-        job.width = (job.end - job.start) / (double)(result->numel - 1);
+    if (result->numel > 1) {
+        double steps = (double)(result->numel - 1);
+
+        job.width = (job.end - job.start) / steps;
+        if (isinf(job.end - job.start)) /* the ends may be finite */
+            job.width = job.end / steps - job.start / steps;
+    }
     return sequence_run(&job, result, linspace_task);
 }
 

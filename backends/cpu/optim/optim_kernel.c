@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-#include "math/number.h"
+#include <expressions/number.h>
+
 #include "optim.h"
 
 #define STEPS(NAME, TYPE, FMA, SQRT)                                           \
@@ -26,7 +27,7 @@
                    decoupled = (TYPE)step->decoupled;                          \
                                                                                \
         n &= -CPU_STEP_ROUND;                                                  \
-        CPU_LOOP                                                               \
+        MATH_LOOP                                                              \
         for (int64_t i = 0; i < n; i++) {                                      \
             TYPE y = x[i], g = grad[i], m, v;                                  \
                                                                                \
@@ -50,7 +51,7 @@
                    nesterov = (TYPE)step->nesterov, first = (TYPE)step->first; \
                                                                                \
         n &= -CPU_STEP_ROUND;                                                  \
-        CPU_LOOP                                                               \
+        MATH_LOOP                                                              \
         for (int64_t i = 0; i < n; i++) {                                      \
             TYPE y = x[i], g = grad[i], b = buffer[i];                         \
                                                                                \
@@ -69,14 +70,14 @@
         const TYPE coupled = (TYPE)step->coupled;                              \
                                                                                \
         n &= -CPU_STEP_ROUND;                                                  \
-        CPU_LOOP                                                               \
+        MATH_LOOP                                                              \
         for (int64_t i = 0; i < n; i++)                                        \
             x[i] =                                                             \
                 FMA(rate, coupled != 0 ? FMA(decay, x[i], grad[i]) : grad[i],  \
                     x[i]);                                                     \
     }
-STEPS(f32, float, CPU_FMA_F32, sqrtf)
-STEPS(f64, double, CPU_FMA_F64, sqrt)
+STEPS(f32, float, MATH_FMA_F32, sqrtf)
+STEPS(f64, double, MATH_FMA_F64, sqrt)
 
 const cpu_step_functions CPU_NAME(cpu_step_functions) = {
     {adam_f32, momentum_f32, plain_f32},

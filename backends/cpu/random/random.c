@@ -16,10 +16,12 @@
  *     normal_      the Box-Muller transform of a pair of elements, with the
  *                  C library's logarithm, cosine and sine of doubles */
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "math/philox.h"
+#include <expressions/philox.h>
+
 #include "runtime/thread_pool.h"
 #include "tables.h"
 #include "view.h"
@@ -330,7 +332,7 @@ static core_status check_weights(const double *p, int64_t n, int64_t samples,
         sum += p[i];
         possible += p[i] > 0;
     }
-    if (!(sum > 0))
+    if (!(sum > 0) || sum == INFINITY)
         return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                          "multinomial: the weights add up to %g", sum);
     if (!replacement && samples > possible)
@@ -353,7 +355,8 @@ static void sample_distinct(const draw *job, const double *p, int64_t n,
             philox_64(job->seed, job->offset, (uint64_t)(row * n + i));
         double wait = -log1p(-philox_unit_f64(bits));
 
-        clocks[i] = (choice){p[i] > 0 ? wait / p[i] : INFINITY, i};
+        wait = p[i] > 0 ? fmin(wait / p[i], DBL_MAX) : INFINITY;
+        clocks[i] = (choice){wait, i};
     }
     qsort(clocks, (size_t)n, sizeof *clocks, choice_compare);
     for (int64_t k = 0; k < samples; k++)
@@ -429,7 +432,7 @@ static core_status launch_multinomial(core_call *call, const core_value *args,
 
 /* ------------------------------------------------------ eight-bit floats -- */
 
-/* Like cpu_e4m3_of_f32 and cpu_e5m2_of_f32, with 32 random bits: rounds up if
+/* Like math_e4m3_of_f32 and math_e5m2_of_f32, with 32 random bits: rounds up if
  * they are below the part that is cut off, as a fraction of 2^32. */
 static uint8_t round_by_chance(core_dtype dtype, float x, uint32_t random,
                                bool saturate)
@@ -437,14 +440,14 @@ static uint8_t round_by_chance(core_dtype dtype, float x, uint32_t random,
     bool wide = dtype == CORE_F8E4M3; /* its mantissa */
     uint32_t shift = wide ? 20 : 21, bias = wide ? 120 : 112;
     uint32_t most = wide ? 0x7e : 0x7b;
-    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
-    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80, code;
+    uint32_t bits = math_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = math_bits_of_f32(x) >> 24 & 0x80, code;
     uint64_t share;
 
     if (bits > UINT32_C(0x7f800000))
         return (uint8_t)(sign | 0x7f);
     if (bits < (bias + 1) << 23) { /* multiples of the least subnormal */
-        double units = (double)cpu_f32_of_bits(bits) * (wide ? 0x1p9 : 0x1p16);
+        double units = (double)math_f32_of_bits(bits) * (wide ? 0x1p9 : 0x1p16);
 
         code = (uint32_t)units;
         share = (uint64_t)((units - code) * 0x1p32);

@@ -5,12 +5,12 @@
  * exponentials.  Each run is reduced about its own mean or maximum, then merged
  * (Chan, Golub, LeVeque 1979), so that nothing cancels or overflows. */
 
+#include <expressions/number.h>
+#include <expressions/vecmath.h>
+
 #include "reduce.h"
 
 #include <math.h>
-
-#include "math/number.h"
-#include "math/vecmath.h"
 
 enum { LANES = 16 };
 
@@ -92,7 +92,7 @@ static inline void take_moments(cpu_states *s, int64_t k, double count,
                 squares[k] += d * d;                                          \
             }                                                                 \
         }                                                                     \
-        CPU_LOOP                                                              \
+        MATH_LOOP                                                             \
         for (k = 0; k < n; k++)                                               \
             take_moments(s, k, rows, mean[k], squares[k]);                    \
     }

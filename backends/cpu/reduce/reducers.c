@@ -9,11 +9,11 @@
  * of f32 are added to a wider type after at most a run or a group of rows;
  * sums of f64 carry their rounding error. */
 
+#include <expressions/number.h>
+
 #include "reduce.h"
 
 #include <math.h>
-
-#include "math/number.h"
 
 enum { LANES = 64, FEW = 16 };
 
@@ -111,7 +111,7 @@ enum { LANES = 64, FEW = 16 };
             for (k = 0; k < n; k++)                                            \
                 t[k] = COMBINE(t[k], MAP(x[k]));                               \
         }                                                                      \
-        CPU_LOOP                                                               \
+        MATH_LOOP                                                              \
         for (k = 0; k < n; k++)                                                \
             TAKE(s, k, t[k]);                                                  \
     }                                                                          \

@@ -105,9 +105,9 @@ static int choose(const entry *self, const core_call *call,
 /* Converts a bound to an integer; infinity means none. */
 static int64_t whole(double value)
 {
-    if (value == (double)INFINITY)
-        return INT64_MAX;
-    return value == -(double)INFINITY ? INT64_MIN : (int64_t)value;
+    if (value >= -0x1p63 && value < 0x1p63)
+        return (int64_t)value;
+    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
 }
 
 /* The value of the bits of an f16 or bf16. */

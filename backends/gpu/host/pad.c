@@ -7,6 +7,8 @@
 #include <gpu/host/host.h>
 #include <gpu/shared_pad.h>
 
+#include <math.h>
+
 static core_status run(core_call *call, const char *name, const core_value *to,
                        const core_value *from, gpu_pad *p)
 {
@@ -138,7 +140,10 @@ static core_status linspace(core_call *call, const core_value *args,
         p.end = (double)core_sdk_int(&args[1], 0);
     }
     if (p.count > 1)
-        p.width = (p.end - p.start) / (double)(p.count - 1);
+        p.width = isinf(p.end - p.start) /* the ends may be finite */
+                      ? p.end / (double)(p.count - 1) -
+                            p.start / (double)(p.count - 1)
+                      : (p.end - p.start) / (double)(p.count - 1);
     return gpu_launch(
         call, "pad", "pad_linspace",
         gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,

@@ -14,7 +14,7 @@
 
 #include "types.h"
 
-#include <cpu/math/philox.h>
+#include <expressions/philox.h>
 #include <gpu/shared_attention.h>
 
 GPU_DEVICE float exponential(float x)
@@ -332,7 +332,8 @@ template <class M, int PARTS> struct attend {
             for (int i = 0; i < R; i++)
 #pragma unroll
                 for (int j = 0; j < R; j++)
-                    sum[c][i][j] = p.columns > 0 ? sum[c][i][j] / total[i] : 0;
+                    sum[c][i][j] =
+                        total[i] != 0 ? sum[c][i][j] / total[i] : (T)0;
             t::write(to, first, c * SIDE, sum[c], (T)1);
         }
         if (p.sum.data != 0 && gpu_thread.x % 16 == 0)
@@ -442,14 +443,16 @@ template <class M, int PARTS> struct retreat {
                                           int64_t column)
     {
         bool hidden, drops = p.dropout != 0, stays = true;
-        T weight, scale = drops ? (T)p.kept_scale : (T)1;
+        T weight, sum, scale = drops ? (T)p.kept_scale : (T)1;
 
         if (row >= p.rows || column >= p.columns) {
             *x = *g = 0;
             return;
         }
         weight = score_of<M>(p, at, *x, row, column, &hidden);
-        weight = exponential(weight - *sum_of<M>(p, at, row));
+        sum = *sum_of<M>(p, at, row);
+        /* Every key is masked: there are no weights. */
+        weight = sum == -(T)INFINITE_f64 ? (T)0 : exponential(weight - sum);
         if (drops)
             stays = kept(p, at, d, row, column);
         *x = stays ? weight * scale : (T)0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* math.h: the functions that expressions use, with the CPU backend's names.
- * The f32 formulas are shared with it and give the same bits. */
+/* math.h: the functions that expressions call.  The CPU compiles the same ones,
+ * and its f32 results have the same bits. */
 
 #ifndef GPU_MATH_H
 #define GPU_MATH_H
@@ -12,15 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-#define CPU_INLINE GPU_DEVICE
-#define CPU_FMA_F32(a, b, c) fmaf(a, b, c)
-#define CPU_FMA_F64(a, b, c) fma(a, b, c)
-#define CPU_NATIVE_WHOLE
+#define MATH_INLINE GPU_DEVICE
+#define MATH_FMA_F32(a, b, c) fmaf(a, b, c)
+#define MATH_FMA_F64(a, b, c) fma(a, b, c)
+#define MATH_NATIVE_WHOLE
 #if !defined(GPU_EMULATED)
 /* Devices do not have the variants that return the sign. */
 #define lgammaf_r(x, sign) (*(sign) = 0, lgammaf(x))
 #define lgamma_r(x, sign) (*(sign) = 0, lgamma(x))
 #endif
-#include <cpu/math/expressions.h>
+#include <expressions/functions.h>
 
 #endif

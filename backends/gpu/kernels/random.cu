@@ -7,8 +7,10 @@
 
 #include "types.h"
 
-#include <cpu/math/philox.h>
+#include <expressions/philox.h>
 #include <gpu/shared_random.h>
+
+#define MOST_f64 0x1.fffffffffffffp1023
 
 struct numbers {
     uint32_t word[4];
@@ -223,7 +225,8 @@ GPU_KERNEL(random_choice_sums, gpu_choice)
             if (p.replacement)
                 p.scratch[i] = sum;
         }
-        if (!good || !(sum > 0) || (!p.replacement && p.samples > possible))
+        if (!good || !(sum > 0) || sum == INFINITE_f64 ||
+            (!p.replacement && p.samples > possible))
             gpu_fail(p.error, GPU_BAD_WEIGHTS, p.call, row);
     }
 }
@@ -260,7 +263,11 @@ GPU_KERNEL(random_choice_clocks, gpu_choice)
     for (int64_t i = (int64_t)gpu_first(); i < p.rows * p.n; i += step) {
         double weight = weight_at(p, i);
 
-        p.scratch[i] = weight > 0 ? -log1p(-draw_at(p, (uint64_t)i)) / weight
-                                  : INFINITE_f64;
+        double wait = -log1p(-draw_at(p, (uint64_t)i)) / weight;
+
+        /* later than all clocks with a weight, of which it may be tiny */
+        p.scratch[i] = !(weight > 0)     ? INFINITE_f64
+                       : wait > MOST_f64 ? MOST_f64
+                                         : wait;
     }
 }

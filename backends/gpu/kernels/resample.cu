@@ -18,9 +18,10 @@ GPU_DEVICE double cubic(double x)
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
 
-GPU_DEVICE int64_t clamped(int64_t i, int64_t size)
+/* Rounds down to an index. */
+GPU_DEVICE int64_t index_near(double at, int64_t size)
 {
-    return i < 0 ? 0 : i >= size ? size - 1 : i;
+    return !(at > 0) ? 0 : at >= (double)(size - 1) ? size - 1 : (int64_t)at;
 }
 
 /* Tap k of an output coordinate: the input coordinate and its weight. */
@@ -36,19 +37,21 @@ GPU_DEVICE int64_t tap(const gpu_resample &p, int d, int64_t o, uint32_t k,
             return o;
         if (p.out[d] == 2 * in)
             return o / 2;
-        return clamped((int64_t)floorf((float)o * (float)p.ratio[d]), in);
+        return index_near((double)((float)o * (float)p.ratio[d]), in);
     }
     at =
         p.align ? (double)o * p.ratio[d] : ((double)o + 0.5) * p.ratio[d] - 0.5;
     if (p.taps[d] == GPU_LINEAR) {
-        at = at < 0 ? 0 : at;
-        i = clamped((int64_t)at, in);
+        at = !(at > 0) ? 0 : at > (double)(in - 1) ? (double)(in - 1) : at;
+        i = index_near(at, in);
         *weight = k == 0 ? 1 - (at - (double)i) : at - (double)i;
         return k == 0 ? i : i + (i + 1 < in);
     }
+    /* There, all taps are the last. */
+    at = at < (double)in + 2 ? at : (double)in + 2;
     whole = floor(at);
     *weight = cubic(at - whole - ((double)k - 1));
-    return clamped((int64_t)whole + (int64_t)k - 1, in);
+    return index_near(whole + ((double)k - 1), in);
 }
 
 template <class M> GPU_DEVICE void resample(const gpu_resample &p)
@@ -122,7 +125,7 @@ GPU_DEVICE void outputs_near(const gpu_resample &p, int d, int64_t i,
     if (i == 0 || i == p.in[d] - 1 || !(p.ratio[d] > 0))
         return;
     if (centre - radius > 0)
-        *first = (int64_t)(centre - radius);
+        *first = index_near(centre - radius, p.out[d]);
     if (centre + radius < (double)*last)
         *last = (int64_t)(centre + radius);
 }

@@ -24,7 +24,7 @@ GPU_DEVICE uint64_t ordered_key(double x)
 }
 GPU_DEVICE uint32_t ordered_key(float x)
 {
-    uint32_t bits = x != 0 ? cpu_bits_of_f32(x) : 0;
+    uint32_t bits = x != 0 ? math_bits_of_f32(x) : 0;
 
     if (x != x)
         return ~UINT32_C(0);

@@ -23,7 +23,7 @@ struct gpu_bool {
 GPU_DEVICE float gpu_f32_of(gpu_f16 x)
 {
 #if defined(GPU_EMULATED)
-    return cpu_f32_of_f16(x.bits);
+    return math_f32_of_f16(x.bits);
 #elif defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
     _Float16 half;
     __builtin_memcpy(&half, &x.bits, 2);
@@ -39,7 +39,7 @@ GPU_DEVICE gpu_f16 gpu_f16_of(float x)
 {
     gpu_f16 half;
 #if defined(GPU_EMULATED)
-    half.bits = cpu_f16_of_f32(x);
+    half.bits = math_f16_of_f32(x);
 #elif defined(__HIP_PLATFORM_AMD__) || defined(__HIP_PLATFORM_HCC__)
     _Float16 narrow = (_Float16)x;
     __builtin_memcpy(&half.bits, &narrow, 2);
@@ -51,12 +51,12 @@ GPU_DEVICE gpu_f16 gpu_f16_of(float x)
 
 GPU_DEVICE float gpu_f32_of(gpu_bf16 x)
 {
-    return cpu_f32_of_bits((uint32_t)x.bits << 16);
+    return math_f32_of_bits((uint32_t)x.bits << 16);
 }
 
 GPU_DEVICE gpu_bf16 gpu_bf16_of(float x)
 {
-    uint32_t bits = cpu_bits_of_f32(x);
+    uint32_t bits = math_bits_of_f32(x);
     gpu_bf16 half;
 
     half.bits = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -118,7 +118,7 @@ GPU_DEVICE void gpu_store(gpu_bool &to, uint8_t x)
  * wrap. */
 GPU_DEVICE int64_t gpu_whole(double x)
 {
-    return cpu_i64_of_f64(x);
+    return math_i64_of_f64(x);
 }
 
 /* Access to an element whose dtype is only known at run time. */

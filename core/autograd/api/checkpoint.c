@@ -192,6 +192,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     modes was = modes_of(self), then = was;
     uint64_t region = core__autocast_mark(self);
     core__checkpoint_scales_run again;
+    core__error_record earlier;
     core_status status;
 
     then.included = frame->included;
@@ -205,6 +206,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     then.past = true;
     modes_set(self, &then);
     core__checkpoint_scales_begin(&again, &frame->quantized, true);
+    core__error_save(&earlier);
     status = frame->info.function(frame->info.context, inputs, frame->ninputs,
                                   outputs, &noutputs);
     core__checkpoint_scales_end(&again);
@@ -213,9 +215,8 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     modes_set(self, &was);
     release_all(outputs, frame->noutputs);
     if (round->caught == round->count) {
-        /* Stopped early, as intended. */
-        if (status != CORE_OK)
-            core_error_clear();
+        /* Perhaps stopped early, as intended. */
+        core__error_restore(&earlier);
         return CORE_OK;
     }
     CORE_TRY(core__callback_status(errors, status,

@@ -170,15 +170,15 @@ static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
 }
 
 /* Results are detached unless a graph is wanted. */
-static core_status finish(const work *work, core_tensor **answer)
+static core_status finish(const work *work, core_tensor **result)
 {
     core_tensor *plain;
 
-    if (work->create || !core__tensor_needs_grad(*answer))
+    if (work->create || !core__tensor_needs_grad(*result))
         return CORE_OK;
-    CORE_TRY(core_detach(*answer, &plain));
-    core__tensor_release(*answer);
-    *answer = plain;
+    CORE_TRY(core_detach(*result, &plain));
+    core__tensor_release(*result);
+    *result = plain;
     return CORE_OK;
 }
 

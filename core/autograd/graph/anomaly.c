@@ -91,15 +91,14 @@ void core__anomaly_place_destroy(core__anomaly_place_record *place)
 
 void core__anomaly_note(core_node *node)
 {
-    uint32_t errors = core__thread_self()->error.sequence;
+    core__error_record earlier;
     core__node_hooks *hooks;
 
-    if (core__node_hooks_make(node, &hooks) == CORE_OK) {
-        if (!hooks->place)
-            hooks->place = place_new(core__thread_self());
-    } else if (core__thread_self()->error.sequence != errors) {
-        core_error_clear(); /* recording continues without a place */
-    }
+    /* Without memory, recording continues without a place. */
+    core__error_save(&earlier);
+    if (core__node_hooks_make(node, &hooks) == CORE_OK && !hooks->place)
+        hooks->place = place_new(core__thread_self());
+    core__error_restore(&earlier);
 }
 
 /* Whether this library and the program are linked into one file. */

@@ -54,7 +54,7 @@ void core__node_release_saved(core_node *node)
 
     core__spin_lock(&node->lock);
     /* Once it is released, another thread may be dropping the values that
-     * holds_nothing reads. */
+     * saved_only_numbers reads. */
     if (!node->released && !saved_only_numbers(node)) {
         drop = node->users == 0;
         node->released = true;

@@ -171,7 +171,7 @@ static int weights_sum(const global T1 *p, long n, long samples,
         *sum += w;
         possible += w > 0;
     }
-    return *sum > 0 && (replacement || samples <= possible);
+    return *sum > 0 && *sum < INFINITY && (replacement || samples <= possible);
 }
 
 static long repeated(const draw *d, const global T1 *p, long n, double sum,
@@ -200,7 +200,8 @@ static long distinct(const draw *d, const global T1 *p, long n, ulong base,
     for (long k = 0; k < n; k++) {
         double w = GET1(p[k]);
         double wait =
-            w > 0 ? -log1p(-unit_f64(bits_64(d, base + k))) / w : INFINITY;
+            w > 0 ? fmin(-log1p(-unit_f64(bits_64(d, base + k))) / w, DBL_MAX)
+                  : INFINITY;
 
         if (wait < *key || (wait == *key && k <= before))
             continue;

@@ -23,9 +23,10 @@ static wide cubic(wide x)
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
 }
 
-static long clamped(long i, long size)
+/* Rounds down to an index. */
+static long index_near(wide at, long size)
 {
-    return i < 0 ? 0 : i >= size ? size - 1 : i;
+    return !(at > 0) ? 0 : at >= (wide)(size - 1) ? size - 1 : (long)at;
 }
 
 /* Tap k of an output coordinate: the input coordinate and its weight. */
@@ -41,19 +42,21 @@ static long tap(const resampling *r, int d, long o, int k, wide *weight)
             return o;
         if (r->out[d] == 2 * in)
             return o / 2;
-        return clamped((long)floor((float)o * (float)r->ratio[d]), in);
+        return index_near((wide)((float)o * (float)r->ratio[d]), in);
     }
     at = r->align ? (wide)o * r->ratio[d]
                   : ((wide)o + (wide)0.5) * r->ratio[d] - (wide)0.5;
     if (r->taps[d] == LINEAR) {
-        at = at < 0 ? 0 : at;
-        i = clamped((long)at, in);
+        at = !(at > 0) ? 0 : at > (wide)(in - 1) ? (wide)(in - 1) : at;
+        i = index_near(at, in);
         *weight = k == 0 ? 1 - (at - (wide)i) : at - (wide)i;
         return k == 0 ? i : i + (i + 1 < in);
     }
+    /* There, all taps are the last. */
+    at = at < (wide)in + 2 ? at : (wide)in + 2;
     whole = floor(at);
     *weight = cubic(at - whole - (wide)(k - 1));
-    return clamped((long)whole + k - 1, in);
+    return index_near(whole + (wide)(k - 1), in);
 }
 
 #define PLACE(size)                                                       \
@@ -101,8 +104,8 @@ static void reach(const resampling *r, int d, long i, long *first, long *last)
     *last = r->out[d] - 1;
     if (i == 0 || i == r->in[d] - 1 || !(r->ratio[d] > 0))
         return;
-    *first = max((long)(centre - room), 0l);
-    *last = min((long)(centre + room), r->out[d] - 1);
+    *first = index_near(centre - room, r->out[d]);
+    *last = index_near(centre + room, r->out[d]);
 }
 
 /* The weight of an input coordinate in an output coordinate. */

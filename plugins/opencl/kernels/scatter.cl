@@ -151,8 +151,11 @@ kernel void slices(global uchar *to, ulong to_at, const global uchar *index,
     if (at >= outer * inner)
         return;
     for (long i = 0; i < n; i++) {
-        long which =
-            checked(AT(const T1, index, index_at)[i], size, errors, call);
+        long which = AT(const T1, index, index_at)[i];
+
+        if (value_given && which < 0 && which >= -size)
+            which += size; /* only index_fill counts from the end */
+        which = checked(which, size, errors, call);
 
         if (which >= 0)
             AT(T0, to, to_at)[(o * size + which) * inner + k] =

@@ -4,7 +4,13 @@
 /* special.cl: gamma functions, error functions, modified Bessel functions and
  * orthogonal polynomials, in double precision.  Formulas are cited by number
  * from Abramowitz and Stegun (AS) and from the Digital Library of Mathematical
- * Functions (DLMF). */
+ * Functions (DLMF).
+ *
+ * The formulas are those of backends/cpu/math, special.c and bessel.c, and
+ * change together with them: core-conformance compares the results.  The code
+ * is separate because a plugin builds from its own folder alone, and because
+ * OpenCL C has no recursion, no lgamma_r, no long double and no Bessel
+ * functions, and stores tables in another address space. */
 
 constant double pi = 3.141592653589793238;
 constant double root_half = 0.70710678118654752440;
@@ -37,8 +43,8 @@ static double digamma(double x)
 }
 
 /* Sum of (q + k)^-s over k >= 0: terms, then Euler and Maclaurin, DLMF
- * 25.11.5. */
-static double zeta(double s, double q)
+ * 25.11.5.  q is not far below 0. */
+static double zeta_near(double s, double q)
 {
     double sum = 0;
     double factor;
@@ -68,6 +74,18 @@ static double zeta(double s, double q)
         factor *= (s + 2 * k - 1) * (s + 2 * k) / (q * q * (2 * k + 1));
     }
     return sum;
+}
+
+/* For q far below 0, where s is an integer: the terms below 0 are a difference
+ * of two such sums above it. */
+static double zeta(double s, double q)
+{
+    double part = -q - floor(-q), sign_ = fmod(s, 2.0) == 1 ? -1 : 1;
+
+    if (!(q < -100) || q == floor(q) || s != floor(s) || !(s > 1))
+        return zeta_near(s, q);
+    return zeta_near(s, 1 - part) + sign_ * zeta_near(s, part) -
+           sign_ * zeta_near(s, 1 - q);
 }
 
 static double polygamma(double n, double x)
@@ -284,17 +302,19 @@ static double bessel_i1(double x)
 static double scaled_k_integral(double order, double x)
 {
     /* as narrow as the integrand, which is exp(-x t^2 / 2) for large x */
-    double step = x > 4 ? 0.25 / sqrt(x) : 0.125;
+    double root = sqrt(x), step = x > 4 ? 0.25 / root : 0.125;
     double sum = 0.5;
 
-    for (int k = 1;; k++) {
+    /* At most 40 terms for x from 1/2 to the largest double. */
+    for (int k = 1; k < 100; k++) {
         double t = k * step;
-        double fall = 2 * x * pown(sinh(t / 2), 2);
+        double fall = 2 * pown(root * sinh(t / 2), 2); /* t² may underflow */
 
         if (fall > 45 + order * t)
-            return sum * step;
+            break;
         sum += exp(-fall) * cosh(order * t);
     }
+    return sum * step;
 }
 
 /* 10.31.2 and 10.31.1, for 0 < x <= 1 */
@@ -364,6 +384,25 @@ static double spherical_j0(double x)
 
 /* ---------------------------------------------------------- polynomials -- */
 
+/* The same for |x| > 1 and a large n (18.5.1 to 18.5.4 with an imaginary angle):
+ * just above 1, it takes 1e10 steps until the recurrence overflows. */
+static double chebyshev_outside(double x, double n, int kind)
+{
+    double angle = acosh(fabs(x)), size;
+    double sign_ = x < 0 && fmod(n, 2.0) == 1 ? -1 : 1;
+
+    if (n * angle > 720)
+        return sign_ * INFINITY;
+    /* the polynomials V and W are each other's reflection */
+    if (x < 0 && (kind == 'v' || kind == 'w'))
+        kind = kind == 'v' ? 'w' : 'v';
+    size = kind == 't'   ? cosh(n * angle)
+           : kind == 'u' ? sinh((n + 1) * angle) / sinh(angle)
+           : kind == 'v' ? cosh((n + 0.5) * angle) / cosh(angle / 2)
+                         : sinh((n + 0.5) * angle) / sinh(angle / 2);
+    return sign_ * size;
+}
+
 /* By 18.9.8 from the first two; for large n by angles (18.5.1 to 18.5.4), which
  * do not take n steps. */
 static double chebyshev(double x, double n, double second, int kind)
@@ -397,6 +436,8 @@ static double chebyshev(double x, double n, double second, int kind)
 
         return x < 0 && fmod(n, 2.0) == 1 ? -size : size;
     }
+    if (n > 1e5)
+        return chebyshev_outside(x, n, kind);
     for (double k = 1; k < n && isfinite(now); k++) {
         double next = 2 * x * now - before;
 
@@ -456,6 +497,9 @@ static double recurrent(double x, double n, double second, int kind)
         return isnan(n) || isnan(x) ? NAN : 0;
     if (n == 0)
         return 1;
+    /* An odd one is 0, where even ones grow beyond all bounds. */
+    if (x == 0 && fmod(n, 2.0) == 1 && (kind == 'H' || kind == 'e'))
+        return 0;
     for (double k = 1; k < n && isfinite(now); k++) {
         double next = kind == 'H'   ? 2 * (x * now - k * before)
                       : kind == 'e' ? x * now - k * before

@@ -60,7 +60,7 @@ core_status launch_later(core_function compute, core_call *call,
         (job){.run = launch_run, .drop = launch_drop, .context = l});
 }
 
-/* ----------------------------------------------------------------- the family */
+/* ---------------------------------------------------------- the family -- */
 
 enum { NEG, EXP, SQRT, TANH, ADD, SUB, MUL, DIV };
 

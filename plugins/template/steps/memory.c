@@ -190,26 +190,30 @@ const core_allocator_interface own_memory = {
 };
 #endif
 
-/* ---------------------------------------------------------------- copies -- */
+/* ----------------------------------------------------- copies and fills -- */
 
 typedef struct transfer {
     char *to;
-    const char *from;
-    uint64_t size;
+    const char *from; /* NULL: a fill */
+    uint64_t size, pattern;
+    uint32_t pattern_size;
 } transfer;
 
 static core_status transfer_run(void *context)
 {
     const transfer *work = context;
 
-    memmove(work->to, work->from, work->size);
+    if (work->from != NULL)
+        memmove(work->to, work->from, work->size);
+    else
+        for (uint64_t i = 0; i < work->size; i++)
+            work->to[i] = (char)(work->pattern >> i % work->pattern_size * 8);
     return CORE_OK;
 }
 
 /* At once without a stream, otherwise when the stream reaches it. */
-static core_status move(void *on, void *to, const void *from, uint64_t size)
+static core_status transfer_submit(void *on, transfer now)
 {
-    transfer now = {to, from, size};
 #if STEP >= 2
     transfer *later = malloc(sizeof *later);
 
@@ -228,21 +232,34 @@ static core_status copy_from_host(void *device, void *on, core_memory to,
                                   const void *from, uint64_t size)
 {
     (void)device;
-    return move(on, address(to), from, size);
+    return transfer_submit(
+        on, (transfer){.to = address(to), .from = from, .size = size});
 }
 
 static core_status copy_to_host(void *device, void *on, void *to,
                                 core_memory from, uint64_t size)
 {
     (void)device;
-    return move(on, to, address(from), size);
+    return transfer_submit(
+        on, (transfer){.to = to, .from = address(from), .size = size});
 }
 
 static core_status copy(void *device, void *on, core_memory to,
                         core_memory from, uint64_t size)
 {
     (void)device;
-    return move(on, address(to), address(from), size);
+    return transfer_submit(
+        on, (transfer){.to = address(to), .from = address(from), .size = size});
+}
+
+static core_status fill(void *device, void *on, core_memory to, uint64_t size,
+                        uint64_t pattern, uint32_t pattern_size)
+{
+    (void)device;
+    return transfer_submit(on, (transfer){.to = address(to),
+                                          .size = size,
+                                          .pattern = pattern,
+                                          .pattern_size = pattern_size});
 }
 
 const core_memory_table memory_table = {
@@ -252,4 +269,5 @@ const core_memory_table memory_table = {
     .copy_from_host = copy_from_host,
     .copy_to_host = copy_to_host,
     .copy = copy,
+    .fill = fill,
 };

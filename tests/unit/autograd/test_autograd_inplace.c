@@ -12,6 +12,23 @@ static core_status add_to(core_tensor *a, core_tensor *b)
     return core_add_(a, b, core_int(1));
 }
 
+/* A composite that changes a tensor without a gradient saves the old content,
+ * and the tensor does not end up in its own graph. */
+START_TEST(composite_in_place_on_constant_has_gradient_of_others)
+{
+    core_tensor *self = VECTOR(2, 2, 3), *source = leaf(VECTOR(2, 5, 7)), *sum;
+    core_tensor *index = typed(CORE_I64, 1, (int64_t[]){2}, (double[]){0, 1});
+    double got[2];
+
+    OK(core_index_reduce_(self, 0, index, source, "prod", true));
+    sum = CALL(sum, self, CORE_DTYPE_NONE);
+    OK(core_backward(&sum, 1, NULL, 0));
+    OK(core_tensor_read(core_tensor_grad(source), got, sizeof got));
+    ck_assert_double_eq(got[0], 2);
+    ck_assert_double_eq(got[1], 3);
+}
+END_TEST
+
 START_TEST(leaf_that_requires_grad_refuses_in_place_change)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *one = VECTOR(2, 1, 1);
@@ -601,4 +618,5 @@ SUITE("autograd in place", leaf_that_requires_grad_refuses_in_place_change,
       earlier_view_of_tensor_made_leaf_is_view_of_leaf,
       view_from_split_refuses_recorded_change,
       saved_tensor_changed_by_its_own_result_is_freed,
+      composite_in_place_on_constant_has_gradient_of_others,
       changes_through_views_leak_no_memory)

@@ -188,7 +188,9 @@ START_TEST(pack_and_unpack_errors_reach_the_caller)
 {
     core_tensor *a = leaf(VECTOR(1, 2)), *y = NULL;
     core_saved_hooks_info info = offloading;
+    int before;
 
+    packed = released = 0;
     info.pack = refuse;
     OK(core_saved_hooks_push(&info));
     FAILS(core_mul(a, a, &y), CORE_ERROR_REFUSED, "packing", "disk is full");
@@ -219,10 +221,16 @@ START_TEST(pack_and_unpack_errors_reach_the_caller)
     OK(core_saved_hooks_pop());
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_AUTOGRAD, "mul.Tensor",
           "returned no tensor");
-    /* The thread works as before. */
+    /* The thread works as before, without hooks. */
+    before = packed;
+    ck_assert_int_eq(before, 6);
+    ck_assert_ptr_null(core_tensor_grad(a));
     y = mul(a, a);
     backward(y);
-    ck_assert_int_eq(packed, packed);
+    HOLDS(core_tensor_grad(a), 1, 8); /* pack has added 1 twice */
+    ck_assert_int_eq(packed, before);
+    drop_all();
+    ck_assert_int_eq(released, packed);
 }
 END_TEST
 

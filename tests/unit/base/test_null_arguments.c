@@ -128,6 +128,11 @@ START_TEST(null_in_calls_by_name_is_named)
     refused(core_op_call(op, NULL, 1, &answer, 1), "core_op_call", "args");
     refused(core_op_call(op, &value, 1, NULL, 1), "core_op_call", "results");
     refused(core_op_call(op, &value, 1, &answer, 1), "zeros", "size");
+    refused(core_redispatch_below(NULL, &value, 1, &answer, 1),
+            "core_redispatch_below", "call");
+    ck_assert_str_eq(core_op_name(NULL), "");
+    ck_assert_str_eq(core_op_schema(NULL), "");
+    ck_assert_uint_eq(core_op_conversions(NULL, CORE_CONVERSION_CAST), 0);
 }
 END_TEST
 
@@ -228,7 +233,8 @@ START_TEST(null_in_file_calls_is_named)
     temporary_path path;
 
     temporary_file(path, "libcore-null");
-    refused(core_safetensors_save(NULL, &named, 1, NULL, 0), "write", "name");
+    refused(core_safetensors_save(NULL, &named, 1, NULL, 0),
+            "core_safetensors_save", "path");
     refused(core_safetensors_save(path, NULL, 1, NULL, 0),
             "core_safetensors_save", "tensors");
     refused(core_safetensors_save(path, &named, 1, NULL, 1),

@@ -133,7 +133,8 @@ START_TEST(bf16_products_of_any_layout_are_accurate)
         {1, 90, 50},  {90, 1, 50},  {13, 47, 33}, {40, 31, 1},
     };
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (int la = 0; la < LAYOUTS; la++)
         for (int lb = 0; lb < LAYOUTS; lb++)
             for (int lc = 0; lc < LAYOUTS; lc++)
@@ -146,7 +147,8 @@ END_TEST
 
 START_TEST(long_sums_over_several_blocks_are_accurate)
 {
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     product(ROWS, COLUMNS, ROWS, 130, 150, 2051);
     product(COLUMNS, ROWS, COLUMNS, 119, 33, 1025);
     cpu_close();
@@ -204,7 +206,8 @@ START_TEST(batched_and_broadcast_products_are_accurate)
                           {c},
                           1};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     ck_assert_int_eq(run_call(&bmm), CORE_OK);
     check(a, b, NULL, 0, 1, c, M, N, K, B);
     ck_assert_int_eq(run_call(&repeated), CORE_OK);
@@ -255,7 +258,8 @@ START_TEST(nan_and_infinity_affect_only_their_row)
     tensor *c = matrix(ROWS, M, N, 3);
     test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     ((uint16_t *)a->data)[3 * K + K - 1] = 0x7fc0; /* NaN */
     ((uint16_t *)a->data)[7 * K + 4] = 0xff80;     /* -infinity */
     ((uint16_t *)a->data)[9 * K] = 0x7f7f; /* the largest finite number */
@@ -288,7 +292,8 @@ START_TEST(gaps_between_rows_are_not_used)
     tensor *c = matrix(GAPS, M, N, 3);
     test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (int i = 0; i < M; i++)
         for (int gap = 0; gap < 3; gap++) {
             ((uint16_t *)a->data)[i * (K + 3) + K + gap] = 0x7f80;
@@ -330,7 +335,8 @@ START_TEST(memory_beyond_an_operand_is_not_accessed)
 {
     enum { M = 45, N = 71, K = 37 };
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (int layout = ROWS; layout <= COLUMNS; layout++) {
         tensor *a = matrix(layout, M, K, 1), *b = matrix(layout, K, N, 2);
         tensor *c = matrix(layout, M, N, 3);
@@ -356,7 +362,8 @@ START_TEST(products_with_empty_dimensions_are_correct)
     static const int64_t shapes[][3] = {
         {0, 40, 40}, {40, 0, 40}, {40, 40, 0}, {0, 0, 0}};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (int s = 0; s < 4; s++)
         product(ROWS, ROWS, ROWS, shapes[s][0], shapes[s][1], shapes[s][2]);
     cpu_close();
@@ -376,7 +383,8 @@ START_TEST(addmm_accepts_self_as_result)
                       {c},
                       1};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     ck_assert_int_eq(run_call(&call), CORE_OK);
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -415,7 +423,8 @@ START_TEST(isa_setting_disables_bf16_instructions)
         ((uint16_t *)a->data)[i] = i % K == 0; /* the least number above 0 */
     for (int i = 0; i < K * N; i++)
         set(b, i, 0x1p20);
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     ck_assert_int_eq(cpu_backend->device_open(NULL, 0, &device), CORE_OK);
     ck_assert_int_eq(cpu_backend->device_information(device, &information),
                      CORE_OK);

@@ -137,7 +137,8 @@ START_TEST(bf16_convolutions_match_f32)
         {2, 6, 6, 6, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, true},
     };
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         forward_and_backward(&cases[i]);
     cpu_close();
@@ -206,7 +207,8 @@ START_TEST(max_pooling_values_and_indices_match_f32)
     pair gx = PAIR(3, 4, 5, 13, 13), gy = pair_new(4, out, 4);
     tensor *at[] = {tensor_new(CORE_I64, 4, out), tensor_new(CORE_I64, 4, out)};
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     ((uint16_t *)x.half->data)[40] = 0x7fc0;
     ((float *)x.single->data)[40] = NAN;
     ((uint16_t *)x.half->data)[41] = 0xffc1;
@@ -257,7 +259,8 @@ START_TEST(average_pooling_matches_rounded_f32)
     pair x = PAIR(1, 4, 5, 13, 12), y = PAIR(2, 4, 5, 7, 6);
     pair gx = PAIR(3, 4, 5, 13, 12), gy = PAIR(4, 4, 5, 7, 6);
 
-    ck_assert_int_eq(cpu_open(isas[_i]), CORE_OK);
+    if (!cpu_open_isa(isas[_i]))
+        return;
     for (int half = 0; half < 2; half++) {
         test_call forward = {"avg_pool2d",
                              {value_view(OF(x)), value_ints(2, three),

@@ -209,7 +209,8 @@ START_TEST(f32_convolutions_match_f64)
             int64_t taps = 1, positions = c->images;
             operands o;
 
-            ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+            if (!cpu_open_isa(cpu_isas[_i]))
+                return;
             operands_new(c, layout, &o);
             for (uint32_t d = 0; d < c->ndim; d++) {
                 taps *= c->kernel[d];

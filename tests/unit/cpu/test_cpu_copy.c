@@ -25,7 +25,8 @@ START_TEST(copy_converts_between_any_two_dtypes_exactly)
     double numbers[N], back[N];
     uint64_t from[N], to[N];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < N; k++)
         numbers[k] = k;
     for (int a = 0; a < 10; a++)
@@ -54,7 +55,8 @@ START_TEST(unrepresentable_floats_convert_to_minimum_integer)
     static const int32_t want32[6] = {INT32_MIN, INT32_MIN, INT32_MIN,
                                       INT32_MIN, -2,        INT32_MIN};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     ck_assert_int_eq(copy(i32, CORE_I32, in, CORE_F32, 6), CORE_OK);
     ck_assert(memcmp(i32, want32, sizeof(i32)) == 0);
     ck_assert_int_eq(copy(i64, CORE_I64, in, CORE_F32, 6), CORE_OK);
@@ -71,7 +73,8 @@ START_TEST(nonzero_converts_to_true)
     float in[5] = {0, -0.0f, 1e-40f, NAN, 0.25f};
     uint8_t out[5];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     ck_assert_int_eq(copy(out, CORE_BOOL, in, CORE_F32, 5), CORE_OK);
     ck_assert(out[0] == 0 && out[1] == 0 && out[2] == 1 && out[3] == 1 &&
               out[4] == 1);
@@ -86,7 +89,8 @@ START_TEST(every_half_round_trips_through_f32)
     static float wide[65536];
     static const core_dtype kinds[2] = {CORE_F16, CORE_BF16};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int kind = 0; kind < 2; kind++) {
         for (int k = 0; k < 65536; k++)
             half[k] = (uint16_t)k;
@@ -116,7 +120,8 @@ START_TEST(halves_round_to_nearest_even)
         {1.00390625f, 0x3c04, 0x3f80},    {1.01171875f, 0x3c0c, 0x3f82},
     };
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         float x = cases[k].x;
         uint16_t f16, bf16;
@@ -136,7 +141,8 @@ START_TEST(transposed_copy_moves_every_element)
         {70, 33, 2}, {5, 4, 1}, {32, 64, 3}, {1040, 1030, 1}, {528, 700, 3}};
     static const core_dtype sizes[4] = {CORE_U8, CORE_I16, CORE_F32, CORE_F64};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int s = 0; s < 5; s++)
         for (int d = 0; d < 4; d++) {
             const int64_t *n = shapes[s];
@@ -179,7 +185,8 @@ START_TEST(permuted_copy_of_short_rows_is_correct)
     static const core_dtype sizes[4] = {CORE_U8, CORE_I16, CORE_F32, CORE_F64};
     enum { HIGH = 37, DEEP = 61, GAP = 3 };
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int w = 0; w < 7; w++)
         for (int d = 0; d < 4; d++) {
             int64_t n[3] = {widths[w], HIGH, DEEP};
@@ -222,7 +229,8 @@ START_TEST(fill_writes_only_strided_elements)
     core_value args[2] = {{0}, value_float(2.5)};
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     memset(a, 0, sizeof(a));
     loop_begin(&t, 1, 1, &n);
     loop_operand(&t, a, CORE_F32, &stride);

@@ -19,7 +19,8 @@ START_TEST(add_of_dense_operands_is_correct)
     int wrong = 0;
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < N; k++) {
         a[k] = random_float(&state);
         b[k] = random_float(&state);
@@ -61,7 +62,8 @@ START_TEST(immediate_operand_is_broadcast)
     float a[N], c[N], five = 5;
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < N; k++)
         a[k] = (float)k;
     for (int64_t n = 1; n <= N; n += N - 1) {
@@ -85,7 +87,8 @@ START_TEST(strided_and_broadcast_operands_are_read_correctly)
                                         {2, 600, 3}, {513, 9, 1}, {70, 3, 40}};
     uint32_t state = 2;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         const int64_t *n = shapes[s];
         int64_t total = n[0] * n[1] * n[2];
@@ -129,7 +132,8 @@ START_TEST(output_may_alias_its_inputs)
     int64_t sizes[2] = {10, N / 10}, strides[2] = {4 * (N / 10), 4};
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < N; k++)
         a[k] = (float)k;
     loop_begin(&t, 1, 2, sizes);
@@ -152,7 +156,8 @@ START_TEST(large_outputs_are_written_completely)
     test_loop t;
 
     ck_assert(a != NULL && b != NULL);
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int first = 0; first < 2; first++) { /* 1: not aligned to vectors */
         float *to = b + first;
 
@@ -200,7 +205,8 @@ START_TEST(element_bits_do_not_depend_on_position)
     core_value args[2] = {{0}, value_string("none")};
     uint32_t state = 3;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < 301; k++)
         in[k] = 8 * random_float(&state);
     for (size_t f = 0; f < sizeof(names) / sizeof(names[0]); f++) {
@@ -297,7 +303,8 @@ START_TEST(maximum_propagates_nan_and_fmax_ignores_it)
     float a[4] = {1, NAN, 2, NAN}, b[4] = {2, 1, NAN, NAN}, c[4];
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     loop_dense(&t, 1, 4);
     loop_dense_operand(&t, c, CORE_F32);
     loop_dense_operand(&t, a, CORE_F32);
@@ -316,7 +323,8 @@ START_TEST(half_add_computes_in_f32_and_rounds_to_even)
     uint16_t one[40], tiny[40], sum[40];
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < 40; k++) {
         one[k] = (uint16_t)(0x3c00 + k % 2);
         tiny[k] = 0x1000;
@@ -363,7 +371,8 @@ START_TEST(bf16_sums_and_products_are_rounded_once)
     const int64_t n = COUNT, two = 2, four = 4;
     core_value args[3] = {{0}, {0}, {0}};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < 2 * COUNT; k++)
         a[k] = (uint16_t)(k * 16 + k % 7);
     for (int way = 0; way < 8; way++) {
@@ -426,7 +435,8 @@ START_TEST(nextafter_of_half_steps_to_adjacent_half)
             for (uint32_t code = 0; code < 65536; code++)
                 if ((code & 0x7fff) <= infinity)
                     a[n++] = (uint16_t)code;
-            ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+            if (!cpu_open_isa(cpu_isas[_i]))
+                return;
             loop_dense(&t, 1, n);
             loop_dense_operand(&t, next, dtypes[d]);
             loop_dense_operand(&t, a, dtypes[d]);

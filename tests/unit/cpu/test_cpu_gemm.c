@@ -10,7 +10,6 @@
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +33,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 }
 
 static const int isas[] = {CPU_ISA_AVX2, CPU_ISA_AVX512};
+enum { ISAS = sizeof isas / sizeof *isas };
 
 static bool machine_has(int isa)
 {
@@ -48,6 +48,18 @@ static bool machine_has(int isa)
     (void)isa;
     return false;
 #endif
+}
+
+/* Products use this instruction set from now on.  False, and the test is
+ * skipped, if the machine does not have it. */
+static bool use(int isa)
+{
+    if (!machine_has(isa)) {
+        suite_skip("the machine does not have %s", cpu_isa_name(isa));
+        return false;
+    }
+    cpu_isa = isa;
+    return true;
 }
 
 /* A matrix with gaps after its lines; the gaps are NaN. */
@@ -155,54 +167,76 @@ static const int64_t sizes[][3] = {
 
 START_TEST(gemm_is_accurate_in_every_layout)
 {
-    bool any = false;
-
-    for (size_t isa = 0; isa < 2; isa++) {
-        if (!machine_has(isas[isa]))
-            continue;
-        cpu_isa = isas[isa];
-        any = true;
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int how = 0; how < 8; how++)
-                check_product(sizes[i][0], sizes[i][1], sizes[i][2], how & 1,
-                              how & 2, how & 4 ? 3 : 0, how == 5 ? 0.5f : 1,
-                              how == 3   ? -2
-                              : how == 6 ? 1
-                                         : 0);
-    }
-    if (!any)
-        printf("skipped: this machine has neither AVX2 nor AVX-512\n");
+    if (!use(isas[_i]))
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 8; how++)
+            check_product(sizes[i][0], sizes[i][1], sizes[i][2], how & 1,
+                          how & 2, how & 4 ? 3 : 0, how == 5 ? 0.5f : 1,
+                          how == 3   ? -2
+                          : how == 6 ? 1
+                                     : 0);
 }
 END_TEST
 
 START_TEST(parts_of_a_product_equal_the_whole_bit_for_bit)
 {
-    for (size_t isa = 0; isa < 2; isa++)
+    const int64_t m = 61, n = 150, k = 500;
+
+    if (!use(isas[_i]))
+        return;
+    for (int how = 0; how < 4; how++) {
+        matrix a = matrix_new(m, k, how & 1, 0, 1);
+        matrix b = matrix_new(k, n, how & 2, 0, 2);
+        matrix c = matrix_new(m, n, false, 0, 3);
+        matrix d = matrix_new(m, n, false, 0, 4);
+        gemm_problem p = problem_of(&a, &b, &c, 1, 0);
+
+        ck_assert(cpu_gemm_multiply(&p));
+        for (int64_t i = 0; i < m; i += 20)
+            for (int64_t j = 0; j < n; j += 47) {
+                gemm_problem part = problem_of(&a, &b, &d, 1, 0);
+
+                part.m = m - i < 20 ? m - i : 20;
+                part.n = n - j < 47 ? n - j : 47;
+                part.a = at(&a, i, 0);
+                part.b = at(&b, 0, j);
+                part.c = at(&d, i, j);
+                ck_assert(cpu_gemm_multiply(&part));
+            }
+        ck_assert_int_eq(memcmp(c.data, d.data, (size_t)c.size * sizeof(float)),
+                         0);
+        free(a.data);
+        free(b.data);
+        free(c.data);
+        free(d.data);
+    }
+}
+END_TEST
+
+/* Sizes at which either operand or both are packed, or read in place. */
+START_TEST(gemm_without_scratch_memory_gives_the_same_bits)
+{
+    if (!use(isas[_i]))
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int how = 0; how < 4; how++) {
-            int64_t m = 61, n = 150, k = 500;
+            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
             matrix a = matrix_new(m, k, how & 1, 0, 1);
             matrix b = matrix_new(k, n, how & 2, 0, 2);
             matrix c = matrix_new(m, n, false, 0, 3);
-            matrix d = matrix_new(m, n, false, 0, 4);
-            gemm_problem p = problem_of(&a, &b, &c, 1, 0);
+            matrix d = matrix_new(m, n, false, 0, 3);
+            gemm_problem with = problem_of(&a, &b, &c, 0.75f, -2);
+            gemm_problem without = problem_of(&a, &b, &d, 0.75f, -2);
 
-            if (machine_has(isas[isa])) {
-                cpu_isa = isas[isa];
-                ck_assert(cpu_gemm_multiply(&p));
-                for (int64_t i = 0; i < m; i += 20)
-                    for (int64_t j = 0; j < n; j += 47) {
-                        gemm_problem part = problem_of(&a, &b, &d, 1, 0);
-
-                        part.m = m - i < 20 ? m - i : 20;
-                        part.n = n - j < 47 ? n - j : 47;
-                        part.a = at(&a, i, 0);
-                        part.b = at(&b, 0, j);
-                        part.c = at(&d, i, j);
-                        ck_assert(cpu_gemm_multiply(&part));
-                    }
-                ck_assert_int_eq(
-                    memcmp(c.data, d.data, (size_t)c.size * sizeof(float)), 0);
-            }
+            ck_assert(cpu_gemm_multiply(&with));
+            cpu_scratch_shutdown();
+            no_memory = true;
+            refused = 0;
+            ck_assert(cpu_gemm_multiply(&without));
+            no_memory = false;
+            ck_assert(refused > 0 || !(how & 2) || k == 1);
+            ck_assert_mem_eq(c.data, d.data, (size_t)c.size * sizeof(float));
             free(a.data);
             free(b.data);
             free(c.data);
@@ -211,63 +245,26 @@ START_TEST(parts_of_a_product_equal_the_whole_bit_for_bit)
 }
 END_TEST
 
-/* Sizes at which either operand or both are packed, or read in place. */
-START_TEST(gemm_without_scratch_memory_gives_the_same_bits)
-{
-    for (size_t isa = 0; isa < 2; isa++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int how = 0; how < 4; how++) {
-                int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-                matrix a = matrix_new(m, k, how & 1, 0, 1);
-                matrix b = matrix_new(k, n, how & 2, 0, 2);
-                matrix c = matrix_new(m, n, false, 0, 3);
-                matrix d = matrix_new(m, n, false, 0, 3);
-                gemm_problem with = problem_of(&a, &b, &c, 0.75f, -2);
-                gemm_problem without = problem_of(&a, &b, &d, 0.75f, -2);
-
-                if (machine_has(isas[isa])) {
-                    cpu_isa = isas[isa];
-                    ck_assert(cpu_gemm_multiply(&with));
-                    cpu_scratch_shutdown();
-                    no_memory = true;
-                    refused = 0;
-                    ck_assert(cpu_gemm_multiply(&without));
-                    no_memory = false;
-                    ck_assert(refused > 0 || !(how & 2) || k == 1);
-                    ck_assert_mem_eq(c.data, d.data,
-                                     (size_t)c.size * sizeof(float));
-                }
-                free(a.data);
-                free(b.data);
-                free(c.data);
-                free(d.data);
-            }
-}
-END_TEST
-
 START_TEST(infinities_affect_only_their_row_and_column)
 {
-    for (size_t isa = 0; isa < 2; isa++)
-        for (int tb = 0; tb < 2; tb++) {
-            matrix a = matrix_new(30, 40, false, 0, 1);
-            matrix b = matrix_new(40, 37, tb, 0, 2);
-            matrix c = matrix_new(30, 37, false, 0, 3);
-            gemm_problem p = problem_of(&a, &b, &c, 1, 0);
+    if (!use(isas[_i]))
+        return;
+    for (int tb = 0; tb < 2; tb++) {
+        matrix a = matrix_new(30, 40, false, 0, 1);
+        matrix b = matrix_new(40, 37, tb, 0, 2);
+        matrix c = matrix_new(30, 37, false, 0, 3);
+        gemm_problem p = problem_of(&a, &b, &c, 1, 0);
 
-            *at(&a, 29, 39) = INFINITY;
-            *at(&b, 3, 36) = INFINITY;
-            if (machine_has(isas[isa])) {
-                cpu_isa = isas[isa];
-                ck_assert(cpu_gemm_multiply(&p));
-                for (int64_t i = 0; i < 30; i++)
-                    for (int64_t j = 0; j < 37; j++)
-                        ck_assert_int_eq(!isfinite(*at(&c, i, j)),
-                                         i == 29 || j == 36);
-            }
-            free(a.data);
-            free(b.data);
-            free(c.data);
-        }
+        *at(&a, 29, 39) = INFINITY;
+        *at(&b, 3, 36) = INFINITY;
+        ck_assert(cpu_gemm_multiply(&p));
+        for (int64_t i = 0; i < 30; i++)
+            for (int64_t j = 0; j < 37; j++)
+                ck_assert_int_eq(!isfinite(*at(&c, i, j)), i == 29 || j == 36);
+        free(a.data);
+        free(b.data);
+        free(c.data);
+    }
 }
 END_TEST
 
@@ -382,11 +379,13 @@ END_TEST
 int main(void)
 {
     const TTest *const products_tests[] = {
-        gemm_is_accurate_in_every_layout,
-        parts_of_a_product_equal_the_whole_bit_for_bit,
-        gemm_without_scratch_memory_gives_the_same_bits,
-        infinities_affect_only_their_row_and_column,
         gemm_declines_unsupported_problems,
+    };
+    const suite_loop products_loops[] = {
+        {gemm_is_accurate_in_every_layout, 0, ISAS},
+        {parts_of_a_product_equal_the_whole_bit_for_bit, 0, ISAS},
+        {gemm_without_scratch_memory_gives_the_same_bits, 0, ISAS},
+        {infinities_affect_only_their_row_and_column, 0, ISAS},
     };
     const TTest *const scratch_tests[] = {
         scratch_block_is_reused,
@@ -398,6 +397,7 @@ int main(void)
             .name = "products",
             .seconds = 120,
             SUITE_TESTS(products_tests),
+            SUITE_LOOPS(products_loops),
         },
         {
             .name = "scratch",

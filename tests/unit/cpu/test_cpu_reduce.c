@@ -53,7 +53,8 @@ START_TEST(sums_over_any_dimensions_are_accurate)
 {
     uint32_t state = 6;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int s = 0; s < SHAPES; s++) {
         const int64_t *n = shapes[s];
         int64_t total = n[0] * n[1] * n[2];
@@ -140,7 +141,8 @@ START_TEST(index_of_first_equal_extreme_is_returned)
     float in[1000], value;
     int64_t index;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < 1000; k++)
         in[k] = (float)(k % 10);
     ck_assert_int_eq(reduce("max.dim", n, 1, in, CORE_F32, &value, CORE_F32,
@@ -169,7 +171,8 @@ START_TEST(argmax_index_varies_fastest_in_innermost_dimension)
     int32_t in[120] = {0};
     int64_t index, columns[4];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     in[2 + 4 * (3 + 5 * 4)] = 1;
     ck_assert_int_eq(
         reduce("argmax", n, 7, in, CORE_I32, &index, CORE_I64, NULL, NULL, 0),
@@ -189,7 +192,8 @@ START_TEST(variance_of_large_offset_is_accurate)
     static const int64_t rows[3] = {MANY, 1, 1}, columns[3] = {2, MANY / 2, 1};
     double *in = malloc(MANY * 8), out[2];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < MANY; k++)
         in[k] = 1e9 + k % 2;
     ck_assert_int_eq(reduce("var.correction", rows, 1, in, CORE_F64, out,
@@ -236,7 +240,8 @@ START_TEST(sum_of_small_integers_accumulates_in_i64)
     int8_t in[300];
     int64_t sum;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     memset(in, 127, sizeof(in));
     ck_assert_int_eq(reduce("sum.dim_IntList", n, 1, in, CORE_I8, &sum,
                             CORE_I64, NULL, NULL, 0),
@@ -251,7 +256,8 @@ START_TEST(sum_and_logsumexp_handle_infinities)
     static const int64_t n[3] = {100, 1, 1};
     float in[100], out;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int k = 0; k < 100; k++)
         in[k] = 1000;
     ck_assert_int_eq(

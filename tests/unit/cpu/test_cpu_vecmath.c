@@ -62,7 +62,8 @@ START_TEST(f32_functions_meet_their_error_bounds)
     static float in[N], out[N];
     uint64_t bits = 0;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     while (bits < UINT64_C(1) << 32) {
         for (int k = 0; k < N; k++, bits += STEP) {
             uint32_t low = (uint32_t)bits;
@@ -91,7 +92,8 @@ START_TEST(f32_gelu_meets_its_error_bound)
     core_value args[2] = {{0}, value_string("none")};
     test_loop t;
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int begin = -N; begin < 63 * N; begin += N) {
         for (int k = 0; k < N; k++)
             in[k] = (float)(begin + k) * (16.0f / (64 * N)) - 8;
@@ -118,7 +120,8 @@ START_TEST(f32_special_values_match_libm)
         -1.0f, 1e-45f, -1e-45f,  88.8f,     -103.99f, 3e38f, -3e38f};
     enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int f = 0; f < FUNCTIONS; f++)
         for (int k = 0; k < SPECIAL; k++) {
             float x = special[k], y;

@@ -82,7 +82,8 @@ START_TEST(f64_functions_meet_their_error_bounds)
 {
     static double in[N], out[N];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int f = 0; f < FUNCTIONS; f++)
         for (int round = 0; round < ROUNDS; round++) {
             for (int k = 0; k < N; k++) {
@@ -108,7 +109,8 @@ START_TEST(f64_special_values_match_libm)
     enum { SPECIAL = sizeof(special) / sizeof(special[0]) };
     double in[SPECIAL], out[SPECIAL];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int f = 0; f < FUNCTIONS; f++) {
         if (strcmp(functions[f].name, "gelu") == 0)
             continue; /* x Φ(x) is NaN at -infinity as well */
@@ -130,7 +132,8 @@ START_TEST(single_element_has_bits_of_vector_element)
 {
     static double in[N], out[N];
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     for (int f = 0; f < FUNCTIONS; f++) {
         for (int k = 0; k < N; k++)
             in[k] = draw(functions[f].low, functions[f].high);

@@ -165,7 +165,8 @@ START_TEST(layer_norm_gradients_are_correct)
                           {n.gx, n.gw, n.gb},
                           3};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     norm_check(&n, &forward, &backward);
     cpu_close();
 }
@@ -190,7 +191,8 @@ START_TEST(group_norm_gradients_are_correct)
                           {n.gx, n.gw, n.gb},
                           3};
 
-    ck_assert_int_eq(cpu_open(cpu_isas[_i]), CORE_OK);
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
     norm_check(&n, &forward, &backward);
     cpu_close();
 }
@@ -339,7 +341,7 @@ START_TEST(convolution_gradients_are_correct)
 }
 END_TEST
 
-/* --------------------------------------------- pooling, padding, sampling - */
+/* ------------------------------------------ pooling, padding, sampling -- */
 
 /* Checks forward and gradient of an operator with one input. */
 static void check_one_input(test_call *forward, test_call *backward, tensor *x,

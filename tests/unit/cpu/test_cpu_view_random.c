@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "support/cpu_view.h"
+#include <expressions/philox.h>
 
-#include "math/philox.h"
+#include "support/cpu_view.h"
 
 /* The first block of the generator's published test vectors. */
 START_TEST(philox_matches_published_vectors)

@@ -280,15 +280,19 @@ END_TEST
 
 START_TEST(missing_kernel_names_operator_device_and_backends_that_have_it)
 {
-    core_registration *all[2];
+    core_registration *all[3];
     core_operator *op = custom(&all[0]);
+    core_device *sim;
 
+    OK(core_device_find("sim", &sim));
     all[1] = put(CORE_KEY_BACKEND, "meta", "m");
+    all[2] = put(CORE_KEY_BACKEND, "sim", "s");
     ck_assert_str_eq(walk(op), "missing");
     ck_assert_ptr_nonnull(strstr(core_error_message(), "test::f"));
     ck_assert_ptr_nonnull(strstr(core_error_message(), "\"cpu\""));
-    ck_assert_ptr_nonnull(strstr(core_error_message(), "meta"));
+    ck_assert_ptr_nonnull(strstr(core_error_message(), "have one: sim. "));
     ck_assert_ptr_nonnull(strstr(core_error_message(), "LIBCORE_FALLBACK"));
+    core_registration_release(all[2]);
     core_registration_release(all[1]);
     core_registration_release(all[0]);
 }

@@ -144,6 +144,28 @@ START_TEST(supports_is_called_with_the_loop)
 }
 END_TEST
 
+/* A kernel that refuses with a message is no error of a call that another
+ * kernel serves. */
+START_TEST(successful_calls_keep_an_earlier_error)
+{
+    core_tensor *small = ones(2, 2), *large = ones(2, 3), *cube = ones(3, 3);
+
+    core_setting_set("LIBCORE_FALLBACK", "count");
+    core_error_set(CORE_ERROR_IO, "earlier");
+    CALL(mm, small, small);
+    CALL(mm, large, large);
+    CALL(exp, ones(1, 3));
+    CALL(exp, ones(1, 5));
+    CALL(cumsum, cube, 0, CORE_DTYPE_NONE);
+    CALL(log, small);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_error_code(), CORE_ERROR_IO);
+    core_error_clear();
+    CALL(cumsum, cube, 0, CORE_DTYPE_NONE);
+    ck_assert_int_eq(core_error_code(), CORE_OK);
+}
+END_TEST
+
 START_TEST(kernel_may_forbid_the_fallback)
 {
     core_tensor *out;
@@ -161,6 +183,7 @@ int main(void)
         newest_kernel_that_supports_the_call_runs,
         fallback_runs_if_no_kernel_supports_the_call,
         supports_is_called_with_the_loop,
+        successful_calls_keep_an_earlier_error,
         kernel_may_forbid_the_fallback,
         kernels_get_the_deterministic_flag,
         kernels_get_the_tf32_flag,

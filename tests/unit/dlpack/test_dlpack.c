@@ -464,7 +464,41 @@ START_TEST(null_or_misaligned_memory_is_refused)
     refuses(&f, false, CORE_ERROR_INVALID_ARGUMENT, "not a multiple of 4");
     f = describe(data, 2, two_three, NULL);
     f.managed.tensor.byte_offset = UINT64_MAX - 3;
-    refuses(&f, false, CORE_ERROR_SHAPE, "more bytes than");
+    refuses(&f, false, CORE_ERROR_SHAPE, "byte_offset is 18446744073709551612");
+}
+END_TEST
+
+/* Each number at the end of its range, alone and with the others. */
+START_TEST(numbers_beyond_all_memory_are_refused)
+{
+    static const uint64_t offsets[] = {
+        UINT64_C(1) << 63, (UINT64_C(1) << 63) + 4, (UINT64_C(1) << 63) - 4,
+        (UINT64_C(1) << 63) - 24 + 4};
+    static const int64_t still[2] = {0, 0};
+    _Alignas(16) char data[64] = {0};
+    core_tensor *tensor;
+    foreign f;
+
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++) {
+        f = describe(data, 2, two_three, NULL);
+        f.managed.tensor.byte_offset = offsets[i];
+        refuses(&f, false, CORE_ERROR_SHAPE, "byte_offset is 92233720368");
+    }
+    f = describe(NULL, 1, still, NULL);
+    f.managed.tensor.byte_offset = UINT64_C(1) << 63;
+    refuses(&f, false, CORE_ERROR_SHAPE, "byte_offset is 9223372036854775808");
+    /* Elements that share memory count, too. */
+    f = describe(data, 2, (int64_t[]){INT64_C(1) << 31, INT64_C(1) << 31},
+                 still);
+    refuses(&f, true, CORE_ERROR_SHAPE, "more bytes than");
+    f = describe(data, 2, (int64_t[]){0, INT64_MAX}, still);
+    refuses(&f, true, CORE_ERROR_SHAPE, "more bytes than");
+    f = describe(data, 2, (int64_t[]){2, 2}, (int64_t[]){INT64_MAX, INT64_MAX});
+    refuses(&f, true, CORE_ERROR_SHAPE, "more bytes than");
+    f = describe(data, 2, two_three, NULL);
+    f.managed.tensor.byte_offset = 8;
+    OK(take(&f, false, &tensor));
+    core_tensor_release(tensor);
 }
 END_TEST
 
@@ -592,6 +626,7 @@ int main(void)
         other_major_versions_are_refused_and_deleted,
         invalid_shapes_and_strides_are_refused,
         null_or_misaligned_memory_is_refused,
+        numbers_beyond_all_memory_are_refused,
         missing_devices_are_refused,
         failed_allocation_deletes_the_import,
         round_trips_leak_no_memory,

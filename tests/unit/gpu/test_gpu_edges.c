@@ -295,6 +295,64 @@ START_TEST(long_line_is_summed_accurately)
 }
 END_TEST
 
+/* index_fill counts negative indices from the end, on both devices. */
+START_TEST(index_fill_counts_from_both_ends)
+{
+    static const double rows[] = {-1, 0, -3};
+    core_device *places[2] = {opened("cpu"), gpu};
+    core_tensor *x, *index, *wrong, *out;
+    core_status status;
+
+    for (int k = 0; k < 2; k++) {
+        x = moved(MATRIX(3, 2, 1, 2, 3, 4, 5, 6), places[k]);
+        index = moved(typed(CORE_I64, 1, (int64_t[]){3}, rows), places[k]);
+        wrong = moved(typed(CORE_I64, 1, (int64_t[]){1}, (double[]){-4}),
+                      places[k]);
+        same(MATRIX(3, 2, 9, 9, 3, 4, 9, 9),
+             moved(CALL(index_fill, x, 0, index, core_int(9)), gpu), 0);
+        status = core_index_fill(x, 0, wrong, core_int(9), &out);
+        if (status == CORE_OK) {
+            keep(out);
+            status = core_device_synchronize(places[k]);
+        }
+        ck_assert_int_eq(status, CORE_ERROR_INDEX);
+        OK(core_index_fill_(x, 0, index, core_int(7)));
+        same(MATRIX(3, 2, 7, 7, 3, 4, 7, 7), moved(x, gpu), 0);
+    }
+    drop_all();
+}
+END_TEST
+
+static core_tensor *enlarged(core_device *device, bool linear)
+{
+    const int64_t sizes[3] = {1, 1, 4}, wanted = 7;
+    core_tensor *x =
+        moved(typed(CORE_F32, 3, sizes, (double[]){1, 2, 3, 4}), device);
+    const double scale = 0x1p-20;
+
+    return linear ? CALL(upsample_linear1d, x, &wanted, 1, false, &scale)
+                  : CALL(upsample_nearest1d, x, &wanted, 1, &scale);
+}
+
+START_TEST(numbers_at_their_limits_are_as_on_the_cpu)
+{
+    core_device *cpu = opened("cpu");
+    core_tensor *weights = VECTOR(4, 0, 0, 1e-310, 0);
+
+    same(CALL(linspace, core_float(-1.6e308), core_float(1.6e308), 5, CORE_F64,
+              cpu),
+         CALL(linspace, core_float(-1.6e308), core_float(1.6e308), 5, CORE_F64,
+              gpu),
+         0);
+    for (int k = 0; k < 2; k++)
+        same(enlarged(cpu, k == 1), enlarged(gpu, k == 1), 0);
+    for (int k = 0; k < 10; k++)
+        same(VECTOR(1, 2),
+             CALL(multinomial, moved(weights, gpu), 1, k % 2, NULL), 0);
+    drop_all();
+}
+END_TEST
+
 EMULATED_SUITE("gpu, edges", index_into_an_empty_table_is_reported,
                chunks_of_images_are_summed_in_f32,
                zero_dimensional_tensors_are_flipped_and_selected,
@@ -304,4 +362,5 @@ EMULATED_SUITE("gpu, edges", index_into_an_empty_table_is_reported,
                variance_of_no_elements_is_nan,
                elements_of_every_dtype_are_moved, many_dimensions_fall_back,
                total_weight_of_a_single_loss_is_returned,
-               long_line_is_summed_accurately)
+               long_line_is_summed_accurately, index_fill_counts_from_both_ends,
+               numbers_at_their_limits_are_as_on_the_cpu)

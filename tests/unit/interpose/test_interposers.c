@@ -46,7 +46,6 @@ START_TEST(missing_slot_stays_missing)
 {
     ck_assert_ptr_null(wrapped->device_status);
     ck_assert_ptr_null(wrapped->device_information);
-    ck_assert_ptr_null(wrapped->memory->fill);
     ck_assert_ptr_null(wrapped->memory->info);
 }
 END_TEST

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Memory of the fused linear layer, to the byte: what it holds on a device
- * between forward and backward, and afterwards, is exactly what the design
- * documents. */
+/* Memory of the fused linear layer, to the byte: between forward and backward,
+ * and afterwards, it holds on the device exactly what later steps need. */
 
 #include "support/linear.h"
 
@@ -189,7 +188,7 @@ static void walk(const config *config)
                               : 0));
 }
 
-START_TEST(bytes_match_design_for_each_activation_and_scaling)
+START_TEST(only_needed_bytes_are_held_for_each_activation_and_scaling)
 {
     for (int i = 0; i < 2 * 3 * 4 * 2; i++)
         walk(&(config){.bias = i % 2,
@@ -200,7 +199,7 @@ START_TEST(bytes_match_design_for_each_activation_and_scaling)
 }
 END_TEST
 
-START_TEST(bytes_match_design_for_each_set_of_gradients)
+START_TEST(only_needed_bytes_are_held_for_each_set_of_gradients)
 {
     for (int i = 0; i < 8 * 3 * 4; i++)
         walk(&(config){.bias = true,
@@ -210,7 +209,7 @@ START_TEST(bytes_match_design_for_each_set_of_gradients)
 }
 END_TEST
 
-START_TEST(bytes_match_design_with_weight_kept_in_workspace)
+START_TEST(only_needed_bytes_are_held_with_weight_in_workspace)
 {
     for (int i = 0; i < 2 * 3 * 4; i++)
         walk(&(config){.bias = true,
@@ -223,7 +222,7 @@ START_TEST(bytes_match_design_with_weight_kept_in_workspace)
 }
 END_TEST
 
-START_TEST(bytes_match_design_with_main_grad_and_delayed_gradient)
+START_TEST(only_needed_bytes_are_held_with_main_grad_and_delayed_gradient)
 {
     for (int i = 0; i < 4 * 3 * 4; i++)
         walk(&(config){.bias = true,
@@ -235,7 +234,7 @@ START_TEST(bytes_match_design_with_main_grad_and_delayed_gradient)
 }
 END_TEST
 
-START_TEST(bytes_match_design_with_retained_graph)
+START_TEST(only_needed_bytes_are_held_with_retained_graph)
 {
     for (int i = 0; i < 4 * 3 * 4; i++)
         walk(&(config){.bias = true,
@@ -252,11 +251,11 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        bytes_match_design_for_each_activation_and_scaling,
-        bytes_match_design_for_each_set_of_gradients,
-        bytes_match_design_with_weight_kept_in_workspace,
-        bytes_match_design_with_main_grad_and_delayed_gradient,
-        bytes_match_design_with_retained_graph,
+        only_needed_bytes_are_held_for_each_activation_and_scaling,
+        only_needed_bytes_are_held_for_each_set_of_gradients,
+        only_needed_bytes_are_held_with_weight_in_workspace,
+        only_needed_bytes_are_held_with_main_grad_and_delayed_gradient,
+        only_needed_bytes_are_held_with_retained_graph,
     };
     const test_suite suite = {
         .name = "fused linear: memory",

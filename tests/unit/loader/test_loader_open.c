@@ -68,6 +68,9 @@ START_TEST(good_plugin_registers_its_device_type)
     ck_assert_uint_eq(b.device_count, 1);
     ck_assert_ptr_eq(b.plugin, plugin);
     ck_assert_int_eq(core_backend_describe(1, &b), CORE_ERROR_NOT_FOUND);
+    ck_assert_ptr_eq(core_plugin_retain(plugin), plugin);
+    core_plugin_release(plugin);
+    ck_assert_ptr_null(core_plugin_retain(NULL));
     core_plugin_release(plugin);
 }
 END_TEST
@@ -119,7 +122,8 @@ START_TEST(device_type_of_a_failed_plugin_reports_the_failure)
     install("refuses", "core_refuses.so");
     ck_assert_int_eq(core__loader_load_type("refuses", 7),
                      CORE_ERROR_INCOMPATIBLE);
-    assert_contains(core_error_message(), "the moon is full");
+    assert_contains(core_error_message(), "the moon is full; it needs a ");
+    assert_contains(core_error_message(), "plugin ABI 0.1000; this one has 0.");
     assert_contains(core_error_message(), "core_refuses.so");
 }
 END_TEST
@@ -244,6 +248,37 @@ START_TEST(failing_init_leaves_nothing_registered)
 }
 END_TEST
 
+START_TEST(last_error_is_what_the_plugin_reported)
+{
+    const core_error_info reported = {.struct_size = sizeof reported,
+                                      .code = CORE_ERROR_OUT_OF_MEMORY,
+                                      .severity = CORE_SEVERITY_STREAM_POISONED,
+                                      .retryable = 1,
+                                      .vendor_code = -7,
+                                      .component = {"driver", 6},
+                                      .text = {"full", 4}};
+    core_error_info last = {.struct_size = sizeof last};
+    core_host host;
+
+    core__host_fill(&host, CORE_ABI_MINOR);
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_OK);
+    ck_assert_int_eq(host.error(&reported), CORE_ERROR_OUT_OF_MEMORY);
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_ERROR_OUT_OF_MEMORY);
+    ck_assert_uint_eq(last.severity, CORE_SEVERITY_STREAM_POISONED);
+    ck_assert_uint_eq(last.retryable, 1);
+    ck_assert_int_eq(last.vendor_code, -7);
+    ck_assert_str_eq(last.text.data, "driver: full");
+    core_error_set(CORE_ERROR_IO, "another");
+    host.error_last(&last);
+    ck_assert_int_eq(last.code, CORE_ERROR_IO);
+    ck_assert_uint_eq(last.severity, CORE_SEVERITY_RECOVERABLE);
+    ck_assert_uint_eq(last.retryable, 0);
+    ck_assert_int_eq(last.vendor_code, 0);
+}
+END_TEST
+
 START_TEST(device_types_outside_the_note_are_refused)
 {
     assert_fails("undeclared", CORE_PLUGIN_FAILED, CORE_ERROR_REFUSED,
@@ -311,6 +346,33 @@ START_TEST(bad_plugin_does_not_affect_the_others)
     ck_assert_uint_eq(entry_of("/core_1.so").state, CORE_PLUGIN_FAILED);
     ck_assert_uint_eq(entry_of("/core_2.so").state, CORE_PLUGIN_FAILED);
     ck_assert_uint_eq(entry_of("/core_3.so").state, CORE_PLUGIN_LOADED);
+}
+END_TEST
+
+START_TEST(successful_searches_and_loads_keep_an_earlier_error)
+{
+    core_backend_information backend = {.struct_size = sizeof backend};
+    core_device *device;
+    uint32_t count;
+
+    install("init_fails", "core_1.so");
+    install("no_note", "core_2.so");
+    install("good", "core_3.so");
+    core_error_set(CORE_ERROR_INDEX, "earlier");
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_device_count("good", &count, NULL), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_device_find("good", &device), CORE_OK);
+    ck_assert_str_eq(core_error_message(), "earlier");
+    load_all();
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_backend_describe(0, &backend), CORE_OK);
+    install("same_name_a", "core_4.so");
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    core_plugin_release(load("same_name_b")); /* the other one is refused */
+    ck_assert_str_eq(core_error_message(), "earlier");
+    ck_assert_int_eq(core_error_code(), CORE_ERROR_INDEX);
 }
 END_TEST
 
@@ -509,6 +571,7 @@ int main(void)
         refusal_of_the_entry_is_reported,
         version_that_was_not_offered_is_refused,
         failing_init_leaves_nothing_registered,
+        last_error_is_what_the_plugin_reported,
         device_types_outside_the_note_are_refused,
         importing_libcore_is_refused_before_the_constructor,
         unresolved_symbol_is_reported,
@@ -516,6 +579,7 @@ int main(void)
         plugin_given_by_the_program_precedes_a_found_one,
         second_plugin_with_one_device_type_is_undone,
         bad_plugin_does_not_affect_the_others,
+        successful_searches_and_loads_keep_an_earlier_error,
         loading_restores_the_process_state,
         file_changed_since_the_scan_is_refused,
         unloaded_plugin_is_shut_down_and_can_be_loaded_again,

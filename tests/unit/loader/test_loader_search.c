@@ -5,6 +5,8 @@
 
 #include "base/sha256.h"
 
+#include <libcore/device.h>
+
 #include <ctype.h>
 #include <sys/auxv.h>
 #include <sys/wait.h>
@@ -384,6 +386,43 @@ START_TEST(missing_path_is_an_error)
 }
 END_TEST
 
+START_TEST(find_reports_refused_plugins)
+{
+    core_device *device;
+    const char *message, *named;
+
+    file_write(inside("core_a.so"), "text", 4);
+    file_write(inside("core_b.so"), "text", 4);
+    file_write(inside("core_c.so"), "text", 4);
+    file_write(inside("core_simm.so"), "text", 4);
+    install("good", "core_good.so");
+    ck_assert_int_eq(core_device_find("simm", &device), CORE_ERROR_NOT_FOUND);
+    message = core_error_message();
+    assert_contains(message, "/core_simm.so: is not an ELF file");
+    assert_contains(message, "/core_a.so: is not an ELF file");
+    named = strstr(message, "/core_a.so");
+    ck_assert(strstr(message, "/core_simm.so") < named);
+    assert_contains(message, "and 1 more");
+    assert_contains(message, "available: good");
+}
+END_TEST
+
+START_TEST(find_reports_invalid_paths)
+{
+    core_device *device;
+
+    core_setting_set("LIBCORE_PLUGIN_PATH", inside("nowhere"));
+    ck_assert_int_eq(core_device_find("cpu", &device), CORE_ERROR_NOT_FOUND);
+    assert_contains(core_error_message(), "/nowhere: cannot be read");
+    ck_assert_ptr_null(strstr(core_error_message(), "available"));
+    chmod(folder, 01777);
+    core_setting_set("LIBCORE_PLUGIN_PATH", folder);
+    ck_assert_int_eq(core_plugins_scan(), CORE_OK);
+    ck_assert_int_eq(core_device_find("cpu", &device), CORE_ERROR_NOT_FOUND);
+    assert_contains(core_error_message(), "writable by everyone");
+}
+END_TEST
+
 /* Runs this program as another user's set-user-ID program; its exit status
  * tells whether it reads the environment. */
 enum { READS = 10, READS_NOT = 11, NOT_PRIVILEGED = 12 };
@@ -459,6 +498,8 @@ static int run_all(void)
         malformed_manifest_is_reported,
         path_given_by_the_program_may_be_relative,
         missing_path_is_an_error,
+        find_reports_refused_plugins,
+        find_reports_invalid_paths,
     };
     const suite_loop loops[] = {
         {file_with_the_hash_of_its_manifest_is_opened, 0, 2},

@@ -226,7 +226,7 @@ START_TEST(unknown_values_are_refused)
         {"LIBCORE_FALLBACK", "abacus", "\"abacus\", which is not an operator"},
         {"LIBCORE_FALLBACK", "exp, mull ,log", "\"mull\""},
         {"LIBCORE_FALLBACK", "exp,count", "\"count\""},
-        {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: "},
+        {"LIBCORE_ALLOC", "caching", "LIBCORE_ALLOC: \"caching\" is not of"},
         {"LIBCORE_ALLOC", "caching:maybe", "true or false"},
         {"LIBCORE_FAULT", "allocate:3", "\"allocate:3\""},
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
@@ -475,6 +475,23 @@ START_TEST(misspelt_variable_is_reported_once_with_the_nearest_setting)
 }
 END_TEST
 
+START_TEST(faults_without_their_interposer_are_reported)
+{
+    bool used = _i == 1;
+
+    setenv("LIBCORE_FAULT", "alloc:1", 1);
+    if (used)
+        setenv("LIBCORE_LAYERS", "fault", 1);
+    core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
+    ck_assert_int_eq(core_plugin_load(fixture("good"), NULL), CORE_OK);
+    core_log_set_sink(NULL, NULL, 0);
+    if (used)
+        ck_assert_ptr_null(strstr(warnings, "LIBCORE_FAULT is set"));
+    else
+        assert_contains(warnings, "LIBCORE_FAULT is set and has no effect");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -503,10 +520,14 @@ int main(void)
         logging_does_not_change_the_error_record,
         misspelt_variable_is_reported_once_with_the_nearest_setting,
     };
+    const suite_loop loops[] = {
+        {faults_without_their_interposer_are_reported, 0, 2},
+    };
     const test_suite suite = {
         .name = "base/settings and log",
         .setup = clear,
         SUITE_TESTS(tests),
+        SUITE_LOOPS(loops),
     };
 
     return suite_run(&suite, 1);

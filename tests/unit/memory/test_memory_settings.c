@@ -45,6 +45,72 @@ START_TEST(invalid_environment_is_reported_when_a_device_opens)
 }
 END_TEST
 
+static _Atomic int rounds;
+enum { ROUNDS = 100 };
+
+static core__alloc_settings settings_now(void)
+{
+    core__alloc_settings settings;
+
+    pthread_mutex_lock(&allocator()->lock);
+    settings = allocator()->settings;
+    pthread_mutex_unlock(&allocator()->lock);
+    return settings;
+}
+
+/* Changes the fraction and checks it after the other thread's change. */
+static void *change_fraction(void *out_lost)
+{
+    int round;
+
+    while ((round = atomic_load(&rounds)) < ROUNDS) {
+        double fraction = round % 2 ? 0.5 : 0.25;
+
+        OK(core_memory_set_fraction(sim, fraction));
+        while (atomic_load(&rounds) == round)
+            sched_yield();
+        *(int *)out_lost += settings_now().fraction != fraction;
+    }
+    return NULL;
+}
+
+/* Reading such a text takes long enough for another change. */
+static char *long_settings(const char *pair)
+{
+    enum { PAIRS = 5000 };
+    size_t size = strlen(pair);
+    char *text = malloc(PAIRS * size + 1);
+
+    ck_assert_ptr_nonnull(text);
+    for (size_t i = 0; i < PAIRS; i++)
+        memcpy(text + i * size, pair, size);
+    text[PAIRS * size] = '\0';
+    return text;
+}
+
+START_TEST(concurrent_changes_of_different_settings_are_all_kept)
+{
+    char *texts[] = {long_settings("roundup_power2_divisions:8,"),
+                     long_settings("roundup_power2_divisions:4,")};
+    int lost_here = 0, lost_there = 0;
+    pthread_t thread;
+
+    open_sim("");
+    ck_assert_int_eq(
+        pthread_create(&thread, NULL, change_fraction, &lost_there), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        OK(core_memory_configure(sim, texts[i % 2]));
+        lost_here += settings_now().divisions != (i % 2 ? 4 : 8);
+        atomic_fetch_add(&rounds, 1);
+    }
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(lost_here, 0);
+    ck_assert_int_eq(lost_there, 0);
+    free(texts[0]);
+    free(texts[1]);
+}
+END_TEST
+
 START_TEST(bad_values_are_refused_and_nothing_changes)
 {
     static const char *const bad[][2] = {
@@ -64,7 +130,7 @@ START_TEST(bad_values_are_refused_and_nothing_changes)
         {"expandable_segments:yes", "true or false"},
         {"caching:2", "true or false"},
         {"caching", "name:value"},
-        {"cashing:true", "\"cashing\" is not a setting"},
+        {"cashing:true", "core_memory_configure: \"cashing\" is not a setting"},
         {":true", "\"\" is not a setting"},
     };
     core__alloc_settings before;
@@ -536,6 +602,7 @@ END_TEST
 
 SUITE("memory settings", environment_sets_the_initial_settings_of_devices,
       invalid_environment_is_reported_when_a_device_opens,
+      concurrent_changes_of_different_settings_are_all_kept,
       bad_values_are_refused_and_nothing_changes,
       settings_may_change_while_blocks_are_in_use,
       settings_the_device_does_not_support_are_refused,

@@ -55,7 +55,7 @@ static core_tensor *normal(const heads *h, int64_t rows, int64_t width)
     return CALL(transpose, x, 1, 2);
 }
 
-/* Broadcasts over the batch; no row may hide all keys. */
+/* Broadcasts over the batch. */
 static core_tensor *mask_of(const heads *h)
 {
     int64_t sizes[] = {1, h->count, h->rows, h->columns};
@@ -290,24 +290,165 @@ START_TEST(grouped_queries_share_heads_of_keys)
 }
 END_TEST
 
-START_TEST(fully_masked_row_returns_nan)
+/* How the second query of the test below is kept from every key, or the first
+ * one is not: dtype, form of the mask, and dimensions, where the fused kernels
+ * take at most four. */
+typedef struct masking {
+    core_dtype dtype;
+    bool additive;
+    uint32_t ndim;
+    double tolerance;
+} masking;
+
+static core_tensor *filled(const masking *m, const double *values, int64_t rows,
+                           int64_t columns, core_device *device)
 {
-    heads h = {CORE_F32, 1, 1, 3, 4, 2, 2, 0, false, 'b', false, 0};
-    core_device *devices[2] = {device_named("cpu"),
-                               on_gpu ? device_named(gpu_name())
-                                      : device_named("cpu")};
-    float got[6];
+    int64_t sizes[5] = {1, 1, 1, 1, 1};
+    core_tensor *x;
 
-    for (int k = 0; k < 2; k++) {
-        core_tensor *made[TENSORS], *t[TENSORS];
+    sizes[m->ndim - 2] = rows;
+    sizes[m->ndim - 1] = columns;
+    x = CALL(empty, sizes, m->ndim, CORE_F64, device_named("cpu"), -1);
+    OK(core_tensor_write(x, values, (size_t)(rows * columns) * sizeof *values));
+    return CALL(to_copy, x, m->dtype, device, false, -1);
+}
 
-        make(&h, made);
-        made[MASK] = CALL(zeros_like, made[MASK], CORE_DTYPE_NONE, NULL, -1);
-        place(&h, made, devices[k], t);
-        OK(core_tensor_read(attend(&h, t), got, sizeof got));
-        for (int i = 0; i < 6; i++)
-            ck_assert(isnan(got[i]));
+static void has_values(const masking *m, const char *what, core_tensor *tensor,
+                       const double *right)
+{
+    int64_t count = core_tensor_numel(tensor);
+    double got[6];
+
+    tensor = CALL(to_copy, tensor, CORE_F64, device_named("cpu"), false, -1);
+    OK(core_tensor_read(tensor, got, (size_t)count * sizeof *got));
+    for (int64_t i = 0; i < count; i++)
+        ck_assert_msg(fabs(got[i] - right[i]) <= m->tolerance,
+                      "%s, %s, %u dimensions: element %lld is %.9g, not %.9g",
+                      what, m->additive ? "-inf" : "false", m->ndim,
+                      (long long)i, got[i], right[i]);
+}
+
+/* A query without a key has a result of 0 and no share in any gradient. */
+static void mask_everything(const masking *m, core_device *device)
+{
+    static const double q[] = {1, 2, 3, 4}, k[] = {1, 0, 0, 1, 1, 1};
+    static const double v[] = {1, 2, 3, 4, 5, 6}, ones[] = {1, 1, 1, 1};
+    static const double keeps[] = {0, 0, 0, 1, 1, 0};
+    static const double adds[] = {-INFINITY, -INFINITY, -INFINITY,
+                                  0,         0,         -INFINITY};
+    core_tensor *query = leaf(filled(m, q, 2, 2, device));
+    core_tensor *key = leaf(filled(m, k, 3, 2, device));
+    core_tensor *value = leaf(filled(m, v, 3, 2, device));
+    core_tensor *grad = filled(m, ones, 2, 2, device), *mask, *out;
+
+    mask = filled(m, m->additive ? adds : keeps, 2, 3, device);
+    mask = m->additive ? leaf(mask)
+                       : CALL(to_copy, mask, CORE_BOOL, NULL, false, -1);
+    out = CALL(scaled_dot_product_attention, query, key, value, mask, 0, false,
+               NULL, false);
+    has_values(m, "result", out, (double[]){0, 0, 2.339523, 3.339523});
+    OK(core_backward(&out, 1, &grad, 0));
+    has_values(m, "query", core_tensor_grad(query),
+               (double[]){0, 0, -0.6255943, 0.6255943});
+    has_values(m, "key", core_tensor_grad(key),
+               (double[]){-1.8767828, -2.5023772, 1.8767828, 2.5023772, 0, 0});
+    has_values(m, "value", core_tensor_grad(value),
+               (double[]){.3302384, .3302384, .6697615, .6697615, 0, 0});
+    if (m->additive)
+        has_values(m, "mask", core_tensor_grad(mask),
+                   (double[]){0, 0, 0, -.8847240, .8847240, 0});
+}
+
+START_TEST(query_that_may_attend_to_no_key_returns_zeros)
+{
+    static const masking list[] = {
+        {CORE_F32, false, 2, 2e-6}, {CORE_F32, true, 2, 2e-6},
+        {CORE_F32, false, 5, 2e-6}, {CORE_F32, true, 5, 2e-6},
+        {CORE_F64, false, 4, 1e-6}, {CORE_F64, true, 3, 1e-6},
+        {CORE_F64, false, 5, 1e-6}, {CORE_F16, false, 4, 5e-3},
+        {CORE_F16, true, 5, 5e-3},  {CORE_BF16, true, 4, 4e-2},
+    };
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        mask_everything(&list[i], device_named("cpu"));
+        if (on_gpu)
+            mask_everything(&list[i], device_named(gpu_name()));
+        drop_all();
     }
+}
+END_TEST
+
+/* The gradient that is itself differentiated is composed of operators. */
+START_TEST(gradient_of_masked_query_is_differentiable)
+{
+    static const masking m = {CORE_F64, false, 4, 1e-6};
+    static const double q[] = {1, 2, 3, 4}, k[] = {1, 0, 0, 1, 1, 1};
+    static const double keeps[] = {0, 0, 0, 1, 1, 0};
+    core_device *cpu = device_named("cpu");
+    core_tensor *query = leaf(filled(&m, q, 2, 2, cpu));
+    core_tensor *key = leaf(filled(&m, k, 3, 2, cpu)), *out, *mask, *grad;
+
+    mask =
+        CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
+    out = CALL(scaled_dot_product_attention, query, key, key, mask, 0, false,
+               NULL, false);
+    out = CALL(sum, CALL(mul, out, out), CORE_DTYPE_NONE);
+    OK(core_grad(&out, 1, NULL, &query, 1, CORE_CREATE_GRAPH, &grad));
+    keep(grad);
+    out = CALL(sum, CALL(mul, grad, grad), CORE_DTYPE_NONE);
+    OK(core_backward(&out, 1, NULL, 0));
+    for (int i = 0; i < 2; i++) {
+        double got[6];
+        core_tensor *x = core_tensor_grad(i ? key : query);
+
+        OK(core_tensor_read(x, got, (size_t)core_tensor_numel(x) * 8));
+        for (int64_t j = 0; j < core_tensor_numel(x); j++)
+            ck_assert_msg(isfinite(got[j]), "element %lld is %g", (long long)j,
+                          got[j]);
+    }
+}
+END_TEST
+
+/* Scores of NaN are not masked. */
+START_TEST(nan_score_beside_masked_scores_returns_nan)
+{
+    static const masking m = {CORE_F32, false, 4, 0};
+    static const double q[] = {NAN, 2, 3, 4}, k[] = {1, 0, 0, 1, 1, 1};
+    static const double keeps[] = {0, 1, 0, 1, 1, 0};
+    core_device *cpu = device_named("cpu");
+    core_tensor *query = filled(&m, q, 2, 2, cpu), *mask;
+    core_tensor *key = filled(&m, k, 3, 2, cpu);
+    float got[4];
+
+    mask =
+        CALL(to_copy, filled(&m, keeps, 2, 3, cpu), CORE_BOOL, NULL, false, -1);
+    OK(core_tensor_read(CALL(scaled_dot_product_attention, query, key, key,
+                             mask, 0, false, NULL, false),
+                        got, sizeof got));
+    ck_assert(isnan(got[0]) && isnan(got[1]));
+    ck_assert(isfinite(got[2]) && isfinite(got[3]));
+}
+END_TEST
+
+/* The query is a view whose base joins the graph later, by an in-place
+ * change. */
+START_TEST(view_of_changed_base_gets_a_gradient)
+{
+    heads h = {CORE_F64, 1, 1, 3, 5, 4, 4, 0, false, 0, false, 1e-12};
+    core_tensor *t[TENSORS], *added[2], *result;
+
+    make(&h, t);
+    for (int k = 0; k < 2; k++) {
+        core_tensor *base = CALL(clone, t[QUERY], -1);
+        core_tensor *made[TENSORS] = {CALL(alias, base), t[KEY], t[VALUE], NULL,
+                                      t[GRAD]};
+
+        added[k] = leaf(CALL(ones_like, base, CORE_DTYPE_NONE, NULL, -1));
+        OK(core_add_(base, added[k], core_int(1)));
+        result = k == 0 ? composed(&h, made) : attend(&h, made);
+        OK(core_backward(&result, 1, &t[GRAD], 0));
+    }
+    same(&h, "added", core_tensor_grad(added[0]), core_tensor_grad(added[1]));
 }
 END_TEST
 
@@ -348,9 +489,12 @@ int main(void)
         dropout_draws_the_same_mask_as_the_dropout_operator,
         fused_attention_advances_generator_like_dropout,
         result_keeps_layout_of_heads,
+        query_that_may_attend_to_no_key_returns_zeros,
+        gradient_of_masked_query_is_differentiable,
+        nan_score_beside_masked_scores_returns_nan,
         scale_replaces_the_root_of_the_width,
         grouped_queries_share_heads_of_keys,
-        fully_masked_row_returns_nan,
+        view_of_changed_base_gets_a_gradient,
         invalid_arguments_are_named,
     };
 

@@ -137,6 +137,43 @@ START_TEST(out_on_another_device_is_refused)
 }
 END_TEST
 
-SUITE("ops backward", padding_backward_requires_sizes_of_forward,
+static core_status ctc(void *context, core_tensor *const *inputs,
+                       size_t ninputs, core_tensor **outputs, size_t *noutputs)
+{
+    const int64_t times[2] = {5, 4}, labels[2] = {3, 1};
+    core_tensor *logs = NULL, *alpha = NULL;
+    core_status status;
+
+    (void)ninputs;
+    status = core_log_softmax(inputs[0], 2, CORE_DTYPE_NONE, &logs);
+    if (status == CORE_OK)
+        status = core_ctc_loss(logs, context, times, 2, labels, 2, 0, true,
+                               &outputs[0], &alpha);
+    core_tensor_release(logs);
+    core_tensor_release(alpha);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(gradient_of_ctc_loss_holds_for_normalised_probabilities)
+{
+    const int64_t sizes[3] = {5, 2, 4}, rows[2] = {2, 3};
+    const int64_t labels[6] = {2, 2, 1, 3, 1, 1};
+    double values[40];
+    core_tensor *x, *targets;
+
+    for (int i = 0; i < 40; i++)
+        values[i] = sin(i * i + 1);
+    OK(core_tensor_from_data(values, CORE_F64, sizes, 3, NULL, &x));
+    OK(core_tensor_from_data(labels, CORE_I64, rows, 2, NULL, &targets));
+    OK(core_tensor_set_requires_grad(x, true));
+    OK(core_gradcheck(ctc, targets, &x, 1, 1e-6, 1e-6, 1e-6));
+    core_tensor_release(x);
+    core_tensor_release(targets);
+}
+END_TEST
+
+SUITE("ops backward", gradient_of_ctc_loss_holds_for_normalised_probabilities,
+      padding_backward_requires_sizes_of_forward,
       arguments_impossible_in_forward_are_refused,
       cat_and_stack_take_a_thousand_tensors, out_on_another_device_is_refused)

@@ -316,31 +316,31 @@ static void run(uint32_t family)
     ck_assert_uint_gt(checked, 0);
 }
 
-START_TEST(elementwise_operators)
+START_TEST(elementwise_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_ELEMENTWISE);
 }
 END_TEST
 
-START_TEST(reductions)
+START_TEST(reduction_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_REDUCTION);
 }
 END_TEST
 
-START_TEST(operators_with_kernels)
+START_TEST(kernel_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_KERNEL);
 }
 END_TEST
 
-START_TEST(views)
+START_TEST(view_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_VIEW);
 }
 END_TEST
 
-START_TEST(composite_operators)
+START_TEST(composite_gradients_match_finite_differences)
 {
     run(CORE__FAMILY_FUNCTION);
 }
@@ -423,6 +423,11 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
         /* No sample has 8-bit dtypes; test_scaled_mm.c covers the error. */
         if (op->flags & CORE__OP_FLOAT8)
             continue;
+        /* Its formula supposes that the exponentials add up to 1, which finite
+         * differences disturb; test_ops_backward.c checks it. */
+        if (strcmp(data->name, "_ctc_loss") == 0 ||
+            strcmp(data->name, "_ctc_loss.Tensor") == 0)
+            continue;
         all++;
         if (has_sample(data->name))
             continue;
@@ -436,6 +441,10 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
 }
 END_TEST
 
-SUITE("ops gradgrad", elementwise_operators, reductions, operators_with_kernels,
-      views, composite_operators, normalizations_pass_third_order_check,
+SUITE("ops gradgrad", elementwise_gradients_match_finite_differences,
+      reduction_gradients_match_finite_differences,
+      kernel_gradients_match_finite_differences,
+      view_gradients_match_finite_differences,
+      composite_gradients_match_finite_differences,
+      normalizations_pass_third_order_check,
       every_operator_with_a_gradient_has_a_sample)

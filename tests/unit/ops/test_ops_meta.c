@@ -133,19 +133,35 @@ static const check checks[] = {
      "p:1,2,3,3 p:1,2,4,4 p:2,2,2,2 l:2 l:1 l:0 l:1 b:0 l:0 i:1 k:1,0,1", 0, 1},
 };
 
+static const char earlier[] = "an earlier error";
+
+/* A successful call leaves the error record unchanged (status.h). */
+static void keeps_error(const check *c)
+{
+    ck_assert_msg(core_error_code() == CORE_ERROR_IO &&
+                      strcmp(core_error_message(), earlier) == 0,
+                  "%s(%s): the error record is \"%s\"", c->op, c->words,
+                  core_error_message());
+}
+
 /* False: the sizes depend on data. */
 static bool compare(const check *c, arguments *a)
 {
     core_value real[4] = {0}, said[4] = {0};
     core_status status;
 
+    core_error_set(CORE_ERROR_IO, earlier);
     status = core_op_call(a->op, a->values, a->count, real, 4);
     ck_assert_msg(status == CORE_OK, "%s(%s): %s", c->op, c->words,
                   core_error_message());
+    keeps_error(c);
     to_meta(a);
+    core_error_set(CORE_ERROR_IO, earlier);
     status = core_op_call(a->op, a->values, a->count, said, 4);
     ck_assert_msg(status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT,
                   "meta, %s(%s): %s", c->op, c->words, core_error_message());
+    if (status == CORE_OK)
+        keeps_error(c);
     for (int k = 0; k < 4; k++) {
         if (status == CORE_OK)
             same(c, &real[k], &said[k]);

@@ -42,6 +42,25 @@ static void check_rows(const row *rows, size_t count)
 
 #define CHECK_ROWS(rows) check_rows(rows, sizeof rows / sizeof *(rows))
 
+START_TEST(messages_name_argument_sizes_and_dtype)
+{
+    static const row rows[] = {
+        {"add.Tensor", "n p:3 f:1",
+         "argument 1, self, is absent; it must be a"},
+        {"pow.Tensor_Scalar", "p:3 n", "argument 2, exponent, is absent"},
+        {"add_.Tensor", "x:3/2 p:3 f:1", "stored in a tensor of i64"},
+        {"view", "p:4 l:-1,-1",
+         "the sizes are [-1, -1]; at most one of them may be -1"},
+        {"reshape", "p:4 l:2,-1,-1", "at most one of them may be -1"},
+    };
+    core_tensor *out;
+
+    CHECK_ROWS(rows);
+    FAILS(core_hypot(NULL, NULL, &out), CORE_ERROR_INVALID_ARGUMENT,
+          "hypot: argument 1, self, is absent; it must be a tensor");
+}
+END_TEST
+
 /* The number is checked for every variant and for empty tensors. */
 START_TEST(softshrink_refuses_negative_lambd)
 {
@@ -52,6 +71,65 @@ START_TEST(softshrink_refuses_negative_lambd)
         {"softshrink", "p:0 f:-0.5", "lambd is -0.5"},
         {"softshrink", "p:3 f:0", NULL},
         {"softshrink", "p:3 f:0.5", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
+/* An extreme of zero elements has no value; a sum is 0. */
+START_TEST(vector_norm_of_zero_elements_refuses_orders_of_extremes)
+{
+    static const row rows[] = {
+        {"linalg_vector_norm", "p:0 f:inf n", "order inf"},
+        {"linalg_vector_norm", "p:0 f:-inf n", "order -inf"},
+        {"linalg_vector_norm", "p:0 f:-1 n", "order -1"},
+        {"linalg_vector_norm", "p:2,0 f:inf l:1", "order inf"},
+        {"linalg_vector_norm", "p:2,0 f:-1 l:-1", "zero elements"},
+        {"linalg_vector_norm", "p:0,0 f:inf l:1", "zero elements"},
+        {"linalg_vector_norm", "p:0,2 f:inf n", "zero elements"},
+        {"norm.ScalarOpt_dim", "p:2,0 f:inf l:1", "zero elements"},
+        {"linalg_vector_norm", "p:0,2 f:inf l:1", NULL},
+        {"linalg_vector_norm", "p:0,2 f:-1 l:1", NULL},
+        {"linalg_vector_norm", "p:2,0 f:2 l:1", NULL},
+        {"linalg_vector_norm", "p:0 f:0 n", NULL},
+        {"linalg_vector_norm", "p:0 f:.5 n", NULL},
+        {"_cdist_forward", "p:2,0 p:3,0 f:inf n", NULL},
+        {"_pdist_forward", "p:3,0 f:inf", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
+START_TEST(max_unpool3d_refuses_invalid_strides_and_padding)
+{
+    static const row rows[] = {
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:0,1,1 l:0",
+         "stride is 0"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1,1,-5 l:0",
+         "stride is -5"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1 l:0,-1,0",
+         "padding -1"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1,1 l:0", "stride"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:1 l:0,0", "padding"},
+        {"max_unpool3d", "p:1,1,2,2 x:1,1,2,2/18 l:2,3,3 l:2 l:1", NULL},
+    };
+
+    CHECK_ROWS(rows);
+}
+END_TEST
+
+START_TEST(label_smoothing_must_be_from_0_to_1)
+{
+    static const row rows[] = {
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:nan",
+         "label_smoothing is nan"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:-.1",
+         "label_smoothing is -0.1"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:1.1",
+         "label_smoothing is 1.1"},
+        {"cross_entropy_loss", "p:2,3 x:2/3 n i:1 i:-100 f:1", NULL},
     };
 
     CHECK_ROWS(rows);
@@ -144,7 +222,8 @@ END_TEST
 START_TEST(index_out_of_range_names_its_argument)
 {
     static const row rows[] = {
-        {"index_select", "p:3 i:0 x:5/9", "argument index contains 3"},
+        {"index_select", "p:3 i:0 x:5/9",
+         "index_select: cpu: argument index contains 3"},
         {"index_add", "p:3 i:0 x:5/9 p:5", "argument index contains"},
         {"gather", "p:3 i:0 x:5/9", "argument index contains"},
         {"scatter.src", "p:3 i:0 x:5/9 p:5", "argument index contains"},
@@ -570,7 +649,11 @@ START_TEST(unknown_memory_format_is_refused)
 }
 END_TEST
 
-SUITE("ops refusals", softshrink_refuses_negative_lambd,
+SUITE("ops refusals", messages_name_argument_sizes_and_dtype,
+      softshrink_refuses_negative_lambd,
+      vector_norm_of_zero_elements_refuses_orders_of_extremes,
+      max_unpool3d_refuses_invalid_strides_and_padding,
+      label_smoothing_must_be_from_0_to_1,
       alpha_of_integer_result_must_be_whole, empty_size_list_is_refused,
       mask_must_be_bool, smooth_l1_loss_refuses_negative_or_nan_beta,
       index_select_of_scalar_requires_one_index,

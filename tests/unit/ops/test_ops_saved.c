@@ -268,6 +268,11 @@ static void run(const sample *s)
 static const sample power_of_zero = {"pow.Scalar", "f:0 t:5", .5, 2, 0, NULL};
 static const sample equal_neighbours = {"nextafter", "t:3 t:3", 1, 1, 0, NULL};
 
+/* Its formula holds for normalised probabilities only, so that it is in no
+ * sample that finite differences check. */
+static const sample ctc_loss = {
+    "_ctc_loss", "t:4,2,3 x:2,2/2 l:4,3 l:2,1 i:2 b:0", -2, 0, 0, NULL};
+
 START_TEST(every_saved_tensor_is_read_by_a_gradient)
 {
     static char unread[4000], unseen[4000];
@@ -278,6 +283,7 @@ START_TEST(every_saved_tensor_is_read_by_a_gradient)
             run(&samples[i]);
     run(&power_of_zero);
     run(&equal_neighbours);
+    run(&ctc_loss);
     for (uint32_t i = 0; i < core__operator_count; i++) {
         const core__operator_data *data = core__operators[i].data;
 

@@ -62,6 +62,24 @@ START_TEST(clip_grad_norm_scales_grads_as_one_vector)
 }
 END_TEST
 
+/* An empty gradient has no largest element, and adds nothing. */
+START_TEST(clip_grad_norm_ignores_empty_grads)
+{
+    const double orders[] = {2, .5, INFINITY};
+    const int64_t none = 0;
+    core_tensor *two[2] = {grad_of(CALL(zeros, &none, 1, CORE_F64, NULL),
+                                   CALL(zeros, &none, 1, CORE_F64, NULL)),
+                           grad_of(VECTOR(1, 0), VECTOR(1, 12))};
+    core_tensor *norm;
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert_double_eq_tol(clip_two(two, 100, orders[i]), 12, 1e-12);
+        OK(core_clip_grad_norm(two, 1, 100, orders[i], true, &norm));
+        ck_assert_double_eq(number(keep(norm)), 0);
+    }
+}
+END_TEST
+
 START_TEST(clip_grad_norm_keeps_small_grads_unchanged)
 {
     core_tensor *two[2];
@@ -317,6 +335,7 @@ START_TEST(adamw_matches_its_formula)
 END_TEST
 
 SUITE("optimizers by their formulas", clip_grad_norm_scales_grads_as_one_vector,
+      clip_grad_norm_ignores_empty_grads,
       clip_grad_norm_keeps_small_grads_unchanged,
       clip_grad_norm_ignores_parameters_without_grad,
       clip_grad_norm_of_f16_is_computed_in_f32,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The gradient scaler.  The scale is kept on the host, as a step waits for the
- * overflow check anyway.  For each optimizer used since the last update there
- * is a record of its stage and of the check on each device. */
+/* The gradient scaler.  The scale is on the host, since a step waits for the
+ * overflow check anyway.  Each optimizer that was used since the last update
+ * has a record of its stage and of the check on each device. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -29,7 +29,7 @@ typedef struct record {
     stage stage;
     uint32_t ndevices;
     core_tensor *finite[DEVICES]; /* 0-dim bool; owned */
-    bool known;                   /* they were read: */
+    bool known; /* `finite` was read, and all_finite is the result */
     bool all_finite;
 } record;
 
@@ -195,7 +195,8 @@ core_status core_grad_scaler_scale(core_grad_scaler *scaler, core_tensor *loss,
                                        core_tensor_dtype(loss) != CORE_BF16))
         return core_mul_scalar(loss, core_float(scaler->state.scale),
                                out_scaled);
-    /* Multiplies in f32, as by an f32 scale tensor: 3 * 65536 exceeds f16. */
+    /* Multiplies in f32, as with an f32 scale tensor: 3 * 65536 overflows in
+     * f16. */
     CORE_TRY(core_to(loss, CORE_F32, NULL, false, false, -1, &wide));
     status = core_mul_scalar(wide, core_float(scaler->state.scale), out_scaled);
     core_tensor_release(wide);
@@ -515,8 +516,8 @@ core_status core_grad_scaler_update(core_grad_scaler *scaler)
     }
     if (!finite) {
         state->scale *= state->backoff_factor;
-        if (!(state->scale >= FLT_MIN)) /* never 0, from which it could not grow
-                                         * again */
+        /* Never 0: the scale could not grow again. */
+        if (!(state->scale >= FLT_MIN))
             state->scale = FLT_MIN;
         state->growth_tracker = 0;
     } else if (++state->growth_tracker >= state->growth_interval) {

@@ -6,8 +6,8 @@
  * -ffp-contract=off and without errno and traps, so that a vector element and a
  * single one have the same bits. */
 
-#ifndef CPU_NUMBER_H
-#define CPU_NUMBER_H
+#ifndef EXPRESSIONS_NUMBER_H
+#define EXPRESSIONS_NUMBER_H
 
 #include <stdint.h>
 #include <string.h>
@@ -15,80 +15,80 @@
 /* A loop whose iterations are independent: an output is either exactly an
  * input's elements, or disjoint from it. */
 #if defined(__clang__)
-#define CPU_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#define MATH_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
-#define CPU_LOOP _Pragma("GCC ivdep")
+#define MATH_LOOP _Pragma("GCC ivdep")
 #else
-#define CPU_LOOP
+#define MATH_LOOP
 #endif
 
 /* A call in a loop would prevent vectorization.  Other compilers may define
  * such functions, and a fused multiply-add, before: backends/gpu does. */
-#if defined(CPU_INLINE)
+#if defined(MATH_INLINE)
 #elif defined(__GNUC__)
-#define CPU_INLINE static inline __attribute__((always_inline))
+#define MATH_INLINE static inline __attribute__((always_inline))
 #else
-#define CPU_INLINE static inline
+#define MATH_INLINE static inline
 #endif
 
 /* a * b + c, rounded once where the instruction set does it. */
-#if defined(CPU_FMA_F32)
+#if defined(MATH_FMA_F32)
 #elif defined(__FMA__) || defined(__aarch64__)
-#define CPU_FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
-#define CPU_FMA_F64(a, b, c) __builtin_fma(a, b, c)
+#define MATH_FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
+#define MATH_FMA_F64(a, b, c) __builtin_fma(a, b, c)
 #else
-#define CPU_FMA_F32(a, b, c) ((a) * (b) + (c))
-#define CPU_FMA_F64(a, b, c) ((a) * (b) + (c))
+#define MATH_FMA_F32(a, b, c) ((a) * (b) + (c))
+#define MATH_FMA_F64(a, b, c) ((a) * (b) + (c))
 #endif
 
-CPU_INLINE float cpu_f32_of_bits(uint32_t bits)
+MATH_INLINE float math_f32_of_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, 4);
     return x;
 }
 
-CPU_INLINE uint32_t cpu_bits_of_f32(float x)
+MATH_INLINE uint32_t math_bits_of_f32(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return bits;
 }
 
-CPU_INLINE double cpu_f64_of_bits(uint64_t bits)
+MATH_INLINE double math_f64_of_bits(uint64_t bits)
 {
     double x;
     memcpy(&x, &bits, 8);
     return x;
 }
 
-CPU_INLINE uint64_t cpu_bits_of_f64(double x)
+MATH_INLINE uint64_t math_bits_of_f64(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, 8);
     return bits;
 }
 
-CPU_INLINE float cpu_f32_of_f16(uint16_t half)
+MATH_INLINE float math_f32_of_f16(uint16_t half)
 {
     /* After shifting, the exponent is too small by 112, which a product
      * corrects, for subnormals too. */
     uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p112f);
+    uint32_t scaled = math_bits_of_f32(math_f32_of_bits(bits) * 0x1p112f);
     uint32_t special = bits | UINT32_C(0x7f800000); /* infinity, NaN */
 
-    return cpu_f32_of_bits((bits >= UINT32_C(0x0f800000) ? special : scaled) |
-                           sign);
+    return math_f32_of_bits((bits >= UINT32_C(0x0f800000) ? special : scaled) |
+                            sign);
 }
 
-CPU_INLINE uint16_t cpu_f16_of_f32(float x)
+MATH_INLINE uint16_t math_f16_of_f32(float x)
 {
-    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
-    uint32_t sign = cpu_bits_of_f32(x) >> 16 & 0x8000;
+    uint32_t bits = math_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = math_bits_of_f32(x) >> 16 & 0x8000;
     /* A unit in the last place of 0.5 is the least subnormal. */
     uint32_t small =
-        cpu_bits_of_f32(cpu_f32_of_bits(bits) + 0.5f) - UINT32_C(0x3f000000);
+        math_bits_of_f32(math_f32_of_bits(bits) + 0.5f) - UINT32_C(0x3f000000);
     uint32_t normal =
         (bits + (bits >> 13 & 1) + 0xfff - UINT32_C(0x38000000)) >> 13;
     uint32_t half = bits < UINT32_C(0x38800000) ? small : normal;
@@ -98,14 +98,14 @@ CPU_INLINE uint16_t cpu_f16_of_f32(float x)
     return (uint16_t)(half | sign);
 }
 
-CPU_INLINE float cpu_f32_of_bf16(uint16_t half)
+MATH_INLINE float math_f32_of_bf16(uint16_t half)
 {
-    return cpu_f32_of_bits((uint32_t)half << 16);
+    return math_f32_of_bits((uint32_t)half << 16);
 }
 
-CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
+MATH_INLINE uint16_t math_bf16_of_f32(float x)
 {
-    uint32_t bits = cpu_bits_of_f32(x);
+    uint32_t bits = math_bits_of_f32(x);
     uint32_t number = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 
     return (uint16_t)(x == x ? number : bits >> 16 | 0x40);
@@ -114,34 +114,34 @@ CPU_INLINE uint16_t cpu_bf16_of_f32(float x)
 /* Eight bits (OCP 8-bit Floating Point Specification 1.0).  e4m3 has no
  * infinity: values that round to more than 448 become NaN.  In e5m2 values that
  * round to more than 57344 become infinity. */
-CPU_INLINE float cpu_f32_of_e4m3(uint8_t code)
+MATH_INLINE float math_f32_of_e4m3(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24;
     uint32_t bits = (uint32_t)(code & 0x7f) << 20;
-    uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p120f);
+    uint32_t scaled = math_bits_of_f32(math_f32_of_bits(bits) * 0x1p120f);
 
-    return cpu_f32_of_bits(
+    return math_f32_of_bits(
         ((code & 0x7f) == 0x7f ? UINT32_C(0x7fc00000) : scaled) | sign);
 }
 
-CPU_INLINE float cpu_f32_of_e5m2(uint8_t code)
+MATH_INLINE float math_f32_of_e5m2(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80) << 24;
     uint32_t bits = (uint32_t)(code & 0x7f) << 21;
-    uint32_t scaled = cpu_bits_of_f32(cpu_f32_of_bits(bits) * 0x1p112f);
+    uint32_t scaled = math_bits_of_f32(math_f32_of_bits(bits) * 0x1p112f);
     uint32_t special =
         (code & 0x7f) == 0x7c ? UINT32_C(0x7f800000) : UINT32_C(0x7fc00000);
 
-    return cpu_f32_of_bits(((code & 0x7f) >= 0x7c ? special : scaled) | sign);
+    return math_f32_of_bits(((code & 0x7f) >= 0x7c ? special : scaled) | sign);
 }
 
-CPU_INLINE uint8_t cpu_e4m3_of_f32(float x)
+MATH_INLINE uint8_t math_e4m3_of_f32(float x)
 {
-    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
-    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80;
+    uint32_t bits = math_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = math_bits_of_f32(x) >> 24 & 0x80;
     /* A unit in the last place of 2^14 is the least subnormal. */
-    uint32_t small =
-        cpu_bits_of_f32(cpu_f32_of_bits(bits) + 0x1p14f) - UINT32_C(0x46800000);
+    uint32_t small = math_bits_of_f32(math_f32_of_bits(bits) + 0x1p14f) -
+                     UINT32_C(0x46800000);
     uint32_t normal =
         (bits + (bits >> 20 & 1) + 0x7ffff - UINT32_C(0x3c000000)) >> 20;
     uint32_t code = bits < UINT32_C(0x3c800000) ? small : normal;
@@ -150,13 +150,13 @@ CPU_INLINE uint8_t cpu_e4m3_of_f32(float x)
     return (uint8_t)(code | sign);
 }
 
-CPU_INLINE uint8_t cpu_e5m2_of_f32(float x)
+MATH_INLINE uint8_t math_e5m2_of_f32(float x)
 {
-    uint32_t bits = cpu_bits_of_f32(x) & UINT32_C(0x7fffffff);
-    uint32_t sign = cpu_bits_of_f32(x) >> 24 & 0x80;
+    uint32_t bits = math_bits_of_f32(x) & UINT32_C(0x7fffffff);
+    uint32_t sign = math_bits_of_f32(x) >> 24 & 0x80;
     /* … of 2^7. */
-    uint32_t small =
-        cpu_bits_of_f32(cpu_f32_of_bits(bits) + 0x1p7f) - UINT32_C(0x43000000);
+    uint32_t small = math_bits_of_f32(math_f32_of_bits(bits) + 0x1p7f) -
+                     UINT32_C(0x43000000);
     uint32_t normal =
         (bits + (bits >> 21 & 1) + 0xfffff - UINT32_C(0x38000000)) >> 21;
     uint32_t code = bits < UINT32_C(0x38800000) ? small : normal;
@@ -168,19 +168,19 @@ CPU_INLINE uint8_t cpu_e5m2_of_f32(float x)
 
 /* The value truncated to f32, with the last bit set if it was inexact: rounding
  * that to fewer bits equals rounding the double. */
-CPU_INLINE float cpu_odd_of_f64(double x)
+MATH_INLINE float math_odd_of_f64(double x)
 {
     float near = (float)x;
     double wide = (double)near;
-    uint32_t bits = cpu_bits_of_f32(near);
-    uint64_t size = cpu_bits_of_f64(wide) & ~(UINT64_C(1) << 63);
-    uint32_t over = size > (cpu_bits_of_f64(x) & ~(UINT64_C(1) << 63));
+    uint32_t bits = math_bits_of_f32(near);
+    uint64_t size = math_bits_of_f64(wide) & ~(UINT64_C(1) << 63);
+    uint32_t over = size > (math_bits_of_f64(x) & ~(UINT64_C(1) << 63));
 
-    return x == x && wide != x ? cpu_f32_of_bits((bits - over) | 1) : near;
+    return x == x && wide != x ? math_f32_of_bits((bits - over) | 1) : near;
 }
 
 /* Truncates; the least integer if the value does not fit. */
-CPU_INLINE int32_t cpu_i32_of_f32(float x)
+MATH_INLINE int32_t math_i32_of_f32(float x)
 {
     int fits = x >= -0x1p31f && x < 0x1p31f;
     int32_t i = (int32_t)(fits ? x : 0.0f);
@@ -188,7 +188,7 @@ CPU_INLINE int32_t cpu_i32_of_f32(float x)
     return fits ? i : INT32_MIN;
 }
 
-CPU_INLINE int64_t cpu_i64_of_f32(float x)
+MATH_INLINE int64_t math_i64_of_f32(float x)
 {
     int fits = x >= -0x1p63f && x < 0x1p63f;
     int64_t i = (int64_t)(fits ? x : 0.0f);
@@ -196,7 +196,7 @@ CPU_INLINE int64_t cpu_i64_of_f32(float x)
     return fits ? i : INT64_MIN;
 }
 
-CPU_INLINE int64_t cpu_i64_of_f64(double x)
+MATH_INLINE int64_t math_i64_of_f64(double x)
 {
     int fits = x >= -0x1p63 && x < 0x1p63;
     int64_t i = (int64_t)(fits ? x : 0.0);

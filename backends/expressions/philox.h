@@ -12,14 +12,14 @@
  *     64 bits:  words 2 (i mod 2), low, and 2 (i mod 2) + 1, high, of block
  *               offset + i / 2. */
 
-#ifndef CPU_PHILOX_H
-#define CPU_PHILOX_H
+#ifndef EXPRESSIONS_PHILOX_H
+#define EXPRESSIONS_PHILOX_H
 
 #include <stdint.h>
 
 #include "number.h"
 
-CPU_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
+MATH_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = 0, d = 0;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -41,7 +41,7 @@ CPU_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
     out[3] = d;
 }
 
-CPU_INLINE uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
+MATH_INLINE uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
 {
     uint32_t block[4];
 
@@ -49,7 +49,7 @@ CPU_INLINE uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)
     return block[i % 4];
 }
 
-CPU_INLINE uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
+MATH_INLINE uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
 {
     uint32_t block[4];
 
@@ -58,12 +58,12 @@ CPU_INLINE uint64_t philox_64(uint64_t seed, uint64_t offset, uint64_t i)
 }
 
 /* [0, 1) with the bits of a type's mantissa, exactly. */
-CPU_INLINE float philox_unit_f32(uint32_t bits)
+MATH_INLINE float philox_unit_f32(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-CPU_INLINE double philox_unit_f64(uint64_t bits)
+MATH_INLINE double philox_unit_f64(uint64_t bits)
 {
     return (double)(bits >> 11) * 0x1p-53;
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* expressions.h: the functions that backends/expressions uses in addition to
- * those of vecmath.h: one per type, named with the type's suffix.  They are
- * independent of rows and loops: backends/gpu compiles the same functions for
- * its devices (see number.h). */
+/* functions.h: the functions that expressions call in addition to those of
+ * vecmath.h: one per type, named with the type's suffix.  The CPU's loops and
+ * the GPUs' kernels compile the same functions (see number.h). */
 
-#ifndef CPU_EXPRESSIONS_H
-#define CPU_EXPRESSIONS_H
+#ifndef EXPRESSIONS_FUNCTIONS_H
+#define EXPRESSIONS_FUNCTIONS_H
 
 #include <math.h>
 #include <stdint.h>
@@ -20,10 +19,10 @@
 #define INFINITE_f64 __builtin_inf()
 #define NOT_f32 __builtin_nanf("")
 #define NOT_f64 __builtin_nan("")
-#define FMA_f32(a, b, c) CPU_FMA_F32(a, b, c)
-#define FMA_f64(a, b, c) CPU_FMA_F64(a, b, c)
+#define FMA_f32(a, b, c) MATH_FMA_F32(a, b, c)
+#define FMA_f64(a, b, c) MATH_FMA_F64(a, b, c)
 
-CPU_INLINE double cpu_power_of_ten(int64_t exponent)
+MATH_INLINE double math_power_of_ten(int64_t exponent)
 {
     double power = 1;
 
@@ -33,7 +32,7 @@ CPU_INLINE double cpu_power_of_ten(int64_t exponent)
 }
 
 #define SATURATE(NAME, TYPE, LEAST, MOST)                               \
-    CPU_INLINE TYPE saturate_##NAME(int64_t x)                          \
+    MATH_INLINE TYPE saturate_##NAME(int64_t x)                         \
     {                                                                   \
         return (TYPE)(x < (LEAST) ? (LEAST) : x > (MOST) ? (MOST) : x); \
     }
@@ -47,7 +46,7 @@ SATURATE(u8, uint8_t, 0, UINT8_MAX)
 /* ------------------------------------------------------------- integers -- */
 
 /* Division by zero sets *bad.  The least integer divided by -1 wraps. */
-CPU_INLINE int64_t divide_i64(int64_t a, int64_t b, int *bad)
+MATH_INLINE int64_t divide_i64(int64_t a, int64_t b, int *bad)
 {
     *bad |= b == 0;
     if (b == 0)
@@ -55,13 +54,13 @@ CPU_INLINE int64_t divide_i64(int64_t a, int64_t b, int *bad)
     return b == -1 ? -a : a / b;
 }
 
-CPU_INLINE int64_t modulo_i64(int64_t a, int64_t b, int *bad)
+MATH_INLINE int64_t modulo_i64(int64_t a, int64_t b, int *bad)
 {
     *bad |= b == 0;
     return b == 0 || b == -1 ? 0 : a % b;
 }
 
-CPU_INLINE int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
+MATH_INLINE int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
 {
     int64_t quotient = divide_i64(a, b, bad);
 
@@ -70,7 +69,7 @@ CPU_INLINE int64_t floor_divide_i64(int64_t a, int64_t b, int *bad)
     return quotient;
 }
 
-CPU_INLINE int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
+MATH_INLINE int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
 {
     int64_t rest = modulo_i64(a, b, bad);
 
@@ -78,7 +77,7 @@ CPU_INLINE int64_t floor_modulo_i64(int64_t a, int64_t b, int *bad)
 }
 
 /* A negative exponent: the reciprocal, truncated. */
-CPU_INLINE int64_t power_i64(int64_t base, int64_t exponent)
+MATH_INLINE int64_t power_i64(int64_t base, int64_t exponent)
 {
     uint64_t power = 1, square = (uint64_t)base;
 
@@ -95,7 +94,7 @@ CPU_INLINE int64_t power_i64(int64_t base, int64_t exponent)
     return (int64_t)power;
 }
 
-CPU_INLINE int64_t gcd_i64(int64_t a, int64_t b)
+MATH_INLINE int64_t gcd_i64(int64_t a, int64_t b)
 {
     while (b != 0) {
         int64_t rest = b == -1 ? 0 : a % b;
@@ -106,7 +105,7 @@ CPU_INLINE int64_t gcd_i64(int64_t a, int64_t b)
     return a < 0 ? -a : a;
 }
 
-CPU_INLINE int64_t lcm_i64(int64_t a, int64_t b)
+MATH_INLINE int64_t lcm_i64(int64_t a, int64_t b)
 {
     int64_t divisor = gcd_i64(a, b), multiple;
 
@@ -117,48 +116,48 @@ CPU_INLINE int64_t lcm_i64(int64_t a, int64_t b)
 }
 
 /* Shifts beyond the type's width equal as many single steps. */
-CPU_INLINE int64_t shift_left_i64(int64_t a, int64_t b)
+MATH_INLINE int64_t shift_left_i64(int64_t a, int64_t b)
 {
     return (uint64_t)b > 63 ? 0 : (int64_t)((uint64_t)a << (b & 63));
 }
 
-CPU_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
+MATH_INLINE int64_t shift_right_i64(int64_t a, int64_t b)
 {
     return a >> ((uint64_t)b > 63 ? 63 : b);
 }
 
 /* --------------------------------------------------------------- floats -- */
 
-CPU_INLINE double normal_area_f64(double x)
+MATH_INLINE double normal_area_f64(double x)
 {
     return 0.5 * (1 + erf_f64(x * 0.7071067811865476));
 }
 
 #define FLOATS(S, T, BITS_OF, SIGN, LARGEST, EXPM1_LIMIT)                     \
-    CPU_INLINE T maximum_##S(T a, T b)                                        \
+    MATH_INLINE T maximum_##S(T a, T b)                                       \
     {                                                                         \
         return (a > b || a != a) ? a : b;                                     \
     }                                                                         \
-    CPU_INLINE T minimum_##S(T a, T b)                                        \
+    MATH_INLINE T minimum_##S(T a, T b)                                       \
     {                                                                         \
         return (a < b || a != a) ? a : b;                                     \
     }                                                                         \
-    CPU_INLINE int sign_bit_##S(T a)                                          \
+    MATH_INLINE int sign_bit_##S(T a)                                         \
     {                                                                         \
         return (BITS_OF(a) & (SIGN)) != 0;                                    \
     }                                                                         \
     /* NaN if a bound is NaN. */                                              \
-    CPU_INLINE T clamp_##S(T a, T low, T high)                                \
+    MATH_INLINE T clamp_##S(T a, T low, T high)                               \
     {                                                                         \
         a = (a < low || low != low) ? low : a;                                \
         return (a > high || high != high) ? high : a;                         \
     }                                                                         \
-    CPU_INLINE T finite_##S(T a)                                              \
+    MATH_INLINE T finite_##S(T a)                                             \
     {                                                                         \
         return a > (LARGEST) ? (LARGEST) : a < -(LARGEST) ? -(LARGEST) : a;   \
     }                                                                         \
     /* From the nearer end; below 0 that is the first one. */                 \
-    CPU_INLINE T lerp_##S(T a, T b, T weight)                                 \
+    MATH_INLINE T lerp_##S(T a, T b, T weight)                                \
     {                                                                         \
         T difference = b - a;                                                 \
         T low = a + weight * difference;                                      \
@@ -166,7 +165,7 @@ CPU_INLINE double normal_area_f64(double x)
         return weight < (T)0.5 ? low : high;                                  \
     }                                                                         \
     /* Rounds down the exact quotient, not the rounded one. */                \
-    CPU_INLINE T floor_divide_##S(T a, T b)                                   \
+    MATH_INLINE T floor_divide_##S(T a, T b)                                  \
     {                                                                         \
         T rest, quotient, down;                                               \
         if (b == 0)                                                           \
@@ -180,19 +179,19 @@ CPU_INLINE double normal_area_f64(double x)
         down = floor_##S(quotient);                                           \
         return quotient - down > (T)0.5 ? down + 1 : down;                    \
     }                                                                         \
-    CPU_INLINE T remainder_##S(T a, T b)                                      \
+    MATH_INLINE T remainder_##S(T a, T b)                                     \
     {                                                                         \
         T rest = fmod_##S(a, b);                                              \
         return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;          \
     }                                                                         \
-    CPU_INLINE T logaddexp_##S(T a, T b)                                      \
+    MATH_INLINE T logaddexp_##S(T a, T b)                                     \
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most + log1p_##S(exp_##S(-abs_##S(a - b)));                   \
         /* The difference of equal infinities is NaN. */                      \
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
-    CPU_INLINE T logaddexp2_##S(T a, T b)                                     \
+    MATH_INLINE T logaddexp2_##S(T a, T b)                                    \
     {                                                                         \
         T most = a > b ? a : b;                                               \
         T sum = most +                                                        \
@@ -200,48 +199,48 @@ CPU_INLINE double normal_area_f64(double x)
         return a == b && abs_##S(a) == INFINITE_##S ? a : sum;                \
     }                                                                         \
     /* GELU: x Φ(x), Φ the normal distribution, exact and by tanh. */       \
-    CPU_INLINE T gelu_##S(T x)                                                \
+    MATH_INLINE T gelu_##S(T x)                                               \
     {                                                                         \
         return x * normal_area_##S(x);                                        \
     }                                                                         \
-    CPU_INLINE T gelu_inner_##S(T x)                                          \
+    MATH_INLINE T gelu_inner_##S(T x)                                         \
     {                                                                         \
         return (T)0.7978845608028654 * (x + (T)0.044715 * x * x * x);         \
     }                                                                         \
-    CPU_INLINE T gelu_slope_##S(T x)                                          \
+    MATH_INLINE T gelu_slope_##S(T x)                                         \
     {                                                                         \
         T area = normal_area_##S(x);                                          \
         T density = (T)0.3989422804014327 * exp_##S((T)-0.5 * x * x);         \
         return area + x * density;                                            \
     }                                                                         \
-    CPU_INLINE T gelu_tanh_slope_##S(T x)                                     \
+    MATH_INLINE T gelu_tanh_slope_##S(T x)                                    \
     {                                                                         \
         T t = tanh_##S(gelu_inner_##S(x));                                    \
         T inner = (T)0.7978845608028654 * (1 + (T)0.134145 * x * x);          \
         return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * inner;           \
     }                                                                         \
-    CPU_INLINE T silu_slope_##S(T x)                                          \
+    MATH_INLINE T silu_slope_##S(T x)                                         \
     {                                                                         \
         T s = sigmoid_##S(x);                                                 \
         return s * (1 + x * (1 - s));                                         \
     }                                                                         \
     /* tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2), e = exp(x). */         \
-    CPU_INLINE T tanh_of_softplus_##S(T x)                                    \
+    MATH_INLINE T tanh_of_softplus_##S(T x)                                   \
     {                                                                         \
         T e = exp_##S(x > 20 ? 20 : x);                                       \
         T n = e * (e + 2);                                                    \
         return x > 20 ? 1 : n / (n + 2);                                      \
     }                                                                         \
-    CPU_INLINE T mish_slope_##S(T x)                                          \
+    MATH_INLINE T mish_slope_##S(T x)                                         \
     {                                                                         \
         T t = tanh_of_softplus_##S(x);                                        \
         return t + x * sigmoid_##S(x) * (1 - t * t);                          \
     }
-FLOATS(f32, float, cpu_bits_of_f32, UINT32_C(1) << 31, 0x1.fffffep127f, 89)
-FLOATS(f64, double, cpu_bits_of_f64, UINT64_C(1) << 63, 0x1.fffffffffffffp1023,
+FLOATS(f32, float, math_bits_of_f32, UINT32_C(1) << 31, 0x1.fffffep127f, 89)
+FLOATS(f64, double, math_bits_of_f64, UINT64_C(1) << 63, 0x1.fffffffffffffp1023,
        710)
 
-CPU_INLINE double gelu_tanh_f64(double x)
+MATH_INLINE double gelu_tanh_f64(double x)
 {
     return 0.5 * x * (1 + tanh_f64(gelu_inner_f64(x)));
 }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "device/kept_text.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+typedef struct kept_text {
+    struct kept_text *next;
+    char text[];
+} kept_text;
+
+static kept_text *texts; /* protected by the lock of the devices */
+
+const char *core__keep_text(const char *text, size_t size)
+{
+    kept_text *entry;
+
+    size = strnlen(text, size);
+    if (size == 0)
+        return "";
+    for (entry = texts; entry; entry = entry->next)
+        if (strncmp(entry->text, text, size) == 0 && entry->text[size] == '\0')
+            return entry->text;
+    entry = core__alloc(sizeof *entry + size + 1);
+    if (!entry)
+        return NULL;
+    memcpy(entry->text, text, size);
+    entry->text[size] = '\0';
+    entry->next = texts;
+    texts = entry;
+    return entry->text;
+}

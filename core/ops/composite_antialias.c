@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Resampling of images with a filter that is widened where the image shrinks,
+ * so that no pixel is skipped (Heckbert, "Fundamentals of texture mapping and
+ * image warping", 1989).  The filter is separable, and each dimension is a
+ * product with a matrix of weights. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct filter {
+    const char *name; /* the part of the operator's name that selects it */
+    double support;   /* it is 0 beyond this distance */
+    core_tensor *(*weights)(core__scope *s, core_tensor *distance);
+} filter;
+
+/* 1 - |x| */
+static core_tensor *triangle(core__scope *s, core_tensor *x)
+{
+    return core__x_relu(s, core__x_rsub_scalar(s, 1, core__x_abs(s, x)));
+}
+
+/* Cubic convolution with a = -1/2 (R. Keys, 1981): a polynomial on [0, 1] and
+ * one on [1, 2] */
+static core_tensor *cubic(core__scope *s, core_tensor *x)
+{
+    core_tensor *near, *far;
+
+    x = core__x_abs(s, x);
+    near = core__x_add_scalar(s, core__x_mul_scalar(s, x, 1.5), -2.5);
+    near = core__x_mul(s, core__x_mul(s, near, x), x);
+    near = core__x_add_scalar(s, near, 1);
+    far = core__x_add_scalar(s, core__x_mul_scalar(s, x, -0.5), 2.5);
+    far = core__x_add_scalar(s, core__x_mul(s, far, x), -4);
+    far = core__x_add_scalar(s, core__x_mul(s, far, x), 2);
+    far = core__x_zero_where(s, far,
+                             CORE__DO(s, core_ge_scalar, x, core_float(2)));
+    return core__x_where(s, core__x_lt_scalar(s, x, 1), near, far);
+}
+
+/* sinc(x) sinc(x / 3) */
+static core_tensor *lanczos(core__scope *s, core_tensor *x)
+{
+    core_tensor *wide = CORE__DO(s, core_sinc, core__x_div_scalar(s, x, 3));
+    core_tensor *beyond =
+        CORE__DO(s, core_ge_scalar, core__x_abs(s, x), core_float(3));
+
+    return core__x_zero_where(
+        s, core__x_mul(s, CORE__DO(s, core_sinc, x), wide), beyond);
+}
+
+static const filter filters[] = {
+    {"bilinear", 1, triangle},
+    {"bicubic", 2, cubic},
+    {"lanczos", 3, lanczos},
+};
+
+static const filter *filter_of(const core_operator *op)
+{
+    const filter *found = &filters[0];
+
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+        if (strstr(op->data->name, filters[i].name))
+            found = &filters[i];
+    return found;
+}
+
+/* Input elements per output element. */
+static double ratio_of(int64_t in, int64_t out, bool align,
+                       const core_value *scale)
+{
+    if (align)
+        return out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
+    return scale->tag == CORE_VALUE_FLOAT && scale->u.f > 0
+               ? 1 / scale->u.f
+               : (double)in / (double)out;
+}
+
+/* The weights of `in` elements for each of `out` elements: [out, in].  The
+ * filter covers the elements whose centres, rounded, are within its support;
+ * the weights of each row add up to 1. */
+static core_tensor *matrix_of(core__scope *s, const filter *f,
+                              core_tensor *like, core_dtype dtype, int64_t in,
+                              int64_t out, double ratio)
+{
+    double widen = ratio > 1 ? ratio : 1;
+    core_device *device = core_tensor_device(like);
+    core_tensor *from, *to, *centre, *at, *w, *outside;
+
+    centre = CORE__DO(s, core_arange, core_int(out), dtype, device);
+    centre = core__x_mul_scalar(s, core__x_add_scalar(s, centre, .5), ratio);
+    centre = core__x_unsqueeze(s, centre, 1);
+    at = CORE__DO(s, core_arange, core_int(in), dtype, device);
+    from = core__x_add_scalar(s, centre, .5 - f->support * widen);
+    from = CORE__DO(s, core_trunc, from);
+    to = core__x_add_scalar(s, centre, .5 + f->support * widen);
+    to = CORE__DO(s, core_trunc, to);
+    outside =
+        core__x_logical_or(s, core__x_lt(s, at, from), core__x_ge(s, at, to));
+    w = core__x_sub(s, core__x_add_scalar(s, at, .5), centre);
+    w = f->weights(s, core__x_mul_scalar(s, w, 1 / widen));
+    w = core__x_zero_where(s, w, outside);
+    return core__x_div(s, w,
+                       core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true));
+}
+
+/* The matrices of both dimensions, from the sizes of the smaller or larger
+ * image: in and out are [height, width]. */
+static void matrices_of(core__scope *s, const core_operator *op,
+                        core_tensor *like, core_dtype dtype, const int64_t *in,
+                        const int64_t *out, bool align,
+                        const core_value *scales, core_tensor **matrices)
+{
+    for (int i = 0; i < 2; i++)
+        matrices[i] = matrix_of(s, filter_of(op), like, dtype, in[i], out[i],
+                                ratio_of(in[i], out[i], align, &scales[i]));
+}
+
+static core_status check_sizes(const core_operator *op, const core_tensor *x,
+                               const core_value *output, int64_t *out)
+{
+    if (x->ndim != 4 || !core__dtype_is_floating(x->dtype))
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "the image has %u dimensions and dtype %s; it must have 4, and a "
+            "floating dtype",
+            x->ndim, core__dtype_name(x->dtype));
+    CORE_TRY(core__ints_fill(op, "output_size", output, 2, 1, out));
+    if (out[0] <= 0 || out[1] <= 0)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "output_size is %lld by %lld; both must be above "
+                              "0",
+                              (long long)out[0], (long long)out[1]);
+    return CORE_OK;
+}
+
+static core_status check_scales(const core_operator *op,
+                                const core_value *scales)
+{
+    for (int i = 0; i < 2; i++)
+        if (scales[i].tag == CORE_VALUE_FLOAT &&
+            !(scales[i].u.f >= 0x1p-20 && scales[i].u.f <= 0x1p20))
+            return core__op_error(
+                CORE_ERROR_INVALID_ARGUMENT, op,
+                "a scale factor is %g; it must be from 2^-20 to 2^20",
+                scales[i].u.f);
+    return CORE_OK;
+}
+
+static core_dtype compute_dtype(const core_tensor *x)
+{
+    return x->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+}
+
+/* _upsample_…2d_aa(self, output_size, align_corners, scales_h, scales_w) */
+CORE__COMPOSITE(upsample_aa)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_dtype dtype = compute_dtype(self);
+    core_tensor *m[2];
+    core_tensor *x;
+    int64_t out[2];
+
+    CORE_TRY(check_sizes(call->op, self, &args[1], out));
+    CORE_TRY(check_scales(call->op, &args[3]));
+    if (self->sizes[2] == 0 || self->sizes[3] == 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "self has images of %lld by %lld; they must not "
+                              "be empty",
+                              (long long)self->sizes[2],
+                              (long long)self->sizes[3]);
+    matrices_of(scope, call->op, self, dtype, self->sizes + 2, out,
+                core__arg_bool(args, 2, false), &args[3], m);
+    x = core__x_cast(scope, self, dtype);
+    x = core__x_matmul(scope, x, core__x_adjoint(scope, m[1]));
+    x = core__x_matmul(scope, m[0], x);
+    return core__scope_result(scope, core__x_cast(scope, x, self->dtype),
+                              &results[0]);
+}
+
+/* _upsample_…2d_aa_backward(grad_output, output_size, input_size,
+ * align_corners, scales_h, scales_w) */
+CORE__COMPOSITE(upsample_aa_backward)
+{
+    core_tensor *grad = args[0].u.tensor;
+    core_dtype dtype = compute_dtype(grad);
+    size_t count;
+    const int64_t *in = core__ints_of(&args[2], &count);
+    core_tensor *m[2];
+    core_tensor *x;
+    int64_t out[2];
+    int64_t enlarged[4];
+
+    CORE_TRY(check_sizes(call->op, grad, &args[1], out));
+    CORE_TRY(check_scales(call->op, &args[4]));
+    if (count != 4 || in[2] <= 0 || in[3] <= 0)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "input_size has %zu entries; it must have 4, the "
+                              "last two above 0",
+                              count);
+    CORE_TRY(core__sizes_check(call->op, count, in));
+    memcpy(enlarged, in, 2 * sizeof *in);
+    memcpy(enlarged + 2, out, sizeof out);
+    CORE_TRY(
+        core__sizes_check_equal(call->op, "grad_output", grad, 4, enlarged));
+    matrices_of(scope, call->op, grad, dtype, in + 2, out,
+                core__arg_bool(args, 3, false), &args[4], m);
+    x = core__x_cast(scope, grad, dtype);
+    x = core__x_matmul(scope, core__x_adjoint(scope, m[0]), x);
+    x = core__x_matmul(scope, x, m[1]);
+    return core__scope_result(scope, core__x_cast(scope, x, grad->dtype),
+                              &results[0]);
+}

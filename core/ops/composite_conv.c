@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Convolutions under the names of ATen's portable implementations. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+
+#include <string.h>
+
+typedef struct options {
+    uint32_t spatial;
+    int64_t stride[3], padding[3], dilation[3], output_padding[3];
+    bool transposed;
+} options;
+
+static core_status options_of(const core_operator *op, const core_value *args,
+                              bool transposed, options *out)
+{
+    bool dilated = strstr(op->data->name, "dilated") != NULL;
+    uint32_t n = strstr(op->data->name, "3d") ? 3 : 2;
+
+    *out = (options){.spatial = n, .transposed = transposed};
+    CORE_TRY(core__ints_fill(op, "stride", &args[4], n, 1, out->stride));
+    CORE_TRY(core__ints_fill(op, "padding", &args[5], n, 0, out->padding));
+    for (uint32_t i = 0; i < n; i++)
+        out->dilation[i] = 1;
+    if (transposed)
+        CORE_TRY(core__ints_fill(op, "output_padding", &args[6], n, 0,
+                                 out->output_padding));
+    if (transposed || dilated)
+        CORE_TRY(core__ints_fill(op, "dilation", &args[transposed ? 7 : 6], n,
+                                 1, out->dilation));
+    return CORE_OK;
+}
+
+/* kernel_size repeats the sizes of the weight, so it must agree with them. */
+static core_status check_kernel(const core_operator *op,
+                                const core_tensor *weight,
+                                const core_value *kernel, uint32_t spatial)
+{
+    int64_t sizes[3];
+
+    CORE_TRY(core__ints_fill(op, "kernel_size", kernel, spatial, 1, sizes));
+    if (weight->ndim == spatial + 2 &&
+        memcmp(weight->sizes + 2, sizes, spatial * sizeof *sizes) == 0)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_SHAPE, op,
+                          "weight has %u dimensions; it must have %u, the last "
+                          "ones of kernel_size",
+                          weight->ndim, spatial + 2);
+}
+
+/* (self, weight, kernel_size, bias, …): self may lack a batch. */
+static core_status convolved(core__scope *scope, const core_operator *op,
+                             const core_value *args, bool transposed,
+                             core_value *result)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *weight = args[1].u.tensor;
+    options o;
+    bool batched;
+    core_tensor *x = self;
+
+    CORE_TRY(options_of(op, args, transposed, &o));
+    CORE_TRY(check_kernel(op, weight, &args[2], o.spatial));
+    batched = self->ndim == o.spatial + 2;
+    if (!batched && self->ndim != o.spatial + 1)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "self has %u dimensions; it must have %u, or %u "
+                              "without a batch",
+                              self->ndim, o.spatial + 2, o.spatial + 1);
+    if (!batched)
+        x = core__x_unsqueeze(scope, x, 0);
+    x = CORE__DO(scope, core_convolution, x, weight, core__tensor_of(&args[3]),
+                 o.stride, o.spatial, o.padding, o.spatial, o.dilation,
+                 o.spatial, transposed, o.output_padding, o.spatial, 1);
+    if (!batched)
+        x = CORE__DO(scope, core_squeeze_dim, x, 0);
+    return core__scope_result(scope, x, result);
+}
+
+/* _slow_conv2d_forward, slow_conv3d_forward, slow_conv_dilated2d and _3d */
+CORE__COMPOSITE(slow_conv)
+{
+    return convolved(scope, call->op, args, false, &results[0]);
+}
+
+/* slow_conv_transpose2d and _3d */
+CORE__COMPOSITE(slow_conv_transpose)
+{
+    return convolved(scope, call->op, args, true, &results[0]);
+}
+
+/* _slow_conv2d_backward.output_mask(grad_output, self, weight, kernel_size,
+ * stride, padding, output_mask) */
+CORE__COMPOSITE(slow_conv_backward)
+{
+    core_tensor *self = args[1].u.tensor, *weight = args[2].u.tensor;
+    core_tensor *out[3] = {NULL, NULL, NULL};
+    static const int64_t ones[2] = {1, 1}, none[2];
+    int64_t stride[2], padding[2];
+
+    CORE_TRY(core__ints_fill(call->op, "stride", &args[4], 2, 1, stride));
+    CORE_TRY(core__ints_fill(call->op, "padding", &args[5], 2, 0, padding));
+    CORE_TRY(check_kernel(call->op, weight, &args[3], 2));
+    CORE_TRY(core_convolution_backward(
+        args[0].u.tensor, self, weight, weight->sizes, 1, stride, 2, padding, 2,
+        ones, 2, false, none, 2, 1, args[6].u.bools, args[6].count, &out[0],
+        &out[1], &out[2]));
+    for (int i = 0; i < 3; i++)
+        core__result_tensor(&results[i], out[i]);
+    return CORE_OK;
+}

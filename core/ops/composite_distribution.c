@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Random tensors of several distributions, made from uniform and normal ones. */
+
+#include "ops/expression.h"
+#include "ops/shape.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+
+static core_generator *generator_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
+}
+
+/* Numbers are drawn in f32, or f64 for an f64 result. */
+static core_dtype drawn_dtype(const core_tensor *self)
+{
+    return self->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+}
+
+static core_tensor *uniform(core__scope *s, core_tensor *self,
+                            const core_value *generator)
+{
+    core_tensor *x =
+        CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
+
+    CORE__RUN(s, core_uniform_(x, 0, 1, generator_of(generator)));
+    return x;
+}
+
+static core_tensor *normal(core__scope *s, core_tensor *self,
+                           const core_value *generator)
+{
+    core_tensor *x =
+        CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
+
+    CORE__RUN(s, core_normal_(x, 0, 1, generator_of(generator)));
+    return x;
+}
+
+static core_status want_floating(const core_operator *op,
+                                 const core_tensor *self)
+{
+    if (core__dtype_is_floating(self->dtype))
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_DTYPE, op,
+                          "self must have a floating dtype, not %s",
+                          core__dtype_name(self->dtype));
+}
+
+static core_status drawn(core__scope *scope, core_tensor *x, core_tensor *self,
+                         core_value *result)
+{
+    return core__scope_result(scope, core__x_cast(scope, x, self->dtype),
+                              result);
+}
+
+/* cauchy(self, median, sigma, generator): median + sigma tan(pi (u - 1/2)) */
+CORE__COMPOSITE(cauchy)
+{
+    core_tensor *self = args[0].u.tensor;
+    double median = core__arg_float(args, 1, 0);
+    double sigma = core__arg_float(args, 2, 1);
+    core_tensor *x;
+
+    CORE_TRY(want_floating(call->op, self));
+    if (!(sigma > 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "sigma is %g; it must be above 0", sigma);
+    x = uniform(scope, self, &args[3]);
+    x = core__x_mul_scalar(scope, core__x_add_scalar(scope, x, -0.5), M_PI);
+    x = core__x_mul_scalar(scope, CORE__DO(scope, core_tan, x), sigma);
+    return drawn(scope, core__x_add_scalar(scope, x, median), self,
+                 &results[0]);
+}
+
+/* exponential(self, lambd, generator): -log(1 - u) / lambd */
+CORE__COMPOSITE(exponential)
+{
+    core_tensor *self = args[0].u.tensor;
+    double rate = core__arg_float(args, 1, 1);
+    core_tensor *x;
+
+    CORE_TRY(want_floating(call->op, self));
+    if (!(rate > 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "lambd is %g; it must be above 0", rate);
+    x = core__x_neg(scope, uniform(scope, self, &args[2]));
+    x = core__x_mul_scalar(scope, core__x_log1p(scope, x), -1 / rate);
+    return drawn(scope, x, self, &results[0]);
+}
+
+/* geometric(self, p, generator): the number of trials up to the first success,
+ * the least integer not below log(1 - u) / log(1 - p) */
+CORE__COMPOSITE(geometric)
+{
+    core_tensor *self = args[0].u.tensor;
+    double p = core__double_of(&args[1]);
+    core_tensor *x;
+
+    if (!(p > 0 && p < 1) || self->dtype == CORE_BOOL)
+        return core__op_error(
+            CORE_ERROR_INVALID_ARGUMENT, call->op,
+            "p is %g and self is %s; p must be between 0 and 1, and self hold "
+            "numbers",
+            p, core__dtype_name(self->dtype));
+    x = core__x_neg(scope, uniform(scope, self, &args[2]));
+    x = core__x_mul_scalar(scope, core__x_log1p(scope, x), 1 / log1p(-p));
+    x = CORE__DO(scope, core_ceil, x);
+    x = CORE__DO(scope, core_clamp_min, x, core_int(1));
+    return drawn(scope, x, self, &results[0]);
+}
+
+/* log_normal(self, mean, std, generator): exp of a normal number */
+CORE__COMPOSITE(log_normal)
+{
+    core_tensor *self = args[0].u.tensor;
+    double mean = core__arg_float(args, 1, 1);
+    double std = core__arg_float(args, 2, 2);
+    core_tensor *x;
+
+    CORE_TRY(want_floating(call->op, self));
+    if (!(std > 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "std is %g; it must be above 0", std);
+    x = core__x_mul_scalar(scope, normal(scope, self, &args[3]), std);
+    x = core__x_exp(scope, core__x_add_scalar(scope, x, mean));
+    return drawn(scope, x, self, &results[0]);
+}
+
+/* normal.Tensor_float, .float_Tensor, .Tensor_Tensor(mean, std, generator) */
+CORE__COMPOSITE(normal_of_tensors)
+{
+    core_tensor *mean =
+        args[0].tag == CORE_VALUE_TENSOR ? args[0].u.tensor : NULL;
+    core_tensor *std =
+        args[1].tag == CORE_VALUE_TENSOR ? args[1].u.tensor : NULL;
+    core_tensor *like = mean ? mean : std;
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim;
+    core_tensor *x;
+
+    CORE_TRY(want_floating(call->op, like));
+    if (mean && std)
+        CORE_TRY(core__sizes_broadcast(call->op, mean->ndim, mean->sizes,
+                                       std->ndim, std->sizes, &ndim, sizes));
+    else
+        like = mean ? mean : std;
+    if (!std && !(core__double_of(&args[1]) >= 0))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "std is %g; it must be 0 or more",
+                              core__double_of(&args[1]));
+    if (mean && std)
+        like = CORE__DO(scope, core_new_empty, like, sizes, ndim,
+                        CORE_DTYPE_NONE, NULL);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    x = normal(scope, like, &args[2]);
+    x = std ? core__x_mul(scope, x, std)
+            : core__x_mul_scalar(scope, x, core__double_of(&args[1]));
+    x = mean ? core__x_add(scope, x, mean)
+             : core__x_add_scalar(scope, x, core__double_of(&args[0]));
+    return drawn(scope, x, like, &results[0]);
+}
+
+/* bernoulli.Tensor(self, p, generator): p contains the probabilities */
+CORE__COMPOSITE(bernoulli_tensor)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *p = core__x_detach(scope, args[1].u.tensor);
+
+    CORE_TRY(want_floating(call->op, args[1].u.tensor));
+    p = CORE__DO(scope, core_expand, p, self->sizes, self->ndim, false);
+    return drawn(scope,
+                 CORE__DO(scope, core_bernoulli, p, generator_of(&args[2])),
+                 self, &results[0]);
+}
+
+static core_status integers(core__scope *scope, core_tensor *self,
+                            const int64_t *to, const core_value *generator,
+                            core_value *result)
+{
+    core_tensor *x =
+        CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
+
+    CORE__RUN(scope, core_random_from_(x, 0, to, generator_of(generator)));
+    return core__scope_result(scope, x, result);
+}
+
+/* random(self, generator): from 0 to the largest integer of the dtype */
+CORE__COMPOSITE(random)
+{
+    return integers(scope, args[0].u.tensor, NULL, &args[1], &results[0]);
+}
+
+/* random.to(self, to, generator): from 0 to to - 1 */
+CORE__COMPOSITE(random_to)
+{
+    return integers(scope, args[0].u.tensor, &args[1].u.i, &args[2],
+                    &results[0]);
+}
+
+/* rrelu_with_noise(self, noise, lower, upper, training, generator): the slope
+ * of negative elements is random in training, and noise gets the slopes. */
+CORE__COMPOSITE(rrelu_with_noise)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *noise = args[1].u.tensor;
+    double low =
+        args[2].tag == CORE_VALUE_NONE ? .125 : core__double_of(&args[2]);
+    double high =
+        args[3].tag == CORE_VALUE_NONE ? 1.0 / 3 : core__double_of(&args[3]);
+    core_tensor *slope;
+
+    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(core__sizes_check_equal(call->op, "noise", noise, self->ndim,
+                                     self->sizes));
+    if (!(low <= high))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "lower is %g and upper %g; lower must not be "
+                              "above upper",
+                              low, high);
+    if (!core__arg_bool(args, 4, false))
+        return core__scope_result(scope,
+                                  CORE__DO(scope, core_leaky_relu, self,
+                                           core_float((low + high) / 2)),
+                                  &results[0]);
+    slope = CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
+    CORE__RUN(scope, core_uniform_(slope, low, high, generator_of(&args[5])));
+    slope = CORE__DO(scope, core_masked_fill, slope,
+                     CORE__DO(scope, core_gt_scalar, self, core_int(0)),
+                     core_int(1));
+    CORE__RUN(scope, core_copy_(noise, slope, false));
+    return core__scope_result(scope, core__x_mul(scope, self, slope),
+                              &results[0]);
+}
