@@ -295,6 +295,6 @@ op("hardshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
 op("softshrink_backward", 2, {"F": "(b >= -p0 && b <= p0) ? 0 : a"},
    parameters=[(2, 0.5)], choice="BOUND")
 op("logit_backward", 2,
-   {"F": "(b < low || b > 1 - low) ? outside : a / (b * (1 - b))"},
+   {"F": "(b < low || b > 1 - low) ? outside : a / abs@(b * (1 - b))"},
    parameters=[(2, -1)],
    setup="const T low = p0 < 0 ? 0 : p0, outside = p0 < 0 ? NOT@ : 0;")

@@ -24,7 +24,6 @@ No gradient at all:
 REASONS = (
     (r"floor_divide|heaviside",
      "has jumps; the slope between them would look like its derivative"),
-    (r"nextafter", "a step of the dtype, not a function of real numbers"),
     (r"special_airy_ai|.*_polynomial_.*",
      "no formula yet; differentiate its definition instead"),
     (r"grid_sampler_2d_backward",

@@ -75,11 +75,11 @@ START_TEST(losses_of_scalars_have_known_values)
 }
 END_TEST
 
-START_TEST(aminmax_of_scalar_keeps_one_dimension)
+START_TEST(aminmax_of_scalar_has_no_dimension)
 {
     static const known_result rows[] = {
-        {"aminmax", "p: i:0 b:1", 0, 1, {1}, .5},
-        {"aminmax", "p: i:-1 b:1", 1, 1, {1}, .5},
+        {"aminmax", "p: i:0 b:1", 0, 0, {0}, .5},
+        {"aminmax", "p: i:-1 b:1", 1, 0, {0}, .5},
         {"aminmax", "p: i:0 b:0", 0, 0, {0}, .5},
         {"aminmax", "p: n b:1", 1, 0, {0}, .5},
     };
@@ -165,8 +165,6 @@ START_TEST(backward_without_formula_names_the_argument)
         {"native_group_norm_backward",
          "p:1,2,2 p:1,2,2 p:1,1 t:1,1 p:2 i:1 i:2 i:2 i:1 k:1,1,1", "rstd"},
         {"bincount", "x:4/3 t:4 i:0", "no gradient formula"},
-        {"nextafter", "t:3 p:3", "no gradient formula"},
-        {"nextafter", "p:3 t:3", "no gradient formula"},
         {"heaviside", "t:3 p:3", "no gradient formula"},
         {"heaviside", "p:3 t:3", "no gradient formula"},
         {"floor_divide", "t:3 p:3", "no gradient formula"},
@@ -435,12 +433,110 @@ START_TEST(hardswish_is_the_identity_from_3_up)
     double slope;
 
     OK(core_backward(&y, 1, NULL, 0));
-    HOLDS(core_tensor_grad(x), 5, 0, -.5, .5, 1, 1);
+    HOLDS(core_tensor_grad(x), 5, 0, 0, .5, 1, 1);
     x = leaf(VECTOR(1, NAN));
     y = CALL(sum, CALL(hardswish, x), CORE_DTYPE_NONE);
     OK(core_backward(&y, 1, NULL, 0));
     OK(core_tensor_read(core_tensor_grad(x), &slope, sizeof slope));
     ck_assert(isnan(slope));
+}
+END_TEST
+
+START_TEST(sequences_of_integers_truncate_their_ends)
+{
+    static const known_result rows[] = {
+        /* 0 … 7: the size is that of 0, 1.3, 2.6 … */
+        {"arange.start_step", "f:0 f:9.86 f:1.3 d:i64 n n n", 0, 1, {8}, 28},
+        {"arange.start_step", "f:0 f:9.86 f:1.3 d:i32 n n n", 0, 1, {8}, 28},
+        {"arange.start_step", "f:.9 f:3.1 f:.7 d:i64 n n n", 0, 1, {4}, 0},
+        {"arange", "f:.5 d:u8 n n n", 0, 1, {1}, 0},
+        /* -2, 24 times -1, 25 times 0 */
+        {"linspace", "f:-2.5 i:0 i:50 d:i64 n n n", 0, 1, {50}, -26},
+        /* 36 of 108 steps from the end, -49 + 36 * 141 / 108, is -2 */
+        {"linspace", "f:92.7 f:-49.9 i:109 d:i32 n n n", 0, 1, {109}, 2328},
+        /* 81, 6, 0, 0 */
+        {"logspace", "f:4.3 i:-3 i:4 f:3 d:i32 n n n", 0, 1, {4}, 87},
+        /* a single one is not: 3^4.3 */
+        {"logspace", "f:4.3 i:1 i:1 f:3 d:i32 n n n", 0, 1, {1}, 112},
+    };
+    core_tensor *out;
+
+    CHECK_RESULTS(rows);
+    FAILS(core_arange_start(core_float(1e30), core_float(2e30), CORE_I64, NULL,
+                            &out),
+          CORE_ERROR_INVALID_ARGUMENT, "do not fit i64");
+}
+END_TEST
+
+START_TEST(unique_returns_positions_only_on_request)
+{
+    static const known_result rows[] = {
+        {"_unique2", "p:3 b:1 b:0 b:1", 1, 1, {0}, 0},
+        {"_unique2", "p: b:0 b:0 b:1", 1, 1, {0}, 0},
+        {"_unique2", "p: b:0 b:0 b:1", 2, 1, {1}, 1},
+        {"_unique2", "p: b:0 b:1 b:0", 1, 0, {0}, 0},
+    };
+
+    CHECK_RESULTS(rows);
+}
+END_TEST
+
+START_TEST(logit_applies_the_lower_bound_first)
+{
+    double eps = .6, logit = log(1.5);
+
+    HOLDS(CALL(logit, VECTOR(4, .1, .5, .6, .9), &eps), 4, logit, logit, -logit,
+          -logit);
+}
+END_TEST
+
+/* 8.6875 / -1.2421875 is -6.99, in bf16 -7. */
+START_TEST(truncated_quotients_of_bf16_are_rounded_first)
+{
+    core_tensor *a = typed(CORE_BF16, 1, (int64_t[]){1}, (double[]){8.6875});
+    core_tensor *b =
+        typed(CORE_BF16, 1, (int64_t[]){1}, (double[]){-1.2421875});
+    core_tensor *number = typed(CORE_BF16, 0, NULL, (double[]){-1.2421875});
+
+    HOLDS(
+        CALL(to_copy, CALL(div_mode, a, b, "trunc"), CORE_F64, NULL, false, -1),
+        1, -7);
+    HOLDS(CALL(to_copy, CALL(div_mode, a, number, "trunc"), CORE_F64, NULL,
+               false, -1),
+          1, -6);
+}
+END_TEST
+
+static core_tensor *slope(core_tensor *y, core_tensor *x)
+{
+    core_tensor *sum = CALL(sum, y, CORE_DTYPE_NONE), *gradient;
+
+    OK(core_grad(&sum, 1, NULL, &x, 1, 0, &gradient));
+    return keep(gradient);
+}
+
+/* clamp has slope 0 at its bounds; two equal operands share the gradient. */
+START_TEST(slopes_at_bounds_and_ties)
+{
+    core_tensor *x = leaf(VECTOR(5, -2, -1, 0, 1, NAN));
+    core_tensor *y = leaf(VECTOR(5, -3, -1, 1, 2, NAN));
+    core_tensor *far = leaf(VECTOR(5, 4, 4, 4, 1, 4));
+    core_scalar low = core_float(-1), high = core_float(1);
+
+    HOLDS(slope(CALL(clamp, x, &low, &high), x), 5, 0, 0, 1, 0, 0);
+    HOLDS(slope(CALL(clamp, x, &low, NULL), x), 5, 0, 0, 1, 1, 0);
+    HOLDS(slope(CALL(fmax, x, y), x), 5, 1, .5, 0, 0, 1);
+    HOLDS(slope(CALL(fmax, x, y), y), 5, 0, .5, 1, 1, 0);
+    HOLDS(slope(CALL(fmin, x, y), x), 5, 0, .5, 1, 1, 1);
+    HOLDS(slope(CALL(clamp_min_tensor, x, y), x), 5, 1, .5, 0, 0, 1);
+    HOLDS(slope(CALL(clamp_tensor, x, y, far), x), 5, 1, .5, 0, 0, 1);
+    HOLDS(slope(CALL(clamp_tensor, x, y, far), y), 5, 0, .5, 1, 0, 0);
+    HOLDS(slope(CALL(clamp_tensor, x, y, far), far), 5, 0, 0, 0, 1, 0);
+    HOLDS(slope(CALL(nextafter, x, y), x), 5, 1, 0, 1, 1, 1);
+    HOLDS(slope(CALL(nextafter, x, y), y), 5, 0, 0, 0, 0, 0);
+    x = leaf(VECTOR(2, 0, -0.0));
+    y = leaf(VECTOR(2, 0, 0));
+    HOLDS(slope(CALL(atan2, x, y), x), 2, 0, 0);
 }
 END_TEST
 
@@ -588,8 +684,7 @@ START_TEST(topk_of_scalar_returns_the_scalar)
 END_TEST
 
 SUITE("ops answers", topk_of_scalar_returns_the_scalar,
-      losses_of_scalars_have_known_values,
-      aminmax_of_scalar_keeps_one_dimension,
+      losses_of_scalars_have_known_values, aminmax_of_scalar_has_no_dimension,
       unique_consecutive_of_slices_returns_inverse_and_counts,
       group_norm_of_empty_batch_has_zero_gradients,
       backward_without_formula_names_the_argument,
@@ -605,6 +700,10 @@ SUITE("ops answers", topk_of_scalar_returns_the_scalar,
       binary_cross_entropy_accepts_any_target,
       output_padding_must_be_less_than_stride_or_dilation,
       hardswish_is_the_identity_from_3_up,
+      sequences_of_integers_truncate_their_ends,
+      unique_returns_positions_only_on_request,
+      logit_applies_the_lower_bound_first,
+      truncated_quotients_of_bf16_are_rounded_first, slopes_at_bounds_and_ties,
       nan_to_num_replaces_infinity_by_largest_finite_number,
       renorm_leaves_rows_with_nan_norm_unchanged,
       as_strided_scatter_writes_overlapping_elements_in_order,

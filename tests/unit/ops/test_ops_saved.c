@@ -262,9 +262,11 @@ static void run(const sample *s)
     drop_all();
 }
 
-/* Needs a row that no sample does.  Its second derivative is NaN, so that it
- * cannot be one. */
+/* These need rows that no sample does.  The second derivative of the first is
+ * NaN, and the slope of the second is that at a jump, so that they cannot be
+ * samples. */
 static const sample power_of_zero = {"pow.Scalar", "f:0 t:5", .5, 2, 0, NULL};
+static const sample equal_neighbours = {"nextafter", "t:3 t:3", 1, 1, 0, NULL};
 
 /* Its formula holds for normalised probabilities only, so that it is in no
  * sample that finite differences check. */
@@ -280,6 +282,7 @@ START_TEST(every_saved_tensor_is_read_by_a_gradient)
         if (!(samples[i].flags & SAMPLE_FORWARD_ONLY))
             run(&samples[i]);
     run(&power_of_zero);
+    run(&equal_neighbours);
     run(&ctc_loss);
     for (uint32_t i = 0; i < core__operator_count; i++) {
         const core__operator_data *data = core__operators[i].data;
