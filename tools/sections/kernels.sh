@@ -6,6 +6,7 @@
 # installed, optimized, and HIP on its NVIDIA platform.  Compiling needs no GPU.
 section_kernels() {
     unset NVCCFLAGS HIPCCFLAGS
+    HIP_PARSE_ONLY=
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
         name=${row%%:*}
         with=${row#*:}
