@@ -9,7 +9,11 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
   AVX2_CFLAGS="-mavx2 -mfma -mf16c"
   AVX512_CFLAGS="-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c"
   have_x86_isa=no
-  AS_CASE([$host_cpu], [x86_64|amd64],
+  AC_ARG_ENABLE([x86-isa],
+    [AS_HELP_STRING([--disable-x86-isa],
+       [build the CPU kernels for the baseline instruction set only])])
+  AS_CASE([$host_cpu/$enable_x86_isa], [*/no], [],
+    [x86_64/*|amd64/*],
     [LIBCORE_CFLAG([$AVX2_CFLAGS $AVX512_CFLAGS],
        [have_x86_isa=yes; libcore_cpu_isa="x86-64, AVX2, AVX-512"])])
   # Products of bf16, which have their own file.
@@ -21,9 +25,11 @@ AC_DEFUN([LIBCORE_BACKEND_CPU], [
   # Uses 512-bit registers, but does not vectorize the rest of a loop.
   LIBCORE_CFLAG([-mprefer-vector-width=512],
     [AVX512_CFLAGS="$AVX512_CFLAGS -mprefer-vector-width=512"])
-  CPU_CFLAGS=
+  AC_ARG_VAR([CPU_OPTIMIZATION],
+    [optimization of the CPU kernels, where CFLAGS has none])
+  CPU_CFLAGS=$CPU_OPTIMIZATION
   LIBCORE_CFLAG([--param=vect-epilogues-nomask=0],
-    [CPU_CFLAGS="--param=vect-epilogues-nomask=0"])
+    [CPU_CFLAGS="$CPU_CFLAGS --param=vect-epilogues-nomask=0"])
   AC_SUBST([CPU_CFLAGS])
   AC_SUBST([AVX2_CFLAGS])
   AC_SUBST([AVX512_CFLAGS])

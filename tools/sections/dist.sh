@@ -14,7 +14,7 @@
 section_dist() {
     flags='--without-python --without-cuda --without-hip'
     [ $full = no ] || flags=--without-python
-    set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags"
+    set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags CFLAGS='$optimized'"
     [ $full = yes ] || set -- "$@" check_PROGRAMS=tests/first_result \
         TESTS='tests/core-info.sh tests/template.sh tests/guide.sh'
     rm -rf "$main"/libcore-*

@@ -7,6 +7,7 @@
 # GPU.
 section_kernels() {
     unset NVCCFLAGS HIPCCFLAGS
+    HIP_PARSE_ONLY=
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
         name=${row%%:*}
         with=${row#*:}

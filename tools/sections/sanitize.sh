@@ -17,8 +17,9 @@
 section_sanitize() {
     quieter
     tests=$(sanitize_tests | tr '\n' ' ')
+    # shellcheck disable=SC2086 # a list
     build "address and undefined sanitizers" "$work/asan" \
-        --enable-sanitize=address,undefined CFLAGS='-O1 -g1' || return
+        --enable-sanitize=address,undefined $unoptimized || return
     check "address and undefined sanitizers" "$work/asan" TESTS="$tests" \
         check_PROGRAMS="tests/first_result $(programs "$tests")" \
         ${kernels:+"$kernels"}

@@ -6,8 +6,10 @@
 # sanitizer.
 section_tsan() {
     quieter
+    # Kernels of every instruction set are run by the same threads.
+    # shellcheck disable=SC2086 # a list
     build "thread sanitizer" "$work/tsan" --enable-sanitize=thread \
-        CFLAGS='-O1 -g1' || return
+        --disable-x86-isa $unoptimized || return
     tests=$(tsan_tests)
     if [ -z "$tests" ]; then
         skip "thread sanitizer" "no unit test uses threads"
@@ -20,15 +22,21 @@ section_tsan() {
         --model mlp --epochs 1 --limit 2000 --threads 2 --json
 }
 
+# Tests that start threads, or use streams of the simulated device, whose work a
+# thread of it does; with --full also those that only run beside threads.
 tsan_tests() {
     # Threads of an emulated kernel are fibers, which the sanitizer takes for
     # one stack: it crashes.
     left=test_gpu_order
-    [ $full = yes ] ||
-        left="$left|"'test_cpu_bf16$|test_ops_memory|test_autograd_deep'
+    pattern='pthread_create|cpu_threads\(|capture_begin'
+    pattern="$pattern|support/(sim|stream|capture|engine_streams|gpu_products)"
+    if [ $full = yes ]; then
+        pattern="$pattern|thread|\"sim"
+    else
+        left="$left|"'test_cpu_bf16$|test_ops_memory|test_autograd_deep|optim_many'
+    fi
     {
-        find tests/unit -name 'test_*.c' -exec grep -lE 'pthread|thread' {} +
-        find tests/unit -name 'test_*.c' |
-            grep -E 'stream|event|sim_|capture|memory|engine|fork|test_cpu_conv'
+        find tests/unit -name 'test_*.c' -exec grep -lE "$pattern" {} +
+        find tests/unit -name 'test_*stream*.c'
     } | sed 's/\.c$//' | grep -vE "$left" | sort -u | tr '\n' ' '
 }
