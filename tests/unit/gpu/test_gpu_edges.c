@@ -198,7 +198,7 @@ END_TEST
 START_TEST(variance_of_no_elements_is_nan)
 {
     core_tensor *none = zeros(CORE_F32, 2, (int64_t[]){2, 0});
-    const int64_t more = -1;
+    const core_scalar more = core_int(-1);
 
     same(VECTOR(2, NAN, NAN), CALL(var, none, (int64_t[]){1}, 1, &more, false),
          0);
