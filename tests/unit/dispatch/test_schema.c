@@ -317,6 +317,7 @@ static const struct {
     uint32_t arguments;
 } unmarked[] = {{"native_batch_norm", 0x18},
                 {"native_batch_norm.out", 0x18},
+                {"batch_norm_update_stats", 0x6},
                 {"_fused_sgd_step", 0x5},
                 {"_fused_adam_step", 0xd}};
 

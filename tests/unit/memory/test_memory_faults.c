@@ -5,6 +5,7 @@
  * OUT_OF_MEMORY, nothing is leaked, and the next step works. */
 
 #include "support/autograd.h"
+#include "support/schemas.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
@@ -125,6 +126,7 @@ static void starve(const char *device, bool adam)
     int64_t kept;
     model m;
 
+    schemas_parse();
     make(&m, device, adam);
     /* Allocates what is allocated only once: the operators' tables and the
      * optimizer's state, which its second step changes by other operators than

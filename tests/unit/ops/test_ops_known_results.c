@@ -464,6 +464,9 @@ START_TEST(sequences_of_integers_truncate_their_ends)
     CHECK_RESULTS(rows);
     FAILS(core_arange_start(core_float(1e30), core_float(2e30), CORE_I64, NULL,
                             &out),
+          CORE_ERROR_INVALID_ARGUMENT, "1e+30 elements");
+    FAILS(core_arange_start_step(core_float(1e30), core_float(2e30),
+                                 core_float(5e29), CORE_I64, NULL, &out),
           CORE_ERROR_INVALID_ARGUMENT, "do not fit i64");
 }
 END_TEST

@@ -6,10 +6,9 @@
  * leaks nothing, and the next call succeeds. */
 
 #include "support/samples.h"
+#include "support/schemas.h"
 
 #include "base/memory.h"
-#include "dispatch/operator.h"
-#include "dispatch/schema.h"
 
 /* Computes the gradients of the sum of the first result that requires grad. */
 static core_status gradients(arguments *a, const core_value *results)
@@ -92,17 +91,6 @@ START_TEST(failed_allocation_is_out_of_memory_without_leaks)
 }
 END_TEST
 
-/* Error texts name arguments: an operator's schema is parsed when it is needed
- * first, and kept. */
-static void parse_schemas(void)
-{
-    const core__schema *schema;
-
-    for (uint32_t i = 0; i < core__operator_count; i++)
-        if (core__schema_of(&core__operators[i], &schema) != CORE_OK)
-            abort();
-}
-
 int main(void)
 {
     const suite_loop loops[] = {
@@ -114,6 +102,6 @@ int main(void)
         SUITE_LOOPS(loops),
     };
 
-    parse_schemas();
+    schemas_parse();
     return suite_run(&suite, 1);
 }

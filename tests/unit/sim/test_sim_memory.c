@@ -292,7 +292,7 @@ START_TEST(invalid_setting_is_reported)
     FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "2 devices");
     unsetenv("LIBCORE_SIM_FAULT");
     setenv("LIBCORE_SIM_MEMORY", "paged", 1);
-    FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "handle and flat");
+    FAILS(sim_load(), CORE_ERROR_INVALID_ARGUMENT, "handle or flat");
     setenv("LIBCORE_SIM_MEMORY", "handle", 1);
     sim_open();
 }
