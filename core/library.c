@@ -82,7 +82,7 @@ static void (*const fork_child[])(void) = {
 static core_status (*const setting_checks[CORE__SETTINGS])(const char *text) = {
     [CORE__SETTING_DEVICE] = core__device_name_check,
     [CORE__SETTING_PLUGIN_PATH] = core__plugin_path_check,
-    [CORE__SETTING_LAYERS] = core__interposers_check,
+    [CORE__SETTING_INTERPOSERS] = core__interposers_check,
     [CORE__SETTING_FAULT] = core__faults_check,
     [CORE__SETTING_QUARANTINE] = core__quarantine_check,
     [CORE__SETTING_FALLBACK] = core__fallback_check,
@@ -116,7 +116,7 @@ const struct core__device_upcalls core__device_upcalls = {
     .load_type = core__loader_load_type,
     .plugin_minor = plugin_minor,
     .operator_name = core__operator_name,
-    .capture_spoil = core__capture_invalidate,
+    .capture_invalidate = core__capture_invalidate,
     .allocator_create = core__allocator_create,
     .allocator_destroy = core__allocator_destroy,
     .allocator_reset = core__allocator_reset,
@@ -125,7 +125,7 @@ const struct core__device_upcalls core__device_upcalls = {
     .host_memory_end = core__host_memory_end,
     .host_memory_reset = core__host_memory_reset,
     .host_memory_forked = core__host_memory_after_fork,
-    .memory_forget = core__memory_free_cached,
+    .memory_free_cached = core__memory_free_cached,
     .cache_empty = core__block_cache_empty,
 };
 
@@ -160,8 +160,8 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
     .function_of = core__function_fast_path,
     .tensor_copy = core__tensor_copy_flags,
     .float8_fallback = core__float8_fallback,
-    .gradient_is_plain = core__gradient_has_fast_path,
-    .record_plain = core__autograd_layer_fast_path,
+    .gradient_has_fast_path = core__gradient_has_fast_path,
+    .record_fast_path = core__autograd_layer_fast_path,
     .plugin_name = plugin_name,
     .plugin_host = plugin_host,
 };

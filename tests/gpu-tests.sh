@@ -35,7 +35,7 @@ reported() {
 
 # The device is lost before the end.
 fails() {
-    ! LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:9+ "$script" --short \
+    ! LIBCORE_INTERPOSERS=fault LIBCORE_FAULT=launch:9+ "$script" --short \
         "$LIBCORE_BUILD" sim golden >"$work/out" 2>&1 || return
     cat "$work/out"
     tail -n 1 "$work/out" | grep -E ', [1-9][0-9]* failed, '

@@ -42,7 +42,7 @@ build_step() {
 # The whole golden suite, checked by the interposer validate.
 complete() {
     passes='^[0-9]{4} passed, 0 failed, 0 missing'
-    LIBCORE_FALLBACK=count LIBCORE_LAYERS=validate golden "$work/$1" steps
+    LIBCORE_FALLBACK=count LIBCORE_INTERPOSERS=validate golden "$work/$1" steps
 }
 
 # The step's own kernel; the CPU only copies.
@@ -157,7 +157,7 @@ END
         -iquote "$LIBCORE_SOURCE/include/libcore" \
         -iquote "$LIBCORE_BUILD/include/libcore" -o "$work/capture" \
         "$work/capture.c" -L"$path" -lcore -Wl,-rpath,"$path" &&
-        LIBCORE_FALLBACK=copy_ LIBCORE_LAYERS=validate \
+        LIBCORE_FALLBACK=copy_ LIBCORE_INTERPOSERS=validate \
             LIBCORE_PLUGIN_PATH=$path:$work/7 "$work/capture"
 }
 
@@ -171,7 +171,7 @@ cxx() {
         passes='^[1-9][0-9]* passed, 0 failed' &&
         LIBCORE_FALLBACK=copy_ golden "$work/cxx" cxx --filter exp &&
         passes='^[0-9]{4} passed, 0 failed, 0 missing' &&
-        LIBCORE_LAYERS=validate LIBCORE_FALLBACK=count golden "$work/cxx" cxx &&
+        LIBCORE_INTERPOSERS=validate LIBCORE_FALLBACK=count golden "$work/cxx" cxx &&
         both "$work/cxx/core_template_cxx.so"
 }
 

@@ -21,27 +21,27 @@ golden() {
 
 # Every case passes, and validate reports nothing.
 validated() {
-    LIBCORE_LAYERS=validate golden --device "$1" || return 1
+    LIBCORE_INTERPOSERS=validate golden --device "$1" || return 1
     grep -E '^[0-9]{4} passed, 0 failed, 0 missing' "$work/out" &&
         ! grep 'validate:' "$work/out"
 }
 
 traced() {
-    LIBCORE_LAYERS=trace golden --device sim --filter exp || return 1
+    LIBCORE_INTERPOSERS=trace golden --device sim --filter exp || return 1
     grep 'trace: sim <- sim.exp(' "$work/out" &&
         grep 'trace: sim -> host.call_copy(' "$work/out" &&
         grep 'trace: sim <- sim.copy_from_host(' "$work/out"
 }
 
 failed() {
-    LIBCORE_LAYERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
+    LIBCORE_INTERPOSERS=fault LIBCORE_FAULT=launch:3 golden --verbose --filter exp
     grep 'call 3 of kind "launch" fails because of LIBCORE_FAULT' "$work/out"
 }
 
 # The kernel that changes process state is named.
 changes_state() { # rule, pattern
     LIBCORE_PLUGIN_PATH=$LIBCORE_PLUGIN_PATH:$LIBCORE_BUILD/tests/fixtures/mutants/.libs \
-        LIBCORE_LAYERS=validate LIBCORE_MUTANT_RULE=$1 \
+        LIBCORE_INTERPOSERS=validate LIBCORE_MUTANT_RULE=$1 \
         golden --device mutant --filter exp
     grep "validate: mutant: mutant.exp: $2" "$work/out"
 }

@@ -499,7 +499,7 @@ diverges() {
 diverged_and_interrupted() {
     weights --epochs 1 --batch 1 --steps 2 --save "$places/file" || return
     cp "$places/file" "$work/kept" && mkfifo "$work/pipe" || return
-    LIBCORE_LAYERS=trace "$train" --data "$data" --batch 1 --optimizer sgd \
+    LIBCORE_INTERPOSERS=trace "$train" --data "$data" --batch 1 --optimizer sgd \
         --lr 1e30 --save "$places/file" >"$work/out" 2>"$work/pipe" &
     pid=$!
     {

@@ -351,8 +351,8 @@ static void print_settings(void)
     for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
         if (s.value)
             printf("  %s=%s (from the %s)\n", s.name, printable_text(s.value),
-                   s.from == CORE_SETTING_FROM_PROGRAM ? "program"
-                                                       : "environment");
+                   s.from == CORE_SETTING_SOURCE_PROGRAM ? "program"
+                                                         : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.default_text);
         printf("      %s\n"

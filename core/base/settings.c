@@ -55,8 +55,8 @@ static const setting_row rows[CORE__SETTINGS] = {
                                    NULL, 0, 0, 0, "none",
                                    "names of plugins, separated by commas",
                                    "Plugins that may not be opened.", "loader"},
-    [CORE__SETTING_LAYERS] =
-        {"LIBCORE_LAYERS", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
+    [CORE__SETTING_INTERPOSERS] =
+        {"LIBCORE_INTERPOSERS", CORE_SETTING_LIST, NULL, 0, 0, 0, "none",
          "any of validate, trace and fault, separated by commas",
          "The interposers between libcore and plugins that are opened from "
          "then on: validate checks every call, trace writes a line for it, "
@@ -318,7 +318,7 @@ static core_status read_environment(const char *name, setting_value *value)
     value->read = true;
     if (value->environment && !value->text) {
         value->text = value->environment;
-        value->from = CORE_SETTING_FROM_ENVIRONMENT;
+        value->from = CORE_SETTING_SOURCE_ENVIRONMENT;
     }
     return CORE_OK;
 }
@@ -591,9 +591,9 @@ static core_status set(const char *name, const char *text)
     if (text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
-    value->from = copy                 ? CORE_SETTING_FROM_PROGRAM
-                  : value->environment ? CORE_SETTING_FROM_ENVIRONMENT
-                                       : CORE_SETTING_FROM_DEFAULT;
+    value->from = copy                 ? CORE_SETTING_SOURCE_PROGRAM
+                  : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
+                                       : CORE_SETTING_SOURCE_DEFAULT;
     atomic_fetch_add_explicit(&core__settings_changes, 1, memory_order_release);
     return CORE_OK;
 }

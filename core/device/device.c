@@ -238,7 +238,7 @@ void core__device_remove_from_threads(core_device *device)
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
     core__thread_each(forget, device);
-    core__device_upcalls.memory_forget(device);
+    core__device_upcalls.memory_free_cached(device);
     core__stream_reset_current(device);
     core__device_upcalls.host_memory_end(device);
     core__device_upcalls.allocator_destroy(device);

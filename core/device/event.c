@@ -111,7 +111,7 @@ core_device *core_event_device(const core_event *event)
     return event ? event->device : NULL;
 }
 
-uint64_t core_device_events_made(const core_device *device)
+uint64_t core_device_events_created(const core_device *device)
 {
     return device ? atomic_load(&device->events_made) : 0;
 }

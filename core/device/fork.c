@@ -104,7 +104,7 @@ void core__device_after_fork(core_device *device)
         device->small_blocks = false;
         device->memory = refusing;
         /* Cached blocks would be returned as if the device could allocate. */
-        core__device_upcalls.memory_forget(device);
+        core__device_upcalls.memory_free_cached(device);
     }
     device->forked = true;
     atomic_store(&device->lost, true);

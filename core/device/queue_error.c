@@ -297,7 +297,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
 
 core_status core__capture_refuse(core_stream *stream, const char *what)
 {
-    core__device_upcalls.capture_spoil(stream, what);
+    core__device_upcalls.capture_invalidate(stream, what);
     return core__error(
         CORE_ERROR_UNSUPPORTED,
         "%s: %s cannot be part of a capture, whose work has not run yet",

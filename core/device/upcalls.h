@@ -16,7 +16,7 @@ struct core__device_upcalls {
     uint32_t (*plugin_minor)(const core_plugin *plugin);
     const char *(*operator_name)(const core_operator *op);
     /* Invalidates the stream's capture in progress. */
-    void (*capture_spoil)(core_stream *stream, const char *what);
+    void (*capture_invalidate)(core_stream *stream, const char *what);
     /* The caching allocator and pinned memory of a device. */
     core_status (*allocator_create)(core_device *device);
     void (*allocator_destroy)(core_device *device);
@@ -27,7 +27,7 @@ struct core__device_upcalls {
     void (*host_memory_reset)(core_device *device);
     void (*host_memory_forked)(core_device *device);
     /* Frees blocks of the device's memory cached by threads. */
-    void (*memory_forget)(const core_device *device);
+    void (*memory_free_cached)(const core_device *device);
     /* Frees its blocks in the cache shared by all threads. */
     void (*cache_empty)(core_device *device);
 };

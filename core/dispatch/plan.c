@@ -242,7 +242,7 @@ static bool remove_plan(core__plan *plan)
     *at = plan->next_in_bucket;
     unlink_use(plan);
     plan->dropped = true;
-    counts.kept--;
+    counts.cached--;
     return plan->users == 0;
 }
 
@@ -265,8 +265,8 @@ static void insert(core__plan *plan)
     buckets[plan->hash % BUCKETS] = plan;
     link_newest(plan);
     counts.prepared++;
-    counts.kept++;
-    if (counts.kept > (uint64_t)limit) {
+    counts.cached++;
+    if (counts.cached > (uint64_t)limit) {
         evicted = oldest;
         counts.evicted++;
         if (!remove_plan(evicted))

@@ -223,8 +223,8 @@ static void learn_below(core__shortcut *made)
             dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD)->function ||
         !structured(op) || !skippable_layers(op) || op->nresults != 1 ||
         op->variant != CORE__VARIANT_FUNCTIONAL ||
-        !core__dispatch_upcalls.gradient_is_plain(op->data->gradient,
-                                                  &made->saved_for) ||
+        !core__dispatch_upcalls.gradient_has_fast_path(op->data->gradient,
+                                                       &made->saved_for) ||
         keys < CORE__KEY_BACKEND)
         return;
     below = entry_at(op, keys);
@@ -233,7 +233,7 @@ static void learn_below(core__shortcut *made)
     made->below = *below;
     made->below_call = call_of(op, keys, made->below.user);
     made->gradient = op->data->gradient;
-    made->function = core__dispatch_upcalls.record_plain;
+    made->function = core__dispatch_upcalls.record_fast_path;
     made->call.user = made;
 }
 

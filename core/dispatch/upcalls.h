@@ -22,12 +22,12 @@ struct core__dispatch_upcalls {
     /* Computes an operator on 8-bit floats for which the device has no kernel.
      * NO_KERNEL: it cannot either. */
     core_function float8_fallback;
-    /* True if calls with this gradient may be recorded by record_plain;
+    /* True if calls with this gradient may be recorded by record_fast_path;
      * *out_saved_for: mask of the inputs whose gradients need saved values. */
-    bool (*gradient_is_plain)(const core__gradient *gradient,
-                              uint32_t *out_saved_for);
+    bool (*gradient_has_fast_path)(const core__gradient *gradient,
+                                   uint32_t *out_saved_for);
     /* The autograd layer of such calls. */
-    core_function record_plain;
+    core_function record_fast_path;
     const char *(*plugin_name)(const core_plugin *plugin);
     /* The host table of the plugin. */
     const core_host *(*plugin_host)(const core_plugin *plugin);

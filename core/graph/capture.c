@@ -300,7 +300,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     return status;
 }
 
-bool core_stream_capturing(const core_stream *stream)
+bool core_stream_is_capturing(const core_stream *stream)
 {
     return stream && stream->capture;
 }

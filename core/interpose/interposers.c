@@ -58,10 +58,11 @@ static core_status read_interposers(const char *list, uint32_t *out_on)
             if (strlen(names[i]) == size && memcmp(names[i], word, size) == 0)
                 found = 1u << i;
         if (!found)
-            return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                               "LIBCORE_LAYERS contains \"%.*s\"; accepted: "
-                               "validate, trace and fault",
-                               (int)(size < 40 ? size : 40), word);
+            return core__error(
+                CORE_ERROR_INVALID_ARGUMENT,
+                "LIBCORE_INTERPOSERS contains \"%.*s\"; accepted: "
+                "validate, trace and fault",
+                (int)(size < 40 ? size : 40), word);
         *out_on |= found;
     }
     return CORE_OK;
@@ -131,9 +132,10 @@ static void check_unused_faults(uint32_t on)
         core__setting_text(CORE__SETTING_FAULT, &faults) != CORE_OK ||
         !faults || !*faults || atomic_exchange(&warned, true))
         return;
-    core__log(CORE_LOG_WARNING, "settings",
-              "LIBCORE_FAULT is set and has no effect, because LIBCORE_LAYERS "
-              "does not contain fault");
+    core__log(
+        CORE_LOG_WARNING, "settings",
+        "LIBCORE_FAULT is set and has no effect, because LIBCORE_INTERPOSERS "
+        "does not contain fault");
 }
 
 core_status core__interposers_begin(const char *plugin,
@@ -145,7 +147,7 @@ core_status core__interposers_begin(const char *plugin,
     uint32_t on;
 
     *out_interposers = NULL;
-    CORE_TRY(core__setting_text(CORE__SETTING_LAYERS, &names));
+    CORE_TRY(core__setting_text(CORE__SETTING_INTERPOSERS, &names));
     CORE_TRY(read_interposers(names, &on));
     check_unused_faults(on);
     if (on == 0)

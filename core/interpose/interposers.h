@@ -3,7 +3,7 @@
 
 /* interposers.h: wrappers between the core and a plugin (docs/abi.md 22).
  *
- * LIBCORE_LAYERS=validate,trace,fault puts all three or some of them around
+ * LIBCORE_INTERPOSERS=validate,trace,fault puts all three or some of them around
  * every plugin that is opened from then on:
  *
  *   validate  checks every call's contract, in both directions
@@ -47,7 +47,7 @@ core_status core__interposers_function(core__interposers *interposers,
 uint64_t core__interposers_violations(core__interposers *interposers,
                                       const char **out_first);
 
-/* Check the texts of LIBCORE_LAYERS and LIBCORE_FAULT. */
+/* Check the texts of LIBCORE_INTERPOSERS and LIBCORE_FAULT. */
 core_status core__interposers_check(const char *text);
 core_status core__faults_check(const char *text);
 

@@ -140,9 +140,9 @@ static bool is_plain(const core_linear_forward_args *args)
     return !args->input_quantizer && !args->main_grad && !args->store;
 }
 
-static core_status record_plain(const core_linear_forward_args *args,
-                                const core_linear_made *made,
-                                core_tensor *output)
+static core_status record_fast_path(const core_linear_forward_args *args,
+                                    const core_linear_intermediates *made,
+                                    core_tensor *output)
 {
     core_tensor *inputs[3] = {args->input, args->weight, args->bias};
     core_tensor *const saved[SAVED_ACTIVATED] = {
@@ -242,8 +242,8 @@ static core_status check_leaf(const core_linear_forward_args *args,
 
 /* What a computed forward records. */
 static core_status keep_state(const core_linear_forward_args *args,
-                              const core_linear_made *made, core_tensor *leaf,
-                              core_tensor *output)
+                              const core_linear_intermediates *made,
+                              core_tensor *leaf, core_tensor *output)
 {
     state *own;
 
@@ -251,7 +251,7 @@ static core_status keep_state(const core_linear_forward_args *args,
         !args->bias_requires_grad)
         return CORE_OK; /* nothing is saved */
     if (is_plain(args))
-        return record_plain(args, made, output);
+        return record_fast_path(args, made, output);
     own = core__alloc_zero(sizeof *own);
     if (!own)
         return core__error_memory(sizeof *own);
@@ -266,12 +266,13 @@ static core_status keep_state(const core_linear_forward_args *args,
 static core_status forward(const core_linear_forward_args *args,
                            core_tensor *leaf, core_tensor **out_output)
 {
-    core_linear_made made = {.struct_size = sizeof made};
+    core_linear_intermediates made = {.struct_size = sizeof made};
     core_status status = core__linear_compute(args, out_output, &made);
 
     if (status == CORE_OK)
         status = keep_state(args, &made, leaf, *out_output);
-    core_linear_made_release(&made); /* the state has taken what it needs */
+    core_linear_intermediates_release(
+        &made); /* the state has taken what it needs */
     return status;
 }
 

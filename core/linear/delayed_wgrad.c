@@ -104,7 +104,7 @@ core_status core__linear_quantized_weight(const core_linear_forward_args *args,
 }
 
 void core__linear_workspace_fill(const core_linear_forward_args *args,
-                                 const core_linear_made *made)
+                                 const core_linear_intermediates *made)
 {
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
@@ -155,7 +155,7 @@ typedef struct pending {
 } pending;
 
 /* The nodes of one backward run in a thread for each device. */
-struct core_linear_store {
+struct core_linear_wgrad_queue {
     atomic_uint references;
     pthread_mutex_t lock; /* protects what follows */
     pending *first;
@@ -163,9 +163,9 @@ struct core_linear_store {
     size_t count;
 };
 
-core_status core_linear_store_create(core_linear_store **out_store)
+core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_store)
 {
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
 
     CORE__NOT_NULL(out_store);
     *out_store = NULL;
@@ -179,7 +179,8 @@ core_status core_linear_store_create(core_linear_store **out_store)
     return CORE_OK;
 }
 
-core_linear_store *core__linear_store_retain(core_linear_store *store)
+core_linear_wgrad_queue *core__linear_store_retain(
+    core_linear_wgrad_queue *store)
 {
     if (store)
         atomic_fetch_add(&store->references, 1);
@@ -187,7 +188,7 @@ core_linear_store *core__linear_store_retain(core_linear_store *store)
 }
 
 /* Removes the oldest entry, which the caller then owns; NULL: there is none. */
-static pending *pop_oldest(core_linear_store *store)
+static pending *pop_oldest(core_linear_wgrad_queue *store)
 {
     pending *first;
 
@@ -204,7 +205,7 @@ static pending *pop_oldest(core_linear_store *store)
 }
 
 /* Makes it the oldest again. */
-static void push_oldest(core_linear_store *store, pending *first)
+static void push_oldest(core_linear_wgrad_queue *store, pending *first)
 {
     pthread_mutex_lock(&store->lock);
     first->next = store->first;
@@ -222,7 +223,7 @@ static void pending_release(pending *taken)
     core__free(taken);
 }
 
-void core_linear_store_release(core_linear_store *store)
+void core_linear_wgrad_queue_release(core_linear_wgrad_queue *store)
 {
     pending *first;
 
@@ -234,9 +235,9 @@ void core_linear_store_release(core_linear_store *store)
     core__free(store);
 }
 
-size_t core_linear_store_count(const core_linear_store *store)
+size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *store)
 {
-    core_linear_store *own = (core_linear_store *)store;
+    core_linear_wgrad_queue *own = (core_linear_wgrad_queue *)store;
     size_t count;
 
     if (!store)
@@ -247,7 +248,7 @@ size_t core_linear_store_count(const core_linear_store *store)
     return count;
 }
 
-core_status core__linear_store_push(core_linear_store *store,
+core_status core__linear_store_push(core_linear_wgrad_queue *store,
                                     core__linear_weight_gradient *dw)
 {
     pending *last = core__alloc_zero(sizeof *last);
@@ -318,7 +319,7 @@ static core_status compute(const pending *first, core_tensor **out)
     return status;
 }
 
-core_status core_linear_backward_dw(core_linear_store *store)
+core_status core_linear_backward_dw(core_linear_wgrad_queue *store)
 {
     core_tensor *gradient = NULL;
     core_status status;

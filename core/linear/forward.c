@@ -190,7 +190,7 @@ static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
 }
 
 static core_status multiply_wide(const core_linear_forward_args *args,
-                                 const core_linear_made *made,
+                                 const core_linear_intermediates *made,
                                  core_tensor **out_product)
 {
     core_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL;
@@ -216,7 +216,7 @@ static core_status multiply_wide(const core_linear_forward_args *args,
 }
 
 static core_status multiply_quantized(const core_linear_forward_args *args,
-                                      core_linear_made *made,
+                                      core_linear_intermediates *made,
                                       core_tensor **out_product)
 {
     CORE_TRY(core_quantizer_quantize(args->input_quantizer, args->input,
@@ -234,7 +234,8 @@ static bool wants_any(const core_linear_forward_args *args)
 }
 
 static core_status activate(const core_linear_forward_args *args,
-                            core_tensor *product, core_linear_made *made,
+                            core_tensor *product,
+                            core_linear_intermediates *made,
                             core_tensor **out_output)
 {
     core_tensor *kept = NULL;
@@ -256,7 +257,7 @@ static core_status activate(const core_linear_forward_args *args,
 
 /* Releases what no gradient needs. */
 static void drop_unneeded(const core_linear_forward_args *args,
-                          core_linear_made *made)
+                          core_linear_intermediates *made)
 {
     if (!args->weight_requires_grad) {
         core_tensor_release(made->input_data);
@@ -271,7 +272,8 @@ static void drop_unneeded(const core_linear_forward_args *args,
 }
 
 static core_status compute(const core_linear_forward_args *args,
-                           core_linear_made *made, core_tensor **out_output)
+                           core_linear_intermediates *made,
+                           core_tensor **out_output)
 {
     core_tensor *product = NULL;
     core_status status;
@@ -306,13 +308,13 @@ void core__linear_autocast_restore(uint64_t region)
 
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_made *out_made)
+                                 core_linear_intermediates *out_made)
 {
     core_status status;
     uint64_t region;
     bool before;
 
-    *out_made = (core_linear_made){.struct_size = sizeof *out_made};
+    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
     CORE_TRY(core__linear_autocast_disable(args->input, &region));
     before = core_grad_mode_set(false);
     status = compute(args, out_made, out_output);
@@ -323,13 +325,13 @@ core_status core__linear_compute(const core_linear_forward_args *args,
     if (status == CORE_OK)
         drop_unneeded(args, out_made);
     else
-        core_linear_made_release(out_made);
+        core_linear_intermediates_release(out_made);
     return status;
 }
 
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
-                                core_linear_made *out_made)
+                                core_linear_intermediates *out_made)
 {
     core__linear_mark mark;
     core_status status;
@@ -337,7 +339,7 @@ core_status core_linear_forward(const core_linear_forward_args *args,
     CORE__NOT_NULL(out_output);
     *out_output = NULL;
     CORE__NOT_NULL(out_made);
-    *out_made = (core_linear_made){.struct_size = sizeof *out_made};
+    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
     CORE__NOT_NULL(args);
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)
@@ -348,7 +350,7 @@ core_status core_linear_forward(const core_linear_forward_args *args,
     return status;
 }
 
-void core_linear_made_release(core_linear_made *made)
+void core_linear_intermediates_release(core_linear_intermediates *made)
 {
     if (!made)
         return;
@@ -357,13 +359,13 @@ void core_linear_made_release(core_linear_made *made)
     core_tensor_release(made->weight_data);
     core_tensor_release(made->weight_scales);
     core_tensor_release(made->activated);
-    *made = (core_linear_made){.struct_size = sizeof *made};
+    *made = (core_linear_intermediates){.struct_size = sizeof *made};
 }
 
 /* ------------------------------------------------------------------ setup -- */
 
 core_status core_linear_setup(const core_linear_forward_args *forward,
-                              const core_linear_made *made,
+                              const core_linear_intermediates *made,
                               core_linear_backward_args *out_backward)
 {
     CORE__NOT_NULL(out_backward);
@@ -377,7 +379,7 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
 }
 
 void core__linear_setup(const core_linear_forward_args *forward,
-                        const core_linear_made *made,
+                        const core_linear_intermediates *made,
                         core_linear_backward_args *b)
 {
     b->struct_size = sizeof *b;
@@ -419,6 +421,6 @@ void core_linear_backward_release(core_linear_backward_args *args)
     core_tensor_release(args->main_grad);
     core_tensor_release(args->leaf);
     core_quantizer_release(args->grad_quantizer);
-    core_linear_store_release(args->store);
+    core_linear_wgrad_queue_release(args->store);
     *args = (core_linear_backward_args){.struct_size = sizeof *args};
 }

@@ -38,11 +38,11 @@ core_status core__linear_check(const core_linear_forward_args *args);
  * workspace are left changed: the caller restores them with a mark. */
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_made *out_made);
+                                 core_linear_intermediates *out_made);
 
 /* core_linear_setup with checked arguments, into a zeroed struct. */
 void core__linear_setup(const core_linear_forward_args *forward,
-                        const core_linear_made *made,
+                        const core_linear_intermediates *made,
                         core_linear_backward_args *backward);
 
 /* Reshapes to a matrix: the last dimension are the columns, the others the
@@ -66,9 +66,9 @@ core_status core__linear_quantized_matmul(
     const core__linear_quantized_factor *b, core_tensor *bias, core_dtype dtype,
     core_tensor **out_product);
 /* The same for the product of the forward; the result is not a view. */
-core_status core__linear_quantized_forward(const core_linear_forward_args *args,
-                                           const core_linear_made *made,
-                                           core_tensor **out_product);
+core_status core__linear_quantized_forward(
+    const core_linear_forward_args *args, const core_linear_intermediates *made,
+    core_tensor **out_product);
 
 /* The quantized weight: from the workspace, or quantized now.  Owned. */
 core_status core__linear_quantized_weight(const core_linear_forward_args *args,
@@ -96,8 +96,9 @@ void core__linear_mark_end(const core_linear_forward_args *args,
 
 /* After a first microbatch: keeps the quantized weight in the workspace. */
 void core__linear_workspace_fill(const core_linear_forward_args *args,
-                                 const core_linear_made *made);
-core_linear_store *core__linear_store_retain(core_linear_store *store);
+                                 const core_linear_intermediates *made);
+core_linear_wgrad_queue *core__linear_store_retain(
+    core_linear_wgrad_queue *store);
 
 /* A weight gradient grad^T * input, with what backward has of both.  Owns
  * references. */
@@ -121,7 +122,7 @@ core_status core__linear_weight_gradient_compute(
     const core__linear_weight_gradient *dw, core_tensor **out_gradient);
 void core__linear_weight_gradient_release(core__linear_weight_gradient *dw);
 /* Takes ownership of dw, also on failure. */
-core_status core__linear_store_push(core_linear_store *store,
+core_status core__linear_store_push(core_linear_wgrad_queue *store,
                                     core__linear_weight_gradient *dw);
 
 #endif

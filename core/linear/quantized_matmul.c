@@ -80,9 +80,9 @@ static core_status as_rows_of(core_tensor *input, core_tensor *matrix,
                               strides, matrix->offset, out_tensor);
 }
 
-core_status core__linear_quantized_forward(const core_linear_forward_args *args,
-                                           const core_linear_made *made,
-                                           core_tensor **out_product)
+core_status core__linear_quantized_forward(
+    const core_linear_forward_args *args, const core_linear_intermediates *made,
+    core_tensor **out_product)
 {
     core__linear_quantized_factor x = {NULL, made->input_scales};
     core__linear_quantized_factor w = {NULL, made->weight_scales};

@@ -187,9 +187,9 @@ static core_status check_name(core_plugin *plugin)
 
     if (!other)
         return CORE_OK;
-    if (plugin->information.from != CORE_PLUGIN_FROM_PROGRAM ||
+    if (plugin->information.from != CORE_PLUGIN_SOURCE_PROGRAM ||
         other->information.state == CORE_PLUGIN_LOADED ||
-        other->information.from == CORE_PLUGIN_FROM_PROGRAM)
+        other->information.from == CORE_PLUGIN_SOURCE_PROGRAM)
         return core__error(CORE_ERROR_REFUSED,
                            "another plugin named %s takes precedence: %s",
                            plugin->note.name, other->information.path);
@@ -268,7 +268,7 @@ static core_status add_candidate(const char *path, uint32_t from,
         status = CORE_OK; /* its file was removed, but its code is loaded */
         goto done;
     }
-    if (from == CORE_PLUGIN_FROM_PROGRAM)
+    if (from == CORE_PLUGIN_SOURCE_PROGRAM)
         plugin->information.from = from;
     memset(&plugin->note, 0, sizeof plugin->note);
     if (status == CORE_OK) {
@@ -363,7 +363,7 @@ static int relevance(const core_plugin *plugin, const char *type, size_t size)
         strncmp(file + 5, type, size) == 0 &&
         strcmp(file + 5 + size, ".so") == 0)
         return 2;
-    return plugin->information.from == CORE_PLUGIN_FROM_ENVIRONMENT;
+    return plugin->information.from == CORE_PLUGIN_SOURCE_ENVIRONMENT;
 }
 
 /* Appends the refused plugins and why, the most relevant ones first. */
@@ -493,7 +493,7 @@ core_status core_plugin_load(const char *path, core_plugin **out_plugin)
                            "core_plugin_load: the path is empty");
     core__error_save(&earlier);
     core__loader_lock();
-    status = add_candidate(path, CORE_PLUGIN_FROM_PROGRAM, "", &plugin);
+    status = add_candidate(path, CORE_PLUGIN_SOURCE_PROGRAM, "", &plugin);
     if (status == CORE_OK && plugin->opening)
         status = core__error(CORE_ERROR_BUSY, "is currently being opened");
     else if (status == CORE_OK &&

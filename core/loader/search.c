@@ -233,7 +233,8 @@ static core_status visit_environment(core__search_visit visit, void *context)
         if (!path)
             return core__error_memory(size);
         if (size > 0)
-            visit_entry(visit, context, CORE_PLUGIN_FROM_ENVIRONMENT, path, "");
+            visit_entry(visit, context, CORE_PLUGIN_SOURCE_ENVIRONMENT, path,
+                        "");
         core__free(path);
         list += size + (list[size] == ':');
     }
@@ -246,7 +247,7 @@ static void visit_installed(core__search_visit visit, void *context)
 
     /* Not installed, or no plugin is installed: nothing to report. */
     if (*installed_folder && stat(installed_folder, &status) == 0)
-        visit_folder(visit, context, CORE_PLUGIN_FROM_INSTALLATION,
+        visit_folder(visit, context, CORE_PLUGIN_SOURCE_INSTALLATION,
                      installed_folder);
 }
 
@@ -358,9 +359,9 @@ static void visit_manifest(core__search_visit visit, void *context,
     if (status == CORE_OK)
         status = parse_manifest(text, &says);
     if (status != CORE_OK)
-        visit(context, CORE_PLUGIN_FROM_MANIFEST, path, "", status);
+        visit(context, CORE_PLUGIN_SOURCE_MANIFEST, path, "", status);
     else if (*says.path)
-        visit_entry(visit, context, CORE_PLUGIN_FROM_MANIFEST, says.path,
+        visit_entry(visit, context, CORE_PLUGIN_SOURCE_MANIFEST, says.path,
                     says.sha256);
 }
 

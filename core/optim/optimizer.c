@@ -284,7 +284,7 @@ core_status core__optimizer_check_capture(const core__parameter *parameter,
 
     CORE_TRY(
         core_stream_current(core_tensor_device(parameter->tensor), &stream));
-    if (!core_stream_capturing(stream))
+    if (!core_stream_is_capturing(stream))
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,
                        "%s cannot be captured: it counts steps on the host, "

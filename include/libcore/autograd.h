@@ -83,7 +83,7 @@ core_status core_tensor_retain_grad(core_tensor *tensor);
 core_node *core_tensor_grad_fn(core_tensor *tensor);
 
 /* Returns the index of a tensor among the results of its node, 0 for a leaf. */
-uint32_t core_tensor_output_number(const core_tensor *tensor);
+uint32_t core_tensor_output_index(const core_tensor *tensor);
 
 /* ------------------------------------------------------------- backward -- */
 

@@ -49,7 +49,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool);
 core_status core_capture_end(core_stream *stream, core_graph **out_graph);
 
 /* Returns whether a stream is being captured.  false for NULL. */
-bool core_stream_capturing(const core_stream *stream);
+bool core_stream_is_capturing(const core_stream *stream);
 
 /* Enqueues the captured work on any stream of the same device.  Launches of one
  * graph must not overlap: before a launch on a second stream, the caller makes

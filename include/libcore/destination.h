@@ -24,12 +24,12 @@ enum {
 };
 
 /* How a gradient reached its buffer. */
-typedef enum core_destination_answer {
+typedef enum core_destination_result {
     CORE_DESTINATION_UNUSED,  /* no gradient; the buffer is unchanged */
     CORE_DESTINATION_COPIED,  /* a temporary gradient was copied or added */
     CORE_DESTINATION_IN_PLACE /* the gradient, or part of it, was computed in
                                  the buffer */
-} core_destination_answer;
+} core_destination_result;
 
 /* A tensor and the buffer for its gradient.  Both are borrowed for the call. */
 typedef struct core_gradient_destination {
@@ -40,7 +40,7 @@ typedef struct core_gradient_destination {
      * It must not require grad, be read-only, share memory with another
      * destination, or overlap itself (expanded). */
     core_tensor *buffer;
-    core_destination_answer answer; /* set by the call */
+    core_destination_result answer; /* set by the call */
     uint32_t reserved;
 } core_gradient_destination;
 

@@ -92,7 +92,7 @@ typedef struct core_plan_counts {
     uint64_t hits;     /* launches with a cached plan */
     uint64_t prepared; /* plans made */
     uint64_t evicted;  /* plans dropped because of LIBCORE_PLAN_CACHE */
-    uint64_t kept;     /* plans in the cache now */
+    uint64_t cached;   /* plans in the cache now */
 } core_plan_counts;
 
 /* Fills in the counts of the plan cache. */

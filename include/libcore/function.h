@@ -51,7 +51,7 @@ core_status core_context_set_state(core_function_context *context, void *state,
 /* ------------------------------------------------------------ functions -- */
 
 /* A function with its gradient. */
-typedef struct core_function_steps {
+typedef struct core_custom_function {
     uint32_t struct_size;
     uint32_t flags;   /* CORE_FUNCTION_… */
     const char *name; /* for messages; copied */
@@ -78,12 +78,12 @@ typedef struct core_function_steps {
 
     /* Frees the context.  Called once, also on failure.  May be NULL. */
     void (*release)(void *context);
-} core_function_steps;
+} core_custom_function;
 
 /* Calls a function with a custom gradient, and records it if an input requires
  * grad and grad mode is on.  steps: borrowed.  outputs: noutputs entries, which
  * the caller owns; all are NULL on failure. */
-core_status core_function_apply(const core_function_steps *steps,
+core_status core_function_apply(const core_custom_function *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs);
 

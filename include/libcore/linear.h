@@ -68,7 +68,7 @@ enum {
 typedef struct core_linear_workspace core_linear_workspace;
 
 /* A queue of weight gradients to be computed.  Reference-counted. */
-typedef struct core_linear_store core_linear_store;
+typedef struct core_linear_wgrad_queue core_linear_wgrad_queue;
 
 /* The arguments of the forward.  Tensors and objects are borrowed. */
 typedef struct core_linear_forward_args {
@@ -103,14 +103,14 @@ typedef struct core_linear_forward_args {
     /* Where the weight's gradient is queued until core_linear_backward_dw
      * computes it; NULL: backward computes it.  Without main_grad the weight
      * must be a leaf. */
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
 } core_linear_forward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_forward_args) == 104,
                    "core_linear_forward_args");
 
 /* The intermediate results of the forward.  Owned by the caller; released by
- * core_linear_made_release.  NULL: not computed. */
-typedef struct core_linear_made {
+ * core_linear_intermediates_release.  NULL: not computed. */
+typedef struct core_linear_intermediates {
     uint32_t struct_size;
     uint32_t reserved;
     core_tensor *input_data; /* quantized */
@@ -119,7 +119,7 @@ typedef struct core_linear_made {
     core_tensor *weight_scales;
     core_tensor *activated; /* for the activation's gradient: the output of
                                relu, the argument of gelu */
-} core_linear_made;
+} core_linear_intermediates;
 
 /* The arguments of the backward.  (s) marks tensors that are saved between
  * forward and backward; they are NULL if no gradient needs them.  Fields are
@@ -144,7 +144,7 @@ typedef struct core_linear_backward_args {
     uint32_t reserved;
     core_quantizer *grad_quantizer;
     core_tensor *main_grad;
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
     core_tensor *leaf; /* only with a store: the weight, to whose grad
                           core_linear_backward_dw adds */
 } core_linear_backward_args;
@@ -170,12 +170,12 @@ core_status core_linear_apply(const core_linear_forward_args *args,
  * caller owns *out_output and the contents of *out_made. */
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
-                                core_linear_made *out_made);
+                                core_linear_intermediates *out_made);
 
 /* Fills *out_backward with references to what the backward needs.  Computes
  * nothing.  The caller releases it with core_linear_backward_release. */
 core_status core_linear_setup(const core_linear_forward_args *forward,
-                              const core_linear_made *made,
+                              const core_linear_intermediates *made,
                               core_linear_backward_args *out_backward);
 
 /* Computes the gradients.  The caller sets args->grad_output before, and owns
@@ -187,8 +187,8 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_weight,
                                  core_tensor **out_grad_bias);
 
-/* Releases the tensors of a core_linear_made.  Accepts NULL. */
-void core_linear_made_release(core_linear_made *made);
+/* Releases the tensors of a core_linear_intermediates.  Accepts NULL. */
+void core_linear_intermediates_release(core_linear_intermediates *made);
 
 /* Releases the contents of a core_linear_backward_args, except grad_output.
  * Accepts NULL. */
@@ -205,21 +205,21 @@ core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
 void core_linear_workspace_release(core_linear_workspace *workspace);
 
 /* Creates an empty store.  The caller owns one reference. */
-core_status core_linear_store_create(core_linear_store **out_store);
+core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_store);
 
 /* Drops a reference.  Accepts NULL.  The last reference drops the gradients
  * that were not computed. */
-void core_linear_store_release(core_linear_store *store);
+void core_linear_wgrad_queue_release(core_linear_wgrad_queue *store);
 
 /* Returns the number of weight gradients in a store.  0 for NULL. */
-size_t core_linear_store_count(const core_linear_store *store);
+size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *store);
 
 /* Computes the oldest weight gradient of a store and removes it.  The gradient
  * goes to its main_grad, or else is added to the grad of its weight, without
  * running hooks.  AUTOGRAD if the store is empty, or if the input or the
  * output's gradient was changed in place since the backward.  After an error
  * the gradient stays in the store. */
-core_status core_linear_backward_dw(core_linear_store *store);
+core_status core_linear_backward_dw(core_linear_wgrad_queue *store);
 
 #ifdef __cplusplus
 }

@@ -58,10 +58,10 @@ enum {
 
 /* How a plugin was found. */
 enum {
-    CORE_PLUGIN_FROM_PROGRAM = 0, /* core_plugin_load */
-    CORE_PLUGIN_FROM_ENVIRONMENT = 1,
-    CORE_PLUGIN_FROM_INSTALLATION = 2,
-    CORE_PLUGIN_FROM_MANIFEST = 3
+    CORE_PLUGIN_SOURCE_PROGRAM = 0, /* core_plugin_load */
+    CORE_PLUGIN_SOURCE_ENVIRONMENT = 1,
+    CORE_PLUGIN_SOURCE_INSTALLATION = 2,
+    CORE_PLUGIN_SOURCE_MANIFEST = 3
 };
 
 /* Whether a plugin's file is sealed. */
@@ -76,7 +76,7 @@ enum {
 typedef struct core_plugin_information {
     uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t state;       /* CORE_PLUGIN_FOUND, … */
-    uint32_t from;        /* CORE_PLUGIN_FROM_… */
+    uint32_t from;        /* CORE_PLUGIN_SOURCE_… */
     core_status status;   /* CORE_OK, or the error that reason describes */
     uint32_t abi_major;
     uint32_t abi_minor_min;
@@ -121,7 +121,7 @@ core_status core_plugin_describe(core_plugin *plugin,
                                  core_plugin_information *out_information);
 
 /* Returns how many violations of the ABI's contract, by the plugin or by
- * libcore, the interposer `validate` has detected (LIBCORE_LAYERS).  *out_first
+ * libcore, the interposer `validate` has detected (LIBCORE_INTERPOSERS).  *out_first
  * describes the first one, or is ""; out_first may be NULL.  0 without that
  * interposer. */
 uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first);

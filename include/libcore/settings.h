@@ -33,9 +33,9 @@ enum {
 
 /* Where the value of a setting comes from. */
 enum {
-    CORE_SETTING_FROM_DEFAULT = 0,
-    CORE_SETTING_FROM_ENVIRONMENT = 1,
-    CORE_SETTING_FROM_PROGRAM = 2
+    CORE_SETTING_SOURCE_DEFAULT = 0,
+    CORE_SETTING_SOURCE_ENVIRONMENT = 1,
+    CORE_SETTING_SOURCE_PROGRAM = 2
 };
 
 /* A setting and its current value.  Texts live as long as the process. */

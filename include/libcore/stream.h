@@ -259,7 +259,7 @@ core_status core_device_interface(core_device *device, const char *name,
 
 /* Returns how many events of the backend libcore has created for this device
  * since it was opened.  Work on a single stream needs none. */
-uint64_t core_device_events_made(const core_device *device);
+uint64_t core_device_events_created(const core_device *device);
 
 /* Returns how often the host has waited for a device since the process
  * started. */

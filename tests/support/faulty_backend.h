@@ -264,7 +264,7 @@ static void begin(const char *which, const char *faults)
 
     memset(&behaviour, 0, sizeof behaviour);
     core_log_set_sink(sink, NULL, CORE_LOG_WARNING);
-    ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", which), CORE_OK);
+    ck_assert_int_eq(core_setting_set("LIBCORE_INTERPOSERS", which), CORE_OK);
     ck_assert_int_eq(core_setting_set("LIBCORE_FAULT", faults), CORE_OK);
     ck_assert_int_eq(core__interposers_begin("faulty", &interposers), CORE_OK);
     core__host_fill(&host, CORE_ABI_MINOR);

@@ -157,7 +157,7 @@ static inline void clear(void)
 static inline core_linear_backward_args kept(bool input, bool weight, bool bias)
 {
     core_linear_backward_args backward;
-    core_linear_made made;
+    core_linear_intermediates made;
     core_tensor *y;
 
     args.input_requires_grad = input;
@@ -165,7 +165,7 @@ static inline core_linear_backward_args kept(bool input, bool weight, bool bias)
     args.bias_requires_grad = bias;
     OK(core_linear_forward(&args, &y, &made));
     OK(core_linear_setup(&args, &made, &backward));
-    core_linear_made_release(&made);
+    core_linear_intermediates_release(&made);
     core_tensor_release(y);
     return backward;
 }

@@ -38,11 +38,11 @@ static void forward(void *context)
     fixture *f = context;
     core_linear_forward_args args = {
         .struct_size = sizeof args, .input = f->x, .weight = f->w};
-    core_linear_made made;
+    core_linear_intermediates made;
     core_tensor *y;
 
     must(core_linear_forward(&args, &y, &made));
-    core_linear_made_release(&made);
+    core_linear_intermediates_release(&made);
     core_tensor_release(y);
 }
 

@@ -234,9 +234,9 @@ static void open_interposed(const char *name)
 {
     core_device *device;
 
-    must(core_setting_set("LIBCORE_LAYERS", "validate,fault"));
+    must(core_setting_set("LIBCORE_INTERPOSERS", "validate,fault"));
     must(core_device_find(name, &device));
-    must(core_setting_set("LIBCORE_LAYERS", NULL));
+    must(core_setting_set("LIBCORE_INTERPOSERS", NULL));
 }
 
 static int count_row(char **words, int count)

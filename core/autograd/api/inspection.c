@@ -143,7 +143,7 @@ core_node *core_tensor_grad_fn(core_tensor *tensor)
     return edge.node;
 }
 
-uint32_t core_tensor_output_number(const core_tensor *tensor)
+uint32_t core_tensor_output_index(const core_tensor *tensor)
 {
     return tensor && tensor->autograd ? tensor->autograd->output : 0;
 }

@@ -172,7 +172,7 @@ core_status core__function_call(const char *name, core_tensor_function function,
 /* -------------------------------------------------------------- functions -- */
 
 typedef struct apply {
-    const core_function_steps *steps;
+    const core_custom_function *steps;
     core_tensor *const *inputs;
     size_t ninputs;
     core_tensor **outputs;
@@ -183,7 +183,7 @@ typedef struct apply {
 
 static core_status check(const apply *apply)
 {
-    const core_function_steps *steps = apply->steps;
+    const core_custom_function *steps = apply->steps;
 
     if (!steps->name || !steps->forward || !steps->backward)
         return core__error_null("core_function_apply", !steps->name ? "name"
@@ -209,7 +209,7 @@ static core_status check_forward(const apply *apply)
 
 static core_status forward(const apply *apply)
 {
-    const core_function_steps *steps = apply->steps;
+    const core_custom_function *steps = apply->steps;
     core__thread *self = core__thread_self();
     uint32_t errors = self->error.sequence;
     bool no_grad = self->no_grad;
@@ -293,7 +293,7 @@ static core_status alias_inputs(const apply *apply,
 
 static core_status set_up_and_record(const apply *apply, bool *out_taken)
 {
-    const core_function_steps *steps = apply->steps;
+    const core_custom_function *steps = apply->steps;
     core_function_info info = {.struct_size = sizeof info,
                                .flags = steps->flags,
                                .name = steps->name,
@@ -380,7 +380,7 @@ static core_status run(apply *apply, bool *out_taken)
     return status;
 }
 
-core_status core_function_apply(const core_function_steps *steps,
+core_status core_function_apply(const core_custom_function *steps,
                                 core_tensor *const *inputs, size_t ninputs,
                                 core_tensor **outputs, size_t noutputs)
 {

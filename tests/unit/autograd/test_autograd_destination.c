@@ -338,13 +338,13 @@ static core_status packed_backward(core_node *node, void *context,
 static core_tensor *packed_linear(packed_state *state, core_tensor *x,
                                   core_tensor *w, core_tensor *slice)
 {
-    core_function_steps steps = {.struct_size = sizeof steps,
-                                 .flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE,
-                                 .name = "PackedLinear",
-                                 .forward = packed_forward,
-                                 .setup = packed_setup,
-                                 .backward = packed_backward,
-                                 .context = state};
+    core_custom_function steps = {.struct_size = sizeof steps,
+                                  .flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE,
+                                  .name = "PackedLinear",
+                                  .forward = packed_forward,
+                                  .setup = packed_setup,
+                                  .backward = packed_backward,
+                                  .context = state};
     core_tensor *inputs[] = {x, w}, *y;
 
     state->slice = slice;

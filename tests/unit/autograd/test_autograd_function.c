@@ -91,19 +91,19 @@ static core_status product_backward(core_node *node, void *context,
     return status;
 }
 
-static const core_function_steps product = {.struct_size = sizeof product,
-                                            .name = "product",
-                                            .forward = product_forward,
-                                            .setup = product_setup,
-                                            .backward = product_backward,
-                                            .release = count_release};
+static const core_custom_function product = {.struct_size = sizeof product,
+                                             .name = "product",
+                                             .forward = product_forward,
+                                             .setup = product_setup,
+                                             .backward = product_backward,
+                                             .release = count_release};
 
 /* Like the first layer of a model that packs its gradients: it gets no defined
  * gradient but its backward must still run. */
 START_TEST(backward_runs_even_if_all_gradients_are_undefined)
 {
     int runs[2] = {0, 0};
-    core_function_steps steps = product;
+    core_custom_function steps = product;
     core_tensor *a = leaf(VECTOR(2, 3, 4)), *w = leaf(VECTOR(2, 5, 6));
     core_tensor *v = leaf(VECTOR(2, 7, 8)), *y, *z;
     core_tensor *inputs[] = {a, w};
@@ -207,11 +207,11 @@ static core_status triple_backward(core_node *node, void *context,
     return core_mul_scalar(grads[0], core_float(3), &gradients[0]);
 }
 
-static const core_function_steps triple = {.struct_size = sizeof triple,
-                                           .name = "triple",
-                                           .forward = triple_forward,
-                                           .setup = triple_setup,
-                                           .backward = triple_backward};
+static const core_custom_function triple = {.struct_size = sizeof triple,
+                                            .name = "triple",
+                                            .forward = triple_forward,
+                                            .setup = triple_setup,
+                                            .backward = triple_backward};
 
 START_TEST(dirty_input_gets_history_of_the_function)
 {
@@ -276,7 +276,7 @@ static core_status mark_other(core_function_context *function, void *context,
 START_TEST(changed_input_must_be_marked_dirty_and_returned)
 {
     core_tensor *x = leaf(VECTOR(1, 2)), *a = mul(x, x), *y;
-    core_function_steps steps = triple;
+    core_custom_function steps = triple;
 
     steps.setup = mark_nothing;
     FAILS(core_function_apply(&steps, &a, 1, &y, 1), CORE_ERROR_AUTOGRAD,
@@ -295,7 +295,7 @@ END_TEST
 START_TEST(once_differentiable_function_refuses_second_derivative)
 {
     core_tensor *inputs[2], *y, *first, *second, *x;
-    core_function_steps steps = product;
+    core_custom_function steps = product;
 
     steps.flags = CORE_FUNCTION_ONCE_DIFFERENTIABLE;
     x = leaf(VECTOR(2, 2, 3));
@@ -349,10 +349,10 @@ static core_status twice_forward(void *context, core_tensor *const *inputs,
 
 START_TEST(undefined_gradients_are_zeros_unless_disabled)
 {
-    core_function_steps steps = {.struct_size = sizeof steps,
-                                 .name = "twice",
-                                 .forward = twice_forward,
-                                 .backward = look_backward};
+    core_custom_function steps = {.struct_size = sizeof steps,
+                                  .name = "twice",
+                                  .forward = twice_forward,
+                                  .backward = look_backward};
     core_tensor *x = leaf(VECTOR(1, 2)), *outputs[2];
 
     OK(core_function_apply(&steps, &x, 1, outputs, 2));
@@ -390,7 +390,7 @@ static core_status fail_half_way(core_node *node, void *context,
 
 START_TEST(graph_stays_usable_after_backward_fails_halfway)
 {
-    core_function_steps steps = product;
+    core_custom_function steps = product;
     bool fails = true;
     core_tensor *inputs[2], *y;
 
@@ -426,7 +426,7 @@ static core_status wrong_shape(core_node *node, void *context,
 
 START_TEST(gradient_of_wrong_shape_names_function_and_index)
 {
-    core_function_steps steps = product;
+    core_custom_function steps = product;
     core_tensor *inputs[2], *y;
 
     inputs[0] = leaf(VECTOR(2, 2, 3));
@@ -455,7 +455,7 @@ static core_status no_output(void *context, core_tensor *const *inputs,
 
 START_TEST(invalid_function_steps_are_refused)
 {
-    core_function_steps steps = product;
+    core_custom_function steps = product;
     core_tensor *inputs[2] = {leaf(VECTOR(1, 2)), VECTOR(1, 3)}, *y;
 
     released = 0;

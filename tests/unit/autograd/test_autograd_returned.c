@@ -64,11 +64,11 @@ static core_status weighted(core_node *node, void *context,
     return CORE_OK;
 }
 
-static const core_function_steps back = {.struct_size = sizeof back,
-                                         .name = "back",
-                                         .forward = give_back,
-                                         .setup = save_first,
-                                         .backward = weighted};
+static const core_custom_function back = {.struct_size = sizeof back,
+                                          .name = "back",
+                                          .forward = give_back,
+                                          .setup = save_first,
+                                          .backward = weighted};
 
 START_TEST(returned_input_has_gradient_of_the_function)
 {
@@ -132,7 +132,7 @@ END_TEST
 
 START_TEST(returned_view_of_input_has_gradient_of_the_function)
 {
-    core_function_steps steps = back;
+    core_custom_function steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y;
 
     steps.context = "row";
@@ -146,7 +146,7 @@ END_TEST
 START_TEST(returned_input_refuses_in_place_change)
 {
     for (int row = 0; row < 2; row++) {
-        core_function_steps steps = back;
+        core_custom_function steps = back;
         core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y, *z;
         bool before;
 
@@ -183,7 +183,7 @@ static core_status mark_first(core_function_context *function, void *context,
 
 START_TEST(returned_input_marked_non_differentiable_is_detached)
 {
-    core_function_steps steps = back;
+    core_custom_function steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *b = leaf(VECTOR(2, 3, 4)), *y[2];
     core_tensor *inputs[] = {a, b};
 
@@ -201,7 +201,7 @@ START_TEST(returned_inputs_leak_no_memory)
     int64_t live;
 
     for (int i = 0; i < 3; i++) {
-        core_function_steps steps = back;
+        core_custom_function steps = back;
         core_tensor *a = leaf(VECTOR(2, 3, 4)), *x = mul(a, a), *y[2], *z;
 
         OK(core_function_apply(&steps, &x, 1, y, 2));
@@ -233,7 +233,7 @@ static core_status change_first(void *context, core_tensor *const *inputs,
 
 START_TEST(changed_input_must_be_marked_dirty)
 {
-    core_function_steps steps = back;
+    core_custom_function steps = back;
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *x = mul(a, a), *y;
     bool before;
 

@@ -458,7 +458,7 @@ END_TEST
 static void every_other_mode_validated(void)
 {
     every_other_mode();
-    setenv("LIBCORE_LAYERS", "validate", 1);
+    setenv("LIBCORE_INTERPOSERS", "validate", 1);
 }
 
 int main(void)

@@ -216,7 +216,7 @@ START_TEST(null_in_stream_event_pool_and_graph_calls_is_named)
     ck_assert_ptr_null(core_event_retain(NULL));
     ck_assert_ptr_null(core_event_device(NULL));
     core_event_release(NULL);
-    ck_assert_uint_eq(core_device_events_made(NULL), 0);
+    ck_assert_uint_eq(core_device_events_created(NULL), 0);
     ck_assert_ptr_null(core_memory_pool_retain(NULL));
     core_memory_pool_release(NULL);
     ck_assert_ptr_null(core_graph_retain(NULL));

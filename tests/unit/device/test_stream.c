@@ -35,7 +35,7 @@ START_TEST(synchronous_device_accepts_every_call)
     OK(core_stream_wait_event(standard, start));
     OK(core_event_elapsed(start, end, &milliseconds));
     ck_assert(milliseconds >= 0);
-    ck_assert_uint_eq(core_device_events_made(cpu), 0);
+    ck_assert_uint_eq(core_device_events_created(cpu), 0);
     OK(core_stream_set_current(stream));
     OK(core_stream_current(cpu, &current));
     ck_assert_ptr_eq(current, stream);
@@ -145,15 +145,15 @@ START_TEST(wait_for_the_same_stream_needs_no_event)
 
     OK(core_stream_default(sim, &standard));
     OK(core_stream_create(sim, &stream));
-    before = core_device_events_made(sim);
+    before = core_device_events_created(sim);
     OK(core_stream_wait_stream(stream, stream));
     OK(core_stream_wait_stream(standard, standard));
-    ck_assert_uint_eq(core_device_events_made(sim), before);
+    ck_assert_uint_eq(core_device_events_created(sim), before);
     OK(core_stream_wait_stream(stream, standard));
-    ck_assert_uint_eq(core_device_events_made(sim), before + 1);
+    ck_assert_uint_eq(core_device_events_created(sim), before + 1);
     /* an event from the pool */
     OK(core_stream_wait_stream(standard, stream));
-    ck_assert_uint_eq(core_device_events_made(sim), before + 1);
+    ck_assert_uint_eq(core_device_events_created(sim), before + 1);
     core_stream_release(stream);
 }
 END_TEST

@@ -198,7 +198,7 @@ START_TEST(cache_is_bounded_and_evicts_the_oldest)
     for (int64_t n = 1; n <= 5; n++)
         add(ones(n), ones(n));
     core_plan_get_counts(&after);
-    ck_assert_uint_eq(after.kept, 3);
+    ck_assert_uint_eq(after.cached, 3);
     ck_assert_uint_eq(after.evicted - before.evicted, 2);
     ck_assert_int_eq(destroyed, 2);
     add(ones(5), ones(5));

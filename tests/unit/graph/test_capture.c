@@ -12,11 +12,11 @@ START_TEST(launch_reads_the_current_contents_of_its_inputs)
 
     OK(core_device_synchronize(sim));
     OK(core_capture_begin(stream, NULL));
-    ck_assert(core_stream_capturing(stream));
+    ck_assert(core_stream_is_capturing(stream));
     OK(core_add(a, a, core_int(1), &twice));
     OK(core_add(twice, a, core_int(1), &sum));
     OK(core_capture_end(stream, &graph));
-    ck_assert(!core_stream_capturing(stream));
+    ck_assert(!core_stream_is_capturing(stream));
     ck_assert_uint_ge(core_graph_size(graph), 2);
     for (int i = 1; i <= 3; i++) {
         SET(a, 3, i, 2 * i, 3 * i);

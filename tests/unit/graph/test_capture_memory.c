@@ -101,12 +101,12 @@ START_TEST(launches_on_the_capture_stream_create_no_event)
     OK(core_stream_guard_enter(maker, &guard));
     in = filled(sim, 10, 3);
     graph = quadruple(in, &out);
-    events = core_device_events_made(sim);
+    events = core_device_events_created(sim);
     for (int i = 0; i < 5; i++)
         OK(core_graph_launch(graph, maker));
     core_graph_release(graph);
     all_are(out, 12);
-    ck_assert_uint_eq(core_device_events_made(sim), events);
+    ck_assert_uint_eq(core_device_events_created(sim), events);
     core_stream_guard_leave(&guard);
     core_tensor_release(out);
     core_stream_release(maker);

@@ -204,7 +204,7 @@ START_TEST(pool_of_another_device_is_refused)
     OK(core_memory_pool_create(second, &pool));
     FAILS(core_capture_begin(stream, pool), CORE_ERROR_DEVICE, "\"sim:1\"",
           "\"sim\"");
-    ck_assert(!core_stream_capturing(stream));
+    ck_assert(!core_stream_is_capturing(stream));
     core_memory_pool_release(pool);
 }
 END_TEST
@@ -219,7 +219,7 @@ START_TEST(reset_ends_a_capture)
     OK(core_device_reset(sim));
     FAILS(core_capture_end(stream, &graph), CORE_ERROR_DEVICE_LOST, "reset");
     ck_assert_ptr_null(graph);
-    ck_assert(!core_stream_capturing(stream));
+    ck_assert(!core_stream_is_capturing(stream));
     core_tensor_release(b);
     a = on_sim(VECTOR(3, 4, 5, 6)); /* the device works again */
     HOLDS(a, 3, 4, 5, 6);

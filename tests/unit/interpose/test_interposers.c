@@ -570,11 +570,11 @@ START_TEST(unknown_setting_values_are_refused)
     core__interposers *made;
 
     setenv("LIBCORE_FAULT", "allocate:1", 1);
-    setenv("LIBCORE_LAYERS", "validate,loud", 1);
+    setenv("LIBCORE_INTERPOSERS", "validate,loud", 1);
     ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"loud\"");
-    core_setting_set("LIBCORE_LAYERS", "fault");
+    core_setting_set("LIBCORE_INTERPOSERS", "fault");
     ck_assert_int_eq(core__interposers_begin("x", &made),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"allocate:1\"");
@@ -613,7 +613,7 @@ END_TEST
 
 START_TEST(plugin_with_interposers_is_loaded_and_unloaded)
 {
-    core_setting_set("LIBCORE_LAYERS", "validate,fault");
+    core_setting_set("LIBCORE_INTERPOSERS", "validate,fault");
     for (int i = 0; i < 20; i++) {
         core_plugin *plugin = load();
         core_device *found;
@@ -633,9 +633,9 @@ START_TEST(unknown_interposer_fails_the_load_with_a_reason)
 {
     core_plugin *plugin;
 
-    ck_assert_int_eq(core_setting_set("LIBCORE_LAYERS", "validat"),
+    ck_assert_int_eq(core_setting_set("LIBCORE_INTERPOSERS", "validat"),
                      CORE_ERROR_INVALID_ARGUMENT);
-    setenv("LIBCORE_LAYERS", "validat", 1);
+    setenv("LIBCORE_INTERPOSERS", "validat", 1);
     ck_assert_int_eq(core_plugin_load(fixture("good"), &plugin),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "\"validat\"");

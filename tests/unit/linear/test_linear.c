@@ -281,13 +281,13 @@ START_TEST(ten_thousand_steps_leak_no_memory)
 {
     core_memory_stats stats = {.struct_size = sizeof stats};
     core_linear_workspace *workspace;
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
     uint64_t first = 0;
     core_tensor *y, *ones = CALL(ones, (int64_t[]){2, 3, OUT}, 3, CORE_F32,
                                  device_of("cpu"));
 
     OK(core_linear_workspace_create(&workspace));
-    OK(core_linear_store_create(&store));
+    OK(core_linear_wgrad_queue_create(&store));
     quantized(CORE_SCALING_DELAYED);
     args.workspace = workspace;
     args.store = store;
@@ -304,7 +304,7 @@ START_TEST(ten_thousand_steps_leak_no_memory)
     }
     ck_assert_uint_eq(stats.allocations[0].current, first);
     core_linear_workspace_release(workspace);
-    core_linear_store_release(store);
+    core_linear_wgrad_queue_release(store);
 }
 END_TEST
 
@@ -340,9 +340,9 @@ END_TEST
 
 START_TEST(destination_receives_weight_gradient_in_place)
 {
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
 
-    OK(core_linear_store_create(&store));
+    OK(core_linear_wgrad_queue_create(&store));
     for (int i = 0; i < 6; i++) {
         core_gradient_destination to = {.struct_size = sizeof to};
         core_tensor *want, *buffer, *twice, *y;
@@ -392,16 +392,16 @@ START_TEST(destination_receives_weight_gradient_in_place)
         OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
         ck_assert_int_eq(to.answer, CORE_DESTINATION_UNUSED);
     }
-    core_linear_store_release(store);
+    core_linear_wgrad_queue_release(store);
 }
 END_TEST
 
 START_TEST(delayed_weight_gradient_is_computed_by_backward_dw)
 {
-    core_linear_store *store;
+    core_linear_wgrad_queue *store;
     core_tensor *want, *main;
 
-    OK(core_linear_store_create(&store));
+    OK(core_linear_wgrad_queue_create(&store));
     FAILS(core_linear_backward_dw(store), CORE_ERROR_AUTOGRAD, "pending");
     backward(loss(composed(0)));
     want = keep(core_tensor_retain(core_tensor_grad(w)));
@@ -411,7 +411,7 @@ START_TEST(delayed_weight_gradient_is_computed_by_backward_dw)
     backward(loss(apply()));
     ck_assert_ptr_null(core_tensor_grad(w));
     ck_assert_ptr_nonnull(core_tensor_grad(b));
-    ck_assert_uint_eq(core_linear_store_count(store), 2);
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), 2);
     OK(core_linear_backward_dw(store));
     near(core_tensor_grad(w), want, 1e-5);
     OK(core_linear_backward_dw(store));
@@ -425,7 +425,7 @@ START_TEST(delayed_weight_gradient_is_computed_by_backward_dw)
     near(main, want, 1e-5);
     ck_assert_ptr_null(core_tensor_grad(w));
     backward(loss(apply())); /* dropped with the store */
-    core_linear_store_release(store);
+    core_linear_wgrad_queue_release(store);
 }
 END_TEST
 

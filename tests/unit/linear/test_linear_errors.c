@@ -163,7 +163,7 @@ START_TEST(failed_allocation_restores_the_quantizers)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_linear_backward_args back;
-    core_linear_made made;
+    core_linear_intermediates made;
     core_quantizer_state states[3];
     float histories[3][4];
     core_tensor *y, *grads[3];
@@ -190,7 +190,7 @@ START_TEST(failed_allocation_restores_the_quantizers)
             same_state(0, &states[0], histories[0]);
     }
     core_tensor_release(y);
-    core_linear_made_release(&made);
+    core_linear_intermediates_release(&made);
     ck_assert_uint_eq(calls(0), states[0].calls + 2);
     status = CORE_ERROR_OUT_OF_MEMORY;
     for (int64_t n = 0; status != CORE_OK; n++) {
@@ -259,7 +259,7 @@ END_TEST
  * both computing and recording. */
 START_TEST(call_saves_quantizer_state_only_once)
 {
-    core_linear_made made;
+    core_linear_intermediates made;
     core_tensor *y;
 
     quantized(CORE_SCALING_DELAYED);
@@ -268,7 +268,7 @@ START_TEST(call_saves_quantizer_state_only_once)
     ck_assert_int_eq(marks, 2);
     OK(core_linear_forward(&args, &y, &made));
     keep(y);
-    core_linear_made_release(&made);
+    core_linear_intermediates_release(&made);
     ck_assert_int_eq(marks, 4);
     y = apply();
     ck_assert_int_eq(marks, 6);

@@ -14,20 +14,20 @@
 enum { THREADS = 4, PUSHES = 50000 };
 
 static core_linear_workspace *workspace;
-static core_linear_store *store;
+static core_linear_wgrad_queue *store;
 
 static void setup_use(void)
 {
     setenv("LIBCORE_SIM_CHECK", "1", 1); /* makes races errors */
     setup();
     OK(core_linear_workspace_create(&workspace));
-    OK(core_linear_store_create(&store));
+    OK(core_linear_wgrad_queue_create(&store));
 }
 
 static void teardown_use(void)
 {
     core_linear_workspace_release(workspace);
-    core_linear_store_release(store);
+    core_linear_wgrad_queue_release(store);
     teardown();
 }
 
@@ -170,8 +170,8 @@ START_TEST(several_threads_may_fill_one_store)
         pthread_create(&threads[i], NULL, fill_store, NULL);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(core_linear_store_count(store), THREADS * PUSHES);
-    core_linear_store_release(store);
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), THREADS * PUSHES);
+    core_linear_wgrad_queue_release(store);
     store = NULL;
     ck_assert_uint_eq(core_tensor_references(b), 1); /* all were released */
 }
@@ -188,7 +188,7 @@ START_TEST(delayed_gradient_refuses_changed_input)
     for (int i = 0; i < 2; i++)
         FAILS(core_linear_backward_dw(store), CORE_ERROR_AUTOGRAD, "the input",
               "changed");
-    ck_assert_uint_eq(core_linear_store_count(store), 1);
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), 1);
     ck_assert_ptr_null(core_tensor_grad(w));
     /* A delayed gradient of a non-leaf would reach nothing. */
     args.weight = mul(w, w);
@@ -204,14 +204,14 @@ END_TEST
 START_TEST(backward_calls_ignore_autocast_regions)
 {
     core_linear_backward_args saved;
-    core_linear_made made;
+    core_linear_intermediates made;
     core_tensor *grads[2][3], *y, *delayed[2];
     uint64_t region = 0;
 
     args.input_requires_grad = args.weight_requires_grad = 1;
     OK(core_linear_forward(&args, &y, &made));
     OK(core_linear_setup(&args, &made, &saved));
-    core_linear_made_release(&made);
+    core_linear_intermediates_release(&made);
     saved.grad_output = keep(y);
     args.store = store;
     for (int i = 0; i < 2; i++) {

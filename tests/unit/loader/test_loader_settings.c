@@ -232,7 +232,7 @@ START_TEST(unknown_values_are_refused)
         {"LIBCORE_FAULT", "alloc:0", "KIND:N"},
         {"LIBCORE_TRACE_DISPATCH", "2", "0 or 1"},
         {"LIBCORE_PLAN_CACHE", "0", "1 to 1048576"},
-        {"LIBCORE_LAYERS", "validate,nonsense", "\"nonsense\"; accepted"},
+        {"LIBCORE_INTERPOSERS", "validate,nonsense", "\"nonsense\"; accepted"},
         {"LIBCORE_QUARANTINE", "maybe", "0, 1, unsealed, or the abs"},
         {"LIBCORE_QUARANTINE", "bin/helper", "0, 1, unsealed, or the abs"},
         {"LIBCORE_CACHE", "rel", "0 or an absolute path"},
@@ -263,7 +263,7 @@ START_TEST(invalid_environment_is_reported_before_the_first_device)
         {"LIBCORE_FAULT", "allocate:3", "alloc:3"},
         {"LIBCORE_TRACE_DISPATCH", "2", "off"},
         {"LIBCORE_PLAN_CACHE", "0", "1"},
-        {"LIBCORE_LAYERS", "nonsense", "validate"},
+        {"LIBCORE_INTERPOSERS", "nonsense", "validate"},
         {"LIBCORE_QUARANTINE", "maybe", "0"},
         {"LIBCORE_CACHE", "rel", "/nowhere"},
         {"LIBCORE_DEVICE", "GPU!!", "cpu"},
@@ -295,8 +295,8 @@ END_TEST
 START_TEST(valid_values_are_accepted)
 {
     static const char *const right[][2] = {
-        {"LIBCORE_LAYERS", "validate, trace,fault"},
-        {"LIBCORE_LAYERS", ""},
+        {"LIBCORE_INTERPOSERS", "validate, trace,fault"},
+        {"LIBCORE_INTERPOSERS", ""},
         {"LIBCORE_QUARANTINE", "off"},
         {"LIBCORE_QUARANTINE", "unsealed"},
         {"LIBCORE_QUARANTINE", "/helper"},
@@ -481,7 +481,7 @@ START_TEST(faults_without_their_interposer_are_reported)
 
     setenv("LIBCORE_FAULT", "alloc:1", 1);
     if (used)
-        setenv("LIBCORE_LAYERS", "fault", 1);
+        setenv("LIBCORE_INTERPOSERS", "fault", 1);
     core_log_set_sink(collect, NULL, CORE_LOG_WARNING);
     ck_assert_int_eq(core_plugin_load(fixture("good"), NULL), CORE_OK);
     core_log_set_sink(NULL, NULL, 0);

@@ -109,7 +109,7 @@ START_TEST(invalid_environment_is_invalid_in_the_helper)
 {
     core_plugin *plugin;
 
-    setenv("LIBCORE_LAYERS", "loud", 1);
+    setenv("LIBCORE_INTERPOSERS", "loud", 1);
     ck_assert_int_eq(core_plugin_load(fixture("crashing"), &plugin),
                      CORE_ERROR_INVALID_ARGUMENT);
     assert_contains(core_error_message(), "in quarantine");

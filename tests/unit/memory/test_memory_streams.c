@@ -36,7 +36,7 @@ START_TEST(stream_of_the_block_needs_no_record_stream)
 
     open_sim("");
     OK(core_stream_default(sim, &own));
-    made = core_device_events_made(sim);
+    made = core_device_events_created(sim);
     t = tensor_of(sim, 5 * (int64_t)MIB);
     OK(control->hold(0));
     OK(core_tensor_record_stream(t, own));
@@ -46,7 +46,7 @@ START_TEST(stream_of_the_block_needs_no_record_stream)
     OK(control->let_go(0));
     give(p);
     ck_assert_uint_eq(stats().events, 0);
-    ck_assert_uint_eq(core_device_events_made(sim), made);
+    ck_assert_uint_eq(core_device_events_created(sim), made);
     all_is_back();
 }
 END_TEST

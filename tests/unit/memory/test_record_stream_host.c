@@ -79,7 +79,7 @@ START_TEST(validate_accepts_streams_of_the_plugin)
 {
     const char *breach;
 
-    OK(core_setting_set("LIBCORE_LAYERS", "validate"));
+    OK(core_setting_set("LIBCORE_INTERPOSERS", "validate"));
     ck_assert(!serves_again("records-its-own-stream"));
     ck_assert_msg(core_plugin_violations(plugin, &breach) == 0, "%s", breach);
     all_is_back();
@@ -96,10 +96,10 @@ START_TEST(last_of_several_records_on_one_stream_counts)
     in = whole();
     before = in->storage->memory;
     OK(core_neg(in, &out));
-    made = core_device_events_made(sim);
+    made = core_device_events_created(sim);
     for (int i = 0; i < 100; i++)
         OK(core_neg_out(in, out));
-    ck_assert_uint_eq(core_device_events_made(sim), made);
+    ck_assert_uint_eq(core_device_events_created(sim), made);
     OK(control->hold(0));
     OK(core_neg_out(in, out));
     core_tensor_release(in);

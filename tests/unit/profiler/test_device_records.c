@@ -397,7 +397,7 @@ END_TEST
 
 START_TEST(recording_passes_validation_interposer)
 {
-    setenv("LIBCORE_LAYERS", "validate", 1);
+    setenv("LIBCORE_INTERPOSERS", "validate", 1);
     start();
     OK(core_neg_(ones("sim")));
     stop();
@@ -412,7 +412,7 @@ START_TEST(failing_profiler_does_not_affect_operators)
     core_tensor *a;
     double values[3];
 
-    setenv("LIBCORE_LAYERS", "fault", 1);
+    setenv("LIBCORE_INTERPOSERS", "fault", 1);
     setenv("LIBCORE_FAULT", "interface:1+", 1);
     a = ones("sim");
     start();
