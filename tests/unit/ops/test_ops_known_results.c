@@ -686,7 +686,18 @@ START_TEST(topk_of_scalar_returns_the_scalar)
 }
 END_TEST
 
-SUITE("ops answers", topk_of_scalar_returns_the_scalar,
+/* A row of -inf is 0, whatever it is. */
+START_TEST(safe_softmax_of_masked_row_has_zero_gradient)
+{
+    core_tensor *x = leaf(VECTOR(3, -INFINITY, -INFINITY, -INFINITY)), *y;
+
+    y = sum(CALL(safe_softmax, x, 0, CORE_DTYPE_NONE));
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 0, 0, 0);
+}
+END_TEST
+
+SUITE("ops answers", safe_softmax_of_masked_row_has_zero_gradient, topk_of_scalar_returns_the_scalar,
       losses_of_scalars_have_known_values, aminmax_of_scalar_has_no_dimension,
       unique_consecutive_of_slices_returns_inverse_and_counts,
       group_norm_of_empty_batch_has_zero_gradients,
