@@ -7,6 +7,9 @@
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <libcore/autograd.h>
 
 enum { SUM = 0, MEAN = 1, MAX = 2 };
 
@@ -48,10 +51,11 @@ static core_status check_bags(const core_operator *op, const bags *b,
                               "mode is %lld; it must be 0 (sum), 1 (mean) or 2 "
                               "(max)",
                               (long long)b->mode);
-    if (sparse)
+    if (sparse && (!b->weight || (core__tensor_requires_grad(b->weight) &&
+                                  core_grad_mode())))
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
-                              "sparse is true; sparse gradients are not "
-                              "supported");
+                              "sparse is true and a gradient is needed; sparse "
+                              "gradients are not supported");
     if (b->scales && b->mode != SUM)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "per_sample_weights is given for mode %lld; only "
