@@ -51,8 +51,8 @@ static core_status check_bags(const core_operator *op, const bags *b,
                               "mode is %lld; it must be 0 (sum), 1 (mean) or 2 "
                               "(max)",
                               (long long)b->mode);
-    if (sparse && (!b->weight || (core__tensor_requires_grad(b->weight) &&
-                                  core_grad_mode())))
+    if (sparse && (!b->weight ||
+                   (core__tensor_requires_grad(b->weight) && core_grad_mode())))
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
                               "sparse is true and a gradient is needed; sparse "
                               "gradients are not supported");

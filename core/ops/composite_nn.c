@@ -40,9 +40,9 @@ CORE__COMPOSITE(log_softmax)
 /* _safe_softmax(self, dim, dtype): 0 along dim where all elements are -inf */
 CORE__COMPOSITE(safe_softmax)
 {
-    core_tensor *x = core__x_masked_softmax(
-        scope, args[0].u.tensor, args[1].u.i,
-        core__arg_dtype(args, 2, CORE_DTYPE_NONE));
+    core_tensor *x =
+        core__x_masked_softmax(scope, args[0].u.tensor, args[1].u.i,
+                               core__arg_dtype(args, 2, CORE_DTYPE_NONE));
 
     return core__scope_result(scope, x, &results[0]);
 }

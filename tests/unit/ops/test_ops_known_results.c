@@ -697,8 +697,9 @@ START_TEST(safe_softmax_of_masked_row_has_zero_gradient)
 }
 END_TEST
 
-SUITE("ops answers", safe_softmax_of_masked_row_has_zero_gradient, topk_of_scalar_returns_the_scalar,
-      losses_of_scalars_have_known_values, aminmax_of_scalar_has_no_dimension,
+SUITE("ops answers", safe_softmax_of_masked_row_has_zero_gradient,
+      topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,
+      aminmax_of_scalar_has_no_dimension,
       unique_consecutive_of_slices_returns_inverse_and_counts,
       group_norm_of_empty_batch_has_zero_gradients,
       backward_without_formula_names_the_argument,

@@ -94,10 +94,10 @@ START_TEST(all_and_any_of_u8_return_u8_for_any_dimensions)
     core_tensor *scalar = CALL(select, vector, 0, 0);
     const int64_t none = 0;
 
-    ck_assert_uint_eq(
-        core_tensor_dtype(CALL(all_dims, scalar, NULL, 0, false)), CORE_U8);
-    ck_assert_uint_eq(
-        core_tensor_dtype(CALL(any_dims, scalar, NULL, 0, false)), CORE_U8);
+    ck_assert_uint_eq(core_tensor_dtype(CALL(all_dims, scalar, NULL, 0, false)),
+                      CORE_U8);
+    ck_assert_uint_eq(core_tensor_dtype(CALL(any_dims, scalar, NULL, 0, false)),
+                      CORE_U8);
     ck_assert_uint_eq(
         core_tensor_dtype(CALL(any_dims, vector, &none, 0, false)), CORE_U8);
     HOLDS(CALL(any_dims, vector, &none, 0, false), 1, 1);
@@ -233,11 +233,11 @@ START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 }
 END_TEST
 
-SUITE("rules of types",
-      trilinear_of_integers_keeps_their_dtype,
+SUITE("rules of types", trilinear_of_integers_keeps_their_dtype,
       all_and_any_of_u8_return_u8_for_any_dimensions,
       ldexp_by_integers_keeps_a_floating_dtype,
-      ldexp_overflows_only_if_the_result_does, true_division_of_integers_returns_the_default_float,
+      ldexp_overflows_only_if_the_result_does,
+      true_division_of_integers_returns_the_default_float,
       sum_of_integers_returns_i64, sum_of_half_precision_accumulates_in_f32,
       min_and_max_propagate_nan, result_takes_layout_of_first_operand,
       convolution_pooling_and_norm_propagate_channels_last,
