@@ -697,7 +697,29 @@ START_TEST(safe_softmax_of_masked_row_has_zero_gradient)
 }
 END_TEST
 
-SUITE("ops answers", safe_softmax_of_masked_row_has_zero_gradient,
+/* Weights are rounded to 15 bits, and rows before columns; the results are
+ * those of PyTorch 2.15. */
+START_TEST(images_of_bytes_are_resampled_with_whole_weights)
+{
+    core_tensor *image = typed(CORE_U8, 4, (int64_t[]){1, 1, 2, 3},
+                               (double[]){0, 255, 10, 90, 200, 7});
+    const int64_t large[] = {3, 5}, small[] = {1, 2};
+
+    HOLDS(CALL(upsample_bilinear2d, image, large, 2, false, NULL, NULL), 15, 0,
+          102, 255, 108, 10, 45, 118, 228, 96, 9, 90, 134, 200, 84, 7);
+    HOLDS(CALL(upsample_bicubic2d, image, large, 2, false, NULL, NULL), 15, 0,
+          114, 255, 126, 0, 40, 132, 228, 107, 0, 86, 150, 195, 87, 0);
+    HOLDS(CALL(upsample_bilinear2d_aa, image, small, 2, false, NULL, NULL), 2,
+          114, 91);
+    HOLDS(CALL(upsample_bicubic2d_aa, image, small, 2, false, NULL, NULL), 2,
+          118, 93);
+    HOLDS(CALL(upsample_lanczos2d_aa, image, small, 2, false, NULL, NULL), 2,
+          124, 98);
+}
+END_TEST
+
+SUITE("ops answers", images_of_bytes_are_resampled_with_whole_weights,
+      safe_softmax_of_masked_row_has_zero_gradient,
       topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,
       aminmax_of_scalar_has_no_dimension,
       unique_consecutive_of_slices_returns_inverse_and_counts,
