@@ -697,6 +697,30 @@ START_TEST(safe_softmax_of_masked_row_has_zero_gradient)
 }
 END_TEST
 
+/* Sums do not count the elements of bags; forward only, they return a zero for
+ * the last offset too. */
+START_TEST(embedding_bag_forward_only_returns_a_size_per_offset)
+{
+    static const known_result rows[] = {
+        {"_embedding_bag", "p:4,3 x:5/4 x:2/1 b:0 i:0 b:0 n b:1", 2, 1, {1}, 0},
+        {"_embedding_bag_forward_only",
+         "p:4,3 x:5/4 x:2/1 b:0 i:0 b:0 n b:1",
+         2,
+         1,
+         {2},
+         0},
+        {"_embedding_bag_forward_only",
+         "p:4,3 x:5/4 x:2/1 b:0 i:1 b:0 n b:1",
+         2,
+         1,
+         {1},
+         5},
+    };
+
+    CHECK_RESULTS(rows);
+}
+END_TEST
+
 /* Weights are rounded to 15 bits, and rows before columns; the results are
  * those of PyTorch 2.15. */
 START_TEST(images_of_bytes_are_resampled_with_whole_weights)
@@ -718,7 +742,8 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
 }
 END_TEST
 
-SUITE("ops answers", images_of_bytes_are_resampled_with_whole_weights,
+SUITE("ops answers", embedding_bag_forward_only_returns_a_size_per_offset,
+      images_of_bytes_are_resampled_with_whole_weights,
       safe_softmax_of_masked_row_has_zero_gradient,
       topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,
       aminmax_of_scalar_has_no_dimension,
