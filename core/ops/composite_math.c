@@ -51,9 +51,9 @@ static core_tensor *power_of_two(core__scope *scope, core_tensor *exponent)
     return CORE__DO(scope, core_pow_of_scalar, core_float(2), exponent);
 }
 
-/* Floating self times 2 to an integer power: in self's dtype, and in two steps,
- * since 2 to that power alone may overflow or underflow.  The first step is 1
- * if it does not. */
+/* Floating self times 2 to an integer power: in self's dtype, and in three
+ * steps, since 2 to that power alone may overflow or underflow.  Only the last
+ * step, the largest, rounds. */
 static core_tensor *scaled(core__scope *scope, core_tensor *self,
                            core_tensor *other)
 {
@@ -61,14 +61,16 @@ static core_tensor *scaled(core__scope *scope, core_tensor *self,
     core_dtype dtype = wide ? CORE_F64 : CORE_F32;
     core_scalar low = core_float(wide ? -1022 : -126);
     core_scalar high = core_float(wide ? 1023 : 127);
-    core_tensor *near, *rest, *x;
+    core_tensor *left = core__x_cast(scope, other, dtype);
+    core_tensor *steps[3];
+    core_tensor *x = core__x_cast(scope, self, dtype);
 
-    other = core__x_cast(scope, other, dtype);
-    near = CORE__DO(scope, core_clamp, other, &low, &high);
-    rest = core__x_sub(scope, other, near);
-    x = core__x_cast(scope, self, dtype);
-    x = core__x_mul(scope, x, power_of_two(scope, rest));
-    x = core__x_mul(scope, x, power_of_two(scope, near));
+    for (int i = 0; i < 3; i++) {
+        steps[i] = CORE__DO(scope, core_clamp, left, &low, &high);
+        left = core__x_sub(scope, left, steps[i]);
+    }
+    for (int i = 3; i-- > 0;)
+        x = core__x_mul(scope, x, power_of_two(scope, steps[i]));
     return core__x_cast(scope, x, self->dtype);
 }
 

@@ -15,6 +15,8 @@
 
 #include "support/autograd.h"
 
+#include <math.h>
+
 static core_tensor *filled(core_dtype dtype, int64_t n, double value)
 {
     double values[4096];
@@ -138,6 +140,9 @@ START_TEST(ldexp_overflows_only_if_the_result_does)
     small =
         CALL(ldexp, filled(CORE_F32, 1, 0x1p120), filled(CORE_I64, 1, -200));
     HOLDS(CALL(ldexp, small, filled(CORE_U8, 1, 80)), 1, 1);
+    small =
+        CALL(ldexp, filled(CORE_F32, 1, INFINITY), filled(CORE_I32, 1, -5000));
+    HOLDS(CALL(reciprocal, small), 1, 0);
 }
 END_TEST
 
