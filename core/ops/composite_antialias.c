@@ -184,7 +184,8 @@ static core_tensor *rounded(core__scope *s, core_tensor *x)
 }
 
 /* One dimension of an image of bytes, as PyTorch and Pillow resample it: with
- * whole weights, and a result that is rounded to a byte */
+ * whole weights, and a result that is rounded to a byte.  A dimension that keeps
+ * its size is not resampled, whatever the scale factor. */
 static core_tensor *byte_product(core__scope *s, core_tensor *image,
                                  core_tensor *weights, bool rows)
 {
@@ -219,8 +220,10 @@ CORE__COMPOSITE(upsample_aa)
                 core__arg_bool(args, 2, false), &args[3], m);
     x = core__x_cast(scope, self, dtype);
     if (self->dtype == CORE_U8) {
-        x = byte_product(scope, x, m[1], true);
-        x = byte_product(scope, x, m[0], false);
+        if (out[1] != self->sizes[3])
+            x = byte_product(scope, x, m[1], true);
+        if (out[0] != self->sizes[2])
+            x = byte_product(scope, x, m[0], false);
     } else {
         x = core__x_matmul(scope, x, core__x_adjoint(scope, m[1]));
         x = core__x_matmul(scope, m[0], x);

@@ -264,7 +264,8 @@ static void nearest_task(void *context, int64_t begin, int64_t end)
 /* ------------------------------------------------------------------ bytes -- */
 
 /* Images of u8 are resampled as PyTorch and Pillow do it: with whole weights
- * of at most 15 bits, rows first, and each of both results is rounded to u8. */
+ * of at most 15 bits, rows first, and each of both results is rounded to u8.  A
+ * dimension that keeps its size is not resampled, whatever the scale factor. */
 
 /* Makes the weights of a dimension whole.  Taps of one pixel become one. */
 static void taps_round(resampling *job, uint32_t k)
@@ -276,6 +277,8 @@ static void taps_round(resampling *job, uint32_t k)
     for (int64_t o = 0; o < job->out[k]; o++) {
         tap *t = &job->taps[k][o];
 
+        if (job->in[k] == job->out[k])
+            *t = (tap){{o, o, o, o}, {1}};
         for (int64_t j = taps - 1; j > 0; j--)
             if (t->index[j] == t->index[j - 1]) {
                 t->weight[j - 1] += t->weight[j];

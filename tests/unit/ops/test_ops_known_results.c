@@ -727,7 +727,8 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
 {
     core_tensor *image = typed(CORE_U8, 4, (int64_t[]){1, 1, 2, 3},
                                (double[]){0, 255, 10, 90, 200, 7});
-    const int64_t large[] = {3, 5}, small[] = {1, 2};
+    const int64_t large[] = {3, 5}, small[] = {1, 2}, same[] = {2, 3};
+    const double scale = 1.1;
 
     HOLDS(CALL(upsample_bilinear2d, image, large, 2, false, NULL, NULL), 15, 0,
           102, 255, 108, 10, 45, 118, 228, 96, 9, 90, 134, 200, 84, 7);
@@ -739,6 +740,10 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
           118, 93);
     HOLDS(CALL(upsample_lanczos2d_aa, image, small, 2, false, NULL, NULL), 2,
           124, 98);
+    HOLDS(CALL(upsample_bilinear2d, image, same, 2, false, &scale, &scale), 6,
+          0, 255, 10, 90, 200, 7);
+    HOLDS(CALL(upsample_bicubic2d_aa, image, same, 2, false, &scale, &scale), 6,
+          0, 255, 10, 90, 200, 7);
 }
 END_TEST
 
