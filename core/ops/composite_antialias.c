@@ -84,14 +84,16 @@ static double ratio_of(int64_t in, int64_t out, bool align,
 /* The weights of `in` elements for each of `out` elements: [out, in].  The
  * filter covers the elements whose centres, rounded, are within its support;
  * the weights of each row add up to 1. */
-static core_tensor *matrix_of(core__scope *s, const filter *f,
-                              core_tensor *like, core_dtype dtype, int64_t in,
-                              int64_t out, double ratio)
+static core_status matrix_of(const filter *f, core_tensor *like,
+                             core_dtype dtype, int64_t in, int64_t out,
+                             double ratio, core_tensor **result)
 {
+    core__scope scope, *s = &scope;
     double widen = ratio > 1 ? ratio : 1;
     core_device *device = core_tensor_device(like);
     core_tensor *from, *to, *centre, *at, *w, *outside;
 
+    core__scope_begin(s);
     centre = CORE__DO(s, core_arange, core_int(out), dtype, device);
     centre = core__x_mul_scalar(s, core__x_add_scalar(s, centre, .5), ratio);
     centre = core__x_unsqueeze(s, centre, 1);
@@ -105,8 +107,8 @@ static core_tensor *matrix_of(core__scope *s, const filter *f,
     w = core__x_sub(s, core__x_add_scalar(s, at, .5), centre);
     w = f->weights(s, core__x_mul_scalar(s, w, 1 / widen));
     w = core__x_zero_where(s, w, outside);
-    return core__x_div(s, w,
-                       core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true));
+    w = core__x_div(s, w, core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true));
+    return core__scope_finish(s, w, result);
 }
 
 /* The matrices of both dimensions, from the sizes of the smaller or larger
@@ -117,18 +119,20 @@ static void matrices_of(core__scope *s, const core_operator *op,
                         const core_value *scales, core_tensor **matrices)
 {
     for (int i = 0; i < 2; i++)
-        matrices[i] = matrix_of(s, filter_of(op), like, dtype, in[i], out[i],
-                                ratio_of(in[i], out[i], align, &scales[i]));
+        matrices[i] =
+            CORE__DO(s, matrix_of, filter_of(op), like, dtype, in[i], out[i],
+                     ratio_of(in[i], out[i], align, &scales[i]));
 }
 
 static core_status check_sizes(const core_operator *op, const core_tensor *x,
                                const core_value *output, int64_t *out)
 {
-    if (x->ndim != 4 || !core__dtype_is_floating(x->dtype))
+    if (x->ndim != 4 ||
+        (!core__dtype_is_floating(x->dtype) && x->dtype != CORE_U8))
         return core__op_error(
             CORE_ERROR_SHAPE, op,
             "the image has %u dimensions and dtype %s; it must have 4, and a "
-            "floating dtype",
+            "floating dtype or u8",
             x->ndim, core__dtype_name(x->dtype));
     CORE_TRY(core__ints_fill(op, "output_size", output, 2, 1, out));
     if (out[0] <= 0 || out[1] <= 0)
@@ -154,7 +158,45 @@ static core_status check_scales(const core_operator *op,
 
 static core_dtype compute_dtype(const core_tensor *x)
 {
-    return x->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
+    return x->dtype == CORE_F64 || x->dtype == CORE_U8 ? CORE_F64 : CORE_F32;
+}
+
+/* The largest power of 2, up to 2^22, whose product with all weights is below
+ * 2^15 */
+static core_tensor *unit_of(core__scope *s, core_tensor *weights)
+{
+    core_tensor *x = CORE__DO(s, core_max, weights);
+    core_scalar most = core_float(22);
+
+    x = core__x_mul_scalar(s, core__x_reciprocal(s, x), 32767.5);
+    x = CORE__DO(s, core_ceil, CORE__DO(s, core_log2, x));
+    x = CORE__DO(s, core_clamp, core__x_add_scalar(s, x, -1), NULL, &most);
+    return CORE__DO(s, core_pow_of_scalar, core_float(2), x);
+}
+
+/* x rounded, halves away from 0 */
+static core_tensor *rounded(core__scope *s, core_tensor *x)
+{
+    core_tensor *size = core__x_add_scalar(s, core__x_abs(s, x), .5);
+
+    size = CORE__DO(s, core_floor, size);
+    return core__x_mul(s, core__x_sign(s, x), size);
+}
+
+/* One dimension of an image of bytes, as PyTorch and Pillow resample it: with
+ * whole weights, and a result that is rounded to a byte.  A dimension that keeps
+ * its size is not resampled, whatever the scale factor. */
+static core_tensor *byte_product(core__scope *s, core_tensor *image,
+                                 core_tensor *weights, bool rows)
+{
+    core_tensor *unit = unit_of(s, weights), *x;
+    core_scalar low = core_float(0), high = core_float(255);
+
+    weights = rounded(s, core__x_mul(s, weights, unit));
+    x = rows ? core__x_matmul(s, image, core__x_adjoint(s, weights))
+             : core__x_matmul(s, weights, image);
+    x = core__x_add_scalar(s, core__x_div(s, x, unit), .5);
+    return CORE__DO(s, core_clamp, CORE__DO(s, core_floor, x), &low, &high);
 }
 
 /* _upsample_…2d_aa(self, output_size, align_corners, scales_h, scales_w) */
@@ -177,8 +219,15 @@ CORE__COMPOSITE(upsample_aa)
     matrices_of(scope, call->op, self, dtype, self->sizes + 2, out,
                 core__arg_bool(args, 2, false), &args[3], m);
     x = core__x_cast(scope, self, dtype);
-    x = core__x_matmul(scope, x, core__x_adjoint(scope, m[1]));
-    x = core__x_matmul(scope, m[0], x);
+    if (self->dtype == CORE_U8) {
+        if (out[1] != self->sizes[3])
+            x = byte_product(scope, x, m[1], true);
+        if (out[0] != self->sizes[2])
+            x = byte_product(scope, x, m[0], false);
+    } else {
+        x = core__x_matmul(scope, x, core__x_adjoint(scope, m[1]));
+        x = core__x_matmul(scope, m[0], x);
+    }
     return core__scope_result(scope, core__x_cast(scope, x, self->dtype),
                               &results[0]);
 }
@@ -197,6 +246,10 @@ CORE__COMPOSITE(upsample_aa_backward)
     int64_t enlarged[4];
 
     CORE_TRY(check_sizes(call->op, grad, &args[1], out));
+    if (grad->dtype == CORE_U8)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "grad_output is u8; it must have a floating "
+                              "dtype");
     CORE_TRY(check_scales(call->op, &args[4]));
     if (count != 4 || in[2] <= 0 || in[3] <= 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,

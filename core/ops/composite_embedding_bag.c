@@ -7,6 +7,9 @@
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+#include <libcore/autograd.h>
 
 enum { SUM = 0, MEAN = 1, MAX = 2 };
 
@@ -48,10 +51,11 @@ static core_status check_bags(const core_operator *op, const bags *b,
                               "mode is %lld; it must be 0 (sum), 1 (mean) or 2 "
                               "(max)",
                               (long long)b->mode);
-    if (sparse)
+    if (sparse && (!b->weight ||
+                   (core__tensor_requires_grad(b->weight) && core_grad_mode())))
         return core__op_error(CORE_ERROR_UNSUPPORTED, op,
-                              "sparse is true; sparse gradients are not "
-                              "supported");
+                              "sparse is true and a gradient is needed; sparse "
+                              "gradients are not supported");
     if (b->scales && b->mode != SUM)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "per_sample_weights is given for mode %lld; only "
@@ -190,18 +194,17 @@ static bool omits_bags(const bags *b)
     return b->mode == SUM && b->padding < 0 && b->weight->dtype != CORE_F64;
 }
 
-/* _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse,
- * per_sample_weights, include_last_offset, padding_idx) -> (output, offset2bag,
- * bag_size, maximum_indices), and _embedding_bag_forward_only */
-CORE__COMPOSITE(embedding_bag)
+static core_status gathered(core__scope *scope, const core_operator *op,
+                            const core_value *args, bool forward_only,
+                            core_value *results)
 {
     bags b = bags_of(args);
     core_tensor *lengths, *places, *out, *bag;
 
-    CORE_TRY(check_bags(call->op, &b, core__arg_bool(args, 5, false)));
+    CORE_TRY(check_bags(op, &b, core__arg_bool(args, 5, false)));
     b.count = b.offsets->numel - core__arg_bool(args, 7, false);
     if (b.count < 0 || b.padding >= b.weight->sizes[0])
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "offsets has %lld elements and padding_idx is "
                               "%lld of %lld rows; the last offset is missing, "
                               "or the row does not exist",
@@ -209,8 +212,11 @@ CORE__COMPOSITE(embedding_bag)
                               (long long)b.weight->sizes[0]);
     bag = b.bag = bag_of(scope, b.offsets, b.indices, b.count);
     b.padded = padding_of(scope, &b);
-    lengths = b.mode == SUM ? core__x_new_zeros(scope, b.bag, &b.count, 1)
-                            : lengths_of(scope, &b);
+    lengths =
+        b.mode == SUM
+            ? core__x_new_zeros(scope, b.bag,
+                                forward_only ? b.offsets->sizes : &b.count, 1)
+            : lengths_of(scope, &b);
     places = lengths;
     out = b.mode == MAX ? greatest(scope, &b, &places)
                         : summed(scope, &b, lengths);
@@ -224,6 +230,21 @@ CORE__COMPOSITE(embedding_bag)
     CORE_TRY(core__scope_result(scope, bag, &results[1]));
     CORE_TRY(core__scope_result(scope, lengths, &results[2]));
     return core__scope_result(scope, places, &results[3]);
+}
+
+/* _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse,
+ * per_sample_weights, include_last_offset, padding_idx) -> (output, offset2bag,
+ * bag_size, maximum_indices) */
+CORE__COMPOSITE(embedding_bag)
+{
+    return gathered(scope, call->op, args, false, results);
+}
+
+/* The same, but the zeros that sums return as bag_size and maximum_indices
+ * count the last offset. */
+CORE__COMPOSITE(embedding_bag_forward_only)
+{
+    return gathered(scope, call->op, args, true, results);
 }
 
 /* ------------------------------------------------------------ gradients -- */

@@ -312,6 +312,57 @@ CORE__COMPOSITE(linalg_ldl_solve)
     return core__scope_result(scope, b, &results[0]);
 }
 
+/* ---------------------------------------------------------------- spectra -- */
+
+/* x with column k times scales[k] */
+static core_tensor *scaled_columns(core__scope *s, core_tensor *x,
+                                   core_tensor *scales)
+{
+    return core__x_mul(s, x, core__x_unsqueeze(s, scales, -2));
+}
+
+/* linalg_matrix_sqrth(self): X with X X = self, of which the lower triangle is
+ * read.  Negative eigenvalues count as 0. */
+CORE__COMPOSITE(linalg_matrix_sqrth)
+{
+    core_tensor *values = NULL, *vectors = NULL, *x;
+
+    CORE_TRY(want_matrices(call->op, "self", args[0].u.tensor, true));
+    CORE__RUN(scope, core_linalg_eigh_parts(args[0].u.tensor, "L", true,
+                                            &values, &vectors));
+    values = core__scope_keep(scope, values);
+    vectors = core__scope_keep(scope, vectors);
+    values = CORE__DO(scope, core_clamp_min, values, core_int(0));
+    x = scaled_columns(scope, vectors, core__x_sqrt(scope, values));
+    x = core__x_matmul(scope, x, core__x_adjoint(scope, vectors));
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* linalg_polar(A) -> (U, H): A = W S V' is U H with U = W V' and H = V S V'. */
+CORE__COMPOSITE(linalg_polar)
+{
+    core_tensor *a = args[0].u.tensor;
+    core_tensor *w = NULL, *values = NULL, *vh = NULL, *x;
+    uint32_t n = a->ndim;
+
+    CORE_TRY(want_matrices(call->op, "A", a, false));
+    if (a->sizes[n - 2] < a->sizes[n - 1])
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "A has %lld rows and %lld columns; it must not "
+                              "have more columns than rows",
+                              (long long)a->sizes[n - 2],
+                              (long long)a->sizes[n - 1]);
+    CORE__RUN(scope,
+              core_linalg_svd_parts(a, false, true, NULL, &w, &values, &vh));
+    w = core__scope_keep(scope, w);
+    values = core__scope_keep(scope, values);
+    vh = core__scope_keep(scope, vh);
+    CORE_TRY(
+        core__scope_result(scope, core__x_matmul(scope, w, vh), &results[0]));
+    x = scaled_columns(scope, core__x_adjoint(scope, vh), values);
+    return core__scope_result(scope, core__x_matmul(scope, x, vh), &results[1]);
+}
+
 /* ------------------------------------------------------------ reflections -- */
 
 /* Applies reflection k to x or its rows: x - tau v (vᵀ x), or x - tau (x v) vᵀ.

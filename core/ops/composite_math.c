@@ -46,14 +46,46 @@ CORE__COMPOSITE(div_mode)
                               &results[0]);
 }
 
+static core_tensor *power_of_two(core__scope *scope, core_tensor *exponent)
+{
+    return CORE__DO(scope, core_pow_of_scalar, core_float(2), exponent);
+}
+
+/* Floating self times 2 to an integer power: in self's dtype, and in three
+ * steps, since 2 to that power alone may overflow or underflow.  Only the last
+ * step, the largest, rounds. */
+static core_tensor *scaled(core__scope *scope, core_tensor *self,
+                           core_tensor *other)
+{
+    bool wide = self->dtype == CORE_F64;
+    core_dtype dtype = wide ? CORE_F64 : CORE_F32;
+    core_scalar low = core_float(wide ? -1022 : -126);
+    core_scalar high = core_float(wide ? 1023 : 127);
+    core_tensor *left = core__x_cast(scope, other, dtype);
+    core_tensor *steps[3];
+    core_tensor *x = core__x_cast(scope, self, dtype);
+
+    for (int i = 0; i < 3; i++) {
+        steps[i] = CORE__DO(scope, core_clamp, left, &low, &high);
+        left = core__x_sub(scope, left, steps[i]);
+    }
+    for (int i = 3; i-- > 0;)
+        x = core__x_mul(scope, x, power_of_two(scope, steps[i]));
+    return core__x_cast(scope, x, self->dtype);
+}
+
 /* self times 2 to the power other */
 CORE__COMPOSITE(ldexp)
 {
-    core_tensor *power =
-        CORE__DO(scope, core_pow_of_scalar, core_float(2), args[1].u.tensor);
+    core_tensor *self = args[0].u.tensor, *other = args[1].u.tensor;
+    core_tensor *x;
 
-    return core__scope_result(
-        scope, core__x_mul(scope, args[0].u.tensor, power), &results[0]);
+    if (core__dtype_is_floating(self->dtype) &&
+        !core__dtype_is_floating(other->dtype))
+        x = scaled(scope, self, other);
+    else
+        x = core__x_mul(scope, self, power_of_two(scope, other));
+    return core__scope_result(scope, x, &results[0]);
 }
 
 CORE__COMPOSITE(isfinite)
@@ -466,9 +498,12 @@ static core_status over_dims(core__scope *scope, const core_operator *op,
     }
     if (!dims)
         mask = UINT32_MAX;
-    if (mask == 0 || ndim == 0)
-        return core__scope_result(
-            scope, CORE__DO(scope, core_ne_scalar, x, core_int(0)), result);
+    if (mask == 0 || ndim == 0) {
+        core_dtype dtype = x->dtype == CORE_U8 ? CORE_U8 : CORE_BOOL;
+
+        x = CORE__DO(scope, core_ne_scalar, x, core_int(0));
+        return core__scope_result(scope, core__x_cast(scope, x, dtype), result);
+    }
     for (uint32_t i = ndim; i-- > 0;)
         if (mask >> i & 1)
             x = CORE__DO(scope, reduce, x, i, keepdim);
@@ -531,8 +566,8 @@ static core_status widened(core__scope *scope, const core_operator *op,
 }
 
 /* _trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim): the
- * sum over sumdim of the products of three factors.  16-bit factors are
- * multiplied and summed in f32. */
+ * sum over sumdim of the products of three factors, in their dtype.  16-bit
+ * floating factors are multiplied and summed in f32. */
 CORE__COMPOSITE(trilinear)
 {
     core_tensor *parts[3];
@@ -543,6 +578,13 @@ CORE__COMPOSITE(trilinear)
     core_tensor *x;
 
     for (int i = 0; i < 3; i++) {
+        if (args[i].u.tensor->dtype != dtype || dtype == CORE_BOOL)
+            return core__op_error(CORE_ERROR_DTYPE, call->op,
+                                  "i%d is %s and i1 is %s; they must have one "
+                                  "dtype, not bool",
+                                  i + 1,
+                                  core__dtype_name(args[i].u.tensor->dtype),
+                                  core__dtype_name(dtype));
         CORE_TRY(widened(scope, call->op, args[i].u.tensor, &args[3 + i],
                          &parts[i]));
         if (narrow)
@@ -551,7 +593,7 @@ CORE__COMPOSITE(trilinear)
     x = core__x_mul(scope, core__x_mul(scope, parts[0], parts[2]), parts[1]);
     if (count > 0)
         x = core__x_sum_dim(scope, x, dims, count, false);
-    return core__scope_result(scope, narrow ? core__x_cast(scope, x, dtype) : x,
+    return core__scope_result(scope, core__x_cast(scope, x, dtype),
                               &results[0]);
 }
 

@@ -40,15 +40,11 @@ CORE__COMPOSITE(log_softmax)
 /* _safe_softmax(self, dim, dtype): 0 along dim where all elements are -inf */
 CORE__COMPOSITE(safe_softmax)
 {
-    core_tensor *self = args[0].u.tensor;
-    int64_t dim = args[1].u.i;
-    core_tensor *x = CORE__DO(scope, core_softmax, self, dim,
-                              core__arg_dtype(args, 2, CORE_DTYPE_NONE));
-    core_tensor *hidden = core__x_eq_scalar(scope, self, -INFINITY);
+    core_tensor *x =
+        core__x_masked_softmax(scope, args[0].u.tensor, args[1].u.i,
+                               core__arg_dtype(args, 2, CORE_DTYPE_NONE));
 
-    hidden = CORE__DO(scope, core_all_dim, hidden, dim, true);
-    return core__scope_result(scope, core__x_zero_where(scope, x, hidden),
-                              &results[0]);
+    return core__scope_result(scope, x, &results[0]);
 }
 
 /* The mask of _masked_softmax in the shape of self: mask_type 0 is [L, L], 1

@@ -61,14 +61,15 @@ core_status core__scope_finish(core__scope *scope, core_tensor *result,
 
 /* Zeros replace a masked line before softmax as well: the gradient of softmax
  * at NaN is NaN, whatever the gradient of its result is. */
-core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores)
+core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores,
+                                    int64_t dim, core_dtype dtype)
 {
     core_tensor *masked, *x;
 
     masked = core__x_eq_scalar(scope, scores, -INFINITY);
-    masked = CORE__DO(scope, core_all_dim, masked, -1, true);
+    masked = CORE__DO(scope, core_all_dim, masked, dim, true);
     x = core__x_zero_where(scope, scores, masked);
-    x = CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    x = CORE__DO(scope, core_softmax, x, dim, dtype);
     return core__x_zero_where(scope, x, masked);
 }
 

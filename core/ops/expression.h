@@ -273,9 +273,10 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
                     core_tensor_device(like));
 }
 
-/* Softmax along the last dimension, 0 in lines that are -inf throughout, as
- * scores are where everything is masked: no weights rather than NaN. */
-core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores);
+/* Softmax along dim, 0 in lines that are -inf throughout, as scores are where
+ * everything is masked: no weights rather than NaN, nor gradients of NaN. */
+core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores,
+                                    int64_t dim, core_dtype dtype);
 
 /* ---------------------------------------------------------- composites -- */
 

@@ -539,7 +539,7 @@ CORE__INFER(upsample_backward)
 }
 
 /* grid_sampler_2d(input [N, C, H, W], grid [N, h, w, 2], …), and
- * grid_sampler_3d with a depth, which has no cubic interpolation */
+ * grid_sampler_3d with a depth */
 CORE__INFER(grid_sampler)
 {
     const core_tensor *input = core__arg_tensor(infer->args, 0);
@@ -560,13 +560,11 @@ CORE__INFER(grid_sampler)
             CORE_ERROR_DTYPE, infer->op,
             "input is %s and grid %s; they must have the same floating dtype",
             core__dtype_name(input->dtype), core__dtype_name(grid->dtype));
-    if (mode < 0 || mode > (n == 2 ? 2 : 1) || padding < 0 || padding > 2)
+    if (mode < 0 || mode > 2 || padding < 0 || padding > 2)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "interpolation_mode is %lld and padding_mode "
-                              "%lld; the mode must be from 0 to %d, and the "
-                              "padding 0, 1 or 2",
-                              (long long)mode, (long long)padding,
-                              n == 2 ? 2 : 1);
+                              "%lld; both must be 0, 1 or 2",
+                              (long long)mode, (long long)padding);
     memcpy(sizes, input->sizes, 2 * sizeof *sizes);
     for (uint32_t i = 0; i < n; i++) {
         sizes[2 + i] = grid->sizes[1 + i];

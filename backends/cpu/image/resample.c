@@ -30,6 +30,7 @@ typedef struct resampling {
     bool align, exact;
     int64_t planes, in[3], out[3], in_size, out_size;
     int64_t count[3]; /* taps of a dimension */
+    int bits[3];      /* of u8: weights are multiples of 2 to the power -bits */
     tap *taps[3];
     tap *owned;
     cpu_dense x, y;
@@ -260,12 +261,83 @@ static void nearest_task(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* ------------------------------------------------------------------ bytes -- */
+
+/* Images of u8 are resampled as PyTorch and Pillow do it: with whole weights
+ * of at most 15 bits, rows first, and each of both results is rounded to u8.  A
+ * dimension that keeps its size is not resampled, whatever the scale factor. */
+
+/* Makes the weights of a dimension whole.  Taps of one pixel become one. */
+static void taps_round(resampling *job, uint32_t k)
+{
+    int64_t taps = job->count[k];
+    double most = 0;
+    int bits = 0;
+
+    for (int64_t o = 0; o < job->out[k]; o++) {
+        tap *t = &job->taps[k][o];
+
+        if (job->in[k] == job->out[k])
+            *t = (tap){{o, o, o, o}, {1}};
+        for (int64_t j = taps - 1; j > 0; j--)
+            if (t->index[j] == t->index[j - 1]) {
+                t->weight[j - 1] += t->weight[j];
+                t->weight[j] = 0;
+            }
+        for (int64_t j = 0; j < taps; j++)
+            most = fmax(most, t->weight[j]);
+    }
+    while (bits < 22 && 0.5 + ldexp(most, bits + 1) < 1 << 15)
+        bits++;
+    for (int64_t o = 0; o < job->out[k]; o++)
+        for (int64_t j = 0; j < taps; j++)
+            job->taps[k][o].weight[j] =
+                round(ldexp(job->taps[k][o].weight[j], bits));
+    job->bits[k] = bits;
+}
+
+/* Rounds a sum of weighted pixels. */
+static uint8_t byte_of(double sum, int bits)
+{
+    double whole = floor(ldexp(sum, -bits) + 0.5);
+
+    return (uint8_t)(whole < 0 ? 0 : whole > UINT8_MAX ? UINT8_MAX : whole);
+}
+
+static void bytes_task(void *context, int64_t begin, int64_t end)
+{
+    const resampling *job = context;
+
+    for (int64_t at = begin; at < end; at++) {
+        const tap *h = &job->taps[1][at % job->out[1]];
+        const uint8_t *x =
+            (const uint8_t *)job->x.data + at / job->out[1] * job->in_size;
+        uint8_t *y = (uint8_t *)job->y.data + at * job->out[2];
+
+        for (int64_t o = 0; o < job->out[2]; o++) {
+            const tap *w = &job->taps[2][o];
+            double sum = 0;
+
+            for (int64_t i = 0; i < job->count[1]; i++) {
+                const uint8_t *line = x + h->index[i] * job->in[2];
+                double row = 0;
+
+                for (int64_t j = 0; j < job->count[2]; j++)
+                    row += w->weight[j] * line[w->index[j]];
+                sum += h->weight[i] * byte_of(row, job->bits[2]);
+            }
+            y[o] = byte_of(sum, job->bits[1]);
+        }
+    }
+}
+
 /* --------------------------------------------------------------- kernels -- */
 
 static core_status forward(resampling *job, const core_view *self,
                            const core_view *result)
 {
-    core_dtype dtype = job->kind == NEAREST ? self->dtype : job->dtype;
+    bool bytes = self->dtype == CORE_U8 && job->kind != NEAREST;
+    core_dtype dtype = bytes || job->kind == NEAREST ? self->dtype : job->dtype;
     int64_t rows = job->planes * job->out[0] * job->out[1];
     core_status status = cpu_dense_read(self, dtype, &job->x);
 
@@ -273,9 +345,12 @@ static core_status forward(resampling *job, const core_view *self,
         status = cpu_dense_open(result, dtype, &job->y);
     if (status != CORE_OK)
         return status;
+    for (uint32_t k = 1; bytes && k < 3; k++)
+        taps_round(job, k);
     if (result->numel > 0)
         cpu_parallel_for(rows, cpu_grain(rows, 8 * job->out[2]),
                          job->kind == NEAREST     ? nearest_task
+                         : bytes                  ? bytes_task
                          : job->dtype == CORE_F32 ? resample_f32
                                                   : resample_f64,
                          job);
@@ -351,6 +426,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
     {                          \
         CPU_FLOATS, CPU_FLOATS \
     }
+#define FLOATS_AND_BYTES (CPU_FLOATS | CORE_DTYPE_MASK(CORE_U8))
 #define UPSAMPLE(NAME, KIND, NDIM, TYPES)                                    \
     {NAME, launch_forward, (void *)(KIND * 4 + NDIM), {TYPES, TYPES}, 0},    \
     {                                                                        \
@@ -365,9 +441,9 @@ static const cpu_kernel kernels[] = {
     UPSAMPLE("_upsample_nearest_exact2d", (EXACT / 4 + NEAREST), 2, CPU_ALL),
     UPSAMPLE("_upsample_nearest_exact3d", (EXACT / 4 + NEAREST), 3, CPU_ALL),
     UPSAMPLE("upsample_linear1d", LINEAR, 1, CPU_FLOATS),
-    UPSAMPLE("upsample_bilinear2d", LINEAR, 2, CPU_FLOATS),
+    UPSAMPLE("upsample_bilinear2d", LINEAR, 2, FLOATS_AND_BYTES),
     UPSAMPLE("upsample_trilinear3d", LINEAR, 3, CPU_FLOATS),
-    UPSAMPLE("upsample_bicubic2d", CUBIC, 2, CPU_FLOATS),
+    UPSAMPLE("upsample_bicubic2d", CUBIC, 2, FLOATS_AND_BYTES),
 };
 
 const cpu_kernel_table cpu_resample_kernels = {kernels, sizeof kernels /

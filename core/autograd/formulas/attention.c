@@ -76,7 +76,7 @@ static void recorded(core__scope *s, const attention *a, core_tensor **out)
         x = core__x_add(s, x, a->bias);
     if (mask)
         x = CORE__DO(s, core_masked_fill, x, mask, core_float(-INFINITY));
-    p = core__x_masked_softmax(s, x);
+    p = core__x_masked_softmax(s, x, -1, CORE_DTYPE_NONE);
     if (a->dropout > 0)
         z = core__x_mul_scalar(s, drawn(s, a, p),
                                a->dropout < 1 ? 1 / (1 - a->dropout) : 0);

@@ -228,6 +228,90 @@ core_status core__formula_svd_grad(core_tensor *gU, core_tensor *gS,
     return core__scope_finish(&s, x, out);
 }
 
+/* H = V diag(L) V' */
+typedef struct spectrum {
+    core_tensor *L, *V, *vt;
+} spectrum;
+
+static spectrum spectrum_of(core__scope *s, core_tensor *H)
+{
+    spectrum h = {0};
+
+    CORE__RUN(s, core_linalg_eigh_parts(H, "L", true, &h.L, &h.V));
+    h.L = core__scope_keep(s, h.L);
+    h.V = core__scope_keep(s, h.V);
+    h.vt = core__x_adjoint(s, h.V);
+    return h;
+}
+
+/* X with H X + X H = g */
+static core_tensor *solve_lyapunov(core__scope *s, const spectrum *h,
+                                   core_tensor *g)
+{
+    core_tensor *sums = core__x_add(s, core__x_unsqueeze(s, h->L, -2),
+                                    core__x_unsqueeze(s, h->L, -1));
+    core_tensor *x = core__x_matmul(s, core__x_matmul(s, h->vt, g), h->V);
+
+    x = core__x_div(s, x, sums);
+    return core__x_matmul(s, core__x_matmul(s, h->V, x), h->vt);
+}
+
+/* (1 - U U') g / H */
+static core_tensor *beyond(core__scope *s, core_tensor *g, core_tensor *U,
+                           const spectrum *h)
+{
+    core_tensor *x =
+        core__x_matmul(s, U, core__x_matmul(s, core__x_adjoint(s, U), g));
+
+    x = core__x_matmul(s, core__x_sub(s, g, x), h->V);
+    x = core__x_div(s, x, core__x_unsqueeze(s, h->L, -2));
+    return core__x_matmul(s, x, h->vt);
+}
+
+/* X X = A has the differential dX X + X dX = dA, which is self-adjoint.  The
+ * gradient is symmetric, as A is. */
+core_status core__formula_matrix_sqrth_grad(core_tensor *grad,
+                                            core_tensor *result,
+                                            core_tensor **out)
+{
+    core__scope s;
+    core_tensor *x;
+    spectrum h;
+
+    core__scope_begin(&s);
+    h = spectrum_of(&s, result);
+    x = core__x_add(&s, grad, core__x_adjoint(&s, grad));
+    x = solve_lyapunov(&s, &h, core__x_mul_scalar(&s, x, .5));
+    return core__scope_finish(&s, x, out);
+}
+
+/* With U' U = 1, dU = U W + (1 - U U') dA / H and dH = U' dA - W H, where W is
+ * skew and H W + W H = skew(U' dA).  So the gradient is U (gH + Z) +
+ * (1 - U U') gU / H, where H Z + Z H = skew(U' gU - gH H). */
+core_status core__formula_polar_grad(core_tensor *gU, core_tensor *gH,
+                                     core_tensor *U, core_tensor *H,
+                                     core_tensor **out)
+{
+    bool tall = U->sizes[U->ndim - 2] > U->sizes[U->ndim - 1];
+    core_tensor *m = NULL, *x;
+    core__scope s;
+    spectrum h;
+
+    core__scope_begin(&s);
+    if (gU)
+        m = core__x_matmul(&s, core__x_adjoint(&s, U), gU);
+    if (gH)
+        m = plus(&s, m, core__x_neg(&s, core__x_matmul(&s, gH, H)));
+    if (!m)
+        return core__scope_finish(&s, core__x_zeros_like(&s, U), out);
+    h = spectrum_of(&s, H);
+    x = plus(&s, solve_lyapunov(&s, &h, skew(&s, m)), gH);
+    x = core__x_matmul(&s, U, x);
+    if (gU && tall)
+        x = core__x_add(&s, x, beyond(&s, gU, U, &h));
+    return core__scope_finish(&s, x, out);
+}
+
 /* With P the pseudo-inverse: -P' g P' + (1 - A P) g' P P' + P' P g' (1 - P A)
  * (Golub, Pereyra 1973). */
 core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,

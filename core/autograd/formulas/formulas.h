@@ -366,6 +366,12 @@ core_status core__formula_lu_factor_grad(core_tensor *grad, core_tensor *LU,
                                          core_tensor **out);
 core_status core__formula_matrix_exp_grad(core_tensor *grad, core_tensor *self,
                                           core_tensor **out);
+core_status core__formula_matrix_sqrth_grad(core_tensor *grad,
+                                            core_tensor *result,
+                                            core_tensor **out);
+core_status core__formula_polar_grad(core_tensor *gU, core_tensor *gH,
+                                     core_tensor *U, core_tensor *H,
+                                     core_tensor **out);
 core_status core__formula_pinv_grad(core_tensor *grad, core_tensor *self,
                                     core_tensor *result, core_tensor **out);
 core_status core__formula_slogdet_grad(core_tensor *grad, core_tensor *A,

@@ -686,8 +686,72 @@ START_TEST(topk_of_scalar_returns_the_scalar)
 }
 END_TEST
 
-SUITE("ops answers", topk_of_scalar_returns_the_scalar,
-      losses_of_scalars_have_known_values, aminmax_of_scalar_has_no_dimension,
+/* A row of -inf is 0, whatever it is. */
+START_TEST(safe_softmax_of_masked_row_has_zero_gradient)
+{
+    core_tensor *x = leaf(VECTOR(3, -INFINITY, -INFINITY, -INFINITY)), *y;
+
+    y = sum(CALL(safe_softmax, x, 0, CORE_DTYPE_NONE));
+    OK(core_backward(&y, 1, NULL, 0));
+    HOLDS(core_tensor_grad(x), 3, 0, 0, 0);
+}
+END_TEST
+
+/* Sums do not count the elements of bags; forward only, they return a zero for
+ * the last offset too. */
+START_TEST(embedding_bag_forward_only_returns_a_size_per_offset)
+{
+    static const known_result rows[] = {
+        {"_embedding_bag", "p:4,3 x:5/4 x:2/1 b:0 i:0 b:0 n b:1", 2, 1, {1}, 0},
+        {"_embedding_bag_forward_only",
+         "p:4,3 x:5/4 x:2/1 b:0 i:0 b:0 n b:1",
+         2,
+         1,
+         {2},
+         0},
+        {"_embedding_bag_forward_only",
+         "p:4,3 x:5/4 x:2/1 b:0 i:1 b:0 n b:1",
+         2,
+         1,
+         {1},
+         5},
+    };
+
+    CHECK_RESULTS(rows);
+}
+END_TEST
+
+/* Weights are rounded to 15 bits, and rows before columns; the results are
+ * those of PyTorch 2.15. */
+START_TEST(images_of_bytes_are_resampled_with_whole_weights)
+{
+    core_tensor *image = typed(CORE_U8, 4, (int64_t[]){1, 1, 2, 3},
+                               (double[]){0, 255, 10, 90, 200, 7});
+    const int64_t large[] = {3, 5}, small[] = {1, 2}, same[] = {2, 3};
+    const double scale = 1.1;
+
+    HOLDS(CALL(upsample_bilinear2d, image, large, 2, false, NULL, NULL), 15, 0,
+          102, 255, 108, 10, 45, 118, 228, 96, 9, 90, 134, 200, 84, 7);
+    HOLDS(CALL(upsample_bicubic2d, image, large, 2, false, NULL, NULL), 15, 0,
+          114, 255, 126, 0, 40, 132, 228, 107, 0, 86, 150, 195, 87, 0);
+    HOLDS(CALL(upsample_bilinear2d_aa, image, small, 2, false, NULL, NULL), 2,
+          114, 91);
+    HOLDS(CALL(upsample_bicubic2d_aa, image, small, 2, false, NULL, NULL), 2,
+          118, 93);
+    HOLDS(CALL(upsample_lanczos2d_aa, image, small, 2, false, NULL, NULL), 2,
+          124, 98);
+    HOLDS(CALL(upsample_bilinear2d, image, same, 2, false, &scale, &scale), 6,
+          0, 255, 10, 90, 200, 7);
+    HOLDS(CALL(upsample_bicubic2d_aa, image, same, 2, false, &scale, &scale), 6,
+          0, 255, 10, 90, 200, 7);
+}
+END_TEST
+
+SUITE("ops answers", embedding_bag_forward_only_returns_a_size_per_offset,
+      images_of_bytes_are_resampled_with_whole_weights,
+      safe_softmax_of_masked_row_has_zero_gradient,
+      topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,
+      aminmax_of_scalar_has_no_dimension,
       unique_consecutive_of_slices_returns_inverse_and_counts,
       group_norm_of_empty_batch_has_zero_gradients,
       backward_without_formula_names_the_argument,

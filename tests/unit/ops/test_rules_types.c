@@ -15,6 +15,8 @@
 
 #include "support/autograd.h"
 
+#include <math.h>
+
 static core_tensor *filled(core_dtype dtype, int64_t n, double value)
 {
     double values[4096];
@@ -70,6 +72,77 @@ START_TEST(min_and_max_propagate_nan)
                         sizeof got));
     ck_assert(got != got);
     HOLDS(CALL(select, CALL(maximum, x, y), 0, 0), 1, 5);
+}
+END_TEST
+
+START_TEST(trilinear_of_integers_keeps_their_dtype)
+{
+    static const core_dtype dtypes[] = {CORE_U8, CORE_I8, CORE_I16, CORE_I32};
+    const int64_t dim = 0;
+
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        core_tensor *x = filled(dtypes[i], 2, 3);
+
+        x = CALL(trilinear, x, x, x, NULL, 0, NULL, 0, NULL, 0, &dim, 1, 1);
+        ck_assert_uint_eq(core_tensor_dtype(x), dtypes[i]);
+        HOLDS(x, 1, 54);
+    }
+}
+END_TEST
+
+START_TEST(all_and_any_of_u8_return_u8_for_any_dimensions)
+{
+    core_tensor *vector = filled(CORE_U8, 1, 3);
+    core_tensor *scalar = CALL(select, vector, 0, 0);
+    const int64_t none = 0;
+
+    ck_assert_uint_eq(core_tensor_dtype(CALL(all_dims, scalar, NULL, 0, false)),
+                      CORE_U8);
+    ck_assert_uint_eq(core_tensor_dtype(CALL(any_dims, scalar, NULL, 0, false)),
+                      CORE_U8);
+    ck_assert_uint_eq(
+        core_tensor_dtype(CALL(any_dims, vector, &none, 0, false)), CORE_U8);
+    HOLDS(CALL(any_dims, vector, &none, 0, false), 1, 1);
+    ck_assert_uint_eq(core_tensor_dtype(CALL(any_dims, filled(CORE_I8, 1, 3),
+                                             &none, 0, false)),
+                      CORE_BOOL);
+}
+END_TEST
+
+START_TEST(ldexp_by_integers_keeps_a_floating_dtype)
+{
+    static const core_dtype dtypes[] = {CORE_F16, CORE_BF16, CORE_F32,
+                                        CORE_F64};
+
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        core_tensor *x =
+            CALL(ldexp, filled(dtypes[i], 2, 3), filled(CORE_I32, 2, 2));
+
+        ck_assert_uint_eq(core_tensor_dtype(x), dtypes[i]);
+        HOLDS(x, 2, 12, 12);
+    }
+    ck_assert_uint_eq(core_tensor_dtype(CALL(ldexp, filled(CORE_I32, 2, 3),
+                                             filled(CORE_I32, 2, 2))),
+                      CORE_F32);
+}
+END_TEST
+
+/* 2 to the power 140 is infinite in f32, and to the power -200 it is 0. */
+START_TEST(ldexp_overflows_only_if_the_result_does)
+{
+    core_tensor *small;
+
+    HOLDS(CALL(ldexp, filled(CORE_F32, 1, 0x1p-140), filled(CORE_I32, 1, 140)),
+          1, 1);
+    HOLDS(
+        CALL(ldexp, filled(CORE_F64, 1, 0x1p-1070), filled(CORE_I64, 1, 1070)),
+        1, 1);
+    small =
+        CALL(ldexp, filled(CORE_F32, 1, 0x1p120), filled(CORE_I64, 1, -200));
+    HOLDS(CALL(ldexp, small, filled(CORE_U8, 1, 80)), 1, 1);
+    small =
+        CALL(ldexp, filled(CORE_F32, 1, INFINITY), filled(CORE_I32, 1, -5000));
+    HOLDS(CALL(reciprocal, small), 1, 0);
 }
 END_TEST
 
@@ -165,7 +238,11 @@ START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 }
 END_TEST
 
-SUITE("rules of types", true_division_of_integers_returns_the_default_float,
+SUITE("rules of types", trilinear_of_integers_keeps_their_dtype,
+      all_and_any_of_u8_return_u8_for_any_dimensions,
+      ldexp_by_integers_keeps_a_floating_dtype,
+      ldexp_overflows_only_if_the_result_does,
+      true_division_of_integers_returns_the_default_float,
       sum_of_integers_returns_i64, sum_of_half_precision_accumulates_in_f32,
       min_and_max_propagate_nan, result_takes_layout_of_first_operand,
       convolution_pooling_and_norm_propagate_channels_last,
