@@ -32,45 +32,45 @@ struct core__error_source {
 };
 
 struct core__error_source_link {
-    core__error_source *words; /* referenced */
-    uint64_t at;               /* position of the newest wait for it:
+    core__error_source *source; /* referenced */
+    uint64_t at;                /* position of the newest wait for it:
                          * core__queue_mark.waited */
 };
 
 /* -------------------------------------------------- core__error_source -- */
 
-static core__error_source *retain(core__error_source *words)
+static core__error_source *retain(core__error_source *source)
 {
-    atomic_fetch_add_explicit(&words->references, 1, memory_order_relaxed);
-    return words;
+    atomic_fetch_add_explicit(&source->references, 1, memory_order_relaxed);
+    return source;
 }
 
-static void release(core__error_source *words)
+static void release(core__error_source *source)
 {
-    if (!words || atomic_fetch_sub_explicit(&words->references, 1,
-                                            memory_order_acq_rel) != 1)
+    if (!source || atomic_fetch_sub_explicit(&source->references, 1,
+                                             memory_order_acq_rel) != 1)
         return;
-    pthread_mutex_destroy(&words->lock);
-    core__free(words->text);
-    core__free(words);
+    pthread_mutex_destroy(&source->lock);
+    core__free(source->text);
+    core__free(source);
 }
 
 /* With the queue's lock held. */
 static core_status error_source_of(core__queue *queue,
-                                   core__error_source **out_words)
+                                   core__error_source **out_source)
 {
-    core__error_source *words = queue->words;
+    core__error_source *source = queue->error_source;
 
-    if (!words) {
-        words = core__alloc_zero(sizeof *words);
-        if (!words)
-            return core__error_memory(sizeof *words);
-        atomic_init(&words->references, 1); /* the queue's reference */
-        pthread_mutex_init(&words->lock, NULL);
-        words->queue = queue;
-        queue->words = words;
+    if (!source) {
+        source = core__alloc_zero(sizeof *source);
+        if (!source)
+            return core__error_memory(sizeof *source);
+        atomic_init(&source->references, 1); /* the queue's reference */
+        pthread_mutex_init(&source->lock, NULL);
+        source->queue = queue;
+        queue->error_source = source;
     }
-    *out_words = retain(words);
+    *out_source = retain(source);
     return CORE_OK;
 }
 
@@ -81,13 +81,13 @@ static void prune(core__queue *queue)
 {
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < queue->heard_count; i++) {
-        if (atomic_load(&queue->heard[i].words->over))
-            release(queue->heard[i].words);
+    for (uint32_t i = 0; i < queue->awaited_count; i++) {
+        if (atomic_load(&queue->awaited_sources[i].source->over))
+            release(queue->awaited_sources[i].source);
         else
-            queue->heard[kept++] = queue->heard[i];
+            queue->awaited_sources[kept++] = queue->awaited_sources[i];
     }
-    queue->heard_count = kept;
+    queue->awaited_count = kept;
 }
 
 /* References to the other queue's source and to all sources that it waited
@@ -101,12 +101,13 @@ static core_status list_of(core__queue *queue, core__error_source ***out_list,
     pthread_mutex_lock(&queue->lock);
     *out_count = 0;
     prune(queue);
-    list = core__alloc((queue->heard_count + 1) * sizeof(core__error_source *));
+    list =
+        core__alloc((queue->awaited_count + 1) * sizeof(core__error_source *));
     status = list ? error_source_of(queue, &list[0])
                   : core__error_memory(sizeof(core__error_source *));
-    for (uint32_t i = 0; status == CORE_OK && i <= queue->heard_count; i++) {
+    for (uint32_t i = 0; status == CORE_OK && i <= queue->awaited_count; i++) {
         if (i > 0)
-            list[i] = retain(queue->heard[i - 1].words);
+            list[i] = retain(queue->awaited_sources[i - 1].source);
         *out_count = i + 1;
     }
     pthread_mutex_unlock(&queue->lock);
@@ -116,38 +117,40 @@ static core_status list_of(core__queue *queue, core__error_source ***out_list,
 
 static core_status grow_links(core__queue *queue, uint32_t count)
 {
-    uint64_t room = queue->heard_room;
-    core__error_source_link *heard;
+    uint64_t room = queue->awaited_capacity;
+    core__error_source_link *awaited_sources;
 
-    if (queue->heard_count + count > room)
+    if (queue->awaited_count + count > room)
         prune(queue);
-    if (queue->heard_count + count <= room)
+    if (queue->awaited_count + count <= room)
         return CORE_OK;
     room = 2 * room + count;
-    heard = core__realloc(queue->heard, room * sizeof *heard);
-    if (!heard)
-        return core__error_memory(room * sizeof *heard);
-    queue->heard = heard;
-    queue->heard_room = (uint32_t)room;
+    awaited_sources =
+        core__realloc(queue->awaited_sources, room * sizeof *awaited_sources);
+    if (!awaited_sources)
+        return core__error_memory(room * sizeof *awaited_sources);
+    queue->awaited_sources = awaited_sources;
+    queue->awaited_capacity = (uint32_t)room;
     return CORE_OK;
 }
 
 /* With the lock held, and with space for it; takes the reference. */
-static void add_link(core__queue *queue, core__error_source *words)
+static void add_link(core__queue *queue, core__error_source *source)
 {
     uint64_t at = atomic_load(&queue->waited);
     uint32_t i = 0;
 
-    while (i < queue->heard_count && queue->heard[i].words != words)
+    while (i < queue->awaited_count &&
+           queue->awaited_sources[i].source != source)
         i++;
-    if (i < queue->heard_count) {
-        queue->heard[i].at = at;
-        release(words);
-    } else if (words == queue->words) {
-        release(words);
+    if (i < queue->awaited_count) {
+        queue->awaited_sources[i].at = at;
+        release(source);
+    } else if (source == queue->error_source) {
+        release(source);
     } else {
-        queue->heard[queue->heard_count++] =
-            (core__error_source_link){words, at};
+        queue->awaited_sources[queue->awaited_count++] =
+            (core__error_source_link){source, at};
     }
 }
 
@@ -179,57 +182,57 @@ core_status core__queue_add_awaited(core__queue *queue, core__queue *other)
 
 /* -------------------------------------------------------------- taking -- */
 
-static core_status take(core__error_source *words, const char *reason)
+static core_status take(core__error_source *source, const char *reason)
 {
     core_status status = CORE_OK;
 
-    if (atomic_load(&words->over))
+    if (atomic_load(&source->over))
         return CORE_OK;
-    pthread_mutex_lock(&words->lock);
-    if (words->queue) {
-        status = core__queue_take_error(words->queue, reason);
-    } else if (!atomic_load(&words->over)) {
+    pthread_mutex_lock(&source->lock);
+    if (source->queue) {
+        status = core__queue_take_error(source->queue, reason);
+    } else if (!atomic_load(&source->over)) {
         status =
-            core__error(words->code, "%s (found by %s)",
-                        words->text ? words->text
-                                    : "a stream that has ended failed; there "
-                                      "was no memory to keep the reason",
+            core__error(source->code, "%s (found by %s)",
+                        source->text ? source->text
+                                     : "a stream that has ended failed; there "
+                                       "was no memory to keep the reason",
                         reason);
-        atomic_store(&words->over, true);
+        atomic_store(&source->over, true);
     }
-    pthread_mutex_unlock(&words->lock);
+    pthread_mutex_unlock(&source->lock);
     return status;
 }
 
 /* The oldest source waited for up to that position; NULL: no more. */
 static core__error_source *next(core__queue *queue, uint64_t waited)
 {
-    core__error_source *words = NULL;
+    core__error_source *source = NULL;
     uint32_t i = 0;
 
     pthread_mutex_lock(&queue->lock);
-    while (i < queue->heard_count && queue->heard[i].at > waited)
+    while (i < queue->awaited_count && queue->awaited_sources[i].at > waited)
         i++;
-    if (i < queue->heard_count) {
-        words = queue->heard[i].words;
-        queue->heard_count--;
-        for (; i < queue->heard_count; i++)
-            queue->heard[i] = queue->heard[i + 1];
+    if (i < queue->awaited_count) {
+        source = queue->awaited_sources[i].source;
+        queue->awaited_count--;
+        for (; i < queue->awaited_count; i++)
+            queue->awaited_sources[i] = queue->awaited_sources[i + 1];
     }
     pthread_mutex_unlock(&queue->lock);
-    return words;
+    return source;
 }
 
 core_status core__queue_take_awaited_errors(core__queue *queue, uint64_t waited,
                                             const char *reason)
 {
     core_status status = CORE_OK;
-    core__error_source *words;
+    core__error_source *source;
 
-    while (status == CORE_OK && atomic_load(&queue->heard_count) > 0 &&
-           (words = next(queue, waited)) != NULL) {
-        status = take(words, reason);
-        release(words);
+    while (status == CORE_OK && atomic_load(&queue->awaited_count) > 0 &&
+           (source = next(queue, waited)) != NULL) {
+        status = take(source, reason);
+        release(source);
     }
     return status;
 }
@@ -242,47 +245,48 @@ core_status core__queue_take_unshared_error(core__queue *queue,
     bool shared;
 
     pthread_mutex_lock(&queue->lock);
-    shared = queue->words && atomic_load(&queue->words->references) > 1;
+    shared = queue->error_source &&
+             atomic_load(&queue->error_source->references) > 1;
     pthread_mutex_unlock(&queue->lock);
     return shared ? CORE_OK : core__queue_take_error(queue, reason);
 }
 
 /* Takes the last error of a queue that ends.  Errors that its work finds
  * afterwards are lost, because this does not wait. */
-static void keep_last_error(core__error_source *words)
+static void keep_last_error(core__error_source *source)
 {
     core__error_record said;
 
     core__error_save(&said);
-    words->code = core__queue_take_error(words->queue, "the stream's end");
-    if (words->code != CORE_OK)
-        words->text = core__strdup(core_error_message());
+    source->code = core__queue_take_error(source->queue, "the stream's end");
+    if (source->code != CORE_OK)
+        source->text = core__strdup(core_error_message());
     core__error_restore(&said);
 }
 
 void core__queue_own_errors_end(core__queue *queue)
 {
-    core__error_source *words;
+    core__error_source *source;
 
     pthread_mutex_lock(&queue->lock);
-    words = queue->words;
-    queue->words = NULL;
+    source = queue->error_source;
+    queue->error_source = NULL;
     pthread_mutex_unlock(&queue->lock);
-    if (!words)
+    if (!source)
         return;
-    pthread_mutex_lock(&words->lock);
-    if (atomic_load(&words->references) > 1)
-        keep_last_error(words);
-    words->queue = NULL;
-    atomic_store(&words->over, words->code == CORE_OK);
-    pthread_mutex_unlock(&words->lock);
-    release(words);
+    pthread_mutex_lock(&source->lock);
+    if (atomic_load(&source->references) > 1)
+        keep_last_error(source);
+    source->queue = NULL;
+    atomic_store(&source->over, source->code == CORE_OK);
+    pthread_mutex_unlock(&source->lock);
+    release(source);
 }
 
 void core__queue_errors_end(core__queue *queue)
 {
-    for (uint32_t i = 0; i < queue->heard_count; i++)
-        release(queue->heard[i].words);
-    core__free(queue->heard);
+    for (uint32_t i = 0; i < queue->awaited_count; i++)
+        release(queue->awaited_sources[i].source);
+    core__free(queue->awaited_sources);
     core__queue_own_errors_end(queue);
 }

@@ -172,7 +172,7 @@ static bool is_over(core__queue *queue, core_status *out_error)
 {
     core_device *device = queue->device;
     core__error_record *record = &core__thread_self()->error;
-    bool told = atomic_load(&queue->told);
+    bool reported = atomic_load(&queue->reported);
     core_status status;
     uint32_t errors = core__error_sequence();
 
@@ -180,7 +180,7 @@ static bool is_over(core__queue *queue, core_status *out_error)
     if (queue->generation != atomic_load(&device->generation))
         return true;
     if (atomic_load(&queue->failed) != CORE_OK) {
-        *out_error = told ? CORE_OK : core__queue_check(queue);
+        *out_error = reported ? CORE_OK : core__queue_check(queue);
         return true;
     }
     pthread_mutex_lock(&queue->lock);
@@ -543,7 +543,7 @@ static core_status wait_one(core__queues *queues, core__queue *queue,
     lingers = queue->lingers;
     served = queue->served;
     pthread_mutex_unlock(&queues->lock);
-    if (!stale && !(lingers && atomic_load(&queue->told)))
+    if (!stale && !(lingers && atomic_load(&queue->reported)))
         status = core__queue_wait(queue, reason);
     if (!lingers)
         return status;

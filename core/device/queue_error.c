@@ -185,7 +185,7 @@ core_status core__queue_check_status(core__queue *queue, core_status status,
     core__error_prefix("%s: %s (found by %s)", device->name, range, reason);
     if (status == CORE_ERROR_STREAM ||
         record->severity == CORE_SEVERITY_STREAM_POISONED) {
-        atomic_store(&queue->told, true);
+        atomic_store(&queue->reported, true);
         return poison(queue);
     }
     return status;
@@ -284,7 +284,7 @@ core_status core__queue_wait(core__queue *queue, const char *reason)
     uint32_t errors = core__error_sequence();
 
     if (atomic_load(&queue->failed) != CORE_OK)
-        atomic_store(&queue->told, true);
+        atomic_store(&queue->reported, true);
     CORE_TRY(core__queue_check(queue));
     core__host_wait_count();
     token = core__observe_begin(CORE__OBSERVED_WAIT, reason, 0, device);

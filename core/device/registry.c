@@ -63,12 +63,12 @@ void core__device_unlock(void)
  * lost. */
 static void renew_lock(void)
 {
-    pthread_mutex_t anew = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    pthread_mutex_t initial = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
     if (pthread_mutex_trylock(&lock) == 0)
         pthread_mutex_unlock(&lock);
     else
-        lock = anew;
+        lock = initial;
 }
 
 void core__devices_after_fork(void)
@@ -321,7 +321,7 @@ void core__backend_remove(core__backend *backend)
             device_destroy(backend->devices[i]);
     core__device_unlock();
     core__free(backend->devices);
-    core__free(backend->unasked);
+    core__free(backend->unmatched_kernels);
     core__free(backend);
 }
 

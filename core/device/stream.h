@@ -52,7 +52,7 @@ typedef struct core__queue {
     /* STREAM once it is poisoned; `failure`, the message, is set before. */
     _Atomic core_status failed;
     char *failure;
-    _Atomic bool told; /* the failure was reported to the user */
+    _Atomic bool reported; /* the failure was reported to the user */
     /* Calls submitted, and how many are known to have succeeded.  The oldest
      * call after those and the newest calls, by number and operator. */
     _Atomic uint64_t launched;
@@ -63,14 +63,13 @@ typedef struct core__queue {
         _Atomic uint64_t call;
         core_operator *_Atomic op;
     } ring[CORE__QUEUE_RING];
+    /* Its own source, for others; NULL: no queue waited for it. */
+    core__error_source *error_source;
     /* Queues whose errors are taken with its own (error_propagation.c).
      * Guarded by the lock; the counts are also read without it. */
-    core__error_source
-        *words; /* its own source, for others; NULL: no queue waited
-                         * for it */
-    core__error_source_link *heard;
-    uint32_t heard_room;
-    _Atomic uint32_t heard_count;
+    core__error_source_link *awaited_sources;
+    uint32_t awaited_capacity;
+    _Atomic uint32_t awaited_count;
     _Atomic uint64_t waited;
 } core__queue;
 

@@ -114,20 +114,20 @@ core_status core__kernel_set_find_or_create(core_operator *op,
 }
 
 /* On a device without streams elementwise_fast_path.c does not query plans. */
-static bool is_quick(const core__kernel_set *set, const core_kernel *kernel)
+static bool has_fast_path(const core__kernel_set *set, const core_kernel *kernel)
 {
     return !kernel->supports && !(kernel->demands & CORE__CONSTRAINTS_SLOW) &&
            !(kernel->prepare && set->backend->synchronous);
 }
 
-static void refresh_quick(core__kernel_set *set)
+static void refresh_fast_path(core__kernel_set *set)
 {
     for (uint32_t dtype = 0; dtype < CORE__FAST_PATH_DTYPES; dtype++) {
         core__kernel *at = atomic_load(&set->first);
 
         while (at && !(at->kernel.signature[1] >> dtype & 1))
             at = at->next;
-        if (at && !is_quick(set, &at->kernel))
+        if (at && !has_fast_path(set, &at->kernel))
             at = NULL; /* the call must be checked first */
         atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
     }
@@ -141,7 +141,7 @@ void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel)
     atomic_store_explicit(&set->first, kernel, memory_order_release);
     for (mask &= (1u << CORE__FAST_PATH_DTYPES) - 1; mask; mask &= mask - 1)
         atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
-                              is_quick(set, &kernel->kernel) ? kernel : NULL,
+                              has_fast_path(set, &kernel->kernel) ? kernel : NULL,
                               memory_order_release);
 }
 
@@ -158,5 +158,5 @@ void core__kernel_set_remove(core__kernel *kernel)
         if (at)
             at->next = kernel->next;
     }
-    refresh_quick(set);
+    refresh_fast_path(set);
 }

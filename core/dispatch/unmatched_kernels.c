@@ -36,19 +36,19 @@ static bool is_listed(const char *names, core_string name)
  * place, because programs may be reading it, and is always terminated. */
 static void list_name(core__backend *backend, core_string name)
 {
-    size_t used = backend->unasked ? strlen(backend->unasked) : 0;
+    size_t used = backend->unmatched_kernels ? strlen(backend->unmatched_kernels) : 0;
     size_t at = used ? used + 2 : 0;
 
-    if (is_listed(backend->unasked, name) || used + name.size > NAMES)
+    if (is_listed(backend->unmatched_kernels, name) || used + name.size > NAMES)
         return;
-    if (!backend->unasked)
-        backend->unasked = core__alloc_zero(NAMES + 3);
-    if (!backend->unasked)
+    if (!backend->unmatched_kernels)
+        backend->unmatched_kernels = core__alloc_zero(NAMES + 3);
+    if (!backend->unmatched_kernels)
         return;
-    memcpy(backend->unasked + at, name.data, name.size);
+    memcpy(backend->unmatched_kernels + at, name.data, name.size);
     if (used) {
-        backend->unasked[used + 1] = ' ';
-        backend->unasked[used] = ',';
+        backend->unmatched_kernels[used + 1] = ' ';
+        backend->unmatched_kernels[used] = ',';
     }
 }
 
@@ -95,7 +95,7 @@ static bool has_kernels(core_operator *op, core__backend *backend)
 void core__unmatched_kernel_names(core__backend *backend, char *text,
                                   size_t room)
 {
-    const char *kept = backend->unasked ? backend->unasked : "";
+    const char *kept = backend->unmatched_kernels ? backend->unmatched_kernels : "";
     size_t size = strlen(kept);
 
     if (size >= room)

@@ -49,7 +49,7 @@ static void count_kernels(core__backend *backend, uint32_t *out_kernels,
 static void describe(core__backend *backend,
                      core_backend_information *information)
 {
-    char unasked[CORE__UNMATCHED_NAMES_SIZE];
+    char unmatched_kernels[CORE__UNMATCHED_NAMES_SIZE];
     core__error_record earlier;
 
     core__error_save(&earlier);
@@ -64,8 +64,8 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
-    core__unmatched_kernel_names(backend, unasked, sizeof unasked);
-    information->unmatched_kernels = core__loader_keep_text(unasked);
+    core__unmatched_kernel_names(backend, unmatched_kernels, sizeof unmatched_kernels);
+    information->unmatched_kernels = core__loader_keep_text(unmatched_kernels);
     core__error_restore(&earlier);
 }
 

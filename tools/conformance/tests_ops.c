@@ -285,7 +285,7 @@ static void unreached(suite *self, outcome *out, const test *one)
            "dtypes of a signature");
 }
 
-static void unasked(suite *self, outcome *out, const test *one)
+static void unmatched(suite *self, outcome *out, const test *one)
 {
     (void)self;
     (void)one;
@@ -335,9 +335,9 @@ static bool add_operator(suite *self, const char *op)
 
 /* Adds a test for each kernel that no call would use; names are separated by ",
  * ". */
-static bool add_unasked(suite *self, const char *names)
+static bool add_unmatched(suite *self, const char *names)
 {
-    test one = {.level = LEVEL_OPS, .run = unasked};
+    test one = {.level = LEVEL_OPS, .run = unmatched};
     char name[101];
 
     while (*names) {
@@ -366,7 +366,7 @@ bool suite_add_ops(suite *self)
         return false;
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
         if (strcmp(about.device_type, self->type) == 0 &&
-            !add_unasked(self, about.unmatched_kernels))
+            !add_unmatched(self, about.unmatched_kernels))
             return false;
     for (size_t i = 0; claimed_operator(self, i, name, sizeof name); i++)
         if (!add_operator(self, name))

@@ -152,7 +152,7 @@ core_status core__task_slot_slow(core__task *task, core_node *node,
                                  core__slot **out_slot)
 {
     core__slot *slot = core__task_find_slow(task, node);
-    core__task *nobody = NULL;
+    core__task *none = NULL;
 
     *out_slot = slot;
     if (slot)
@@ -160,7 +160,7 @@ core_status core__task_slot_slow(core__task *task, core_node *node,
     if (task->nnodes == task->nodes_capacity && !nodes_grow(task))
         return core__error_memory(2 * task->nodes_capacity *
                                   sizeof *task->nodes);
-    if (atomic_compare_exchange_strong_explicit(&node->slot.task, &nobody, task,
+    if (atomic_compare_exchange_strong_explicit(&node->slot.task, &none, task,
                                                 memory_order_acquire,
                                                 memory_order_relaxed))
         slot = &node->slot;

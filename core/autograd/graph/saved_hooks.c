@@ -94,7 +94,7 @@ typedef struct aside {
     uint32_t errors;
 } aside;
 
-static aside step_aside(core__thread *self)
+static aside hooks_suspend(core__thread *self)
 {
     aside was = {self->saved_hooks, self->no_grad, self->error.sequence};
 
@@ -103,7 +103,7 @@ static aside step_aside(core__thread *self)
     return was;
 }
 
-static core_status step_back(core__thread *self, aside was, core_status status,
+static core_status hooks_resume(core__thread *self, aside was, core_status status,
                              const char *what)
 {
     self->saved_hooks = was.hooks;
@@ -141,9 +141,9 @@ core_status core__saved_pack(core__saved *saved, core_tensor *content,
         return core__error_memory(sizeof *packed);
     packed->hooks = hooks;
     atomic_fetch_add(&hooks->references, 1);
-    was = step_aside(self);
+    was = hooks_suspend(self);
     status = hooks->info.pack(hooks->info.context, content, &packed->handle);
-    status = step_back(self, was, status, "packing a saved tensor");
+    status = hooks_resume(self, was, status, "packing a saved tensor");
     if (status != CORE_OK) {
         core__saved_hooks_release(hooks);
         core__free(packed);
@@ -208,9 +208,9 @@ core_status core__packed_unpack(core_node *node, const core__saved *saved,
     aside was;
 
     *out_tensor = NULL;
-    was = step_aside(self);
+    was = hooks_suspend(self);
     status = info->unpack(info->context, packed->handle, &tensor);
-    status = step_back(self, was, status, "unpacking a saved tensor");
+    status = hooks_resume(self, was, status, "unpacking a saved tensor");
     if (status == CORE_OK)
         status = check(packed, tensor);
     if (status == CORE_OK && history && (packed->result || saved->grad_fn))

@@ -264,13 +264,13 @@ START_TEST(waits_leak_nothing)
         OK(core_stream_wait_stream(b, stream));
         OK(core_stream_wait_stream(stream, a));
         OK(core_stream_wait_stream(stream, b));
-        ck_assert_uint_ge(stream->queue->heard_count, 2);
+        ck_assert_uint_ge(stream->queue->awaited_count, 2);
         OK(core_stream_synchronize(b));
         core_stream_release(b);
     }
-    ck_assert_uint_le(stream->queue->heard_count, 16);
+    ck_assert_uint_le(stream->queue->awaited_count, 16);
     OK(core_stream_synchronize(stream));
-    ck_assert_uint_eq(stream->queue->heard_count, 0);
+    ck_assert_uint_eq(stream->queue->awaited_count, 0);
     core_stream_release(a);
 }
 END_TEST
