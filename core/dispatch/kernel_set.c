@@ -114,7 +114,8 @@ core_status core__kernel_set_find_or_create(core_operator *op,
 }
 
 /* On a device without streams elementwise_fast_path.c does not query plans. */
-static bool has_fast_path(const core__kernel_set *set, const core_kernel *kernel)
+static bool has_fast_path(const core__kernel_set *set,
+                          const core_kernel *kernel)
 {
     return !kernel->supports && !(kernel->demands & CORE__CONSTRAINTS_SLOW) &&
            !(kernel->prepare && set->backend->synchronous);
@@ -141,7 +142,8 @@ void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel)
     atomic_store_explicit(&set->first, kernel, memory_order_release);
     for (mask &= (1u << CORE__FAST_PATH_DTYPES) - 1; mask; mask &= mask - 1)
         atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
-                              has_fast_path(set, &kernel->kernel) ? kernel : NULL,
+                              has_fast_path(set, &kernel->kernel) ? kernel
+                                                                  : NULL,
                               memory_order_release);
 }
 

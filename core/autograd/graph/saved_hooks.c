@@ -103,8 +103,8 @@ static aside hooks_suspend(core__thread *self)
     return was;
 }
 
-static core_status hooks_resume(core__thread *self, aside was, core_status status,
-                             const char *what)
+static core_status hooks_resume(core__thread *self, aside was,
+                                core_status status, const char *what)
 {
     self->saved_hooks = was.hooks;
     self->no_grad = was.no_grad;
