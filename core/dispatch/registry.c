@@ -41,7 +41,8 @@ static custom_operator *customs;
  * lists are changed by one final store. */
 void core__registry_after_fork(void)
 {
-    static const pthread_mutex_t initial = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    static const pthread_mutex_t initial =
+        PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
     if (pthread_mutex_trylock(&lock) == 0)
         pthread_mutex_unlock(&lock);

@@ -36,7 +36,8 @@ static bool is_listed(const char *names, core_string name)
  * place, because programs may be reading it, and is always terminated. */
 static void list_name(core__backend *backend, core_string name)
 {
-    size_t used = backend->unmatched_kernels ? strlen(backend->unmatched_kernels) : 0;
+    size_t used =
+        backend->unmatched_kernels ? strlen(backend->unmatched_kernels) : 0;
     size_t at = used ? used + 2 : 0;
 
     if (is_listed(backend->unmatched_kernels, name) || used + name.size > NAMES)
@@ -95,7 +96,8 @@ static bool has_kernels(core_operator *op, core__backend *backend)
 void core__unmatched_kernel_names(core__backend *backend, char *text,
                                   size_t room)
 {
-    const char *kept = backend->unmatched_kernels ? backend->unmatched_kernels : "";
+    const char *kept =
+        backend->unmatched_kernels ? backend->unmatched_kernels : "";
     size_t size = strlen(kept);
 
     if (size >= room)

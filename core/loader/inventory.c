@@ -64,7 +64,8 @@ static void describe(core__backend *backend,
     information->device_type = backend->type;
     information->plugin = backend->plugin;
     information->synchronous = backend->synchronous;
-    core__unmatched_kernel_names(backend, unmatched_kernels, sizeof unmatched_kernels);
+    core__unmatched_kernel_names(backend, unmatched_kernels,
+                                 sizeof unmatched_kernels);
     information->unmatched_kernels = core__loader_keep_text(unmatched_kernels);
     core__error_restore(&earlier);
 }
