@@ -35,27 +35,28 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 static const int isas[] = {CPU_ISA_AVX2, CPU_ISA_AVX512};
 enum { ISAS = sizeof isas / sizeof *isas };
 
-static bool machine_has(int isa)
+static core_string no_setting(core_string name)
 {
-#if defined(__x86_64__)
-    return isa == CPU_ISA_AVX2
-               ? __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-               : __builtin_cpu_supports("avx512f") &&
-                     __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") &&
-                     __builtin_cpu_supports("avx512vl");
-#else
-    (void)isa;
-    return false;
-#endif
+    (void)name;
+    return (core_string){NULL, 0};
+}
+
+/* Whether the machine has the set, and the kernels are compiled for it. */
+static bool is_available(int isa)
+{
+    const core_host host = {.setting = no_setting};
+    int best = CPU_ISA_BASELINE;
+
+    ck_assert_int_eq(cpu_isa_choose(&host, &best), CORE_OK);
+    return isa <= best;
 }
 
 /* Products use this instruction set from now on.  False, and the test is
- * skipped, if the machine does not have it. */
+ * skipped, if it is not available. */
 static bool use(int isa)
 {
-    if (!machine_has(isa)) {
-        suite_skip("the machine does not have %s", cpu_isa_name(isa));
+    if (!is_available(isa)) {
+        suite_skip("%s is not available", cpu_isa_name(isa));
         return false;
     }
     cpu_isa = isa;
