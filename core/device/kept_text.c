@@ -18,7 +18,7 @@ const char *core__keep_text(const char *text, size_t size)
 {
     kept_text *entry;
 
-    size = strnlen(text, size);
+    size = size ? strnlen(text, size) : 0; /* text may be NULL then */
     if (size == 0)
         return "";
     for (entry = texts; entry; entry = entry->next)
