@@ -122,7 +122,7 @@ copy_tree
 sed -i 's/^layer_norm /layer_form /' "$work/tree/core/ops/aten-differences.txt"
 ok 'a difference that is not listed is detected' \
     detects schemas '^ops.yaml: layer_norm('
-ok 'a listed difference that is none is detected' \
+ok 'a listed difference that does not exist is detected' \
     detects schemas 'matches layer_form'
 
 copy_tree
