@@ -44,6 +44,7 @@ static void replay_free(replay *self)
     free(self->tensors);
     for (size_t i = 0; i < GOLDEN_ARGUMENTS; i++)
         core_tensor_release(self->numbers[i]);
+    comparison_free(&self->found);
 }
 
 static bool is_half(core_dtype dtype)
@@ -441,11 +442,7 @@ static bool agrees(const replay *self, size_t k, core_tensor *exact)
     char what[600];
 
     memcpy(want.sizes, core_tensor_sizes(exact), ndim * sizeof(int64_t));
-    want.numel = 1;
-    for (uint32_t d = ndim; d-- > 0;) {
-        want.strides[d] = want.numel;
-        want.numel *= want.sizes[d];
-    }
+    make_dense(&want);
     want.storage = data;
     good = data && core_tensor_read(exact, data, bytes) == CORE_OK;
     if (good)
@@ -521,6 +518,38 @@ static void backward_free(backward *work)
     free(work->gradients);
 }
 
+static bool same_sizes(const golden_tensor *a, const golden_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, a->ndim * sizeof *a->sizes) == 0;
+}
+
+/* The cotangent of a vector that points away from the recorded one is negated,
+ * too: then the gradient is the recorded one. */
+static core_status make_cotangent(const replay *self, const golden_link *link,
+                                  core_tensor **out)
+{
+    const golden_case *the_case = self->the_case;
+    ties tie = ties_of(the_case, link->index);
+    golden_tensor tensor = link->tensor;
+    unsigned char *storage;
+    core_status status;
+
+    if (!tie.vectors || !self->found.negated[tie.result] ||
+        !same_sizes(&tensor, &the_case->results.at[link->index]))
+        return make_tensor(self, &tensor, out);
+    storage = malloc(tensor.bytes + 1);
+    if (!storage)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY,
+                              "no memory for a cotangent");
+    memcpy(storage, tensor.storage, tensor.bytes);
+    tensor.storage = storage;
+    negate_vectors(&tensor, storage, tie, self->found.negated[tie.result]);
+    status = make_tensor(self, &tensor, out);
+    free(storage);
+    return status;
+}
+
 static core_status run_backward(replay *self, backward *work)
 {
     const golden_case *the_case = self->the_case;
@@ -539,7 +568,7 @@ static core_status run_backward(replay *self, backward *work)
         const golden_link *link = &the_case->cotangents.at[i];
 
         work->outputs[i] = self->flat[link->index];
-        CORE_TRY(make_tensor(self, &link->tensor, &work->cotangents[i]));
+        CORE_TRY(make_cotangent(self, link, &work->cotangents[i]));
     }
     for (size_t i = 0; i < work->ninputs; i++)
         work->inputs[i] = self->tensors[present_place(
@@ -621,14 +650,6 @@ static replay_outcome call_failed(replay *self)
     return code == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING : REPLAY_FAILED;
 }
 
-/* U and Vh of a singular value decomposition change their signs together. */
-static bool signs_agree(const replay *self)
-{
-    return strcmp(self->the_case->name, "_linalg_svd") != 0 ||
-           self->the_case->results.at[0].numel == 0 ||
-           self->found.signs[0] == self->found.signs[2];
-}
-
 static replay_outcome run(replay *self)
 {
     const golden_case *the_case = self->the_case;
@@ -649,7 +670,7 @@ static replay_outcome run(replay *self)
     }
     if (!check_results(self) && !check_wide(self))
         return REPLAY_FAILED;
-    if (!signs_agree(self)) {
+    if (!signs_agree(the_case, &self->found)) {
         snprintf(self->text, self->capacity,
                  "the signs of U and Vh do not agree");
         return REPLAY_FAILED;
