@@ -141,30 +141,45 @@ differences() {
     id=$(sed -n 's/^case \([0-9]*\) .*/\1/p' "$work/small.cases")
     # The result is the argument itself, not its negative.
     wrong='s/^ret.*//; /^arg/{p; s/^arg/ret/;}'
-    differs "$id neg on purpose" 0 "^differs case $id neg: on purpose" "$wrong" &&
-        differs "1$id neg on purpose" 1 "^FAILED case $id neg" "$wrong" &&
-        differs "$id neg on purpose" 1 'though it is listed' '' &&
-        differs "$id abs on purpose" 2 'which is not' '' &&
-        differs "$id neg" 2 'which is not' ''
+    differs "$id neg result on purpose" 0 \
+        "^differs case $id neg: result: on purpose" "$wrong" &&
+        differs "1$id neg result on purpose" 1 "^FAILED case $id neg" "$wrong" &&
+        differs "1$id neg result on purpose" 1 \
+            "^FAILED case 1$id neg: .* the set does not have it" '' &&
+        differs "$id neg gradient on purpose" 1 \
+            "^FAILED case $id neg: result 0, element" "$wrong" &&
+        differs "$id neg result on purpose" 1 'though it is listed' '' &&
+        differs "$id abs result on purpose" 2 'which is not' '' &&
+        differs "$id neg on purpose" 2 'which is not' '' &&
+        differs "$id neg result" 2 'which is not' '' &&
+        differs "neg result on purpose" 2 'which is not' ''
 }
 
-# x / x, recorded with one tensor: the gradients add up to 0.
-one_tensor_twice() {
+# quotient RESULT GRADIENT: x / x with these places of the result and of both
+# gradients in the data: 16 is 1, 24 is 0.
+quotient() {
     printf '\0\0\0\0\0\0\010\100\0\0\0\0\0\0\010\100' >"$work/twice.bin"
     printf '\0\0\0\0\0\0\360\077\0\0\0\0\0\0\0\0' >>"$work/twice.bin"
-    cat >"$work/twice.cases" <<'EOF'
+    cat >"$work/twice.cases" <<EOF
 golden 1
 case 0 div.Tensor
 schema aten::div.Tensor(Tensor self, Tensor other) -> Tensor
 arg T f64 0 0 0 8
 arg T f64 0 0 8 8
-ret T f64 0 0 16 8
+ret T f64 0 0 $1 8
 cot 0 T f64 0 0 16 8
-grad 0 T f64 0 0 24 8
-grad 1 T f64 0 0 24 8
+grad 0 T f64 0 0 $2 8
+grad 1 T f64 0 0 $2 8
 end
 EOF
-    ends 0 '^1 passed' --golden "$work/twice" --device cpu
+    ends "$expected" "$line" --golden "$work/twice" --device cpu
+}
+
+# Recorded with one tensor, the gradients add up to 0.
+one_tensor_twice() {
+    expected=0 line='^of those passed, 1 have the recorded gradients only if' &&
+        quotient 16 24 && expected=1 line='gradient of tensor 0, element' &&
+        quotient 16 16 && expected=1 line='result 0, element' && quotient 24 24
 }
 
 # eigenvectors S…: the eigenvectors of [[2, 1], [1, 2]], whose elements are written

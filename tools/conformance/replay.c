@@ -29,6 +29,7 @@ typedef struct replay {
     bool wide;   /* f16, bf16 and f32 are converted to f64: see check_wide */
     bool agreed; /* only with f64: see check_wide */
     bool shared; /* equal arguments are one tensor: see replay_shared */
+    const char *differing; /* "result" or "gradient": what differs; or NULL */
     comparison found;
     char *text;
     size_t capacity;
@@ -393,6 +394,7 @@ static bool check_results(replay *self)
                  self->nflat, the_case->results.count);
         return false;
     }
+    self->differing = "result";
     for (size_t k = 0; k < self->nflat; k++) {
         const golden_tensor *want = &the_case->results.at[k];
         core_dtype dtype = device_dtype(self, want->dtype);
@@ -409,6 +411,7 @@ static bool check_results(replay *self)
         snprintf(self->text, self->capacity, "result %zu, %s", k, what);
         return false;
     }
+    self->differing = NULL;
     return true;
 }
 
@@ -630,8 +633,10 @@ static replay_outcome replay_gradients(replay *self)
     }
     for (size_t i = 0; i < work.ninputs && outcome == REPLAY_PASSED; i++)
         if (!check_gradient(self, work.gradients[i],
-                            &the_case->gradients.at[i]))
+                            &the_case->gradients.at[i])) {
+            self->differing = "gradient";
             outcome = REPLAY_FAILED;
+        }
 done:
     backward_free(&work);
     return outcome;
@@ -683,25 +688,27 @@ static replay_outcome run(replay *self)
 
 /* The outcome of a case that the list of differences has.  If it passes, the
  * list is out of date; only a device with every dtype can tell. */
-static replay_outcome listed(const replay_device *on,
-                             const golden_case *the_case,
-                             replay_outcome outcome, char *text,
-                             size_t capacity)
+static replay_outcome listed(const replay *self, replay_outcome outcome)
 {
-    if (outcome == REPLAY_FAILED) {
-        snprintf(text, capacity, "%s", the_case->difference);
+    const golden_difference *difference = self->the_case->difference;
+    const char *differing = self->differing;
+
+    if (outcome == REPLAY_FAILED && differing &&
+        strcmp(differing, difference->part) == 0) {
+        snprintf(self->text, self->capacity, "%s: %s", difference->part,
+                 difference->reason);
         return REPLAY_DIFFERS;
     }
-    if (outcome != REPLAY_PASSED || on->meta || !on->has_f64)
+    if (outcome != REPLAY_PASSED || self->on->meta || !self->on->has_f64)
         return outcome;
-    snprintf(text, capacity,
+    snprintf(self->text, self->capacity,
              "agrees with the recording, though it is listed as a difference");
     return REPLAY_FAILED;
 }
 
-/* Repeats a call whose gradients differ.  Where two arguments have the same
- * bits, the recorded call may have had one tensor twice, whose gradient is that
- * of both: x / x. */
+/* Repeats a call of which only gradients differ.  Where two arguments have the
+ * same bits, the recorded call may have had one tensor twice, whose gradient is
+ * that of both: x / x. */
 static replay_outcome replay_shared(const replay_device *on,
                                     const golden_case *the_case)
 {
@@ -734,14 +741,16 @@ replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
     text[0] = 0;
     core_error_clear();
     outcome = run(&self);
-    if (outcome == REPLAY_FAILED &&
-        replay_shared(on, the_case) == REPLAY_PASSED) {
-        text[0] = 0;
-        outcome = REPLAY_PASSED;
-    }
     if (outcome == REPLAY_PASSED && self.agreed)
         snprintf(text, capacity, REPLAY_AGREED);
+    if (outcome == REPLAY_FAILED && self.differing &&
+        strcmp(self.differing, "gradient") == 0 &&
+        replay_shared(on, the_case) == REPLAY_PASSED) {
+        snprintf(text, capacity, REPLAY_SHARED);
+        outcome = REPLAY_PASSED;
+    }
+    if (the_case->difference)
+        outcome = listed(&self, outcome);
     replay_free(&self);
-    return the_case->difference ? listed(on, the_case, outcome, text, capacity)
-                                : outcome;
+    return outcome;
 }
