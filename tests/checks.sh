@@ -48,6 +48,10 @@ sed -i 's|^#include "base/log.h"|&\n#include "device/device.h"|' \
 ok 'an include of a later folder is detected' \
     detects folders 'core/base/.rules does not allow device/device.h'
 
+echo '#include <device/device.h>' >>"$work/tree/core/base/memory.c"
+ok 'an include of a file of core with angle brackets is detected' \
+    detects folders 'core/base/memory.c: include "device/device.h" with quot'
+
 echo core/device >>"$work/tree/core/base/.rules"
 ok 'rules that form a cycle are detected' \
     detects folders 'cycle: .*core/base -> core/device'
@@ -72,6 +76,12 @@ ok 'a call of a public function that points up is detected' \
 copy_tree
 echo 'void *const up = core_optimizer_step;' >>"$work/tree/core/quant/block.c"
 ok 'an address of a public function that points up is detected' \
+    detects folders 'core/quant/.rules does not allow core_optimizer_step'
+
+copy_tree
+echo 'const char *const x = "/*"; void *const up = core_optimizer_step; /* */' \
+    >>"$work/tree/core/quant/block.c"
+ok 'a string that contains the beginning of a comment hides nothing' \
     detects folders 'core/quant/.rules does not allow core_optimizer_step'
 
 copy_tree
