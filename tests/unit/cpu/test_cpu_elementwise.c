@@ -151,13 +151,14 @@ END_TEST
 START_TEST(large_outputs_are_written_completely)
 {
     enum { LARGE = (8 << 20) + 37 };
-    float *a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
-    float *b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    float *a, *b;
     test_loop t;
 
-    ck_assert(a != NULL && b != NULL);
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
+    a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    ck_assert(a != NULL && b != NULL);
     for (int first = 0; first < 2; first++) { /* 1: not aligned to vectors */
         float *to = b + first;
 
