@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include <expressions/number.h>
-
 #include "block.h"
 
 #include <string.h>
@@ -11,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include <expressions/number.h>
 #include <libcore/sdk.h>
 
 /* --------------------------------------------------------------- halves -- */

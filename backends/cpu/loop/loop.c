@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include <expressions/number.h>
-
 #include "loop.h"
 
 #include <math.h>
 #include <string.h>
 
+#include <expressions/number.h>
 #include <libcore/sdk.h>
 
 #include "runtime/thread_pool.h"
