@@ -427,14 +427,6 @@ static core_status divided_by_zero(const core_call *call)
                      (int)name.size, name.data);
 }
 
-/* An absent bound is infinite. */
-static int64_t whole(double value)
-{
-    if (value >= -0x1p63 && value < 0x1p63)
-        return (int64_t)value;
-    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
-}
-
 /* Elements as near to a bound as the dtype allows count as equal to it. */
 static double rounded(const core_value *value, core_dtype dtype, double exact)
 {
@@ -478,7 +470,7 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         const double otherwise = cpu_elementwise_constants[self->otherwise[k]];
 
         parameters.d[k] = otherwise;
-        parameters.i[k] = whole(otherwise);
+        parameters.i[k] = math_i64_nearest(otherwise);
         if (self->argument[k] < nargs) {
             const core_value *given = &args[self->argument[k]];
 
