@@ -329,6 +329,10 @@ static void convert_block(core_dtype to_dtype, void *to, core_dtype dtype,
         bool_from_f32(to, from, n);
         return;
     }
+    if (hub == CORE_F32 && to_dtype == CORE_I32) {
+        i32_from_f32(to, from, n); /* f16 and bf16 like f32 */
+        return;
+    }
     if (hub != last) {
         void *next = to_dtype == last ? to : other;
 
