@@ -427,6 +427,26 @@ static core_status divided_by_zero(const core_call *call)
                      (int)name.size, name.data);
 }
 
+/* The mode is the last text among the arguments. */
+static core_status unknown_mode(const cpu_elementwise *self,
+                                const core_call *call, const core_value *args,
+                                uint32_t nargs)
+{
+    core_string name = call->host->operator_name(call->op);
+    core_string text = core_sdk_string("");
+    const core_value *mode = args + nargs - 1;
+
+    while (mode > args && mode->tag != CORE_VALUE_STRING)
+        mode--;
+    if (mode->tag == CORE_VALUE_STRING)
+        text = (core_string){mode->u.string, mode->count};
+    return cpu_error(
+        CORE_ERROR_UNSUPPORTED, "%.*s: the mode is '%.*s'; it must be %s",
+        (int)name.size, name.data, (int)text.size, text.data,
+        self->choice == CPU_CHOICE_TANH ? "'none' or 'tanh'"
+                                        : "'trunc', 'floor' or absent");
+}
+
 /* Elements as near to a bound as the dtype allows count as equal to it. */
 static double rounded(const core_value *value, core_dtype dtype, double exact)
 {
@@ -482,8 +502,7 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         int variant = cpu_variant_select(self, call, args, nargs);
 
         if (variant < 0)
-            return cpu_error(CORE_ERROR_UNSUPPORTED,
-                             "the CPU backend does not support this mode");
+            return unknown_mode(self, call, args, nargs);
         row = self->rows[variant];
         if (self->choice == CPU_CHOICE_BITS)
             parameters.bits = cpu_scalar_bits(&args[self->argument[0]],
