@@ -295,6 +295,8 @@ START_TEST(unknown_rounding_mode_is_an_error)
     loop_dense_operand(&t, &b, CORE_F32);
     ck_assert_int_eq(cpu_launch("div.Tensor_mode", &t.loop, args, 3),
                      CORE_ERROR_UNSUPPORTED);
+    ck_assert_str_eq(cpu_message, "test: the mode is 'up'; it must be 'trunc', "
+                                  "'floor' or absent");
     cpu_close();
 }
 END_TEST
