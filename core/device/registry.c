@@ -206,11 +206,9 @@ static core_status check_functions(const core__backend *backend,
 static core_status check_tables(const core__backend *backend)
 {
     const required_function always[] = {
-        BACKEND(enumerate),     BACKEND(device_open),
-        BACKEND(device_close),  BACKEND(device_properties),
-        MEMORY(alloc),          MEMORY(free),
-        MEMORY(copy_from_host), MEMORY(copy_to_host),
-        MEMORY(copy),
+        BACKEND(enumerate),         BACKEND(device_open), BACKEND(device_close),
+        BACKEND(device_properties), MEMORY(alloc),        MEMORY(free),
+        MEMORY(copy_from_host),     MEMORY(copy_to_host), MEMORY(copy),
     };
     const required_function asynchronous[] = {
         STREAM(create),      STREAM(destroy),    STREAM(query),
