@@ -592,8 +592,8 @@ static core_status set(const char *name, const char *text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
     value->source = copy                 ? CORE_SETTING_SOURCE_PROGRAM
-                  : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
-                                       : CORE_SETTING_SOURCE_DEFAULT;
+                    : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
+                                         : CORE_SETTING_SOURCE_DEFAULT;
     atomic_fetch_add_explicit(&core__settings_changes, 1, memory_order_release);
     return CORE_OK;
 }
