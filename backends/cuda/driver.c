@@ -10,7 +10,7 @@
 #include "blas.h"
 #include "dnn.h"
 #include "failure.h"
-#include "lt.h"
+#include "blas_lt.h"
 #include "mapping.h"
 #include "ranges.h"
 #include "trace.h"

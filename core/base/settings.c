@@ -150,10 +150,10 @@ static const setting_row rows[CORE__SETTINGS] = {
 };
 
 /* Texts that were returned live until the process ends. */
-typedef struct kept_text {
-    struct kept_text *next;
+typedef struct interned_text {
+    struct interned_text *next;
     char text[];
-} kept_text;
+} interned_text;
 
 typedef struct setting_value {
     bool read; /* the environment was read */
@@ -174,7 +174,7 @@ typedef struct plugin_setting {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static setting_value values[CORE__SETTINGS];
 static plugin_setting *plugin_settings;
-static kept_text *kept_texts;
+static interned_text *interned_texts;
 _Atomic uint32_t core__settings_changes = 1;
 
 void core__settings_fork(core__fork_phase at)
@@ -185,9 +185,9 @@ void core__settings_fork(core__fork_phase at)
 static core_status keep_text(const char *text, const char **out)
 {
     size_t size = strlen(text) + 1;
-    kept_text *entry;
+    interned_text *entry;
 
-    for (entry = kept_texts; entry; entry = entry->next)
+    for (entry = interned_texts; entry; entry = entry->next)
         if (strcmp(entry->text, text) == 0)
             break;
     if (!entry) {
@@ -195,8 +195,8 @@ static core_status keep_text(const char *text, const char **out)
         if (!entry)
             return core__error_memory(sizeof *entry + size);
         memcpy(entry->text, text, size);
-        entry->next = kept_texts;
-        kept_texts = entry;
+        entry->next = interned_texts;
+        interned_texts = entry;
     }
     *out = entry->text;
     return CORE_OK;
@@ -592,8 +592,8 @@ static core_status set(const char *name, const char *text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
     value->source = copy                 ? CORE_SETTING_SOURCE_PROGRAM
-                  : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
-                                       : CORE_SETTING_SOURCE_DEFAULT;
+                    : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
+                                         : CORE_SETTING_SOURCE_DEFAULT;
     atomic_fetch_add_explicit(&core__settings_changes, 1, memory_order_release);
     return CORE_OK;
 }

@@ -267,10 +267,10 @@ core_status core_event_record(core_event *event, core_stream *stream)
     return status;
 }
 
-core_status core__event_record_handle(core_event *event, void *word)
+core_status core__event_record_handle(core_event *event, void *handle)
 {
     core_device *device = event->device;
-    core__queue *queue = core__queue_by_handle(device, word);
+    core__queue *queue = core__queue_by_handle(device, handle);
     core_status status = check_event(event);
     uint32_t errors = core__error_sequence();
 
@@ -279,7 +279,7 @@ core_status core__event_record_handle(core_event *event, void *word)
         if (queue)
             pthread_mutex_lock(&queue->lock);
         status =
-            device->backend->events.record(device->impl, event->impl, word);
+            device->backend->events.record(device->impl, event->impl, handle);
         if (queue)
             pthread_mutex_unlock(&queue->lock);
         event->recorded = event->recorded || status == CORE_OK;

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
-#include "device/kept_text.h"
+#include "device/interned_text.h"
 #include "device/stream.h"
 #include "device/upcalls.h"
 
@@ -206,11 +206,9 @@ static core_status check_functions(const core__backend *backend,
 static core_status check_tables(const core__backend *backend)
 {
     const required_function always[] = {
-        BACKEND(enumerate),     BACKEND(device_open),
-        BACKEND(device_close),  BACKEND(device_properties),
-        MEMORY(alloc),          MEMORY(free),
-        MEMORY(copy_from_host), MEMORY(copy_to_host),
-        MEMORY(copy),
+        BACKEND(enumerate),         BACKEND(device_open), BACKEND(device_close),
+        BACKEND(device_properties), MEMORY(alloc),        MEMORY(free),
+        MEMORY(copy_from_host),     MEMORY(copy_to_host), MEMORY(copy),
     };
     const required_function asynchronous[] = {
         STREAM(create),      STREAM(destroy),    STREAM(query),
@@ -384,7 +382,7 @@ core_status core__backend_enumerate(core__backend *backend)
         goto done;
     if (count > 0 || !reason.data)
         reason.size = 0;
-    backend->reason = core__keep_text(reason.data, reason.size);
+    backend->reason = core__intern_text(reason.data, reason.size);
     if (!backend->reason) {
         status = core__error_memory(reason.size);
         goto done;

@@ -355,21 +355,24 @@ static core_status call_factory(core_operator *op, const core_value *args,
                      self->state | device->keys | CORE__KEY_BACKEND);
 }
 
-/* Indexed by core_operator.hot. */
+/* Indexed by core_operator.key_path. */
 static core_status (*const calls[])(core_operator *op, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults) = {
-    [CORE__HOT_NONE] = call_general, [CORE__HOT_ONE] = call_one,
-    [CORE__HOT_TWO] = call_two,      [CORE__HOT_OUT] = call_out,
-    [CORE__HOT_ANY] = call_any,      [CORE__HOT_FACTORY] = call_factory,
+    [CORE__KEY_PATH_NONE] = call_general,
+    [CORE__KEY_PATH_ONE] = call_one,
+    [CORE__KEY_PATH_TWO] = call_two,
+    [CORE__KEY_PATH_OUT] = call_out,
+    [CORE__KEY_PATH_ANY] = call_any,
+    [CORE__KEY_PATH_FACTORY] = call_factory,
 };
 
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
-    uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
+    uint8_t key_path = __atomic_load_n(&op->key_path, __ATOMIC_ACQUIRE);
 
-    return calls[hot](op, args, nargs, results, nresults);
+    return calls[key_path](op, args, nargs, results, nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,
@@ -393,8 +396,8 @@ core_status core__trace_layer(core_call *call, const core_value *args,
     core_status status;
 
     /* The steps of a call that is not traced. */
-    if (call->op->hot && !(keys & CORE__KEYS_OBSERVED))
-        keys &= call->op->quiet;
+    if (call->op->key_path && !(keys & CORE__KEYS_OBSERVED))
+        keys &= call->op->mask_without_autograd;
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);
     if (steps->op == call->op)
         write_steps(steps);

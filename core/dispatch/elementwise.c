@@ -111,7 +111,7 @@ static core_dtype common_dtype(const elementwise *e)
         uint32_t rank = 2;
         core_dtype dtype;
 
-        if (e->op->data->kept >> k & 1)
+        if (e->op->data->keep_dtype >> k & 1)
             continue;
         if (tensor && !(tensor->flags & CORE__TENSOR_NUMBER)) {
             rank = tensor->ndim > 0 ? 0 : 1;
@@ -148,7 +148,7 @@ static core_status find_dtypes(elementwise *e)
     switch (e->op->data->promotion) {
     case CORE__PROMOTE_NONE:
         for (uint32_t k = 0; k < e->ninputs; k++) {
-            if (!e->inputs[k] || e->op->data->kept >> k & 1)
+            if (!e->inputs[k] || e->op->data->keep_dtype >> k & 1)
                 continue;
             if (!first)
                 first = e->inputs[k]->dtype;
@@ -163,7 +163,7 @@ static core_status find_dtypes(elementwise *e)
         return core__dtype_check_computable(e->op, first);
     case CORE__PROMOTE_OWN:
         for (uint32_t k = e->ninputs; k-- > 0;)
-            if (e->inputs[k] && !(e->op->data->kept >> k & 1))
+            if (e->inputs[k] && !(e->op->data->keep_dtype >> k & 1))
                 first = e->inputs[k]->dtype;
         e->compute = CORE_DTYPE_NONE;
         e->result = first;
@@ -199,7 +199,7 @@ static core_status convert(elementwise *e, uint32_t k)
 {
     core_tensor *tensor = e->inputs[k];
     core_dtype wanted =
-        e->op->data->kept >> k & 1 ? CORE_DTYPE_NONE : e->compute;
+        e->op->data->keep_dtype >> k & 1 ? CORE_DTYPE_NONE : e->compute;
     core_tensor *cast;
 
     if (!tensor)
@@ -393,8 +393,8 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
 }
 
 /* True if the loop satisfies the kernel; common as for suits. */
-static bool loop_suits(const core_kernel *kernel, const core_device *device,
-                       const core_loop *loop, core_dtype common)
+static bool loop_matches(const core_kernel *kernel, const core_device *device,
+                         const core_loop *loop, core_dtype common)
 {
     if ((common && kernel->demands & CORE_REQUIRE_EQUAL_DTYPES) ||
         (kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
@@ -433,7 +433,7 @@ static __attribute__((noinline)) core_status compute_constrained(
                                              e->args, e->nargs, &kernel));
         if (!kernel)
             break;
-        if (!loop_suits(kernel, e->device, loop, common)) {
+        if (!loop_matches(kernel, e->device, loop, common)) {
             if (copies)
                 return compute_contiguous(e, output, kernel, CORE_DTYPE_NONE);
         } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
@@ -509,7 +509,7 @@ static core_status prepare(elementwise *e, core_tensor *target)
     } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
         e->result = target->dtype; /* copy_ */
     }
-    if (e->op->data->infer || e->op->data->whole)
+    if (e->op->data->infer || e->op->data->integral_alpha)
         CORE_TRY(core__numbers_check(e->op, e->args, e->nargs, e->device,
                                      e->result, e->compute));
     if (target)

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/observe.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
@@ -152,15 +152,15 @@ bool core__kernel_exists(core_operator *op, const core_value *args,
 }
 
 /* "f64|f32"; at most 50 characters. */
-static size_t write_dtypes(char *text, size_t room, uint32_t mask)
+static size_t write_dtypes(char *text, size_t capacity, uint32_t mask)
 {
     size_t length = 0;
 
     if (mask == CORE__DTYPES_OF_0_1)
-        return (size_t)snprintf(text, room, "any");
-    for (; mask && length < room; mask &= mask - 1)
+        return (size_t)snprintf(text, capacity, "any");
+    for (; mask && length < capacity; mask &= mask - 1)
         length += (size_t)snprintf(
-            text + length, room - length, "%s%s", length ? "|" : "",
+            text + length, capacity - length, "%s%s", length ? "|" : "",
             core__dtype_name((core_dtype)__builtin_ctz(mask)));
     return length;
 }

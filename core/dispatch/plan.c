@@ -15,7 +15,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/settings.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"

@@ -248,9 +248,9 @@ static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
 
     while (old && !(old->key == key && old->slot == slot))
         old = old->next;
-    if (!old || op->override_told)
+    if (!old || op->override_logged)
         return;
-    op->override_told = 1;
+    op->override_logged = 1;
     core__log(CORE_LOG_WARNING, "registry",
               "%s: a function registered under the same key replaces an older "
               "one until it is released",
@@ -389,15 +389,16 @@ static core_status slab_with_space(core_registry *registry,
                                    core__kernel_slab **out_slab)
 {
     core__kernel_slab *slab = registry->slabs;
-    uint32_t room = slab ? 2 * slab->room : SLAB;
+    uint32_t capacity = slab ? 2 * slab->capacity : SLAB;
     size_t size;
 
     *out_slab = slab;
-    if (slab && slab->backend == backend && slab->room - slab->used >= count)
+    if (slab && slab->backend == backend &&
+        slab->capacity - slab->used >= count)
         return CORE_OK;
-    if (room < count)
-        room = count;
-    size = sizeof *slab + room * sizeof slab->kernels[0];
+    if (capacity < count)
+        capacity = count;
+    size = sizeof *slab + capacity * sizeof slab->kernels[0];
     slab = core__alloc(size);
     *out_slab = slab;
     if (!slab)
@@ -406,8 +407,8 @@ static core_status slab_with_space(core_registry *registry,
                                 .registry = registry,
                                 .backend = backend,
                                 .sequence = sequence,
-                                .room = room};
-    slab->pending = core__pending_kernels_new(slab, room);
+                                .capacity = capacity};
+    slab->pending = core__pending_kernels_new(slab, capacity);
     registry->slabs = slab;
     return CORE_OK;
 }

@@ -77,7 +77,7 @@ static bool is_word(char c)
 }
 
 /* A name of letters, digits, underscores and characters of `more`. */
-static core_status word(reader *in, const char *more, char *to, size_t room)
+static core_status word(reader *in, const char *more, char *to, size_t capacity)
 {
     size_t from;
     size_t length;
@@ -89,9 +89,10 @@ static core_status word(reader *in, const char *more, char *to, size_t room)
     length = in->at - from;
     if (length == 0)
         return problem(in, "a name is missing");
-    if (length >= room) {
+    if (length >= capacity) {
         in->at = from;
-        return problem(in, "a name is longer than %zu characters", room - 1);
+        return problem(in, "a name is longer than %zu characters",
+                       capacity - 1);
     }
     memcpy(to, in->text + from, length);
     to[length] = 0;

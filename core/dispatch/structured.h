@@ -21,7 +21,7 @@ core_function core__structured_run(const core_operator *op,
                                    const core__kernel_set *set);
 
 /* elementwise_fast_path.c: the same for an element-wise operator with
- * op->quick on a device. */
+ * op->fast_path on a device. */
 core_function core__elementwise_run(const core_operator *op);
 /* The same for in-place and out variants, instead of the in-place-or-view
  * layer, which it calls if necessary; NULL: only the layer. */

@@ -322,7 +322,7 @@ core_status interposer_enter(interposer_call *call,
     return status;
 }
 
-static void trace(const interposer_call *call, const char *answer,
+static void trace(const interposer_call *call, const char *result,
                   const char *format, va_list arguments)
 {
     char text[384];
@@ -333,7 +333,7 @@ static void trace(const interposer_call *call, const char *answer,
     core__log_always("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
                      call->outwards ? "->" : "<-", call->device,
                      *call->device ? "." : "", call->slot, text,
-                     *answer ? " = " : "", answer);
+                     *result ? " = " : "", result);
 }
 
 /* Checks the state that every call must preserve, and that a failing call

@@ -104,7 +104,7 @@ core_status core__linear_quantized_weight(const core_linear_forward_args *args,
 }
 
 void core__linear_workspace_fill(const core_linear_forward_args *args,
-                                 const core_linear_intermediates *made)
+                                 const core_linear_intermediates *intermediates)
 {
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
@@ -114,8 +114,8 @@ void core__linear_workspace_fill(const core_linear_forward_args *args,
     if (core_stream_current(core_tensor_device(args->weight), &stream))
         return;
     workspace->stream = core_stream_retain(stream);
-    workspace->data = core_tensor_retain(made->weight_data);
-    workspace->scales = core_tensor_retain(made->weight_scales);
+    workspace->data = core_tensor_retain(intermediates->weight_data);
+    workspace->scales = core_tensor_retain(intermediates->weight_scales);
     workspace->weight = core_tensor_retain(args->weight);
     workspace->version = core_tensor_version(args->weight);
 }

@@ -296,7 +296,7 @@ static void interposers_end(core_plugin *plugin)
 
     plugin->violations += count;
     if (count > 0 && !plugin->first_violation)
-        plugin->first_violation = core__loader_keep_text(first_violation);
+        plugin->first_violation = core__loader_intern(first_violation);
     core__interposers_end(plugin->interposers);
     plugin->interposers = NULL;
 }
@@ -399,7 +399,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "plugin %s does not declare that it can be unloaded",
                            name);
-    if (plugin->lent)
+    if (plugin->used_by_others)
         return core__error(
             CORE_ERROR_BUSY,
             "plugin %s is in use: another plugin has borrowed its kernels",

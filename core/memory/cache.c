@@ -24,7 +24,7 @@ typedef struct kept_block {
 /* Host devices are few; usually there is one. */
 typedef struct cache {
     core_device *device;
-    uint64_t kept; /* bytes */
+    uint64_t cached; /* bytes */
     kept_block *classes[CLASSES];
 } cache;
 
@@ -94,7 +94,7 @@ bool core__block_cache_take(core_device *device, uint64_t capacity,
         block = *class;
         if (block) {
             *class = block->next;
-            from->kept -= capacity;
+            from->cached -= capacity;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -107,7 +107,7 @@ static bool has_space(const cache *to, uint64_t capacity)
 {
     uint64_t total = to->device->properties.total_memory;
 
-    return to->kept + capacity <= total / 8;
+    return to->cached + capacity <= total / 8;
 }
 
 bool core__block_cache_put(core_device *device, core_memory memory,
@@ -127,7 +127,7 @@ bool core__block_cache_put(core_device *device, core_memory memory,
     if (keep) {
         block->next = to->classes[class];
         to->classes[class] = block;
-        to->kept += capacity;
+        to->cached += capacity;
     }
     pthread_mutex_unlock(&lock);
     return keep;
@@ -151,7 +151,7 @@ void core__block_cache_empty(core_device *device)
                                     capacity);
             }
         }
-        caches[i].kept = 0;
+        caches[i].cached = 0;
         caches[i].device = NULL;
     }
     pthread_mutex_unlock(&lock);

@@ -38,7 +38,7 @@ typedef struct host_pool {
     pthread_mutex_t lock;
     host_block **used; /* by address */
     uint64_t count;
-    uint64_t room;
+    uint64_t capacity;
     host_block *awaiting; /* oldest first */
     host_block *free[CLASSES];
     uint64_t events;
@@ -167,16 +167,16 @@ static host_block *find(const host_pool *pool, const void *data, uint64_t size)
 
 static core_status grow_used(host_pool *pool)
 {
-    uint64_t room = pool->room ? 2 * pool->room : 16;
+    uint64_t capacity = pool->capacity ? 2 * pool->capacity : 16;
     host_block **used;
 
-    if (pool->count < pool->room)
+    if (pool->count < pool->capacity)
         return CORE_OK;
-    used = core__realloc(pool->used, room * sizeof *used);
+    used = core__realloc(pool->used, capacity * sizeof *used);
     if (!used)
-        return core__error_memory(room * sizeof *used);
+        return core__error_memory(capacity * sizeof *used);
     pool->used = used;
-    pool->room = room;
+    pool->capacity = capacity;
     return CORE_OK;
 }
 

@@ -38,14 +38,14 @@ void core__profile_error_guard_begin(core__profile_error_guard *apart)
     apart->had = self->error.code != CORE_OK;
     if (apart->had)
         core__error_save(&apart->record);
-    self->profile_apart = true;
+    self->profile_excluded = true;
 }
 
 void core__profile_error_guard_end(const core__profile_error_guard *apart)
 {
     core__thread *self = core__thread_self();
 
-    self->profile_apart = false;
+    self->profile_excluded = false;
     if (apart->had)
         core__error_restore(&apart->record);
     else if (self->error.code != CORE_OK)
@@ -54,7 +54,7 @@ void core__profile_error_guard_end(const core__profile_error_guard *apart)
 
 bool core__profile_is_internal(void)
 {
-    return core__thread_self()->profile_apart;
+    return core__thread_self()->profile_excluded;
 }
 
 static clock_kind kind_of(const core__profile_clock *clock)

@@ -27,15 +27,16 @@ typedef struct lanes {
 
 static core__device_activity *slice_new(core_profiler *profiler)
 {
-    if (profiler->nslices == profiler->slices_room) {
-        size_t room = profiler->slices_room ? profiler->slices_room * 2 : 256;
+    if (profiler->nslices == profiler->slices_capacity) {
+        size_t capacity =
+            profiler->slices_capacity ? profiler->slices_capacity * 2 : 256;
         core__device_activity *grown =
-            core__realloc(profiler->slices, room * sizeof *grown);
+            core__realloc(profiler->slices, capacity * sizeof *grown);
 
         if (!grown)
             return NULL;
         profiler->slices = grown;
-        profiler->slices_room = room;
+        profiler->slices_capacity = capacity;
     }
     profiler->slices[profiler->nslices] = (core__device_activity){
         .part = CORE__PROFILE_NONE, .work = CORE__PROFILE_NONE};
@@ -49,7 +50,7 @@ void core__device_activity_free(core_profiler *profiler)
         core__profile_parts_free(profiler->names, 1);
     profiler->slices = NULL;
     profiler->names = NULL;
-    profiler->nslices = profiler->slices_room = 0;
+    profiler->nslices = profiler->slices_capacity = 0;
 }
 
 const core__profile_work *core__device_activity_work(

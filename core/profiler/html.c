@@ -2,9 +2,9 @@
  * Copyright The libcore authors */
 
 /* The HTML report: one page with the recorded data as JSON and the script of
- * page.c, which draws it. */
+ * html_page.c, which draws it. */
 
-#include "profiler/page.h"
+#include "profiler/html_page.h"
 
 #include "base/error.h"
 #include "base/json.h"

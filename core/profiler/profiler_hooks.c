@@ -9,7 +9,7 @@
 #include "base/observe.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
-#include "profiler/nan.h"
+#include "profiler/nan_check.h"
 #include "profiler/profile.h"
 #include "tensor/dtype.h"
 

@@ -13,7 +13,7 @@
 
 typedef struct text {
     char *data;
-    size_t size, room;
+    size_t size, capacity;
     bool failed;
 } text;
 
@@ -31,16 +31,16 @@ add(text *text, const char *format, ...)
     if (length < 0 || text->failed)
         return;
     size = (size_t)length < sizeof line ? (size_t)length : sizeof line - 1;
-    if (text->size + size + 1 > text->room) {
-        size_t room = text->room * 2 + 4096;
-        char *grown = core__realloc(text->data, room);
+    if (text->size + size + 1 > text->capacity) {
+        size_t capacity = text->capacity * 2 + 4096;
+        char *grown = core__realloc(text->data, capacity);
 
         if (!grown) {
             text->failed = true;
             return;
         }
         text->data = grown;
-        text->room = room;
+        text->capacity = capacity;
     }
     memcpy(text->data + text->size, line, size + 1);
     text->size += size;
@@ -82,7 +82,8 @@ static const char *kind_name(core_profile_kind kind)
                                        : "";
 }
 
-size_t core__profile_printable_name(char *out, size_t room, const char *name)
+size_t core__profile_printable_name(char *out, size_t capacity,
+                                    const char *name)
 {
     size_t left = strlen(name), size = 0;
 
@@ -90,7 +91,7 @@ size_t core__profile_printable_name(char *out, size_t room, const char *name)
         size_t length = core__utf8_sequence(name, left);
         bool good = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
 
-        if (size + (good ? length : 1) > room)
+        if (size + (good ? length : 1) > capacity)
             break;
         if (good)
             memcpy(out + size, name, length);
@@ -220,7 +221,7 @@ core_status core__profile_remarks(const core_profiler *profiler,
     add_remarks(&text, profiler);
     if (text.failed) {
         core__free(text.data);
-        return core__error_memory(text.room);
+        return core__error_memory(text.capacity);
     }
     *out_text = text.data;
     return CORE_OK;
@@ -260,7 +261,7 @@ core_status core_profiler_table(core_profiler *profiler,
     add_remarks(&text, profiler);
     if (text.failed) {
         core__free(text.data);
-        return core__error_memory(text.room);
+        return core__error_memory(text.capacity);
     }
     *out_text = text.data;
     return CORE_OK;

@@ -184,13 +184,13 @@ core_status core__quantize_blocks_error(core_tensor *tensor)
     blocks b = {NULL, NULL, NULL};
     core_status status = block_amaxes(tensor, &b);
     int64_t count = b.amaxes ? core_tensor_numel(b.amaxes) : 0;
-    size_t room = (size_t)count * sizeof(float);
-    float *amaxes = core__alloc(room + 1);
+    size_t size = (size_t)count * sizeof(float);
+    float *amaxes = core__alloc(size + 1);
 
     if (status == CORE_OK && !amaxes)
-        status = core__error_memory(room);
+        status = core__error_memory(size);
     if (status == CORE_OK)
-        status = core_tensor_read(b.amaxes, amaxes, room);
+        status = core_tensor_read(b.amaxes, amaxes, size);
     for (int64_t i = 0; status == CORE_OK && i < count; i++)
         if (!isfinite(amaxes[i]))
             status = core__error(CORE_ERROR_INVALID_ARGUMENT,

@@ -32,7 +32,7 @@ static layout layout_of(core_dtype dtype)
 typedef struct scope {
     core_status status;
     size_t count;
-    core_tensor *kept[48];
+    core_tensor *owned[48];
 } scope;
 
 static core_tensor *keep(scope *s, core_status status,
@@ -40,7 +40,7 @@ static core_tensor *keep(scope *s, core_status status,
 {
     s->status = status;
     if (status == CORE_OK)
-        s->kept[s->count++] = *result;
+        s->owned[s->count++] = *result;
     return *result;
 }
 
@@ -56,7 +56,7 @@ static core_tensor *keep(scope *s, core_status status,
 static void end(scope *s)
 {
     while (s->count > 0)
-        core_tensor_release(s->kept[--s->count]);
+        core_tensor_release(s->owned[--s->count]);
 }
 
 /* The same memory viewed as another dtype of the same size. */

@@ -123,13 +123,13 @@ static core_status product(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *result)
 {
     core__inference infer = {.op = call->op, .args = args, .nargs = nargs};
-    core_tensor *made;
+    core_tensor *tensor;
 
     CORE_TRY(call->op->data->infer(&infer));
     CORE_TRY(core__float8_emulate_matmul(
         args[0].u.tensor, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
-        core__arg_tensor(args, 4), infer.results[0].dtype, &made));
-    core__result_tensor(result, made);
+        core__arg_tensor(args, 4), infer.results[0].dtype, &tensor));
+    core__result_tensor(result, tensor);
     return CORE_OK;
 }
 

@@ -100,7 +100,7 @@ void core_quantizer_release(core_quantizer *quantizer)
 {
     if (!quantizer || atomic_fetch_sub(&quantizer->references, 1) != 1)
         return;
-    core__quantizer_device_state_release(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
     core__free(quantizer);
 }
 
@@ -114,7 +114,7 @@ const core_quantizer_options *core_quantizer_get_options(
  * it. */
 static core_status settle(const core_quantizer *quantizer)
 {
-    return quantizer->late.amax
+    return quantizer->device_state.amax
                ? core__quantizer_read_state((core_quantizer *)quantizer)
                : CORE_OK;
 }
@@ -178,7 +178,7 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
                                "quantizer: amax %u of the history is %g; it "
                                "must be finite and 0 or more",
                                i, (double)history[i]);
-    core__quantizer_device_state_release(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
     if (state->history_count > 0)
@@ -194,7 +194,8 @@ void core__quantizer_mark_set(const core_quantizer *quantizer,
     uint32_t length = quantizer->options.history_length;
 
     mark->state = quantizer->state;
-    mark->late = core__quantizer_device_state_retain(&quantizer->late);
+    mark->device_state =
+        core__quantizer_device_state_retain(&quantizer->device_state);
     for (uint32_t i = 0; i < 2; i++)
         mark->oldest[i] = i < length ? quantizer->history[length - 1 - i] : 0;
 }
@@ -212,14 +213,15 @@ void core__quantizer_mark_restore(core_quantizer *quantizer,
     memmove(history, history + count, (length - count) * sizeof *history);
     for (uint32_t i = 0; i < count && i < 2; i++)
         history[length - 1 - i] = mark->oldest[i];
-    core__quantizer_device_state_release(&quantizer->late);
-    quantizer->late = core__quantizer_device_state_retain(&mark->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
+    quantizer->device_state =
+        core__quantizer_device_state_retain(&mark->device_state);
     quantizer->state = mark->state;
 }
 
 void core__quantizer_mark_drop(core__quantizer_mark *mark)
 {
-    core__quantizer_device_state_release(&mark->late);
+    core__quantizer_device_state_release(&mark->device_state);
 }
 
 /* -------------------------------------------------------------- one scale -- */

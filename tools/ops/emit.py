@@ -132,10 +132,10 @@ def data_row(operator):
         row += [".promotion = %d" % o.promotion(),
                 ".operands = %d" % len(operands),
                 ".operand = {%s}" % ", ".join(map(str, operands or [0]))]
-        if o.kept():
-            row.append(".kept = %d" % o.kept())
-        if "whole" in base.entry:
-            row.append(".whole = %d" % o.column("whole"))
+        if o.keep_dtype():
+            row.append(".keep_dtype = %d" % o.keep_dtype())
+        if "integral_alpha" in base.entry:
+            row.append(".integral_alpha = %d" % o.column("integral_alpha"))
     if o.base.writes():
         row.append(".writes = 0x%xu" % o.base.writes())
     for key in ("dim", "keepdim", "dtype"):

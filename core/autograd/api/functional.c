@@ -6,7 +6,7 @@
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ops/infer.h"
@@ -89,7 +89,7 @@ static core_status evaluate(work *work)
 {
     const core_derivative *of = work->of;
     uint32_t errors = core__thread_self()->error.sequence;
-    size_t room = work->noutputs;
+    size_t capacity = work->noutputs;
     size_t given;
     core_status status;
 
@@ -107,18 +107,18 @@ static core_status evaluate(work *work)
     status = of->function(of->context, work->inputs, of->ninputs, work->outputs,
                           &work->noutputs);
     given = work->noutputs;
-    if (status != CORE_OK || given > room)
-        work->noutputs = room; /* releases what a failed call left there */
+    if (status != CORE_OK || given > capacity)
+        work->noutputs = capacity; /* releases what a failed call left there */
     if (status != CORE_OK) {
         core__callback_status(errors, status, "the function");
         core__error_prefix("%s", work->name);
         return status;
     }
-    if (given > room)
+    if (given > capacity)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: the function reports %zu outputs, but the array holds %zu",
-            work->name, given, room);
+            work->name, given, capacity);
     for (size_t i = 0; i < work->noutputs; i++)
         if (!work->outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -258,7 +258,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_outputs, size_t *noutputs,
                      core_tensor **out_gradients)
 {
-    size_t room = out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
+    size_t capacity =
+        out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
     size_t ninputs = of ? of->ninputs : 0;
     core_status status;
     work work;
@@ -267,8 +268,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
     clear(out_gradients, ninputs);
     if (out_outputs && !noutputs)
         return core__error_null("core_vjp", "noutputs");
-    clear(out_outputs, out_outputs ? room : 0);
-    status = begin(&work, "core_vjp", of, room);
+    clear(out_outputs, out_outputs ? capacity : 0);
+    status = begin(&work, "core_vjp", of, capacity);
     if (status == CORE_OK)
         status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
                            work.grads);
@@ -284,7 +285,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK) {
         release_all(out_gradients, ninputs);
-        release_all(out_outputs, out_outputs ? room : 0);
+        release_all(out_outputs, out_outputs ? capacity : 0);
     }
     return end(&work, status);
 }
@@ -346,30 +347,30 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
 {
     core_tensor **seeds = NULL;
     core_status status;
-    size_t room;
+    size_t capacity;
     work work;
 
     CORE__NOT_NULL(vectors);
     CORE__NOT_NULL(out_tangents);
     CORE__NOT_NULL(noutputs);
-    room = *noutputs;
-    clear(out_tangents, room);
-    status = begin(&work, "core_jvp", of, room);
+    capacity = *noutputs;
+    clear(out_tangents, capacity);
+    status = begin(&work, "core_jvp", of, capacity);
     if (status == CORE_OK) {
-        seeds = core__alloc_zero(room * sizeof *seeds + 1);
+        seeds = core__alloc_zero(capacity * sizeof *seeds + 1);
         status = seeds ? zero_seeds(&work, seeds)
-                       : core__error_memory(room * sizeof *seeds);
+                       : core__error_memory(capacity * sizeof *seeds);
     }
     if (status == CORE_OK)
         status = gradients(&work, seeds, CORE_CREATE_GRAPH, work.grads);
     if (status == CORE_OK)
         status = tangents(&work, vectors, seeds, out_tangents);
     if (seeds)
-        release_all(seeds, room);
+        release_all(seeds, capacity);
     core__free(seeds);
     *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK)
-        release_all(out_tangents, room);
+        release_all(out_tangents, capacity);
     return end(&work, status);
 }
 
@@ -483,22 +484,22 @@ static core_status jacobians_of(work *work, core_tensor *of, core_tensor **out)
 core_status core_jacobian(const core_derivative *of,
                           core_tensor **out_jacobians, size_t *noutputs)
 {
-    size_t ninputs = of ? of->ninputs : 0, room;
+    size_t ninputs = of ? of->ninputs : 0, capacity;
     core_status status;
     work work;
 
     CORE__NOT_NULL(out_jacobians);
     CORE__NOT_NULL(noutputs);
-    room = *noutputs;
-    clear(out_jacobians, room * ninputs);
-    status = begin(&work, "core_jacobian", of, room);
+    capacity = *noutputs;
+    clear(out_jacobians, capacity * ninputs);
+    status = begin(&work, "core_jacobian", of, capacity);
     for (size_t o = 0; status == CORE_OK && o < work.noutputs; o++)
         if (is_floating(work.outputs[o]))
             status = jacobians_of(&work, work.outputs[o],
                                   out_jacobians + o * ninputs);
     *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK)
-        release_all(out_jacobians, room * ninputs);
+        release_all(out_jacobians, capacity * ninputs);
     return end(&work, status);
 }
 

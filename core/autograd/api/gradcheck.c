@@ -4,7 +4,7 @@
 /* Compares analytic derivatives with central differences. */
 
 #include "autograd/graph/function.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
@@ -358,7 +358,8 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     core_tensor *results[CORE_GRADCHECK_OUTPUTS] = {0};
     core_tensor *roots[CORE_GRADCHECK_OUTPUTS];
     core_tensor *wanted[CORE_GRADCHECK_OUTPUTS];
-    size_t count = CORE_GRADCHECK_OUTPUTS, nroots = 0, nwanted = 0, kept = 0;
+    size_t count = CORE_GRADCHECK_OUTPUTS, nroots = 0, nwanted = 0,
+           differentiable = 0;
     core_status status;
 
     CORE_TRY(core__function_call("the function", first->function,
@@ -376,8 +377,8 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
                        CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED, outputs);
     for (size_t i = 0; status == CORE_OK && i < nwanted; i++)
         if (outputs[i])
-            outputs[kept++] = outputs[i];
-    *noutputs = kept;
+            outputs[differentiable++] = outputs[i];
+    *noutputs = differentiable;
     release_all(results, count);
     return status;
 }

@@ -90,13 +90,13 @@ static core_tensor *saved_argument(const core__formula_context *context,
 static bool has_hooks(const core_node *node)
 {
     const core_hook *hook;
-    core__autograd *record = node->u.leaf->autograd;
+    core__autograd_meta *meta = node->u.leaf->autograd;
     bool found = node->hooks != NULL;
 
-    core__spin_lock(&record->lock);
-    for (hook = record->hooks; hook; hook = hook->next)
+    core__spin_lock(&meta->lock);
+    for (hook = meta->hooks; hook; hook = hook->next)
         found |= hook->kind == CORE__HOOK_TENSOR;
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     return found;
 }
 
@@ -151,7 +151,8 @@ static core__destination *destination_of_edge(
 core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
                                       bool *out_accumulate)
 {
-    const core__destinations *offered = core__thread_self()->offered;
+    const core__destinations *offered =
+        core__thread_self()->destinations_offered;
     core__destination *to =
         core__unlikely(offered != NULL)
             ? destination_of_edge(offered, node, &node->edges[input])
@@ -163,8 +164,8 @@ core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
 
 void core__destination_written(const core_node *node, uint32_t input)
 {
-    core__destination *to = destination_of_edge(core__thread_self()->offered,
-                                                node, &node->edges[input]);
+    core__destination *to = destination_of_edge(
+        core__thread_self()->destinations_offered, node, &node->edges[input]);
 
     to->touched = to->straight = to->accumulate = true;
 }
@@ -332,7 +333,7 @@ core_status core__destinations_begin(const char *name,
     for (size_t i = 0; i < count; i++)
         CORE_TRY(check(name, i, &given[i], leaves));
     for (size_t i = 0; i < count; i++) {
-        given[i].answer = CORE_DESTINATION_UNUSED;
+        given[i].result = CORE_DESTINATION_UNUSED;
         for (size_t j = 0; j < i; j++)
             CORE_TRY(check_pair(name, given, j, i));
     }
@@ -351,7 +352,7 @@ void core__destinations_end(core__destinations *destinations,
         const core__destination *item = &destinations->items[i];
 
         if (done && item->touched)
-            given[i].answer = item->straight ? CORE_DESTINATION_IN_PLACE
+            given[i].result = item->straight ? CORE_DESTINATION_IN_PLACE
                                              : CORE_DESTINATION_COPIED;
         core__node_release(item->node);
     }

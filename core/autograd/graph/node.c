@@ -6,7 +6,7 @@
 
 #include "autograd/graph/node.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/graph/accumulator.h"
 #include "autograd/graph/custom.h"
 #include "autograd/graph/hooks.h"
 #include "autograd/graph/node_make.h"

@@ -75,12 +75,12 @@ static inline core_status set_edges(core_node *node,
     for (uint32_t left = wanted; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
         core_tensor *tensor = args[gradient->arguments[i]].u.tensor;
-        core__autograd *record = tensor->autograd;
+        core__autograd_meta *meta = tensor->autograd;
 
-        if (core__likely(record && record->grad_fn)) {
-            core__node_retain(record->grad_fn);
-            edges[i].node = record->grad_fn;
-            edges[i].input = record->output;
+        if (core__likely(meta && meta->grad_fn)) {
+            core__node_retain(meta->grad_fn);
+            edges[i].node = meta->grad_fn;
+            edges[i].input = meta->output;
         } else {
             edges[i].input = 0;
             CORE_TRY(core__accumulator_of(tensor, &edges[i].node));

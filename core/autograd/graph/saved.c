@@ -13,10 +13,10 @@
 #include <string.h>
 
 /* A tensor on the same storage, without history. */
-static core_status twin(core_tensor *tensor, core_tensor **out_twin)
+static core_status alias(core_tensor *tensor, core_tensor **out_alias)
 {
-    CORE_TRY(core__tensor_shallow_copy(tensor, out_twin));
-    (*out_twin)->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    CORE_TRY(core__tensor_shallow_copy(tensor, out_alias));
+    (*out_alias)->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
 
@@ -47,7 +47,7 @@ pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
     if (core__tensor_needs_grad(tensor))
         CORE_TRY(core__gradient_edge(tensor, &edge));
     if (!stand_in)
-        status = twin(tensor, &content);
+        status = alias(tensor, &content);
     if (status == CORE_OK)
         status = core__saved_pack(saved, stand_in ? stand_in : content, false);
     core__tensor_release(content);
@@ -87,7 +87,7 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
     if (stand_in) {
         core__tensor_retain(stand_in);
     } else {
-        core_status status = twin(tensor, &content);
+        core_status status = alias(tensor, &content);
 
         if (status != CORE_OK) {
             core__node_release(edge.node);
@@ -105,7 +105,7 @@ core_status core__saved_result(core__saved *saved, core_tensor *tensor,
 {
     core_tensor *content;
 
-    CORE_TRY(twin(tensor, &content));
+    CORE_TRY(alias(tensor, &content));
     saved->grad_fn = NULL;
     saved->output = (uint16_t)output;
     if (core__unlikely(core__thread_self()->saved_hooks != NULL)) {
@@ -200,7 +200,7 @@ static core_status unpack_result(core_node *node, core__saved *saved,
     core_tensor *result;
     core_status status;
 
-    CORE_TRY(twin(saved->value.u.tensor, &result));
+    CORE_TRY(alias(saved->value.u.tensor, &result));
     core__node_retain(node);
     status = core__history_set(result, node, saved->output);
     if (status != CORE_OK) {
@@ -230,7 +230,7 @@ static core_status unpack_list(core_node *node, core__saved *saved,
     return CORE_OK;
 }
 
-/* A twin gets its history when it is first needed. */
+/* An alias gets its history when it is first needed. */
 static core_status give_history(core__saved *saved)
 {
     core_tensor *tensor = saved->value.u.tensor;

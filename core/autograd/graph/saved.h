@@ -3,7 +3,7 @@
 
 /* saved.h: values saved from the forward for a formula.
  *
- * A leaf is saved as it is.  Any other tensor is saved as a twin on the same
+ * A leaf is saved as it is.  Any other tensor is saved as an alias on the same
  * storage, with the edge to its history beside it: a node never owns a tensor
  * that owns the node, and a tensor that is changed in place later does not
  * affect the node.  Version numbers detect whether the content is still what
@@ -27,7 +27,7 @@ typedef enum core__saved_kind {
 
 struct core__saved {
     core_value value;
-    core_node *grad_fn; /* history of a twin; referenced, except for RESULT */
+    core_node *grad_fn; /* history of an alias; referenced, except for RESULT */
     uint32_t version;
     uint16_t output; /* LIST: whether any element is PACKED */
     uint16_t kind;

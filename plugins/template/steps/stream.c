@@ -298,7 +298,7 @@ static core_status event_record(void *device, void *handle, void *on)
                                    .always = true});
 }
 
-static core_status event_answer(const mark *m)
+static core_status event_status(const mark *m)
 {
     if (!m->reached)
         return CORE_ERROR_BUSY;
@@ -316,7 +316,7 @@ static core_status event_query(void *device, void *handle)
 
     (void)device;
     pthread_mutex_lock(&lock);
-    status = event_answer(m);
+    status = event_status(m);
     pthread_mutex_unlock(&lock);
     mark_drop(m);
     return status;
@@ -329,7 +329,7 @@ static core_status event_synchronize(void *device, void *handle)
 
     (void)device;
     mark_wait(m);
-    status = event_answer(m);
+    status = event_status(m);
     mark_drop(m);
     return status;
 }

@@ -106,7 +106,7 @@ static void check_restored(const model *m)
     ck_assert_ptr_null(self->engine);
     ck_assert_ptr_null(self->executor);
     ck_assert_ptr_null(self->device);
-    ck_assert_uint_eq(self->level, 0);
+    ck_assert_uint_eq(self->backward_depth, 0);
     ck_assert(core_grad_mode());
     for (int i = 0; i < 2; i++)
         ck_assert_ptr_eq(current_of(names[i]), m->before[i]);

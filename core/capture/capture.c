@@ -6,7 +6,7 @@
  * operators draw relative to a counter on the device that each launch
  * updates. */
 
-#include "graph/capture.h"
+#include "capture/capture.h"
 
 #include "base/fork.h"
 #include "base/memory.h"

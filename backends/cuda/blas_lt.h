@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lt.h: products of 8-bit floats by cuBLASLt, which is looked for at the first
- * product.  The functions make the device's context current. */
+/* blas_lt.h: products of 8-bit floats by cuBLASLt, which is looked for at the
+ * first product.  The functions make the device's context current. */
 
-#ifndef CUDA_LT_H
-#define CUDA_LT_H
+#ifndef CUDA_BLAS_LT_H
+#define CUDA_BLAS_LT_H
 
 #include "api.h"
 

@@ -4,7 +4,7 @@
 /* The HTML, styles and script around the data of html.c.  The page loads
  * nothing from elsewhere. */
 
-#include "profiler/page.h"
+#include "profiler/html_page.h"
 
 /* clang-format off */
 const char core__profile_page_head[] =

@@ -4,7 +4,7 @@
 /* LIBCORE_NAN_CHECK: checks the operands and results of operator calls for
  * NaN. */
 
-#include "profiler/nan.h"
+#include "profiler/nan_check.h"
 
 #include "base/error.h"
 #include "base/settings.h"
@@ -12,7 +12,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
 #include "dispatch/schema.h"
-#include "ops/nan_check.h"
+#include "ops/has_nan.h"
 #include "tensor/dtype.h"
 
 #include <libcore/ops.h>
