@@ -100,7 +100,7 @@ static double cubic(double x)
 static tap tap_cubic(double at, int64_t in)
 {
     double beyond = (double)in + 2, whole; /* there, all taps are the last */
-    tap t;
+    tap t = {0};
 
     at = at < beyond ? at : beyond;
     whole = floor(at);

@@ -506,25 +506,25 @@ END_TEST
 START_TEST(main_and_delayed_gradients_use_8_bit_products)
 {
     core_tensor *want[3], *have[3], *main_grad;
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *queue;
 
     start("", true);
     step(false, CORE_SCALING_CURRENT, false, CORE_F32, want);
     step(true, CORE_SCALING_CURRENT, false, CORE_F32, have);
     read_products(NULL);
     main_grad = CALL(ones_like, CALL(detach, w), CORE_F32, NULL, -1);
-    OK(core_linear_wgrad_queue_create(&store));
+    OK(core_linear_wgrad_queue_create(&queue));
     clear();
     args.main_grad = main_grad;
     args.flags = CORE_LINEAR_ACCUMULATE;
-    args.store = store;
+    args.wgrad_queue = queue;
     backward(loss(apply()));
     ck_assert_int_eq(read_products(NULL), 2);
-    OK(core_linear_backward_dw(store));
+    OK(core_linear_backward_dw(queue));
     ck_assert_int_eq(read_products(NULL), 1);
     near(CALL(sub_scalar, main_grad, core_float(1), core_int(1)), want[2],
          1.0 / 64);
-    core_linear_wgrad_queue_release(store);
+    core_linear_wgrad_queue_release(queue);
     end();
 }
 END_TEST
