@@ -76,7 +76,7 @@ const char core__profile_page_tail[] =
     "  (data.shortest ? \"; what took less than \" + time(data.shortest) "
     "+\n"
     "    \" is not drawn\" : \"\") +\n"
-    "  (data.deeper ? \"; \" + data.deeper + \" that lie too deep are not "
+    "  (data.deeper ? \"; \" + data.deeper + \" nested too deeply are not "
     "drawn\" :\n"
     "    \"\");\n"
     "document.getElementById(\"remarks\").textContent = data.remarks.trim()"

@@ -15,7 +15,7 @@ typedef struct record {
 struct opencl_profile {
     bool on;
     uint64_t limit, dropped;
-    uint64_t count, room;
+    uint64_t count, capacity;
     record *records; /* in the order of launches */
     record *taken;
     cl_command_queue queue; /* for the clock */
@@ -26,16 +26,16 @@ static _Thread_local uint64_t correlation;
 
 static bool grow(opencl_profile *profile)
 {
-    uint64_t room = profile->room ? profile->room * 2 : 64;
+    uint64_t capacity = profile->capacity ? profile->capacity * 2 : 64;
     record *grown;
 
-    if (profile->count < profile->room)
+    if (profile->count < profile->capacity)
         return true;
-    grown = realloc(profile->records, room * sizeof *grown);
+    grown = realloc(profile->records, capacity * sizeof *grown);
     if (grown == NULL)
         return false;
     profile->records = grown;
-    profile->room = room;
+    profile->capacity = capacity;
     return true;
 }
 
@@ -226,7 +226,7 @@ static core_status take_done(opencl_profile *profile, core_activity_batch *out)
     profile->taken = profile->records;
     profile->records = waiting;
     profile->count = rest;
-    profile->room = rest ? rest : 1;
+    profile->capacity = rest ? rest : 1;
     for (uint64_t i = 0; i < done; i++)
         profile->taken[i].activity.name =
             core_sdk_string(profile->taken[i].name);

@@ -73,14 +73,14 @@ static const char *way(core_dtype dtype, bool from)
 
 typedef struct text {
     char *data;
-    size_t used, room;
+    size_t used, capacity;
 } text;
 
 static void add(text *to, const char *what)
 {
     size_t size = strlen(what);
 
-    if (to->used + size < to->room)
+    if (to->used + size < to->capacity)
         memcpy(to->data + to->used, what, size + 1);
     to->used += size;
 }
@@ -126,15 +126,15 @@ static char *whole(const opencl_device *device, const opencl_source *source,
         add_types(&t, device, types);
         add(&t, opencl_prelude_cl);
         if (source->compose != NULL) {
-            size_t left = t.used < t.room ? t.room - t.used : 0;
+            size_t left = t.used < t.capacity ? t.capacity - t.used : 0;
 
             t.used +=
                 source->compose(source, left ? t.data + t.used : NULL, left);
         }
         add(&t, source->text);
         if (pass == 0) {
-            t.room = t.used + 1;
-            t.data = malloc(t.room);
+            t.capacity = t.used + 1;
+            t.data = malloc(t.capacity);
             if (t.data == NULL)
                 return NULL;
         }

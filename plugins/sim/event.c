@@ -46,7 +46,7 @@ static core_status create(void *device, uint32_t flags, void **out_event)
     event->next = event->device->events;
     event->device->events = event;
     event->device->count.events++;
-    event->device->count.events_made++;
+    event->device->count.events_created++;
     pthread_mutex_unlock(&sim_lock);
     *out_event = event;
     return CORE_OK;
@@ -97,7 +97,7 @@ static core_status record(void *device, void *handle, void *stream)
                      .end = end_record,
                      .what = "record of an event",
                      .records = true,
-                     .quick = true};
+                     .undelayed = true};
     sim_marker *marker;
     core_status status = sim_usable(device);
 

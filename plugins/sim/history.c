@@ -94,7 +94,7 @@ static bool cut(sim_history *history, uint32_t index, uint64_t offset)
     return true;
 }
 
-static bool alike(const sim_stretch *a, const sim_stretch *b)
+static bool same_entries(const sim_stretch *a, const sim_stretch *b)
 {
     if (a->to != b->from || a->count != b->count)
         return false;
@@ -118,7 +118,7 @@ static void merge(sim_history *history, uint32_t first, uint32_t last)
         last = history->count - 1;
     kept = first;
     for (uint32_t i = first + 1; i <= last; i++) {
-        if (alike(&all[kept], &all[i])) {
+        if (same_entries(&all[kept], &all[i])) {
             all[kept].to = all[i].to;
             entries_drop(&all[i]);
         } else if (++kept != i) {

@@ -122,7 +122,7 @@ static core_status wait_event(void *device, void *handle, void *of)
     sim_work work = {.run = run_nothing,
                      .end = end_wait,
                      .what = "wait for an event",
-                     .quick = true};
+                     .undelayed = true};
     core_status status = sim_usable(device);
 
     if (status == CORE_OK)

@@ -136,7 +136,7 @@ static char *element(const cpu_bf16_place *place, int64_t batch, int64_t row,
 }
 
 static const float *scaled_row(const job *j, int64_t batch, int64_t row,
-                               int64_t column, int64_t columns, float *room)
+                               int64_t column, int64_t columns, float *scratch)
 {
     const cpu_bf16_place *s = &j->p.s;
     const void *from;
@@ -147,20 +147,20 @@ static const float *scaled_row(const job *j, int64_t batch, int64_t row,
     if (s->dtype == CORE_F32 && s->column_stride == 1 && j->p.beta == 1)
         return from;
     if (s->column_stride == 0) {
-        cpu_get_f32(room, s->dtype, from, 1, 1);
-        room[0] *= j->p.beta;
+        cpu_get_f32(scratch, s->dtype, from, 1, 1);
+        scratch[0] *= j->p.beta;
         for (int64_t i = 1; i < columns; i++)
-            room[i] = room[0];
-        return room;
+            scratch[i] = scratch[0];
+        return scratch;
     }
     if (s->dtype == CORE_BF16 && s->column_stride == 1) {
-        j->f->scale(room, from, j->p.beta, columns);
-        return room;
+        j->f->scale(scratch, from, j->p.beta, columns);
+        return scratch;
     }
-    cpu_get_f32(room, s->dtype, from, s->column_stride, columns);
+    cpu_get_f32(scratch, s->dtype, from, s->column_stride, columns);
     for (int64_t i = 0; i < columns; i++)
-        room[i] *= j->p.beta;
-    return room;
+        scratch[i] *= j->p.beta;
+    return scratch;
 }
 
 /* Writes results from sums, for the rows and columns of one pair of groups. */
@@ -169,7 +169,7 @@ static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
 {
     int64_t rows = smaller(ROWS, j->p.m - row);
     int64_t columns = smaller(COLUMNS, j->p.n - column);
-    float room[COLUMNS];
+    float scratch[COLUMNS];
 
     if (!j->p.s.data && columns == COLUMNS && j->p.c.column_stride == 1) {
         j->f->finish_rows(sum, distance, rows, j->p.alpha, j->p.c.dtype,
@@ -179,7 +179,7 @@ static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
     }
     for (int64_t i = 0; i < rows; i++)
         j->f->finish(sum + i * distance, j->p.alpha,
-                     scaled_row(j, batch, row + i, column, columns, room),
+                     scaled_row(j, batch, row + i, column, columns, scratch),
                      j->p.c.dtype, element(&j->p.c, batch, row + i, column),
                      j->p.c.column_stride, columns);
 }

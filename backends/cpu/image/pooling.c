@@ -275,14 +275,14 @@ typedef struct halves {
     core_status status;
 } halves;
 
-static void half_plane(const halves *h, int64_t plane, float *room)
+static void half_plane(const halves *h, int64_t plane, float *scratch)
 {
     pooling one = *h->job;
     uint16_t *x = (uint16_t *)one.x.data + plane * one.in_size;
     uint16_t *y = (uint16_t *)one.y.data + plane * one.out_size;
 
-    one.x.data = room;
-    one.y.data = room + one.in_size;
+    one.x.data = scratch;
+    one.y.data = scratch + one.in_size;
     if (one.indices.data)
         one.indices.data = (int64_t *)one.indices.data + plane * one.out_size;
     if (h->gradient)
@@ -299,15 +299,15 @@ static void half_plane(const halves *h, int64_t plane, float *room)
 static void half_task(void *context, int64_t begin, int64_t end)
 {
     halves *h = context;
-    float *room =
-        cpu_allocate(h->job->in_size + h->job->out_size, sizeof *room);
+    float *scratch =
+        cpu_allocate(h->job->in_size + h->job->out_size, sizeof *scratch);
 
-    if (!room)
+    if (!scratch)
         __atomic_store_n(&h->status, CORE_ERROR_OUT_OF_MEMORY,
                          __ATOMIC_RELAXED);
-    for (int64_t plane = begin; plane < end && room; plane++)
-        half_plane(h, plane, room);
-    free(room);
+    for (int64_t plane = begin; plane < end && scratch; plane++)
+        half_plane(h, plane, scratch);
+    free(scratch);
 }
 
 /* The dtype of the dense operands: half precision is not converted. */

@@ -305,7 +305,7 @@ START_TEST(node_waiting_for_lost_device_returns_an_error)
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_DEVICE_LOST, "waiting",
           "lost");
     ck_assert_int_eq(there.runs, 1);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_device_reset(device_of("sim:0")));
     check_backward();
 }
