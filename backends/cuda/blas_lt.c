@@ -180,7 +180,7 @@ static void destroy_handle(device_state *d)
     memset(d->algorithms, 0, sizeof d->algorithms);
 }
 
-void cuda_lt_forget(void *context)
+void cuda_lt_destroy(void *context)
 {
     device_state *d;
 

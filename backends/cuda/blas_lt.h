@@ -18,7 +18,7 @@ void cuda_lt_close(void *context);
  * not used until it has a new one. */
 void cuda_lt_renew(void *context, CUcontext handle);
 /* Destroys everything that belongs to the context. */
-void cuda_lt_forget(void *context);
+void cuda_lt_destroy(void *context);
 /* Creates what products need, which a capture cannot create. */
 void cuda_lt_prepare(void *context);
 

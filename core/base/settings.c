@@ -182,7 +182,7 @@ void core__settings_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
-static core_status keep_text(const char *text, const char **out)
+static core_status intern_text(const char *text, const char **out)
 {
     size_t size = strlen(text) + 1;
     interned_text *entry;
@@ -314,7 +314,7 @@ static core_status read_environment(const char *name, setting_value *value)
         return CORE_OK;
     text = secure_getenv(name);
     if (text && *text)
-        CORE_TRY(keep_text(text, &value->environment));
+        CORE_TRY(intern_text(text, &value->environment));
     value->read = true;
     if (value->environment && !value->text) {
         value->text = value->environment;
@@ -589,7 +589,7 @@ static core_status set(const char *name, const char *text)
     if (index == CORE__SETTING_TRACE_DISPATCH)
         CORE_TRY(check_trace(value, text));
     if (text)
-        CORE_TRY(keep_text(text, &copy));
+        CORE_TRY(intern_text(text, &copy));
     value->text = copy ? copy : value->environment;
     value->source = copy                 ? CORE_SETTING_SOURCE_PROGRAM
                     : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT

@@ -67,13 +67,13 @@ core_status core__stream_swap(core_stream *stream, core_stream **out_before)
 
 void core__stream_restore(core_stream *before)
 {
-    core_stream *mine = NULL;
+    core_stream *replaced = NULL;
 
     if (!before)
         return;
     /* The array is large enough: core__stream_swap has grown it. */
-    exchange(before, &mine);
-    core_stream_release(mine);
+    exchange(before, &replaced);
+    core_stream_release(replaced);
     core_stream_release(before);
 }
 

@@ -255,13 +255,13 @@ core_status core__queue_take_unshared_error(core__queue *queue,
  * afterwards are lost, because this does not wait. */
 static void keep_last_error(core__error_source *source)
 {
-    core__error_record said;
+    core__error_record saved;
 
-    core__error_save(&said);
+    core__error_save(&saved);
     source->code = core__queue_take_error(source->queue, "the stream's end");
     if (source->code != CORE_OK)
         source->text = core__strdup(core_error_message());
-    core__error_restore(&said);
+    core__error_restore(&saved);
 }
 
 void core__queue_own_errors_end(core__queue *queue)

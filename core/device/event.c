@@ -304,7 +304,7 @@ static core_status check_process(const core_event *event)
 static core_status check_recorded(const core_event *event, core_stream *stream,
                                   const char *what)
 {
-    core_stream *mine = core__stream_current(event->device);
+    core_stream *current = core__stream_current(event->device);
 
     CORE_TRY(check_event(event));
     if (!event->recorded)
@@ -312,17 +312,17 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
     /* After the end of that capture, no stream is capturing. */
-    if (event->capture_id && !(stream && stream->capture) && !mine->capture)
+    if (event->capture_id && !(stream && stream->capture) && !current->capture)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was recorded in a capture, "
                            "and is valid only inside it",
                            what, event->device->name);
     if (event->capture_id)
-        return core__capture_refuse(stream && atomic_load(&mine->capture_id) !=
-                                                  event->capture_id
-                                        ? stream
-                                        : mine,
-                                    what);
+        return core__capture_refuse(
+            stream && atomic_load(&current->capture_id) != event->capture_id
+                ? stream
+                : current,
+            what);
     return CORE_OK;
 }
 

@@ -214,19 +214,20 @@ static uint32_t count_served(core__queues *queues, const core__queue *queue)
 static void reap(core__queues *queues, core__queue *queue)
 {
     uint32_t served = count_served(queues, queue);
-    core__error_record mine;
+    core__error_record saved;
     core_status error;
-    bool goes;
+    bool released;
 
-    core__error_save(&mine);
-    goes = is_over(queue, &error);
+    core__error_save(&saved);
+    released = is_over(queue, &error);
     pthread_mutex_lock(&queues->lock);
-    goes = goes && queue->served == served && end_outliving(queues, queue);
-    if (goes)
+    released =
+        released && queue->served == served && end_outliving(queues, queue);
+    if (released)
         keep_unreported(queues, queue, error);
     pthread_mutex_unlock(&queues->lock);
-    core__error_restore(&mine);
-    if (goes)
+    core__error_restore(&saved);
+    if (released)
         core__queue_release(queue);
 }
 
@@ -272,15 +273,15 @@ void core__queues_reap(core_device *device)
 static void end_adopted(core__queue *queue)
 {
     core_device *device = queue->device;
-    core__error_record mine;
-    core_status said;
+    core__error_record saved;
+    core_status status;
 
-    core__error_save(&mine);
-    said = core__queue_take_unshared_error(queue, "the stream's end");
+    core__error_save(&saved);
+    status = core__queue_take_unshared_error(queue, "the stream's end");
     pthread_mutex_lock(&device->queues->lock);
-    keep_unreported(device->queues, queue, said);
+    keep_unreported(device->queues, queue, status);
     pthread_mutex_unlock(&device->queues->lock);
-    core__error_restore(&mine);
+    core__error_restore(&saved);
     core__queue_own_errors_end(queue);
     pthread_mutex_lock(&queue->lock);
     queue->ended = true;

@@ -198,17 +198,17 @@ static core_status find_sizes(elementwise *e)
 static core_status convert(elementwise *e, uint32_t k)
 {
     core_tensor *tensor = e->inputs[k];
-    core_dtype wanted =
+    core_dtype target =
         e->op->data->keep_dtype >> k & 1 ? CORE_DTYPE_NONE : e->compute;
     core_tensor *cast;
 
     if (!tensor)
         return CORE_OK;
-    e->number_dtypes[k] = wanted ? wanted : tensor->dtype;
+    e->number_dtypes[k] = target ? target : tensor->dtype;
     if (core__tensor_is_meta(tensor) || e->device->meta)
         return CORE_OK;
     if (tensor->device != e->device ||
-        (tensor->ndim == 0 && wanted && tensor->dtype != wanted &&
+        (tensor->ndim == 0 && target && tensor->dtype != target &&
          core__device_host_access(tensor->device))) {
         core_memory memory = core__tensor_memory(tensor);
 
@@ -217,10 +217,10 @@ static core_status convert(elementwise *e, uint32_t k)
         e->inputs[k] = NULL;
         return CORE_OK;
     }
-    if (!wanted || tensor->dtype == wanted)
+    if (!target || tensor->dtype == target)
         return CORE_OK;
     core__conversion_count(e->call->op, CORE_CONVERSION_CAST);
-    CORE_TRY(core__tensor_cast(tensor, wanted, &cast));
+    CORE_TRY(core__tensor_cast(tensor, target, &cast));
     e->inputs[k] = cast;
     e->owned[k] = true;
     return CORE_OK;
@@ -246,8 +246,8 @@ static core_status check_target_dtype(const elementwise *e,
 /* In place: the other operands broadcast to self. */
 static core_status fit_loop(elementwise *e, const core_tensor *target)
 {
-    char want[128];
-    char have[128];
+    char expected[128];
+    char given[128];
     bool same = e->ndim <= target->ndim;
 
     for (uint32_t i = 0; same && i < e->ndim; i++) {
@@ -260,8 +260,8 @@ static core_status fit_loop(elementwise *e, const core_tensor *target)
             CORE_ERROR_SHAPE, e->op,
             "the operands broadcast to %s, which does not match the sizes %s "
             "of the tensor to be changed",
-            core__sizes_text(e->ndim, e->sizes, want, sizeof want),
-            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+            core__sizes_text(e->ndim, e->sizes, expected, sizeof expected),
+            core__sizes_text(target->ndim, target->sizes, given, sizeof given));
     e->ndim = target->ndim;
     memcpy(e->sizes, target->sizes, target->ndim * sizeof *e->sizes);
     return CORE_OK;

@@ -328,7 +328,7 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
 {
     uint32_t slot = core__keys_slot(call->keys);
     core__backend *backend = core__backend_by_slot(slot);
-    char have[256] = "";
+    char available[256] = "";
     size_t length = 0;
 
     if (slot == CORE__SLOT_NONE)
@@ -344,9 +344,10 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
         if (!other || i == CORE__SLOT_META ||
             strcmp(core__table_describe(call->op, i), "missing") == 0)
             continue;
-        if (length < sizeof have - 40)
-            length += (size_t)snprintf(have + length, sizeof have - length,
-                                       "%s%s", length ? ", " : "", other->type);
+        if (length < sizeof available - 40)
+            length +=
+                (size_t)snprintf(available + length, sizeof available - length,
+                                 "%s%s", length ? ", " : "", other->type);
     }
     core__error_set_aside();
     core__op_error(CORE_ERROR_NO_KERNEL, call->op,
@@ -354,6 +355,6 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
                    "the CPU computes operators that a device lacks",
                    backend ? backend->type : "?",
                    length ? "backends that have one: " : "no backend has one",
-                   have);
+                   available);
     return core__fallback(call, args, nargs, results, nresults);
 }

@@ -144,8 +144,8 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
                                  const core__result_spec *spec)
 {
     bool same = spec->ndim == target->ndim;
-    char want[160];
-    char have[160];
+    char expected[160];
+    char given[160];
 
     for (uint32_t i = 0; same && i < spec->ndim; i++)
         same = spec->sizes[i] == target->sizes[i];
@@ -154,8 +154,9 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
             CORE_ERROR_SHAPE, k->op,
             "the result has sizes %s, which do not match the sizes %s of the "
             "tensor to be changed",
-            core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
-            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+            core__sizes_text(spec->ndim, spec->sizes, expected,
+                             sizeof expected),
+            core__sizes_text(target->ndim, target->sizes, given, sizeof given));
     CORE_TRY(core__dtype_check_computable(k->op, target->dtype));
     if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
         return core__op_error(CORE_ERROR_DTYPE, k->op,

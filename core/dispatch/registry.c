@@ -601,7 +601,7 @@ static void undo_kernel(core__kernel *kernel)
 
 /* Sets of a removed backend keep their memory but not their owner; functions
  * that others registered for its slot do not serve the next backend there. */
-static void forget_backend_in(core_operator *op, const core__backend *backend)
+static void detach_backend_from(core_operator *op, const core__backend *backend)
 {
     for (core__kernel_set *s = op->kernels; s; s = s->next)
         if (s->backend == backend)
@@ -613,15 +613,15 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
 
 /* Returns the backend's fallback set, to which no table refers after the tables
  * are refreshed. */
-static core__kernel_set *forget_backend(core__backend *backend)
+static core__kernel_set *detach_backend(core__backend *backend)
 {
     core__kernel_set *fallback = backend->fallback;
 
     backend->fallback = NULL;
     for (uint32_t i = 0; i < core__operator_count; i++)
-        forget_backend_in(&core__operators[i], backend);
+        detach_backend_from(&core__operators[i], backend);
     for (custom_operator *c = customs; c; c = c->next)
-        forget_backend_in(&c->op, backend);
+        detach_backend_from(&c->op, backend);
     return fallback;
 }
 
@@ -646,7 +646,7 @@ void core__registry_undo(core_registry *registry)
         undo_kernel(kernel);
     }
     for (uint32_t i = 0; i < registry->nbackends; i++)
-        fallbacks[i] = forget_backend(registry->backends[i]);
+        fallbacks[i] = detach_backend(registry->backends[i]);
     slabs = registry->slabs;
     registry->slabs = NULL;
     core__kernel_list_reset(NULL);

@@ -211,7 +211,7 @@ static core_call call_of(core_operator *op, uint64_t keys, void *user)
 /* Extends the shortcut of a recorded call, if it is a plain one: below
  * autograd there is only a backend's kernel, which calls no operator that
  * would also be recorded. */
-static void learn_below(core__shortcut *shortcut)
+static void extend_recorded(core__shortcut *shortcut)
 {
     core_operator *op = shortcut->call.op;
     uint64_t keys =
@@ -253,7 +253,7 @@ void core__shortcut_add(core_operator *op, uint64_t state)
         shortcut->entry = *entry_at(op, keys);
         shortcut->function = shortcut->entry.function;
         shortcut->call = call_of(op, keys, shortcut->entry.user);
-        learn_below(shortcut);
+        extend_recorded(shortcut);
         shortcut->next = op->shortcut == &no_shortcut ? NULL : op->shortcut;
         atomic_store_explicit(&op->shortcut, shortcut, memory_order_release);
     }

@@ -131,7 +131,7 @@ static void device_close(void *user, void *handle)
                                  BYTES(blocks));
     }
     backend->real.device_close(backend->real.user, device->impl);
-    interposer_forget(backend->interposers, device);
+    interposer_objects_drop(backend->interposers, device);
     device->open = false;
     interposer_leave_void(&call, "%p", device->impl);
 }
@@ -218,8 +218,8 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
         uint64_t address =
             (uint64_t)(uintptr_t)out_memory->handle + out_memory->offset;
 
-        interposer_made(&call, INTERPOSER_MEMORY, device, out_memory->handle,
-                        out_memory->offset, size + device->tail_padding);
+        interposer_created(&call, INTERPOSER_MEMORY, device, out_memory->handle,
+                           out_memory->offset, size + device->tail_padding);
         if (device->flags & CORE_DEVICE_FLAT && device->base_alignment > 1 &&
             address % device->base_alignment != 0)
             interposer_violation(

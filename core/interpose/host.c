@@ -256,7 +256,8 @@ static core_status host_call_copy(core__interposers *interposers,
         status = core__host.call_copy(of, args, nargs, results, nresults,
                                       out_call, out_args, out_results);
     if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_CALL_OBJECT, NULL, *out_call, 0, 0);
+        interposer_created(&call, INTERPOSER_CALL_OBJECT, NULL, *out_call, 0,
+                           0);
     return interposer_leave(&call, status, "%p -> %p", (const void *)of,
                             (void *)*out_call);
 }

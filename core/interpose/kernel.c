@@ -155,21 +155,21 @@ typedef struct handles {
 static handles handles_replace(const interposer_kernel *kernel, core_call *call,
                                interposer_device **out_device)
 {
-    handles kept = {call->user, call->device, call->plan};
+    handles saved = {call->user, call->device, call->plan};
 
     call->user = kernel->real.user;
     call->device = interposer_device_handle(kernel->backend->interposers,
                                             call->device, out_device);
     if (kernel->real.prepare && call->plan)
         call->plan = ((interposer_plan *)call->plan)->plan;
-    return kept;
+    return saved;
 }
 
-static void handles_restore(core_call *call, handles kept)
+static void handles_restore(core_call *call, handles saved)
 {
-    call->user = kept.user;
-    call->device = kept.device;
-    call->plan = kept.plan;
+    call->user = saved.user;
+    call->device = saved.device;
+    call->plan = saved.plan;
 }
 
 static const char *name_of(const interposer_kernel *kernel)
@@ -225,12 +225,12 @@ static core_status launch(core_call *call, const core_value *args,
     core_status status = CORE_ERROR_INTERNAL;
     interposer_device *device;
     interposer_call c;
-    handles kept;
+    handles saved;
 
     CORE_TRY(interposer_enter(&c, kernel->backend->interposers,
                               kernel->backend->type, name_of(kernel),
                               INTERPOSER_LAUNCH));
-    kept = handles_replace(kernel, call, &device);
+    saved = handles_replace(kernel, call, &device);
     check_call(&c, device, call, args, nargs, results, nresults);
     if (nresults > 0 && results)
         memcpy(before, results,
@@ -245,7 +245,7 @@ static core_status launch(core_call *call, const core_value *args,
     status =
         interposer_leave(&c, status, "%p, stream %p, %u arguments, %u results",
                          call->device, call->stream, nargs, nresults);
-    handles_restore(call, kept);
+    handles_restore(call, saved);
     return status;
 }
 
@@ -283,7 +283,7 @@ static core_status prepare(core_call *call, const core_value *args,
     interposer_device *device;
     interposer_call c;
     char slot[96];
-    handles kept;
+    handles saved;
 
     *out_plan = NULL;
     if (!plan)
@@ -293,7 +293,7 @@ static core_status prepare(core_call *call, const core_value *args,
                               kernel->backend->type, slot, INTERPOSER_PREPARE);
     if (status == CORE_OK) {
         call->plan = NULL;
-        kept = handles_replace(kernel, call, &device);
+        saved = handles_replace(kernel, call, &device);
         run_begin(call);
         status = kernel->real.prepare(call, args, nargs, results, nresults,
                                       &plan->plan);
@@ -301,7 +301,7 @@ static core_status prepare(core_call *call, const core_value *args,
         plan->kernel = kernel;
         status = interposer_leave(&c, status, "%p -> plan %p", call->device,
                                   plan->plan);
-        handles_restore(call, kept);
+        handles_restore(call, saved);
     }
     if (status == CORE_OK)
         *out_plan = plan;

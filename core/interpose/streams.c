@@ -21,7 +21,7 @@ static void track_created(interposer_call *call, interposer_object_kind kind,
     if (!handle)
         interposer_violation(call, "returns NULL");
     else
-        interposer_made(call, kind, device, handle, 0, 0);
+        interposer_created(call, kind, device, handle, 0, 0);
 }
 
 /* ------------------------------------------------------------- streams -- */

@@ -198,7 +198,7 @@ static core_status record(const core_linear_forward_args *args, state *own,
     return status;
 }
 
-static uint32_t wanted(core_tensor *tensor)
+static uint32_t requires_grad(core_tensor *tensor)
 {
     return tensor && core_grad_mode() && core_tensor_requires_grad(tensor);
 }
@@ -286,9 +286,9 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     core__linear_mark mark;
     core_status status;
 
-    args->input_requires_grad = wanted(args->input);
-    args->weight_requires_grad = wanted(args->weight);
-    args->bias_requires_grad = wanted(args->bias);
+    args->input_requires_grad = requires_grad(args->input);
+    args->weight_requires_grad = requires_grad(args->weight);
+    args->bias_requires_grad = requires_grad(args->bias);
     CORE_TRY(check_leaf(args, leaf));
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)

@@ -17,11 +17,12 @@
 /* --------------------------------------------------------------- checking -- */
 
 static core_status wrong_tensor(core_status code, const char *name,
-                                const char *wanted, core_tensor *got)
+                                const char *expected, core_tensor *tensor)
 {
-    return core__error(
-        code, "linear: %s is %s with %u dimensions; it must be %s", name,
-        core_dtype_name(core_tensor_dtype(got)), core_tensor_ndim(got), wanted);
+    return core__error(code,
+                       "linear: %s is %s with %u dimensions; it must be %s",
+                       name, core_dtype_name(core_tensor_dtype(tensor)),
+                       core_tensor_ndim(tensor), expected);
 }
 
 static core_status same_device(const char *name, core_tensor *tensor,
@@ -229,7 +230,7 @@ static core_status multiply_quantized(const core_linear_forward_args *args,
                         : multiply_wide(args, intermediates, out_product);
 }
 
-static bool wants_any(const core_linear_forward_args *args)
+static bool any_requires_grad(const core_linear_forward_args *args)
 {
     return args->input_requires_grad || args->weight_requires_grad ||
            args->bias_requires_grad;
@@ -252,7 +253,7 @@ static core_status activate(const core_linear_forward_args *args,
     } else {
         *out_output = core_tensor_retain(product);
     }
-    if (status == CORE_OK && saved && wants_any(args))
+    if (status == CORE_OK && saved && any_requires_grad(args))
         intermediates->activated = core_tensor_retain(saved);
     return status;
 }

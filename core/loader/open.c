@@ -304,9 +304,9 @@ static void interposers_end(core_plugin *plugin)
 /* Saves the error record, because undoing may fail as well. */
 static void undo(core_plugin *plugin, bool init_ran)
 {
-    core__error_record said;
+    core__error_record saved;
 
-    core__error_save(&said);
+    core__error_save(&saved);
     core__registry_undo(&plugin->registry);
     interposers_end(plugin);
     /* A failed init may have started threads, and code that may still run must
@@ -316,7 +316,7 @@ static void undo(core_plugin *plugin, bool init_ran)
         dlclose(plugin->library);
     plugin->library = NULL;
     plugin->impl = NULL;
-    core__error_restore(&said);
+    core__error_restore(&saved);
 }
 
 core_status core__plugin_open(core_plugin *plugin)

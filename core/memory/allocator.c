@@ -316,7 +316,7 @@ core_status core__allocator_create(core_device *device)
 }
 
 /* Detaches every block: free ones are freed, those in use belong to no heap. */
-static core__stream_use *forget_blocks(core__segment *segment,
+static core__stream_use *detach_blocks(core__segment *segment,
                                        core__stream_use *done)
 {
     core__block *next;
@@ -341,7 +341,7 @@ static core__stream_use *forget_blocks(core__segment *segment,
     return done;
 }
 
-static void forget_counts(core__heap *heap)
+static void reset_counts(core__heap *heap)
 {
     for (uint32_t k = 0; k < 2; k++)
         for (uint32_t what = 0; what < CORE__COUNTS; what++) {
@@ -351,7 +351,7 @@ static void forget_counts(core__heap *heap)
         }
 }
 
-static core__stream_use *forget_heap(core__heap *heap, core__stream_use *done)
+static core__stream_use *reset_heap(core__heap *heap, core__stream_use *done)
 {
     core__segment *list;
 
@@ -364,13 +364,13 @@ static core__stream_use *forget_heap(core__heap *heap, core__stream_use *done)
     heap->awaiting_end = &heap->awaiting;
     memset(heap->bins, 0, sizeof heap->bins);
     memset(&heap->unjoined, 0, sizeof heap->unjoined);
-    forget_counts(heap);
+    reset_counts(heap);
     core__spin_unlock(&heap->lock);
     while (list) {
         core__segment *next = list->next;
 
-        core__event_return_later(heap->allocator, list->behind);
-        done = forget_blocks(list, done);
+        core__event_return_later(heap->allocator, list->last_use);
+        done = detach_blocks(list, done);
         core__small_free(list, sizeof *list);
         list = next;
     }
@@ -390,7 +390,7 @@ void core__allocator_reset(core_device *device)
         return;
     pthread_mutex_lock(&allocator->lock);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        done = forget_heap(heap, done);
+        done = reset_heap(heap, done);
     atomic_store(&allocator->reserved, 0);
     core__heaps_destroy_empty(allocator);
     core__allocator_unlock(allocator);
@@ -415,7 +415,7 @@ static core__stream_use *end_heap(core__heap *heap, core__stream_use *done)
         else
             core__segment_free_memory(heap->allocator, s);
     }
-    return forget_heap(heap, done);
+    return reset_heap(heap, done);
 }
 
 void core__allocator_destroy(core_device *device)

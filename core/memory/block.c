@@ -149,15 +149,15 @@ core__block *core__block_split(core__block *block, uint64_t size)
 
 void core__block_join(core__block *block)
 {
-    core__block *gone = block->after;
+    core__block *absorbed = block->after;
 
-    block->size += gone->size;
-    block->after = gone->after;
+    block->size += absorbed->size;
+    block->after = absorbed->after;
     if (block->after)
         block->after->before = block;
-    if (gone->freed_at > block->freed_at)
-        block->freed_at = gone->freed_at;
-    core__block_free(gone);
+    if (absorbed->freed_at > block->freed_at)
+        block->freed_at = absorbed->freed_at;
+    core__block_free(absorbed);
 }
 
 void core__block_remove(core__heap *heap, core__block *block)

@@ -17,15 +17,15 @@ enum {
     DEVICES = 4
 };
 
-typedef struct kept_block {
-    struct kept_block *next;
-} kept_block;
+typedef struct cached_block {
+    struct cached_block *next;
+} cached_block;
 
 /* Host devices are few; usually there is one. */
 typedef struct cache {
     core_device *device;
     uint64_t cached; /* bytes */
-    kept_block *classes[CLASSES];
+    cached_block *classes[CLASSES];
 } cache;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,14 +82,14 @@ static cache *find(core_device *device)
 bool core__block_cache_take(core_device *device, uint64_t capacity,
                             core_memory *out_memory)
 {
-    kept_block *block = NULL;
+    cached_block *block = NULL;
     uint64_t same;
     cache *from;
 
     pthread_mutex_lock(&lock);
     from = find(device);
     if (from) {
-        kept_block **class = &from->classes[class_of(capacity, &same)];
+        cached_block **class = &from->classes[class_of(capacity, &same)];
 
         block = *class;
         if (block) {
@@ -113,7 +113,8 @@ static bool has_space(const cache *to, uint64_t capacity)
 bool core__block_cache_put(core_device *device, core_memory memory,
                            uint64_t capacity)
 {
-    kept_block *block = (kept_block *)((char *)memory.handle + memory.offset);
+    cached_block *block =
+        (cached_block *)((char *)memory.handle + memory.offset);
     uint64_t same;
     uint32_t class = class_of(capacity, &same);
     bool keep;
@@ -144,7 +145,7 @@ void core__block_cache_empty(core_device *device)
                                 STEPS * (STEPS + 1 + class % STEPS);
 
             while (caches[i].classes[class]) {
-                kept_block *block = caches[i].classes[class];
+                cached_block *block = caches[i].classes[class];
 
                 caches[i].classes[class] = block->next;
                 device->memory.free(device->impl, (core_memory){block, 0},

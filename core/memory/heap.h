@@ -96,7 +96,7 @@ struct core__segment {
     bool held;   /* in the list of segments being released
                   * (segment_release.c) */
     core__segment *next_releasing; /* the next of these */
-    core_event *behind; /* an event after the work that used this one and
+    core_event *last_use; /* an event after the work that used this one and
                              * those before it */
     void *last; /* the plugin's handle of the stream that may still use it */
 };

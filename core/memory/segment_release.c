@@ -142,7 +142,7 @@ static uint64_t release_list(core__heap *heap, core__segment *list,
         core__segment_detach(heap, list);
         core__spin_unlock(&heap->lock);
         bytes += list->reserved;
-        core__event_return_later(heap->allocator, list->behind);
+        core__event_return_later(heap->allocator, list->last_use);
         core__segment_destroy(heap->allocator, list);
         list = next;
     }
@@ -158,11 +158,11 @@ uint64_t core__heap_finish_release(core__heap *heap, bool wait)
         core__segment *first = heap->releasing;
         core__segment *marked = first;
 
-        while (!marked->behind)
+        while (!marked->last_use)
             marked = marked->next_releasing;
         if (wait)
-            core__event_wait(device, marked->behind);
-        else if (!event_is_passed(device, marked->behind))
+            core__event_wait(device, marked->last_use);
+        else if (!event_is_passed(device, marked->last_use))
             break;
         heap->releasing = marked->next_releasing;
         if (!heap->releasing)
@@ -211,8 +211,8 @@ void core__heap_begin_release(core__heap *heap, bool direct_only)
         release_list(heap, list, NULL);
         return;
     }
-    last->behind = mark(heap);
-    if (!last->behind) {
+    last->last_use = mark(heap);
+    if (!last->last_use) {
         put_back(heap, list);
         return;
     }

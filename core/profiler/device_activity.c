@@ -128,14 +128,14 @@ static uint64_t lane_of(lanes *lanes, const core__profile_work *work,
 
 /* Maps a device time to host time by linear interpolation between the readings
  * at the beginning and the end. */
-static uint64_t host_time(const core__profile_clock *clock, int64_t there)
+static uint64_t host_time(const core__profile_clock *clock, int64_t device_time)
 {
-    double went = (double)(clock->there_end - clock->there);
+    double elapsed = (double)(clock->device_time_end - clock->device_time);
     double ratio =
-        went > 0 ? (double)(clock->host_end - clock->host) / went : 1;
-    double since = (double)(there - clock->there) * ratio;
+        elapsed > 0 ? (double)(clock->host_end - clock->host) / elapsed : 1;
+    double offset = (double)(device_time - clock->device_time) * ratio;
 
-    return clock->host + (uint64_t)(int64_t)since;
+    return clock->host + (uint64_t)(int64_t)offset;
 }
 
 static const char *copy_text(core_profiler *profiler, core_string text)
@@ -314,10 +314,10 @@ static void add_times(core_profiler *profiler)
 
 void core__device_activity_collect(core_profiler *profiler)
 {
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
     lanes *lanes;
 
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     lanes = core__alloc_zero(sizeof *lanes);
     for (size_t i = 0; i < profiler->nclocks; i++) {
         core__profile_clock *clock = &profiler->clocks[i];
@@ -333,18 +333,18 @@ void core__device_activity_collect(core_profiler *profiler)
     }
     core__free(lanes);
     add_times(profiler);
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
 }
 
 void core__profile_clocks_end(core__profile_clock *clocks, size_t count)
 {
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
 
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     for (size_t i = 0; i < count; i++) {
         core__profile_records_stop(&clocks[i]);
         core_event_release(clocks[i].base);
         core_device_release(clocks[i].device);
     }
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
 }

@@ -187,9 +187,9 @@ typedef struct core__profile_clock {
     bool records;        /* core.profiler is or was recording */
     core_event *base;    /* NULL: without records there is no clock */
     uint64_t host;
-    int64_t there; /* records: device time at `host` */
+    int64_t device_time; /* records: device time at `host` */
     uint64_t host_end;
-    int64_t there_end;
+    int64_t device_time_end;
     uint64_t count; /* records taken */
     uint64_t dropped;
     char why[160]; /* why there are no records, or no times at all */
@@ -210,8 +210,8 @@ typedef struct core__profile_error_guard {
     bool had;
     core__error_record record;
 } core__profile_error_guard;
-void core__profile_error_guard_begin(core__profile_error_guard *apart);
-void core__profile_error_guard_end(const core__profile_error_guard *apart);
+void core__profile_error_guard_begin(core__profile_error_guard *guard);
+void core__profile_error_guard_end(const core__profile_error_guard *guard);
 /* The caller owns the clocks from now on. */
 size_t core__profile_clocks_take(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 

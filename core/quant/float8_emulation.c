@@ -19,7 +19,7 @@
 typedef struct layout {
     int bits;
     int bias;
-    int beyond;
+    int overflow_code;
 } layout;
 
 static layout layout_of(core_dtype dtype)
@@ -210,7 +210,7 @@ static core_tensor *encode(scope *s, core_tensor *x, layout l)
                           (int64_t)(128 - l.bias) << 23);
     code = where(s, large, round_normals(s, magnitude, l),
                  round_subnormals(s, x, l));
-    return set_nan_and_sign(s, clamp_max(s, code, l.beyond), bits);
+    return set_nan_and_sign(s, clamp_max(s, code, l.overflow_code), bits);
 }
 
 /* Rounds f64 to f32 "to odd": an inexact result gets the last bit 1, so that a
@@ -345,11 +345,11 @@ core_status core__float8_emulate_decode(core_tensor *data,
                         1 / ((double)(1 << (l.bias - 1)) * (1 << l.bits)));
     y = where(&s, int_scalar_op(&s, core_lt_scalar, size, 1 << l.bits), z, y);
     if (dtype == CORE_F8E5M2) {
-        z = int_scalar_op(&s, core_eq_scalar, size, l.beyond);
+        z = int_scalar_op(&s, core_eq_scalar, size, l.overflow_code);
         STEP(&s, y, core_masked_fill, y, z, core_float(INFINITY));
     }
     z = int_scalar_op(&s, core_gt_scalar, size,
-                      dtype == CORE_F8E5M2 ? l.beyond : 0x7e);
+                      dtype == CORE_F8E5M2 ? l.overflow_code : 0x7e);
     STEP(&s, y, core_masked_fill, y, z, core_float(NAN));
     z = int_scalar_op(&s, core_gt_scalar, code, 0x7f);
     return scope_result(&s, where(&s, z, unary(&s, core_neg, y), y),

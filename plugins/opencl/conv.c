@@ -258,8 +258,8 @@ static core_status weight_gradient(const convolution *c, core_memory grad,
 typedef core_status (*step)(const convolution *c, core_memory a, core_memory b,
                             core_memory to, int64_t first, int64_t images);
 
-static core_status each_lot(convolution *c, step what, core_memory a,
-                            core_memory b, core_memory to)
+static core_status for_each_chunk(convolution *c, step what, core_memory a,
+                                  core_memory b, core_memory to)
 {
     core_status status = CORE_OK;
 
@@ -289,8 +289,8 @@ static core_status transposed_forward(convolution *c, const core_value *args,
 
     if (args[2].tag == CORE_VALUE_VIEW)
         bias = args[2].u.view;
-    status = each_lot(c, input_gradient, args[0].u.view->memory,
-                      args[1].u.view->memory, output->memory);
+    status = for_each_chunk(c, input_gradient, args[0].u.view->memory,
+                            args[1].u.view->memory, output->memory);
     if (status != CORE_OK || bias == NULL)
         return status;
     l = opencl_begin(c->call, &source, &c->dtype, 1, "add_bias");
@@ -387,14 +387,14 @@ static core_status backward(core_call *call, const core_value *args,
     if (wanted[0] || wanted[1])
         status = open_columns(&c);
     if (status == CORE_OK && wanted[0])
-        status =
-            each_lot(&c, other_way ? without_bias : input_gradient,
-                     grad->memory, weight->memory, results[0].u.view->memory);
+        status = for_each_chunk(&c, other_way ? without_bias : input_gradient,
+                                grad->memory, weight->memory,
+                                results[0].u.view->memory);
     if (status == CORE_OK && wanted[1])
-        status = each_lot(&c, weight_gradient,
-                          other_way ? input->memory : grad->memory,
-                          other_way ? grad->memory : input->memory,
-                          results[1].u.view->memory);
+        status = for_each_chunk(&c, weight_gradient,
+                                other_way ? input->memory : grad->memory,
+                                other_way ? grad->memory : input->memory,
+                                results[1].u.view->memory);
     if (status == CORE_OK && wanted[2])
         status = bias_gradient(&c, grad, results[2].u.view);
     return status;

@@ -124,7 +124,7 @@ void opencl_profile_submitted(opencl_stream *stream, cl_event event,
     pthread_mutex_unlock(&lock);
 }
 
-static void forget(opencl_profile *profile)
+static void clear_records(opencl_profile *profile)
 {
     for (uint64_t i = 0; i < profile->count; i++)
         if (profile->records[i].event != NULL)
@@ -138,7 +138,7 @@ void opencl_profile_close(opencl_device *device)
 
     if (profile == NULL)
         return;
-    forget(profile);
+    clear_records(profile);
     if (profile->queue != NULL)
         cl.ReleaseCommandQueue(profile->queue);
     free(profile->records);
@@ -175,7 +175,7 @@ static core_status start(void *handle, uint64_t limit)
     pthread_mutex_lock(&lock);
     status = open_profile(device, &code);
     if (status == CORE_OK && code == CL_SUCCESS) {
-        forget(device->profile);
+        clear_records(device->profile);
         device->profile->limit = limit;
         device->profile->on = true;
         device->profiled = true;

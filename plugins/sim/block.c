@@ -160,7 +160,7 @@ static void set_pages(sim_memory *of, const sim_block *block, uint32_t value)
 /* A freed block keeps its pages, so that later uses of it are detected, until
  * the pages are needed.  Takes those of the block that was freed first; false
  * if no freed block has any. */
-static bool forget_oldest(sim_memory *of)
+static bool drop_oldest_pages(sim_memory *of)
 {
     sim_block *oldest = NULL;
 
@@ -219,7 +219,7 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
     uint32_t name;
 
     while (sim_set.flat && !take_pages(of, pages_of(size), &page))
-        if (!forget_oldest(of))
+        if (!drop_oldest_pages(of))
             return NULL;
     block = unnamed(of);
     if (!block)

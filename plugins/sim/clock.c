@@ -83,7 +83,7 @@ void sim_clock_close(sim_stream *stream)
     stream->clock = NULL;
 }
 
-void sim_clock_host_learns(const sim_clock *clock)
+void sim_clock_join_host(const sim_clock *clock)
 {
     if (!clock)
         return;
@@ -91,7 +91,7 @@ void sim_clock_host_learns(const sim_clock *clock)
     host_version++;
 }
 
-void sim_clock_learn(sim_stream *stream, const sim_clock *clock)
+void sim_clock_join(sim_stream *stream, const sim_clock *clock)
 {
     if (stream->clock && clock)
         join(stream->clock, clock);

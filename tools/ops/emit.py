@@ -238,9 +238,9 @@ def gradient(operator):
         for (kind, position), (_, mask) in saved:
             argument = (None if kind == "RESULT" else
                         o.schema.arguments[position])
-            apart = argument and (argument.list or argument.base == "str")
+            is_array = argument and (argument.list or argument.base == "str")
             lines.append("    {CORE__SAVE_%s, %d, %d, 0x%x}," % (
-                kind, position, bool(apart), mask))
+                kind, position, bool(is_array), mask))
         lines.append("};")
     lines += ["", "static core_status backward_%d(core__formula_context *context)" %
               o.id, "{"]

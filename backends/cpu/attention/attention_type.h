@@ -84,7 +84,7 @@ static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
 {
     const core_view *bias = a->bias;
     int64_t end = a->causal && row + 1 < n ? row + 1 : n;
-    const uint8_t *keeps;
+    const uint8_t *mask;
 
     for (int64_t i = end; i < n; i++)
         x[i] = -INFINITY;
@@ -98,24 +98,24 @@ static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
             x[i] += workspace[i];
         return;
     }
-    keeps = (const uint8_t *)T(address)(bias, at, row);
+    mask = (const uint8_t *)T(address)(bias, at, row);
     for (int64_t i = 0; i < end; i++)
-        x[i] = keeps[i * bias->strides[3]] ? x[i] : -INFINITY;
+        x[i] = mask[i * bias->strides[3]] ? x[i] : -INFINITY;
 }
 
 /* Sets masked scores to 0: they have no gradient. */
 static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
                     int64_t n)
 {
-    const uint8_t *keeps;
+    const uint8_t *mask;
 
     for (int64_t i = a->causal ? row + 1 : n; i < n; i++)
         x[i] = 0;
     if (!a->bias || a->bias->dtype != CORE_BOOL)
         return;
-    keeps = (const uint8_t *)T(address)(a->bias, at, row);
+    mask = (const uint8_t *)T(address)(a->bias, at, row);
     for (int64_t i = 0; i < n; i++)
-        x[i] = keeps[i * a->bias->strides[3]] ? x[i] : 0;
+        x[i] = mask[i * a->bias->strides[3]] ? x[i] : 0;
 }
 
 static bool T(all_masked)(const TYPE *x, int64_t n)

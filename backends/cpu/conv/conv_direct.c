@@ -65,7 +65,8 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
+static bool is_large_enough(const conv_geometry *g, int64_t channels,
+                            int64_t filters)
 {
     return functions()->multiply && g->in_size > 0 && g->out_size > 0 &&
            filters / g->groups >= FILTERS_LEAST &&
@@ -74,26 +75,27 @@ static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
                WORK_LEAST;
 }
 
-bool conv_direct_forward_wanted(const conv_geometry *g, bool channels_last)
+bool conv_direct_forward_is_faster(const conv_geometry *g, bool channels_last)
 {
     /* A 1 x 1 x 1 convolution of a channels-first input already is a matrix
      * product. */
-    return wanted(g, g->channels, g->filters) && (!g->direct || channels_last);
+    return is_large_enough(g, g->channels, g->filters) &&
+           (!g->direct || channels_last);
 }
 
-bool conv_direct_input_wanted(const conv_geometry *g)
+bool conv_direct_input_is_faster(const conv_geometry *g)
 {
     for (int k = 0; k < 3; k++)
         if (g->stride[k] != 1 ||
             g->padding[k] > g->dilation[k] * (g->kernel[k] - 1))
             return false;
-    return !g->direct && wanted(g, g->filters, g->channels);
+    return !g->direct && is_large_enough(g, g->filters, g->channels);
 }
 
-bool conv_direct_weight_wanted(const conv_geometry *g)
+bool conv_direct_weight_is_faster(const conv_geometry *g)
 {
     return !g->direct && g->channels / g->groups >= CHANNELS_LEAST &&
-           wanted(g, g->channels, g->filters);
+           is_large_enough(g, g->channels, g->filters);
 }
 
 /* g: of the convolution that is computed. */

@@ -136,7 +136,7 @@ static bool in_place(const gemm_problem *p)
                 B_IN_PLACE);
 }
 
-bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k)
+bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k)
 {
     return m >= ROWS_LEAST && n >= SIDE_LEAST && k >= SIDE_LEAST &&
            m * n >= WORK_LEAST / k && functions()->multiply;

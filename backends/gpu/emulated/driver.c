@@ -124,7 +124,7 @@ static void free_owned(context *c)
 {
     free_list(&c->pinned);
     free_list(&c->pins);
-    gpu_emulated_events_forget(c);
+    gpu_emulated_events_free(c);
 }
 
 static void device_close(void *device)

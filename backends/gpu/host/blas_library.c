@@ -104,7 +104,7 @@ void gpu_blas_release(void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-void gpu_blas_forget(const gpu_blas *blas, void *context, int lost)
+void gpu_blas_destroy(const gpu_blas *blas, void *context, int lost)
 {
     gpu_handle *h;
 

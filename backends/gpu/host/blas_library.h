@@ -44,6 +44,6 @@ void gpu_blas_prepare(const gpu_blas *blas, void *context, void *stream);
 void gpu_blas_release(void *context, void *stream);
 /* Destroys the handles of the context.  lost: the device's memory is already
  * gone. */
-void gpu_blas_forget(const gpu_blas *blas, void *context, int lost);
+void gpu_blas_destroy(const gpu_blas *blas, void *context, int lost);
 
 #endif

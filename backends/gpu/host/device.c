@@ -108,7 +108,7 @@ done:
     return status;
 }
 
-static void forget_modules(gpu_device *device, bool unload)
+static void clear_modules(gpu_device *device, bool unload)
 {
     for (uint32_t i = 0; i < image_count(); i++) {
         if (unload && device->modules[i] != NULL)
@@ -127,10 +127,10 @@ void gpu_device_release(gpu_device *device)
         return;
     gpu_callbacks_destroy(device);
     gpu_deferred_free_all(device);
-    gpu_streams_forget(device);
+    gpu_streams_free(device);
     gpu_profile_close(device->profile);
-    forget_modules(device, !atomic_load(&device->lost));
-    gpu_errors_forget(device, !atomic_load(&device->lost));
+    clear_modules(device, !atomic_load(&device->lost));
+    gpu_errors_free(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
     pthread_mutex_destroy(&device->lock);
     pthread_mutex_destroy(&device->loading);
@@ -152,10 +152,10 @@ core_status gpu_device_reset(void *opaque)
 
     pthread_mutex_lock(&device->loading);
     pthread_mutex_lock(&device->lock);
-    forget_modules(device, false);
-    gpu_errors_forget(device, false);
+    clear_modules(device, false);
+    gpu_errors_free(device, false);
     gpu_callbacks_abandon(device);
-    gpu_streams_forget(device);
+    gpu_streams_free(device);
     device->generation++;
     status = gpu_report(NULL, calls->device_reset(device->context),
                         "resetting the device");

@@ -220,10 +220,10 @@ static core_status median_all(core_call *call, const core_value *args,
 /* -------------------------------------------------------------- search -- */
 
 static core_status search(core_call *call, const core_value *rows,
-                          const core_value *wanted, const core_value *order,
+                          const core_value *values, const core_value *order,
                           bool right, const core_value *result)
 {
-    const core_view *row = rows->u.view, *in = wanted->u.view;
+    const core_view *row = rows->u.view, *in = values->u.view;
     gpu_search p;
 
     if (in->numel == 0)
@@ -231,7 +231,7 @@ static core_status search(core_call *call, const core_value *rows,
     memset(&p, 0, sizeof p);
     p.to = gpu_data(result);
     p.rows = gpu_data(rows);
-    p.from = gpu_data(wanted);
+    p.from = gpu_data(values);
     p.order = order != NULL ? gpu_data(order) : NULL;
     p.count = in->numel;
     p.size = row->sizes[row->ndim - 1];

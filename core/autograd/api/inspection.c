@@ -77,7 +77,7 @@ core_tensor *core_tensor_grad(const core_tensor *tensor)
 static core_status check_grad(const core_tensor *tensor,
                               const core_tensor *grad)
 {
-    char have[256], want[256];
+    char given[256], expected[256];
 
     if (grad->device != tensor->device)
         return core__error(
@@ -98,8 +98,9 @@ static core_status check_grad(const core_tensor *tensor,
             CORE_ERROR_SHAPE,
             "core_tensor_set_grad: the gradient has sizes %s; it must have "
             "those of the tensor, %s",
-            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
-            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+            core__sizes_text(grad->ndim, grad->sizes, given, sizeof given),
+            core__sizes_text(tensor->ndim, tensor->sizes, expected,
+                             sizeof expected));
     return CORE_OK;
 }
 

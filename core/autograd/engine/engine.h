@@ -52,10 +52,11 @@ typedef struct core__gradient_capture {
     uint32_t input;
     core_tensor **out;
     /* The call, if the gradient must exist; NULL: it may be missing. */
-    const char *wanted_by;
+    const char *required_by;
 } core__gradient_capture;
 /* Returns the error for a missing gradient. */
-core_status core__gradient_capture_missing(const char *wanted_by, size_t input);
+core_status core__gradient_capture_missing(const char *required_by,
+                                           size_t input);
 
 /* The worker of a device for whose nodes the task needs it. */
 typedef struct core__task_worker {

@@ -122,10 +122,10 @@ static core_status check_reached(core__task *task)
     for (size_t i = 0; i < task->ncaptures; i++) {
         const core__gradient_capture *capture = &task->captures[i];
 
-        if (capture->wanted_by &&
+        if (capture->required_by &&
             !(capture->node &&
               core__task_find(task, capture->node)->flags & CORE__SLOT_DONE))
-            return core__gradient_capture_missing(capture->wanted_by, i);
+            return core__gradient_capture_missing(capture->required_by, i);
     }
     return CORE_OK;
 }

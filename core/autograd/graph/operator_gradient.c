@@ -158,7 +158,7 @@ static core_status compute_and_record(core_call *call, const core_value *args,
     return status;
 }
 
-static bool any_wants_grad(const core__tensor_list *inputs)
+static bool any_needs_grad(const core__tensor_list *inputs)
 {
     for (size_t i = 0; i < inputs->count; i++)
         if (inputs->tensors[i] && core__tensor_needs_grad(inputs->tensors[i]))
@@ -171,13 +171,13 @@ static core_status layer(core_call *call, const core_value *args,
 {
     core_status status = CORE_OK;
     work work = {0};
-    bool wanted = false;
+    bool needed = false;
 
     if (!core__thread_self()->no_grad) {
         status = collect_inputs(call->op, args, nargs, &work.inputs);
-        wanted = any_wants_grad(&work.inputs);
+        needed = any_needs_grad(&work.inputs);
     }
-    if (status == CORE_OK && wanted)
+    if (status == CORE_OK && needed)
         status =
             compute_and_record(call, args, nargs, results, nresults, &work);
     else if (status == CORE_OK)

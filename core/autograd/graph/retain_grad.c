@@ -16,7 +16,7 @@ struct core__retained_grad {
     _Atomic uint32_t references; /* the tensor's hook list, the node's */
     _Atomic uint8_t lock;        /* protects the tensor pointer and the tensor's
                                   * grad */
-    core_tensor *tensor;         /* not referenced; NULL: gone */
+    core_tensor *tensor;         /* not referenced; NULL: destroyed */
 };
 
 static void retention_release(void *context)
@@ -29,29 +29,29 @@ static void retention_release(void *context)
 
 /* -------------------------------------------------------- tensor and node -- */
 
-static bool is_gone(core__retained_grad *retention)
+static bool is_unused(core__retained_grad *retention)
 {
-    bool gone;
+    bool unused;
 
     core__spin_lock(&retention->lock);
-    gone = !retention->tensor;
+    unused = !retention->tensor;
     core__spin_unlock(&retention->lock);
-    return gone;
+    return unused;
 }
 
 /* Takes over one reference.  Entries of destroyed tensors are reused. */
 static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
                             uint32_t output)
 {
-    core__retained_grad *gone = NULL;
+    core__retained_grad *unused = NULL;
     core__retained_output *more = NULL;
     uint32_t i = 0;
 
     core__spin_lock(&hooks->lock);
-    while (i < hooks->count && !is_gone(hooks->retained[i].what))
+    while (i < hooks->count && !is_unused(hooks->retained[i].what))
         i++;
     if (i < hooks->count) {
-        gone = hooks->retained[i].what;
+        unused = hooks->retained[i].what;
         more = hooks->retained;
     } else if ((more = core__realloc(hooks->retained,
                                      (i + 1) * sizeof *more)) != NULL) {
@@ -61,8 +61,8 @@ static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
     if (more)
         more[i] = (core__retained_output){what, output};
     core__spin_unlock(&hooks->lock);
-    if (gone)
-        retention_release(gone);
+    if (unused)
+        retention_release(unused);
     if (more)
         return CORE_OK;
     retention_release(what);

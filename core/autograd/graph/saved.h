@@ -33,10 +33,10 @@ struct core__saved {
     uint16_t kind;
 };
 
-/* Saves a tensor.  `stand_in`, if not NULL, is the content before the operator
+/* Saves a tensor.  `original`, if not NULL, is the content before the operator
  * changed `tensor` in place; the history is the tensor's in both cases. */
 core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
-                               core_tensor *stand_in);
+                               core_tensor *original);
 /* result `output` of the node that owns the slot */
 core_status core__saved_result(core__saved *saved, core_tensor *tensor,
                                uint32_t output, bool differentiable);

@@ -175,7 +175,7 @@ void core__packed_release(core__packed *packed)
 
 static core_status check(const core__packed *packed, const core_tensor *tensor)
 {
-    char have[200], want[200];
+    char given[200], expected[200];
 
     if (!tensor)
         return core__error(
@@ -191,9 +191,10 @@ static core_status check(const core__packed *packed, const core_tensor *tensor)
         "unpacking a saved tensor: %s of sizes %s on \"%s\" was packed, but "
         "the unpack function returned %s of sizes %s on \"%s\"",
         core__dtype_name(packed->dtype),
-        core__sizes_text(packed->ndim, packed->sizes, want, sizeof want),
+        core__sizes_text(packed->ndim, packed->sizes, expected,
+                         sizeof expected),
         packed->device->name, core__dtype_name(tensor->dtype),
-        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        core__sizes_text(tensor->ndim, tensor->sizes, given, sizeof given),
         tensor->device->name);
 }
 
