@@ -281,23 +281,23 @@ static bool parse_choice(const setting_row *row, const char *text,
 static core_status parse(const setting_row *row, const char *text,
                          int64_t *number)
 {
-    bool good = true;
+    bool valid = true;
 
     *number = row->number;
     switch (row->type) {
     case CORE_SETTING_BOOLEAN:
-        good = parse_boolean(text, number);
+        valid = parse_boolean(text, number);
         break;
     case CORE_SETTING_INTEGER:
-        good = parse_integer(row, text, number);
+        valid = parse_integer(row, text, number);
         break;
     case CORE_SETTING_CHOICE:
-        good = parse_choice(row, text, number);
+        valid = parse_choice(row, text, number);
         break;
     default:
         break;
     }
-    if (good)
+    if (valid)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s is \"%s\"; accepted: %s", row->name, text,

@@ -18,7 +18,7 @@ typedef struct core__queues {
     /* Own queues that are on no list any more but still exist in the plugin. */
     uint32_t ending;
     uint32_t outliving; /* number of listed queues that outlive their streams */
-    uint32_t settling;  /* threads that inspect outliving queues */
+    uint32_t inspecting; /* threads that inspect outliving queues */
     pthread_cond_t left; /* signalled when an ending queue is destroyed or an
                           * inspection ends */
     /* First error of streams that have ended, for callers that wait for the
@@ -234,7 +234,7 @@ static void reap(core__queues *queues, core__queue *queue)
 static void end_inspection(core__queues *queues)
 {
     pthread_mutex_lock(&queues->lock);
-    queues->settling--;
+    queues->inspecting--;
     pthread_cond_broadcast(&queues->left);
     pthread_mutex_unlock(&queues->lock);
 }
@@ -255,7 +255,7 @@ void core__queues_reap(core_device *device)
             list[count] = queues->list[i];
             list[count++]->references++;
         }
-    queues->settling += list != NULL;
+    queues->inspecting += list != NULL;
     pthread_mutex_unlock(&queues->lock);
     if (!list)
         return;
@@ -315,7 +315,7 @@ void core__queue_stream_end(core__queue *queue)
         queue->references++; /* this function's; the stream's is now the
                               * list's */
         queues->outliving++;
-        queues->settling++;
+        queues->inspecting++;
     }
     ends = adopted_ends(queue);
     pthread_mutex_unlock(&queues->lock);
@@ -407,7 +407,7 @@ static core_status queue_new(core_device *device, int32_t priority,
     return CORE_OK;
 }
 
-static bool serves(const core__queue *queue)
+static bool accepts_streams(const core__queue *queue)
 {
     return !queue->adopted && !queue->capturing &&
            atomic_load(&queue->failed) == CORE_OK &&
@@ -435,7 +435,7 @@ static core__queue *share(core__queues *queues, int32_t priority)
         uint32_t index = (first + i) % queues->count;
         core__queue *queue = queues->list[index];
 
-        if (!serves(queue))
+        if (!accepts_streams(queue))
             continue;
         if (queue->priority == priority && index > 0) {
             best = queue;
@@ -578,7 +578,7 @@ static core_status take_unreported(core_device *device, core_status status,
     core__queues *queues = device->queues;
 
     pthread_mutex_lock(&queues->lock);
-    while (queues->settling)
+    while (queues->inspecting)
         pthread_cond_wait(&queues->left, &queues->lock);
     if (status == CORE_OK &&
         queues->unreported_generation == atomic_load(&device->generation)) {

@@ -127,12 +127,12 @@ static void copy_table(void *to, size_t full, const void *from)
 
 static core_status check_type(core_string type)
 {
-    bool good = type.size > 0 && type.size < sizeof core__meta_backend.type;
+    bool valid = type.size > 0 && type.size < sizeof core__meta_backend.type;
 
-    for (uint64_t i = 0; good && i < type.size; i++)
-        good = (type.data[i] >= 'a' && type.data[i] <= 'z') ||
-               (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
-    if (!good)
+    for (uint64_t i = 0; valid && i < type.size; i++)
+        valid = (type.data[i] >= 'a' && type.data[i] <= 'z') ||
+                (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
+    if (!valid)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "device type \"%.*s\": it must be 1 to 31 "
                            "characters of a-z and 0-9 and begin with a letter",

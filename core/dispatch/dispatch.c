@@ -77,10 +77,10 @@ log_step(const core_operator *op, uint64_t keys)
         write_steps(steps);
 }
 
-static inline core_status serve_at(core_operator *op, uint64_t keys,
-                                   uint64_t index, const core_value *args,
-                                   uint32_t nargs, core_value *results,
-                                   uint32_t nresults)
+static inline core_status call_entry_at(core_operator *op, uint64_t keys,
+                                        uint64_t index, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults)
 {
     const core__entry *_Atomic *table =
         __atomic_load_n(&op->table, __ATOMIC_ACQUIRE);
@@ -98,12 +98,12 @@ static inline core_status serve_at(core_operator *op, uint64_t keys,
     return entry->function(&call, args, nargs, results, nresults);
 }
 
-static inline core_status serve(core_operator *op, uint64_t keys,
-                                const core_value *args, uint32_t nargs,
-                                core_value *results, uint32_t nresults)
+static inline core_status call_by_keys(core_operator *op, uint64_t keys,
+                                       const core_value *args, uint32_t nargs,
+                                       core_value *results, uint32_t nresults)
 {
-    return serve_at(op, keys, core__keys_index(keys), args, nargs, results,
-                    nresults);
+    return call_entry_at(op, keys, core__keys_index(keys), args, nargs, results,
+                         nresults);
 }
 
 static core_status __attribute__((cold, noinline))
@@ -202,7 +202,7 @@ call_general(core_operator *op, const core_value *args, uint32_t nargs,
         status = core__numbers_check_tags(op, args, nargs);
     if (status == CORE_OK) {
         core__thread_enter(self);
-        status = serve(op, keys, args, nargs, results, nresults);
+        status = call_by_keys(op, keys, args, nargs, results, nresults);
         core__thread_leave(self);
     }
     return status;
@@ -228,7 +228,7 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     } else if ((keys = core__keys_of_state(op, state)) < CORE__KEY_BACKEND) {
         status = no_keys(op);
     } else {
-        status = serve(op, keys, args, nargs, results, nresults);
+        status = call_by_keys(op, keys, args, nargs, results, nresults);
         if (status == CORE_OK)
             core__shortcut_add(op, state);
     }
@@ -384,7 +384,7 @@ core_status core__redispatch(core_operator *op, uint64_t keys,
         return no_keys(op);
     if (core__unlikely(tracing))
         log_step(op, keys);
-    return serve(op, keys, args, nargs, results, nresults);
+    return call_by_keys(op, keys, args, nargs, results, nresults);
 }
 
 core_status core__trace_layer(core_call *call, const core_value *args,

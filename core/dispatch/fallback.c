@@ -291,8 +291,9 @@ static core_status check_setting(const core_operator *op)
                           (int)(size < 80 ? size : 80), word);
 }
 
-static core_status serve(core_call *call, const core_value *args,
-                         uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status try_fallbacks(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
 {
     core_status status = core__dispatch_upcalls.float8_fallback(
         call, args, nargs, results, nresults);
@@ -311,7 +312,7 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     core_error *earlier = core__error_take_aside();
-    core_status status = serve(call, args, nargs, results, nresults);
+    core_status status = try_fallbacks(call, args, nargs, results, nresults);
 
     if (status != CORE_OK) {
         core_error_release(earlier);

@@ -222,11 +222,11 @@ static bool suits(const core_tensor *tensor, const core_kernel *kernel,
 static bool all_suit(const reduction *r, const core_kernel *kernel,
                      core_dtype common)
 {
-    bool good = suits(r->input, kernel, common);
+    bool suitable = suits(r->input, kernel, common);
 
     for (uint32_t k = 0; k < r->nresults; k++)
-        good = good && suits(r->outputs[k], kernel, common);
-    return good;
+        suitable = suitable && suits(r->outputs[k], kernel, common);
+    return suitable;
 }
 
 /* Computes with copies that satisfy the kernel. */

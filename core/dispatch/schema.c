@@ -578,29 +578,29 @@ core_status core__schema_parse(const char *text, size_t size,
 core_status core__schema_of(core_operator *op, const core__schema **out_schema)
 {
     void *known = __atomic_load_n(&op->schema, __ATOMIC_ACQUIRE);
-    core__schema *fresh;
+    core__schema *parsed;
     core_status status;
 
     *out_schema = known;
     if (known)
         return CORE_OK;
-    fresh = core__alloc(sizeof *fresh);
-    if (!fresh)
-        return core__error_memory(sizeof *fresh);
+    parsed = core__alloc(sizeof *parsed);
+    if (!parsed)
+        return core__error_memory(sizeof *parsed);
     status =
-        core__schema_parse(op->data->schema, strlen(op->data->schema), fresh);
+        core__schema_parse(op->data->schema, strlen(op->data->schema), parsed);
     if (status != CORE_OK) {
-        core__free(fresh);
+        core__free(parsed);
         return status;
     }
     /* If two threads parse at once, the first result is kept. */
-    if (!__atomic_compare_exchange_n(&op->schema, &known, fresh, false,
+    if (!__atomic_compare_exchange_n(&op->schema, &known, parsed, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        core__free(fresh);
+        core__free(parsed);
         *out_schema = known;
         return CORE_OK;
     }
-    *out_schema = fresh;
+    *out_schema = parsed;
     return CORE_OK;
 }
 

@@ -85,7 +85,7 @@ void interposer_created(interposer_call *call, interposer_object_kind kind,
 {
     core__interposers *interposers = call->interposers;
     interposer_object *object, *other;
-    bool twice;
+    bool duplicate;
 
     if (!interposer_validates(interposers))
         return;
@@ -96,9 +96,9 @@ void interposer_created(interposer_call *call, interposer_object_kind kind,
     other = find(interposers, kind, owner, handle, true);
     if (other)
         unlink_object(interposers, other);
-    twice = kind == INTERPOSER_MEMORY
-                ? block_of(interposers, owner, handle, offset, size) != NULL
-                : find(interposers, kind, owner, handle, false) != NULL;
+    duplicate = kind == INTERPOSER_MEMORY
+                    ? block_of(interposers, owner, handle, offset, size) != NULL
+                    : find(interposers, kind, owner, handle, false) != NULL;
     *object = (interposer_object){.kind = kind,
                                   .owner = owner,
                                   .handle = handle,
@@ -107,7 +107,7 @@ void interposer_created(interposer_call *call, interposer_object_kind kind,
     object->next = *bucket_of(interposers, kind, handle);
     *bucket_of(interposers, kind, handle) = object;
     pthread_mutex_unlock(&interposers->lock);
-    if (twice)
+    if (duplicate)
         interposer_violation(call, "returns %s (%p) that is already in use",
                              kind_texts[kind], handle);
 }

@@ -327,23 +327,23 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
                           const core_value *args, uint32_t nargs)
 {
     uint32_t start, tensors = 0;
-    bool good;
+    bool valid;
 
     if (part->nnumbers == 0 && !put(part, 0)) /* 0 means none */
         return false;
     start = part->nnumbers;
-    good = put(part, 0);
-    for (uint32_t i = 0; good && i < nargs; i++) {
+    valid = put(part, 0);
+    for (uint32_t i = 0; valid && i < nargs; i++) {
         const core_tensor *tensor = args[i].u.tensor;
 
         if (args[i].tag != CORE_VALUE_TENSOR)
             continue;
         tensors++;
-        good = put(part, tensor->dtype) && put(part, tensor->ndim);
-        for (uint32_t d = 0; good && d < tensor->ndim; d++)
-            good = put(part, tensor->sizes[d]);
+        valid = put(part, tensor->dtype) && put(part, tensor->ndim);
+        for (uint32_t d = 0; valid && d < tensor->ndim; d++)
+            valid = put(part, tensor->sizes[d]);
     }
-    if (!good) {
+    if (!valid) {
         part->nnumbers = start;
         return false;
     }

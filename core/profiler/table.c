@@ -89,15 +89,15 @@ size_t core__profile_printable_name(char *out, size_t capacity,
 
     while (left > 0) {
         size_t length = core__utf8_sequence(name, left);
-        bool good = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
+        bool valid = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
 
-        if (size + (good ? length : 1) > capacity)
+        if (size + (valid ? length : 1) > capacity)
             break;
-        if (good)
+        if (valid)
             memcpy(out + size, name, length);
         else
             out[size] = '?';
-        size += good ? length : 1;
+        size += valid ? length : 1;
         length += length == 0;
         name += length;
         left -= length;

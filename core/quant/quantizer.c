@@ -112,7 +112,7 @@ const core_quantizer_options *core_quantizer_get_options(
 
 /* Fetches state that is still on the device; a quantizer's const accessors need
  * it. */
-static core_status settle(const core_quantizer *quantizer)
+static core_status read_device_state(const core_quantizer *quantizer)
 {
     return quantizer->device_state.amax
                ? core__quantizer_read_state((core_quantizer *)quantizer)
@@ -121,8 +121,9 @@ static core_status settle(const core_quantizer *quantizer)
 
 const float *core_quantizer_history(const core_quantizer *quantizer)
 {
-    return quantizer && settle(quantizer) == CORE_OK ? quantizer->history
-                                                     : NULL;
+    return quantizer && read_device_state(quantizer) == CORE_OK
+               ? quantizer->history
+               : NULL;
 }
 
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
@@ -135,7 +136,7 @@ core_status core_quantizer_get_state(const core_quantizer *quantizer,
             CORE_ERROR_INVALID_ARGUMENT,
             "core_quantizer_state: struct_size is %u; it must be %zu",
             out_state->struct_size, sizeof *out_state);
-    CORE_TRY(settle(quantizer));
+    CORE_TRY(read_device_state(quantizer));
     *out_state = quantizer->state;
     return CORE_OK;
 }

@@ -203,7 +203,7 @@ cl_program opencl_cache_get(opencl_device *device, const opencl_cache_key *key,
 static void write_file(const opencl_cache_key *key, const void *data,
                        size_t size)
 {
-    char path[PATH_MAX], beside[PATH_MAX + 32];
+    char path[PATH_MAX], temporary[PATH_MAX + 32];
     header head = {.size = size};
     bool written;
     int file;
@@ -211,8 +211,8 @@ static void write_file(const opencl_cache_key *key, const void *data,
     if (!path_of(key, path, sizeof path))
         return;
     make_folders(path);
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    file = mkostemp(beside, O_CLOEXEC);
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    file = mkostemp(temporary, O_CLOEXEC);
     if (file < 0)
         return;
     memcpy(head.magic, magic, sizeof magic);
@@ -220,8 +220,8 @@ static void write_file(const opencl_cache_key *key, const void *data,
     head.sum = mix(head.key[0], data, size);
     written =
         write_all(file, &head, sizeof head) && write_all(file, data, size);
-    if (close(file) != 0 || !written || rename(beside, path) != 0)
-        unlink(beside);
+    if (close(file) != 0 || !written || rename(temporary, path) != 0)
+        unlink(temporary);
 }
 
 void opencl_cache_put(const opencl_cache_key *key, cl_program program)

@@ -61,7 +61,7 @@ static bool is_done(cl_event event)
 }
 
 /* False: it has no times, because it failed or its queue keeps none. */
-static bool settle(record *record)
+static bool read_times(record *record)
 {
     core_activity *activity = &record->activity;
     bool good = time_of(record->event, CL_PROFILING_COMMAND_START,
@@ -75,14 +75,14 @@ static bool settle(record *record)
 }
 
 /* Moves completed records to the front; returns their number. */
-static uint64_t settle_all(opencl_profile *profile)
+static uint64_t read_all_times(opencl_profile *profile)
 {
     uint64_t kept = 0, done = 0;
 
     for (uint64_t i = 0; i < profile->count; i++) {
         record one = profile->records[i];
 
-        if (one.event != NULL && is_done(one.event) && !settle(&one)) {
+        if (one.event != NULL && is_done(one.event) && !read_times(&one)) {
             profile->dropped++;
             continue;
         }
@@ -107,7 +107,7 @@ void opencl_profile_submitted(opencl_stream *stream, cl_event event,
     profile = stream->device->profile;
     if (profile != NULL && profile->on) {
         if (profile->count % MANY == MANY - 1)
-            settle_all(profile);
+            read_all_times(profile);
         if (profile->count >= profile->limit || !grow(profile)) {
             profile->dropped++;
         } else {
@@ -215,7 +215,7 @@ static void correlate(void *device, uint64_t id)
 /* Completed records come first; the others stay, in a new list. */
 static core_status take_done(opencl_profile *profile, core_activity_batch *out)
 {
-    uint64_t done = settle_all(profile), rest = profile->count - done;
+    uint64_t done = read_all_times(profile), rest = profile->count - done;
     record *waiting = malloc((rest ? rest : 1) * sizeof *waiting);
 
     if (waiting == NULL)

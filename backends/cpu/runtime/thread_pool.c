@@ -166,9 +166,9 @@ static void *work(void *argument)
 /* A child only has this thread: the state of the pool is reset. */
 static void after_fork_in_child(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_mutex_t initial = PTHREAD_MUTEX_INITIALIZER;
 
-    pool.lock = fresh;
+    pool.lock = initial;
     pool.started = 0;
     atomic_store(&pool.gate, 0);
     atomic_store(&pool.epoch, 0);

@@ -108,7 +108,7 @@ bool gpu_native_is_capturing(void *context, void *native);
 /* Frees the device's streams, which are not destroyed after a loss or a reset. */
 void gpu_streams_free(gpu_device *device);
 /* Frees all error records; their pinned memory only if the device is usable. */
-void gpu_errors_free(gpu_device *device, bool well);
+void gpu_errors_free(gpu_device *device, bool usable);
 
 /* Lets the queue's thread end after the last callback.  callbacks may be
  * NULL. */

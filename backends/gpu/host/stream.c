@@ -165,19 +165,19 @@ static void retire_error(gpu_stream *stream)
     pthread_mutex_unlock(&device->lock);
 }
 
-void gpu_errors_free(gpu_device *device, bool well)
+void gpu_errors_free(gpu_device *device, bool usable)
 {
     for (gpu_error_page *page = device->error_pages, *next; page != NULL;
          page = next) {
         next = page->next;
-        if (well)
+        if (usable)
             calls->host_free(device->context, page->pinned);
         free(page);
     }
     for (gpu_retired_error *retired = device->retired_errors, *next;
          retired != NULL; retired = next) {
         next = retired->next;
-        if (well)
+        if (usable)
             calls->event_destroy(device->context, retired->event);
         free(retired);
     }
