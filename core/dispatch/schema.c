@@ -169,7 +169,7 @@ static core_status type_read(reader *in, type_text *out)
     char name[16];
     uint32_t list_tag = 0;
     size_t from;
-    bool question;
+    bool optional;
 
     memset(out, 0, sizeof *out);
     skip_spaces(in);
@@ -188,14 +188,14 @@ static core_status type_read(reader *in, type_text *out)
     out->scalar = strcmp(name, "Scalar") == 0;
     if (out->tag == CORE_VALUE_TENSOR && take(in, '('))
         CORE_TRY(alias_set(in, out));
-    question = take(in, '?');
+    optional = take(in, '?');
     if (!take(in, '[')) {
-        out->optional = question;
+        out->optional = optional;
         return CORE_OK;
     }
-    if (question && out->tag != CORE_VALUE_TENSOR)
+    if (optional && out->tag != CORE_VALUE_TENSOR)
         return problem(in, "only tensors may be absent in a list");
-    out->optional_elements = question;
+    out->optional_elements = optional;
     CORE_TRY(list_rest(in, out, list_tag));
     out->optional = take(in, '?');
     return CORE_OK;

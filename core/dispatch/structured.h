@@ -136,7 +136,7 @@ static inline core_status core__dtype_check_computable(const core_operator *op,
 uint64_t core__fallback_count(void);
 
 /* Counts a conversion for core_op_conversions. */
-void core__conversion_count(const core_operator *op, core_conversion detour)
+void core__conversion_count(const core_operator *op, core_conversion conversion)
     __attribute__((cold));
 
 /* Functions that core_host offers to a kernel: see libcore/plugin.h. */

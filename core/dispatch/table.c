@@ -365,11 +365,11 @@ static void set_key_path(core_operator *op)
 
 void core__dispatch_observe(bool on)
 {
-    static uint32_t watchers;
+    static uint32_t observers;
 
     core__registry_lock();
-    watchers += on ? 1 : -1u;
-    atomic_store(&core__keys_everywhere, watchers ? CORE__KEY_PROFILER : 0);
+    observers += on ? 1 : -1u;
+    atomic_store(&core__keys_everywhere, observers ? CORE__KEY_PROFILER : 0);
     for (uint32_t i = 0; i < core__operator_count; i++)
         set_key_path(&core__operators[i]);
     core__registry_each_custom(set_key_path);

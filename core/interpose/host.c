@@ -21,7 +21,7 @@ static core_status enter(interposer_call *call, core__interposers *interposers,
     core_status status =
         interposer_enter(call, interposers, "host", slot, kind);
 
-    call->outwards = true;
+    call->to_host = true;
     return status;
 }
 

@@ -67,7 +67,7 @@ static void callback_end(void *context, bool runs)
                      callback->device->backend->type,
                      runs ? "host_callback.function" : "host_callback.drop",
                      INTERPOSER_NEVER);
-    call.outwards = true;
+    call.to_host = true;
     if (atomic_fetch_add(&callback->ends, 1) > 0) {
         interposer_violation(&call, "ends a callback twice");
     } else if (runs) {

@@ -154,7 +154,7 @@ typedef struct interposer_call {
                        * call */
     uint32_t control;    /* of the floating-point unit */
     bool violated;       /* a violation was detected */
-    bool outwards;       /* the plugin calls the host */
+    bool to_host;        /* the plugin calls the host */
     uint32_t violations; /* violations of this call */
     char first[256];
     /* Before the call; with validate only. */

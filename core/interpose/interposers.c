@@ -331,7 +331,7 @@ static void trace(const interposer_call *call, const char *result,
         return;
     vsnprintf(text, sizeof text, format, arguments);
     core__log_always("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
-                     call->outwards ? "->" : "<-", call->device,
+                     call->to_host ? "->" : "<-", call->device,
                      *call->device ? "." : "", call->slot, text,
                      *result ? " = " : "", result);
 }
@@ -345,14 +345,14 @@ static void check_result(interposer_call *call, core_status status)
     if (status < CORE_OK || (status > CORE_ERROR_INTERNAL && !vendors))
         interposer_violation(call, "returns the unknown status %d", status);
     else if (status != CORE_OK && status != CORE_ERROR_BUSY &&
-             status != CORE_ERROR_UNSUPPORTED && !call->outwards &&
+             status != CORE_ERROR_UNSUPPORTED && !call->to_host &&
              !call->violated &&
              core__thread_self()->error.sequence == call->errors) {
         interposer_violation(call, "returns %s and reports no error",
                              core_status_name(status));
         call->violated = false; /* the status itself is passed on */
     }
-    if (!call->outwards)
+    if (!call->to_host)
         interposer_process_state_check(call, control_word() == call->control);
     if (control_word() != call->control)
         interposer_violation(

@@ -137,9 +137,9 @@ static bool raise_bound(core__heap *heap, uint32_t what, uint32_t k)
         return true;
     if (!is_below_peak(heap->allocator, what, k, now - bound))
         return false;
-    for (uint32_t whole = 0; whole < CORE__COUNTS; whole++)
-        if (parts[whole] == (int8_t)what + 1 &&
-            !is_below_peak(heap->allocator, whole, k, now - bound))
+    for (uint32_t total = 0; total < CORE__COUNTS; total++)
+        if (parts[total] == (int8_t)what + 1 &&
+            !is_below_peak(heap->allocator, total, k, now - bound))
             return false;
     core__count_set(&count->bound, now);
     return true;

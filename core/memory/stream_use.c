@@ -58,12 +58,12 @@ void core__stream_uses_free(core__stream_use *uses)
  * memory to defer it, it is released with the use. */
 static void release_stream(core__stream_use *use, core__stream_use **done)
 {
-    core__stream_use *husk = core__small_alloc(sizeof *husk);
+    core__stream_use *dropped = core__small_alloc(sizeof *dropped);
 
-    if (!husk)
+    if (!dropped)
         return;
-    *husk = (core__stream_use){.next = *done, .stream = use->stream};
-    *done = husk;
+    *dropped = (core__stream_use){.next = *done, .stream = use->stream};
+    *done = dropped;
     use->stream = NULL;
 }
 

@@ -76,8 +76,8 @@ static core_status check_state(const core_grad_scaler_state *state)
 core_status core_grad_scaler_create(const core_grad_scaler_state *state,
                                     core_grad_scaler **out_scaler)
 {
-    static const core_grad_scaler_state usual = {
-        .struct_size = sizeof usual,
+    static const core_grad_scaler_state initial = {
+        .struct_size = sizeof initial,
         .scale = 65536,
         .growth_factor = 2,
         .backoff_factor = 0.5,
@@ -88,7 +88,7 @@ core_status core_grad_scaler_create(const core_grad_scaler_state *state,
     CORE__NOT_NULL(out_scaler);
     *out_scaler = NULL;
     if (!state)
-        state = &usual;
+        state = &initial;
     CORE_TRY(check_state(state));
     scaler = core__alloc_zero(sizeof *scaler);
     if (!scaler)

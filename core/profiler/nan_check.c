@@ -154,15 +154,15 @@ static core_status check_result(const core_operator *op,
     uint32_t count;
     core_tensor *const *tensors = tensors_of(given, &count);
     core_tensor *which = NULL;
-    bool came;
+    bool had_nan;
 
     if (count == 0 || !tensors[0] || !is_checked(op, tensors[0]->device))
         return CORE_OK;
     CORE_TRY(find_nan(given, &which));
     if (!which)
         return CORE_OK;
-    CORE_TRY(operands_have_nan(args, nargs, changed, &came));
-    return came ? CORE_OK : report_nan(op, which);
+    CORE_TRY(operands_have_nan(args, nargs, changed, &had_nan));
+    return had_nan ? CORE_OK : report_nan(op, which);
 }
 
 core_status core__nan_check_after(const core_operator *op,

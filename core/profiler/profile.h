@@ -227,7 +227,7 @@ void core__profile_records_stop(core__profile_clock *clock);
 struct core_profiler {
     core_profiler_options options;
     core__thread *owner;
-    uint64_t began; /* of the session */
+    uint64_t begin_time; /* of the session */
     uint64_t round_began;
     uint64_t round_ended;
     uint64_t step; /* of the schedule */

@@ -195,7 +195,7 @@ core_status core_profiler_start(const core_profiler_options *options,
                            "core_profiler_start: another session is running; "
                            "only one can run at a time");
     }
-    profiler->began = core__profile_now();
+    profiler->begin_time = core__profile_now();
     first = phase_of(options, 0);
     if (first == WARMUP || first == ACTIVE)
         round_begin(profiler, first == ACTIVE);

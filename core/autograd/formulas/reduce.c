@@ -87,12 +87,12 @@ static core_tensor *var_grad(core__scope *s, core_tensor *grad,
 {
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
     double n = reduced_numel(self->sizes, self->ndim, mask);
-    double freedom = n - (correction ? core__scalar_double(*correction) : 1);
+    double divisor = n - (correction ? core__scalar_double(*correction) : 1);
     core_tensor *mean =
         CORE__DO(s, core_mean_dim, self, dim, dim_count, true, CORE_DTYPE_NONE);
     core_tensor *x = core__x_sub(s, self, mean);
 
-    x = core__x_mul_scalar(s, x, 2 / (freedom > 0 ? freedom : 0));
+    x = core__x_mul_scalar(s, x, 2 / (divisor > 0 ? divisor : 0));
     return core__x_mul(s, unsqueeze_reduced(s, grad, self->ndim, mask, keepdim),
                        x);
 }
