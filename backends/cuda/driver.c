@@ -59,12 +59,12 @@ static void leave(int pushed)
 static const char *find(uint32_t *out_count)
 {
     static char text[160];
-    const char *why = cuda_api_open(), *name = NULL;
+    const char *reason = cuda_api_open(), *name = NULL;
     int code, version = 0, count = 0;
 
     *out_count = 0;
-    if (why != NULL)
-        return why;
+    if (reason != NULL)
+        return reason;
     code = cuda.Init(0);
     if (code == 0)
         code = cuda.DriverGetVersion(&version);

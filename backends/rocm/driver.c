@@ -67,12 +67,12 @@ static void leave(int before)
 static const char *find(uint32_t *out_count)
 {
     static char text[160];
-    const char *why = rocm_api_open(), *name;
+    const char *reason = rocm_api_open(), *name;
     int code, count = 0;
 
     *out_count = 0;
-    if (why != NULL)
-        return why;
+    if (reason != NULL)
+        return reason;
     code = hip.Init(0);
     if (code == 0)
         code = hip.GetDeviceCount(&count);

@@ -84,16 +84,16 @@ static core_status read_clock(core_stream *stream, core__profile_clock *clock)
 
 static void make_clock(core_stream *stream, core__profile_clock *clock)
 {
-    char refused[sizeof clock->why];
+    char refused[sizeof clock->reason];
 
     if (core__profile_records_start(clock))
         return;
-    memcpy(refused, clock->why, sizeof refused);
+    memcpy(refused, clock->reason, sizeof refused);
     if (read_clock(stream, clock) == CORE_OK)
         return;
     core_event_release(clock->base);
     clock->base = NULL;
-    snprintf(clock->why, sizeof clock->why, "%.70s%s%.80s", refused,
+    snprintf(clock->reason, sizeof clock->reason, "%.70s%s%.80s", refused,
              *refused ? "; " : "", core_error_message());
 }
 

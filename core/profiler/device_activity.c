@@ -231,7 +231,8 @@ static void take_records(core_profiler *profiler, core__profile_clock *clock,
             break;
         add_batch(profiler, clock, lanes, &batch);
     }
-    snprintf(clock->why, sizeof clock->why, "the rest could not be had: %s",
+    snprintf(clock->reason, sizeof clock->reason,
+             "the rest could not be had: %s",
              core_error_code() == status ? core_error_message()
                                          : core_status_name(status));
 }

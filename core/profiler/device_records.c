@@ -52,7 +52,7 @@ bool core__profile_records_start(core__profile_clock *clock)
     }
     clock->records = status == CORE_OK;
     if (status != CORE_OK)
-        snprintf(clock->why, sizeof clock->why,
+        snprintf(clock->reason, sizeof clock->reason,
                  "its plugin records nothing: %s",
                  core_error_code() == status ? core_error_message()
                                              : core_status_name(status));
@@ -75,7 +75,7 @@ void core__profile_records_stop(core__profile_clock *clock)
     }
     clock->records = status == CORE_OK;
     if (status != CORE_OK)
-        snprintf(clock->why, sizeof clock->why,
+        snprintf(clock->reason, sizeof clock->reason,
                  "its plugin's records are lost: %s",
                  core_error_code() != CORE_OK ? core_error_message()
                                               : "the device was reset");

@@ -192,7 +192,7 @@ typedef struct core__profile_clock {
     int64_t device_time_end;
     uint64_t count; /* records taken */
     uint64_t dropped;
-    char why[160]; /* why there are no records, or no times at all */
+    char reason[160]; /* why there are no records, or no times at all */
 } core__profile_clock;
 
 enum { CORE__PROFILE_CLOCKS = 32 };

@@ -138,22 +138,22 @@ static void add_row(text *text, const core_profile_row *row, uint64_t all)
 /* Where a device's times come from. */
 static void add_clock(text *text, const core__profile_clock *clock)
 {
-    const char *colon = *clock->why ? ": " : "";
-    char name[64], why[sizeof clock->why];
+    const char *colon = *clock->reason ? ": " : "";
+    char name[64], reason[sizeof clock->reason];
 
     core__profile_printable_name(name, sizeof name - 1,
                                  core_device_name(clock->device));
-    core__profile_printable_name(why, sizeof why - 1, clock->why);
+    core__profile_printable_name(reason, sizeof reason - 1, clock->reason);
     if (clock->records)
         add(text,
             "\n%s: device times are those of its plugin, %llu records%s%s\n",
-            name, (unsigned long long)clock->count, colon, why);
+            name, (unsigned long long)clock->count, colon, reason);
     else if (clock->base)
         add(text,
             "\n%s: device times are between events around each launch%s%s\n",
-            name, colon, why);
+            name, colon, reason);
     else
-        add(text, "\n%s: no device times: %s\n", name, why);
+        add(text, "\n%s: no device times: %s\n", name, reason);
     if (clock->dropped)
         add(text,
             "%s: %llu records are missing: more than the limit, or than "

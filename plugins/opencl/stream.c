@@ -8,11 +8,11 @@
 
 /* The contents of a stream's error buffer; kernels/prelude.cl has the same. */
 typedef struct fault {
-    cl_int code, why;
+    cl_int code, reason;
     cl_long call, index;
 } fault;
 
-/* By `why`; 0: only the code. */
+/* By `reason`; 0: only the code. */
 static const char *const reasons[] = {
     NULL,
     "a probability is below 0 or above 1",
@@ -409,8 +409,9 @@ static core_status take(void *device, void *handle, core_stream_error *out)
     out->code = found.code;
     out->call_id = (uint64_t)found.call;
     out->index = found.index;
-    if (found.why > 0 && (size_t)found.why < sizeof reasons / sizeof *reasons)
-        out->text = core_sdk_string(reasons[found.why]);
+    if (found.reason > 0 &&
+        (size_t)found.reason < sizeof reasons / sizeof *reasons)
+        out->text = core_sdk_string(reasons[found.reason]);
     else if (found.code == CORE_ERROR_INDEX)
         out->text = core_sdk_string("an index is out of range");
     else if (found.code != 0)

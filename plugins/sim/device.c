@@ -60,7 +60,7 @@ core_status sim_usable(const sim_device *device)
     return sim_host->error(&info);
 }
 
-void sim_lose(sim_device *device, const char *why)
+void sim_lose(sim_device *device, const char *reason)
 {
     atomic_store(&device->lost, true);
     pthread_cond_broadcast(&device->released);
@@ -68,7 +68,7 @@ void sim_lose(sim_device *device, const char *why)
         if (at->failure.code == CORE_ERROR_DEVICE_LOST)
             continue;
         at->failure.code = CORE_ERROR_DEVICE_LOST;
-        snprintf(at->failure.text, sizeof at->failure.text, "%s", why);
+        snprintf(at->failure.text, sizeof at->failure.text, "%s", reason);
     }
 }
 

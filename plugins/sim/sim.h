@@ -94,7 +94,7 @@ extern sim_device sim_devices[SIM_DEVICES];
 /* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
  * child. */
 core_status sim_usable(const sim_device *device);
-void sim_lose(sim_device *device, const char *why); /* under the lock */
+void sim_lose(sim_device *device, const char *reason); /* under the lock */
 /* Returns true in a child of fork, which has no workers. */
 bool sim_forked(void);
 

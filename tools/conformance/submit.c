@@ -113,9 +113,9 @@ typedef struct archive {
     size_t count;
 } archive;
 
-static int broken(const char *path, const char *why)
+static int broken(const char *path, const char *reason)
 {
-    fprintf(stderr, "core-conformance: %s: %s\n", path, why);
+    fprintf(stderr, "core-conformance: %s: %s\n", path, reason);
     return EXIT_BROKEN;
 }
 

@@ -20,7 +20,7 @@ enum { GPU_BLAS_WORKSPACE = 32 << 20 };
 typedef struct gpu_blas {
     const char *name; /* "rocBLAS" */
     /* Opens the library; if it cannot be used, writes why and returns false. */
-    bool (*open)(char *why, size_t size);
+    bool (*open)(char *reason, size_t size);
     /* Creates a handle for deterministic products.  Returns 0 or the library's
      * code. */
     int (*create)(void **out_handle);

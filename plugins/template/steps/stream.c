@@ -14,7 +14,7 @@ struct stream {
     uint64_t given, done;
     bool ends;           /* ends when its work is done */
     core_status failure; /* it is poisoned */
-    char why[160];
+    char reason[160];
     graph *capture; /* step 7 */
 };
 
@@ -53,7 +53,7 @@ static void poison(stream *s, core_status status)
     if (host->abi_minor >= 2)
         host->error_last(&last);
     s->failure = status;
-    snprintf(s->why, sizeof s->why, "%.*s",
+    snprintf(s->reason, sizeof s->reason, "%.*s",
              (int)(last.text.size < 150 ? last.text.size : 150),
              last.text.data != NULL ? last.text.data : "");
 }
@@ -64,7 +64,7 @@ static core_status poisoned(const stream *s)
         return CORE_OK;
     return core_sdk_error_severe(host, s->failure,
                                  CORE_SEVERITY_STREAM_POISONED, "steps",
-                                 "work on the stream failed: %s", s->why);
+                                 "work on the stream failed: %s", s->reason);
 }
 
 static void *serve(void *context)
