@@ -46,7 +46,7 @@ void core__captures_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
-static _Atomic uint64_t captures_made;
+static _Atomic uint64_t captures_begun;
 
 struct core_graph {
     _Atomic uint32_t references;
@@ -208,7 +208,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
-    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_made, 1) + 1);
+    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_begun, 1) + 1);
     return CORE_OK;
 
 failed_memory:

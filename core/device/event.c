@@ -48,7 +48,7 @@ static core_status event_new(core_device *device, uint32_t flags,
             core__free(event);
             return core__device_check_status(device, status, errors);
         }
-        atomic_fetch_add_explicit(&device->events_made, 1,
+        atomic_fetch_add_explicit(&device->events_created, 1,
                                   memory_order_relaxed);
     }
     pthread_mutex_init(&event->lock, NULL);
@@ -113,7 +113,7 @@ core_device *core_event_device(const core_event *event)
 
 uint64_t core_device_events_created(const core_device *device)
 {
-    return device ? atomic_load(&device->events_made) : 0;
+    return device ? atomic_load(&device->events_created) : 0;
 }
 
 /* --------------------------------------------------------------- stock -- */

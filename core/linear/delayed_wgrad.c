@@ -17,16 +17,16 @@
 
 /* Makes tensors of another stream usable on the current one: waits for that
  * stream, and keeps the allocator from reusing their memory too early. */
-static core_status use_on_current_stream(core_stream *made_on,
+static core_status use_on_current_stream(core_stream *producer,
                                          core_tensor *const *tensors,
                                          size_t count)
 {
     core_stream *here;
 
-    CORE_TRY(core_stream_current(core_stream_device(made_on), &here));
-    if (here == made_on)
+    CORE_TRY(core_stream_current(core_stream_device(producer), &here));
+    if (here == producer)
         return CORE_OK;
-    CORE_TRY(core_stream_wait_stream(here, made_on));
+    CORE_TRY(core_stream_wait_stream(here, producer));
     for (size_t i = 0; i < count; i++)
         if (tensors[i])
             CORE_TRY(core_tensor_record_stream(tensors[i], here));

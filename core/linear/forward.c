@@ -311,44 +311,46 @@ void core__linear_autocast_restore(uint64_t region)
 
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_intermediates *out_made)
+                                 core_linear_intermediates *out_intermediates)
 {
     core_status status;
     uint64_t region;
     bool before;
 
-    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
+    *out_intermediates =
+        (core_linear_intermediates){.struct_size = sizeof *out_intermediates};
     CORE_TRY(core__linear_autocast_disable(args->input, &region));
     before = core_grad_mode_set(false);
-    status = compute(args, out_made, out_output);
+    status = compute(args, out_intermediates, out_output);
     core_grad_mode_set(before);
     core__linear_autocast_restore(region);
     if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
-        core__linear_workspace_fill(args, out_made);
+        core__linear_workspace_fill(args, out_intermediates);
     if (status == CORE_OK)
-        drop_unneeded(args, out_made);
+        drop_unneeded(args, out_intermediates);
     else
-        core_linear_intermediates_release(out_made);
+        core_linear_intermediates_release(out_intermediates);
     return status;
 }
 
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
-                                core_linear_intermediates *out_made)
+                                core_linear_intermediates *out_intermediates)
 {
     core__linear_mark mark;
     core_status status;
 
     CORE__NOT_NULL(out_output);
     *out_output = NULL;
-    CORE__NOT_NULL(out_made);
-    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
+    CORE__NOT_NULL(out_intermediates);
+    *out_intermediates =
+        (core_linear_intermediates){.struct_size = sizeof *out_intermediates};
     CORE__NOT_NULL(args);
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)
-        return core__linear_compute(args, out_output, out_made);
+        return core__linear_compute(args, out_output, out_intermediates);
     core__linear_mark_set(args, &mark);
-    status = core__linear_compute(args, out_output, out_made);
+    status = core__linear_compute(args, out_output, out_intermediates);
     core__linear_mark_end(args, &mark, status == CORE_OK);
     return status;
 }

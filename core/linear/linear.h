@@ -38,7 +38,7 @@ core_status core__linear_check(const core_linear_forward_args *args);
  * workspace are left changed: the caller restores them with a mark. */
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_intermediates *out_made);
+                                 core_linear_intermediates *out_intermediates);
 
 /* core_linear_setup with checked arguments, into a zeroed struct. */
 void core__linear_setup(const core_linear_forward_args *forward,

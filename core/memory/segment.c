@@ -242,7 +242,7 @@ static bool is_whole(const core__segment *segment)
            !segment->first->after;
 }
 
-static bool is_wanted(const core__heap *heap, const core__segment_release *what)
+static bool matches(const core__heap *heap, const core__segment_release *what)
 {
     if (what->heap && heap != what->heap)
         return false;
@@ -310,7 +310,7 @@ static core__segment *pick(core__allocator *allocator,
     core__segment *best = NULL;
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        if (!is_wanted(heap, what))
+        if (!matches(heap, what))
             continue;
         core__spin_lock(&heap->lock);
         core__heap_join_deferred(heap);
@@ -341,7 +341,7 @@ uint64_t core__allocator_release(core__allocator *allocator,
 
     if (!what->enough) {
         for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-            if (is_wanted(heap, what))
+            if (matches(heap, what))
                 bytes += what->releasing_only
                              ? core__heap_finish_release(heap, true)
                              : release_heap(heap);

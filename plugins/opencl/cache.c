@@ -78,8 +78,8 @@ void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
     const char *parts[] = {device->name, device->driver, device->runtime,
                            options, source};
 
-    key->kept = folder(device, key->folder, sizeof key->folder);
-    for (int k = 0; k < 2 && key->kept; k++) {
+    key->enabled = folder(device, key->folder, sizeof key->folder);
+    for (int k = 0; k < 2 && key->enabled; k++) {
         key->hash[k] = starts[k];
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             key->hash[k] = mix(key->hash[k], parts[i], strlen(parts[i]) + 1);
@@ -90,7 +90,7 @@ static bool path_of(const opencl_cache_key *key, char *to, size_t size)
 {
     int length;
 
-    if (!key->kept)
+    if (!key->enabled)
         return false;
     length = snprintf(to, size, "%s/%016llx%016llx.bin", key->folder,
                       (unsigned long long)key->hash[0],
@@ -229,7 +229,7 @@ void opencl_cache_put(const opencl_cache_key *key, cl_program program)
     unsigned char *data;
     size_t size = 0;
 
-    if (!key->kept)
+    if (!key->enabled)
         return;
     if (cl.GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size,
                           NULL) != CL_SUCCESS ||

@@ -129,10 +129,10 @@ static core_status median_all(core_call *call, const core_value *args,
 /* -------------------------------------------------------------- search -- */
 
 static core_status search(core_call *call, const core_value *rows,
-                          const core_value *wanted, const core_value *order,
+                          const core_value *values, const core_value *order,
                           bool right, const core_value *result)
 {
-    const core_view *row = rows->u.view, *in = wanted->u.view;
+    const core_view *row = rows->u.view, *in = values->u.view;
     core_dtype types[2] = {row->dtype, result->u.view->dtype};
     int64_t count =
         row->ndim == 1 || in->ndim == 0 ? in->numel : in->sizes[in->ndim - 1];
@@ -143,7 +143,7 @@ static core_status search(core_call *call, const core_value *rows,
     l = opencl_begin(call, &source, types, 2, "search");
     opencl_view(&l, result);
     opencl_view(&l, rows);
-    opencl_view(&l, wanted);
+    opencl_view(&l, values);
     if (order != NULL)
         opencl_view(&l, order);
     else

@@ -65,8 +65,8 @@ static sim_block *fresh(sim_memory *of)
 
 static void free_kept_data(sim_block *block)
 {
-    if (block->kept)
-        block->data = block->kept;
+    if (block->retained)
+        block->data = block->retained;
     if (block->data)
         sim_block_free_data(block);
 }
@@ -229,7 +229,7 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
     block->name = name;
     block->data = data;
     block->size = size;
-    block->serial = ++of->made;
+    block->serial = ++of->created;
     block->address = page * SIM_PAGE;
     if (sim_set.flat)
         set_pages(of, block, name);

@@ -52,7 +52,7 @@ static core_status counters(uint32_t index, sim_counters *out)
     pthread_mutex_lock(&sim_lock);
     c.blocks = device->memory->live;
     c.bytes = device->memory->taken;
-    c.blocks_made = device->memory->made;
+    c.blocks_created = device->memory->created;
     c.reservations = device->memory->reservations;
     c.streams = count_streams(device);
     c.streams_created = device->count.streams_created;

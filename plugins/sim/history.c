@@ -110,24 +110,24 @@ static bool same_entries(const sim_interval *a, const sim_interval *b)
 static void merge(sim_history *history, uint32_t first, uint32_t last)
 {
     sim_interval *all = history->intervals;
-    uint32_t kept;
+    uint32_t used;
 
     if (first > 0)
         first--;
     if (last >= history->count)
         last = history->count - 1;
-    kept = first;
+    used = first;
     for (uint32_t i = first + 1; i <= last; i++) {
-        if (same_entries(&all[kept], &all[i])) {
-            all[kept].to = all[i].to;
+        if (same_entries(&all[used], &all[i])) {
+            all[used].to = all[i].to;
             entries_drop(&all[i]);
-        } else if (++kept != i) {
-            all[kept] = all[i];
+        } else if (++used != i) {
+            all[used] = all[i];
         }
     }
-    memmove(all + kept + 1, all + last + 1,
+    memmove(all + used + 1, all + last + 1,
             (history->count - last - 1) * sizeof *all);
-    history->count -= last - kept;
+    history->count -= last - used;
 }
 
 /* ------------------------------------------------------------------ uses -- */
@@ -198,7 +198,7 @@ static bool supersedes(const using *u, const sim_entry *entry)
 
 static void interval_use(const using *u, sim_interval *interval)
 {
-    uint32_t kept = 0;
+    uint32_t used = 0;
 
     for (uint32_t i = 0; i < interval->count; i++) {
         sim_entry entry = interval->entries[i];
@@ -209,16 +209,16 @@ static void interval_use(const using *u, sim_interval *interval)
         if (before && supersedes(u, &entry))
             sim_use_unref(entry.use);
         else
-            interval->entries[kept++] = entry;
+            interval->entries[used++] = entry;
     }
-    if (kept == SIM_ENTRIES) {
+    if (used == SIM_ENTRIES) {
         sim_use_unref(interval->entries[0].use);
-        kept--;
+        used--;
         memmove(interval->entries, interval->entries + 1,
-                kept * sizeof(sim_entry));
+                used * sizeof(sim_entry));
     }
-    interval->entries[kept++] = (sim_entry){u->use, u->shape, u->writes};
-    interval->count = kept;
+    interval->entries[used++] = (sim_entry){u->use, u->shape, u->writes};
+    interval->count = used;
     u->use->references++;
 }
 

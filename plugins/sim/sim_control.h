@@ -42,7 +42,7 @@ typedef struct sim_counters {
     uint32_t reserved;
     uint64_t blocks; /* that exist */
     uint64_t bytes;  /* of blocks, and mapped into reservations */
-    uint64_t blocks_made;
+    uint64_t blocks_created;
     uint64_t reservations; /* that exist */
     uint64_t streams;      /* that exist or still have work */
     uint64_t streams_created;

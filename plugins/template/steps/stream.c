@@ -67,7 +67,7 @@ static core_status poisoned(const stream *s)
                                  "work on the stream failed: %s", s->reason);
 }
 
-static void *serve(void *context)
+static void *run_jobs(void *context)
 {
     stream *s = context;
 
@@ -133,7 +133,7 @@ core_status stream_submit(stream *to, job work)
 
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
-    stream *made = calloc(1, sizeof *made);
+    stream *created = calloc(1, sizeof *created);
     sigset_t all, before;
     pthread_t thread;
     int failed;
@@ -141,21 +141,21 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     (void)device;
     (void)flags;
     *out_stream = NULL;
-    if (made == NULL)
+    if (created == NULL)
         return no_memory();
-    made->last = &made->first;
+    created->last = &created->first;
     /* Signals belong to the program: our thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&thread, NULL, serve, made);
+    failed = pthread_create(&thread, NULL, run_jobs, created);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
-        free(made);
+        free(created);
         return core_sdk_error(host, CORE_ERROR_INTERNAL, "steps",
                               "no thread for a stream (%d)", failed);
     }
     pthread_detach(thread);
-    *out_stream = made;
+    *out_stream = created;
     return CORE_OK;
 }
 
