@@ -44,7 +44,7 @@ typedef enum interposer_object_kind {
 } interposer_object_kind;
 
 /* An object that was created and may be used until it is destroyed.  Destroyed
- * ones are remembered for a while, so that their use is reported as such. */
+ * ones are kept for a while, so that their use is reported as such. */
 typedef struct interposer_object {
     struct interposer_object *next;
     uint32_t kind;

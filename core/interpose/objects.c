@@ -46,7 +46,7 @@ static void unlink_object(core__interposers *interposers,
     core__free(object);
 }
 
-/* Destroyed objects are remembered up to a limit. */
+/* Destroyed objects are kept up to a limit. */
 static void drop_destroyed(core__interposers *interposers)
 {
     for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Checks a plugin's dynamic symbols: it must define the entry, as a function
- * of its own, and must not import symbols of libcore (docs/abi.md 1), which
- * would tie it to one release.
+/* Checks a plugin's dynamic symbols: it must define the entry, as a function,
+ * and must not import symbols of libcore (docs/abi.md 1), which would tie it to
+ * one release.
  *
  * Symbols are looked up as by the dynamic linker, through the dynamic section,
  * because nothing follows the section table.  The linker trusts the chains of

@@ -180,7 +180,7 @@ void core__heaps_destroy_empty(core__allocator *allocator)
 }
 
 /* Records an event after all work submitted to the stream, unless that is
- * already done.  The stream may end in a callback of its own, so this does not
+ * already done.  The stream may end in one of its callbacks, so this does not
  * wait. */
 static void mark_end(core__heap *heap, core_stream *stream)
 {

@@ -46,7 +46,7 @@ static bool leaves_unwritten(const core_operator *op)
     return false;
 }
 
-/* Views, memory that nobody has written yet, and calls during a capture, which
+/* Views, memory that was never written, and calls during a capture, which
  * must not wait, cannot be checked. */
 static bool is_checked(const core_operator *op, core_device *device)
 {

@@ -246,7 +246,7 @@ float core__quantizer_scale_on_host(const core_quantizer *quantizer, float amax,
     return (float)scale;
 }
 
-static void remember(core_quantizer *quantizer, float amax)
+static void history_push(core_quantizer *quantizer, float amax)
 {
     core_quantizer_state *state = &quantizer->state;
     float *history = quantizer->history, largest = amax;
@@ -313,7 +313,7 @@ static core_status quantize_whole(core_quantizer *quantizer,
     state->scale = scale;
     state->amax = amax;
     if (delayed)
-        remember(quantizer, amax);
+        history_push(quantizer, amax);
     return CORE_OK;
 }
 

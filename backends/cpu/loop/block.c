@@ -274,7 +274,7 @@ static void from_intermediate(core_dtype dtype, void *to, const void *from,
     }
 }
 
-/* Conversions with a loop of their own; 0 if there is none. */
+/* Conversions that have a direct loop; returns 0 if there is none. */
 static int convert_at_once(core_dtype to_dtype, void *to, core_dtype dtype,
                            const void *from, int64_t n)
 {
