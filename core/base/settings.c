@@ -24,7 +24,7 @@ enum { NAME_LIMIT = 64 };
 typedef struct setting_row {
     const char *name;
     uint32_t type;
-    const char *choices; /* CHOICE: words separated by commas */
+    const char *choices; /* CHOICE: names separated by commas */
     int64_t least, most; /* INTEGER */
     int64_t number;      /* the default: integer, boolean, or choice */
     const char *default_text;
@@ -202,12 +202,12 @@ static core_status intern_text(const char *text, const char **out)
     return CORE_OK;
 }
 
-static bool word_equal(const char *word, size_t size, const char *text)
+static bool item_equal(const char *item, size_t size, const char *text)
 {
-    return strlen(text) == size && memcmp(word, text, size) == 0;
+    return strlen(text) == size && memcmp(item, text, size) == 0;
 }
 
-bool core__list_next(const char **list, const char **word, size_t *size)
+bool core__list_next(const char **list, const char **item, size_t *size)
 {
     const char *text = *list;
 
@@ -215,33 +215,33 @@ bool core__list_next(const char **list, const char **word, size_t *size)
         text++;
     if (!*text)
         return false;
-    *word = text;
+    *item = text;
     *size = strcspn(text, ",");
     *list = text + *size;
-    while ((*word)[*size - 1] == ' ')
+    while ((*item)[*size - 1] == ' ')
         --*size;
     return true;
 }
 
-bool core__list_contains(const char *text, const char *word, size_t size)
+bool core__list_contains(const char *text, const char *item, size_t size)
 {
     const char *found;
     size_t length;
 
     while (text && core__list_next(&text, &found, &length))
-        if (length == size && memcmp(found, word, size) == 0)
+        if (length == size && memcmp(found, item, size) == 0)
             return true;
     return false;
 }
 
 static bool parse_boolean(const char *text, int64_t *number)
 {
-    static const char *const words[][2] = {
+    static const char *const boolean_names[][2] = {
         {"0", "1"}, {"off", "on"}, {"no", "yes"}, {"false", "true"}};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < sizeof boolean_names / sizeof *boolean_names; i++)
         for (int k = 0; k < 2; k++)
-            if (strcmp(text, words[i][k]) == 0) {
+            if (strcmp(text, boolean_names[i][k]) == 0) {
                 *number = k;
                 return true;
             }
@@ -267,11 +267,11 @@ static bool parse_integer(const setting_row *row, const char *text,
 static bool parse_choice(const setting_row *row, const char *text,
                          int64_t *number)
 {
-    const char *list = row->choices, *word;
+    const char *list = row->choices, *item;
     size_t size;
 
-    for (int64_t i = 0; core__list_next(&list, &word, &size); i++)
-        if (word_equal(word, size, text)) {
+    for (int64_t i = 0; core__list_next(&list, &item, &size); i++)
+        if (item_equal(item, size, text)) {
             *number = i;
             return true;
         }
@@ -403,7 +403,7 @@ const char *core__setting_name(core__setting_id setting)
 static int row_of(const char *name, size_t size)
 {
     for (int i = 0; i < CORE__SETTINGS; i++)
-        if (word_equal(name, size, rows[i].name))
+        if (item_equal(name, size, rows[i].name))
             return i;
     return -1;
 }
@@ -428,7 +428,7 @@ static core_status plugin_setting_of(const char *name, size_t size,
 
     *out = NULL;
     for (entry = plugin_settings; entry; entry = entry->next)
-        if (word_equal(name, size, entry->name))
+        if (item_equal(name, size, entry->name))
             break;
     if (!entry) {
         entry = core__alloc_zero(sizeof *entry);

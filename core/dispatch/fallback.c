@@ -264,31 +264,31 @@ static bool find_unknown(const char *list, bool yet, const char **out_word,
 
 core_status core__fallback_check(const char *text)
 {
-    const char *word;
+    const char *item;
     size_t size;
 
-    if (!find_unknown(text, true, &word, &size))
+    if (!find_unknown(text, true, &item, &size))
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "LIBCORE_FALLBACK contains \"%.*s\", which is not an "
                        "operator; accepted: error, count, or a list of "
                        "operators, such as exp,add.Tensor",
-                       (int)(size < 80 ? size : 80), word);
+                       (int)(size < 80 ? size : 80), item);
 }
 
 static core_status check_setting(const core_operator *op)
 {
-    const char *text = NULL, *word;
+    const char *text = NULL, *item;
     size_t size;
 
     CORE_TRY(core__setting_text(CORE__SETTING_FALLBACK, &text));
-    if (!text || !find_unknown(text, false, &word, &size))
+    if (!text || !find_unknown(text, false, &item, &size))
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                           "the device has no kernel, and LIBCORE_FALLBACK "
                           "contains \"%.*s\", which is not an operator; "
                           "accepted: error, count, or a list of operators",
-                          (int)(size < 80 ? size : 80), word);
+                          (int)(size < 80 ? size : 80), item);
 }
 
 static core_status try_fallbacks(core_call *call, const core_value *args,

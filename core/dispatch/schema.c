@@ -77,7 +77,8 @@ static bool is_word(char c)
 }
 
 /* A name of letters, digits, underscores and characters of `more`. */
-static core_status word(reader *in, const char *more, char *to, size_t capacity)
+static core_status name_token(reader *in, const char *more, char *to,
+                              size_t capacity)
 {
     size_t from;
     size_t length;
@@ -136,7 +137,7 @@ static core_status alias_set(reader *in, type_text *out)
 {
     char name[8];
 
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     out->aliased = true;
     out->mutated = take(in, '!');
     if (take(in, '-')) {
@@ -174,7 +175,7 @@ static core_status type_read(reader *in, type_text *out)
     memset(out, 0, sizeof *out);
     skip_spaces(in);
     from = in->at;
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name) != 0)
             continue;
@@ -327,7 +328,7 @@ static core_status atom(reader *in, core_value *out)
     if (is_digit(peek(in)) || peek(in) == '-' || peek(in) == '.')
         return number(in, out);
     from = in->at;
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (strcmp(constants[i].name, name) == 0) {
             *out = constants[i].value;
@@ -468,7 +469,7 @@ static core_status argument_read(reader *in, core__schema *schema,
     argument->aliased = type.aliased;
     argument->list_size = type.list_size;
     argument->keyword_only = keyword_only;
-    CORE_TRY(word(in, "", argument->name, sizeof argument->name));
+    CORE_TRY(name_token(in, "", argument->name, sizeof argument->name));
     for (uint32_t i = 0; i < schema->narguments; i++)
         if (strcmp(schema->arguments[i].name, argument->name) == 0)
             return problem(in, "two arguments are named %s", argument->name);
@@ -514,7 +515,7 @@ static core_status result_read(reader *in, core__schema *schema)
     result->aliased = type.aliased;
     skip_spaces(in);
     if (is_word(peek(in)))
-        CORE_TRY(word(in, "", result->name, sizeof result->name));
+        CORE_TRY(name_token(in, "", result->name, sizeof result->name));
     schema->nresults++;
     return CORE_OK;
 }
@@ -541,7 +542,7 @@ static core_status name_read(reader *in, core__schema *schema)
     const char *name = schema->name;
     const char *point;
 
-    CORE_TRY(word(in, ":.", schema->name, sizeof schema->name));
+    CORE_TRY(name_token(in, ":.", schema->name, sizeof schema->name));
     colons = strchr(name, ':');
     if (colons) {
         if (colons == name || colons[1] != ':' || strchr(colons + 2, ':') ||

@@ -14,7 +14,7 @@
 
 enum { INTERPOSER_VALIDATE = 1, INTERPOSER_TRACE = 2, INTERPOSER_FAULT = 4 };
 
-/* The kinds of calls that `fault` counts; the words of LIBCORE_FAULT, in this
+/* The kinds of calls that `fault` counts; the names in LIBCORE_FAULT, in this
  * order. */
 typedef enum interposer_kind {
     INTERPOSER_OPEN,

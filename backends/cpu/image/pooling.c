@@ -48,10 +48,10 @@ static core_status pooling_shape(pooling *job, const core_call *call,
         job->planes *= in->sizes[d];
     job->in_size = job->out_size = 1;
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + job->ndim >= 3;
+        bool present = k + job->ndim >= 3;
 
-        job->in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
-        job->out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
+        job->in[k] = present ? in->sizes[in->ndim + k - 3] : 1;
+        job->out[k] = present ? out->sizes[out->ndim + k - 3] : 1;
         job->in_size *= job->in[k];
         job->out_size *= job->out[k];
         total += job->out[k];
@@ -84,11 +84,11 @@ static void windows_slide(pooling *job, const core_value *args,
 {
     for (uint32_t k = 0; k < 3; k++) {
         uint32_t d = k + job->ndim - 3;
-        bool there = k + job->ndim >= 3;
-        int64_t size = there ? cpu_list_int(&args[0], d, 1) : 1;
-        int64_t stride = there ? cpu_list_int(&args[1], d, size) : 1;
-        int64_t padding = there ? cpu_list_int(&args[2], d, 0) : 0;
-        int64_t step = there && dilation ? cpu_list_int(dilation, d, 1) : 1;
+        bool present = k + job->ndim >= 3;
+        int64_t size = present ? cpu_list_int(&args[0], d, 1) : 1;
+        int64_t stride = present ? cpu_list_int(&args[1], d, size) : 1;
+        int64_t padding = present ? cpu_list_int(&args[2], d, 0) : 0;
+        int64_t step = present && dilation ? cpu_list_int(dilation, d, 1) : 1;
 
         job->step[k] = step;
         for (int64_t o = 0; o < job->out[k]; o++) {
@@ -334,7 +334,7 @@ static core_status run_planes(pooling *job, cpu_task task, bool gradient)
 
 /* --------------------------------------------------------------- forward -- */
 
-/* Windows are there; results are (y) or (y, indices). */
+/* Windows are present; results are (y) or (y, indices). */
 static core_status pooling_forward(pooling *job, const core_view *self,
                                    const core_value *results, uint32_t nresults,
                                    cpu_task task)

@@ -14,10 +14,10 @@ static gpu_resample sizes_of(const core_view *in, const core_view *out,
 
     memset(&r, 0, sizeof r);
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + ndim >= 3;
+        bool present = k + ndim >= 3;
 
-        r.in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
-        r.out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
+        r.in[k] = present ? in->sizes[in->ndim + k - 3] : 1;
+        r.out[k] = present ? out->sizes[out->ndim + k - 3] : 1;
         r.ratio[k] = 1;
         r.taps[k] = 1;
     }

@@ -63,7 +63,7 @@ static inline bool core__saved_is_ready(const core__saved *saved, bool history)
 }
 
 /* Fills out_value (borrowed from the slot) from a slot that is not packed.  If
- * history is needed (grad mode on), twins get theirs, and a saved result
+ * history is needed (grad mode on), aliases get theirs, and a saved result
  * becomes a new tensor, appended to temporaries.  The node's lock is held. */
 core_status core__saved_unpack(core_node *node, core__saved *saved,
                                bool history, core_value *out_value,
