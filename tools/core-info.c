@@ -352,7 +352,7 @@ static void print_settings(void)
         if (s.value)
             printf("  %s=%s (from the %s)\n", s.name, printable_text(s.value),
                    s.source == CORE_SETTING_SOURCE_PROGRAM ? "program"
-                                                         : "environment");
+                                                           : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.default_text);
         printf("      %s\n"

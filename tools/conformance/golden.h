@@ -79,7 +79,7 @@ typedef struct golden_difference {
 typedef struct golden_case {
     int64_t id;
     char name[GOLDEN_NAME];
-    const char *schema; /* as recorded; "" if there was none */
+    const char *schema;                  /* as recorded; "" if there was none */
     const golden_difference *difference; /* NULL: not listed */
     bool is_view; /* the schema returns an alias of an argument */
     uint32_t nargs;
