@@ -334,7 +334,7 @@ static core_status run_planes(pooling *job, cpu_task task, bool gradient)
 
 /* --------------------------------------------------------------- forward -- */
 
-/* Windows are present; results are (y) or (y, indices). */
+/* The windows are set up in job; results are (y) or (y, indices). */
 static core_status pooling_forward(pooling *job, const core_view *self,
                                    const core_value *results, uint32_t nresults,
                                    cpu_task task)

@@ -99,10 +99,11 @@ static double cubic(double x)
 
 static tap tap_cubic(double at, int64_t in)
 {
-    double beyond = (double)in + 2, whole; /* present, all taps are the last */
+    double limit = (double)in + 2,
+           whole; /* from here on all taps are the last */
     tap t = {0};
 
-    at = at < beyond ? at : beyond;
+    at = at < limit ? at : limit;
     whole = floor(at);
 
     for (int k = 0; k < 4; k++) {
