@@ -99,8 +99,8 @@ static double cubic(double x)
 
 static tap tap_cubic(double at, int64_t in)
 {
-    double limit = (double)in + 2,
-           whole; /* from here on all taps are the last */
+    double limit = (double)in + 2; /* from here on all taps are the last */
+    double whole;
     tap t = {0};
 
     at = at < limit ? at : limit;
