@@ -170,7 +170,7 @@ static bool grow_buckets(core__profile_part *part)
 const char *core__profile_copy_name(core__profile_part *part, const char *name)
 {
     uint32_t hash = 2166136261u, *bucket;
-    core__profile_name *kept;
+    core__profile_name *entry;
 
     for (const char *at = name; *at; at++)
         hash = (hash ^ (uint8_t)*at) * 16777619u;
@@ -183,14 +183,14 @@ const char *core__profile_copy_name(core__profile_part *part, const char *name)
             return part->names[i - 1].text;
     if (!GROW(part, names))
         return "(no memory for the name)";
-    kept = &part->names[part->nnames];
-    kept->text = core__strdup(name);
-    if (!kept->text)
+    entry = &part->names[part->nnames];
+    entry->text = core__strdup(name);
+    if (!entry->text)
         return "(no memory for the name)";
-    kept->hash = hash;
-    kept->next = *bucket;
+    entry->hash = hash;
+    entry->next = *bucket;
     *bucket = ++part->nnames;
-    return kept->text;
+    return entry->text;
 }
 
 /* Items beyond the limit are only counted. */

@@ -108,8 +108,8 @@ size_t core__profile_printable_name(char *out, size_t capacity,
 
 static void name_text(char out[48], const core_profile_row *row)
 {
-    enum { ROOM = 36 };
-    size_t size = core__profile_printable_name(out, ROOM, row->name);
+    enum { NAME_SIZE = 36 };
+    size_t size = core__profile_printable_name(out, NAME_SIZE, row->name);
 
     core__format(out + size, 48 - size, "%s", kind_name(row->kind));
 }
@@ -163,10 +163,10 @@ static void add_clock(text *text, const core__profile_clock *clock)
 
 static void add_count(text *text, const char *name, uint64_t count)
 {
-    char plain[256];
+    char printable[256];
 
-    core__profile_printable_name(plain, sizeof plain - 1, name);
-    add(text, " %s (%llu)", plain, (unsigned long long)count);
+    core__profile_printable_name(printable, sizeof printable - 1, name);
+    add(text, " %s (%llu)", printable, (unsigned long long)count);
 }
 
 /* Fallbacks to the CPU and waits of the host. */

@@ -139,7 +139,7 @@ static core_status scale(const core_quantizer_options *options,
                          core_tensor *tensor, const blocks *b,
                          core_tensor **out_data)
 {
-    core_tensor *factors = NULL, *wide = NULL, *scaled = NULL, *whole = NULL;
+    core_tensor *factors = NULL, *wide = NULL, *scaled = NULL, *reshaped = NULL;
     core_status status = factors_of(b->exponents, &factors);
 
     if (status == CORE_OK)
@@ -148,13 +148,13 @@ static core_status scale(const core_quantizer_options *options,
         status = core_mul(b->values, wide, &scaled);
     if (status == CORE_OK)
         status = core_reshape(scaled, core_tensor_sizes(tensor),
-                              core_tensor_ndim(tensor), &whole);
+                              core_tensor_ndim(tensor), &reshaped);
     if (status == CORE_OK)
-        status = core__quantizer_cast(options, whole, out_data);
+        status = core__quantizer_cast(options, reshaped, out_data);
     core_tensor_release(factors);
     core_tensor_release(wide);
     core_tensor_release(scaled);
-    core_tensor_release(whole);
+    core_tensor_release(reshaped);
     return status;
 }
 

@@ -286,13 +286,13 @@ static core_tensor *truncate_normals(scope *s, core_tensor *magnitude, layout l,
 static core_tensor *truncate_subnormals(scope *s, core_tensor *x, layout l,
                                         core_tensor **out_share)
 {
-    core_tensor *y = subnormal_units(s, x, l), *whole = unary(s, core_trunc, y),
-                *rest;
+    core_tensor *y = subnormal_units(s, x, l),
+                *integer = unary(s, core_trunc, y), *rest;
 
-    STEP(s, rest, core_sub, y, whole, core_int(1));
+    STEP(s, rest, core_sub, y, integer, core_int(1));
     *out_share =
         cast(s, float_scalar_op(s, core_mul_scalar, rest, 0x1p32), CORE_I64);
-    return cast(s, whole, CORE_I32);
+    return cast(s, integer, CORE_I32);
 }
 
 core_status core__float8_emulate_stochastic(core_tensor *tensor,

@@ -172,13 +172,13 @@ static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
 /* Results are detached unless a graph is needed. */
 static core_status finish(const work *work, core_tensor **result)
 {
-    core_tensor *plain;
+    core_tensor *detached;
 
     if (work->create || !core__tensor_needs_grad(*result))
         return CORE_OK;
-    CORE_TRY(core_detach(*result, &plain));
+    CORE_TRY(core_detach(*result, &detached));
     core__tensor_release(*result);
-    *result = plain;
+    *result = detached;
     return CORE_OK;
 }
 
