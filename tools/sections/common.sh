@@ -50,15 +50,22 @@ lend_images() { # folder
     done
 }
 
-# Kernels are not optimized.  HIP's element-wise ones are only parsed, a tenth of
-# the work, unless there is a GPU, on which the section `devices` runs them.  The
-# section `kernels` (--full) compiles what is installed.
+# Kernels are not optimized.  Unless there is a GPU, on which the section
+# `devices` runs them, element-wise kernels are compiled by nvcc, and parsed by
+# HIP's compiler, for f32 only: those of other dtypes come from the same templates,
+# and the emulated device has them all.  The section `kernels` (--full) compiles
+# what is installed.
 quick_kernels() {
     NVCCFLAGS='-Xcicc -O0 -Xptxas -O0'
     HIPCCFLAGS=-O0
-    HIP_PARSE_ONLY=yes
-    [ ! -e /dev/kfd ] || HIP_PARSE_ONLY=
-    export NVCCFLAGS HIPCCFLAGS HIP_PARSE_ONLY
+    CUDA_EMPTY_IMAGES="elementwise_f16 elementwise_bf16 elementwise_f64
+        elementwise_whole"
+    HIP_PARSED_IMAGES=elementwise_f32
+    HIP_EMPTY_IMAGES="elementwise_f32 $CUDA_EMPTY_IMAGES"
+    [ ! -e /dev/nvidiactl ] || CUDA_EMPTY_IMAGES=
+    [ ! -e /dev/kfd ] || HIP_EMPTY_IMAGES=
+    export NVCCFLAGS HIPCCFLAGS
+    export CUDA_EMPTY_IMAGES HIP_PARSED_IMAGES HIP_EMPTY_IMAGES
 }
 
 # Configures a tree, where that was not done, and builds it.
