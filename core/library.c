@@ -12,7 +12,7 @@
 #include "autograd/engine/accumulate_grad.h"
 #include "autograd/engine/worker.h"
 #include "autograd/graph/layer.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/record_fast_path.h"
 #include "base/log.h"
 #include "base/upcalls.h"
@@ -20,7 +20,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/plan.h"
 #include "dispatch/upcalls.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "interpose/interposers.h"
 #include "loader/loader.h"
 #include "memory/allocator.h"
@@ -29,7 +29,7 @@
 #include "memory/memory.h"
 #include "memory/upcalls.h"
 #include "ops/functions.h"
-#include "profiler/nan.h"
+#include "profiler/nan_check.h"
 #include "profiler/profile.h"
 #include "profiler/profiler_hooks.h"
 #include "quant/float8_fallback.h"
@@ -158,7 +158,7 @@ static const core_host *plugin_host(const core_plugin *plugin)
 }
 
 const struct core__dispatch_upcalls core__dispatch_upcalls = {
-    .function_of = core__function_fast_path,
+    .function_fast_path = core__function_fast_path,
     .tensor_copy = core__tensor_copy_flags,
     .float8_fallback = core__float8_fallback,
     .gradient_has_fast_path = core__gradient_has_fast_path,

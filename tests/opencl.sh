@@ -311,7 +311,7 @@ static cl_int build(void)
 }
 
 static cl_int build_log(cl_program program, cl_device_id device,
-                        cl_program_build_info what, size_t room, void *to,
+                        cl_program_build_info what, size_t capacity, void *to,
                         size_t *size)
 {
     static const char log[] = "line 7 is not to its taste";
@@ -321,7 +321,7 @@ static cl_int build_log(cl_program program, cl_device_id device,
     (void)what;
     if (size)
         *size = sizeof log;
-    if (to && room >= sizeof log)
+    if (to && capacity >= sizeof log)
         memcpy(to, log, sizeof log);
     return CL_SUCCESS;
 }

@@ -219,7 +219,7 @@ def main():
         table.expand(operator)
     out = [HEADER % "gen_kernels.py"]
     if sys.argv[1] == "rows":
-        out.append('#include "loop/rows.h"\n')
+        out.append('#include "loop/row_loop.h"\n')
         out.append("/* A misspelt function in table.py would otherwise fail "
                    "only when linked. */")
         out.append('#pragma GCC diagnostic error '

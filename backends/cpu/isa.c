@@ -56,19 +56,19 @@ static int best(void)
 
 core_status cpu_isa_choose(const core_host *host, int *out_isa)
 {
-    core_string wanted = host->setting(core_sdk_string("LIBCORE_CPU_ISA"));
+    core_string requested = host->setting(core_sdk_string("LIBCORE_CPU_ISA"));
     int isa = best(), k;
 
     *out_isa = isa;
-    if (wanted.data == NULL || wanted.size == 0)
+    if (requested.data == NULL || requested.size == 0)
         return CORE_OK;
     for (k = CPU_ISA_BASELINE; k <= CPU_ISA_AVX512_BF16; k++)
-        if (core_sdk_string_equal(wanted, names[k])) {
+        if (core_sdk_string_equal(requested, names[k])) {
             *out_isa = k < isa ? k : isa;
             return CORE_OK;
         }
     return cpu_error(CORE_ERROR_INVALID_ARGUMENT,
                      "LIBCORE_CPU_ISA is \"%.*s\"; accepted: baseline, "
                      "avx2, avx512 or avx512_bf16",
-                     (int)wanted.size, wanted.data);
+                     (int)requested.size, requested.data);
 }

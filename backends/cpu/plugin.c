@@ -111,7 +111,7 @@ static core_status register_rows(const core_host *host, core_registry *registry,
                                   count);
 }
 
-static uint32_t some(uint32_t left)
+static uint32_t chunk_size(uint32_t left)
 {
     return left < AT_ONCE ? left : AT_ONCE;
 }
@@ -124,7 +124,7 @@ static core_status register_table(const core_host *host,
 
     for (uint32_t k = 0; k < table->count && status == CORE_OK; k += AT_ONCE)
         status = register_rows(host, registry, table->kernels + k,
-                               some(table->count - k));
+                               chunk_size(table->count - k));
     return status;
 }
 
@@ -136,9 +136,9 @@ static core_status register_elementwise(const core_host *host,
     const uint32_t count = cpu_elementwise_count;
 
     for (uint32_t k = 0; k < count && status == CORE_OK; k += AT_ONCE) {
-        for (uint32_t i = 0; i < some(count - k); i++)
+        for (uint32_t i = 0; i < chunk_size(count - k); i++)
             cpu_elementwise_row(k + i, &rows[i]);
-        status = register_rows(host, registry, rows, some(count - k));
+        status = register_rows(host, registry, rows, chunk_size(count - k));
     }
     return status;
 }

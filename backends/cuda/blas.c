@@ -53,7 +53,7 @@ static const gpu_symbol symbols[] = {
 };
 
 /* Opens the library of the driver's version of CUDA, or the newest older one. */
-static bool blas_open(char *why, size_t size)
+static bool blas_open(char *reason, size_t size)
 {
     char name[GPU_LIBRARY_NAME], error[GPU_LIBRARY_WHY];
     const char *missing;
@@ -61,20 +61,20 @@ static bool blas_open(char *why, size_t size)
     int version = 0;
 
     if (cuda.DriverGetVersion(&version) != 0) {
-        snprintf(why, size, "the driver does not report its version");
+        snprintf(reason, size, "the driver does not report its version");
         return false;
     }
     library = gpu_library_open_newest("libcublas", version / 1000, OLDEST, name,
                                       error);
     if (library == NULL) {
-        snprintf(why, size, "no cuBLAS of CUDA %d to %d can be opened (%s)",
+        snprintf(reason, size, "no cuBLAS of CUDA %d to %d can be opened (%s)",
                  OLDEST, version / 1000, error);
         return false;
     }
     missing = gpu_library_resolve(library, symbols,
                                   sizeof symbols / sizeof *symbols, &blas);
     if (missing != NULL)
-        snprintf(why, size, "%s lacks %s", name, missing);
+        snprintf(reason, size, "%s lacks %s", name, missing);
     return missing == NULL;
 }
 

@@ -424,7 +424,7 @@ static plan *get_plan(device_state *d, dnn_handle handle,
     return *worst;
 }
 
-void cuda_dnn_forget(void *context, int lost)
+void cuda_dnn_destroy(void *context, int lost)
 {
     device_state **of = &devices, *d;
     gpu_handle *h;

@@ -28,6 +28,6 @@ void cuda_dnn_prepare(void *context, void *stream);
 void cuda_dnn_release(void *context, void *stream);
 /* Destroys everything that belongs to the context.  lost: the device's memory
  * is already gone. */
-void cuda_dnn_forget(void *context, int lost);
+void cuda_dnn_destroy(void *context, int lost);
 
 #endif

@@ -157,7 +157,7 @@ int dnn_api_open(void)
         return 0;
     for (int i = 0; i < 2; i++) {
         void *library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        const char *why = library == NULL ? dlerror() : NULL;
+        const char *reason = library == NULL ? dlerror() : NULL;
 
         if (library != NULL && usable(library, files[i])) {
             state = 1;
@@ -166,7 +166,7 @@ int dnn_api_open(void)
         if (dnn.text[0] == 0 && i == 0)
             snprintf(dnn.text, sizeof dnn.text,
                      "no cuDNN: neither %s nor %s can be opened (%s)", files[0],
-                     files[1], why != NULL ? why : "no reason is given");
+                     files[1], reason != NULL ? reason : "no reason is given");
     }
     return 0;
 }

@@ -10,7 +10,7 @@
 #include "blas.h"
 #include "dnn.h"
 #include "failure.h"
-#include "lt.h"
+#include "blas_lt.h"
 #include "mapping.h"
 #include "ranges.h"
 #include "trace.h"
@@ -59,12 +59,12 @@ static void leave(int pushed)
 static const char *find(uint32_t *out_count)
 {
     static char text[160];
-    const char *why = cuda_api_open(), *name = NULL;
+    const char *reason = cuda_api_open(), *name = NULL;
     int code, version = 0, count = 0;
 
     *out_count = 0;
-    if (why != NULL)
-        return why;
+    if (reason != NULL)
+        return reason;
     code = cuda.Init(0);
     if (code == 0)
         code = cuda.DriverGetVersion(&version);
@@ -162,11 +162,11 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
 }
 
 /* lost: the device's memory is already gone. */
-static int forget_libraries(context *c, int lost)
+static int destroy_library_handles(context *c, int lost)
 {
-    gpu_blas_forget(&cuda_blas, c, lost);
-    cuda_lt_forget(c);
-    cuda_dnn_forget(c, lost);
+    gpu_blas_destroy(&cuda_blas, c, lost);
+    cuda_lt_destroy(c);
+    cuda_dnn_destroy(c, lost);
     return 0;
 }
 
@@ -175,7 +175,7 @@ static void device_close(void *opaque)
     context *c = opaque;
     int before, code = enter(c, &before);
 
-    (void)RELAXED(forget_libraries(c, code != 0));
+    (void)RELAXED(destroy_library_handles(c, code != 0));
     cuda_lt_close(c);
     leave(before);
     cuda.DevicePrimaryCtxRelease(c->device);
@@ -190,7 +190,7 @@ static int device_reset(void *opaque)
     /* Libraries destroy handles in the context in which these were created. */
     (void)enter(c, &before);
     cuda_lt_renew(c, NULL);
-    (void)RELAXED(forget_libraries(c, 1));
+    (void)RELAXED(destroy_library_handles(c, 1));
     leave(before);
     code = cuda.DevicePrimaryCtxReset(c->device);
     /* The reset dropped all references to the context; this one is taken
@@ -331,7 +331,7 @@ static int stream_destroy(void *c, void *stream)
         c, (release_handles(c, stream), cuda.StreamDestroy(stream)));
 }
 
-static int stream_forget(void *c, void *stream)
+static int stream_release(void *c, void *stream)
 {
     return ON_DEVICE(c, release_handles(c, stream));
 }
@@ -450,7 +450,7 @@ const gpu_driver cuda_driver = {
     .fill = fill,
     .priority_range = priority_range,
     .stream_destroy = stream_destroy,
-    .stream_forget = stream_forget,
+    .stream_release = stream_release,
     .stream_call = stream_call,
     .gate_create = gate_create,
     .gate_destroy = gate_destroy,

@@ -93,7 +93,7 @@ static void *append(list *l, size_t size)
     return (char *)l->items + l->count++ * size;
 }
 
-static void forget(list *l)
+static void list_clear(list *l)
 {
     free(l->items);
     memset(l, 0, sizeof *l);
@@ -206,10 +206,10 @@ static void report_all(void)
         qsort(links.items, links.count, sizeof(link), by_number);
     for (size_t i = 0; i < all.count; i++) {
         activity_record *d = (activity_record *)all.items + i;
-        link wanted = {d->number, 0}, *found = NULL;
+        link key = {d->number, 0}, *found = NULL;
 
         if (links.count > 0)
-            found = bsearch(&wanted, links.items, links.count, sizeof(link),
+            found = bsearch(&key, links.items, links.count, sizeof(link),
                             by_number);
         d->activity.correlation = found != NULL ? found->correlation : 0;
         d->activity.name = d->name;
@@ -217,8 +217,8 @@ static void report_all(void)
             listeners[d->device].callback(listeners[d->device].user,
                                           &d->activity);
     }
-    forget(&all);
-    forget(&links);
+    list_clear(&all);
+    list_clear(&links);
 }
 
 /* ----------------------------------------------------------- interface -- */

@@ -2,8 +2,8 @@
 # Copyright The libcore authors
 """Element-wise operators, written once for all backends.
 
-table.py lists them.  Each backend generates its kernels from that list with a
-script of its own: backends/cpu/gen_kernels.py, backends/gpu/gen_kernels.py and
+table.py lists them.  Each backend generates its kernels from that list with
+its own script: backends/cpu/gen_kernels.py, backends/gpu/gen_kernels.py and
 plugins/opencl/gen_operations.py.
 
 An expression is C on the inputs a, b and c, of the type T that it is expanded

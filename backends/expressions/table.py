@@ -16,7 +16,7 @@ class Operator:
     cost        0 for an addition to 6: how early a loop is split in threads
     setup       declarations before the loop, of names that expressions use
     wrap        the bits are right whether the type is signed or not
-    halves      so common with bf16 that it has code of its own on the CPU
+    halves      so common with bf16 that it has separate code on the CPU
     beyond      (limit, expression): f32 elements beyond the limit take this
                 expression where the backend's own function ends there
     special     number of arguments of special(…)

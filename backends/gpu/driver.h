@@ -152,7 +152,7 @@ typedef struct gpu_driver {
     int (*stream_create)(void *context, int32_t priority, void **out_stream);
     int (*stream_destroy)(void *context, void *stream);
     /* Releases what the driver keeps for a stream that it does not own. */
-    int (*stream_forget)(void *context, void *stream);
+    int (*stream_release)(void *context, void *stream);
     int (*stream_query)(void *context, void *stream);
     int (*stream_synchronize)(void *context, void *stream);
     /* Also true if another library started the capture. */

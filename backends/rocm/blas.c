@@ -94,7 +94,7 @@ static const char *library_name(void)
     return NULL;
 }
 
-static bool blas_open(char *why, size_t size)
+static bool blas_open(char *reason, size_t size)
 {
     const char *name = library_name(), *missing;
     void *library = NULL;
@@ -102,14 +102,14 @@ static bool blas_open(char *why, size_t size)
     if (name != NULL)
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(why, size, "no rocBLAS can be opened (%s)",
+        snprintf(reason, size, "no rocBLAS can be opened (%s)",
                  name != NULL ? dlerror() : "none is known for this HIP");
         return false;
     }
     missing = gpu_library_resolve(library, symbols,
                                   sizeof symbols / sizeof *symbols, &blas);
     if (missing != NULL)
-        snprintf(why, size, "%s lacks %s", name, missing);
+        snprintf(reason, size, "%s lacks %s", name, missing);
     return missing == NULL;
 }
 

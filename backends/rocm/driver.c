@@ -67,12 +67,12 @@ static void leave(int before)
 static const char *find(uint32_t *out_count)
 {
     static char text[160];
-    const char *why = rocm_api_open(), *name;
+    const char *reason = rocm_api_open(), *name;
     int code, count = 0;
 
     *out_count = 0;
-    if (why != NULL)
-        return why;
+    if (reason != NULL)
+        return reason;
     code = hip.Init(0);
     if (code == 0)
         code = hip.GetDeviceCount(&count);
@@ -173,9 +173,9 @@ static int device_open(uint32_t index, gpu_facts *out, void **out_context)
     return 0;
 }
 
-static int forget_libraries(void *c, int lost)
+static int destroy_library_handles(void *c, int lost)
 {
-    gpu_blas_forget(&rocm_blas, c, lost);
+    gpu_blas_destroy(&rocm_blas, c, lost);
     return 0;
 }
 
@@ -183,14 +183,15 @@ static void device_close(void *c)
 {
     int before, code = enter(c, &before);
 
-    (void)RELAXED(forget_libraries(c, code != 0));
+    (void)RELAXED(destroy_library_handles(c, code != 0));
     leave(before);
     free(c);
 }
 
 static int device_reset(void *c)
 {
-    return RELAXED_ON_DEVICE(c, (forget_libraries(c, 1), hip.DeviceReset()));
+    return RELAXED_ON_DEVICE(
+        c, (destroy_library_handles(c, 1), hip.DeviceReset()));
 }
 
 /* -------------------------------------------------------------- memory -- */
@@ -273,7 +274,7 @@ static int stream_destroy(void *c, void *stream)
         c, (release_handles(c, stream), hip.StreamDestroy(stream)));
 }
 
-static int stream_forget(void *c, void *stream)
+static int stream_release(void *c, void *stream)
 {
     return ON_DEVICE(c, release_handles(c, stream));
 }
@@ -412,7 +413,7 @@ const gpu_driver rocm_driver = {
     .fill = fill,
     .priority_range = priority_range,
     .stream_destroy = stream_destroy,
-    .stream_forget = stream_forget,
+    .stream_release = stream_release,
     .stream_call = stream_call,
 #ifdef __HIP_PLATFORM_AMD__
     .gate_create = gate_create,

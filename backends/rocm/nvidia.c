@@ -14,10 +14,10 @@ rocm_api hip;
 
 const char *rocm_api_open(void)
 {
-    const char *why = cuda_api_open();
+    const char *reason = cuda_api_open();
 
-    if (why != NULL)
-        return why;
+    if (reason != NULL)
+        return reason;
 #define ROW(field, symbol) hip.field = symbol;
     ROCM_FUNCTIONS(ROW)
 #undef ROW

@@ -10,39 +10,39 @@
  * grad mode, since a cast that was not recorded is of no use to a call that
  * records; the weight's version; the stream, since nothing orders other streams
  * after the cast; and the capture, since results of a captured cast exist only
- * after a launch and a launch does not repeat casts made before the capture. */
+ * after a launch and a launch does not repeat casts key before the capture. */
 
 #include "autocast/autocast.h"
 
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "device/stream.h"
 
 #include <libcore/ops.h>
 
-enum { FIRST = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
+enum { INITIAL_SIZE = 32, MODE_NO_GRAD = 1, MODE_INFERENCE = 2 };
 
-typedef struct kept {
+typedef struct cast_entry {
     core_tensor *source; /* referenced; NULL: the slot is free */
     core_tensor *result; /* referenced */
     uint64_t stream, capture;
     uint32_t version;
     uint8_t mode;
-} kept;
+} cast_entry;
 
 typedef struct core__autocast_casts casts;
 struct core__autocast_casts {
     size_t size; /* a power of two, at most half full */
     size_t count;
-    kept slots[];
+    cast_entry slots[];
 };
 
-/* The key under which a cast of source made now is kept, without a result. */
-static kept key_of(core__thread *self, core_tensor *source)
+/* The key under which a cast of source made now is cached, without a result. */
+static cast_entry key_of(core__thread *self, core_tensor *source)
 {
     const core_stream *stream = core__stream_current_of(self, source->device);
 
-    return (kept){
+    return (cast_entry){
         .source = source,
         .stream = stream->id,
         .capture = atomic_load(&stream->capture_id),
@@ -52,7 +52,8 @@ static kept key_of(core__thread *self, core_tensor *source)
     };
 }
 
-static bool has_key(const kept *slot, const kept *like, core_dtype dtype)
+static bool has_key(const cast_entry *slot, const cast_entry *like,
+                    core_dtype dtype)
 {
     return slot->source == like->source && slot->result->dtype == dtype &&
            slot->mode == like->mode && slot->stream == like->stream &&
@@ -60,7 +61,8 @@ static bool has_key(const kept *slot, const kept *like, core_dtype dtype)
 }
 
 /* The slot with that key, of any version, or the free slot for it. */
-static kept *find_slot(casts *casts, const kept *like, core_dtype dtype)
+static cast_entry *find_slot(casts *casts, const cast_entry *like,
+                             core_dtype dtype)
 {
     size_t at = (uintptr_t)like->source / 64 * 0x9e3779b1u & (casts->size - 1);
 
@@ -71,14 +73,14 @@ static kept *find_slot(casts *casts, const kept *like, core_dtype dtype)
 
 static casts *grow(casts *old)
 {
-    size_t size = old ? old->size * 2 : FIRST;
-    casts *grown = core__alloc_zero(sizeof *grown + size * sizeof(kept));
+    size_t size = old ? old->size * 2 : INITIAL_SIZE;
+    casts *grown = core__alloc_zero(sizeof *grown + size * sizeof(cast_entry));
 
     if (!grown)
         return NULL;
     grown->size = size;
     for (size_t i = 0; old && i < old->size; i++) {
-        kept *slot = &old->slots[i];
+        cast_entry *slot = &old->slots[i];
 
         if (!slot->source)
             continue;
@@ -89,11 +91,11 @@ static casts *grow(casts *old)
     return grown;
 }
 
-/* If memory is short, the cast is not kept. */
-static void insert(core__thread *self, kept made, core_tensor *result)
+/* Without memory, the cast is not cached. */
+static void insert(core__thread *self, cast_entry key, core_tensor *result)
 {
     casts *casts = self->autocast_casts;
-    kept *slot;
+    cast_entry *slot;
 
     if (!casts || 2 * casts->count >= casts->size) {
         casts = grow(casts);
@@ -101,19 +103,19 @@ static void insert(core__thread *self, kept made, core_tensor *result)
             return;
         self->autocast_casts = casts;
     }
-    slot = find_slot(casts, &made, (core_dtype)result->dtype);
+    slot = find_slot(casts, &key, (core_dtype)result->dtype);
     if (slot->source) {
         core__tensor_release(slot->result);
     } else {
-        core__tensor_retain(made.source);
+        core__tensor_retain(key.source);
         casts->count++;
     }
     core__tensor_retain(result);
-    *slot = made;
+    *slot = key;
     slot->result = result;
 }
 
-static bool to_be_kept(const core__thread *self, const core_tensor *source)
+static bool is_cacheable(const core__thread *self, const core_tensor *source)
 {
     return self->autocast_cached && core__tensor_requires_grad(source) &&
            !source->base && core__tensor_is_leaf(source);
@@ -122,24 +124,24 @@ static bool to_be_kept(const core__thread *self, const core_tensor *source)
 core_status core__autocast_cast(core__thread *self, core_tensor *source,
                                 core_dtype dtype, core_tensor **out_tensor)
 {
-    bool keeps = to_be_kept(self, source);
-    kept made = {0};
+    bool cacheable = is_cacheable(self, source);
+    cast_entry key = {0};
 
     *out_tensor = NULL;
-    if (keeps)
-        made = key_of(self, source);
-    if (keeps && self->autocast_casts) {
-        kept *slot = find_slot(self->autocast_casts, &made, dtype);
+    if (cacheable)
+        key = key_of(self, source);
+    if (cacheable && self->autocast_casts) {
+        cast_entry *slot = find_slot(self->autocast_casts, &key, dtype);
 
-        if (slot->source && slot->version == made.version) {
+        if (slot->source && slot->version == key.version) {
             core__tensor_retain(slot->result);
             *out_tensor = slot->result;
             return CORE_OK;
         }
     }
     CORE_TRY(core_to(source, dtype, NULL, false, false, -1, out_tensor));
-    if (keeps)
-        insert(self, made, *out_tensor);
+    if (cacheable)
+        insert(self, key, *out_tensor);
     return CORE_OK;
 }
 

@@ -21,7 +21,7 @@ typedef struct casting {
     uint64_t slot; /* the bit of the backend that computes */
     core_value args[CORE__SCHEMA_ARGUMENTS];
     uint32_t nargs;
-    core_tensor *made[CORE__SCHEMA_ARGUMENTS]; /* by argument; owned */
+    core_tensor *casts[CORE__SCHEMA_ARGUMENTS]; /* by argument; owned */
     core_tensor **lists[CORE__SCHEMA_ARGUMENTS];
 } casting;
 
@@ -38,8 +38,8 @@ static core_status cast_one(casting *c, uint32_t position, core_dtype dtype)
 
     if (!eligible(c, tensor) || tensor->dtype == dtype)
         return CORE_OK;
-    CORE_TRY(core__autocast_cast(c->self, tensor, dtype, &c->made[position]));
-    c->args[position].u.tensor = c->made[position];
+    CORE_TRY(core__autocast_cast(c->self, tensor, dtype, &c->casts[position]));
+    c->args[position].u.tensor = c->casts[position];
     return CORE_OK;
 }
 
@@ -85,7 +85,7 @@ static core_status cast_all(casting *c, core_dtype dtype)
 static void release_casts(casting *c)
 {
     for (uint32_t i = 0; i < c->nargs; i++) {
-        core__tensor_release(c->made[i]);
+        core__tensor_release(c->casts[i]);
         for (uint32_t k = 0; c->lists[i] && k < c->args[i].count; k++)
             core__tensor_release(c->lists[i][k]);
         core__free(c->lists[i]);
@@ -159,7 +159,7 @@ core_status core__autocast_layer(core_call *call, const core_value *args,
     c.slot = CORE__KEY_SLOT(slot);
     c.nargs = nargs;
     memcpy(c.args, args, nargs * sizeof *args);
-    memset(c.made, 0, nargs * sizeof *c.made);
+    memset(c.casts, 0, nargs * sizeof *c.casts);
     memset(c.lists, 0, nargs * sizeof *c.lists);
     self->excluded = excluded | CORE__KEY_AUTOCAST;
     status = apply(&c, call->op, own ? *own : call->op->data->autocast, low);

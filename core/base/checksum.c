@@ -74,7 +74,7 @@ __attribute__((target("avx2"))) static void blocks_avx2(
 }
 #endif
 
-void core__checksum_begin(core__checksum *self, bool plain)
+void core__checksum_begin(core__checksum *self, bool portable)
 {
     uint64_t key = key_step;
 
@@ -85,10 +85,10 @@ void core__checksum_begin(core__checksum *self, bool plain)
     }
     self->blocks = blocks_plain;
 #if defined __x86_64__
-    if (!plain && HAS_AVX2)
+    if (!portable && HAS_AVX2)
         self->blocks = blocks_avx2;
 #else
-    (void)plain;
+    (void)portable;
 #endif
 }
 

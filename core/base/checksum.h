@@ -26,8 +26,8 @@ typedef struct core__checksum {
                    size_t count);
 } core__checksum;
 
-/* plain: do not use vector instructions. */
-void core__checksum_begin(core__checksum *self, bool plain);
+/* portable: do not use vector instructions. */
+void core__checksum_begin(core__checksum *self, bool portable);
 void core__checksum_add(core__checksum *self, const void *data, size_t size);
 void core__checksum_end(core__checksum *self, uint8_t out_sum[16]);
 

@@ -201,24 +201,24 @@ void core__error_save(core__error_record *out_record)
     core_error_clear();
 }
 
-void core__error_restore(const core__error_record *kept)
+void core__error_restore(const core__error_record *saved)
 {
     core__error_record *record = &core__thread_self()->error;
     uint32_t sequence = record->sequence;
 
-    if (kept->code == CORE_OK) {
+    if (saved->code == CORE_OK) {
         core_error_clear();
         return;
     }
-    *record = *kept;
+    *record = *saved;
     record->sequence = sequence + 1;
 }
 
-core_status core__error_restore_on_success(const core__error_record *kept,
+core_status core__error_restore_on_success(const core__error_record *saved,
                                            core_status status)
 {
     if (status == CORE_OK)
-        core__error_restore(kept);
+        core__error_restore(saved);
     return status;
 }
 

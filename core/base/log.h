@@ -19,7 +19,7 @@ bool core__log_is_enabled(uint32_t level);
 void core__log(uint32_t level, const char *component, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* Writes at any level: for output that a setting of its own requests. */
+/* Writes at any level: for output with its own setting. */
 void core__log_always(const char *component, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 

@@ -100,7 +100,8 @@ static void count_cached(core__thread *thread, void *context)
     int64_t *cached = context;
 
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        *cached += 2 * thread->whole[i].count; /* a tensor and its storage */
+        *cached +=
+            2 * thread->cached_tensors[i].count; /* a tensor and its storage */
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
         for (core__free_block *b = thread->small[i].head; b; b = b->next)
             ++*cached;
@@ -118,7 +119,7 @@ int64_t core__alloc_live(void)
  * for tests, while no other thread computes. */
 static void set_free_list_limit(core__thread *thread, void *context)
 {
-    uint32_t kept = *(uint32_t *)context;
+    uint32_t limit = *(uint32_t *)context;
 
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++) {
         core__free_block *block = thread->small[i].head;
@@ -130,7 +131,7 @@ static void set_free_list_limit(core__thread *thread, void *context)
             block = next;
         }
         thread->small[i].head = NULL;
-        thread->small[i].room = thread->shared ? 0 : kept;
+        thread->small[i].free_slots = thread->shared ? 0 : limit;
     }
 }
 
@@ -141,12 +142,12 @@ uint32_t core__small_cache_limit(void)
 
 void core__alloc_fault_set(int64_t allowed, bool sticky)
 {
-    uint32_t kept = allowed < 0 ? CORE__SMALL_CACHE_LIMIT : 0;
+    uint32_t limit = allowed < 0 ? CORE__SMALL_CACHE_LIMIT : 0;
 
     atomic_store(&fault_armed, false);
     core__thread_self();
     core__base_upcalls.free_cached_blocks();
-    core__thread_each(set_free_list_limit, &kept);
+    core__thread_each(set_free_list_limit, &limit);
     atomic_store(&fault_allowed, allowed);
     atomic_store(&fault_sticky, sticky);
     atomic_store(&count, 0);

@@ -48,7 +48,7 @@ static inline void *core__small_take(core__thread *self, size_t size)
         return NULL;
     block = self->small[cls].head;
     self->small[cls].head = block->next;
-    self->small[cls].room++;
+    self->small[cls].free_slots++;
     return block;
 }
 
@@ -76,11 +76,11 @@ static inline bool core__small_put(core__thread *self, void *memory,
     size_t cls = core__small_class(size);
     core__free_block *block = memory;
 
-    if (cls >= CORE__SMALL_CLASSES || self->small[cls].room == 0)
+    if (cls >= CORE__SMALL_CLASSES || self->small[cls].free_slots == 0)
         return false;
     block->next = self->small[cls].head;
     self->small[cls].head = block;
-    self->small[cls].room--;
+    self->small[cls].free_slots--;
     return true;
 }
 

@@ -24,7 +24,7 @@ enum { NAME_LIMIT = 64 };
 typedef struct setting_row {
     const char *name;
     uint32_t type;
-    const char *choices; /* CHOICE: words separated by commas */
+    const char *choices; /* CHOICE: names separated by commas */
     int64_t least, most; /* INTEGER */
     int64_t number;      /* the default: integer, boolean, or choice */
     const char *default_text;
@@ -150,10 +150,10 @@ static const setting_row rows[CORE__SETTINGS] = {
 };
 
 /* Texts that were returned live until the process ends. */
-typedef struct kept_text {
-    struct kept_text *next;
+typedef struct interned_text {
+    struct interned_text *next;
     char text[];
-} kept_text;
+} interned_text;
 
 typedef struct setting_value {
     bool read; /* the environment was read */
@@ -174,7 +174,7 @@ typedef struct plugin_setting {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static setting_value values[CORE__SETTINGS];
 static plugin_setting *plugin_settings;
-static kept_text *kept_texts;
+static interned_text *interned_texts;
 _Atomic uint32_t core__settings_changes = 1;
 
 void core__settings_fork(core__fork_phase at)
@@ -182,12 +182,12 @@ void core__settings_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
-static core_status keep_text(const char *text, const char **out)
+static core_status intern_text(const char *text, const char **out)
 {
     size_t size = strlen(text) + 1;
-    kept_text *entry;
+    interned_text *entry;
 
-    for (entry = kept_texts; entry; entry = entry->next)
+    for (entry = interned_texts; entry; entry = entry->next)
         if (strcmp(entry->text, text) == 0)
             break;
     if (!entry) {
@@ -195,19 +195,19 @@ static core_status keep_text(const char *text, const char **out)
         if (!entry)
             return core__error_memory(sizeof *entry + size);
         memcpy(entry->text, text, size);
-        entry->next = kept_texts;
-        kept_texts = entry;
+        entry->next = interned_texts;
+        interned_texts = entry;
     }
     *out = entry->text;
     return CORE_OK;
 }
 
-static bool word_equal(const char *word, size_t size, const char *text)
+static bool item_equal(const char *item, size_t size, const char *text)
 {
-    return strlen(text) == size && memcmp(word, text, size) == 0;
+    return strlen(text) == size && memcmp(item, text, size) == 0;
 }
 
-bool core__list_next(const char **list, const char **word, size_t *size)
+bool core__list_next(const char **list, const char **item, size_t *size)
 {
     const char *text = *list;
 
@@ -215,33 +215,33 @@ bool core__list_next(const char **list, const char **word, size_t *size)
         text++;
     if (!*text)
         return false;
-    *word = text;
+    *item = text;
     *size = strcspn(text, ",");
     *list = text + *size;
-    while ((*word)[*size - 1] == ' ')
+    while ((*item)[*size - 1] == ' ')
         --*size;
     return true;
 }
 
-bool core__list_contains(const char *text, const char *word, size_t size)
+bool core__list_contains(const char *text, const char *item, size_t size)
 {
     const char *found;
     size_t length;
 
     while (text && core__list_next(&text, &found, &length))
-        if (length == size && memcmp(found, word, size) == 0)
+        if (length == size && memcmp(found, item, size) == 0)
             return true;
     return false;
 }
 
 static bool parse_boolean(const char *text, int64_t *number)
 {
-    static const char *const words[][2] = {
+    static const char *const boolean_names[][2] = {
         {"0", "1"}, {"off", "on"}, {"no", "yes"}, {"false", "true"}};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < sizeof boolean_names / sizeof *boolean_names; i++)
         for (int k = 0; k < 2; k++)
-            if (strcmp(text, words[i][k]) == 0) {
+            if (strcmp(text, boolean_names[i][k]) == 0) {
                 *number = k;
                 return true;
             }
@@ -267,11 +267,11 @@ static bool parse_integer(const setting_row *row, const char *text,
 static bool parse_choice(const setting_row *row, const char *text,
                          int64_t *number)
 {
-    const char *list = row->choices, *word;
+    const char *list = row->choices, *item;
     size_t size;
 
-    for (int64_t i = 0; core__list_next(&list, &word, &size); i++)
-        if (word_equal(word, size, text)) {
+    for (int64_t i = 0; core__list_next(&list, &item, &size); i++)
+        if (item_equal(item, size, text)) {
             *number = i;
             return true;
         }
@@ -281,23 +281,23 @@ static bool parse_choice(const setting_row *row, const char *text,
 static core_status parse(const setting_row *row, const char *text,
                          int64_t *number)
 {
-    bool good = true;
+    bool valid = true;
 
     *number = row->number;
     switch (row->type) {
     case CORE_SETTING_BOOLEAN:
-        good = parse_boolean(text, number);
+        valid = parse_boolean(text, number);
         break;
     case CORE_SETTING_INTEGER:
-        good = parse_integer(row, text, number);
+        valid = parse_integer(row, text, number);
         break;
     case CORE_SETTING_CHOICE:
-        good = parse_choice(row, text, number);
+        valid = parse_choice(row, text, number);
         break;
     default:
         break;
     }
-    if (good)
+    if (valid)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s is \"%s\"; accepted: %s", row->name, text,
@@ -314,7 +314,7 @@ static core_status read_environment(const char *name, setting_value *value)
         return CORE_OK;
     text = secure_getenv(name);
     if (text && *text)
-        CORE_TRY(keep_text(text, &value->environment));
+        CORE_TRY(intern_text(text, &value->environment));
     value->read = true;
     if (value->environment && !value->text) {
         value->text = value->environment;
@@ -403,7 +403,7 @@ const char *core__setting_name(core__setting_id setting)
 static int row_of(const char *name, size_t size)
 {
     for (int i = 0; i < CORE__SETTINGS; i++)
-        if (word_equal(name, size, rows[i].name))
+        if (item_equal(name, size, rows[i].name))
             return i;
     return -1;
 }
@@ -428,7 +428,7 @@ static core_status plugin_setting_of(const char *name, size_t size,
 
     *out = NULL;
     for (entry = plugin_settings; entry; entry = entry->next)
-        if (word_equal(name, size, entry->name))
+        if (item_equal(name, size, entry->name))
             break;
     if (!entry) {
         entry = core__alloc_zero(sizeof *entry);
@@ -589,7 +589,7 @@ static core_status set(const char *name, const char *text)
     if (index == CORE__SETTING_TRACE_DISPATCH)
         CORE_TRY(check_trace(value, text));
     if (text)
-        CORE_TRY(keep_text(text, &copy));
+        CORE_TRY(intern_text(text, &copy));
     value->text = copy ? copy : value->environment;
     value->source = copy                 ? CORE_SETTING_SOURCE_PROGRAM
                     : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT

@@ -52,13 +52,13 @@ const char *core__setting(const char *name);
 core_status core__setting_text(core__setting_id setting, const char **out);
 core_status core__setting_integer(core__setting_id setting, int64_t *out);
 core_status core__setting_boolean(core__setting_id setting, bool *out);
-/* The index of the word in the row's list of choices. */
+/* The index of the item in the row's list of choices. */
 core_status core__setting_choice(core__setting_id setting, uint32_t *out);
 /* The next item of a comma-separated list, without surrounding blanks; false
  * at the end. */
-bool core__list_next(const char **list, const char **word, size_t *size);
-/* True if the comma-separated list contains the word. */
-bool core__list_contains(const char *text, const char *word, size_t size);
+bool core__list_next(const char **list, const char **item, size_t *size);
+/* True if the comma-separated list contains the item. */
+bool core__list_contains(const char *text, const char *item, size_t size);
 
 /* core__setting for a text with a size, as core_host.setting needs it. */
 const char *core__setting_by_name(const char *name, size_t size);

@@ -127,9 +127,9 @@ bool core__sha256_descriptor(int file, char out_text[65])
 bool core__sha256_file(const char *path, char out_text[65])
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    bool good = file >= 0 && core__sha256_descriptor(file, out_text);
+    bool valid = file >= 0 && core__sha256_descriptor(file, out_text);
 
     if (file >= 0)
         close(file);
-    return good;
+    return valid;
 }

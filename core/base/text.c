@@ -16,13 +16,13 @@ static _Atomic(locale_t) c_locale;
  * create it at once. */
 static locale_t plain_locale(void)
 {
-    locale_t made = atomic_load_explicit(&c_locale, memory_order_acquire);
+    locale_t locale = atomic_load_explicit(&c_locale, memory_order_acquire);
 
-    if (!made) {
-        made = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-        atomic_store_explicit(&c_locale, made, memory_order_release);
+    if (!locale) {
+        locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+        atomic_store_explicit(&c_locale, locale, memory_order_release);
     }
-    return made;
+    return locale;
 }
 
 int core__format_list(char *text, size_t size, const char *format,

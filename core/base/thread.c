@@ -48,7 +48,8 @@ static int64_t storages_of(const core__thread *thread, uint32_t slot)
     if (!cached || thread->blocks_slot != slot)
         return sum;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        sum -= __atomic_load_n(&thread->whole[i].count, __ATOMIC_RELAXED);
+        sum -=
+            __atomic_load_n(&thread->cached_tensors[i].count, __ATOMIC_RELAXED);
     return sum;
 }
 
@@ -120,7 +121,7 @@ core__thread *core__thread_create(void)
     if (!self)
         return &emergency;
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        self->small[i].room = CORE__SMALL_CACHE_LIMIT;
+        self->small[i].free_slots = CORE__SMALL_CACHE_LIMIT;
     self->included = atomic_load(&initial_included);
     self->call_flags = atomic_load(&initial_call_flags);
     pthread_mutex_lock(&lock);

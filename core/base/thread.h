@@ -59,10 +59,10 @@ typedef struct core__error_record {
 /* Saves the thread's record while something else may fail, and restores it.
  * Unlike core_error_detach it allocates nothing. */
 void core__error_save(core__error_record *out_record);
-void core__error_restore(const core__error_record *kept);
+void core__error_restore(const core__error_record *saved);
 /* For a step that calls a plugin or tries what may fail: a successful call of
  * libcore leaves the record as it was.  Returns status. */
-core_status core__error_restore_on_success(const core__error_record *kept,
+core_status core__error_restore_on_success(const core__error_record *saved,
                                            core_status status);
 
 /* Sets the thread's record aside before an error that is reported only if
@@ -110,17 +110,18 @@ struct core__thread {
                   * (memory/pool.c) */
     struct core_node **destroying; /* list of the nodes being freed */
     void *profile_log;             /* of the profiler's session */
-    bool profile_apart; /* its work is not recorded (profiler/clock.c) */
+    bool profile_excluded; /* its work is not recorded (profiler/clock.c) */
     struct core__checkpoint_scales_run
         *quantized_run; /* quant/checkpoint_scales.h */
     void *engine;       /* state of a backward in this thread */
     void *executor;     /* source of its nodes (autograd/engine/worker.h) */
-    uint32_t level;     /* number of nested backwards on this stack */
+    uint32_t backward_depth; /* number of nested backwards on this stack */
     /* For autograd: see autograd/graph/saved_hooks.h and anomaly.h. */
     struct core__saved_hooks *saved_hooks;   /* active, innermost first */
     struct core__destinations *destinations; /* of the backward that starts */
-    struct core__destinations *offered;      /* to the function that runs */
-    const char *place;         /* the place that the program has named */
+    struct core__destinations
+        *destinations_offered; /* to the function that runs */
+    const char *anomaly_place; /* the place that the program has named */
     struct core_node *running; /* in anomaly mode: the node that runs */
     bool anomaly;
     uint32_t accumulating; /* number of nested gradient accumulations */
@@ -136,23 +137,23 @@ struct core__thread {
     /* Free lists of small objects, by size class. */
     struct {
         core__free_block *head;
-        uint32_t room; /* how many more may be kept */
+        uint32_t free_slots; /* how many more may be kept */
     } small[CORE__SMALL_CLASSES];
     /* Free memory blocks of one device that the host can access: the first
      * such device to which this thread freed a block (memory/memory.c).  Other
-     * threads read blocks_of, the counts in `whole` and `storages`, so these
-     * are written with the functions below. */
+     * threads read blocks_of, the counts in `cached_tensors` and `storages`,
+     * so these are written with the functions below. */
     core_device *blocks_of;
     uint32_t blocks_slot; /* its backend's slot */
     struct {
         core__free_block *head;
-        uint32_t room;
+        uint32_t free_slots;
     } blocks[CORE__SMALL_CLASSES];
     /* Tensors with storage and memory, by size class of the memory, at most
-     * whole_limit per class; none while blocks_of is NULL
+     * cached_tensors_limit per class; none while blocks_of is NULL
      * (tensor/tensor_cache.h). */
-    core__tensor_cache_list whole[CORE__SMALL_CLASSES];
-    uint32_t whole_limit;
+    core__tensor_cache_list cached_tensors[CORE__SMALL_CLASSES];
+    uint32_t cached_tensors_limit;
     /* Storages created minus storages freed by this thread, by backend slot.
      * The sum over all threads is the number alive, without a shared
      * counter. */
@@ -161,7 +162,7 @@ struct core__thread {
      * the same way. */
     uint64_t launches[CORE__LAUNCH_SLOTS];
     /* Cached calls (dispatch/elementwise_fast_path.c). */
-    _Alignas(16) unsigned char rows[CORE__CALL_CACHE_SIZE];
+    _Alignas(16) unsigned char call_cache[CORE__CALL_CACHE_SIZE];
     core__error_record error;
     struct core_error *replaced_error; /* core__error_set_aside */
     core__trace_steps steps;

@@ -19,7 +19,7 @@ core_stream *core__stream_current_slow(core__thread *self, core_device *device)
 /* Grows this thread's array to include the device. */
 static core_status grow_streams(core__thread *self, const core_device *device)
 {
-    uint32_t room = (device->ordinal / 8 + 1) * 8;
+    uint32_t capacity = (device->ordinal / 8 + 1) * 8;
     core_stream **streams;
 
     if (device->ordinal < self->nstreams)
@@ -27,13 +27,13 @@ static core_status grow_streams(core__thread *self, const core_device *device)
     if (self->shared)
         return core__error(CORE_ERROR_OUT_OF_MEMORY,
                            "no host memory for this thread's current streams");
-    streams = core__realloc(self->streams, room * sizeof(core_stream *));
+    streams = core__realloc(self->streams, capacity * sizeof(core_stream *));
     if (!streams)
-        return core__error_memory(room * sizeof(core_stream *));
-    for (uint32_t i = self->nstreams; i < room; i++)
+        return core__error_memory(capacity * sizeof(core_stream *));
+    for (uint32_t i = self->nstreams; i < capacity; i++)
         streams[i] = NULL;
     self->streams = streams;
-    self->nstreams = room;
+    self->nstreams = capacity;
     return CORE_OK;
 }
 
@@ -67,13 +67,13 @@ core_status core__stream_swap(core_stream *stream, core_stream **out_before)
 
 void core__stream_restore(core_stream *before)
 {
-    core_stream *mine = NULL;
+    core_stream *replaced = NULL;
 
     if (!before)
         return;
     /* The array is large enough: core__stream_swap has grown it. */
-    exchange(before, &mine);
-    core_stream_release(mine);
+    exchange(before, &replaced);
+    core_stream_release(replaced);
     core_stream_release(before);
 }
 

@@ -156,12 +156,12 @@ static core_status first_of(const char *list, core_device **out_device)
 
 static core_status choose(core_device **out_device)
 {
-    const char *wanted;
+    const char *name;
     core_status status;
 
-    CORE_TRY(core__setting_text(CORE__SETTING_DEVICE, &wanted));
-    if (wanted && *wanted)
-        return find(wanted, strlen(wanted), out_device);
+    CORE_TRY(core__setting_text(CORE__SETTING_DEVICE, &name));
+    if (name && *name)
+        return find(name, strlen(name), out_device);
     core__device_lock();
     status =
         preference ? first_of(preference, out_device) : CORE_ERROR_NOT_FOUND;
@@ -224,7 +224,7 @@ core_status core_device_set_current(core_device *device)
     return CORE_OK;
 }
 
-static void forget(core__thread *thread, void *context)
+static void clear_current(core__thread *thread, void *context)
 {
     if (thread->device == context)
         thread->device = NULL;
@@ -237,7 +237,7 @@ void core__device_remove_from_threads(core_device *device)
     atomic_compare_exchange_strong(&core__default_device, &expected, NULL);
     expected = device;
     atomic_compare_exchange_strong(&host_device, &expected, NULL);
-    core__thread_each(forget, device);
+    core__thread_each(clear_current, device);
     core__device_upcalls.memory_free_cached(device);
     core__stream_reset_current(device);
     core__device_upcalls.host_memory_end(device);
@@ -364,16 +364,16 @@ core_status core__host_wait(core_device *device, const char *reason)
 
 core_status core_device_synchronize(core_device *device)
 {
-    core_stream *mine;
+    core_stream *current;
 
     CORE__NOT_NULL(device);
     if (device->synchronous)
         return CORE_OK;
     if (atomic_load(&device->lost))
         return core__device_stale_error(device);
-    mine = core__stream_current(device);
-    if (mine->capture)
-        return core__capture_refuse(mine, "core_device_synchronize");
+    current = core__stream_current(device);
+    if (current->capture)
+        return core__capture_refuse(current, "core_device_synchronize");
     return core__queues_wait(device, "core_device_synchronize");
 }
 

@@ -86,7 +86,7 @@ struct core_device {
     _Atomic uint32_t generation;
     _Atomic bool lost;
     char *loss; /* the reason */
-    _Atomic uint64_t events_made;
+    _Atomic uint64_t events_created;
     /* For core_device_get_counts.  Threads count launches; launches_before is
      * their count when the device was opened. */
     uint32_t launch_slot;

@@ -107,16 +107,16 @@ core_status core_device_interface(core_device *device, const char *name,
                                   uint32_t version, const void **out_table)
 {
     const core_backend *table;
-    core_string wanted;
+    core_string key;
 
     CORE__NOT_NULL(out_table);
     *out_table = NULL;
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(name);
     table = &device->backend->table;
-    wanted = (core_string){name, strlen(name)};
+    key = (core_string){name, strlen(name)};
     if (table->get_interface)
-        *out_table = table->get_interface(table->user, wanted, version);
+        *out_table = table->get_interface(table->user, key, version);
     if (*out_table)
         return CORE_OK;
     return core__error(CORE_ERROR_NOT_FOUND,

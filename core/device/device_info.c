@@ -14,13 +14,13 @@ enum { DEFAULT_ULP = 4 };
 
 void core__device_copy_struct(void *out, const void *from, size_t size)
 {
-    uint32_t room;
+    uint32_t struct_size;
 
-    memcpy(&room, out, sizeof room);
-    if (room > size)
-        room = (uint32_t)size;
-    memcpy(out, from, room);
-    memcpy(out, &room, sizeof room);
+    memcpy(&struct_size, out, sizeof struct_size);
+    if (struct_size > size)
+        struct_size = (uint32_t)size;
+    memcpy(out, from, struct_size);
+    memcpy(out, &struct_size, sizeof struct_size);
 }
 
 core_status core_device_get_counts(core_device *device, core_device_counts *out)

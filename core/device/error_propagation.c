@@ -79,15 +79,15 @@ static core_status error_source_of(core__queue *queue,
 /* With the lock held: removes sources that have no error left to report. */
 static void prune(core__queue *queue)
 {
-    uint32_t kept = 0;
+    uint32_t used = 0;
 
     for (uint32_t i = 0; i < queue->awaited_count; i++) {
         if (atomic_load(&queue->awaited_sources[i].source->over))
             release(queue->awaited_sources[i].source);
         else
-            queue->awaited_sources[kept++] = queue->awaited_sources[i];
+            queue->awaited_sources[used++] = queue->awaited_sources[i];
     }
-    queue->awaited_count = kept;
+    queue->awaited_count = used;
 }
 
 /* References to the other queue's source and to all sources that it waited
@@ -117,20 +117,20 @@ static core_status list_of(core__queue *queue, core__error_source ***out_list,
 
 static core_status grow_links(core__queue *queue, uint32_t count)
 {
-    uint64_t room = queue->awaited_capacity;
+    uint64_t capacity = queue->awaited_capacity;
     core__error_source_link *awaited_sources;
 
-    if (queue->awaited_count + count > room)
+    if (queue->awaited_count + count > capacity)
         prune(queue);
-    if (queue->awaited_count + count <= room)
+    if (queue->awaited_count + count <= capacity)
         return CORE_OK;
-    room = 2 * room + count;
-    awaited_sources =
-        core__realloc(queue->awaited_sources, room * sizeof *awaited_sources);
+    capacity = 2 * capacity + count;
+    awaited_sources = core__realloc(queue->awaited_sources,
+                                    capacity * sizeof *awaited_sources);
     if (!awaited_sources)
-        return core__error_memory(room * sizeof *awaited_sources);
+        return core__error_memory(capacity * sizeof *awaited_sources);
     queue->awaited_sources = awaited_sources;
-    queue->awaited_capacity = (uint32_t)room;
+    queue->awaited_capacity = (uint32_t)capacity;
     return CORE_OK;
 }
 
@@ -255,13 +255,13 @@ core_status core__queue_take_unshared_error(core__queue *queue,
  * afterwards are lost, because this does not wait. */
 static void keep_last_error(core__error_source *source)
 {
-    core__error_record said;
+    core__error_record saved;
 
-    core__error_save(&said);
+    core__error_save(&saved);
     source->code = core__queue_take_error(source->queue, "the stream's end");
     if (source->code != CORE_OK)
         source->text = core__strdup(core_error_message());
-    core__error_restore(&said);
+    core__error_restore(&saved);
 }
 
 void core__queue_own_errors_end(core__queue *queue)

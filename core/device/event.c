@@ -48,7 +48,7 @@ static core_status event_new(core_device *device, uint32_t flags,
             core__free(event);
             return core__device_check_status(device, status, errors);
         }
-        atomic_fetch_add_explicit(&device->events_made, 1,
+        atomic_fetch_add_explicit(&device->events_created, 1,
                                   memory_order_relaxed);
     }
     pthread_mutex_init(&event->lock, NULL);
@@ -113,7 +113,7 @@ core_device *core_event_device(const core_event *event)
 
 uint64_t core_device_events_created(const core_device *device)
 {
-    return device ? atomic_load(&device->events_made) : 0;
+    return device ? atomic_load(&device->events_created) : 0;
 }
 
 /* --------------------------------------------------------------- stock -- */
@@ -267,10 +267,10 @@ core_status core_event_record(core_event *event, core_stream *stream)
     return status;
 }
 
-core_status core__event_record_handle(core_event *event, void *word)
+core_status core__event_record_handle(core_event *event, void *handle)
 {
     core_device *device = event->device;
-    core__queue *queue = core__queue_by_handle(device, word);
+    core__queue *queue = core__queue_by_handle(device, handle);
     core_status status = check_event(event);
     uint32_t errors = core__error_sequence();
 
@@ -279,7 +279,7 @@ core_status core__event_record_handle(core_event *event, void *word)
         if (queue)
             pthread_mutex_lock(&queue->lock);
         status =
-            device->backend->events.record(device->impl, event->impl, word);
+            device->backend->events.record(device->impl, event->impl, handle);
         if (queue)
             pthread_mutex_unlock(&queue->lock);
         event->recorded = event->recorded || status == CORE_OK;
@@ -304,7 +304,7 @@ static core_status check_process(const core_event *event)
 static core_status check_recorded(const core_event *event, core_stream *stream,
                                   const char *what)
 {
-    core_stream *mine = core__stream_current(event->device);
+    core_stream *current = core__stream_current(event->device);
 
     CORE_TRY(check_event(event));
     if (!event->recorded)
@@ -312,17 +312,17 @@ static core_status check_recorded(const core_event *event, core_stream *stream,
                            "%s: the event of \"%s\" was never recorded", what,
                            event->device->name);
     /* After the end of that capture, no stream is capturing. */
-    if (event->capture_id && !(stream && stream->capture) && !mine->capture)
+    if (event->capture_id && !(stream && stream->capture) && !current->capture)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: the event of \"%s\" was recorded in a capture, "
                            "and is valid only inside it",
                            what, event->device->name);
     if (event->capture_id)
-        return core__capture_refuse(stream && atomic_load(&mine->capture_id) !=
-                                                  event->capture_id
-                                        ? stream
-                                        : mine,
-                                    what);
+        return core__capture_refuse(
+            stream && atomic_load(&current->capture_id) != event->capture_id
+                ? stream
+                : current,
+            what);
     return CORE_OK;
 }
 

@@ -16,10 +16,10 @@ typedef struct core__queues {
     uint32_t capacity;
     uint32_t next; /* next queue to be shared */
     /* Own queues that are on no list any more but still exist in the plugin. */
-    uint32_t leaving;
-    uint32_t lingering;  /* number of listed queues that linger */
-    uint32_t settling;   /* threads that inspect lingering queues */
-    pthread_cond_t left; /* signalled when a leaving queue is destroyed or an
+    uint32_t ending;
+    uint32_t outliving; /* number of listed queues that outlive their streams */
+    uint32_t inspecting; /* threads that inspect outliving queues */
+    pthread_cond_t left; /* signalled when an ending queue is destroyed or an
                           * inspection ends */
     /* First error of streams that have ended, for callers that wait for the
      * device. */
@@ -82,7 +82,7 @@ core__queue *core__queue_retain(core__queue *queue)
     return queue;
 }
 
-core__queue *core__queue_by_handle(core_device *device, const void *word)
+core__queue *core__queue_by_handle(core_device *device, const void *handle)
 {
     core__queues *queues = device->queues;
     core__queue *queue = NULL;
@@ -91,7 +91,7 @@ core__queue *core__queue_by_handle(core_device *device, const void *word)
         return NULL;
     pthread_mutex_lock(&queues->lock);
     for (uint32_t i = 0; i < queues->count && !queue; i++)
-        if (queues->list[i]->impl == word && !queues->list[i]->ended &&
+        if (queues->list[i]->impl == handle && !queues->list[i]->ended &&
             core__device_has_generation(device, queues->list[i]->generation))
             queue = queues->list[i];
     if (queue)
@@ -124,7 +124,7 @@ void core__queue_release(core__queue *queue)
                 queues->list[i] = queues->list[i + 1];
         }
     own = last && is_own(queue);
-    queues->leaving += own;
+    queues->ending += own;
     pthread_mutex_unlock(&queues->lock);
     if (!last)
         return;
@@ -132,7 +132,7 @@ void core__queue_release(core__queue *queue)
     if (!own)
         return;
     pthread_mutex_lock(&queues->lock);
-    queues->leaving--;
+    queues->ending--;
     pthread_cond_broadcast(&queues->left);
     pthread_mutex_unlock(&queues->lock);
 }
@@ -157,13 +157,13 @@ static void keep_unreported(core__queues *queues, const core__queue *queue,
 
 /* With the lock held.  If true, the caller has taken over the list's
  * reference. */
-static bool end_linger(core__queues *queues, core__queue *queue)
+static bool end_outliving(core__queues *queues, core__queue *queue)
 {
-    bool lingers = queue->lingers;
+    bool outlives_streams = queue->outlives_streams;
 
-    queue->lingers = false;
-    queues->lingering -= lingers;
-    return lingers;
+    queue->outlives_streams = false;
+    queues->outliving -= outlives_streams;
+    return outlives_streams;
 }
 
 /* True if all its work is done.  *out_error: an error not yet reported, in
@@ -214,26 +214,27 @@ static uint32_t count_served(core__queues *queues, const core__queue *queue)
 static void reap(core__queues *queues, core__queue *queue)
 {
     uint32_t served = count_served(queues, queue);
-    core__error_record mine;
+    core__error_record saved;
     core_status error;
-    bool goes;
+    bool released;
 
-    core__error_save(&mine);
-    goes = is_over(queue, &error);
+    core__error_save(&saved);
+    released = is_over(queue, &error);
     pthread_mutex_lock(&queues->lock);
-    goes = goes && queue->served == served && end_linger(queues, queue);
-    if (goes)
+    released =
+        released && queue->served == served && end_outliving(queues, queue);
+    if (released)
         keep_unreported(queues, queue, error);
     pthread_mutex_unlock(&queues->lock);
-    core__error_restore(&mine);
-    if (goes)
+    core__error_restore(&saved);
+    if (released)
         core__queue_release(queue);
 }
 
 static void end_inspection(core__queues *queues)
 {
     pthread_mutex_lock(&queues->lock);
-    queues->settling--;
+    queues->inspecting--;
     pthread_cond_broadcast(&queues->left);
     pthread_mutex_unlock(&queues->lock);
 }
@@ -247,14 +248,14 @@ void core__queues_reap(core_device *device)
     if (!queues || device->forked)
         return;
     pthread_mutex_lock(&queues->lock);
-    if (queues->lingering)
-        list = core__alloc(queues->lingering * sizeof(core__queue *));
+    if (queues->outliving)
+        list = core__alloc(queues->outliving * sizeof(core__queue *));
     for (uint32_t i = 0; list && i < queues->count; i++)
-        if (queues->list[i]->lingers) {
+        if (queues->list[i]->outlives_streams) {
             list[count] = queues->list[i];
             list[count++]->references++;
         }
-    queues->settling += list != NULL;
+    queues->inspecting += list != NULL;
     pthread_mutex_unlock(&queues->lock);
     if (!list)
         return;
@@ -272,15 +273,15 @@ void core__queues_reap(core_device *device)
 static void end_adopted(core__queue *queue)
 {
     core_device *device = queue->device;
-    core__error_record mine;
-    core_status said;
+    core__error_record saved;
+    core_status status;
 
-    core__error_save(&mine);
-    said = core__queue_take_unshared_error(queue, "the stream's end");
+    core__error_save(&saved);
+    status = core__queue_take_unshared_error(queue, "the stream's end");
     pthread_mutex_lock(&device->queues->lock);
-    keep_unreported(device->queues, queue, said);
+    keep_unreported(device->queues, queue, status);
     pthread_mutex_unlock(&device->queues->lock);
-    core__error_restore(&mine);
+    core__error_restore(&saved);
     core__queue_own_errors_end(queue);
     pthread_mutex_lock(&queue->lock);
     queue->ended = true;
@@ -300,24 +301,25 @@ static bool adopted_ends(const core__queue *queue)
 void core__queue_stream_end(core__queue *queue)
 {
     core__queues *queues;
-    bool lingers, ends;
+    bool outlives_streams, ends;
 
     if (!queue || queue == &core__queue_synchronous || queue->device->forked)
         return;
     queues = queue->device->queues;
     pthread_mutex_lock(&queues->lock);
-    lingers = --queue->streams == 0 && !queue->adopted && !queue->capturing &&
-              queue->generation == atomic_load(&queue->device->generation);
-    if (lingers) {
-        queue->lingers = true;
+    outlives_streams =
+        --queue->streams == 0 && !queue->adopted && !queue->capturing &&
+        queue->generation == atomic_load(&queue->device->generation);
+    if (outlives_streams) {
+        queue->outlives_streams = true;
         queue->references++; /* this function's; the stream's is now the
                               * list's */
-        queues->lingering++;
-        queues->settling++;
+        queues->outliving++;
+        queues->inspecting++;
     }
     ends = adopted_ends(queue);
     pthread_mutex_unlock(&queues->lock);
-    if (lingers) {
+    if (outlives_streams) {
         reap(queues, queue);
         end_inspection(queues);
     }
@@ -405,7 +407,7 @@ static core_status queue_new(core_device *device, int32_t priority,
     return CORE_OK;
 }
 
-static bool serves(const core__queue *queue)
+static bool accepts_streams(const core__queue *queue)
 {
     return !queue->adopted && !queue->capturing &&
            atomic_load(&queue->failed) == CORE_OK &&
@@ -415,7 +417,7 @@ static bool serves(const core__queue *queue)
 /* How many of the device's streams are in use. */
 static uint32_t count_own(const core__queues *queues)
 {
-    uint32_t count = queues->leaving;
+    uint32_t count = queues->ending;
 
     for (uint32_t i = 0; i < queues->count; i++)
         count += is_own(queues->list[i]);
@@ -423,7 +425,7 @@ static uint32_t count_own(const core__queues *queues)
 }
 
 /* The next usable queue in turn, preferably of the same priority and not the
- * default stream's.  A lingering queue gets a stream again. */
+ * default stream's.  An outliving queue gets a stream again. */
 static core__queue *share(core__queues *queues, int32_t priority)
 {
     core__queue *best = NULL;
@@ -433,7 +435,7 @@ static core__queue *share(core__queues *queues, int32_t priority)
         uint32_t index = (first + i) % queues->count;
         core__queue *queue = queues->list[index];
 
-        if (!serves(queue))
+        if (!accepts_streams(queue))
             continue;
         if (queue->priority == priority && index > 0) {
             best = queue;
@@ -443,7 +445,7 @@ static core__queue *share(core__queues *queues, int32_t priority)
             best = queue;
     }
     if (best) {
-        if (!end_linger(queues, best))
+        if (!end_outliving(queues, best))
             best->references++;
         best->streams++;
         best->served++;
@@ -466,7 +468,7 @@ core_status core__queue_take(core_device *device, int32_t priority,
     while (limit && count_own(queues) >= limit) {
         full = true;
         *out_queue = share(queues, priority);
-        if (*out_queue || !queues->leaving)
+        if (*out_queue || !queues->ending)
             break;
         pthread_cond_wait(&queues->left, &queues->lock);
         full = false;
@@ -514,7 +516,7 @@ static core_status list_waited(core__queues *queues, core__queue ***out_list,
     for (uint32_t i = 0; list && i < capacity; i++) {
         core__queue *queue = queues->list[i];
 
-        if (queue->capturing || (!queue->streams && !queue->lingers))
+        if (queue->capturing || (!queue->streams && !queue->outlives_streams))
             continue;
         list[(*out_count)++] = queue;
         queue->references++;
@@ -537,20 +539,20 @@ static core_status wait_one(core__queues *queues, core__queue *queue,
                  !atomic_load(&device->lost);
     core_status status = CORE_OK;
     uint32_t served;
-    bool lingers;
+    bool outlives_streams;
 
     pthread_mutex_lock(&queues->lock);
-    lingers = queue->lingers;
+    outlives_streams = queue->outlives_streams;
     served = queue->served;
     pthread_mutex_unlock(&queues->lock);
-    if (!stale && !(lingers && atomic_load(&queue->reported)))
+    if (!stale && !(outlives_streams && atomic_load(&queue->reported)))
         status = core__queue_wait(queue, reason);
-    if (!lingers)
+    if (!outlives_streams)
         return status;
     pthread_mutex_lock(&queues->lock);
-    lingers = queue->served == served && end_linger(queues, queue);
+    outlives_streams = queue->served == served && end_outliving(queues, queue);
     pthread_mutex_unlock(&queues->lock);
-    if (lingers)
+    if (outlives_streams)
         core__queue_release(queue);
     return status;
 }
@@ -576,7 +578,7 @@ static core_status take_unreported(core_device *device, core_status status,
     core__queues *queues = device->queues;
 
     pthread_mutex_lock(&queues->lock);
-    while (queues->settling)
+    while (queues->inspecting)
         pthread_cond_wait(&queues->left, &queues->lock);
     if (status == CORE_OK &&
         queues->unreported_generation == atomic_load(&device->generation)) {

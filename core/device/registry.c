@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
-#include "device/kept_text.h"
+#include "device/interned_text.h"
 #include "device/stream.h"
 #include "device/upcalls.h"
 
@@ -127,12 +127,12 @@ static void copy_table(void *to, size_t full, const void *from)
 
 static core_status check_type(core_string type)
 {
-    bool good = type.size > 0 && type.size < sizeof core__meta_backend.type;
+    bool valid = type.size > 0 && type.size < sizeof core__meta_backend.type;
 
-    for (uint64_t i = 0; good && i < type.size; i++)
-        good = (type.data[i] >= 'a' && type.data[i] <= 'z') ||
-               (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
-    if (!good)
+    for (uint64_t i = 0; valid && i < type.size; i++)
+        valid = (type.data[i] >= 'a' && type.data[i] <= 'z') ||
+                (i > 0 && type.data[i] >= '0' && type.data[i] <= '9');
+    if (!valid)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "device type \"%.*s\": it must be 1 to 31 "
                            "characters of a-z and 0-9 and begin with a letter",
@@ -382,7 +382,7 @@ core_status core__backend_enumerate(core__backend *backend)
         goto done;
     if (count > 0 || !reason.data)
         reason.size = 0;
-    backend->reason = core__keep_text(reason.data, reason.size);
+    backend->reason = core__intern_text(reason.data, reason.size);
     if (!backend->reason) {
         status = core__error_memory(reason.size);
         goto done;

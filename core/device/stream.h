@@ -35,7 +35,7 @@ typedef struct core__queue {
     bool capturing;   /* its only stream is capturing */
     /* Its last stream ended before its work did: the list has a reference
      * until the work is done, and its error reported or kept. */
-    bool lingers;
+    bool outlives_streams;
     uint32_t served;     /* streams served in total */
     uint32_t generation; /* the device's at creation */
     core_device *device;
@@ -82,11 +82,11 @@ struct core_stream {
     void *impl;            /* the queue's handle */
     uint64_t id;           /* 0: the default stream */
     void *pool;            /* memory/heap.c: the heap of its blocks */
-    void *_Atomic capture; /* graph/capture.c: the capture in progress, or
+    void *_Atomic capture; /* capture/capture.c: the capture in progress, or
                             * NULL */
     /* The capture's number, which is never reused; 0: none. */
     _Atomic uint64_t capture_id;
-    core_stream *leaving; /* memory/heap.c: the next stream that ends */
+    core_stream *next_ended; /* memory/heap.c: the next stream that ends */
 };
 
 struct core_event {
@@ -173,7 +173,7 @@ void core__event_return(core_event *event);
 
 /* Records an event of the core on a stream that a plugin names by its handle:
  * one of the core's, or one that only the plugin knows. */
-core_status core__event_record_handle(core_event *event, void *word);
+core_status core__event_record_handle(core_event *event, void *handle);
 
 /* Numbers kernel calls over the whole process. */
 uint64_t core__call_number(void);
@@ -213,7 +213,7 @@ void core__queue_stream_end(core__queue *queue);
 core_status core__queue_capture(core__queue *queue, bool on);
 /* The queue that the plugin knows by this handle, with a reference; NULL: it
  * is not one of the core's. */
-core__queue *core__queue_by_handle(core_device *device, const void *word);
+core__queue *core__queue_by_handle(core_device *device, const void *handle);
 core__queue *core__queue_retain(core__queue *queue);
 void core__queue_release(core__queue *queue);
 /* Releases queues of ended streams whose work is done, and keeps their first

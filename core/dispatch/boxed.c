@@ -20,7 +20,7 @@
 
 /* The built-in overloads of a name that is not an operator itself:
  * "add.Tensor, add.Scalar"; "" if there are none. */
-static void overloads(const char *name, char *text, size_t room)
+static void overloads(const char *name, char *text, size_t capacity)
 {
     size_t length = strcspn(name, ".");
     size_t used = 0;
@@ -33,9 +33,9 @@ static void overloads(const char *name, char *text, size_t room)
         if (!data || strncmp(data->name, name, length) != 0 ||
             (data->name[length] != 0 && data->name[length] != '.'))
             continue;
-        wrote = snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+        wrote = snprintf(text + used, capacity - used, "%s%s", used ? ", " : "",
                          data->name);
-        if (wrote < 0 || (size_t)wrote >= room - used) {
+        if (wrote < 0 || (size_t)wrote >= capacity - used) {
             text[used] = 0;
             return;
         }

@@ -13,17 +13,19 @@
 /* By id; operators of programs and plugins have no kernels. */
 static _Atomic uint64_t counted[CORE_OP_COUNT][CORE_CONVERSIONS];
 
-void core__conversion_count(const core_operator *op, core_conversion detour)
+void core__conversion_count(const core_operator *op, core_conversion conversion)
 {
     if (!(op->flags & CORE__OP_CUSTOM))
-        atomic_fetch_add_explicit(&counted[op->id][detour], 1,
+        atomic_fetch_add_explicit(&counted[op->id][conversion], 1,
                                   memory_order_relaxed);
 }
 
-uint64_t core_op_conversions(const core_operator *op, core_conversion detour)
+uint64_t core_op_conversions(const core_operator *op,
+                             core_conversion conversion)
 {
-    if (!op || (uint32_t)detour >= CORE_CONVERSIONS ||
+    if (!op || (uint32_t)conversion >= CORE_CONVERSIONS ||
         op->flags & CORE__OP_CUSTOM)
         return 0;
-    return atomic_load_explicit(&counted[op->id][detour], memory_order_relaxed);
+    return atomic_load_explicit(&counted[op->id][conversion],
+                                memory_order_relaxed);
 }

@@ -77,10 +77,10 @@ log_step(const core_operator *op, uint64_t keys)
         write_steps(steps);
 }
 
-static inline core_status serve_at(core_operator *op, uint64_t keys,
-                                   uint64_t index, const core_value *args,
-                                   uint32_t nargs, core_value *results,
-                                   uint32_t nresults)
+static inline core_status call_entry_at(core_operator *op, uint64_t keys,
+                                        uint64_t index, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults)
 {
     const core__entry *_Atomic *table =
         __atomic_load_n(&op->table, __ATOMIC_ACQUIRE);
@@ -98,12 +98,12 @@ static inline core_status serve_at(core_operator *op, uint64_t keys,
     return entry->function(&call, args, nargs, results, nresults);
 }
 
-static inline core_status serve(core_operator *op, uint64_t keys,
-                                const core_value *args, uint32_t nargs,
-                                core_value *results, uint32_t nresults)
+static inline core_status call_by_keys(core_operator *op, uint64_t keys,
+                                       const core_value *args, uint32_t nargs,
+                                       core_value *results, uint32_t nresults)
 {
-    return serve_at(op, keys, core__keys_index(keys), args, nargs, results,
-                    nresults);
+    return call_entry_at(op, keys, core__keys_index(keys), args, nargs, results,
+                         nresults);
 }
 
 static core_status __attribute__((cold, noinline))
@@ -202,7 +202,7 @@ call_general(core_operator *op, const core_value *args, uint32_t nargs,
         status = core__numbers_check_tags(op, args, nargs);
     if (status == CORE_OK) {
         core__thread_enter(self);
-        status = serve(op, keys, args, nargs, results, nresults);
+        status = call_by_keys(op, keys, args, nargs, results, nresults);
         core__thread_leave(self);
     }
     return status;
@@ -228,7 +228,7 @@ call_in_state(core_operator *op, const core_value *args, uint32_t nargs,
     } else if ((keys = core__keys_of_state(op, state)) < CORE__KEY_BACKEND) {
         status = no_keys(op);
     } else {
-        status = serve(op, keys, args, nargs, results, nresults);
+        status = call_by_keys(op, keys, args, nargs, results, nresults);
         if (status == CORE_OK)
             core__shortcut_add(op, state);
     }
@@ -355,21 +355,24 @@ static core_status call_factory(core_operator *op, const core_value *args,
                      self->state | device->keys | CORE__KEY_BACKEND);
 }
 
-/* Indexed by core_operator.hot. */
+/* Indexed by core_operator.key_path. */
 static core_status (*const calls[])(core_operator *op, const core_value *args,
                                     uint32_t nargs, core_value *results,
                                     uint32_t nresults) = {
-    [CORE__HOT_NONE] = call_general, [CORE__HOT_ONE] = call_one,
-    [CORE__HOT_TWO] = call_two,      [CORE__HOT_OUT] = call_out,
-    [CORE__HOT_ANY] = call_any,      [CORE__HOT_FACTORY] = call_factory,
+    [CORE__KEY_PATH_NONE] = call_general,
+    [CORE__KEY_PATH_ONE] = call_one,
+    [CORE__KEY_PATH_TWO] = call_two,
+    [CORE__KEY_PATH_OUT] = call_out,
+    [CORE__KEY_PATH_ANY] = call_any,
+    [CORE__KEY_PATH_FACTORY] = call_factory,
 };
 
 core_status core__call(core_operator *op, const core_value *args,
                        uint32_t nargs, core_value *results, uint32_t nresults)
 {
-    uint8_t hot = __atomic_load_n(&op->hot, __ATOMIC_ACQUIRE);
+    uint8_t key_path = __atomic_load_n(&op->key_path, __ATOMIC_ACQUIRE);
 
-    return calls[hot](op, args, nargs, results, nresults);
+    return calls[key_path](op, args, nargs, results, nresults);
 }
 
 core_status core__redispatch(core_operator *op, uint64_t keys,
@@ -381,7 +384,7 @@ core_status core__redispatch(core_operator *op, uint64_t keys,
         return no_keys(op);
     if (core__unlikely(tracing))
         log_step(op, keys);
-    return serve(op, keys, args, nargs, results, nresults);
+    return call_by_keys(op, keys, args, nargs, results, nresults);
 }
 
 core_status core__trace_layer(core_call *call, const core_value *args,
@@ -393,8 +396,8 @@ core_status core__trace_layer(core_call *call, const core_value *args,
     core_status status;
 
     /* The steps of a call that is not traced. */
-    if (call->op->hot && !(keys & CORE__KEYS_OBSERVED))
-        keys &= call->op->quiet;
+    if (call->op->key_path && !(keys & CORE__KEYS_OBSERVED))
+        keys &= call->op->mask_without_autograd;
     status = core__redispatch(call->op, keys, args, nargs, results, nresults);
     if (steps->op == call->op)
         write_steps(steps);

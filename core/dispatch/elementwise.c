@@ -111,7 +111,7 @@ static core_dtype common_dtype(const elementwise *e)
         uint32_t rank = 2;
         core_dtype dtype;
 
-        if (e->op->data->kept >> k & 1)
+        if (e->op->data->keep_dtype >> k & 1)
             continue;
         if (tensor && !(tensor->flags & CORE__TENSOR_NUMBER)) {
             rank = tensor->ndim > 0 ? 0 : 1;
@@ -148,7 +148,7 @@ static core_status find_dtypes(elementwise *e)
     switch (e->op->data->promotion) {
     case CORE__PROMOTE_NONE:
         for (uint32_t k = 0; k < e->ninputs; k++) {
-            if (!e->inputs[k] || e->op->data->kept >> k & 1)
+            if (!e->inputs[k] || e->op->data->keep_dtype >> k & 1)
                 continue;
             if (!first)
                 first = e->inputs[k]->dtype;
@@ -163,7 +163,7 @@ static core_status find_dtypes(elementwise *e)
         return core__dtype_check_computable(e->op, first);
     case CORE__PROMOTE_OWN:
         for (uint32_t k = e->ninputs; k-- > 0;)
-            if (e->inputs[k] && !(e->op->data->kept >> k & 1))
+            if (e->inputs[k] && !(e->op->data->keep_dtype >> k & 1))
                 first = e->inputs[k]->dtype;
         e->compute = CORE_DTYPE_NONE;
         e->result = first;
@@ -198,17 +198,17 @@ static core_status find_sizes(elementwise *e)
 static core_status convert(elementwise *e, uint32_t k)
 {
     core_tensor *tensor = e->inputs[k];
-    core_dtype wanted =
-        e->op->data->kept >> k & 1 ? CORE_DTYPE_NONE : e->compute;
+    core_dtype target =
+        e->op->data->keep_dtype >> k & 1 ? CORE_DTYPE_NONE : e->compute;
     core_tensor *cast;
 
     if (!tensor)
         return CORE_OK;
-    e->number_dtypes[k] = wanted ? wanted : tensor->dtype;
+    e->number_dtypes[k] = target ? target : tensor->dtype;
     if (core__tensor_is_meta(tensor) || e->device->meta)
         return CORE_OK;
     if (tensor->device != e->device ||
-        (tensor->ndim == 0 && wanted && tensor->dtype != wanted &&
+        (tensor->ndim == 0 && target && tensor->dtype != target &&
          core__device_host_access(tensor->device))) {
         core_memory memory = core__tensor_memory(tensor);
 
@@ -217,10 +217,10 @@ static core_status convert(elementwise *e, uint32_t k)
         e->inputs[k] = NULL;
         return CORE_OK;
     }
-    if (!wanted || tensor->dtype == wanted)
+    if (!target || tensor->dtype == target)
         return CORE_OK;
     core__conversion_count(e->call->op, CORE_CONVERSION_CAST);
-    CORE_TRY(core__tensor_cast(tensor, wanted, &cast));
+    CORE_TRY(core__tensor_cast(tensor, target, &cast));
     e->inputs[k] = cast;
     e->owned[k] = true;
     return CORE_OK;
@@ -246,8 +246,8 @@ static core_status check_target_dtype(const elementwise *e,
 /* In place: the other operands broadcast to self. */
 static core_status fit_loop(elementwise *e, const core_tensor *target)
 {
-    char want[128];
-    char have[128];
+    char expected[128];
+    char given[128];
     bool same = e->ndim <= target->ndim;
 
     for (uint32_t i = 0; same && i < e->ndim; i++) {
@@ -260,8 +260,8 @@ static core_status fit_loop(elementwise *e, const core_tensor *target)
             CORE_ERROR_SHAPE, e->op,
             "the operands broadcast to %s, which does not match the sizes %s "
             "of the tensor to be changed",
-            core__sizes_text(e->ndim, e->sizes, want, sizeof want),
-            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+            core__sizes_text(e->ndim, e->sizes, expected, sizeof expected),
+            core__sizes_text(target->ndim, target->sizes, given, sizeof given));
     e->ndim = target->ndim;
     memcpy(e->sizes, target->sizes, target->ndim * sizeof *e->sizes);
     return CORE_OK;
@@ -393,8 +393,8 @@ static core_status compute_contiguous(elementwise *e, core_tensor *output,
 }
 
 /* True if the loop satisfies the kernel; common as for suits. */
-static bool loop_suits(const core_kernel *kernel, const core_device *device,
-                       const core_loop *loop, core_dtype common)
+static bool loop_matches(const core_kernel *kernel, const core_device *device,
+                         const core_loop *loop, core_dtype common)
 {
     if ((common && kernel->demands & CORE_REQUIRE_EQUAL_DTYPES) ||
         (kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
@@ -433,7 +433,7 @@ static __attribute__((noinline)) core_status compute_constrained(
                                              e->args, e->nargs, &kernel));
         if (!kernel)
             break;
-        if (!loop_suits(kernel, e->device, loop, common)) {
+        if (!loop_matches(kernel, e->device, loop, common)) {
             if (copies)
                 return compute_contiguous(e, output, kernel, CORE_DTYPE_NONE);
         } else if (!(kernel->demands & CORE_REQUIRE_INDEX32)) {
@@ -509,7 +509,7 @@ static core_status prepare(elementwise *e, core_tensor *target)
     } else if (e->op->data->promotion == CORE__PROMOTE_OWN && target) {
         e->result = target->dtype; /* copy_ */
     }
-    if (e->op->data->infer || e->op->data->whole)
+    if (e->op->data->infer || e->op->data->integral_alpha)
         CORE_TRY(core__numbers_check(e->op, e->args, e->nargs, e->device,
                                      e->result, e->compute));
     if (target)

@@ -84,8 +84,8 @@ typedef struct form {
 /* Compares a tensor with `first`, which is contiguous and not empty.  kind:
  * that of the other tensor.  With more than one dimension, sizes must still be
  * compared. */
-static inline bool alike(const core_tensor *first, const core_tensor *other,
-                         uint16_t kind)
+static inline bool same_layout(const core_tensor *first,
+                               const core_tensor *other, uint16_t kind)
 {
     return other->kind == kind && other->flags & CORE__TENSOR_CONTIGUOUS &&
            first->device == other->device && first->numel == other->numel;
@@ -112,7 +112,7 @@ static inline bool takes_result(const core_tensor *target, const form form,
     uint16_t kind =
         form.compares ? core__tensor_kind(first->ndim, CORE_BOOL) : first->kind;
 
-    if (form.destination == OUT ? !alike(first, target, kind)
+    if (form.destination == OUT ? !same_layout(first, target, kind)
                                 : target->kind != kind)
         return false;
     for (uint32_t k = form.destination == IN_PLACE; k < form.count; k++)
@@ -124,7 +124,7 @@ static inline bool takes_result(const core_tensor *target, const form form,
 
 /* An alpha that is not a number, or a fraction with integers, is rejected on
  * the general path. */
-static inline bool alpha_suits(const core_value *alpha, core_dtype dtype)
+static inline bool alpha_matches(const core_value *alpha, core_dtype dtype)
 {
     return core__likely(alpha->tag == CORE_VALUE_INT) ||
            alpha->tag == CORE_VALUE_BOOL ||
@@ -157,11 +157,11 @@ static inline __attribute__((always_inline)) bool match(
     in->dtype = first->dtype;
     in->result = form.compares ? CORE_BOOL : in->dtype;
     if (!(first->flags & CORE__TENSOR_CONTIGUOUS) || in->like.numel == 0 ||
-        (form.alpha && !alpha_suits(&args[2], in->dtype)))
+        (form.alpha && !alpha_matches(&args[2], in->dtype)))
         return false;
     if (form.count == 2) {
         in->tensor[1] = args[1].u.tensor;
-        if (!alike(first, in->tensor[1], first->kind))
+        if (!same_layout(first, in->tensor[1], first->kind))
             return false;
     }
     if (form.destination != NEW && !takes_result(target, form, args))
@@ -177,9 +177,9 @@ static const core__kernel *kernel_of(const core_call *call, const form form,
                                      core_dtype dtype)
 {
     const core__kernel_set *set = call->user;
-    const core__kernel *kernel =
-        atomic_load_explicit(&set->quick[dtype & (CORE__FAST_PATH_DTYPES - 1)],
-                             memory_order_acquire);
+    const core__kernel *kernel = atomic_load_explicit(
+        &set->fast_path[dtype & (CORE__FAST_PATH_DTYPES - 1)],
+        memory_order_acquire);
     uint32_t dtypes;
 
     if (!kernel)
@@ -269,12 +269,12 @@ typedef struct row {
 } row;
 
 enum { ROWS = 8 };
-_Static_assert(ROWS * sizeof(row) <= sizeof((core__thread *)0)->rows,
+_Static_assert(ROWS * sizeof(row) <= sizeof((core__thread *)0)->call_cache,
                "base/thread.h reserves space for the rows");
 
 static inline row *row_at(core__thread *self, const core_operator *op)
 {
-    return &((row *)(void *)self->rows)[op->id % ROWS];
+    return &((row *)(void *)self->call_cache)[op->id % ROWS];
 }
 
 /* NULL: the row is not for this call. */
@@ -380,8 +380,8 @@ static core_status run_general(core_call *call, const core_value *args,
 /* Without a row or a cached result: a first call, one on a device with
  * streams, one inside a kernel. */
 static core_status __attribute__((noinline))
-run_apart(core_call *call, const core_value *args, uint32_t nargs,
-          core_value *results, uint32_t nresults, const form form)
+run_uncached(core_call *call, const core_value *args, uint32_t nargs,
+             core_value *results, uint32_t nresults, const form form)
 {
     /* read before the kernel, so that a change meanwhile makes the row stale */
     uint32_t registered = atomic_load(&core__registry_generation);
@@ -462,21 +462,21 @@ static inline __attribute__((always_inline)) core_status run(
 /* ----------------------------------------------------------- functions -- */
 
 /* One function for each of the most frequent forms. */
-#define FAST_FUNCTION(name, ...)                                              \
-    static core_status name##_apart(core_call *call, const core_value *args,  \
-                                    uint32_t nargs, core_value *results,      \
-                                    uint32_t nresults)                        \
-    {                                                                         \
-        return run_apart(call, args, nargs, results, nresults,                \
-                         (form){__VA_ARGS__});                                \
-    }                                                                         \
-                                                                              \
-    static core_status name(core_call *call, const core_value *args,          \
-                            uint32_t nargs, core_value *results,              \
-                            uint32_t nresults)                                \
-    {                                                                         \
-        return run(call, args, nargs, results, nresults, (form){__VA_ARGS__}, \
-                   name##_apart);                                             \
+#define FAST_FUNCTION(name, ...)                                               \
+    static core_status name##_uncached(core_call *call,                        \
+                                       const core_value *args, uint32_t nargs, \
+                                       core_value *results, uint32_t nresults) \
+    {                                                                          \
+        return run_uncached(call, args, nargs, results, nresults,              \
+                            (form){__VA_ARGS__});                              \
+    }                                                                          \
+                                                                               \
+    static core_status name(core_call *call, const core_value *args,           \
+                            uint32_t nargs, core_value *results,               \
+                            uint32_t nresults)                                 \
+    {                                                                          \
+        return run(call, args, nargs, results, nresults, (form){__VA_ARGS__},  \
+                   name##_uncached);                                           \
     }
 
 FAST_FUNCTION(run_one, .count = 1)
@@ -502,7 +502,7 @@ static core_status run_any(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     const core_operator *op = call->op;
-    uint8_t fast = op->quick;
+    uint8_t fast = op->fast_path;
     form form = {.count = fast & CORE__FAST_PATH_INPUTS,
                  .alpha = fast & CORE__FAST_PATH_ALPHA,
                  .compares = fast & CORE__FAST_PATH_COMPARES,
@@ -514,7 +514,7 @@ static core_status run_any(core_call *call, const core_value *args,
                  .last = op->nargs - 1u};
 
     CORE_TRY(core__numbers_check_tags(op, args, nargs));
-    return run_apart(call, args, nargs, results, nresults, form);
+    return run_uncached(call, args, nargs, results, nresults, form);
 }
 
 core_function core__elementwise_run(const core_operator *op)
@@ -571,9 +571,10 @@ uint8_t core__elementwise_fast_path(const core_operator *op)
     uint32_t inputs, fast;
 
     if (op->family != CORE__FAMILY_ELEMENTWISE ||
-        data->promotion == CORE__PROMOTE_OWN || data->kept || data->infer ||
-        data->operands == 0 || data->operands > 2 ||
-        (data->whole && (data->whole != 2 || data->operands != 2)))
+        data->promotion == CORE__PROMOTE_OWN || data->keep_dtype ||
+        data->infer || data->operands == 0 || data->operands > 2 ||
+        (data->integral_alpha &&
+         (data->integral_alpha != 2 || data->operands != 2)))
         return 0;
     inputs = (1u << data->operands) - 1;
     for (uint32_t k = 0; k < data->operands; k++)
@@ -582,13 +583,13 @@ uint8_t core__elementwise_fast_path(const core_operator *op)
     if ((op->required & inputs) != inputs)
         return 0;
     fast = data->operands;
-    if (data->whole)
+    if (data->integral_alpha)
         fast |= CORE__FAST_PATH_ALPHA;
     if (data->promotion == CORE__PROMOTE_BOOL)
         fast |= CORE__FAST_PATH_COMPARES;
     if (data->promotion == CORE__PROMOTE_FLOAT)
         fast |= CORE__FAST_PATH_FLOATS;
-    if (op->numbers & ~(data->whole ? 1u << data->whole : 0))
+    if (op->numbers & ~(data->integral_alpha ? 1u << data->integral_alpha : 0))
         fast |= CORE__FAST_PATH_NUMBERS;
     return (uint8_t)fast;
 }

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -264,35 +264,36 @@ static bool find_unknown(const char *list, bool yet, const char **out_word,
 
 core_status core__fallback_check(const char *text)
 {
-    const char *word;
+    const char *item;
     size_t size;
 
-    if (!find_unknown(text, true, &word, &size))
+    if (!find_unknown(text, true, &item, &size))
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "LIBCORE_FALLBACK contains \"%.*s\", which is not an "
                        "operator; accepted: error, count, or a list of "
                        "operators, such as exp,add.Tensor",
-                       (int)(size < 80 ? size : 80), word);
+                       (int)(size < 80 ? size : 80), item);
 }
 
 static core_status check_setting(const core_operator *op)
 {
-    const char *text = NULL, *word;
+    const char *text = NULL, *item;
     size_t size;
 
     CORE_TRY(core__setting_text(CORE__SETTING_FALLBACK, &text));
-    if (!text || !find_unknown(text, false, &word, &size))
+    if (!text || !find_unknown(text, false, &item, &size))
         return CORE_OK;
     return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                           "the device has no kernel, and LIBCORE_FALLBACK "
                           "contains \"%.*s\", which is not an operator; "
                           "accepted: error, count, or a list of operators",
-                          (int)(size < 80 ? size : 80), word);
+                          (int)(size < 80 ? size : 80), item);
 }
 
-static core_status serve(core_call *call, const core_value *args,
-                         uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status try_fallbacks(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_value *results,
+                                 uint32_t nresults)
 {
     core_status status = core__dispatch_upcalls.float8_fallback(
         call, args, nargs, results, nresults);
@@ -311,7 +312,7 @@ core_status core__fallback(core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     core_error *earlier = core__error_take_aside();
-    core_status status = serve(call, args, nargs, results, nresults);
+    core_status status = try_fallbacks(call, args, nargs, results, nresults);
 
     if (status != CORE_OK) {
         core_error_release(earlier);
@@ -328,7 +329,7 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
 {
     uint32_t slot = core__keys_slot(call->keys);
     core__backend *backend = core__backend_by_slot(slot);
-    char have[256] = "";
+    char available[256] = "";
     size_t length = 0;
 
     if (slot == CORE__SLOT_NONE)
@@ -344,9 +345,10 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
         if (!other || i == CORE__SLOT_META ||
             strcmp(core__table_describe(call->op, i), "missing") == 0)
             continue;
-        if (length < sizeof have - 40)
-            length += (size_t)snprintf(have + length, sizeof have - length,
-                                       "%s%s", length ? ", " : "", other->type);
+        if (length < sizeof available - 40)
+            length +=
+                (size_t)snprintf(available + length, sizeof available - length,
+                                 "%s%s", length ? ", " : "", other->type);
     }
     core__error_set_aside();
     core__op_error(CORE_ERROR_NO_KERNEL, call->op,
@@ -354,6 +356,6 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
                    "the CPU computes operators that a device lacks",
                    backend ? backend->type : "?",
                    length ? "backends that have one: " : "no backend has one",
-                   have);
+                   available);
     return core__fallback(call, args, nargs, results, nresults);
 }

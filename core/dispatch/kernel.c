@@ -5,7 +5,7 @@
  * views. */
 
 #include "base/memory.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -144,8 +144,8 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
                                  const core__result_spec *spec)
 {
     bool same = spec->ndim == target->ndim;
-    char want[160];
-    char have[160];
+    char expected[160];
+    char given[160];
 
     for (uint32_t i = 0; same && i < spec->ndim; i++)
         same = spec->sizes[i] == target->sizes[i];
@@ -154,8 +154,9 @@ static core_status check_inplace(const kernel_run *k, const core_tensor *target,
             CORE_ERROR_SHAPE, k->op,
             "the result has sizes %s, which do not match the sizes %s of the "
             "tensor to be changed",
-            core__sizes_text(spec->ndim, spec->sizes, want, sizeof want),
-            core__sizes_text(target->ndim, target->sizes, have, sizeof have));
+            core__sizes_text(spec->ndim, spec->sizes, expected,
+                             sizeof expected),
+            core__sizes_text(target->ndim, target->sizes, given, sizeof given));
     CORE_TRY(core__dtype_check_computable(k->op, target->dtype));
     if (core__dtype_category(target->dtype) < core__dtype_category(spec->dtype))
         return core__op_error(CORE_ERROR_DTYPE, k->op,
@@ -367,8 +368,8 @@ static core_status add_random(kernel_run *k, const core_kernel *kernel)
 
 /* --------------------------------------------------------- constraints -- */
 
-static bool view_suits(const kernel_run *k, const core_kernel *kernel,
-                       core_dtype common, const core_view *view)
+static bool view_matches(const kernel_run *k, const core_kernel *kernel,
+                         core_dtype common, const core_view *view)
 {
     return !(kernel->demands & CORE_REQUIRE_CONTIGUOUS &&
              !(view->flags & CORE_VIEW_CONTIGUOUS)) &&
@@ -410,7 +411,7 @@ static core_status replace_results(kernel_run *k, const core_kernel *kernel,
             continue;
         at++;
         if (k->substitutes[i] ||
-            view_suits(k, kernel, common, &k->result_views[i]))
+            view_matches(k, kernel, common, &k->result_views[i]))
             continue;
         CORE_TRY(replace(k, tensor, common,
                          only_in_place(k) && !(k->op->flags & CORE__OP_RANDOM),
@@ -434,7 +435,7 @@ static core_status make_suitable(kernel_run *k, const core_kernel *kernel,
     for (uint32_t i = 0; i < k->nviews; i++) {
         bool copied = false;
 
-        if (view_suits(k, kernel, common, &k->views[i]))
+        if (view_matches(k, kernel, common, &k->views[i]))
             continue;
         for (uint32_t c = 0; c < made && !copied; c++)
             copied = k->copies[c] == k->tensors[i];
@@ -451,12 +452,12 @@ static bool all_suit(const kernel_run *k, const core_kernel *kernel)
     bool narrow = kernel->demands & CORE_REQUIRE_INDEX32;
 
     for (uint32_t i = 0; i < k->nviews; i++)
-        if (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->views[i]) ||
+        if (!view_matches(k, kernel, CORE_DTYPE_NONE, &k->views[i]) ||
             (narrow && !core__constraint_view_fits(&k->views[i])))
             return false;
     for (uint32_t i = 0; i < k->nresults; i++)
         if (k->outputs[i] &&
-            (!view_suits(k, kernel, CORE_DTYPE_NONE, &k->result_views[i]) ||
+            (!view_matches(k, kernel, CORE_DTYPE_NONE, &k->result_views[i]) ||
              (narrow && !core__constraint_view_fits(&k->result_views[i]))))
             return false;
     return true;

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "base/observe.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/launch.h"
@@ -152,15 +152,15 @@ bool core__kernel_exists(core_operator *op, const core_value *args,
 }
 
 /* "f64|f32"; at most 50 characters. */
-static size_t write_dtypes(char *text, size_t room, uint32_t mask)
+static size_t write_dtypes(char *text, size_t capacity, uint32_t mask)
 {
     size_t length = 0;
 
     if (mask == CORE__DTYPES_OF_0_1)
-        return (size_t)snprintf(text, room, "any");
-    for (; mask && length < room; mask &= mask - 1)
+        return (size_t)snprintf(text, capacity, "any");
+    for (; mask && length < capacity; mask &= mask - 1)
         length += (size_t)snprintf(
-            text + length, room - length, "%s%s", length ? "|" : "",
+            text + length, capacity - length, "%s%s", length ? "|" : "",
             core__dtype_name((core_dtype)__builtin_ctz(mask)));
     return length;
 }
@@ -171,42 +171,46 @@ core_status core__kernel_none_error(const core_operator *op,
 {
     const char *device = set && set->backend ? set->backend->type : "?";
     core__kernel *at = set ? atomic_load(&set->first) : NULL;
-    char have[256] = "";
+    char available[256] = "";
     size_t length = 0;
     bool taken = core__kernel_pick(set, dtypes, count, 0) != NULL;
 
     core__error_set_aside(); /* for core__fallback */
-    for (; at && length < sizeof have - 64; at = at->next) {
-        length += (size_t)snprintf(have + length, sizeof have - length, "%s(",
-                                   length ? " " : "");
+    for (; at && length < sizeof available - 64; at = at->next) {
+        length +=
+            (size_t)snprintf(available + length, sizeof available - length,
+                             "%s(", length ? " " : "");
         for (uint32_t i = 0; i < count && i < CORE_SIGNATURE_MAX; i++) {
             if (i)
-                have[length++] = ',';
-            length += write_dtypes(have + length, sizeof have - length,
-                                   at->kernel.signature[i]);
-            if (length >= sizeof have - 64)
+                available[length++] = ',';
+            length +=
+                write_dtypes(available + length, sizeof available - length,
+                             at->kernel.signature[i]);
+            if (length >= sizeof available - 64)
                 break;
         }
-        length += (size_t)snprintf(have + length, sizeof have - length, ")");
+        length += (size_t)snprintf(available + length,
+                                   sizeof available - length, ")");
     }
     {
-        char want[128] = "";
-        size_t at_want = 0;
+        char expected[128] = "";
+        size_t at_expected = 0;
 
-        for (uint32_t i = 0; i < count && at_want < 100; i++)
-            at_want +=
-                (size_t)snprintf(want + at_want, sizeof want - at_want, "%s%s",
-                                 i ? "," : "", core__dtype_name(dtypes[i]));
+        for (uint32_t i = 0; i < count && at_expected < 100; i++)
+            at_expected += (size_t)snprintf(
+                expected + at_expected, sizeof expected - at_expected, "%s%s",
+                i ? "," : "", core__dtype_name(dtypes[i]));
         if (taken)
             return core__op_error(
                 CORE_ERROR_NO_KERNEL, op,
                 "\"%s\" has kernels for the dtypes (%s), but none accepts the "
                 "rank, sizes, alignment or arguments of this call",
-                device, want);
+                device, expected);
         return core__op_error(CORE_ERROR_NO_KERNEL, op,
                               "\"%s\" has no kernel for the dtypes (%s), "
                               "results first; it has %s",
-                              device, want, *have ? have : "none");
+                              device, expected,
+                              *available ? available : "none");
     }
 }
 

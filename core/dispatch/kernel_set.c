@@ -130,7 +130,7 @@ static void refresh_fast_path(core__kernel_set *set)
             at = at->next;
         if (at && !has_fast_path(set, &at->kernel))
             at = NULL; /* the call must be checked first */
-        atomic_store_explicit(&set->quick[dtype], at, memory_order_release);
+        atomic_store_explicit(&set->fast_path[dtype], at, memory_order_release);
     }
 }
 
@@ -141,7 +141,7 @@ void core__kernel_set_add(core__kernel_set *set, core__kernel *kernel)
     kernel->next = atomic_load(&set->first);
     atomic_store_explicit(&set->first, kernel, memory_order_release);
     for (mask &= (1u << CORE__FAST_PATH_DTYPES) - 1; mask; mask &= mask - 1)
-        atomic_store_explicit(&set->quick[__builtin_ctz(mask)],
+        atomic_store_explicit(&set->fast_path[__builtin_ctz(mask)],
                               has_fast_path(set, &kernel->kernel) ? kernel
                                                                   : NULL,
                               memory_order_release);

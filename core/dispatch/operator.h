@@ -77,18 +77,18 @@ enum {
 };
 
 enum { CORE__OP_NOWHERE = 255 };
-/* core_operator.hot: how the keys of a call are collected. */
+/* core_operator.key_path: how the keys of a call are collected. */
 enum {
-    CORE__HOT_NONE, /* there are other arguments with keys */
+    CORE__KEY_PATH_NONE, /* there are other arguments with keys */
     /* The tensors are the first arguments, all of them required. */
-    CORE__HOT_ONE,
-    CORE__HOT_TWO,
-    CORE__HOT_OUT,    /* the same, and the last argument is a third tensor */
-    CORE__HOT_ANY,    /* by the mask */
-    CORE__HOT_FACTORY /* no tensors, but options */
+    CORE__KEY_PATH_ONE,
+    CORE__KEY_PATH_TWO,
+    CORE__KEY_PATH_OUT, /* the same, and the last argument is a third tensor */
+    CORE__KEY_PATH_ANY, /* by the mask */
+    CORE__KEY_PATH_FACTORY /* no tensors, but options */
 };
 
-/* Bits of core_operator.quick, above the number of inputs. */
+/* Bits of core_operator.fast_path, above the number of inputs. */
 enum {
     CORE__FAST_PATH_INPUTS = 3,
     CORE__FAST_PATH_NUMBERS = 1u << 2,  /* numbers besides inputs and alpha */
@@ -113,10 +113,12 @@ struct core__operator_data {
     uint8_t dim;        /* reduction: position of the dimensions, or NOWHERE */
     uint8_t keepdim;
     uint8_t dtype; /* position of a dtype argument, or NOWHERE */
-    uint8_t kept;  /* element-wise: mask of operands (by index) that keep their
+    uint8_t
+        keep_dtype; /* element-wise: mask of operands (by index) that keep their
                     * dtype and do not take part in promotion, such as a
                     * condition */
-    uint8_t whole; /* element-wise: position of an alpha that must be a whole
+    uint8_t
+        integral_alpha; /* element-wise: position of an alpha that must be a whole
                     * number if integers are computed; 0: there is none */
     uint32_t writes; /* arguments that are written although the schema does not
                       * say so; see core__operator_written_arguments */
@@ -143,7 +145,7 @@ struct core_operator {
     uint64_t mask; /* functionalities that are not fallthrough */
     /* The same for a call in which no tensor requires grad: without autograd,
      * if its layer would only redispatch.  Set when the table is created. */
-    uint64_t quiet;
+    uint64_t mask_without_autograd;
     uint32_t tensors;  /* positions of tensors */
     uint32_t required; /* those that are required */
     uint32_t lists;    /* positions of lists of tensors */
@@ -151,14 +153,14 @@ struct core_operator {
     uint16_t flags; /* CORE__OP_… */
     uint8_t nargs;
     uint8_t nresults;
-    uint8_t variant; /* data->variant */
-    uint8_t family;  /* data->family */
-    uint8_t hot;     /* CORE__HOT_…; set when the table is created */
+    uint8_t variant;  /* data->variant */
+    uint8_t family;   /* data->family */
+    uint8_t key_path; /* CORE__KEYS_…; set when the table is created */
     /* CORE__FAST_PATH_… if elementwise_fast_path.c can serve it, else 0.  Set
      * when the table is created. */
-    uint8_t quick;
-    uint8_t override_told; /* a warning was logged; guarded by the lock */
-    uint8_t place;         /* position of the device argument, or NOWHERE */
+    uint8_t fast_path;
+    uint8_t override_logged; /* a warning was logged; guarded by the lock */
+    uint8_t place;           /* position of the device argument, or NOWHERE */
     const core__operator_data *data;
     core_operator *kernel_op; /* core__operator_kernel; set with the table */
     core__registration *registrations; /* newest first; guarded by the lock */
@@ -177,9 +179,10 @@ struct core_operator {
 static inline uint64_t core__keys_of_state(const core_operator *op,
                                            uint64_t state)
 {
-    uint64_t mask = state & CORE__KEYS_OBSERVED
-                        ? op->mask
-                        : __atomic_load_n(&op->quiet, __ATOMIC_RELAXED);
+    uint64_t mask =
+        state & CORE__KEYS_OBSERVED
+            ? op->mask
+            : __atomic_load_n(&op->mask_without_autograd, __ATOMIC_RELAXED);
 
     return (uint32_t)state & ~(state >> CORE__STATE_EXCLUDED_SHIFT) & mask;
 }

@@ -15,7 +15,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/settings.h"
-#include "graph/capture.h"
+#include "capture/capture.h"
 #include "device/stream.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/schema.h"
@@ -364,7 +364,7 @@ void core__plan_release(core__plan *plan)
 
 void core__plans_drop(const core_kernel *kernel, const core_device *device)
 {
-    core__plan *dead = NULL;
+    core__plan *removed = NULL;
 
     pthread_mutex_lock(&lock);
     for (core__plan *plan = newest; plan;) {
@@ -372,17 +372,17 @@ void core__plans_drop(const core_kernel *kernel, const core_device *device)
 
         if ((!kernel || plan->kernel == kernel) &&
             (!device || plan->device == device) && remove_plan(plan)) {
-            plan->next_in_bucket = dead;
-            dead = plan;
+            plan->next_in_bucket = removed;
+            removed = plan;
         }
         plan = next;
     }
     pthread_mutex_unlock(&lock);
-    while (dead) {
-        core__plan *next = dead->next_in_bucket;
+    while (removed) {
+        core__plan *next = removed->next_in_bucket;
 
-        destroy(dead);
-        dead = next;
+        destroy(removed);
+        removed = next;
     }
 }
 

@@ -49,14 +49,14 @@ uint32_t core__device_preferred_format(core_device *device,
     _Atomic uint64_t *place =
         &device->formats[(op->id * 31u + dtype * 7u + ndim) %
                          CORE__DEVICE_FORMATS];
-    uint64_t kept = atomic_load_explicit(place, memory_order_relaxed);
+    uint64_t cached = atomic_load_explicit(place, memory_order_relaxed);
     uint32_t format;
 
     if (!device->interfaces.layout.preferred || dtype >= CORE_DTYPE_LIMIT ||
         ndim > CORE_MAX_NDIM)
         return CORE_FORMAT_CONTIGUOUS;
-    if (kept >> 32 == key)
-        return (uint32_t)kept;
+    if (cached >> 32 == key)
+        return (uint32_t)cached;
     format = query(device, op, dtype, ndim);
     if (op->id != UINT16_MAX) /* it may be unregistered, and its entry reused */
         atomic_store_explicit(place, (uint64_t)key << 32 | format,
@@ -69,11 +69,11 @@ bool core__layout_is_by_device(void)
     static _Atomic uint64_t known; /* generation of the settings, and the
                                     * result in the lowest bit */
     uint64_t now = ((uint64_t)core__settings_generation() + 1) << 1;
-    uint64_t kept = atomic_load_explicit(&known, memory_order_relaxed);
+    uint64_t cached = atomic_load_explicit(&known, memory_order_relaxed);
     uint32_t choice = 0;
 
-    if (core__likely((kept & ~UINT64_C(1)) == now))
-        return kept & 1;
+    if (core__likely((cached & ~UINT64_C(1)) == now))
+        return cached & 1;
     if (core__setting_choice(CORE__SETTING_LAYOUT, &choice) != CORE_OK)
         choice = 0;
     atomic_store_explicit(&known, now | choice, memory_order_relaxed);

@@ -74,22 +74,22 @@ static core_status find_dtypes(reduction *r)
 {
     const core__operator_data *data = r->op->data;
     core_dtype input = r->input->dtype;
-    core_dtype asked =
+    core_dtype requested =
         data->dtype == CORE__OP_NOWHERE
             ? CORE_DTYPE_NONE
             : core__arg_dtype(r->args, data->dtype, CORE_DTYPE_NONE);
 
     /* Integers are summed in i64 anyway. */
-    if (data->promotion == CORE__REDUCE_SUM && asked == CORE_I64 &&
+    if (data->promotion == CORE__REDUCE_SUM && requested == CORE_I64 &&
         !core__dtype_is_floating(input))
-        asked = CORE_DTYPE_NONE;
-    if (asked && asked != input) {
-        CORE_TRY(core__op_dtype_check(r->op, asked));
-        r->cast = input = asked;
+        requested = CORE_DTYPE_NONE;
+    if (requested && requested != input) {
+        CORE_TRY(core__op_dtype_check(r->op, requested));
+        r->cast = input = requested;
     }
     CORE_TRY(core__dtype_check_computable(r->op, input));
     r->dtypes[0] = input;
-    if (data->promotion == CORE__REDUCE_SUM && !asked &&
+    if (data->promotion == CORE__REDUCE_SUM && !requested &&
         !core__dtype_is_floating(input))
         r->dtypes[0] = CORE_I64;
     else if (data->promotion == CORE__REDUCE_BOOL)
@@ -222,11 +222,11 @@ static bool suits(const core_tensor *tensor, const core_kernel *kernel,
 static bool all_suit(const reduction *r, const core_kernel *kernel,
                      core_dtype common)
 {
-    bool good = suits(r->input, kernel, common);
+    bool suitable = suits(r->input, kernel, common);
 
     for (uint32_t k = 0; k < r->nresults; k++)
-        good = good && suits(r->outputs[k], kernel, common);
-    return good;
+        suitable = suitable && suits(r->outputs[k], kernel, common);
+    return suitable;
 }
 
 /* Computes with copies that satisfy the kernel. */

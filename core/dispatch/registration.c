@@ -35,15 +35,16 @@ core_status core__registration_new(core_registration **out_registration)
 core_status core_op_register(const char *schema,
                              core_registration **out_registration)
 {
-    core_registration *made;
+    core_registration *registration;
 
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(schema);
-    CORE_TRY(core__registration_new(&made));
-    return finish(core__registry_add_operator(
-                      &made->registry, (core_string){schema, strlen(schema)}),
-                  made, out_registration);
+    CORE_TRY(core__registration_new(&registration));
+    return finish(
+        core__registry_add_operator(&registration->registry,
+                                    (core_string){schema, strlen(schema)}),
+        registration, out_registration);
 }
 
 core_status core_function_register(const char *operator_name, uint32_t key,
@@ -52,18 +53,18 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                                    core_registration **out_registration)
 {
     core_string type = {device_type, device_type ? strlen(device_type) : 0};
-    core_registration *made;
+    core_registration *registration;
 
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(operator_name);
     CORE__NOT_NULL(function);
-    CORE_TRY(core__registration_new(&made));
+    CORE_TRY(core__registration_new(&registration));
     return finish(core__registry_add_function(
-                      &made->registry,
+                      &registration->registry,
                       (core_string){operator_name, strlen(operator_name)}, key,
                       type, function, user),
-                  made, out_registration);
+                  registration, out_registration);
 }
 
 core_registry *core__registration_registry(core_registration *registration)

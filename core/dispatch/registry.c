@@ -248,9 +248,9 @@ static void warn_of_override(core_operator *op, uint32_t key, uint32_t slot)
 
     while (old && !(old->key == key && old->slot == slot))
         old = old->next;
-    if (!old || op->override_told)
+    if (!old || op->override_logged)
         return;
-    op->override_told = 1;
+    op->override_logged = 1;
     core__log(CORE_LOG_WARNING, "registry",
               "%s: a function registered under the same key replaces an older "
               "one until it is released",
@@ -389,15 +389,16 @@ static core_status slab_with_space(core_registry *registry,
                                    core__kernel_slab **out_slab)
 {
     core__kernel_slab *slab = registry->slabs;
-    uint32_t room = slab ? 2 * slab->room : SLAB;
+    uint32_t capacity = slab ? 2 * slab->capacity : SLAB;
     size_t size;
 
     *out_slab = slab;
-    if (slab && slab->backend == backend && slab->room - slab->used >= count)
+    if (slab && slab->backend == backend &&
+        slab->capacity - slab->used >= count)
         return CORE_OK;
-    if (room < count)
-        room = count;
-    size = sizeof *slab + room * sizeof slab->kernels[0];
+    if (capacity < count)
+        capacity = count;
+    size = sizeof *slab + capacity * sizeof slab->kernels[0];
     slab = core__alloc(size);
     *out_slab = slab;
     if (!slab)
@@ -406,8 +407,8 @@ static core_status slab_with_space(core_registry *registry,
                                 .registry = registry,
                                 .backend = backend,
                                 .sequence = sequence,
-                                .room = room};
-    slab->pending = core__pending_kernels_new(slab, room);
+                                .capacity = capacity};
+    slab->pending = core__pending_kernels_new(slab, capacity);
     registry->slabs = slab;
     return CORE_OK;
 }
@@ -600,7 +601,7 @@ static void undo_kernel(core__kernel *kernel)
 
 /* Sets of a removed backend keep their memory but not their owner; functions
  * that others registered for its slot do not serve the next backend there. */
-static void forget_backend_in(core_operator *op, const core__backend *backend)
+static void detach_backend_from(core_operator *op, const core__backend *backend)
 {
     for (core__kernel_set *s = op->kernels; s; s = s->next)
         if (s->backend == backend)
@@ -612,15 +613,15 @@ static void forget_backend_in(core_operator *op, const core__backend *backend)
 
 /* Returns the backend's fallback set, to which no table refers after the tables
  * are refreshed. */
-static core__kernel_set *forget_backend(core__backend *backend)
+static core__kernel_set *detach_backend(core__backend *backend)
 {
     core__kernel_set *fallback = backend->fallback;
 
     backend->fallback = NULL;
     for (uint32_t i = 0; i < core__operator_count; i++)
-        forget_backend_in(&core__operators[i], backend);
+        detach_backend_from(&core__operators[i], backend);
     for (custom_operator *c = customs; c; c = c->next)
-        forget_backend_in(&c->op, backend);
+        detach_backend_from(&c->op, backend);
     return fallback;
 }
 
@@ -645,7 +646,7 @@ void core__registry_undo(core_registry *registry)
         undo_kernel(kernel);
     }
     for (uint32_t i = 0; i < registry->nbackends; i++)
-        fallbacks[i] = forget_backend(registry->backends[i]);
+        fallbacks[i] = detach_backend(registry->backends[i]);
     slabs = registry->slabs;
     registry->slabs = NULL;
     core__kernel_list_reset(NULL);

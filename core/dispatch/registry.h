@@ -60,7 +60,7 @@ typedef struct core__kernel_slab {
     core_registry *registry;
     core__backend *backend;
     uint64_t sequence;              /* of registrations, at its creation */
-    uint32_t used, room;            /* kernels */
+    uint32_t used, capacity;        /* kernels */
     core__pending_kernels *pending; /* as many; NULL: out of memory */
     core__kernel kernels[];
 } core__kernel_slab;
@@ -82,7 +82,7 @@ struct core__kernel_set {
     core__kernel *_Atomic first;
     /* The newest kernel that accepts a dtype for the first input of a loop:
      * the right one if it accepts the other operands as well. */
-    core__kernel *_Atomic quick[CORE__FAST_PATH_DTYPES];
+    core__kernel *_Atomic fast_path[CORE__FAST_PATH_DTYPES];
     core__kernel_set *next;
     core__retired retired; /* for a backend's fallback, when the backend is
                             * removed */
@@ -119,7 +119,7 @@ bool core__registry_check_unmatched(core_registry *registry,
  * which the backend lacks. */
 enum { CORE__UNMATCHED_NAMES_SIZE = 4100 };
 void core__unmatched_kernel_names(core__backend *backend, char *text,
-                                  size_t room);
+                                  size_t size);
 /* The set of a backend's fallback, if it has a kernel. */
 static inline core__kernel_set *core__registry_fallback(
     const core__backend *backend)

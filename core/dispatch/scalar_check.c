@@ -65,9 +65,9 @@ core_status core__numbers_check(const core_operator *op, const core_value *args,
                                  .nargs = nargs,
                                  .device = device};
 
-    if (op->data->whole)
-        CORE_TRY(core__number_check_whole(op, "alpha", &args[op->data->whole],
-                                          compute));
+    if (op->data->integral_alpha)
+        CORE_TRY(core__number_check_whole(
+            op, "alpha", &args[op->data->integral_alpha], compute));
     if (!op->data->infer)
         return CORE_OK;
     inference.results[0].dtype = result;

@@ -77,7 +77,8 @@ static bool is_word(char c)
 }
 
 /* A name of letters, digits, underscores and characters of `more`. */
-static core_status word(reader *in, const char *more, char *to, size_t room)
+static core_status name_token(reader *in, const char *more, char *to,
+                              size_t capacity)
 {
     size_t from;
     size_t length;
@@ -89,9 +90,10 @@ static core_status word(reader *in, const char *more, char *to, size_t room)
     length = in->at - from;
     if (length == 0)
         return problem(in, "a name is missing");
-    if (length >= room) {
+    if (length >= capacity) {
         in->at = from;
-        return problem(in, "a name is longer than %zu characters", room - 1);
+        return problem(in, "a name is longer than %zu characters",
+                       capacity - 1);
     }
     memcpy(to, in->text + from, length);
     to[length] = 0;
@@ -135,7 +137,7 @@ static core_status alias_set(reader *in, type_text *out)
 {
     char name[8];
 
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     out->aliased = true;
     out->mutated = take(in, '!');
     if (take(in, '-')) {
@@ -168,12 +170,12 @@ static core_status type_read(reader *in, type_text *out)
     char name[16];
     uint32_t list_tag = 0;
     size_t from;
-    bool question;
+    bool optional;
 
     memset(out, 0, sizeof *out);
     skip_spaces(in);
     from = in->at;
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name) != 0)
             continue;
@@ -187,14 +189,14 @@ static core_status type_read(reader *in, type_text *out)
     out->scalar = strcmp(name, "Scalar") == 0;
     if (out->tag == CORE_VALUE_TENSOR && take(in, '('))
         CORE_TRY(alias_set(in, out));
-    question = take(in, '?');
+    optional = take(in, '?');
     if (!take(in, '[')) {
-        out->optional = question;
+        out->optional = optional;
         return CORE_OK;
     }
-    if (question && out->tag != CORE_VALUE_TENSOR)
+    if (optional && out->tag != CORE_VALUE_TENSOR)
         return problem(in, "only tensors may be absent in a list");
-    out->optional_elements = question;
+    out->optional_elements = optional;
     CORE_TRY(list_rest(in, out, list_tag));
     out->optional = take(in, '?');
     return CORE_OK;
@@ -326,7 +328,7 @@ static core_status atom(reader *in, core_value *out)
     if (is_digit(peek(in)) || peek(in) == '-' || peek(in) == '.')
         return number(in, out);
     from = in->at;
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", name, sizeof name));
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (strcmp(constants[i].name, name) == 0) {
             *out = constants[i].value;
@@ -467,7 +469,7 @@ static core_status argument_read(reader *in, core__schema *schema,
     argument->aliased = type.aliased;
     argument->list_size = type.list_size;
     argument->keyword_only = keyword_only;
-    CORE_TRY(word(in, "", argument->name, sizeof argument->name));
+    CORE_TRY(name_token(in, "", argument->name, sizeof argument->name));
     for (uint32_t i = 0; i < schema->narguments; i++)
         if (strcmp(schema->arguments[i].name, argument->name) == 0)
             return problem(in, "two arguments are named %s", argument->name);
@@ -513,7 +515,7 @@ static core_status result_read(reader *in, core__schema *schema)
     result->aliased = type.aliased;
     skip_spaces(in);
     if (is_word(peek(in)))
-        CORE_TRY(word(in, "", result->name, sizeof result->name));
+        CORE_TRY(name_token(in, "", result->name, sizeof result->name));
     schema->nresults++;
     return CORE_OK;
 }
@@ -540,7 +542,7 @@ static core_status name_read(reader *in, core__schema *schema)
     const char *name = schema->name;
     const char *point;
 
-    CORE_TRY(word(in, ":.", schema->name, sizeof schema->name));
+    CORE_TRY(name_token(in, ":.", schema->name, sizeof schema->name));
     colons = strchr(name, ':');
     if (colons) {
         if (colons == name || colons[1] != ':' || strchr(colons + 2, ':') ||
@@ -577,29 +579,29 @@ core_status core__schema_parse(const char *text, size_t size,
 core_status core__schema_of(core_operator *op, const core__schema **out_schema)
 {
     void *known = __atomic_load_n(&op->schema, __ATOMIC_ACQUIRE);
-    core__schema *fresh;
+    core__schema *parsed;
     core_status status;
 
     *out_schema = known;
     if (known)
         return CORE_OK;
-    fresh = core__alloc(sizeof *fresh);
-    if (!fresh)
-        return core__error_memory(sizeof *fresh);
+    parsed = core__alloc(sizeof *parsed);
+    if (!parsed)
+        return core__error_memory(sizeof *parsed);
     status =
-        core__schema_parse(op->data->schema, strlen(op->data->schema), fresh);
+        core__schema_parse(op->data->schema, strlen(op->data->schema), parsed);
     if (status != CORE_OK) {
-        core__free(fresh);
+        core__free(parsed);
         return status;
     }
     /* If two threads parse at once, the first result is kept. */
-    if (!__atomic_compare_exchange_n(&op->schema, &known, fresh, false,
+    if (!__atomic_compare_exchange_n(&op->schema, &known, parsed, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        core__free(fresh);
+        core__free(parsed);
         *out_schema = known;
         return CORE_OK;
     }
-    *out_schema = fresh;
+    *out_schema = parsed;
     return CORE_OK;
 }
 

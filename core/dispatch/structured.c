@@ -143,8 +143,8 @@ core_status core__out_check_shape(const core_operator *op, uint32_t position,
                                   const core_tensor *out, core_dtype dtype,
                                   uint32_t ndim, const int64_t *sizes)
 {
-    char want[160];
-    char have[160];
+    char expected[160];
+    char given[160];
 
     if (core__dtype_category(out->dtype) < core__dtype_category(dtype) ||
         (core__dtype_is_storage(out->dtype) && !core__dtype_is_storage(dtype)))
@@ -160,9 +160,9 @@ core_status core__out_check_shape(const core_operator *op, uint32_t position,
         CORE_ERROR_SHAPE, op,
         "the result has sizes %s, the tensor given as %s has %s; only an empty "
         "tensor is resized",
-        core__sizes_text(ndim, sizes, want, sizeof want),
+        core__sizes_text(ndim, sizes, expected, sizeof expected),
         core__argument_name(op, position),
-        core__sizes_text(out->ndim, out->sizes, have, sizeof have));
+        core__sizes_text(out->ndim, out->sizes, given, sizeof given));
 }
 
 core_status core__out_resize(const core_operator *op, uint32_t position,
@@ -180,8 +180,8 @@ core_status core__tensor_copy_broadcast(const core_operator *op,
     int64_t sizes[CORE_MAX_NDIM];
     int64_t strides[CORE_MAX_NDIM] = {0};
     core_tensor *wide = NULL;
-    char want[128];
-    char have[128];
+    char expected[128];
+    char given[128];
     core_status status;
     uint32_t ndim;
     bool fits;
@@ -194,8 +194,8 @@ core_status core__tensor_copy_broadcast(const core_operator *op,
     if (!fits)
         return core__op_error(
             CORE_ERROR_SHAPE, op, "%s does not broadcast to %s",
-            core__sizes_text(from->ndim, from->sizes, have, sizeof have),
-            core__sizes_text(to->ndim, to->sizes, want, sizeof want));
+            core__sizes_text(from->ndim, from->sizes, given, sizeof given),
+            core__sizes_text(to->ndim, to->sizes, expected, sizeof expected));
     for (uint32_t i = 0; i < from->ndim; i++)
         if (from->sizes[i] != 1)
             strides[ndim - from->ndim + i] = from->strides[i];

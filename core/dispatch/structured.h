@@ -21,7 +21,7 @@ core_function core__structured_run(const core_operator *op,
                                    const core__kernel_set *set);
 
 /* elementwise_fast_path.c: the same for an element-wise operator with
- * op->quick on a device. */
+ * op->fast_path on a device. */
 core_function core__elementwise_run(const core_operator *op);
 /* The same for in-place and out variants, instead of the in-place-or-view
  * layer, which it calls if necessary; NULL: only the layer. */
@@ -136,7 +136,7 @@ static inline core_status core__dtype_check_computable(const core_operator *op,
 uint64_t core__fallback_count(void);
 
 /* Counts a conversion for core_op_conversions. */
-void core__conversion_count(const core_operator *op, core_conversion detour)
+void core__conversion_count(const core_operator *op, core_conversion conversion)
     __attribute__((cold));
 
 /* Functions that core_host offers to a kernel: see libcore/plugin.h. */

@@ -211,36 +211,36 @@ static core_call call_of(core_operator *op, uint64_t keys, void *user)
 /* Extends the shortcut of a recorded call, if it is a plain one: below
  * autograd there is only a backend's kernel, which calls no operator that
  * would also be recorded. */
-static void learn_below(core__shortcut *made)
+static void extend_recorded(core__shortcut *shortcut)
 {
-    core_operator *op = made->call.op;
+    core_operator *op = shortcut->call.op;
     uint64_t keys =
-        core__keys_below(made->call.keys, CORE__FUNCTIONALITY_AUTOGRAD) &
+        core__keys_below(shortcut->call.keys, CORE__FUNCTIONALITY_AUTOGRAD) &
         op->mask;
     const core__entry *below;
 
-    if (made->function !=
+    if (shortcut->function !=
             dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD)->function ||
         !structured(op) || !skippable_layers(op) || op->nresults != 1 ||
         op->variant != CORE__VARIANT_FUNCTIONAL ||
         !core__dispatch_upcalls.gradient_has_fast_path(op->data->gradient,
-                                                       &made->saved_for) ||
+                                                       &shortcut->saved_for) ||
         keys < CORE__KEY_BACKEND)
         return;
     below = entry_at(op, keys);
     if (below != &table_of(op)->kernels[core__keys_slot(keys)])
         return;
-    made->below = *below;
-    made->below_call = call_of(op, keys, made->below.user);
-    made->gradient = op->data->gradient;
-    made->function = core__dispatch_upcalls.record_fast_path;
-    made->call.user = made;
+    shortcut->below = *below;
+    shortcut->below_call = call_of(op, keys, shortcut->below.user);
+    shortcut->gradient = op->data->gradient;
+    shortcut->function = core__dispatch_upcalls.record_fast_path;
+    shortcut->call.user = shortcut;
 }
 
 void core__shortcut_add(core_operator *op, uint64_t state)
 {
     operator_table *table = table_of(op);
-    core__shortcut *made;
+    core__shortcut *shortcut;
     uint64_t keys;
 
     if (atomic_load(&table->nshortcuts) == SHORTCUTS)
@@ -248,14 +248,14 @@ void core__shortcut_add(core_operator *op, uint64_t state)
     core__registry_lock();
     keys = core__keys_of_state(op, state);
     if (table->nshortcuts < SHORTCUTS && keys >= CORE__KEY_BACKEND) {
-        made = &table->shortcuts[table->nshortcuts++];
-        made->state = state;
-        made->entry = *entry_at(op, keys);
-        made->function = made->entry.function;
-        made->call = call_of(op, keys, made->entry.user);
-        learn_below(made);
-        made->next = op->shortcut == &no_shortcut ? NULL : op->shortcut;
-        atomic_store_explicit(&op->shortcut, made, memory_order_release);
+        shortcut = &table->shortcuts[table->nshortcuts++];
+        shortcut->state = state;
+        shortcut->entry = *entry_at(op, keys);
+        shortcut->function = shortcut->entry.function;
+        shortcut->call = call_of(op, keys, shortcut->entry.user);
+        extend_recorded(shortcut);
+        shortcut->next = op->shortcut == &no_shortcut ? NULL : op->shortcut;
+        atomic_store_explicit(&op->shortcut, shortcut, memory_order_release);
     }
     core__registry_unlock();
 }
@@ -288,8 +288,8 @@ static const core__entry *write_entry(const core_operator *op,
 
 static void fill(core_operator *op, operator_table *table)
 {
-    __atomic_store_n(&op->quiet, op->mask & ~skippable_layers(op),
-                     __ATOMIC_RELAXED);
+    __atomic_store_n(&op->mask_without_autograd,
+                     op->mask & ~skippable_layers(op), __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
         bool implicit;
         const core__entry *below = backend_entry(op, table, slot, &implicit);
@@ -341,37 +341,38 @@ static void read_settings(void)
 }
 
 /* The hot path of core__call does not check keys that every call has. */
-static void set_hot(core_operator *op)
+static void set_key_path(core_operator *op)
 {
     bool simple = op->table != core__table_unresolved && !op->lists &&
                   atomic_load(&core__keys_everywhere) == 0;
-    uint8_t hot = CORE__HOT_ANY;
+    uint8_t key_path = CORE__KEY_PATH_ANY;
 
     if (op->tensors == op->required && (op->tensors == 1 || op->tensors == 3))
-        hot = op->tensors == 1 ? CORE__HOT_ONE : CORE__HOT_TWO;
+        key_path = op->tensors == 1 ? CORE__KEY_PATH_ONE : CORE__KEY_PATH_TWO;
     /* The functions of elementwise_fast_path.c check their numbers; those of
-     * other operators are checked by CORE__HOT_ANY. */
+     * other operators are checked by CORE__KEY_PATH_ANY. */
     if (op->tensors == op->required && op->nargs > 2 &&
         op->tensors == (3 | 1u << (op->nargs - 1)) &&
-        (op->numbers == 0 || op->quick))
-        hot = CORE__HOT_OUT;
+        (op->numbers == 0 || op->fast_path))
+        key_path = CORE__KEY_PATH_OUT;
     if (op->flags & CORE__OP_FACTORY) {
-        hot = CORE__HOT_FACTORY;
+        key_path = CORE__KEY_PATH_FACTORY;
         simple = simple && !op->tensors && op->place != CORE__OP_NOWHERE;
     }
-    __atomic_store_n(&op->hot, simple ? hot : CORE__HOT_NONE, __ATOMIC_RELEASE);
+    __atomic_store_n(&op->key_path, simple ? key_path : CORE__KEY_PATH_NONE,
+                     __ATOMIC_RELEASE);
 }
 
 void core__dispatch_observe(bool on)
 {
-    static uint32_t watchers;
+    static uint32_t observers;
 
     core__registry_lock();
-    watchers += on ? 1 : -1u;
-    atomic_store(&core__keys_everywhere, watchers ? CORE__KEY_PROFILER : 0);
+    observers += on ? 1 : -1u;
+    atomic_store(&core__keys_everywhere, observers ? CORE__KEY_PROFILER : 0);
     for (uint32_t i = 0; i < core__operator_count; i++)
-        set_hot(&core__operators[i]);
-    core__registry_each_custom(set_hot);
+        set_key_path(&core__operators[i]);
+    core__registry_each_custom(set_key_path);
     core__registry_unlock();
 }
 
@@ -393,14 +394,14 @@ static core_status resolve(core_call *call, const core_value *args,
             return core__error_memory(sizeof *table);
         }
         table->function =
-            (core__entry){core__dispatch_upcalls.function_of(op), NULL};
+            (core__entry){core__dispatch_upcalls.function_fast_path(op), NULL};
         table->meta = (core__entry){core__structured_run(op, NULL), NULL};
-        op->quick = core__elementwise_fast_path(op);
+        op->fast_path = core__elementwise_fast_path(op);
         op->kernel_op = core__operator_kernel(op);
         fill(op, table);
         atomic_store(&op->shortcut, &no_shortcut);
         __atomic_store_n(&op->table, table->slots, __ATOMIC_RELEASE);
-        set_hot(op);
+        set_key_path(op);
         if (!(op->flags & CORE__OP_CUSTOM))
             resolved[nresolved++] = op->id;
     }
@@ -436,7 +437,7 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
         return "unknown";
     core__registry_lock();
     table->function =
-        (core__entry){core__dispatch_upcalls.function_of(op), NULL};
+        (core__entry){core__dispatch_upcalls.function_fast_path(op), NULL};
     entry = backend_entry(op, table, slot, &implicit);
     if (entry == &missing)
         source = "missing";

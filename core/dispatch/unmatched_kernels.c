@@ -94,15 +94,15 @@ static bool has_kernels(core_operator *op, core__backend *backend)
 }
 
 void core__unmatched_kernel_names(core__backend *backend, char *text,
-                                  size_t room)
+                                  size_t capacity)
 {
-    const char *kept =
+    const char *list =
         backend->unmatched_kernels ? backend->unmatched_kernels : "";
-    size_t size = strlen(kept);
+    size_t size = strlen(list);
 
-    if (size >= room)
-        size = room - 1;
-    memcpy(text, kept, size);
+    if (size >= capacity)
+        size = capacity - 1;
+    memcpy(text, list, size);
     text[size] = 0;
     core__registry_lock();
     for (uint32_t i = 0; i < core__operator_count; i++) {
@@ -114,9 +114,9 @@ void core__unmatched_kernel_names(core__backend *backend, char *text,
             has_kernels(core__operator_kernel(op), backend))
             continue;
         name = core__operator_name(op);
-        if (size + strlen(name) + 3 > room)
+        if (size + strlen(name) + 3 > capacity)
             break;
-        size += (size_t)core__format(text + size, room - size, "%s%s",
+        size += (size_t)core__format(text + size, capacity - size, "%s%s",
                                      size ? ", " : "", name);
     }
     core__registry_unlock();

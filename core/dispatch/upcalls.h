@@ -15,7 +15,7 @@ extern const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES];
 struct core__dispatch_upcalls {
     /* The function of a built-in operator without kernels; a fast path if
      * there is one. */
-    core_function (*function_of)(const core_operator *op);
+    core_function (*function_fast_path)(const core_operator *op);
     /* to[...] = from[...], between any devices, dtypes and layouts. */
     core_status (*tensor_copy)(core_tensor *to, core_tensor *from,
                                bool non_blocking);

@@ -111,20 +111,21 @@ static bool fits(core_dlpack_device described, const core_device *device)
 }
 
 core_status core__dlpack_device(core_dlpack_device described,
-                                core_device *wanted, core_device **out_device)
+                                core_device *requested,
+                                core_device **out_device)
 {
     const char *type = NULL;
     char name[48];
 
-    *out_device = wanted;
-    if (wanted && fits(described, wanted))
+    *out_device = requested;
+    if (requested && fits(described, requested))
         return CORE_OK;
     *out_device = NULL;
-    if (wanted)
+    if (requested)
         return core__error(
             CORE_ERROR_DEVICE,
             "DLPack: the memory is on DLPack device %d:%d, which is not \"%s\"",
-            described.type, described.index, wanted->name);
+            described.type, described.index, requested->name);
     if (described.type == CORE_DLPACK_EXTENSION)
         return core__error(CORE_ERROR_DEVICE,
                            "DLPack: the memory is on an extension device; the "

@@ -13,9 +13,10 @@
 core_status core__dlpack_dtype(core_dlpack_dtype dtype, core_dtype *out_dtype);
 core_dlpack_dtype core__dlpack_from_dtype(core_dtype dtype);
 
-/* Finds the described device; wanted may be NULL. */
+/* Finds the described device; requested may be NULL. */
 core_status core__dlpack_device(core_dlpack_device described,
-                                core_device *wanted, core_device **out_device);
+                                core_device *requested,
+                                core_device **out_device);
 core_dlpack_device core__dlpack_from_device(const core_device *device);
 
 /* Orders the foreign stream after the work given to this thread's stream of the

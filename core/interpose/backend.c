@@ -131,7 +131,7 @@ static void device_close(void *user, void *handle)
                                  BYTES(blocks));
     }
     backend->real.device_close(backend->real.user, device->impl);
-    interposer_forget(backend->interposers, device);
+    interposer_objects_drop(backend->interposers, device);
     device->open = false;
     interposer_leave_void(&call, "%p", device->impl);
 }
@@ -218,8 +218,8 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
         uint64_t address =
             (uint64_t)(uintptr_t)out_memory->handle + out_memory->offset;
 
-        interposer_made(&call, INTERPOSER_MEMORY, device, out_memory->handle,
-                        out_memory->offset, size + device->tail_padding);
+        interposer_created(&call, INTERPOSER_MEMORY, device, out_memory->handle,
+                           out_memory->offset, size + device->tail_padding);
         if (device->flags & CORE_DEVICE_FLAT && device->base_alignment > 1 &&
             address % device->base_alignment != 0)
             interposer_violation(
@@ -449,26 +449,27 @@ core_status core__interposers_backend(core__interposers *interposers,
                                       const core_backend *backend,
                                       const core_backend **out_backend)
 {
-    interposer_backend *made = core__alloc_zero(sizeof *made);
+    interposer_backend *wrapper = core__alloc_zero(sizeof *wrapper);
     size_t size;
 
     *out_backend = NULL;
-    if (!made)
-        return core__error_memory(sizeof *made);
-    made->interposers = interposers;
-    copy_known(&made->real, sizeof made->real, backend);
-    copy_known(&made->memory, sizeof made->memory, made->real.memory);
-    copy_known(&made->streams, sizeof made->streams, made->real.streams);
-    copy_known(&made->events, sizeof made->events, made->real.events);
-    size = made->real.device_type.size;
-    if (size >= sizeof made->type)
-        size = sizeof made->type - 1;
-    if (made->real.device_type.data)
-        memcpy(made->type, made->real.device_type.data, size);
-    wrap(made);
-    made->next = interposers->backends;
-    interposers->backends = made;
-    *out_backend = &made->wrapped;
+    if (!wrapper)
+        return core__error_memory(sizeof *wrapper);
+    wrapper->interposers = interposers;
+    copy_known(&wrapper->real, sizeof wrapper->real, backend);
+    copy_known(&wrapper->memory, sizeof wrapper->memory, wrapper->real.memory);
+    copy_known(&wrapper->streams, sizeof wrapper->streams,
+               wrapper->real.streams);
+    copy_known(&wrapper->events, sizeof wrapper->events, wrapper->real.events);
+    size = wrapper->real.device_type.size;
+    if (size >= sizeof wrapper->type)
+        size = sizeof wrapper->type - 1;
+    if (wrapper->real.device_type.data)
+        memcpy(wrapper->type, wrapper->real.device_type.data, size);
+    wrap(wrapper);
+    wrapper->next = interposers->backends;
+    interposers->backends = wrapper;
+    *out_backend = &wrapper->wrapped;
     return CORE_OK;
 }
 

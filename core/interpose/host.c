@@ -21,7 +21,7 @@ static core_status enter(interposer_call *call, core__interposers *interposers,
     core_status status =
         interposer_enter(call, interposers, "host", slot, kind);
 
-    call->outwards = true;
+    call->to_host = true;
     return status;
 }
 
@@ -256,7 +256,8 @@ static core_status host_call_copy(core__interposers *interposers,
         status = core__host.call_copy(of, args, nargs, results, nresults,
                                       out_call, out_args, out_results);
     if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_CALL_OBJECT, NULL, *out_call, 0, 0);
+        interposer_created(&call, INTERPOSER_CALL_OBJECT, NULL, *out_call, 0,
+                           0);
     return interposer_leave(&call, status, "%p -> %p", (const void *)of,
                             (void *)*out_call);
 }

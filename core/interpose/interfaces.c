@@ -67,7 +67,7 @@ static void callback_end(void *context, bool runs)
                      callback->device->backend->type,
                      runs ? "host_callback.function" : "host_callback.drop",
                      INTERPOSER_NEVER);
-    call.outwards = true;
+    call.to_host = true;
     if (atomic_fetch_add(&callback->ends, 1) > 0) {
         interposer_violation(&call, "ends a callback twice");
     } else if (runs) {
@@ -157,8 +157,8 @@ static core_status host_alloc(void *handle, uint64_t size, void **out_data)
         interposer_validates(call.interposers))
         interposer_violation(&call, "returns NULL");
     else if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_HOST_OBJECT, device, *out_data, 0,
-                        size);
+        interposer_created(&call, INTERPOSER_HOST_OBJECT, device, *out_data, 0,
+                           size);
     return interposer_leave(&call, status, "%p, %llu -> %p", device->impl,
                             (unsigned long long)size, *out_data);
 }
@@ -188,8 +188,8 @@ static core_status adopt(void *handle, void *native, void **out_stream)
     CORE_TRY(enter(&call, device, "stream_adopt.adopt", INTERPOSER_STREAM));
     status = REAL(device)->stream_adopt.adopt(device->impl, native, out_stream);
     if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream, 0,
-                        0);
+        interposer_created(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream,
+                           0, 0);
     return interposer_leave(&call, status, "%p, %p -> %p", device->impl, native,
                             *out_stream);
 }
@@ -239,8 +239,8 @@ static core_status priority_create(void *handle, uint32_t flags,
     status = REAL(device)->stream_priority.create(device->impl, flags, priority,
                                                   out_stream);
     if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream, 0,
-                        0);
+        interposer_created(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream,
+                           0, 0);
     return interposer_leave(&call, status, "%p, %d -> %p", device->impl,
                             priority, *out_stream);
 }
@@ -270,8 +270,8 @@ static core_status vm_reserve(void *handle, uint64_t size, core_memory *out)
     CORE_TRY(enter(&call, device, "virtual_memory.reserve", INTERPOSER_ALLOC));
     status = REAL(device)->virtual_memory.reserve(device->impl, size, out);
     if (status == CORE_OK)
-        interposer_made(&call, INTERPOSER_MEMORY, device, out->handle,
-                        out->offset, size);
+        interposer_created(&call, INTERPOSER_MEMORY, device, out->handle,
+                           out->offset, size);
     return interposer_leave(&call, status, "%p, %llu -> %p + %llu",
                             device->impl, (unsigned long long)size, out->handle,
                             (unsigned long long)out->offset);
@@ -381,8 +381,8 @@ static core_status capture_end(void *handle, void *stream, void **out_graph)
     interposer_captures(&call, device, stream, false);
     status = REAL(device)->graph_capture.end(device->impl, stream, out_graph);
     if (status == CORE_OK && out_graph)
-        interposer_made(&call, INTERPOSER_GRAPH_OBJECT, device, *out_graph, 0,
-                        0);
+        interposer_created(&call, INTERPOSER_GRAPH_OBJECT, device, *out_graph,
+                           0, 0);
     return interposer_leave(&call, status, "%p, %p -> %p", device->impl, stream,
                             out_graph ? *out_graph : NULL);
 }
@@ -425,7 +425,7 @@ static core_status reset(void *handle)
     CORE_TRY(enter(&call, device, "device_reset.reset", INTERPOSER_INTERFACE));
     status = REAL(device)->device_reset.reset(device->impl);
     if (status == CORE_OK)
-        interposer_forget(device->backend->interposers, device);
+        interposer_objects_drop(device->backend->interposers, device);
     if (status == CORE_OK)
         atomic_store(&device->recording, false);
     return interposer_leave(&call, status, "%p", device->impl);
@@ -506,8 +506,8 @@ static core_status own_alloc(void *handle, void *stream, uint64_t size,
         uint64_t start =
             device->flags & CORE_DEVICE_FLAT ? address : out->offset;
 
-        interposer_made(&call, INTERPOSER_MEMORY, device, out->handle,
-                        out->offset, size + device->tail_padding);
+        interposer_created(&call, INTERPOSER_MEMORY, device, out->handle,
+                           out->offset, size + device->tail_padding);
         if (interposer_validates(call.interposers) &&
             device->base_alignment > 1 && start % device->base_alignment != 0)
             interposer_violation(

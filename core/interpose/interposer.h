@@ -14,7 +14,7 @@
 
 enum { INTERPOSER_VALIDATE = 1, INTERPOSER_TRACE = 2, INTERPOSER_FAULT = 4 };
 
-/* The kinds of calls that `fault` counts; the words of LIBCORE_FAULT, in this
+/* The kinds of calls that `fault` counts; the names in LIBCORE_FAULT, in this
  * order. */
 typedef enum interposer_kind {
     INTERPOSER_OPEN,
@@ -44,11 +44,11 @@ typedef enum interposer_object_kind {
 } interposer_object_kind;
 
 /* An object that was created and may be used until it is destroyed.  Destroyed
- * ones are remembered for a while, so that their use is reported as such. */
+ * ones are kept for a while, so that their use is reported as such. */
 typedef struct interposer_object {
     struct interposer_object *next;
     uint32_t kind;
-    bool gone;
+    bool destroyed;
     bool recorded;     /* an event was recorded */
     bool capturing;    /* a stream is capturing */
     const void *owner; /* the device */
@@ -58,7 +58,7 @@ typedef struct interposer_object {
 
 enum {
     INTERPOSER_BUCKETS = 1024,
-    INTERPOSER_GONE_MAX = 4096,
+    INTERPOSER_DESTROYED_MAX = 4096,
     INTERPOSER_ACTIVITY_0_5 = 64 /* sizeof(core_activity) in ABI 0.5 */
 };
 
@@ -129,7 +129,7 @@ struct core__interposers {
     interposer_function *functions;
     struct interposer_callback *callbacks;
     interposer_object *objects[INTERPOSER_BUCKETS];
-    uint32_t gone;
+    uint32_t destroyed;
     bool lasting; /* referenced by host.c */
     bool ended;
 };
@@ -154,7 +154,7 @@ typedef struct interposer_call {
                        * call */
     uint32_t control;    /* of the floating-point unit */
     bool violated;       /* a violation was detected */
-    bool outwards;       /* the plugin calls the host */
+    bool to_host;        /* the plugin calls the host */
     uint32_t violations; /* violations of this call */
     char first[256];
     /* Before the call; with validate only. */
@@ -196,9 +196,9 @@ static inline bool interposer_validates(const core__interposers *interposers)
 /* ------------------------------------------------------------- objects -- */
 
 /* Records a created object.  A violation if it already exists. */
-void interposer_made(interposer_call *call, interposer_object_kind kind,
-                     const void *owner, const void *handle, uint64_t offset,
-                     uint64_t size);
+void interposer_created(interposer_call *call, interposer_object_kind kind,
+                        const void *owner, const void *handle, uint64_t offset,
+                        uint64_t size);
 /* Records its destruction: false, and a violation, if it does not exist. */
 bool interposer_destroys(interposer_call *call, interposer_object_kind kind,
                          const void *owner, const void *handle, uint64_t offset,
@@ -231,8 +231,8 @@ void interposer_records(interposer_call *call, const void *owner,
                         const void *event);
 bool interposer_was_recorded(interposer_call *call, const void *owner,
                              const void *event);
-/* Forgets all objects of the device (reset). */
-void interposer_forget(core__interposers *interposers, const void *owner);
+/* Drops all objects of the device (reset). */
+void interposer_objects_drop(core__interposers *interposers, const void *owner);
 /* The number of existing objects of a kind. */
 uint64_t interposer_alive(core__interposers *interposers,
                           interposer_object_kind kind, const void *owner);

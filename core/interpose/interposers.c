@@ -35,10 +35,10 @@ static const core_status kind_codes[INTERPOSER_KINDS] = {
 
 /* ------------------------------------------------------------ settings -- */
 
-static bool next_word(const char **list, const char **word, size_t *size)
+static bool next_item(const char **list, const char **item, size_t *size)
 {
     *list += strspn(*list, ", ");
-    *word = *list;
+    *item = *list;
     *size = strcspn(*list, ", ");
     *list += *size;
     return *size > 0;
@@ -47,64 +47,64 @@ static bool next_word(const char **list, const char **word, size_t *size)
 static core_status read_interposers(const char *list, uint32_t *out_on)
 {
     static const char *const names[] = {"validate", "trace", "fault"};
-    const char *word;
+    const char *item;
     size_t size;
 
     *out_on = 0;
-    while (list && next_word(&list, &word, &size)) {
+    while (list && next_item(&list, &item, &size)) {
         uint32_t found = 0;
 
         for (uint32_t i = 0; i < 3; i++)
-            if (strlen(names[i]) == size && memcmp(names[i], word, size) == 0)
+            if (strlen(names[i]) == size && memcmp(names[i], item, size) == 0)
                 found = 1u << i;
         if (!found)
             return core__error(
                 CORE_ERROR_INVALID_ARGUMENT,
                 "LIBCORE_INTERPOSERS contains \"%.*s\"; accepted: "
                 "validate, trace and fault",
-                (int)(size < 40 ? size : 40), word);
+                (int)(size < 40 ? size : 40), item);
         *out_on |= found;
     }
     return CORE_OK;
 }
 
 /* "alloc:3" or "alloc:3+". */
-static bool read_fault(core__interposers *interposers, const char *word,
+static bool read_fault(core__interposers *interposers, const char *item,
                        size_t size)
 {
-    const char *colon = memchr(word, ':', size), *at;
+    const char *colon = memchr(item, ':', size), *at;
     uint64_t nth = 0;
     uint32_t kind = 0;
 
     if (!colon)
         return false;
     while (kind < INTERPOSER_KINDS &&
-           (strlen(kind_names[kind]) != (size_t)(colon - word) ||
-            memcmp(kind_names[kind], word, (size_t)(colon - word)) != 0))
+           (strlen(kind_names[kind]) != (size_t)(colon - item) ||
+            memcmp(kind_names[kind], item, (size_t)(colon - item)) != 0))
         kind++;
-    for (at = colon + 1; at < word + size && *at >= '0' && *at <= '9'; at++)
+    for (at = colon + 1; at < item + size && *at >= '0' && *at <= '9'; at++)
         if (nth < 1000000000)
             nth = nth * 10 + (uint64_t)(*at - '0');
     if (kind == INTERPOSER_KINDS || nth == 0)
         return false;
     interposers->faults[kind].nth = nth;
-    interposers->faults[kind].all = at < word + size && *at == '+';
-    return at + interposers->faults[kind].all == word + size;
+    interposers->faults[kind].all = at < item + size && *at == '+';
+    return at + interposers->faults[kind].all == item + size;
 }
 
 static core_status read_faults(core__interposers *interposers, const char *list)
 {
-    const char *word;
+    const char *item;
     size_t size;
 
-    while (list && next_word(&list, &word, &size))
-        if (!read_fault(interposers, word, size))
+    while (list && next_item(&list, &item, &size))
+        if (!read_fault(interposers, item, size))
             return core__error(
                 CORE_ERROR_INVALID_ARGUMENT,
                 "LIBCORE_FAULT contains \"%.*s\"; accepted: KIND:N or KIND:N+ "
                 "with a KIND among open, alloc, copy, fill, stream, event, "
                 "synchronize, prepare, launch, function, interface and host",
-                (int)(size < 40 ? size : 40), word);
+                (int)(size < 40 ? size : 40), item);
     return CORE_OK;
 }
 
@@ -322,7 +322,7 @@ core_status interposer_enter(interposer_call *call,
     return status;
 }
 
-static void trace(const interposer_call *call, const char *answer,
+static void trace(const interposer_call *call, const char *result,
                   const char *format, va_list arguments)
 {
     char text[384];
@@ -331,9 +331,9 @@ static void trace(const interposer_call *call, const char *answer,
         return;
     vsnprintf(text, sizeof text, format, arguments);
     core__log_always("trace", "%s %s %s%s%s(%s)%s%s", call->interposers->plugin,
-                     call->outwards ? "->" : "<-", call->device,
+                     call->to_host ? "->" : "<-", call->device,
                      *call->device ? "." : "", call->slot, text,
-                     *answer ? " = " : "", answer);
+                     *result ? " = " : "", result);
 }
 
 /* Checks the state that every call must preserve, and that a failing call
@@ -345,14 +345,14 @@ static void check_result(interposer_call *call, core_status status)
     if (status < CORE_OK || (status > CORE_ERROR_INTERNAL && !vendors))
         interposer_violation(call, "returns the unknown status %d", status);
     else if (status != CORE_OK && status != CORE_ERROR_BUSY &&
-             status != CORE_ERROR_UNSUPPORTED && !call->outwards &&
+             status != CORE_ERROR_UNSUPPORTED && !call->to_host &&
              !call->violated &&
              core__thread_self()->error.sequence == call->errors) {
         interposer_violation(call, "returns %s and reports no error",
                              core_status_name(status));
         call->violated = false; /* the status itself is passed on */
     }
-    if (!call->outwards)
+    if (!call->to_host)
         interposer_process_state_check(call, control_word() == call->control);
     if (control_word() != call->control)
         interposer_violation(

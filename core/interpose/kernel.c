@@ -155,21 +155,21 @@ typedef struct handles {
 static handles handles_replace(const interposer_kernel *kernel, core_call *call,
                                interposer_device **out_device)
 {
-    handles kept = {call->user, call->device, call->plan};
+    handles saved = {call->user, call->device, call->plan};
 
     call->user = kernel->real.user;
     call->device = interposer_device_handle(kernel->backend->interposers,
                                             call->device, out_device);
     if (kernel->real.prepare && call->plan)
         call->plan = ((interposer_plan *)call->plan)->plan;
-    return kept;
+    return saved;
 }
 
-static void handles_restore(core_call *call, handles kept)
+static void handles_restore(core_call *call, handles saved)
 {
-    call->user = kept.user;
-    call->device = kept.device;
-    call->plan = kept.plan;
+    call->user = saved.user;
+    call->device = saved.device;
+    call->plan = saved.plan;
 }
 
 static const char *name_of(const interposer_kernel *kernel)
@@ -225,12 +225,12 @@ static core_status launch(core_call *call, const core_value *args,
     core_status status = CORE_ERROR_INTERNAL;
     interposer_device *device;
     interposer_call c;
-    handles kept;
+    handles saved;
 
     CORE_TRY(interposer_enter(&c, kernel->backend->interposers,
                               kernel->backend->type, name_of(kernel),
                               INTERPOSER_LAUNCH));
-    kept = handles_replace(kernel, call, &device);
+    saved = handles_replace(kernel, call, &device);
     check_call(&c, device, call, args, nargs, results, nresults);
     if (nresults > 0 && results)
         memcpy(before, results,
@@ -245,7 +245,7 @@ static core_status launch(core_call *call, const core_value *args,
     status =
         interposer_leave(&c, status, "%p, stream %p, %u arguments, %u results",
                          call->device, call->stream, nargs, nresults);
-    handles_restore(call, kept);
+    handles_restore(call, saved);
     return status;
 }
 
@@ -283,7 +283,7 @@ static core_status prepare(core_call *call, const core_value *args,
     interposer_device *device;
     interposer_call c;
     char slot[96];
-    handles kept;
+    handles saved;
 
     *out_plan = NULL;
     if (!plan)
@@ -293,7 +293,7 @@ static core_status prepare(core_call *call, const core_value *args,
                               kernel->backend->type, slot, INTERPOSER_PREPARE);
     if (status == CORE_OK) {
         call->plan = NULL;
-        kept = handles_replace(kernel, call, &device);
+        saved = handles_replace(kernel, call, &device);
         run_begin(call);
         status = kernel->real.prepare(call, args, nargs, results, nresults,
                                       &plan->plan);
@@ -301,7 +301,7 @@ static core_status prepare(core_call *call, const core_value *args,
         plan->kernel = kernel;
         status = interposer_leave(&c, status, "%p -> plan %p", call->device,
                                   plan->plan);
-        handles_restore(call, kept);
+        handles_restore(call, saved);
     }
     if (status == CORE_OK)
         *out_plan = plan;
@@ -344,34 +344,35 @@ core_status core__interposers_kernel(core__interposers *interposers,
                                      const core_kernel **out_kernel)
 {
     interposer_backend *backend = backend_of(interposers, device_type);
-    interposer_kernel *made;
+    interposer_kernel *wrapper;
     size_t size = kernel->struct_size;
     char *name;
 
     *out_kernel = kernel;
     if (!backend || size < offsetof(core_kernel, supports) || !kernel->launch)
         return CORE_OK; /* rejected at registration */
-    made = core__alloc_zero(sizeof *made + kernel->name.size + 1);
-    if (!made)
-        return core__error_memory(sizeof *made);
-    name = (char *)(made + 1);
-    made->backend = backend;
-    memcpy(&made->real, kernel, size < sizeof *kernel ? size : sizeof *kernel);
-    made->real.struct_size = sizeof made->real;
+    wrapper = core__alloc_zero(sizeof *wrapper + kernel->name.size + 1);
+    if (!wrapper)
+        return core__error_memory(sizeof *wrapper);
+    name = (char *)(wrapper + 1);
+    wrapper->backend = backend;
+    memcpy(&wrapper->real, kernel,
+           size < sizeof *kernel ? size : sizeof *kernel);
+    wrapper->real.struct_size = sizeof wrapper->real;
     memcpy(name, kernel->name.data, kernel->name.size);
-    made->real.name.data = name;
-    made->wrapped = made->real;
-    made->wrapped.user = made;
-    made->wrapped.launch = launch;
-    if (made->real.supports)
-        made->wrapped.supports = supports;
-    if (made->real.prepare) {
-        made->wrapped.prepare = prepare;
-        made->wrapped.plan_destroy = plan_destroy;
+    wrapper->real.name.data = name;
+    wrapper->wrapped = wrapper->real;
+    wrapper->wrapped.user = wrapper;
+    wrapper->wrapped.launch = launch;
+    if (wrapper->real.supports)
+        wrapper->wrapped.supports = supports;
+    if (wrapper->real.prepare) {
+        wrapper->wrapped.prepare = prepare;
+        wrapper->wrapped.plan_destroy = plan_destroy;
     }
-    made->next = interposers->kernels;
-    interposers->kernels = made;
-    *out_kernel = &made->wrapped;
+    wrapper->next = interposers->kernels;
+    interposers->kernels = wrapper;
+    *out_kernel = &wrapper->wrapped;
     return CORE_OK;
 }
 
@@ -427,21 +428,21 @@ core_status core__interposers_function(core__interposers *interposers,
                                        core_string name, core_function *given,
                                        void **user)
 {
-    interposer_function *made;
+    interposer_function *wrapper;
 
     if (!*given)
         return CORE_OK;
-    made = core__alloc_zero(sizeof *made);
-    if (!made)
-        return core__error_memory(sizeof *made);
-    made->interposers = interposers;
-    made->function = *given;
-    made->user = *user;
-    snprintf(made->name, sizeof made->name, "%.*s",
+    wrapper = core__alloc_zero(sizeof *wrapper);
+    if (!wrapper)
+        return core__error_memory(sizeof *wrapper);
+    wrapper->interposers = interposers;
+    wrapper->function = *given;
+    wrapper->user = *user;
+    snprintf(wrapper->name, sizeof wrapper->name, "%.*s",
              (int)(name.size < 90 ? name.size : 90), name.data);
-    made->next = interposers->functions;
-    interposers->functions = made;
+    wrapper->next = interposers->functions;
+    interposers->functions = wrapper;
     *given = function;
-    *user = made;
+    *user = wrapper;
     return CORE_OK;
 }

@@ -22,12 +22,13 @@ static interposer_object **bucket_of(core__interposers *interposers,
 
 /* With the lock held. */
 static interposer_object *find(core__interposers *interposers, uint32_t kind,
-                               const void *owner, const void *handle, bool gone)
+                               const void *owner, const void *handle,
+                               bool destroyed)
 {
     interposer_object *object = *bucket_of(interposers, kind, handle);
 
     while (object && (object->kind != kind || object->handle != handle ||
-                      object->owner != owner || object->gone != gone))
+                      object->owner != owner || object->destroyed != destroyed))
         object = object->next;
     return object;
 }
@@ -41,18 +42,18 @@ static void unlink_object(core__interposers *interposers,
     while (*at != object)
         at = &(*at)->next;
     *at = object->next;
-    interposers->gone -= object->gone;
+    interposers->destroyed -= object->destroyed;
     core__free(object);
 }
 
-/* Destroyed objects are remembered up to a limit. */
-static void forget_oldest(core__interposers *interposers)
+/* Destroyed objects are kept up to a limit. */
+static void drop_destroyed(core__interposers *interposers)
 {
     for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
         for (interposer_object *o = interposers->objects[i], *next; o;
              o = next) {
             next = o->next;
-            if (o->gone)
+            if (o->destroyed)
                 unlink_object(interposers, o);
         }
 }
@@ -72,19 +73,19 @@ static interposer_object *block_of(core__interposers *interposers,
 
     for (; o; o = o->next)
         if (o->kind == INTERPOSER_MEMORY && o->handle == handle &&
-            o->owner == owner && !o->gone &&
+            o->owner == owner && !o->destroyed &&
             overlaps(o, offset, size ? size : 1))
             return o;
     return NULL;
 }
 
-void interposer_made(interposer_call *call, interposer_object_kind kind,
-                     const void *owner, const void *handle, uint64_t offset,
-                     uint64_t size)
+void interposer_created(interposer_call *call, interposer_object_kind kind,
+                        const void *owner, const void *handle, uint64_t offset,
+                        uint64_t size)
 {
     core__interposers *interposers = call->interposers;
     interposer_object *object, *other;
-    bool twice;
+    bool duplicate;
 
     if (!interposer_validates(interposers))
         return;
@@ -95,9 +96,9 @@ void interposer_made(interposer_call *call, interposer_object_kind kind,
     other = find(interposers, kind, owner, handle, true);
     if (other)
         unlink_object(interposers, other);
-    twice = kind == INTERPOSER_MEMORY
-                ? block_of(interposers, owner, handle, offset, size) != NULL
-                : find(interposers, kind, owner, handle, false) != NULL;
+    duplicate = kind == INTERPOSER_MEMORY
+                    ? block_of(interposers, owner, handle, offset, size) != NULL
+                    : find(interposers, kind, owner, handle, false) != NULL;
     *object = (interposer_object){.kind = kind,
                                   .owner = owner,
                                   .handle = handle,
@@ -106,7 +107,7 @@ void interposer_made(interposer_call *call, interposer_object_kind kind,
     object->next = *bucket_of(interposers, kind, handle);
     *bucket_of(interposers, kind, handle) = object;
     pthread_mutex_unlock(&interposers->lock);
-    if (twice)
+    if (duplicate)
         interposer_violation(call, "returns %s (%p) that is already in use",
                              kind_texts[kind], handle);
 }
@@ -141,9 +142,9 @@ bool interposer_destroys(interposer_call *call, interposer_object_kind kind,
     existed = find(interposers, kind, owner, handle, true) != NULL;
     if (object) {
         had = object->size;
-        object->gone = true;
-        if (++interposers->gone > INTERPOSER_GONE_MAX)
-            forget_oldest(interposers);
+        object->destroyed = true;
+        if (++interposers->destroyed > INTERPOSER_DESTROYED_MAX)
+            drop_destroyed(interposers);
     }
     pthread_mutex_unlock(&interposers->lock);
     if (!object)
@@ -303,7 +304,7 @@ bool interposer_was_recorded(interposer_call *call, const void *owner,
     return !unrecorded;
 }
 
-void interposer_forget(core__interposers *interposers, const void *owner)
+void interposer_objects_drop(core__interposers *interposers, const void *owner)
 {
     interposer_lock(interposers);
     for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
@@ -324,7 +325,7 @@ uint64_t interposer_alive(core__interposers *interposers,
     interposer_lock(interposers);
     for (uint32_t i = 0; i < INTERPOSER_BUCKETS; i++)
         for (interposer_object *o = interposers->objects[i]; o; o = o->next)
-            count += o->kind == kind && o->owner == owner && !o->gone;
+            count += o->kind == kind && o->owner == owner && !o->destroyed;
     pthread_mutex_unlock(&interposers->lock);
     return count;
 }

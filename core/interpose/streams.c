@@ -13,15 +13,15 @@ static core_status enter(interposer_call *call, const interposer_device *device,
 }
 
 /* Records a created object: not NULL, and not already in use. */
-static void made(interposer_call *call, interposer_object_kind kind,
-                 const interposer_device *device, void *handle)
+static void track_created(interposer_call *call, interposer_object_kind kind,
+                          const interposer_device *device, void *handle)
 {
     if (!interposer_validates(call->interposers))
         return;
     if (!handle)
         interposer_violation(call, "returns NULL");
     else
-        interposer_made(call, kind, device, handle, 0, 0);
+        interposer_created(call, kind, device, handle, 0, 0);
 }
 
 /* ------------------------------------------------------------- streams -- */
@@ -37,7 +37,7 @@ static core_status stream_create(void *handle, uint32_t flags,
     CORE_TRY(enter(&call, device, "stream_create", INTERPOSER_STREAM));
     status = device->backend->streams.create(device->impl, flags, out_stream);
     if (status == CORE_OK)
-        made(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream);
+        track_created(&call, INTERPOSER_STREAM_OBJECT, device, *out_stream);
     return interposer_leave(&call, status, "%p, 0x%x -> %p", device->impl,
                             flags, *out_stream);
 }
@@ -134,7 +134,7 @@ static core_status event_create(void *handle, uint32_t flags, void **out_event)
     CORE_TRY(enter(&call, device, "event_create", INTERPOSER_EVENT));
     status = device->backend->events.create(device->impl, flags, out_event);
     if (status == CORE_OK)
-        made(&call, INTERPOSER_EVENT_OBJECT, device, *out_event);
+        track_created(&call, INTERPOSER_EVENT_OBJECT, device, *out_event);
     return interposer_leave(&call, status, "%p, 0x%x -> %p", device->impl,
                             flags, *out_event);
 }

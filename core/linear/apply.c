@@ -140,14 +140,15 @@ static bool is_plain(const core_linear_forward_args *args)
     return !args->input_quantizer && !args->main_grad && !args->wgrad_queue;
 }
 
-static core_status record_plain(const core_linear_forward_args *args,
-                                const core_linear_intermediates *made,
-                                core_tensor *output)
+static core_status record_without_state(
+    const core_linear_forward_args *args,
+    const core_linear_intermediates *intermediates, core_tensor *output)
 {
     core_tensor *inputs[3] = {args->input, args->weight, args->bias};
     core_tensor *const saved[SAVED_ACTIVATED] = {
         args->weight_requires_grad ? args->input : NULL,
-        args->input_requires_grad ? args->weight : NULL, made->activated};
+        args->input_requires_grad ? args->weight : NULL,
+        intermediates->activated};
     const core_function_info info = {
         .struct_size = sizeof info,
         /* The input of gelu is saved without its history. */
@@ -197,7 +198,7 @@ static core_status record(const core_linear_forward_args *args, state *own,
     return status;
 }
 
-static uint32_t wanted(core_tensor *tensor)
+static uint32_t requires_grad(core_tensor *tensor)
 {
     return tensor && core_grad_mode() && core_tensor_requires_grad(tensor);
 }
@@ -242,7 +243,7 @@ static core_status check_leaf(const core_linear_forward_args *args,
 
 /* What a computed forward records. */
 static core_status keep_state(const core_linear_forward_args *args,
-                              const core_linear_intermediates *made,
+                              const core_linear_intermediates *intermediates,
                               core_tensor *leaf, core_tensor *output)
 {
     state *own;
@@ -251,11 +252,11 @@ static core_status keep_state(const core_linear_forward_args *args,
         !args->bias_requires_grad)
         return CORE_OK; /* nothing is saved */
     if (is_plain(args))
-        return record_plain(args, made, output);
+        return record_without_state(args, intermediates, output);
     own = core__alloc_zero(sizeof *own);
     if (!own)
         return core__error_memory(sizeof *own);
-    core__linear_setup(args, made, &own->args);
+    core__linear_setup(args, intermediates, &own->args);
     if (own->args.leaf && own->args.leaf != leaf) {
         core_tensor_release(own->args.leaf);
         own->args.leaf = core_tensor_retain(leaf);
@@ -266,13 +267,14 @@ static core_status keep_state(const core_linear_forward_args *args,
 static core_status forward(const core_linear_forward_args *args,
                            core_tensor *leaf, core_tensor **out_output)
 {
-    core_linear_intermediates made = {.struct_size = sizeof made};
-    core_status status = core__linear_compute(args, out_output, &made);
+    core_linear_intermediates intermediates = {.struct_size =
+                                                   sizeof intermediates};
+    core_status status = core__linear_compute(args, out_output, &intermediates);
 
     if (status == CORE_OK)
-        status = keep_state(args, &made, leaf, *out_output);
+        status = keep_state(args, &intermediates, leaf, *out_output);
     core_linear_intermediates_release(
-        &made); /* the state has taken what it needs */
+        &intermediates); /* the state has taken what it needs */
     return status;
 }
 
@@ -284,9 +286,9 @@ static core_status apply(core_linear_forward_args *args, core_tensor *leaf,
     core__linear_mark mark;
     core_status status;
 
-    args->input_requires_grad = wanted(args->input);
-    args->weight_requires_grad = wanted(args->weight);
-    args->bias_requires_grad = wanted(args->bias);
+    args->input_requires_grad = requires_grad(args->input);
+    args->weight_requires_grad = requires_grad(args->weight);
+    args->bias_requires_grad = requires_grad(args->bias);
     CORE_TRY(check_leaf(args, leaf));
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)

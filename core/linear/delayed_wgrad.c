@@ -17,16 +17,16 @@
 
 /* Makes tensors of another stream usable on the current one: waits for that
  * stream, and keeps the allocator from reusing their memory too early. */
-static core_status use_on_current_stream(core_stream *made_on,
+static core_status use_on_current_stream(core_stream *producer,
                                          core_tensor *const *tensors,
                                          size_t count)
 {
     core_stream *here;
 
-    CORE_TRY(core_stream_current(core_stream_device(made_on), &here));
-    if (here == made_on)
+    CORE_TRY(core_stream_current(core_stream_device(producer), &here));
+    if (here == producer)
         return CORE_OK;
-    CORE_TRY(core_stream_wait_stream(here, made_on));
+    CORE_TRY(core_stream_wait_stream(here, producer));
     for (size_t i = 0; i < count; i++)
         if (tensors[i])
             CORE_TRY(core_tensor_record_stream(tensors[i], here));
@@ -104,7 +104,7 @@ core_status core__linear_quantized_weight(const core_linear_forward_args *args,
 }
 
 void core__linear_workspace_fill(const core_linear_forward_args *args,
-                                 const core_linear_intermediates *made)
+                                 const core_linear_intermediates *intermediates)
 {
     core_linear_workspace *workspace = args->workspace;
     core_stream *stream;
@@ -114,8 +114,8 @@ void core__linear_workspace_fill(const core_linear_forward_args *args,
     if (core_stream_current(core_tensor_device(args->weight), &stream))
         return;
     workspace->stream = core_stream_retain(stream);
-    workspace->data = core_tensor_retain(made->weight_data);
-    workspace->scales = core_tensor_retain(made->weight_scales);
+    workspace->data = core_tensor_retain(intermediates->weight_data);
+    workspace->scales = core_tensor_retain(intermediates->weight_scales);
     workspace->weight = core_tensor_retain(args->weight);
     workspace->version = core_tensor_version(args->weight);
 }

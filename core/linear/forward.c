@@ -17,11 +17,12 @@
 /* --------------------------------------------------------------- checking -- */
 
 static core_status wrong_tensor(core_status code, const char *name,
-                                const char *wanted, core_tensor *got)
+                                const char *expected, core_tensor *tensor)
 {
-    return core__error(
-        code, "linear: %s is %s with %u dimensions; it must be %s", name,
-        core_dtype_name(core_tensor_dtype(got)), core_tensor_ndim(got), wanted);
+    return core__error(code,
+                       "linear: %s is %s with %u dimensions; it must be %s",
+                       name, core_dtype_name(core_tensor_dtype(tensor)),
+                       core_tensor_ndim(tensor), expected);
 }
 
 static core_status same_device(const char *name, core_tensor *tensor,
@@ -190,17 +191,17 @@ static core_status multiply(core_tensor *x, core_tensor *w, core_tensor *b,
 }
 
 static core_status multiply_wide(const core_linear_forward_args *args,
-                                 const core_linear_intermediates *made,
+                                 const core_linear_intermediates *intermediates,
                                  core_tensor **out_product)
 {
     core_tensor *x = NULL, *w = NULL, *b = NULL, *y = NULL;
     core_status status;
 
-    status =
-        core_dequantize(made->input_data, made->input_scales, CORE_F32, &x);
+    status = core_dequantize(intermediates->input_data,
+                             intermediates->input_scales, CORE_F32, &x);
     if (status == CORE_OK)
-        status = core_dequantize(made->weight_data, made->weight_scales,
-                                 CORE_F32, &w);
+        status = core_dequantize(intermediates->weight_data,
+                                 intermediates->weight_scales, CORE_F32, &w);
     if (status == CORE_OK && args->bias)
         status = core_to(args->bias, CORE_F32, NULL, false, false, -1, &b);
     if (status == CORE_OK)
@@ -216,18 +217,20 @@ static core_status multiply_wide(const core_linear_forward_args *args,
 }
 
 static core_status multiply_quantized(const core_linear_forward_args *args,
-                                      core_linear_intermediates *made,
+                                      core_linear_intermediates *intermediates,
                                       core_tensor **out_product)
 {
     CORE_TRY(core_quantizer_quantize(args->input_quantizer, args->input,
-                                     &made->input_data, &made->input_scales));
-    CORE_TRY(core__linear_quantized_weight(args, &made->weight_data,
-                                           &made->weight_scales));
-    CORE_TRY(core__linear_quantized_forward(args, made, out_product));
-    return *out_product ? CORE_OK : multiply_wide(args, made, out_product);
+                                     &intermediates->input_data,
+                                     &intermediates->input_scales));
+    CORE_TRY(core__linear_quantized_weight(args, &intermediates->weight_data,
+                                           &intermediates->weight_scales));
+    CORE_TRY(core__linear_quantized_forward(args, intermediates, out_product));
+    return *out_product ? CORE_OK
+                        : multiply_wide(args, intermediates, out_product);
 }
 
-static bool wants_any(const core_linear_forward_args *args)
+static bool any_requires_grad(const core_linear_forward_args *args)
 {
     return args->input_requires_grad || args->weight_requires_grad ||
            args->bias_requires_grad;
@@ -235,55 +238,55 @@ static bool wants_any(const core_linear_forward_args *args)
 
 static core_status activate(const core_linear_forward_args *args,
                             core_tensor *product,
-                            core_linear_intermediates *made,
+                            core_linear_intermediates *intermediates,
                             core_tensor **out_output)
 {
-    core_tensor *kept = NULL;
+    core_tensor *saved = NULL;
     core_status status = CORE_OK;
 
     if (args->activation == CORE_LINEAR_RELU) {
         status = core_relu(product, out_output);
-        kept = *out_output;
+        saved = *out_output;
     } else if (args->activation == CORE_LINEAR_GELU) {
         status = core_gelu(product, "none", out_output);
-        kept = product;
+        saved = product;
     } else {
         *out_output = core_tensor_retain(product);
     }
-    if (status == CORE_OK && kept && wants_any(args))
-        made->activated = core_tensor_retain(kept);
+    if (status == CORE_OK && saved && any_requires_grad(args))
+        intermediates->activated = core_tensor_retain(saved);
     return status;
 }
 
 /* Releases what no gradient needs. */
 static void drop_unneeded(const core_linear_forward_args *args,
-                          core_linear_intermediates *made)
+                          core_linear_intermediates *intermediates)
 {
     if (!args->weight_requires_grad) {
-        core_tensor_release(made->input_data);
-        core_tensor_release(made->input_scales);
-        made->input_data = made->input_scales = NULL;
+        core_tensor_release(intermediates->input_data);
+        core_tensor_release(intermediates->input_scales);
+        intermediates->input_data = intermediates->input_scales = NULL;
     }
     if (!args->input_requires_grad) {
-        core_tensor_release(made->weight_data);
-        core_tensor_release(made->weight_scales);
-        made->weight_data = made->weight_scales = NULL;
+        core_tensor_release(intermediates->weight_data);
+        core_tensor_release(intermediates->weight_scales);
+        intermediates->weight_data = intermediates->weight_scales = NULL;
     }
 }
 
 static core_status compute(const core_linear_forward_args *args,
-                           core_linear_intermediates *made,
+                           core_linear_intermediates *intermediates,
                            core_tensor **out_output)
 {
     core_tensor *product = NULL;
     core_status status;
 
     if (args->input_quantizer)
-        status = multiply_quantized(args, made, &product);
+        status = multiply_quantized(args, intermediates, &product);
     else
         status = multiply(args->input, args->weight, args->bias, &product);
     if (status == CORE_OK)
-        status = activate(args, product, made, out_output);
+        status = activate(args, product, intermediates, out_output);
     core_tensor_release(product);
     return status;
 }
@@ -308,78 +311,81 @@ void core__linear_autocast_restore(uint64_t region)
 
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_intermediates *out_made)
+                                 core_linear_intermediates *out_intermediates)
 {
     core_status status;
     uint64_t region;
     bool before;
 
-    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
+    *out_intermediates =
+        (core_linear_intermediates){.struct_size = sizeof *out_intermediates};
     CORE_TRY(core__linear_autocast_disable(args->input, &region));
     before = core_grad_mode_set(false);
-    status = compute(args, out_made, out_output);
+    status = compute(args, out_intermediates, out_output);
     core_grad_mode_set(before);
     core__linear_autocast_restore(region);
     if (status == CORE_OK && args->microbatch == CORE_LINEAR_FIRST_MICROBATCH)
-        core__linear_workspace_fill(args, out_made);
+        core__linear_workspace_fill(args, out_intermediates);
     if (status == CORE_OK)
-        drop_unneeded(args, out_made);
+        drop_unneeded(args, out_intermediates);
     else
-        core_linear_intermediates_release(out_made);
+        core_linear_intermediates_release(out_intermediates);
     return status;
 }
 
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
-                                core_linear_intermediates *out_made)
+                                core_linear_intermediates *out_intermediates)
 {
     core__linear_mark mark;
     core_status status;
 
     CORE__NOT_NULL(out_output);
     *out_output = NULL;
-    CORE__NOT_NULL(out_made);
-    *out_made = (core_linear_intermediates){.struct_size = sizeof *out_made};
+    CORE__NOT_NULL(out_intermediates);
+    *out_intermediates =
+        (core_linear_intermediates){.struct_size = sizeof *out_intermediates};
     CORE__NOT_NULL(args);
     CORE_TRY(core__linear_check(args));
     if (!args->input_quantizer)
-        return core__linear_compute(args, out_output, out_made);
+        return core__linear_compute(args, out_output, out_intermediates);
     core__linear_mark_set(args, &mark);
-    status = core__linear_compute(args, out_output, out_made);
+    status = core__linear_compute(args, out_output, out_intermediates);
     core__linear_mark_end(args, &mark, status == CORE_OK);
     return status;
 }
 
-void core_linear_intermediates_release(core_linear_intermediates *made)
+void core_linear_intermediates_release(core_linear_intermediates *intermediates)
 {
-    if (!made)
+    if (!intermediates)
         return;
-    core_tensor_release(made->input_data);
-    core_tensor_release(made->input_scales);
-    core_tensor_release(made->weight_data);
-    core_tensor_release(made->weight_scales);
-    core_tensor_release(made->activated);
-    *made = (core_linear_intermediates){.struct_size = sizeof *made};
+    core_tensor_release(intermediates->input_data);
+    core_tensor_release(intermediates->input_scales);
+    core_tensor_release(intermediates->weight_data);
+    core_tensor_release(intermediates->weight_scales);
+    core_tensor_release(intermediates->activated);
+    *intermediates =
+        (core_linear_intermediates){.struct_size = sizeof *intermediates};
 }
 
 /* ------------------------------------------------------------------ setup -- */
 
 core_status core_linear_setup(const core_linear_forward_args *forward,
-                              const core_linear_intermediates *made,
+                              const core_linear_intermediates *intermediates,
                               core_linear_backward_args *out_backward)
 {
     CORE__NOT_NULL(out_backward);
     *out_backward =
         (core_linear_backward_args){.struct_size = sizeof *out_backward};
     CORE__NOT_NULL(forward);
-    CORE__NOT_NULL(made);
+    CORE__NOT_NULL(intermediates);
     CORE_TRY(core__linear_check(forward));
-    core__linear_setup(forward, made, out_backward);
+    core__linear_setup(forward, intermediates, out_backward);
     return CORE_OK;
 }
 
 void core__linear_setup(const core_linear_forward_args *forward,
-                        const core_linear_intermediates *made,
+                        const core_linear_intermediates *intermediates,
                         core_linear_backward_args *b)
 {
     b->struct_size = sizeof *b;
@@ -393,11 +399,11 @@ void core__linear_setup(const core_linear_forward_args *forward,
         b->input = core_tensor_retain(forward->input);
     if (b->input_requires_grad && !forward->input_quantizer)
         b->weight = core_tensor_retain(forward->weight);
-    b->input_data = core__linear_retain(made->input_data);
-    b->input_scales = core__linear_retain(made->input_scales);
-    b->weight_data = core__linear_retain(made->weight_data);
-    b->weight_scales = core__linear_retain(made->weight_scales);
-    b->activated = core__linear_retain(made->activated);
+    b->input_data = core__linear_retain(intermediates->input_data);
+    b->input_scales = core__linear_retain(intermediates->input_scales);
+    b->weight_data = core__linear_retain(intermediates->weight_data);
+    b->weight_scales = core__linear_retain(intermediates->weight_scales);
+    b->activated = core__linear_retain(intermediates->activated);
     b->grad_quantizer = core_quantizer_retain(forward->grad_quantizer);
     if (b->weight_requires_grad) {
         b->main_grad = core__linear_retain(forward->main_grad);

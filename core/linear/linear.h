@@ -38,11 +38,11 @@ core_status core__linear_check(const core_linear_forward_args *args);
  * workspace are left changed: the caller restores them with a mark. */
 core_status core__linear_compute(const core_linear_forward_args *args,
                                  core_tensor **out_output,
-                                 core_linear_intermediates *out_made);
+                                 core_linear_intermediates *out_intermediates);
 
 /* core_linear_setup with checked arguments, into a zeroed struct. */
 void core__linear_setup(const core_linear_forward_args *forward,
-                        const core_linear_intermediates *made,
+                        const core_linear_intermediates *intermediates,
                         core_linear_backward_args *backward);
 
 /* Reshapes to a matrix: the last dimension are the columns, the others the
@@ -67,8 +67,8 @@ core_status core__linear_quantized_matmul(
     core_tensor **out_product);
 /* The same for the product of the forward; the result is not a view. */
 core_status core__linear_quantized_forward(
-    const core_linear_forward_args *args, const core_linear_intermediates *made,
-    core_tensor **out_product);
+    const core_linear_forward_args *args,
+    const core_linear_intermediates *intermediates, core_tensor **out_product);
 
 /* The quantized weight: from the workspace, or quantized now.  Owned. */
 core_status core__linear_quantized_weight(const core_linear_forward_args *args,
@@ -95,8 +95,9 @@ void core__linear_mark_end(const core_linear_forward_args *args,
                            core__linear_mark *mark, bool done);
 
 /* After a first microbatch: keeps the quantized weight in the workspace. */
-void core__linear_workspace_fill(const core_linear_forward_args *args,
-                                 const core_linear_intermediates *made);
+void core__linear_workspace_fill(
+    const core_linear_forward_args *args,
+    const core_linear_intermediates *intermediates);
 core_linear_wgrad_queue *core__linear_wgrad_queue_retain(
     core_linear_wgrad_queue *queue);
 

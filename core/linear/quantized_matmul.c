@@ -81,18 +81,18 @@ static core_status as_rows_of(core_tensor *input, core_tensor *matrix,
 }
 
 core_status core__linear_quantized_forward(
-    const core_linear_forward_args *args, const core_linear_intermediates *made,
-    core_tensor **out_product)
+    const core_linear_forward_args *args,
+    const core_linear_intermediates *intermediates, core_tensor **out_product)
 {
-    core__linear_quantized_factor x = {NULL, made->input_scales};
-    core__linear_quantized_factor w = {NULL, made->weight_scales};
+    core__linear_quantized_factor x = {NULL, intermediates->input_scales};
+    core__linear_quantized_factor w = {NULL, intermediates->weight_scales};
     core_tensor *matrix = NULL;
     core_status status;
 
     *out_product = NULL;
-    status = core__linear_as_matrix(made->input_data, &x.data);
+    status = core__linear_as_matrix(intermediates->input_data, &x.data);
     if (status == CORE_OK)
-        status = core_t(made->weight_data, &w.data);
+        status = core_t(intermediates->weight_data, &w.data);
     if (status == CORE_OK)
         status = core__linear_quantized_matmul(
             &x, &w, args->bias, core_tensor_dtype(args->input), &matrix);

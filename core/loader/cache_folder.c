@@ -38,7 +38,7 @@ core_status core__cache_folder_check(const char *text)
 }
 
 /* The folder that contains those of all plugins. */
-static core_status base_folder(char *to, size_t room)
+static core_status base_folder(char *to, size_t capacity)
 {
     const char *set, *from, *below = "libcore";
     int length;
@@ -62,8 +62,8 @@ static core_status base_folder(char *to, size_t room)
                 "XDG_CACHE_HOME nor HOME is an absolute path, or the process "
                 "is privileged");
     }
-    length = snprintf(to, room, "%s%s%s", from, *below ? "/" : "", below);
-    if (length < 0 || (size_t)length >= room)
+    length = snprintf(to, capacity, "%s%s%s", from, *below ? "/" : "", below);
+    if (length < 0 || (size_t)length >= capacity)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "the path of the cache folder is too long");
     return CORE_OK;
@@ -104,7 +104,7 @@ static core_status make_folder(char *path)
 core_status core__cache_folder(core_string name, core_string *out_path)
 {
     char path[PATH_MAX];
-    const char *kept;
+    const char *interned;
     size_t size;
 
     *out_path = (core_string){0};
@@ -121,10 +121,10 @@ core_status core__cache_folder(core_string name, core_string *out_path)
     sprintf(path + size, "/%.*s", (int)name.size, name.data);
     CORE_TRY(make_folder(path));
     core__loader_lock();
-    kept = core__loader_keep_text(path);
+    interned = core__loader_intern(path);
     core__loader_unlock();
-    if (!*kept)
+    if (!*interned)
         return core__error_memory(strlen(path) + 1);
-    *out_path = (core_string){kept, strlen(kept)};
+    *out_path = (core_string){interned, strlen(interned)};
     return CORE_OK;
 }

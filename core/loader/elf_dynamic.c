@@ -39,10 +39,10 @@ const Elf64_Phdr *core__elf_dynamic_segment(const core__elf_dynamic *d,
 {
     for (uint32_t i = 0; i < d->nloads; i++) {
         const Elf64_Phdr *load = &d->loads[i];
-        uint64_t room = in_file ? load->p_filesz : load->p_memsz;
+        uint64_t available = in_file ? load->p_filesz : load->p_memsz;
 
-        if (address >= load->p_vaddr && address - load->p_vaddr <= room &&
-            size <= room - (address - load->p_vaddr) &&
+        if (address >= load->p_vaddr && address - load->p_vaddr <= available &&
+            size <= available - (address - load->p_vaddr) &&
             (load->p_flags & flags) == flags)
             return load;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Checks a plugin's dynamic symbols: it must define the entry, as a function
- * of its own, and must not import symbols of libcore (docs/abi.md 1), which
- * would tie it to one release.
+/* Checks a plugin's dynamic symbols: it must define the entry, as a function,
+ * and must not import symbols of libcore (docs/abi.md 1), which would tie it to
+ * one release.
  *
  * Symbols are looked up as by the dynamic linker, through the dynamic section,
  * because nothing follows the section table.  The linker trusts the chains of
@@ -192,16 +192,16 @@ static core_status check_versions(const symbol_tables *tables)
             return damaged(what);
         version += one.vn_aux;
         for (bool inner = one.vn_cnt > 0; inner;) {
-            Elf64_Vernaux wanted;
+            Elf64_Vernaux needed;
 
             CORE_TRY(core__elf_dynamic_copy_bytes(tables->d, version,
-                                                  sizeof wanted, what, &block));
-            memcpy(&wanted, block, sizeof wanted);
+                                                  sizeof needed, what, &block));
+            memcpy(&needed, block, sizeof needed);
             core__free(block);
-            if (!name_at(tables, wanted.vna_name) || ++looked > VERSIONS_LIMIT)
+            if (!name_at(tables, needed.vna_name) || ++looked > VERSIONS_LIMIT)
                 return damaged(what);
-            version += wanted.vna_next;
-            inner = wanted.vna_next != 0;
+            version += needed.vna_next;
+            inner = needed.vna_next != 0;
         }
         if (++looked > VERSIONS_LIMIT)
             return damaged(what);

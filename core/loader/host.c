@@ -327,7 +327,7 @@ static core_status host_backend_kernel(core_string type, uint32_t index,
         backend = core__backend_by_type(type.data, type.size);
     }
     if (backend && backend->plugin && backend->plugin != core__loader_opening)
-        backend->plugin->lent = true;
+        backend->plugin->used_by_others = true;
     if (backend)
         status = core__registry_kernel_at(backend, index, out_kernel);
     core__loader_unlock();

@@ -56,7 +56,7 @@ static void describe(core__backend *backend,
     if (core__backend_enumerate(backend) == CORE_OK)
         information->reason = backend->reason ? backend->reason : "";
     else
-        information->reason = core__loader_keep_text(core_error_message());
+        information->reason = core__loader_intern(core_error_message());
     if (backend->device_count != UINT32_MAX)
         information->device_count = backend->device_count;
     count_kernels(backend, &information->kernel_count,
@@ -66,7 +66,7 @@ static void describe(core__backend *backend,
     information->synchronous = backend->synchronous;
     core__unmatched_kernel_names(backend, unmatched_kernels,
                                  sizeof unmatched_kernels);
-    information->unmatched_kernels = core__loader_keep_text(unmatched_kernels);
+    information->unmatched_kernels = core__loader_intern(unmatched_kernels);
     core__error_restore(&earlier);
 }
 

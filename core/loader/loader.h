@@ -27,9 +27,9 @@ struct core_plugin {
     uint64_t file_device; /* identifies the file, whatever its path */
     uint64_t file_inode;
     core_plugin_note note;
-    const char *sha256; /* required by a manifest, else NULL or "" */
-    bool opening;       /* its init is running and may load other plugins */
-    bool lent;          /* another plugin uses its kernels, so it is never
+    const char *sha256;  /* required by a manifest, else NULL or "" */
+    bool opening;        /* its init is running and may load other plugins */
+    bool used_by_others; /* another plugin uses its kernels, so it is never
                          * closed */
     void *library;
     core_plugin_answer answer;
@@ -67,7 +67,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns);
 core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
                                    core_status status);
 /* Copies text until the process ends; "" if there is no memory. */
-const char *core__loader_keep_text(const char *text);
+const char *core__loader_intern(const char *text);
 
 /* The minor of a backend's plugin; that of this libcore for built-in
  * backends. */

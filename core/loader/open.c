@@ -296,7 +296,7 @@ static void interposers_end(core_plugin *plugin)
 
     plugin->violations += count;
     if (count > 0 && !plugin->first_violation)
-        plugin->first_violation = core__loader_keep_text(first_violation);
+        plugin->first_violation = core__loader_intern(first_violation);
     core__interposers_end(plugin->interposers);
     plugin->interposers = NULL;
 }
@@ -304,9 +304,9 @@ static void interposers_end(core_plugin *plugin)
 /* Saves the error record, because undoing may fail as well. */
 static void undo(core_plugin *plugin, bool init_ran)
 {
-    core__error_record said;
+    core__error_record saved;
 
-    core__error_save(&said);
+    core__error_save(&saved);
     core__registry_undo(&plugin->registry);
     interposers_end(plugin);
     /* A failed init may have started threads, and code that may still run must
@@ -316,7 +316,7 @@ static void undo(core_plugin *plugin, bool init_ran)
         dlclose(plugin->library);
     plugin->library = NULL;
     plugin->impl = NULL;
-    core__error_restore(&said);
+    core__error_restore(&saved);
 }
 
 core_status core__plugin_open(core_plugin *plugin)
@@ -399,7 +399,7 @@ core_status core__plugin_close(core_plugin *plugin, uint64_t deadline_ns)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "plugin %s does not declare that it can be unloaded",
                            name);
-    if (plugin->lent)
+    if (plugin->used_by_others)
         return core__error(
             CORE_ERROR_BUSY,
             "plugin %s is in use: another plugin has borrowed its kernels",

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/settings.h"
-#include "device/kept_text.h"
+#include "device/interned_text.h"
 #include "loader/loader.h"
 #include "loader/plugin_note.h"
 #include "loader/search.h"
@@ -37,11 +37,11 @@ void core__loader_unlock(void)
 
 /* --------------------------------------------------------------- texts -- */
 
-const char *core__loader_keep_text(const char *text)
+const char *core__loader_intern(const char *text)
 {
-    const char *kept = core__keep_text(text, strlen(text));
+    const char *interned = core__intern_text(text, strlen(text));
 
-    return kept ? kept : "";
+    return interned ? interned : "";
 }
 
 core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
@@ -52,7 +52,7 @@ core_status core__plugin_set_state(core_plugin *plugin, uint32_t state,
     information->state = state;
     information->status = status;
     information->reason =
-        status == CORE_OK ? "" : core__loader_keep_text(core_error_message());
+        status == CORE_OK ? "" : core__loader_intern(core_error_message());
     core__log(status == CORE_OK ? CORE_LOG_DEBUG : CORE_LOG_WARNING, "loader",
               "%s: %s%s%s", information->path,
               state == CORE_PLUGIN_FOUND     ? "found"
@@ -111,7 +111,7 @@ static core_plugin *plugin_add(const char *path, uint32_t from)
     information->struct_size = sizeof *information;
     information->state = CORE_PLUGIN_REFUSED;
     information->source = from;
-    information->path = core__loader_keep_text(path);
+    information->path = core__loader_intern(path);
     if (!*information->path) {
         core__error_memory(strlen(path));
         core__free(plugin);
@@ -143,7 +143,7 @@ static void name_from_path(core_plugin_information *information)
         size = sizeof text - 1;
     memcpy(text, name, size);
     text[size] = '\0';
-    information->name = core__loader_keep_text(text);
+    information->name = core__loader_intern(text);
 }
 
 static void describe_note(core_plugin *plugin)
@@ -154,12 +154,12 @@ static void describe_note(core_plugin *plugin)
     information->abi_major = note->abi_major;
     information->abi_minor_min = note->abi_minor_min;
     information->abi_minor_max = note->abi_minor_max;
-    information->name = core__loader_keep_text(note->name);
-    information->vendor = core__loader_keep_text(note->vendor);
-    information->version = core__loader_keep_text(note->version);
-    information->license = core__loader_keep_text(note->license);
-    information->device_types = core__loader_keep_text(note->device_types);
-    information->minimum_driver = core__loader_keep_text(note->minimum_driver);
+    information->name = core__loader_intern(note->name);
+    information->vendor = core__loader_intern(note->vendor);
+    information->version = core__loader_intern(note->version);
+    information->license = core__loader_intern(note->license);
+    information->device_types = core__loader_intern(note->device_types);
+    information->minimum_driver = core__loader_intern(note->minimum_driver);
 }
 
 static core_status check_policy(const char *name)
@@ -263,7 +263,7 @@ static core_status add_candidate(const char *path, uint32_t from,
         (!*sha256 || plugin->information.state == CORE_PLUGIN_LOADED))
         goto done;
     if (*sha256)
-        plugin->sha256 = core__loader_keep_text(sha256);
+        plugin->sha256 = core__loader_intern(sha256);
     if (plugin->information.state == CORE_PLUGIN_LOADED) {
         status = CORE_OK; /* its file was removed, but its code is loaded */
         goto done;
@@ -562,7 +562,7 @@ uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first)
     core__loader_lock();
     count = core__interposers_violations(plugin->interposers, &first);
     first = plugin->first_violation ? plugin->first_violation
-                                    : core__loader_keep_text(first);
+                                    : core__loader_intern(first);
     count += plugin->violations;
     core__loader_unlock();
     if (out_first)

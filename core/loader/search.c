@@ -353,16 +353,16 @@ static void visit_manifest(core__search_visit visit, void *context,
                            const char *path)
 {
     char text[MANIFEST_LIMIT + 1];
-    manifest says = {"", ""};
+    manifest entry = {"", ""};
     core_status status = read_manifest(path, text);
 
     if (status == CORE_OK)
-        status = parse_manifest(text, &says);
+        status = parse_manifest(text, &entry);
     if (status != CORE_OK)
         visit(context, CORE_PLUGIN_SOURCE_MANIFEST, path, "", status);
-    else if (*says.path)
-        visit_entry(visit, context, CORE_PLUGIN_SOURCE_MANIFEST, says.path,
-                    says.sha256);
+    else if (*entry.path)
+        visit_entry(visit, context, CORE_PLUGIN_SOURCE_MANIFEST, entry.path,
+                    entry.sha256);
 }
 
 static void visit_manifests(core__search_visit visit, void *context)

@@ -56,8 +56,8 @@ static __attribute__((cold)) core_status round_to_unit(
 
 /* With the lock held: releases what nothing can use any more.  Does not
  * wait. */
-static core__stream_use *tidy(core__allocator *allocator,
-                              core__stream_use *done)
+static core__stream_use *release_unused(core__allocator *allocator,
+                                        core__stream_use *done)
 {
     bool abandoned = atomic_load(&allocator->abandoned);
 
@@ -80,7 +80,7 @@ void core__allocator_release_unused(core__allocator *allocator)
         return;
     if (pthread_mutex_trylock(&allocator->lock) != 0)
         return; /* the next allocation that needs the lock does it */
-    done = tidy(allocator, done);
+    done = release_unused(allocator, done);
     core__allocator_unlock(allocator);
     core__stream_uses_free(done);
 }
@@ -93,7 +93,7 @@ void core__allocator_settle_uses(core__allocator *allocator)
         return;
     pthread_mutex_lock(&allocator->lock);
     done = core__heaps_settle_uses(allocator, false, done);
-    done = tidy(allocator, done);
+    done = release_unused(allocator, done);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
         core__spin_lock(&heap->lock);
         core__heap_join_deferred(heap);
@@ -133,7 +133,7 @@ static bool take(const request *r, core_status *status, core__block **out_block)
         return false;
     *status =
         core__heap_take(r->heap, r->kind, r->size, r->requested, out_block);
-    r->heap->allocator->starved = *status != CORE_OK;
+    r->heap->allocator->host_memory_failed = *status != CORE_OK;
     return *out_block || *status != CORE_OK;
 }
 
@@ -149,8 +149,8 @@ static core_status grow_again(const request *r, core__stream_use **done,
     if (take(r, &status, out_block))
         return status;
     status = CORE_ERROR_OUT_OF_MEMORY;
-    if (core__allocator_release(allocator,
-                                &(core__segment_release){.leaving_only = true}))
+    if (core__allocator_release(
+            allocator, &(core__segment_release){.releasing_only = true}))
         status = core__segment_allocate(r->heap, r->kind, r->size, r->requested,
                                         out_block);
     if (status == CORE_ERROR_OUT_OF_MEMORY &&
@@ -188,20 +188,21 @@ static core_status grow(const request *r, core__block **out_block)
     *out_block = NULL;
     core__error_save(&earlier);
     pthread_mutex_lock(&allocator->lock);
-    allocator->starved = false;
+    allocator->host_memory_failed = false;
     atomic_fetch_add_explicit(&allocator->clock, 1, memory_order_relaxed);
     done = core__heap_settle_uses(heap, false, done);
     if (atomic_load(&allocator->abandoned) || atomic_load(&allocator->direct))
-        done = tidy(allocator, done);
+        done = release_unused(allocator, done);
     if (take(r, &status, out_block))
         goto done;
     collect_garbage(allocator);
     status =
         core__segment_allocate(heap, r->kind, r->size, r->requested, out_block);
     if (core__unlikely(status == CORE_ERROR_OUT_OF_MEMORY &&
-                       !allocator->starved)) {
+                       !allocator->host_memory_failed)) {
         status = grow_again(r, &done, out_block);
-        if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved) {
+        if (status == CORE_ERROR_OUT_OF_MEMORY &&
+            !allocator->host_memory_failed) {
             atomic_fetch_add(&allocator->out_of_memories, 1);
             core__history_add(heap, CORE__ACTION_OOM, (core_memory){0},
                               r->size);
@@ -315,7 +316,7 @@ core_status core__allocator_create(core_device *device)
 }
 
 /* Detaches every block: free ones are freed, those in use belong to no heap. */
-static core__stream_use *forget_blocks(core__segment *segment,
+static core__stream_use *detach_blocks(core__segment *segment,
                                        core__stream_use *done)
 {
     core__block *next;
@@ -340,7 +341,7 @@ static core__stream_use *forget_blocks(core__segment *segment,
     return done;
 }
 
-static void forget_counts(core__heap *heap)
+static void reset_counts(core__heap *heap)
 {
     for (uint32_t k = 0; k < 2; k++)
         for (uint32_t what = 0; what < CORE__COUNTS; what++) {
@@ -350,26 +351,26 @@ static void forget_counts(core__heap *heap)
         }
 }
 
-static core__stream_use *forget_heap(core__heap *heap, core__stream_use *done)
+static core__stream_use *reset_heap(core__heap *heap, core__stream_use *done)
 {
     core__segment *list;
 
     core__spin_lock(&heap->lock);
     list = heap->segments;
     heap->segments = NULL;
-    heap->leaving = NULL;
-    heap->leaving_end = &heap->leaving;
+    heap->releasing = NULL;
+    heap->releasing_end = &heap->releasing;
     heap->awaiting = NULL;
     heap->awaiting_end = &heap->awaiting;
     memset(heap->bins, 0, sizeof heap->bins);
-    memset(&heap->kept, 0, sizeof heap->kept);
-    forget_counts(heap);
+    memset(&heap->unjoined, 0, sizeof heap->unjoined);
+    reset_counts(heap);
     core__spin_unlock(&heap->lock);
     while (list) {
         core__segment *next = list->next;
 
-        core__event_return_later(heap->allocator, list->behind);
-        done = forget_blocks(list, done);
+        core__event_return_later(heap->allocator, list->last_use);
+        done = detach_blocks(list, done);
         core__small_free(list, sizeof *list);
         list = next;
     }
@@ -389,7 +390,7 @@ void core__allocator_reset(core_device *device)
         return;
     pthread_mutex_lock(&allocator->lock);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-        done = forget_heap(heap, done);
+        done = reset_heap(heap, done);
     atomic_store(&allocator->reserved, 0);
     core__heaps_destroy_empty(allocator);
     core__allocator_unlock(allocator);
@@ -414,7 +415,7 @@ static core__stream_use *end_heap(core__heap *heap, core__stream_use *done)
         else
             core__segment_free_memory(heap->allocator, s);
     }
-    return forget_heap(heap, done);
+    return reset_heap(heap, done);
 }
 
 void core__allocator_destroy(core_device *device)
@@ -435,8 +436,8 @@ void core__allocator_destroy(core_device *device)
             __atomic_store_n(&heap->stream->pool, NULL, __ATOMIC_RELEASE);
         core__heap_destroy(heap);
     }
-    core__events_return(allocator->events_gone);
-    core__stream_uses_free(allocator->uses_gone);
+    core__events_return(allocator->returned_events);
+    core__stream_uses_free(allocator->dropped_uses);
     device->allocator = NULL;
     core__free(atomic_load(&allocator->history));
     pthread_mutex_destroy(&allocator->lock);

@@ -149,15 +149,15 @@ core__block *core__block_split(core__block *block, uint64_t size)
 
 void core__block_join(core__block *block)
 {
-    core__block *gone = block->after;
+    core__block *absorbed = block->after;
 
-    block->size += gone->size;
-    block->after = gone->after;
+    block->size += absorbed->size;
+    block->after = absorbed->after;
     if (block->after)
         block->after->before = block;
-    if (gone->freed_at > block->freed_at)
-        block->freed_at = gone->freed_at;
-    core__block_free(gone);
+    if (absorbed->freed_at > block->freed_at)
+        block->freed_at = absorbed->freed_at;
+    core__block_free(absorbed);
 }
 
 void core__block_remove(core__heap *heap, core__block *block)
@@ -221,52 +221,52 @@ static inline uint32_t deferred_list(uint64_t size)
 /* False if the block must be joined now. */
 static inline bool defer_join(core__heap *heap, core__block *block)
 {
-    core__unjoined_blocks *kept = &heap->kept;
+    core__unjoined_blocks *unjoined = &heap->unjoined;
     uint32_t list = deferred_list(block->size);
-    core__block *head = kept->heads[list];
+    core__block *head = unjoined->heads[list];
 
     if (core__unlikely(head && head->size != block->size) ||
-        kept->count >= CORE__UNJOINED_MAX)
+        unjoined->count >= CORE__UNJOINED_MAX)
         return false;
     block->state = CORE__BLOCK_UNJOINED;
     block->newer = head;
-    kept->heads[list] = block;
-    kept->lists |= UINT64_C(1) << list;
-    kept->count++;
+    unjoined->heads[list] = block;
+    unjoined->lists |= UINT64_C(1) << list;
+    unjoined->count++;
     return true;
 }
 
 static inline core__block *take_deferred(core__heap *heap, uint64_t size)
 {
-    core__unjoined_blocks *kept = &heap->kept;
+    core__unjoined_blocks *unjoined = &heap->unjoined;
     uint32_t list = deferred_list(size);
-    core__block *block = kept->heads[list];
+    core__block *block = unjoined->heads[list];
 
     if (!block || block->size != size)
         return NULL;
-    kept->heads[list] = block->newer;
+    unjoined->heads[list] = block->newer;
     if (!block->newer)
-        kept->lists &= ~(UINT64_C(1) << list);
-    kept->count--;
+        unjoined->lists &= ~(UINT64_C(1) << list);
+    unjoined->count--;
     return block;
 }
 
 void core__heap_join_deferred(core__heap *heap)
 {
-    core__unjoined_blocks *kept = &heap->kept;
+    core__unjoined_blocks *unjoined = &heap->unjoined;
 
-    while (kept->lists) {
-        uint32_t list = (uint32_t)__builtin_ctzll(kept->lists);
+    while (unjoined->lists) {
+        uint32_t list = (uint32_t)__builtin_ctzll(unjoined->lists);
 
-        while (kept->heads[list]) {
-            core__block *block = kept->heads[list];
+        while (unjoined->heads[list]) {
+            core__block *block = unjoined->heads[list];
 
-            kept->heads[list] = block->newer;
+            unjoined->heads[list] = block->newer;
             core__block_insert(heap, block);
         }
-        kept->lists &= kept->lists - 1;
+        unjoined->lists &= unjoined->lists - 1;
     }
-    kept->count = 0;
+    unjoined->count = 0;
 }
 
 /* ------------------------------------------------ taking and returning -- */

@@ -17,15 +17,15 @@ enum {
     DEVICES = 4
 };
 
-typedef struct kept_block {
-    struct kept_block *next;
-} kept_block;
+typedef struct cached_block {
+    struct cached_block *next;
+} cached_block;
 
 /* Host devices are few; usually there is one. */
 typedef struct cache {
     core_device *device;
-    uint64_t kept; /* bytes */
-    kept_block *classes[CLASSES];
+    uint64_t cached; /* bytes */
+    cached_block *classes[CLASSES];
 } cache;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,19 +82,19 @@ static cache *find(core_device *device)
 bool core__block_cache_take(core_device *device, uint64_t capacity,
                             core_memory *out_memory)
 {
-    kept_block *block = NULL;
+    cached_block *block = NULL;
     uint64_t same;
     cache *from;
 
     pthread_mutex_lock(&lock);
     from = find(device);
     if (from) {
-        kept_block **class = &from->classes[class_of(capacity, &same)];
+        cached_block **class = &from->classes[class_of(capacity, &same)];
 
         block = *class;
         if (block) {
             *class = block->next;
-            from->kept -= capacity;
+            from->cached -= capacity;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -107,13 +107,14 @@ static bool has_space(const cache *to, uint64_t capacity)
 {
     uint64_t total = to->device->properties.total_memory;
 
-    return to->kept + capacity <= total / 8;
+    return to->cached + capacity <= total / 8;
 }
 
 bool core__block_cache_put(core_device *device, core_memory memory,
                            uint64_t capacity)
 {
-    kept_block *block = (kept_block *)((char *)memory.handle + memory.offset);
+    cached_block *block =
+        (cached_block *)((char *)memory.handle + memory.offset);
     uint64_t same;
     uint32_t class = class_of(capacity, &same);
     bool keep;
@@ -127,7 +128,7 @@ bool core__block_cache_put(core_device *device, core_memory memory,
     if (keep) {
         block->next = to->classes[class];
         to->classes[class] = block;
-        to->kept += capacity;
+        to->cached += capacity;
     }
     pthread_mutex_unlock(&lock);
     return keep;
@@ -144,14 +145,14 @@ void core__block_cache_empty(core_device *device)
                                 STEPS * (STEPS + 1 + class % STEPS);
 
             while (caches[i].classes[class]) {
-                kept_block *block = caches[i].classes[class];
+                cached_block *block = caches[i].classes[class];
 
                 caches[i].classes[class] = block->next;
                 device->memory.free(device->impl, (core_memory){block, 0},
                                     capacity);
             }
         }
-        caches[i].kept = 0;
+        caches[i].cached = 0;
         caches[i].device = NULL;
     }
     pthread_mutex_unlock(&lock);

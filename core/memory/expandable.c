@@ -58,7 +58,7 @@ static core_status reserve(core__heap *heap, uint32_t kind, uint64_t size,
         if (segment)
             core__small_free(segment, sizeof *segment);
         device->interfaces.virtual_memory.release(device->impl, memory, range);
-        allocator->starved = true;
+        allocator->host_memory_failed = true;
         return core__error_memory(sizeof *segment);
     }
     segment->first->state = CORE__BLOCK_UNMAPPED;
@@ -161,7 +161,7 @@ static core_status cut_unmapped(core__allocator *allocator, core__block *place,
     if (mapped >= place->size)
         return CORE_OK;
     rest = core__block_split(place, mapped);
-    allocator->starved = !rest;
+    allocator->host_memory_failed = !rest;
     if (!rest)
         return core__error_memory(sizeof *rest);
     rest->state = CORE__BLOCK_UNMAPPED;
@@ -190,7 +190,8 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
     if (!place) {
         status = reserve(heap, kind, size, &segment);
         /* Address space has run out, which says nothing about memory. */
-        if (status == CORE_ERROR_OUT_OF_MEMORY && !allocator->starved)
+        if (status == CORE_ERROR_OUT_OF_MEMORY &&
+            !allocator->host_memory_failed)
             return core__segment_allocate_fixed(heap, kind, size, requested,
                                                 out_block);
         if (status != CORE_OK)
@@ -207,7 +208,7 @@ core_status core__expandable_grow(core__heap *heap, uint32_t kind,
         count_mapped(heap, place, need);
         mapped = false;
         status = take_place(heap, place, before, size, requested, out_block);
-        allocator->starved = status != CORE_OK;
+        allocator->host_memory_failed = status != CORE_OK;
     } else if (before) {
         core__block_insert(heap, before);
     }

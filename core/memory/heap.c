@@ -43,7 +43,7 @@ static core__heap *heap_new(core__allocator *allocator, core_memory_pool *pool)
     heap->allocator = allocator;
     heap->pool = pool;
     heap->awaiting_end = &heap->awaiting;
-    heap->leaving_end = &heap->leaving;
+    heap->releasing_end = &heap->releasing;
     core__spin_lock(&allocator->counts.lock);
     heap->next = allocator->heaps;
     allocator->heaps = heap;
@@ -101,8 +101,8 @@ core_status core__heap_of_pool(core__allocator *allocator,
     if (heap)
         return CORE_OK;
     /* Streams come and go: blocks that they shared are returned here. */
-    allocator->uses_gone =
-        core__heaps_settle_uses(allocator, false, allocator->uses_gone);
+    allocator->dropped_uses =
+        core__heaps_settle_uses(allocator, false, allocator->dropped_uses);
     heap = adopt(allocator, pool, stream);
     if (!heap)
         heap = heap_new(allocator, pool);
@@ -180,7 +180,7 @@ void core__heaps_destroy_empty(core__allocator *allocator)
 }
 
 /* Records an event after all work submitted to the stream, unless that is
- * already done.  The stream may end in a callback of its own, so this does not
+ * already done.  The stream may end in one of its callbacks, so this does not
  * wait. */
 static void mark_end(core__heap *heap, core_stream *stream)
 {
@@ -221,8 +221,8 @@ void core__event_return_later(core__allocator *allocator, core_event *event)
 {
     if (!event)
         return;
-    event->next = allocator->events_gone;
-    allocator->events_gone = event;
+    event->next = allocator->returned_events;
+    allocator->returned_events = event;
 }
 
 /* If there is no host memory to defer it, the queue is released at once. */
@@ -231,8 +231,9 @@ void core__queue_release_later(core__allocator *allocator, core__queue *queue)
     core__stream_use *use = queue ? core__small_alloc(sizeof *use) : NULL;
 
     if (use) {
-        *use = (core__stream_use){.next = allocator->uses_gone, .queue = queue};
-        allocator->uses_gone = use;
+        *use =
+            (core__stream_use){.next = allocator->dropped_uses, .queue = queue};
+        allocator->dropped_uses = use;
     } else {
         core__queue_release(queue);
     }
@@ -250,11 +251,11 @@ void core__events_return(core_event *events)
 
 static void unlock(core__allocator *allocator)
 {
-    core_event *events = allocator->events_gone;
-    core__stream_use *uses = allocator->uses_gone;
+    core_event *events = allocator->returned_events;
+    core__stream_use *uses = allocator->dropped_uses;
 
-    allocator->events_gone = NULL;
-    allocator->uses_gone = NULL;
+    allocator->returned_events = NULL;
+    allocator->dropped_uses = NULL;
     pthread_mutex_unlock(&allocator->lock);
     core__events_return(events);
     core__stream_uses_free(uses);
@@ -262,22 +263,22 @@ static void unlock(core__allocator *allocator)
 
 static void end_all(core__allocator *allocator)
 {
-    core_stream *streams = atomic_exchange(&allocator->streams_gone, NULL);
-    core_memory_pool *pools = atomic_exchange(&allocator->pools_gone, NULL);
+    core_stream *streams = atomic_exchange(&allocator->ended_streams, NULL);
+    core_memory_pool *pools = atomic_exchange(&allocator->ended_pools, NULL);
 
-    for (core_stream *s = streams; s; s = s->leaving)
+    for (core_stream *s = streams; s; s = s->next_ended)
         end_stream(allocator, s);
-    for (core_memory_pool *p = pools; p; p = p->leaving)
+    for (core_memory_pool *p = pools; p; p = p->next_ended)
         core__pool_abandon(allocator, p);
     unlock(allocator);
     while (streams) {
-        core_stream *next = streams->leaving;
+        core_stream *next = streams->next_ended;
 
         core__stream_destroy(streams);
         streams = next;
     }
     while (pools) {
-        core_memory_pool *next = pools->leaving;
+        core_memory_pool *next = pools->next_ended;
 
         core__pool_end(pools);
         pools = next;
@@ -290,8 +291,8 @@ void core__allocator_end_pending(core__allocator *allocator)
 {
     if (allocator->device->forked)
         return; /* a thread of the parent process may hold it */
-    while (atomic_load(&allocator->streams_gone) ||
-           atomic_load(&allocator->pools_gone)) {
+    while (atomic_load(&allocator->ended_streams) ||
+           atomic_load(&allocator->ended_pools)) {
         if (pthread_mutex_trylock(&allocator->lock) != 0)
             return;
         end_all(allocator);
@@ -315,10 +316,10 @@ void core__allocator_stream_end(core_stream *stream)
         return;
     }
     core_device_retain(device); /* the stream's reference is released with it */
-    first = atomic_load(&allocator->streams_gone);
+    first = atomic_load(&allocator->ended_streams);
     do
-        stream->leaving = first;
-    while (!atomic_compare_exchange_weak(&allocator->streams_gone, &first,
+        stream->next_ended = first;
+    while (!atomic_compare_exchange_weak(&allocator->ended_streams, &first,
                                          stream));
     core__allocator_end_pending(allocator);
     core_device_release(device);

@@ -60,7 +60,7 @@ typedef struct core__stream_use {
     core_stream *stream;
     core_event *event;  /* NULL until the block is freed; never NULL with a
                          * handle */
-    const void *word;   /* the plugin's handle of the stream on which the event
+    const void *handle; /* the plugin's handle of the stream on which the event
                          * was recorded */
     core__queue *queue; /* only to be released: core__queue_release_later */
 } core__stream_use;
@@ -92,11 +92,11 @@ struct core__segment {
     core__block *first;
     uint8_t kind;
     bool expandable;
-    bool direct;            /* created for one block, and released with it */
-    bool held;              /* in the list of segments being released
+    bool direct; /* created for one block, and released with it */
+    bool held;   /* in the list of segments being released
                   * (segment_release.c) */
-    core__segment *leaving; /* the next of these */
-    core_event *behind;     /* an event after the work that used this one and
+    core__segment *next_releasing; /* the next of these */
+    core_event *last_use; /* an event after the work that used this one and
                              * those before it */
     void *last; /* the plugin's handle of the stream that may still use it */
 };
@@ -136,12 +136,12 @@ struct core__heap {
     core_memory_pool *pool; /* without a reference; NULL: the common pool */
     core__heap *next;       /* in the allocator */
     core__segment *segments;
-    core__segment *leaving, **leaving_end; /* oldest first; guarded by the
+    core__segment *releasing, **releasing_end; /* oldest first; guarded by the
                                             * mutex */
-    _Atomic bool capturing;                /* its stream is capturing */
-    core__block *awaiting, **awaiting_end; /* oldest first */
+    _Atomic bool capturing;                    /* its stream is capturing */
+    core__block *awaiting, **awaiting_end;     /* oldest first */
     core__counts counts;
-    core__unjoined_blocks kept;
+    core__unjoined_blocks unjoined;
     core__bins bins[2]; /* small, large */
 };
 
@@ -163,11 +163,11 @@ typedef struct core__history core__history;
 struct core__allocator {
     core_device *device;
     pthread_mutex_t lock; /* recursive: streams may end while it is held */
-    core_stream *_Atomic streams_gone; /* ended by the holder of the lock */
-    core_memory_pool *_Atomic pools_gone;
-    core_event *events_gone;     /* returned when the lock is released */
-    core__stream_use *uses_gone; /* dropped when the lock is released */
-    bool starved; /* host memory ran out during the current call */
+    core_stream *_Atomic ended_streams; /* ended by the holder of the lock */
+    core_memory_pool *_Atomic ended_pools;
+    core_event *returned_events;    /* returned when the lock is released */
+    core__stream_use *dropped_uses; /* dropped when the lock is released */
+    bool host_memory_failed; /* host memory ran out during the current call */
     core__heap *heaps;
     core__alloc_settings settings;
     /* Copies that allocations read without the lock. */
@@ -197,8 +197,8 @@ struct core__allocator {
 
 struct core_memory_pool {
     _Atomic uint32_t references;
-    core_memory_pool *leaving; /* the next that ends */
-    core_device *device;       /* with a reference */
+    core_memory_pool *next_ended; /* the next that ends */
+    core_device *device;          /* with a reference */
 };
 
 /* Fails with UNSUPPORTED if the device has no caching allocator. */
@@ -268,13 +268,13 @@ void core__segment_destroy(core__allocator *allocator, core__segment *segment);
 
 /* Which whole segments to release. */
 typedef struct core__segment_release {
-    core__heap *heap;  /* NULL: all heaps */
-    uint64_t enough;   /* stop after this many bytes; 0: all */
-    uint64_t at_least; /* the best fit first, else the largest; 0: the longest
+    core__heap *heap;    /* NULL: all heaps */
+    uint64_t enough;     /* stop after this many bytes; 0: all */
+    uint64_t at_least;   /* the best fit first, else the largest; 0: the longest
                         * free */
-    uint64_t larger;   /* only segments of at least this size */
-    bool ended_only;   /* only of ended streams and released pools */
-    bool leaving_only; /* only segments already being released */
+    uint64_t larger;     /* only segments of at least this size */
+    bool ended_only;     /* only of ended streams and released pools */
+    bool releasing_only; /* only segments already being released */
 } core__segment_release;
 /* Returns the number of bytes released.  Waits for the streams of released
  * segments, so it is never called on the path of freeing. */
@@ -299,7 +299,7 @@ void core__segment_free_memory(const core__allocator *allocator,
  * captured, or the end of its work cannot be determined. */
 bool core__heap_is_pinned(const core__heap *heap);
 
-/* ------------------------------------------ leaving: segment_release.c -- */
+/* ------------------------------------------ release: segment_release.c -- */
 
 /* Starts releasing what need not be kept of a heap: now, or when the stream
  * has passed its current work.  Does not wait; the allocator's lock is held

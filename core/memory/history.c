@@ -51,7 +51,7 @@ core_status core__history_copy(core__allocator *allocator,
 {
     core__history *history;
     core__history *copy;
-    uint64_t kept;
+    uint64_t count;
 
     *out_history = NULL;
     /* The ring is replaced only with the allocator's lock held, as it is
@@ -64,14 +64,14 @@ core_status core__history_copy(core__allocator *allocator,
     if (!copy)
         return core__error_memory(history->capacity * sizeof *history->actions);
     core__spin_lock(&allocator->history_lock);
-    kept =
+    count =
         history->count < history->capacity ? history->count : history->capacity;
-    for (uint64_t i = 0; i < kept; i++)
+    for (uint64_t i = 0; i < count; i++)
         copy->actions[i] =
-            history->actions[(history->count - kept + i) % history->capacity];
+            history->actions[(history->count - count + i) % history->capacity];
     core__spin_unlock(&allocator->history_lock);
-    copy->capacity = kept;
-    copy->count = kept;
+    copy->capacity = count;
+    copy->count = count;
     *out_history = copy;
     return CORE_OK;
 }

@@ -38,7 +38,7 @@ typedef struct host_pool {
     pthread_mutex_t lock;
     host_block **used; /* by address */
     uint64_t count;
-    uint64_t room;
+    uint64_t capacity;
     host_block *awaiting; /* oldest first */
     host_block *free[CLASSES];
     uint64_t events;
@@ -167,16 +167,16 @@ static host_block *find(const host_pool *pool, const void *data, uint64_t size)
 
 static core_status grow_used(host_pool *pool)
 {
-    uint64_t room = pool->room ? 2 * pool->room : 16;
+    uint64_t capacity = pool->capacity ? 2 * pool->capacity : 16;
     host_block **used;
 
-    if (pool->count < pool->room)
+    if (pool->count < pool->capacity)
         return CORE_OK;
-    used = core__realloc(pool->used, room * sizeof *used);
+    used = core__realloc(pool->used, capacity * sizeof *used);
     if (!used)
-        return core__error_memory(room * sizeof *used);
+        return core__error_memory(capacity * sizeof *used);
     pool->used = used;
-    pool->room = room;
+    pool->capacity = capacity;
     return CORE_OK;
 }
 
@@ -205,7 +205,7 @@ static void add_free(host_pool *pool, host_block *block)
 }
 
 /* Frees blocks whose streams are done.  The lock is held. */
-static core__stream_use *settle(host_pool *pool, core__stream_use *done)
+static core__stream_use *collect_unused(host_pool *pool, core__stream_use *done)
 {
     host_block **link = &pool->awaiting;
     bool mark = core__allocator_can_record_events(pool->device->allocator);
@@ -418,7 +418,7 @@ static core_status alloc(host_pool *pool, uint64_t size, bool tensor,
 
     pthread_mutex_lock(&pool->lock);
     if (!pool->free[class])
-        done = settle(pool, NULL);
+        done = collect_unused(pool, NULL);
     block = pool->free[class];
     if (block)
         pool->free[class] = block->next;
@@ -507,7 +507,7 @@ core_status core__host_memory_free(core_device *device, void *data, bool tensor)
         ;
     *link = block;
     /* Records events now, because later ones would include more work. */
-    done = settle(pool, NULL);
+    done = collect_unused(pool, NULL);
     pthread_mutex_unlock(&pool->lock);
     core__stream_uses_free(done);
     return CORE_OK;

@@ -122,7 +122,7 @@ core_status core__memory_alloc(core_device *device, uint64_t size,
         *out_capacity = cls * UNIT;
         if (core__likely(block && self->blocks_of == device)) {
             self->blocks[cls].head = block->next;
-            self->blocks[cls].room++;
+            self->blocks[cls].free_slots++;
             out_memory->handle = block;
             return CORE_OK;
         }
@@ -156,18 +156,18 @@ void core__memory_free(core_device *device, core_memory memory,
         if (!self->blocks_of) {
             self->blocks_slot = core__keys_slot(device->keys);
             __atomic_store_n(&self->blocks_of, device, __ATOMIC_RELEASE);
-            self->whole_limit =
+            self->cached_tensors_limit =
                 core__small_cache_limit() ? CORE__TENSOR_CACHE_LIMIT : 0;
             for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-                self->blocks[i].room = core__small_cache_limit();
+                self->blocks[i].free_slots = core__small_cache_limit();
         }
         if (core__likely(self->blocks_of == device &&
-                         self->blocks[cls].room != 0)) {
+                         self->blocks[cls].free_slots != 0)) {
             core__free_block *freed = block_of(memory);
 
             freed->next = self->blocks[cls].head;
             self->blocks[cls].head = freed;
-            self->blocks[cls].room--;
+            self->blocks[cls].free_slots--;
             return;
         }
     }
@@ -182,33 +182,33 @@ void core__memory_free(core_device *device, core_memory memory,
 typedef struct thread_cache {
     const core_device *wanted; /* NULL: any */
     core_device *device;       /* NULL: nothing yet */
-    core_tensor *whole;
+    core_tensor *tensors;
     core__free_block *blocks[CORE__SMALL_CLASSES];
 } thread_cache;
 
 static void collect(core__thread *thread, void *context)
 {
-    thread_cache *kept = context;
+    thread_cache *cache = context;
 
-    if (kept->device || !thread->blocks_of ||
-        (kept->wanted && thread->blocks_of != kept->wanted))
+    if (cache->device || !thread->blocks_of ||
+        (cache->wanted && thread->blocks_of != cache->wanted))
         return;
-    kept->device = thread->blocks_of;
-    core__memory_upcalls.tensor_cache_collect(thread, &kept->whole);
+    cache->device = thread->blocks_of;
+    core__memory_upcalls.tensor_cache_collect(thread, &cache->tensors);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++) {
-        kept->blocks[i] = thread->blocks[i].head;
+        cache->blocks[i] = thread->blocks[i].head;
         thread->blocks[i].head = NULL;
     }
     __atomic_store_n(&thread->blocks_of, NULL, __ATOMIC_RELAXED);
 }
 
-static void free_cached(const thread_cache *kept)
+static void free_cached(const thread_cache *cache)
 {
-    const core_device *device = kept->device;
+    const core_device *device = cache->device;
 
-    core__memory_upcalls.tensor_cache_drop(kept->whole);
+    core__memory_upcalls.tensor_cache_drop(cache->tensors);
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        for (core__free_block *b = kept->blocks[i], *next; b; b = next) {
+        for (core__free_block *b = cache->blocks[i], *next; b; b = next) {
             next = b->next;
             device->memory.free(device->impl, (core_memory){b, 0}, i * UNIT);
         }
@@ -216,23 +216,23 @@ static void free_cached(const thread_cache *kept)
 
 void core__memory_thread_end(core__thread *thread)
 {
-    thread_cache kept = {0};
+    thread_cache cache = {0};
 
-    collect(thread, &kept);
-    free_cached(&kept);
+    collect(thread, &cache);
+    free_cached(&cache);
 }
 
 /* One thread at a time: the plugin must not meet the lock of the list of
  * threads. */
 void core__memory_free_cached(const core_device *device)
 {
-    thread_cache kept;
+    thread_cache cache;
 
     do {
-        kept = (thread_cache){.wanted = device};
-        core__thread_each(collect, &kept);
-        free_cached(&kept);
-    } while (kept.device);
+        cache = (thread_cache){.wanted = device};
+        core__thread_each(collect, &cache);
+        free_cached(&cache);
+    } while (cache.device);
 }
 
 void core__memory_pools_end(core__thread *thread)

@@ -27,7 +27,7 @@ void core__memory_free(core_device *device, core_memory memory,
  * (NULL: nothing to do) or a tensor's memory.  UNSUPPORTED while the device
  * captures. */
 core_status core__memory_record_handle(core_device *device,
-                                       struct core__block *block, void *word);
+                                       struct core__block *block, void *handle);
 /* Returns the blocks cached by an ending thread to their device. */
 void core__memory_thread_end(core__thread *thread);
 /* The same for all threads, for a device that closes, or NULL: all devices.

@@ -93,10 +93,11 @@ void core_memory_pool_release(core_memory_pool *pool)
     /* the pool's reference is released with it */
     device = core_device_retain(pool->device);
     allocator = device->allocator;
-    first = atomic_load(&allocator->pools_gone);
+    first = atomic_load(&allocator->ended_pools);
     do
-        pool->leaving = first;
-    while (!atomic_compare_exchange_weak(&allocator->pools_gone, &first, pool));
+        pool->next_ended = first;
+    while (
+        !atomic_compare_exchange_weak(&allocator->ended_pools, &first, pool));
     core__allocator_end_pending(allocator);
     core_device_release(device);
 }

@@ -99,7 +99,7 @@ static core_status allocate_segment(core__heap *heap, uint32_t kind,
         return CORE_OK;
     core__segment_free_memory(allocator,
                               &(core__segment){.memory = memory, .size = size});
-    allocator->starved = true;
+    allocator->host_memory_failed = true;
     return core__error_memory(sizeof **out_segment);
 }
 
@@ -159,7 +159,7 @@ core_status core__segment_allocate_fixed(core__heap *heap, uint32_t kind,
     status = core__block_take(heap, segment->first,
                               direct ? segment->size : size, requested);
     core__spin_unlock(&heap->lock);
-    allocator->starved = status != CORE_OK;
+    allocator->host_memory_failed = status != CORE_OK;
     return status;
 }
 
@@ -242,7 +242,7 @@ static bool is_whole(const core__segment *segment)
            !segment->first->after;
 }
 
-static bool is_wanted(const core__heap *heap, const core__segment_release *what)
+static bool matches(const core__heap *heap, const core__segment_release *what)
 {
     if (what->heap && heap != what->heap)
         return false;
@@ -310,7 +310,7 @@ static core__segment *pick(core__allocator *allocator,
     core__segment *best = NULL;
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next) {
-        if (!is_wanted(heap, what))
+        if (!matches(heap, what))
             continue;
         core__spin_lock(&heap->lock);
         core__heap_join_deferred(heap);
@@ -341,8 +341,8 @@ uint64_t core__allocator_release(core__allocator *allocator,
 
     if (!what->enough) {
         for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
-            if (is_wanted(heap, what))
-                bytes += what->leaving_only
+            if (matches(heap, what))
+                bytes += what->releasing_only
                              ? core__heap_finish_release(heap, true)
                              : release_heap(heap);
         return bytes;

@@ -63,7 +63,7 @@ bool core__heap_is_idle(core__heap *heap)
 
 /* ------------------------------------------------------------ choosing -- */
 
-static bool is_leaving(const core__segment *segment, bool direct_only)
+static bool is_releasing(const core__segment *segment, bool direct_only)
 {
     const core__block *block = segment->first;
 
@@ -89,7 +89,7 @@ static void hold(core__heap *heap, core__segment *segment)
 static void put_back(core__heap *heap, core__segment *list)
 {
     core__spin_lock(&heap->lock);
-    for (; list; list = list->leaving)
+    for (; list; list = list->next_releasing)
         for (core__block *b = list->first; b; b = b->after)
             if (b->state == CORE__BLOCK_AWAITING)
                 core__block_insert(heap, b);
@@ -104,12 +104,12 @@ static core__segment *choose(core__heap *heap, bool direct_only,
     core__spin_lock(&heap->lock);
     core__heap_join_deferred(heap);
     for (core__segment *s = heap->segments; s; s = s->next) {
-        if (!is_leaving(s, direct_only) || s->held)
+        if (!is_releasing(s, direct_only) || s->held)
             continue;
         hold(heap, s);
         if (!list)
             *out_last = s;
-        s->leaving = list;
+        s->next_releasing = list;
         list = s;
     }
     core__spin_unlock(&heap->lock);
@@ -134,7 +134,7 @@ static uint64_t release_list(core__heap *heap, core__segment *list,
     uint64_t bytes = 0;
 
     while (list != end) {
-        core__segment *next = list->leaving;
+        core__segment *next = list->next_releasing;
 
         core__spin_lock(&heap->lock);
         if (list->expandable)
@@ -142,7 +142,7 @@ static uint64_t release_list(core__heap *heap, core__segment *list,
         core__segment_detach(heap, list);
         core__spin_unlock(&heap->lock);
         bytes += list->reserved;
-        core__event_return_later(heap->allocator, list->behind);
+        core__event_return_later(heap->allocator, list->last_use);
         core__segment_destroy(heap->allocator, list);
         list = next;
     }
@@ -154,20 +154,20 @@ uint64_t core__heap_finish_release(core__heap *heap, bool wait)
     core_device *device = heap->allocator->device;
     uint64_t bytes = 0;
 
-    while (heap->leaving) {
-        core__segment *first = heap->leaving;
+    while (heap->releasing) {
+        core__segment *first = heap->releasing;
         core__segment *marked = first;
 
-        while (!marked->behind)
-            marked = marked->leaving;
+        while (!marked->last_use)
+            marked = marked->next_releasing;
         if (wait)
-            core__event_wait(device, marked->behind);
-        else if (!event_is_passed(device, marked->behind))
+            core__event_wait(device, marked->last_use);
+        else if (!event_is_passed(device, marked->last_use))
             break;
-        heap->leaving = marked->leaving;
-        if (!heap->leaving)
-            heap->leaving_end = &heap->leaving;
-        bytes += release_list(heap, first, heap->leaving);
+        heap->releasing = marked->next_releasing;
+        if (!heap->releasing)
+            heap->releasing_end = &heap->releasing;
+        bytes += release_list(heap, first, heap->releasing);
     }
     return bytes;
 }
@@ -191,7 +191,7 @@ void core__heap_begin_release(core__heap *heap, bool direct_only)
 {
     core__segment *last = NULL;
     core__segment *list;
-    void *word;
+    void *handle;
 
     /* During a capture the plugin's streams and events are not called. */
     if (!core__allocator_can_record_events(heap->allocator))
@@ -204,20 +204,20 @@ void core__heap_begin_release(core__heap *heap, bool direct_only)
         return;
     /* A device with core.allocator orders memory by streams, as the core
      * does. */
-    word = heap->allocator->own ? core__heap_stream_handle(heap) : NULL;
-    for (core__segment *s = list; word && s; s = s->leaving)
-        s->last = word;
-    if (word || core__heap_is_idle(heap)) {
+    handle = heap->allocator->own ? core__heap_stream_handle(heap) : NULL;
+    for (core__segment *s = list; handle && s; s = s->next_releasing)
+        s->last = handle;
+    if (handle || core__heap_is_idle(heap)) {
         release_list(heap, list, NULL);
         return;
     }
-    last->behind = mark(heap);
-    if (!last->behind) {
+    last->last_use = mark(heap);
+    if (!last->last_use) {
         put_back(heap, list);
         return;
     }
-    for (core__segment *s = list; s; s = s->leaving)
+    for (core__segment *s = list; s; s = s->next_releasing)
         s->held = true;
-    *heap->leaving_end = list;
-    heap->leaving_end = &last->leaving;
+    *heap->releasing_end = list;
+    heap->releasing_end = &last->next_releasing;
 }

@@ -14,21 +14,21 @@
 typedef struct text {
     char *data;
     size_t size;
-    size_t room;
+    size_t capacity;
 } text;
 
 static bool append(void *context, const char *data, size_t size)
 {
     text *to = context;
 
-    if (to->size + size + 1 > to->room) {
-        size_t room = 2 * (to->size + size + 1);
-        char *grown = core__realloc(to->data, room);
+    if (to->size + size + 1 > to->capacity) {
+        size_t capacity = 2 * (to->size + size + 1);
+        char *grown = core__realloc(to->data, capacity);
 
         if (!grown)
             return false;
         to->data = grown;
-        to->room = room;
+        to->capacity = capacity;
     }
     memcpy(to->data + to->size, data, size);
     to->size += size;
@@ -84,27 +84,27 @@ static void fill_rows(const core__heap *heap, row *at)
 static core_status copy_rows(core__heap *heap, row **out_rows,
                              uint64_t *out_count)
 {
-    uint64_t room = 64;
+    uint64_t capacity = 64;
 
     for (;;) {
-        row *rows = core__alloc(room * sizeof *rows);
+        row *rows = core__alloc(capacity * sizeof *rows);
         uint64_t count;
 
         if (!rows)
-            return core__error_memory(room * sizeof *rows);
+            return core__error_memory(capacity * sizeof *rows);
         core__spin_lock(&heap->lock);
         core__heap_join_deferred(heap);
         count = count_rows(heap);
-        if (count <= room)
+        if (count <= capacity)
             fill_rows(heap, rows);
         core__spin_unlock(&heap->lock);
-        if (count <= room) {
+        if (count <= capacity) {
             *out_rows = rows;
             *out_count = count;
             return CORE_OK;
         }
         core__free(rows);
-        room = count + count / 8;
+        capacity = count + count / 8;
     }
 }
 
@@ -215,7 +215,7 @@ core_status core_memory_snapshot(core_device *device, char **out_json)
     status = write_all(&json, allocator);
     core__allocator_unlock(allocator);
     if (status == CORE_OK && !core__json_finish(&json))
-        status = core__error_memory(to.room);
+        status = core__error_memory(to.capacity);
     if (status == CORE_OK)
         *out_json = to.data;
     else

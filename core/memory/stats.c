@@ -64,7 +64,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static void distribute_bounds(core__allocator *allocator)
 {
-    uint64_t rooms[CORE__COUNTS][2];
+    uint64_t headrooms[CORE__COUNTS][2];
     uint64_t heaps = 0;
 
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
@@ -73,9 +73,9 @@ static void distribute_bounds(core__allocator *allocator)
         uint64_t all = growth_for(allocator, what, CORE_MEMORY_ALL, heaps);
 
         for (uint32_t k = 0; k < 2; k++) {
-            uint64_t *room = &rooms[what][k];
+            uint64_t *headroom = &headrooms[what][k];
 
-            *room = least(
+            *headroom = least(
                 all, growth_for(allocator, what, k + CORE_MEMORY_SMALL, heaps));
         }
     }
@@ -83,15 +83,15 @@ static void distribute_bounds(core__allocator *allocator)
      * these. */
     for (uint32_t what = 0; heaps && what < CORE__COUNTS; what++)
         for (uint32_t k = 0; parts[what] && k < 2; k++)
-            rooms[parts[what] - 1][k] =
-                least(rooms[parts[what] - 1][k], rooms[what][k]);
+            headrooms[parts[what] - 1][k] =
+                least(headrooms[parts[what] - 1][k], headrooms[what][k]);
     for (core__heap *heap = allocator->heaps; heap; heap = heap->next)
         for (uint32_t what = 0; what < CORE__COUNTS; what++)
             for (uint32_t k = 0; k < 2; k++) {
                 core__count *count = &heap->counts.of[k][what];
 
-                core__count_set(&count->bound,
-                                core__count_current(count) + rooms[what][k]);
+                core__count_set(&count->bound, core__count_current(count) +
+                                                   headrooms[what][k]);
             }
 }
 
@@ -137,9 +137,9 @@ static bool raise_bound(core__heap *heap, uint32_t what, uint32_t k)
         return true;
     if (!is_below_peak(heap->allocator, what, k, now - bound))
         return false;
-    for (uint32_t whole = 0; whole < CORE__COUNTS; whole++)
-        if (parts[whole] == (int8_t)what + 1 &&
-            !is_below_peak(heap->allocator, whole, k, now - bound))
+    for (uint32_t total = 0; total < CORE__COUNTS; total++)
+        if (parts[total] == (int8_t)what + 1 &&
+            !is_below_peak(heap->allocator, total, k, now - bound))
             return false;
     core__count_set(&count->bound, now);
     return true;

@@ -32,7 +32,7 @@ core_status core__stream_uses_add(core__stream_use **uses, core_stream *stream)
         return core__error_memory(sizeof *use);
     use->stream = core_stream_retain(stream);
     use->event = NULL;
-    use->word = NULL;
+    use->handle = NULL;
     use->queue = NULL;
     use->next = *uses;
     *uses = use;
@@ -58,12 +58,12 @@ void core__stream_uses_free(core__stream_use *uses)
  * memory to defer it, it is released with the use. */
 static void release_stream(core__stream_use *use, core__stream_use **done)
 {
-    core__stream_use *husk = core__small_alloc(sizeof *husk);
+    core__stream_use *dropped = core__small_alloc(sizeof *dropped);
 
-    if (!husk)
+    if (!dropped)
         return;
-    *husk = (core__stream_use){.next = *done, .stream = use->stream};
-    *done = husk;
+    *dropped = (core__stream_use){.next = *done, .stream = use->stream};
+    *done = dropped;
     use->stream = NULL;
 }
 
@@ -188,7 +188,7 @@ core_status core__allocator_record(core_device *device, core__block *block,
 }
 
 core_status core__memory_record_handle(core_device *device, core__block *block,
-                                       void *word)
+                                       void *handle)
 {
     core__heap *heap = block ? block->heap : NULL;
     core_event *event = NULL;
@@ -198,12 +198,12 @@ core_status core__memory_record_handle(core_device *device, core__block *block,
     CORE_TRY(core__device_check_process(device));
     if (device->synchronous)
         return CORE_OK;
-    if (!word)
+    if (!handle)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "the plugin of \"%s\" names a stream that uses "
                            "memory by a NULL handle",
                            device->name);
-    if (!heap || (heap->stream && heap->stream->impl == word))
+    if (!heap || (heap->stream && heap->stream->impl == handle))
         return CORE_OK;
     if (!core__allocator_can_record_events(heap->allocator))
         return core__error(
@@ -213,7 +213,7 @@ core_status core__memory_record_handle(core_device *device, core__block *block,
             "must wait for it instead",
             device->name);
     core__spin_lock(&heap->lock);
-    for (use = block->uses; use && use->word != word;)
+    for (use = block->uses; use && use->handle != handle;)
         use = use->next;
     event = use ? use->event : NULL;
     core__spin_unlock(&heap->lock);
@@ -221,13 +221,13 @@ core_status core__memory_record_handle(core_device *device, core__block *block,
      * uses only grow.  An event that is recorded again also covers the earlier
      * work. */
     if (event)
-        return core__event_record_handle(event, word);
+        return core__event_record_handle(event, handle);
     use = core__small_alloc(sizeof *use);
     if (!use)
         return core__error_memory(sizeof *use);
     status = core__event_take(device, &event);
     if (status == CORE_OK)
-        status = core__event_record_handle(event, word);
+        status = core__event_record_handle(event, handle);
     if (status != CORE_OK) {
         core__event_return(event);
         core__small_free(use, sizeof *use);
@@ -235,8 +235,8 @@ core_status core__memory_record_handle(core_device *device, core__block *block,
     }
     atomic_fetch_add(&heap->allocator->events, 1);
     core__spin_lock(&heap->lock);
-    *use =
-        (core__stream_use){.next = block->uses, .event = event, .word = word};
+    *use = (core__stream_use){
+        .next = block->uses, .event = event, .handle = handle};
     block->uses = use;
     core__spin_unlock(&heap->lock);
     return CORE_OK;

@@ -176,8 +176,8 @@ static inline bool dispatches_here(const core_operator *op, uint64_t state,
 {
     const core__shortcut *shortcut;
 
-    if (core__unlikely(__atomic_load_n(&op->hot, __ATOMIC_ACQUIRE) !=
-                       CORE__HOT_ONE))
+    if (core__unlikely(__atomic_load_n(&op->key_path, __ATOMIC_ACQUIRE) !=
+                       CORE__KEY_PATH_ONE))
         return false;
     shortcut = atomic_load_explicit(&op->shortcut, memory_order_acquire);
     return shortcut->state == state && shortcut->function == function;

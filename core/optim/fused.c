@@ -69,7 +69,7 @@ static bool has_kernel(const core_optimizer *optimizer,
  * the number from which a single operator uses several threads. */
 enum { WORK = 4096, MUCH = 65536 };
 
-static bool is_middling(const core_tensor *tensor)
+static bool is_medium_size(const core_tensor *tensor)
 {
     return tensor->numel >= WORK && tensor->numel < MUCH;
 }
@@ -84,7 +84,7 @@ static bool is_for_threads(const core_optimizer *optimizer)
     if (!optimizer->table->one_operator)
         return false;
     for (size_t i = 0; i < optimizer->count && elements < MUCH; i++)
-        if (is_middling(optimizer->parameters[i].tensor))
+        if (is_medium_size(optimizer->parameters[i].tensor))
             elements += optimizer->parameters[i].tensor->numel;
     return elements >= MUCH && core_threads_get(&threads) == CORE_OK &&
            threads > 1;
@@ -97,7 +97,7 @@ static bool is_worth_fusing(const core_optimizer *optimizer,
 {
     return !optimizer->table->one_operator ||
            !parameter->tensor->device->synchronous ||
-           (for_threads && is_middling(parameter->tensor));
+           (for_threads && is_medium_size(parameter->tensor));
 }
 
 /* Creates the state at the first step; the step overwrites the zeros as

@@ -76,8 +76,8 @@ static core_status check_state(const core_grad_scaler_state *state)
 core_status core_grad_scaler_create(const core_grad_scaler_state *state,
                                     core_grad_scaler **out_scaler)
 {
-    static const core_grad_scaler_state usual = {
-        .struct_size = sizeof usual,
+    static const core_grad_scaler_state initial = {
+        .struct_size = sizeof initial,
         .scale = 65536,
         .growth_factor = 2,
         .backoff_factor = 0.5,
@@ -88,7 +88,7 @@ core_status core_grad_scaler_create(const core_grad_scaler_state *state,
     CORE__NOT_NULL(out_scaler);
     *out_scaler = NULL;
     if (!state)
-        state = &usual;
+        state = &initial;
     CORE_TRY(check_state(state));
     scaler = core__alloc_zero(sizeof *scaler);
     if (!scaler)
@@ -241,7 +241,7 @@ static core_status find_group(grads *grads, core_tensor *grad, group **out)
     return CORE_OK;
 }
 
-static core_status add_grad(grads *grads, core_tensor *grad, size_t room)
+static core_status add_grad(grads *grads, core_tensor *grad, size_t capacity)
 {
     group *group;
 
@@ -253,9 +253,9 @@ static core_status add_grad(grads *grads, core_tensor *grad, size_t room)
             grads->count);
     CORE_TRY(find_group(grads, grad, &group));
     if (!group->largest) {
-        group->largest = core__alloc_zero(room * sizeof(core_tensor *));
+        group->largest = core__alloc_zero(capacity * sizeof(core_tensor *));
         if (!group->largest)
-            return core__error_memory(room * sizeof(core_tensor *));
+            return core__error_memory(capacity * sizeof(core_tensor *));
     }
     if (core_tensor_dtype(grad) == CORE_F64)
         group->dtype = CORE_F64;
@@ -265,17 +265,17 @@ static core_status add_grad(grads *grads, core_tensor *grad, size_t room)
 
 static core_status collect(const core_optimizer *optimizer, grads *grads)
 {
-    size_t room = core_optimizer_parameter_count(optimizer);
+    size_t capacity = core_optimizer_parameter_count(optimizer);
 
-    grads->tensors = core__alloc_zero(room * sizeof(core_tensor *) + 1);
+    grads->tensors = core__alloc_zero(capacity * sizeof(core_tensor *) + 1);
     if (!grads->tensors)
-        return core__error_memory(room * sizeof(core_tensor *));
-    for (size_t i = 0; i < room; i++) {
+        return core__error_memory(capacity * sizeof(core_tensor *));
+    for (size_t i = 0; i < capacity; i++) {
         core_tensor *grad =
             core_tensor_grad(core_optimizer_parameter(optimizer, i));
 
         if (grad)
-            CORE_TRY(add_grad(grads, grad, room));
+            CORE_TRY(add_grad(grads, grad, capacity));
     }
     if (grads->count == 0)
         return core__error(CORE_ERROR_AUTOGRAD,
@@ -299,7 +299,7 @@ static void release(grads *grads)
 static core_status unscale_largest(const core_tensor *grad, double inverse,
                                    core_tensor **largest)
 {
-    core_dtype told = core_tensor_dtype(*largest);
+    core_dtype dtype = core_tensor_dtype(*largest);
     core_tensor *own = NULL, *back = NULL;
     core_status status;
 
@@ -308,7 +308,7 @@ static core_status unscale_largest(const core_tensor *grad, double inverse,
     if (status == CORE_OK)
         status = core_mul_scalar_(own, core_float(inverse));
     if (status == CORE_OK)
-        status = core_to(own, told, NULL, false, false, -1, &back);
+        status = core_to(own, dtype, NULL, false, false, -1, &back);
     if (status == CORE_OK) {
         core_tensor_release(*largest);
         *largest = back;
@@ -339,7 +339,7 @@ static core_status find_largest(grads *grads, double inverse)
     return CORE_OK;
 }
 
-static core_status judge(const group *group, core_tensor **out_finite)
+static core_status check_finite(const group *group, core_tensor **out_finite)
 {
     core_tensor *stacked = NULL, *each = NULL;
     core_status status;
@@ -354,12 +354,13 @@ static core_status judge(const group *group, core_tensor **out_finite)
     return status;
 }
 
-static core_status judge_all(const grads *grads, record *record)
+static core_status check_all_finite(const grads *grads, record *record)
 {
     for (uint32_t i = 0; i < grads->ngroups; i++) {
         if (grads->groups[i].count == 0)
             continue;
-        CORE_TRY(judge(&grads->groups[i], &record->finite[record->ndevices]));
+        CORE_TRY(
+            check_finite(&grads->groups[i], &record->finite[record->ndevices]));
         record->ndevices++;
     }
     return CORE_OK;
@@ -381,7 +382,7 @@ static core_status unscale(core_grad_scaler *scaler, core_optimizer *optimizer,
     if (status == CORE_OK)
         status = find_largest(&grads, inverse);
     if (status == CORE_OK)
-        status = judge_all(&grads, record);
+        status = check_all_finite(&grads, record);
     if (status != CORE_OK)
         goto done;
     for (size_t i = 0; status == CORE_OK && i < grads.count; i++)

@@ -31,30 +31,30 @@ static bool taken = true;            /* by the round that ended; protected by
 static _Thread_local uint64_t given; /* the id of the work this thread is
                                       * launching */
 
-void core__profile_error_guard_begin(core__profile_error_guard *apart)
+void core__profile_error_guard_begin(core__profile_error_guard *guard)
 {
     core__thread *self = core__thread_self();
 
-    apart->had = self->error.code != CORE_OK;
-    if (apart->had)
-        core__error_save(&apart->record);
-    self->profile_apart = true;
+    guard->had = self->error.code != CORE_OK;
+    if (guard->had)
+        core__error_save(&guard->record);
+    self->profile_excluded = true;
 }
 
-void core__profile_error_guard_end(const core__profile_error_guard *apart)
+void core__profile_error_guard_end(const core__profile_error_guard *guard)
 {
     core__thread *self = core__thread_self();
 
-    self->profile_apart = false;
-    if (apart->had)
-        core__error_restore(&apart->record);
+    self->profile_excluded = false;
+    if (guard->had)
+        core__error_restore(&guard->record);
     else if (self->error.code != CORE_OK)
         core_error_clear();
 }
 
 bool core__profile_is_internal(void)
 {
-    return core__thread_self()->profile_apart;
+    return core__thread_self()->profile_excluded;
 }
 
 static clock_kind kind_of(const core__profile_clock *clock)
@@ -84,16 +84,16 @@ static core_status read_clock(core_stream *stream, core__profile_clock *clock)
 
 static void make_clock(core_stream *stream, core__profile_clock *clock)
 {
-    char refused[sizeof clock->why];
+    char refused[sizeof clock->reason];
 
     if (core__profile_records_start(clock))
         return;
-    memcpy(refused, clock->why, sizeof refused);
+    memcpy(refused, clock->reason, sizeof refused);
     if (read_clock(stream, clock) == CORE_OK)
         return;
     core_event_release(clock->base);
     clock->base = NULL;
-    snprintf(clock->why, sizeof clock->why, "%.70s%s%.80s", refused,
+    snprintf(clock->reason, sizeof clock->reason, "%.70s%s%.80s", refused,
              *refused ? "; " : "", core_error_message());
 }
 
@@ -184,7 +184,7 @@ static void correlate(core_stream *stream, uint64_t id)
 void *core__profile_work_begin(core_stream *stream, const char *name,
                                uint64_t id, core__work_kind kind)
 {
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
     core_event *first = NULL;
     uintptr_t token = 0;
     clock_kind clock;
@@ -192,7 +192,7 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
     if (!(core__profile_flags() & CORE_PROFILE_DEVICE) || stream->capture ||
         core__profile_is_internal())
         return NULL;
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     clock = clock_of(stream);
     if (clock == BY_EVENTS && kind != CORE__WORK_COPY &&
         mark(stream, &first) == CORE_OK)
@@ -204,7 +204,7 @@ void *core__profile_work_begin(core_stream *stream, const char *name,
         token |= RECORDED;
     }
     core_event_release(first);
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
     return (void *)token;
 }
 
@@ -224,13 +224,13 @@ void core__profile_work_end(void *token, core_stream *stream)
 {
     uintptr_t number = (uintptr_t)token & ~RECORDED;
     bool recorded = (uintptr_t)token & RECORDED;
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
     core__profile_work *work;
     core__profile_part *part;
     core_event *last = NULL;
     uint64_t outer = 0;
 
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     if (!recorded)
         mark(stream, &last);
     work = lock_work(number, &part);
@@ -245,7 +245,7 @@ void core__profile_work_end(void *token, core_stream *stream)
     if (recorded)
         correlate(stream, outer);
     core_event_release(last);
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
 }
 
 /* ------------------------------------------------------------- afterwards -- */

@@ -27,15 +27,16 @@ typedef struct lanes {
 
 static core__device_activity *slice_new(core_profiler *profiler)
 {
-    if (profiler->nslices == profiler->slices_room) {
-        size_t room = profiler->slices_room ? profiler->slices_room * 2 : 256;
+    if (profiler->nslices == profiler->slices_capacity) {
+        size_t capacity =
+            profiler->slices_capacity ? profiler->slices_capacity * 2 : 256;
         core__device_activity *grown =
-            core__realloc(profiler->slices, room * sizeof *grown);
+            core__realloc(profiler->slices, capacity * sizeof *grown);
 
         if (!grown)
             return NULL;
         profiler->slices = grown;
-        profiler->slices_room = room;
+        profiler->slices_capacity = capacity;
     }
     profiler->slices[profiler->nslices] = (core__device_activity){
         .part = CORE__PROFILE_NONE, .work = CORE__PROFILE_NONE};
@@ -49,7 +50,7 @@ void core__device_activity_free(core_profiler *profiler)
         core__profile_parts_free(profiler->names, 1);
     profiler->slices = NULL;
     profiler->names = NULL;
-    profiler->nslices = profiler->slices_room = 0;
+    profiler->nslices = profiler->slices_capacity = 0;
 }
 
 const core__profile_work *core__device_activity_work(
@@ -127,14 +128,14 @@ static uint64_t lane_of(lanes *lanes, const core__profile_work *work,
 
 /* Maps a device time to host time by linear interpolation between the readings
  * at the beginning and the end. */
-static uint64_t host_time(const core__profile_clock *clock, int64_t there)
+static uint64_t host_time(const core__profile_clock *clock, int64_t device_time)
 {
-    double went = (double)(clock->there_end - clock->there);
+    double elapsed = (double)(clock->device_time_end - clock->device_time);
     double ratio =
-        went > 0 ? (double)(clock->host_end - clock->host) / went : 1;
-    double since = (double)(there - clock->there) * ratio;
+        elapsed > 0 ? (double)(clock->host_end - clock->host) / elapsed : 1;
+    double offset = (double)(device_time - clock->device_time) * ratio;
 
-    return clock->host + (uint64_t)(int64_t)since;
+    return clock->host + (uint64_t)(int64_t)offset;
 }
 
 static const char *copy_text(core_profiler *profiler, core_string text)
@@ -230,7 +231,8 @@ static void take_records(core_profiler *profiler, core__profile_clock *clock,
             break;
         add_batch(profiler, clock, lanes, &batch);
     }
-    snprintf(clock->why, sizeof clock->why, "the rest could not be had: %s",
+    snprintf(clock->reason, sizeof clock->reason,
+             "the rest could not be had: %s",
              core_error_code() == status ? core_error_message()
                                          : core_status_name(status));
 }
@@ -313,10 +315,10 @@ static void add_times(core_profiler *profiler)
 
 void core__device_activity_collect(core_profiler *profiler)
 {
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
     lanes *lanes;
 
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     lanes = core__alloc_zero(sizeof *lanes);
     for (size_t i = 0; i < profiler->nclocks; i++) {
         core__profile_clock *clock = &profiler->clocks[i];
@@ -332,18 +334,18 @@ void core__device_activity_collect(core_profiler *profiler)
     }
     core__free(lanes);
     add_times(profiler);
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
 }
 
 void core__profile_clocks_end(core__profile_clock *clocks, size_t count)
 {
-    core__profile_error_guard apart;
+    core__profile_error_guard guard;
 
-    core__profile_error_guard_begin(&apart);
+    core__profile_error_guard_begin(&guard);
     for (size_t i = 0; i < count; i++) {
         core__profile_records_stop(&clocks[i]);
         core_event_release(clocks[i].base);
         core_device_release(clocks[i].device);
     }
-    core__profile_error_guard_end(&apart);
+    core__profile_error_guard_end(&guard);
 }

@@ -15,21 +15,21 @@ enum { READINGS = 8 };
 /* Reads the plugin's clock and the host's together: of several attempts, the
  * one that took the shortest time. */
 static core_status read_clocks(core_device *device, uint64_t *out_host,
-                               int64_t *out_there)
+                               int64_t *out_device_time)
 {
     uint64_t shortest = UINT64_MAX;
 
     for (int i = 0; i < READINGS; i++) {
         uint64_t before = core__profile_now(), after;
-        int64_t there = 0;
+        int64_t device_time = 0;
 
-        CORE_TRY(device->interfaces.profiler.clock(device->impl, &there));
+        CORE_TRY(device->interfaces.profiler.clock(device->impl, &device_time));
         after = core__profile_now();
         if (after - before >= shortest)
             continue;
         shortest = after - before;
         *out_host = before + shortest / 2;
-        *out_there = there;
+        *out_device_time = device_time;
     }
     return CORE_OK;
 }
@@ -46,13 +46,13 @@ bool core__profile_records_start(core__profile_clock *clock)
     core_error_clear();
     status = table->start(device->impl, core__profile_limit());
     if (status == CORE_OK) {
-        status = read_clocks(device, &clock->host, &clock->there);
+        status = read_clocks(device, &clock->host, &clock->device_time);
         if (status != CORE_OK)
             (void)table->stop(device->impl);
     }
     clock->records = status == CORE_OK;
     if (status != CORE_OK)
-        snprintf(clock->why, sizeof clock->why,
+        snprintf(clock->reason, sizeof clock->reason,
                  "its plugin records nothing: %s",
                  core_error_code() == status ? core_error_message()
                                              : core_status_name(status));
@@ -69,13 +69,13 @@ void core__profile_records_stop(core__profile_clock *clock)
     core_error_clear();
     core__queues_drain(device);
     if (core__device_has_generation(device, clock->generation)) {
-        read = read_clocks(device, &clock->host_end, &clock->there_end);
+        read = read_clocks(device, &clock->host_end, &clock->device_time_end);
         status = device->interfaces.profiler.stop(device->impl);
         status = status == CORE_OK ? read : status;
     }
     clock->records = status == CORE_OK;
     if (status != CORE_OK)
-        snprintf(clock->why, sizeof clock->why,
+        snprintf(clock->reason, sizeof clock->reason,
                  "its plugin's records are lost: %s",
                  core_error_code() != CORE_OK ? core_error_message()
                                               : "the device was reset");

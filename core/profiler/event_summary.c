@@ -18,7 +18,7 @@ typedef struct table {
     uint32_t *index; /* 1 + row; 0: free */
     uint32_t count;
     uint32_t
-        room; /* the size of index, a power of two; rows has half of that */
+        capacity; /* the size of index, a power of two; rows has half of that */
 } table;
 
 static uint32_t hash_of(core_profile_kind kind, const char *name)
@@ -33,40 +33,40 @@ static uint32_t hash_of(core_profile_kind kind, const char *name)
 static uint32_t *place(const table *table, core_profile_kind kind,
                        const char *name)
 {
-    uint32_t at = hash_of(kind, name) & (table->room - 1);
+    uint32_t at = hash_of(kind, name) & (table->capacity - 1);
 
     while (table->index[at]) {
         const core_profile_row *row = &table->rows[table->index[at] - 1];
 
         if (row->kind == kind && strcmp(row->name, name) == 0)
             break;
-        at = (at + 1) & (table->room - 1);
+        at = (at + 1) & (table->capacity - 1);
     }
     return &table->index[at];
 }
 
 static core_status grow(table *table)
 {
-    uint32_t room = table->room ? table->room * 2 : 256;
+    uint32_t capacity = table->capacity ? table->capacity * 2 : 256;
     core_profile_row *rows;
     uint32_t *index, *open;
 
-    if (table->count < table->room / 2)
+    if (table->count < table->capacity / 2)
         return CORE_OK;
-    rows = core__realloc(table->rows, room / 2 * sizeof *rows);
+    rows = core__realloc(table->rows, capacity / 2 * sizeof *rows);
     if (!rows)
-        return core__error_memory(room / 2 * sizeof *rows);
+        return core__error_memory(capacity / 2 * sizeof *rows);
     table->rows = rows;
-    open = core__realloc(table->open, room / 2 * sizeof *open);
+    open = core__realloc(table->open, capacity / 2 * sizeof *open);
     if (!open)
-        return core__error_memory(room / 2 * sizeof *open);
+        return core__error_memory(capacity / 2 * sizeof *open);
     table->open = open;
-    index = core__alloc_zero(room * sizeof *index);
+    index = core__alloc_zero(capacity * sizeof *index);
     if (!index)
-        return core__error_memory(room * sizeof *index);
+        return core__error_memory(capacity * sizeof *index);
     core__free(table->index);
     table->index = index;
-    table->room = room;
+    table->capacity = capacity;
     for (uint32_t i = 0; i < table->count; i++)
         *place(table, rows[i].kind, rows[i].name) = i + 1;
     return CORE_OK;

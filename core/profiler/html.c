@@ -2,9 +2,9 @@
  * Copyright The libcore authors */
 
 /* The HTML report: one page with the recorded data as JSON and the script of
- * page.c, which draws it. */
+ * html_page.c, which draws it. */
 
-#include "profiler/page.h"
+#include "profiler/html_page.h"
 
 #include "base/error.h"
 #include "base/json.h"
@@ -188,7 +188,7 @@ static void write_memory_peaks(writer *writer,
     const core__memory_timeline_point *highest = NULL, *last = NULL;
     uint64_t width =
         (profiler->round_ended - profiler->round_began) / INTERVALS + 1;
-    uint64_t stretch = 0;
+    uint64_t previous = 0;
 
     for (size_t i = 0; i <= curve->count; i++) {
         const core__memory_timeline_point *point =
@@ -197,7 +197,7 @@ static void write_memory_peaks(writer *writer,
 
         if (point && point->device != device)
             continue;
-        if (last && (!point || at != stretch)) {
+        if (last && (!point || at != previous)) {
             if (highest != last)
                 write_point(writer, highest);
             write_point(writer, last);
@@ -206,7 +206,7 @@ static void write_memory_peaks(writer *writer,
         if (point && (!highest || point->bytes > highest->bytes))
             highest = point;
         last = point;
-        stretch = at;
+        previous = at;
     }
 }
 

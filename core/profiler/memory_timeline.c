@@ -21,14 +21,14 @@ core_status core__memory_timeline_make(const core_profiler *profiler,
 {
     core_device *devices[CORE__PROFILE_DEVICES];
     int64_t sums[CORE__PROFILE_DEVICES];
-    size_t room = 0, count = 0, ndevices = 0;
+    size_t capacity = 0, count = 0, ndevices = 0;
 
     *curve = (core__memory_timeline){0};
     for (size_t p = 0; p < profiler->nparts; p++)
-        room += profiler->parts[p].nchanges;
-    curve->points = core__alloc((room + 1) * sizeof *curve->points);
+        capacity += profiler->parts[p].nchanges;
+    curve->points = core__alloc((capacity + 1) * sizeof *curve->points);
     if (!curve->points)
-        return core__error_memory(room * sizeof *curve->points);
+        return core__error_memory(capacity * sizeof *curve->points);
     for (size_t p = 0; p < profiler->nparts; p++) {
         const core__profile_part *part = &profiler->parts[p];
 

@@ -98,11 +98,11 @@ typedef struct core__profile_part {
     uint32_t *buckets;         /* 1 + index of the first name in each bucket; 0:
                                 * none */
     uint32_t nbuckets;         /* a power of two, or 0 */
-    uint32_t nevents, events_room;
-    uint32_t nworks, works_room;
-    uint32_t nchanges, changes_room;
-    uint32_t nnumbers, numbers_room;
-    uint32_t nnames, names_room;
+    uint32_t nevents, events_capacity;
+    uint32_t nworks, works_capacity;
+    uint32_t nchanges, changes_capacity;
+    uint32_t nnumbers, numbers_capacity;
+    uint32_t nnames, names_capacity;
     uint32_t ndevices;
     core_device *devices[CORE__PROFILE_DEVICES]; /* referenced */
     uint64_t lost; /* items beyond the limit or dropped for lack of memory */
@@ -114,7 +114,7 @@ typedef struct core__profile_round_settings {
     uint64_t limit;
 } core__profile_round_settings;
 
-/* ------------------------------------------------ log.c: per-thread logs -- */
+/* ------------------------------------------------ event_log.c: per-thread logs -- */
 
 /* Starts a new round with this number, to which threads write from now on; 0:
  * stops recording. */
@@ -156,7 +156,7 @@ const char *core__profile_copy_name(core__profile_part *part, const char *name);
 uint32_t core__profile_flags(void);
 uint64_t core__profile_limit(void);
 
-/* ------------------------------------------------ ranges.c: vendor tools -- */
+/* ------------------------------------------------ vendor_ranges.c: vendor tools -- */
 
 /* Adds the plugins that implement core.ranges. */
 void core__profile_ranges_add_listeners(void);
@@ -187,12 +187,12 @@ typedef struct core__profile_clock {
     bool records;        /* core.profiler is or was recording */
     core_event *base;    /* NULL: without records there is no clock */
     uint64_t host;
-    int64_t there; /* records: device time at `host` */
+    int64_t device_time; /* records: device time at `host` */
     uint64_t host_end;
-    int64_t there_end;
+    int64_t device_time_end;
     uint64_t count; /* records taken */
     uint64_t dropped;
-    char why[160]; /* why there are no records, or no times at all */
+    char reason[160]; /* why there are no records, or no times at all */
 } core__profile_clock;
 
 enum { CORE__PROFILE_CLOCKS = 32 };
@@ -210,8 +210,8 @@ typedef struct core__profile_error_guard {
     bool had;
     core__error_record record;
 } core__profile_error_guard;
-void core__profile_error_guard_begin(core__profile_error_guard *apart);
-void core__profile_error_guard_end(const core__profile_error_guard *apart);
+void core__profile_error_guard_begin(core__profile_error_guard *guard);
+void core__profile_error_guard_end(const core__profile_error_guard *guard);
 /* The caller owns the clocks from now on. */
 size_t core__profile_clocks_take(core__profile_clock out[CORE__PROFILE_CLOCKS]);
 
@@ -227,7 +227,7 @@ void core__profile_records_stop(core__profile_clock *clock);
 struct core_profiler {
     core_profiler_options options;
     core__thread *owner;
-    uint64_t began; /* of the session */
+    uint64_t begin_time; /* of the session */
     uint64_t round_began;
     uint64_t round_ended;
     uint64_t step; /* of the schedule */
@@ -242,7 +242,7 @@ struct core_profiler {
     core__profile_clock clocks[CORE__PROFILE_CLOCKS];
     size_t nclocks;
     core__device_activity *slices; /* activity of the devices */
-    size_t nslices, slices_room;
+    size_t nslices, slices_capacity;
     core__profile_part *names;        /* names of slices; NULL: none */
     struct core__event_summary *rows; /* NULL until needed */
 };
@@ -276,9 +276,10 @@ static inline bool core__device_activity_same_lane(
 {
     return a->lane == b->lane && a->device == b->device;
 }
-/* A name as readable text: at most `room` bytes of whole characters and a NUL;
- * returns the length.  Line breaks and bytes that are not UTF-8 become '?'. */
-size_t core__profile_printable_name(char *out, size_t room, const char *name);
+/* A name as readable text: at most `capacity` bytes of whole characters and a
+ * NUL; returns the length.  Line breaks and bytes that are not UTF-8 become '?'. */
+size_t core__profile_printable_name(char *out, size_t capacity,
+                                    const char *name);
 /* "stream 3" */
 void core__device_activity_lane_name(const core__device_activity *slice,
                                      char *text, size_t size);

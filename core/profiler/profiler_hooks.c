@@ -9,7 +9,7 @@
 #include "base/observe.h"
 #include "base/thread.h"
 #include "dispatch/dispatch.h"
-#include "profiler/nan.h"
+#include "profiler/nan_check.h"
 #include "profiler/profile.h"
 #include "tensor/dtype.h"
 
@@ -105,13 +105,13 @@ static core_status redispatch_checked(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults)
 {
-    bool spoilt;
+    bool had_nan;
 
-    CORE_TRY(core__nan_check_before(call->op, args, nargs, &spoilt));
+    CORE_TRY(core__nan_check_before(call->op, args, nargs, &had_nan));
     CORE_TRY(redispatch(call, args, nargs, results, nresults));
-    return spoilt ? CORE_OK
-                  : core__nan_check_after(call->op, args, nargs, results,
-                                          nresults);
+    return had_nan ? CORE_OK
+                   : core__nan_check_after(call->op, args, nargs, results,
+                                           nresults);
 }
 
 core_status core__profiler_layer(core_call *call, const core_value *args,

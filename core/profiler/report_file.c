@@ -21,8 +21,8 @@ void core__report_file_write(core__report_file *report, const char *text,
                              size_t size)
 {
     while (size > 0) {
-        size_t room = sizeof report->buffer - report->used;
-        size_t part = size < room ? size : room;
+        size_t available = sizeof report->buffer - report->used;
+        size_t part = size < available ? size : available;
 
         memcpy(report->buffer + report->used, text, part);
         report->used += part;

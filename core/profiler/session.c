@@ -50,7 +50,7 @@ static core_status check_options(const core_profiler_options *options)
 
 /* ---------------------------------------------------------------- rounds -- */
 
-static void forget_round(core_profiler *profiler)
+static void clear_session(core_profiler *profiler)
 {
     core__event_summary_free(profiler);
     core__device_activity_free(profiler);
@@ -76,7 +76,7 @@ static void round_begin(core_profiler *profiler, bool recorded)
     pthread_mutex_unlock(&lock);
     profiler->recorded = recorded;
     if (recorded)
-        forget_round(profiler);
+        clear_session(profiler);
     core__profile_clocks_begin();
     core__profile_ranges_add_listeners();
     profiler->round_began = core__profile_now();
@@ -195,7 +195,7 @@ core_status core_profiler_start(const core_profiler_options *options,
                            "core_profiler_start: another session is running; "
                            "only one can run at a time");
     }
-    profiler->began = core__profile_now();
+    profiler->begin_time = core__profile_now();
     first = phase_of(options, 0);
     if (first == WARMUP || first == ACTIVE)
         round_begin(profiler, first == ACTIVE);
@@ -287,6 +287,6 @@ void core_profiler_release(core_profiler *profiler)
         (void)stop(profiler);
         core__error_restore(&earlier);
     }
-    forget_round(profiler);
+    clear_session(profiler);
     core__free(profiler);
 }

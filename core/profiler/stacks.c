@@ -21,13 +21,13 @@ typedef struct stack {
 
 typedef struct stacks {
     stack *items;
-    size_t count, room;
+    size_t count, capacity;
 } stacks;
 
 /* Semicolons and line breaks have a meaning in the format. */
-static size_t put_name(char *line, size_t room, const char *name)
+static size_t put_name(char *line, size_t capacity, const char *name)
 {
-    size_t size = core__profile_printable_name(line, room, name);
+    size_t size = core__profile_printable_name(line, capacity, name);
 
     for (size_t i = 0; i < size; i++)
         if (line[i] == ';')
@@ -69,14 +69,15 @@ static core_status collect(stacks *stacks, const core__profile_part *part,
                 self[event->parent] > length ? length : self[event->parent];
     }
     for (uint32_t i = 0; i < part->nevents; i++) {
-        if (stacks->count == stacks->room) {
-            size_t room = stacks->room * 2 + 1024;
-            stack *grown = core__realloc(stacks->items, room * sizeof *grown);
+        if (stacks->count == stacks->capacity) {
+            size_t capacity = stacks->capacity * 2 + 1024;
+            stack *grown =
+                core__realloc(stacks->items, capacity * sizeof *grown);
 
             if (!grown)
                 goto no_memory;
             stacks->items = grown;
-            stacks->room = room;
+            stacks->capacity = capacity;
         }
         write_path(part, i, line);
         stacks->items[stacks->count].self = self[i];
@@ -89,7 +90,7 @@ static core_status collect(stacks *stacks, const core__profile_part *part,
     return CORE_OK;
 no_memory:
     core__free(self);
-    return core__error_memory(stacks->room * sizeof *stacks->items);
+    return core__error_memory(stacks->capacity * sizeof *stacks->items);
 }
 
 static int by_text(const void *left, const void *right)

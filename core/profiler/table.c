@@ -13,7 +13,7 @@
 
 typedef struct text {
     char *data;
-    size_t size, room;
+    size_t size, capacity;
     bool failed;
 } text;
 
@@ -31,16 +31,16 @@ add(text *text, const char *format, ...)
     if (length < 0 || text->failed)
         return;
     size = (size_t)length < sizeof line ? (size_t)length : sizeof line - 1;
-    if (text->size + size + 1 > text->room) {
-        size_t room = text->room * 2 + 4096;
-        char *grown = core__realloc(text->data, room);
+    if (text->size + size + 1 > text->capacity) {
+        size_t capacity = text->capacity * 2 + 4096;
+        char *grown = core__realloc(text->data, capacity);
 
         if (!grown) {
             text->failed = true;
             return;
         }
         text->data = grown;
-        text->room = room;
+        text->capacity = capacity;
     }
     memcpy(text->data + text->size, line, size + 1);
     text->size += size;
@@ -82,21 +82,22 @@ static const char *kind_name(core_profile_kind kind)
                                        : "";
 }
 
-size_t core__profile_printable_name(char *out, size_t room, const char *name)
+size_t core__profile_printable_name(char *out, size_t capacity,
+                                    const char *name)
 {
     size_t left = strlen(name), size = 0;
 
     while (left > 0) {
         size_t length = core__utf8_sequence(name, left);
-        bool good = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
+        bool valid = length > 0 && (unsigned char)*name >= ' ' && *name != 0x7f;
 
-        if (size + (good ? length : 1) > room)
+        if (size + (valid ? length : 1) > capacity)
             break;
-        if (good)
+        if (valid)
             memcpy(out + size, name, length);
         else
             out[size] = '?';
-        size += good ? length : 1;
+        size += valid ? length : 1;
         length += length == 0;
         name += length;
         left -= length;
@@ -107,8 +108,8 @@ size_t core__profile_printable_name(char *out, size_t room, const char *name)
 
 static void name_text(char out[48], const core_profile_row *row)
 {
-    enum { ROOM = 36 };
-    size_t size = core__profile_printable_name(out, ROOM, row->name);
+    enum { NAME_SIZE = 36 };
+    size_t size = core__profile_printable_name(out, NAME_SIZE, row->name);
 
     core__format(out + size, 48 - size, "%s", kind_name(row->kind));
 }
@@ -137,22 +138,22 @@ static void add_row(text *text, const core_profile_row *row, uint64_t all)
 /* Where a device's times come from. */
 static void add_clock(text *text, const core__profile_clock *clock)
 {
-    const char *colon = *clock->why ? ": " : "";
-    char name[64], why[sizeof clock->why];
+    const char *colon = *clock->reason ? ": " : "";
+    char name[64], reason[sizeof clock->reason];
 
     core__profile_printable_name(name, sizeof name - 1,
                                  core_device_name(clock->device));
-    core__profile_printable_name(why, sizeof why - 1, clock->why);
+    core__profile_printable_name(reason, sizeof reason - 1, clock->reason);
     if (clock->records)
         add(text,
             "\n%s: device times are those of its plugin, %llu records%s%s\n",
-            name, (unsigned long long)clock->count, colon, why);
+            name, (unsigned long long)clock->count, colon, reason);
     else if (clock->base)
         add(text,
             "\n%s: device times are between events around each launch%s%s\n",
-            name, colon, why);
+            name, colon, reason);
     else
-        add(text, "\n%s: no device times: %s\n", name, why);
+        add(text, "\n%s: no device times: %s\n", name, reason);
     if (clock->dropped)
         add(text,
             "%s: %llu records are missing: more than the limit, or than "
@@ -162,10 +163,10 @@ static void add_clock(text *text, const core__profile_clock *clock)
 
 static void add_count(text *text, const char *name, uint64_t count)
 {
-    char plain[256];
+    char printable[256];
 
-    core__profile_printable_name(plain, sizeof plain - 1, name);
-    add(text, " %s (%llu)", plain, (unsigned long long)count);
+    core__profile_printable_name(printable, sizeof printable - 1, name);
+    add(text, " %s (%llu)", printable, (unsigned long long)count);
 }
 
 /* Fallbacks to the CPU and waits of the host. */
@@ -220,7 +221,7 @@ core_status core__profile_remarks(const core_profiler *profiler,
     add_remarks(&text, profiler);
     if (text.failed) {
         core__free(text.data);
-        return core__error_memory(text.room);
+        return core__error_memory(text.capacity);
     }
     *out_text = text.data;
     return CORE_OK;
@@ -260,7 +261,7 @@ core_status core_profiler_table(core_profiler *profiler,
     add_remarks(&text, profiler);
     if (text.failed) {
         core__free(text.data);
-        return core__error_memory(text.room);
+        return core__error_memory(text.capacity);
     }
     *out_text = text.data;
     return CORE_OK;

@@ -22,20 +22,21 @@ core__quantizer_device_state core__quantizer_device_state_retain(
         core_tensor_retain(of->amax);
     if (of->scale)
         core_tensor_retain(of->scale);
-    if (of->kept)
-        core_tensor_retain(of->kept);
+    if (of->history)
+        core_tensor_retain(of->history);
     if (of->stream)
         core_stream_retain(of->stream);
     return *of;
 }
 
-void core__quantizer_device_state_release(core__quantizer_device_state *late)
+void core__quantizer_device_state_release(
+    core__quantizer_device_state *device_state)
 {
-    core_tensor_release(late->amax);
-    core_tensor_release(late->scale);
-    core_tensor_release(late->kept);
-    core_stream_release(late->stream);
-    *late = (core__quantizer_device_state){0};
+    core_tensor_release(device_state->amax);
+    core_tensor_release(device_state->scale);
+    core_tensor_release(device_state->history);
+    core_stream_release(device_state->stream);
+    *device_state = (core__quantizer_device_state){0};
 }
 
 core_status core__quantizer_reinterpret(core_tensor *tensor, core_dtype dtype,
@@ -48,22 +49,23 @@ core_status core__quantizer_reinterpret(core_tensor *tensor, core_dtype dtype,
 core_status core__quantizer_use_stream(core_quantizer *quantizer,
                                        core_device *device)
 {
-    core__quantizer_device_state *late = &quantizer->late;
+    core__quantizer_device_state *device_state = &quantizer->device_state;
     core_stream *here;
 
     CORE_TRY(core_stream_current(device, &here));
-    if (late->stream == here)
+    if (device_state->stream == here)
         return CORE_OK;
-    if (late->stream) {
-        core_tensor *const all[] = {late->amax, late->scale, late->kept};
+    if (device_state->stream) {
+        core_tensor *const all[] = {device_state->amax, device_state->scale,
+                                    device_state->history};
 
-        CORE_TRY(core_stream_wait_stream(here, late->stream));
+        CORE_TRY(core_stream_wait_stream(here, device_state->stream));
         for (int i = 0; i < 3; i++)
             if (all[i] && core_tensor_device(all[i]) == device)
                 CORE_TRY(core_tensor_record_stream(all[i], here));
     }
-    core_stream_release(late->stream);
-    late->stream = core_stream_retain(here);
+    core_stream_release(device_state->stream);
+    device_state->stream = core_stream_retain(here);
     return CORE_OK;
 }
 
@@ -184,23 +186,23 @@ static core_status state_to_device(core_quantizer *quantizer,
 {
     const int64_t length = quantizer->options.history_length;
     const core_quantizer_state *state = &quantizer->state;
-    const core__quantizer_device_state *late = &quantizer->late;
+    const core__quantizer_device_state *device_state = &quantizer->device_state;
 
-    if (late->scale) {
-        CORE_TRY(check_known(late->scale, device));
-        CORE_TRY(core_to(late->scale, CORE_DTYPE_NONE, device, false, false, -1,
-                         &out->scale));
-        return core_to(late->kept, CORE_DTYPE_NONE, device, false, false, -1,
-                       &out->kept);
+    if (device_state->scale) {
+        CORE_TRY(check_known(device_state->scale, device));
+        CORE_TRY(core_to(device_state->scale, CORE_DTYPE_NONE, device, false,
+                         false, -1, &out->scale));
+        return core_to(device_state->history, CORE_DTYPE_NONE, device, false,
+                       false, -1, &out->history);
     }
     CORE_TRY(core_full(NULL, 0, core_float((double)state->scale), CORE_F32,
                        device, &out->scale));
     for (uint32_t i = state->history_count; i < length; i++)
         quantizer->history[i] = 0;
     if (state->history_count == 0)
-        return core_zeros(&length, 1, CORE_F32, device, &out->kept);
+        return core_zeros(&length, 1, CORE_F32, device, &out->history);
     return core_tensor_from_data(quantizer->history, CORE_F32, &length, 1,
-                                 device, &out->kept);
+                                 device, &out->history);
 }
 
 /* Prepends an amax to the history.  One that is not finite is stored as 0,
@@ -222,14 +224,14 @@ static core_status history_push(const core_quantizer *quantizer,
     if (status == CORE_OK)
         status = core_reshape(clean, &one, 1, &first);
     if (status == CORE_OK)
-        status = core_narrow(was->kept, 0, 0, length - 1, &rest);
+        status = core_narrow(was->history, 0, 0, length - 1, &rest);
     if (status == CORE_OK)
-        status = core_cat((core_tensor *[]){first, rest}, 2, 0, &now->kept);
+        status = core_cat((core_tensor *[]){first, rest}, 2, 0, &now->history);
     if (status == CORE_OK &&
         quantizer->options.flags & CORE_QUANTIZER_MOST_RECENT)
         largest = core_tensor_retain(clean);
     else if (status == CORE_OK)
-        status = core_amax(now->kept, NULL, 0, false, &largest);
+        status = core_amax(now->history, NULL, 0, false, &largest);
     if (status == CORE_OK)
         status = core__quantizer_scale_on_device(&quantizer->options, largest,
                                                  was->scale, &now->scale);
@@ -249,21 +251,21 @@ static core_status quantize_delayed(core_quantizer *quantizer,
                                     core__quantizer_device_state *now)
 {
     core__quantizer_device_state was = {0};
-    core_tensor *told = NULL, *scale = NULL;
+    core_tensor *nan_mask = NULL, *scale = NULL;
     core_status status =
         state_to_device(quantizer, core_tensor_device(tensor), &was);
 
     /* 0 * amax is NaN where the amax is not finite, so the scale becomes NaN
      * too. */
     if (status == CORE_OK)
-        status = core_mul_scalar(amax, core_float(0), &told);
+        status = core_mul_scalar(amax, core_float(0), &nan_mask);
     if (status == CORE_OK)
-        status = core_add(was.scale, told, core_int(1), &scale);
+        status = core_add(was.scale, nan_mask, core_int(1), &scale);
     if (status == CORE_OK)
         status = scale_and_cast(quantizer, tensor, scale, out_data, out_scales);
     if (status == CORE_OK)
         status = history_push(quantizer, amax, &was, now);
-    core_tensor_release(told);
+    core_tensor_release(nan_mask);
     core_tensor_release(scale);
     core__quantizer_device_state_release(&was);
     return status;
@@ -296,9 +298,9 @@ core_status core__quantizer_quantize_async(core_quantizer *quantizer,
         core__quantizer_device_state_release(&now);
         return status;
     }
-    now.stream = core_stream_retain(quantizer->late.stream);
-    core__quantizer_device_state_release(&quantizer->late);
-    quantizer->late = now;
+    now.stream = core_stream_retain(quantizer->device_state.stream);
+    core__quantizer_device_state_release(&quantizer->device_state);
+    quantizer->device_state = now;
     if (quantizer->state.history_count < options->history_length)
         quantizer->state.history_count++;
     return CORE_OK;
@@ -307,17 +309,17 @@ core_status core__quantizer_quantize_async(core_quantizer *quantizer,
 core_status core__quantizer_read_state(core_quantizer *quantizer)
 {
     const core_quantizer_options *options = &quantizer->options;
-    core__quantizer_device_state *late = &quantizer->late;
+    core__quantizer_device_state *device_state = &quantizer->device_state;
     core_quantizer_state *state = &quantizer->state;
     double amax, scale;
 
-    CORE_TRY(check_known(late->amax, NULL));
-    CORE_TRY(
-        core__quantizer_use_stream(quantizer, core_tensor_device(late->amax)));
-    CORE_TRY(core_tensor_item_float(late->amax, &amax));
+    CORE_TRY(check_known(device_state->amax, NULL));
+    CORE_TRY(core__quantizer_use_stream(
+        quantizer, core_tensor_device(device_state->amax)));
+    CORE_TRY(core_tensor_item_float(device_state->amax, &amax));
     if (options->scaling == CORE_SCALING_DELAYED) {
-        CORE_TRY(core_tensor_item_float(late->scale, &scale));
-        CORE_TRY(core_tensor_read(late->kept, quantizer->history,
+        CORE_TRY(core_tensor_item_float(device_state->scale, &scale));
+        CORE_TRY(core_tensor_read(device_state->history, quantizer->history,
                                   options->history_length *
                                       sizeof *quantizer->history));
         state->scale = (float)scale;
@@ -326,7 +328,7 @@ core_status core__quantizer_read_state(core_quantizer *quantizer)
     }
     state->amax = (float)amax;
     /* Scale and history stay on the device for the next call. */
-    core_tensor_release(late->amax);
-    late->amax = NULL;
+    core_tensor_release(device_state->amax);
+    device_state->amax = NULL;
     return CORE_OK;
 }

@@ -49,7 +49,7 @@ static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
     const core_scalar zero = core_int(0);
     int largest = dtype == CORE_F8E4M3 ? 8 : 15;
     core_tensor *bits = NULL, *own = NULL, *less = NULL, *within = NULL;
-    core_tensor *beyond = NULL;
+    core_tensor *is_nan = NULL;
     core_status status;
 
     status = core__quantizer_reinterpret(amaxes, CORE_I32, &bits);
@@ -60,21 +60,21 @@ static core_status exponents_of(core_dtype dtype, core_tensor *amaxes,
     if (status == CORE_OK)
         status = core_clamp(less, &zero, NULL, &within);
     if (status == CORE_OK)
-        status = core_eq_scalar(own, core_int(255), &beyond);
+        status = core_eq_scalar(own, core_int(255), &is_nan);
     if (status == CORE_OK)
-        status = core_masked_fill(within, beyond, core_int(255), out_exponents);
+        status = core_masked_fill(within, is_nan, core_int(255), out_exponents);
     core_tensor_release(bits);
     core_tensor_release(own);
     core_tensor_release(less);
     core_tensor_release(within);
-    core_tensor_release(beyond);
+    core_tensor_release(is_nan);
     return status;
 }
 
 /* 2^-exponent, by which elements are multiplied; NaN for 255. */
 static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
 {
-    core_tensor *from = NULL, *bits = NULL, *number = NULL, *beyond = NULL;
+    core_tensor *from = NULL, *bits = NULL, *number = NULL, *is_nan = NULL;
     core_status status;
 
     status =
@@ -84,13 +84,13 @@ static core_status factors_of(core_tensor *exponents, core_tensor **out_factors)
     if (status == CORE_OK)
         status = from_bits(bits, &number);
     if (status == CORE_OK)
-        status = core_eq_scalar(exponents, core_int(255), &beyond);
+        status = core_eq_scalar(exponents, core_int(255), &is_nan);
     if (status == CORE_OK)
-        status = core_masked_fill(number, beyond, core_float(NAN), out_factors);
+        status = core_masked_fill(number, is_nan, core_float(NAN), out_factors);
     core_tensor_release(from);
     core_tensor_release(bits);
     core_tensor_release(number);
-    core_tensor_release(beyond);
+    core_tensor_release(is_nan);
     return status;
 }
 
@@ -104,7 +104,7 @@ static core_status amax_of(core_tensor *amaxes, core_tensor **out_amax)
 
 /* What the scaling of a tensor needs; all tensors are owned. */
 typedef struct blocks {
-    core_tensor *apart; /* the tensor with an extra dimension for the elements
+    core_tensor *values; /* the tensor with an extra dimension for the elements
                          * of a block */
     core_tensor *amaxes;
     core_tensor *exponents;
@@ -112,7 +112,7 @@ typedef struct blocks {
 
 static void blocks_release(blocks *b)
 {
-    core_tensor_release(b->apart);
+    core_tensor_release(b->values);
     core_tensor_release(b->amaxes);
     core_tensor_release(b->exponents);
 }
@@ -126,9 +126,9 @@ static core_status block_amaxes(core_tensor *tensor, blocks *out)
     core_status status;
 
     CORE_TRY(block_sizes(tensor, sizes));
-    status = core_reshape(tensor, sizes, ndim + 1, &out->apart);
+    status = core_reshape(tensor, sizes, ndim + 1, &out->values);
     if (status == CORE_OK)
-        status = core_abs(out->apart, &sized);
+        status = core_abs(out->values, &sized);
     if (status == CORE_OK)
         status = core_amax(sized, &last, 1, false, &out->amaxes);
     core_tensor_release(sized);
@@ -139,22 +139,22 @@ static core_status scale(const core_quantizer_options *options,
                          core_tensor *tensor, const blocks *b,
                          core_tensor **out_data)
 {
-    core_tensor *factors = NULL, *wide = NULL, *scaled = NULL, *whole = NULL;
+    core_tensor *factors = NULL, *wide = NULL, *scaled = NULL, *reshaped = NULL;
     core_status status = factors_of(b->exponents, &factors);
 
     if (status == CORE_OK)
         status = core_unsqueeze(factors, -1, &wide);
     if (status == CORE_OK)
-        status = core_mul(b->apart, wide, &scaled);
+        status = core_mul(b->values, wide, &scaled);
     if (status == CORE_OK)
         status = core_reshape(scaled, core_tensor_sizes(tensor),
-                              core_tensor_ndim(tensor), &whole);
+                              core_tensor_ndim(tensor), &reshaped);
     if (status == CORE_OK)
-        status = core__quantizer_cast(options, whole, out_data);
+        status = core__quantizer_cast(options, reshaped, out_data);
     core_tensor_release(factors);
     core_tensor_release(wide);
     core_tensor_release(scaled);
-    core_tensor_release(whole);
+    core_tensor_release(reshaped);
     return status;
 }
 
@@ -184,13 +184,13 @@ core_status core__quantize_blocks_error(core_tensor *tensor)
     blocks b = {NULL, NULL, NULL};
     core_status status = block_amaxes(tensor, &b);
     int64_t count = b.amaxes ? core_tensor_numel(b.amaxes) : 0;
-    size_t room = (size_t)count * sizeof(float);
-    float *amaxes = core__alloc(room + 1);
+    size_t size = (size_t)count * sizeof(float);
+    float *amaxes = core__alloc(size + 1);
 
     if (status == CORE_OK && !amaxes)
-        status = core__error_memory(room);
+        status = core__error_memory(size);
     if (status == CORE_OK)
-        status = core_tensor_read(b.amaxes, amaxes, room);
+        status = core_tensor_read(b.amaxes, amaxes, size);
     for (int64_t i = 0; status == CORE_OK && i < count; i++)
         if (!isfinite(amaxes[i]))
             status = core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -207,7 +207,7 @@ core_status core__quantize_blocks_error(core_tensor *tensor)
 static core_status powers_of(core_tensor *scales, core_tensor **out_powers)
 {
     core_tensor *exponents = NULL, *bits = NULL, *least = NULL, *all = NULL;
-    core_tensor *number = NULL, *beyond = NULL;
+    core_tensor *number = NULL, *is_nan = NULL;
     core_status status;
 
     status = core_to(scales, CORE_I32, NULL, false, false, -1, &exponents);
@@ -220,15 +220,15 @@ static core_status powers_of(core_tensor *scales, core_tensor **out_powers)
     if (status == CORE_OK)
         status = from_bits(all, &number);
     if (status == CORE_OK)
-        status = core_eq_scalar(exponents, core_int(255), &beyond);
+        status = core_eq_scalar(exponents, core_int(255), &is_nan);
     if (status == CORE_OK)
-        status = core_masked_fill(number, beyond, core_float(NAN), out_powers);
+        status = core_masked_fill(number, is_nan, core_float(NAN), out_powers);
     core_tensor_release(exponents);
     core_tensor_release(bits);
     core_tensor_release(least);
     core_tensor_release(all);
     core_tensor_release(number);
-    core_tensor_release(beyond);
+    core_tensor_release(is_nan);
     return status;
 }
 
@@ -237,7 +237,8 @@ core_status core__dequantize_blocks(core_tensor *wide, core_tensor *scales,
 {
     uint32_t ndim = core_tensor_ndim(wide);
     int64_t sizes[CORE_MAX_NDIM + 1];
-    core_tensor *blocks = NULL, *powers = NULL, *apart = NULL, *scaled = NULL;
+    core_tensor *blocks = NULL, *powers = NULL, *expanded = NULL,
+                *scaled = NULL;
     core_status status;
 
     CORE_TRY(block_sizes(wide, sizes));
@@ -253,15 +254,15 @@ core_status core__dequantize_blocks(core_tensor *wide, core_tensor *scales,
     if (status == CORE_OK)
         status = powers_of(scales, &powers);
     if (status == CORE_OK)
-        status = core_unsqueeze(powers, -1, &apart);
+        status = core_unsqueeze(powers, -1, &expanded);
     if (status == CORE_OK)
-        status = core_mul(blocks, apart, &scaled);
+        status = core_mul(blocks, expanded, &scaled);
     if (status == CORE_OK)
         status =
             core_reshape(scaled, core_tensor_sizes(wide), ndim, out_tensor);
     core_tensor_release(blocks);
     core_tensor_release(powers);
-    core_tensor_release(apart);
+    core_tensor_release(expanded);
     core_tensor_release(scaled);
     return status;
 }

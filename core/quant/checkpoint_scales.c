@@ -15,7 +15,7 @@
 struct core__checkpoint_scale {
     core_quantizer *quantizer; /* owned */
     float scale;
-    core__quantizer_device_state late; /* owned */
+    core__quantizer_device_state device_state; /* owned */
 };
 
 /* A spinlock; its critical sections are short. */
@@ -33,12 +33,12 @@ static void list_unlock(core__checkpoint_scales *list)
 void core__checkpoint_scales_clear(core__checkpoint_scales *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        core__quantizer_device_state_release(&list->calls[i].late);
+        core__quantizer_device_state_release(&list->calls[i].device_state);
         core_quantizer_release(list->calls[i].quantizer);
     }
     core__free(list->calls);
     list->calls = NULL;
-    list->count = list->room = 0;
+    list->count = list->capacity = 0;
 }
 
 void core__checkpoint_scales_begin(core__checkpoint_scales_run *run,
@@ -54,7 +54,7 @@ void core__checkpoint_scales_begin(core__checkpoint_scales_run *run,
 void core__checkpoint_scales_end(core__checkpoint_scales_run *run)
 {
     core__thread_self()->quantized_run = run->outer;
-    core__free(run->made);
+    core__free(run->used);
 }
 
 core__checkpoint_scales_run *core__checkpoint_scales_current(
@@ -74,16 +74,16 @@ core__checkpoint_scales_run *core__checkpoint_scales_set(
 
 static core_status grow(core__checkpoint_scales *list)
 {
-    size_t room = list->room ? 2 * list->room : 8;
-    core__checkpoint_scale *calls = core__alloc_zero(room * sizeof *calls);
+    size_t capacity = list->capacity ? 2 * list->capacity : 8;
+    core__checkpoint_scale *calls = core__alloc_zero(capacity * sizeof *calls);
 
     if (!calls)
-        return core__error_memory(room * sizeof *calls);
+        return core__error_memory(capacity * sizeof *calls);
     if (list->count)
         memcpy(calls, list->calls, list->count * sizeof *calls);
     core__free(list->calls);
     list->calls = calls;
-    list->room = room;
+    list->capacity = capacity;
     return CORE_OK;
 }
 
@@ -93,12 +93,12 @@ static core_status record_call(core__checkpoint_scales *list,
     core_status status = CORE_OK;
 
     list_lock(list);
-    if (list->count == list->room)
+    if (list->count == list->capacity)
         status = grow(list);
     if (status == CORE_OK)
         list->calls[list->count++] = (core__checkpoint_scale){
             core_quantizer_retain(quantizer), quantizer->state.scale,
-            core__quantizer_device_state_retain(&quantizer->late)};
+            core__quantizer_device_state_retain(&quantizer->device_state)};
     list_unlock(list);
     return status;
 }
@@ -112,10 +112,10 @@ static const core__checkpoint_scale *next_call(core__checkpoint_scales_run *run,
     size_t count = run->list->count;
 
     for (size_t i = run->at; i < count; i++) {
-        if (run->made[i] || calls[i].quantizer != quantizer)
+        if (run->used[i] || calls[i].quantizer != quantizer)
             continue;
-        run->made[i] = true;
-        while (run->at < count && run->made[run->at])
+        run->used[i] = true;
+        while (run->at < count && run->used[run->at])
             run->at++;
         return &calls[i];
     }
@@ -130,12 +130,12 @@ static core_status replay_call(core__checkpoint_scales_run *run,
     const core__checkpoint_scale *call = NULL;
 
     list_lock(run->list);
-    if (!run->made)
-        run->made = core__alloc_zero(size);
-    if (run->made)
+    if (!run->used)
+        run->used = core__alloc_zero(size);
+    if (run->used)
         call = next_call(run, quantizer);
     list_unlock(run->list);
-    if (!run->made)
+    if (!run->used)
         return core__error_memory(size);
     if (!call)
         return core__error(
@@ -143,8 +143,9 @@ static core_status replay_call(core__checkpoint_scales_run *run,
             "core_checkpoint: the function quantizes differently in its "
             "recomputation; it must do the same each time");
     quantizer->state.scale = call->scale;
-    core__quantizer_device_state_release(&quantizer->late);
-    quantizer->late = core__quantizer_device_state_retain(&call->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
+    quantizer->device_state =
+        core__quantizer_device_state_retain(&call->device_state);
     return CORE_OK;
 }
 

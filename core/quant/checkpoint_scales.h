@@ -24,7 +24,7 @@ typedef struct core__checkpoint_scale core__checkpoint_scale;
  * it. */
 typedef struct core__checkpoint_scales {
     core__checkpoint_scale *calls;
-    size_t count, room;
+    size_t count, capacity;
     _Atomic uint8_t lock;
 } core__checkpoint_scales;
 
@@ -37,7 +37,7 @@ typedef struct core__checkpoint_scales_run {
     core__checkpoint_scales *list;
     /* Second runs only, protected by the list's lock: which calls were
      * repeated.  All calls before `at` were. */
-    bool *made;
+    bool *used;
     size_t at;
     bool second;
 } core__checkpoint_scales_run;

@@ -19,7 +19,7 @@
 typedef struct layout {
     int bits;
     int bias;
-    int beyond;
+    int overflow_code;
 } layout;
 
 static layout layout_of(core_dtype dtype)
@@ -32,7 +32,7 @@ static layout layout_of(core_dtype dtype)
 typedef struct scope {
     core_status status;
     size_t count;
-    core_tensor *kept[48];
+    core_tensor *owned[48];
 } scope;
 
 static core_tensor *keep(scope *s, core_status status,
@@ -40,7 +40,7 @@ static core_tensor *keep(scope *s, core_status status,
 {
     s->status = status;
     if (status == CORE_OK)
-        s->kept[s->count++] = *result;
+        s->owned[s->count++] = *result;
     return *result;
 }
 
@@ -56,7 +56,7 @@ static core_tensor *keep(scope *s, core_status status,
 static void end(scope *s)
 {
     while (s->count > 0)
-        core_tensor_release(s->kept[--s->count]);
+        core_tensor_release(s->owned[--s->count]);
 }
 
 /* The same memory viewed as another dtype of the same size. */
@@ -210,7 +210,7 @@ static core_tensor *encode(scope *s, core_tensor *x, layout l)
                           (int64_t)(128 - l.bias) << 23);
     code = where(s, large, round_normals(s, magnitude, l),
                  round_subnormals(s, x, l));
-    return set_nan_and_sign(s, clamp_max(s, code, l.beyond), bits);
+    return set_nan_and_sign(s, clamp_max(s, code, l.overflow_code), bits);
 }
 
 /* Rounds f64 to f32 "to odd": an inexact result gets the last bit 1, so that a
@@ -286,13 +286,13 @@ static core_tensor *truncate_normals(scope *s, core_tensor *magnitude, layout l,
 static core_tensor *truncate_subnormals(scope *s, core_tensor *x, layout l,
                                         core_tensor **out_share)
 {
-    core_tensor *y = subnormal_units(s, x, l), *whole = unary(s, core_trunc, y),
-                *rest;
+    core_tensor *y = subnormal_units(s, x, l),
+                *integer = unary(s, core_trunc, y), *rest;
 
-    STEP(s, rest, core_sub, y, whole, core_int(1));
+    STEP(s, rest, core_sub, y, integer, core_int(1));
     *out_share =
         cast(s, float_scalar_op(s, core_mul_scalar, rest, 0x1p32), CORE_I64);
-    return cast(s, whole, CORE_I32);
+    return cast(s, integer, CORE_I32);
 }
 
 core_status core__float8_emulate_stochastic(core_tensor *tensor,
@@ -345,11 +345,11 @@ core_status core__float8_emulate_decode(core_tensor *data,
                         1 / ((double)(1 << (l.bias - 1)) * (1 << l.bits)));
     y = where(&s, int_scalar_op(&s, core_lt_scalar, size, 1 << l.bits), z, y);
     if (dtype == CORE_F8E5M2) {
-        z = int_scalar_op(&s, core_eq_scalar, size, l.beyond);
+        z = int_scalar_op(&s, core_eq_scalar, size, l.overflow_code);
         STEP(&s, y, core_masked_fill, y, z, core_float(INFINITY));
     }
     z = int_scalar_op(&s, core_gt_scalar, size,
-                      dtype == CORE_F8E5M2 ? l.beyond : 0x7e);
+                      dtype == CORE_F8E5M2 ? l.overflow_code : 0x7e);
     STEP(&s, y, core_masked_fill, y, z, core_float(NAN));
     z = int_scalar_op(&s, core_gt_scalar, code, 0x7f);
     return scope_result(&s, where(&s, z, unary(&s, core_neg, y), y),

@@ -18,7 +18,7 @@
 #include <libcore/autograd.h>
 #include <libcore/ops.h>
 
-static bool eight(const core_tensor *tensor)
+static bool is_float8(const core_tensor *tensor)
 {
     return core__dtype_is_storage((core_dtype)tensor->dtype);
 }
@@ -72,11 +72,11 @@ static core_status convert(core_tensor *self, core_tensor *src,
     core_tensor *wide = NULL, *low = NULL;
     core_status status = CORE_OK;
 
-    if (eight(src) && src->dtype == self->dtype)
+    if (is_float8(src) && src->dtype == self->dtype)
         return bytes_of(src, out_tensor);
-    if (eight(src))
+    if (is_float8(src))
         status = core__float8_emulate_decode(src, &wide);
-    if (status == CORE_OK && !eight(self)) {
+    if (status == CORE_OK && !is_float8(self)) {
         *out_tensor = wide;
         return CORE_OK;
     }
@@ -96,7 +96,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs)
     core_tensor *to = NULL, *from = NULL;
     core_status status = convert(self, src, &from);
 
-    if (status == CORE_OK && eight(self))
+    if (status == CORE_OK && is_float8(self))
         status = bytes_of(self, &to);
     if (status == CORE_OK)
         status = again(call, args, nargs, to ? to : self, from);
@@ -105,7 +105,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs)
     return status;
 }
 
-static core_status chance(const core_value *args, core_value *result)
+static core_status stochastic_round(const core_value *args, core_value *result)
 {
     core_generator *generator =
         args[3].tag == CORE_VALUE_GENERATOR ? args[3].u.generator : NULL;
@@ -123,23 +123,24 @@ static core_status product(core_call *call, const core_value *args,
                            uint32_t nargs, core_value *result)
 {
     core__inference infer = {.op = call->op, .args = args, .nargs = nargs};
-    core_tensor *made;
+    core_tensor *tensor;
 
     CORE_TRY(call->op->data->infer(&infer));
     CORE_TRY(core__float8_emulate_matmul(
         args[0].u.tensor, args[1].u.tensor, args[2].u.tensor, args[3].u.tensor,
-        core__arg_tensor(args, 4), infer.results[0].dtype, &made));
-    core__result_tensor(result, made);
+        core__arg_tensor(args, 4), infer.results[0].dtype, &tensor));
+    core__result_tensor(result, tensor);
     return CORE_OK;
 }
 
-static core_status serve(core_call *call, const core_value *args,
-                         uint32_t nargs, core_value *results, uint32_t nresults)
+static core_status emulate(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
 {
     core_status status;
 
     if (call->op->id == CORE_OP_STOCHASTIC_ROUND)
-        return chance(args, &results[0]);
+        return stochastic_round(args, &results[0]);
     if (call->op->id == CORE_OP_SCALED_MM)
         return product(call, args, nargs, &results[0]);
     if (call->op->id == CORE_OP_COPY_)
@@ -153,7 +154,7 @@ static core_status serve(core_call *call, const core_value *args,
     return status;
 }
 
-static bool serves(const core_call *call, const core_value *args)
+static bool is_emulated(const core_call *call, const core_value *args)
 {
     if (args[0].tag != CORE_VALUE_TENSOR)
         return false;
@@ -163,10 +164,10 @@ static bool serves(const core_call *call, const core_value *args)
         return true;
     case CORE_OP_FILL__SCALAR:
     case CORE_OP_ZERO_:
-        return eight(args[0].u.tensor);
+        return is_float8(args[0].u.tensor);
     case CORE_OP_COPY_:
         return args[1].tag == CORE_VALUE_TENSOR &&
-               (eight(args[0].u.tensor) || eight(args[1].u.tensor));
+               (is_float8(args[0].u.tensor) || is_float8(args[1].u.tensor));
     default:
         return false;
     }
@@ -179,10 +180,10 @@ core_status core__float8_fallback(core_call *call, const core_value *args,
     core_status status;
     bool before;
 
-    if (nargs == 0 || !serves(call, args))
+    if (nargs == 0 || !is_emulated(call, args))
         return CORE_ERROR_NO_KERNEL;
     before = core_grad_mode_set(false);
-    status = serve(call, args, nargs, results, nresults);
+    status = emulate(call, args, nargs, results, nresults);
     core_grad_mode_set(before);
     return status;
 }

@@ -31,18 +31,18 @@ static core_status product(core_tensor *self, core_tensor *mat2,
                            core_tensor *bias, core_dtype dtype,
                            core_tensor **out_tensor)
 {
-    core_tensor *a = NULL, *b = NULL, *made = NULL;
+    core_tensor *a = NULL, *b = NULL, *product = NULL;
     core_status status = core_dequantize(self, scale_a, CORE_F32, &a);
 
     if (status == CORE_OK)
         status = core_dequantize(mat2, scale_b, CORE_F32, &b);
     if (status == CORE_OK)
-        status = multiply(a, b, bias, &made);
+        status = multiply(a, b, bias, &product);
     if (status == CORE_OK)
-        status = core_to(made, dtype, NULL, false, false, -1, out_tensor);
+        status = core_to(product, dtype, NULL, false, false, -1, out_tensor);
     core_tensor_release(a);
     core_tensor_release(b);
-    core_tensor_release(made);
+    core_tensor_release(product);
     return status;
 }
 

@@ -100,7 +100,7 @@ void core_quantizer_release(core_quantizer *quantizer)
 {
     if (!quantizer || atomic_fetch_sub(&quantizer->references, 1) != 1)
         return;
-    core__quantizer_device_state_release(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
     core__free(quantizer);
 }
 
@@ -112,17 +112,18 @@ const core_quantizer_options *core_quantizer_get_options(
 
 /* Fetches state that is still on the device; a quantizer's const accessors need
  * it. */
-static core_status settle(const core_quantizer *quantizer)
+static core_status read_device_state(const core_quantizer *quantizer)
 {
-    return quantizer->late.amax
+    return quantizer->device_state.amax
                ? core__quantizer_read_state((core_quantizer *)quantizer)
                : CORE_OK;
 }
 
 const float *core_quantizer_history(const core_quantizer *quantizer)
 {
-    return quantizer && settle(quantizer) == CORE_OK ? quantizer->history
-                                                     : NULL;
+    return quantizer && read_device_state(quantizer) == CORE_OK
+               ? quantizer->history
+               : NULL;
 }
 
 core_status core_quantizer_get_state(const core_quantizer *quantizer,
@@ -135,7 +136,7 @@ core_status core_quantizer_get_state(const core_quantizer *quantizer,
             CORE_ERROR_INVALID_ARGUMENT,
             "core_quantizer_state: struct_size is %u; it must be %zu",
             out_state->struct_size, sizeof *out_state);
-    CORE_TRY(settle(quantizer));
+    CORE_TRY(read_device_state(quantizer));
     *out_state = quantizer->state;
     return CORE_OK;
 }
@@ -178,7 +179,7 @@ core_status core_quantizer_set_state(core_quantizer *quantizer,
                                "quantizer: amax %u of the history is %g; it "
                                "must be finite and 0 or more",
                                i, (double)history[i]);
-    core__quantizer_device_state_release(&quantizer->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
     quantizer->state = *state;
     quantizer->state.struct_size = sizeof *state;
     if (state->history_count > 0)
@@ -194,7 +195,8 @@ void core__quantizer_mark_set(const core_quantizer *quantizer,
     uint32_t length = quantizer->options.history_length;
 
     mark->state = quantizer->state;
-    mark->late = core__quantizer_device_state_retain(&quantizer->late);
+    mark->device_state =
+        core__quantizer_device_state_retain(&quantizer->device_state);
     for (uint32_t i = 0; i < 2; i++)
         mark->oldest[i] = i < length ? quantizer->history[length - 1 - i] : 0;
 }
@@ -212,14 +214,15 @@ void core__quantizer_mark_restore(core_quantizer *quantizer,
     memmove(history, history + count, (length - count) * sizeof *history);
     for (uint32_t i = 0; i < count && i < 2; i++)
         history[length - 1 - i] = mark->oldest[i];
-    core__quantizer_device_state_release(&quantizer->late);
-    quantizer->late = core__quantizer_device_state_retain(&mark->late);
+    core__quantizer_device_state_release(&quantizer->device_state);
+    quantizer->device_state =
+        core__quantizer_device_state_retain(&mark->device_state);
     quantizer->state = mark->state;
 }
 
 void core__quantizer_mark_drop(core__quantizer_mark *mark)
 {
-    core__quantizer_device_state_release(&mark->late);
+    core__quantizer_device_state_release(&mark->device_state);
 }
 
 /* -------------------------------------------------------------- one scale -- */
@@ -243,7 +246,7 @@ float core__quantizer_scale_on_host(const core_quantizer *quantizer, float amax,
     return (float)scale;
 }
 
-static void remember(core_quantizer *quantizer, float amax)
+static void history_push(core_quantizer *quantizer, float amax)
 {
     core_quantizer_state *state = &quantizer->state;
     float *history = quantizer->history, largest = amax;
@@ -310,7 +313,7 @@ static core_status quantize_whole(core_quantizer *quantizer,
     state->scale = scale;
     state->amax = amax;
     if (delayed)
-        remember(quantizer, amax);
+        history_push(quantizer, amax);
     return CORE_OK;
 }
 

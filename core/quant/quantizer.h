@@ -13,20 +13,20 @@
 #include <stdatomic.h>
 
 /* State that a quantizer with CORE_QUANTIZER_NO_WAIT keeps on the device and
- * the host has not read yet: 0-dim f32 tensors except `kept`.  NULL: the host's
+ * the host has not read yet: 0-dim f32 tensors except `history`.  NULL: the host's
  * state is current. */
 typedef struct core__quantizer_device_state {
-    core_tensor *amax;   /* of the last call */
-    core_tensor *scale;  /* delayed scaling: for the next call */
-    core_tensor *kept;   /* delayed scaling: the history, padded with zeros */
-    core_stream *stream; /* the stream that computed them */
+    core_tensor *amax;    /* of the last call */
+    core_tensor *scale;   /* delayed scaling: for the next call */
+    core_tensor *history; /* delayed scaling: the history, padded with zeros */
+    core_stream *stream;  /* the stream that computed them */
 } core__quantizer_device_state;
 
 struct core_quantizer {
     atomic_uint references;
     core_quantizer_options options;
     core_quantizer_state state;
-    core__quantizer_device_state late;
+    core__quantizer_device_state device_state;
     float history[]; /* newest first; history_length entries */
 };
 
@@ -44,12 +44,13 @@ core_status core__quantizer_use_stream(core_quantizer *quantizer,
 /* Retain and release the references of a device state. */
 core__quantizer_device_state core__quantizer_device_state_retain(
     const core__quantizer_device_state *of);
-void core__quantizer_device_state_release(core__quantizer_device_state *late);
+void core__quantizer_device_state_release(
+    core__quantizer_device_state *device_state);
 
 /* What two calls can change in a quantizer; owns references. */
 typedef struct core__quantizer_mark {
     core_quantizer_state state;
-    core__quantizer_device_state late;
+    core__quantizer_device_state device_state;
     float oldest[2]; /* the two entries that leave the history, the last one
                       * first */
 } core__quantizer_mark;

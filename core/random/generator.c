@@ -24,7 +24,7 @@ struct core_generator {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static core_generator process_default = {.seed = 0};
 
-/* Devices that have a default generator of their own, in the order of its
+/* Devices that have a default generator, in the order of its
  * creation.  Stored by name, so that it outlives the open device. */
 static struct {
     char name[40];

@@ -68,9 +68,9 @@ static core_status read_shape(core__json_reader *r,
         if (tensor->ndim == CORE_MAX_NDIM)
             return core__json_reader_fail(
                 r, "a tensor has more than 32 dimensions");
-        CORE_TRY(core__json_reader_grow((void **)&header->sizes,
-                                        &header->size_room, header->size_count,
-                                        sizeof *header->sizes));
+        CORE_TRY(core__json_reader_grow(
+            (void **)&header->sizes, &header->size_capacity, header->size_count,
+            sizeof *header->sizes));
         header->sizes[header->size_count++] = (int64_t)size;
         tensor->ndim++;
     } while (core__json_reader_accept(r, ','));
@@ -144,9 +144,9 @@ static core_status read_texts(core__json_reader *r,
     if (core__json_reader_accept(r, '}'))
         return CORE_OK;
     do {
-        CORE_TRY(core__json_reader_grow((void **)&header->texts,
-                                        &header->text_room, header->text_count,
-                                        sizeof *header->texts));
+        CORE_TRY(core__json_reader_grow(
+            (void **)&header->texts, &header->text_capacity, header->text_count,
+            sizeof *header->texts));
         named = &header->texts[header->text_count];
         CORE_TRY(core__json_reader_string(r, &named->name));
         if (!core__json_reader_accept(r, ':'))
@@ -178,7 +178,7 @@ static core_status read_members(core__json_reader *r,
             continue;
         }
         CORE_TRY(core__json_reader_grow(
-            (void **)&header->tensors, &header->tensor_room,
+            (void **)&header->tensors, &header->tensor_capacity,
             header->tensor_count, sizeof *header->tensors));
         next = &header->tensors[header->tensor_count];
         memset(next, 0, sizeof *next);

@@ -32,9 +32,9 @@ typedef struct core__safetensors_header {
     size_t tensor_count;
     size_t text_count;
     size_t size_count;
-    size_t tensor_room;
-    size_t text_room;
-    size_t size_room;
+    size_t tensor_capacity;
+    size_t text_capacity;
+    size_t size_capacity;
 } core__safetensors_header;
 
 /* Reads and checks a header of `size` bytes, which is followed by `data_size`

@@ -36,7 +36,7 @@ static core_status read_entry(core__json_reader *r, core__shard_index *index,
     core__shard_index_entry *entry;
 
     CORE_TRY(core__json_reader_grow((void **)&index->entries,
-                                    &index->entry_room, index->entry_count,
+                                    &index->entry_capacity, index->entry_count,
                                     sizeof *index->entries));
     entry = &index->entries[index->entry_count];
     *entry = (core__shard_index_entry){.name = name};
@@ -59,8 +59,9 @@ static core_status read_datum(core__json_reader *r, core__shard_index *index,
     core__json_reader_skip_space(r);
     if (r->next == r->end || *r->next != '"')
         return core__json_reader_skip(r);
-    CORE_TRY(core__json_reader_grow((void **)&index->texts, &index->text_room,
-                                    index->text_count, sizeof *index->texts));
+    CORE_TRY(core__json_reader_grow((void **)&index->texts,
+                                    &index->text_capacity, index->text_count,
+                                    sizeof *index->texts));
     text = &index->texts[index->text_count];
     text->name = name;
     CORE_TRY(core__json_reader_string(r, &text->text));

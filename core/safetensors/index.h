@@ -28,8 +28,8 @@ typedef struct core__shard_index {
     size_t entry_count;
     size_t file_count;
     size_t text_count;
-    size_t entry_room;
-    size_t text_room;
+    size_t entry_capacity;
+    size_t text_capacity;
 } core__shard_index;
 
 /* The index's memory is freed with core__shard_index_free, also on failure. */

@@ -194,19 +194,19 @@ core_status core__json_reader_number(core__json_reader *r, uint64_t *out_value)
     return CORE_OK;
 }
 
-core_status core__json_reader_grow(void **array, size_t *room, size_t count,
+core_status core__json_reader_grow(void **array, size_t *capacity, size_t count,
                                    size_t element)
 {
-    size_t more = *room ? *room * 2 : 16;
+    size_t more = *capacity ? *capacity * 2 : 16;
     void *larger;
 
-    if (count < *room)
+    if (count < *capacity)
         return CORE_OK;
     larger = core__realloc(*array, more * element);
     if (!larger)
         return core__error_memory(more * element);
     *array = larger;
-    *room = more;
+    *capacity = more;
     return CORE_OK;
 }
 

@@ -52,7 +52,7 @@ core_status core__json_names_sort(void *items, size_t count, size_t size,
                                   const char *path, const char *what);
 
 /* Makes space in an array for one more element. */
-core_status core__json_reader_grow(void **array, size_t *room, size_t count,
+core_status core__json_reader_grow(void **array, size_t *capacity, size_t count,
                                    size_t element);
 
 #endif

@@ -50,8 +50,7 @@ static core_status open_part(core__safetensors_part *part, char *path,
     return read_header(part);
 }
 
-static core_status make_room(core_safetensors *file, size_t parts,
-                             size_t entries)
+static core_status reserve(core_safetensors *file, size_t parts, size_t entries)
 {
     if (parts) {
         file->parts = core__alloc_zero(parts * sizeof *file->parts);
@@ -73,7 +72,7 @@ static core_status open_single(core_safetensors *file)
     core__safetensors_header *header;
     char *path;
 
-    CORE_TRY(make_room(file, 1, 0));
+    CORE_TRY(reserve(file, 1, 0));
     part = file->parts;
     header = &part->header;
     path = core__strdup(file->path);
@@ -81,7 +80,7 @@ static core_status open_single(core_safetensors *file)
         return core__error_memory(strlen(file->path) + 1);
     file->part_count = 1;
     CORE_TRY(open_part(part, path, file->mapped));
-    CORE_TRY(make_room(file, 0, header->tensor_count));
+    CORE_TRY(reserve(file, 0, header->tensor_count));
     file->count = header->tensor_count;
     for (size_t i = 0; i < file->count; i++) {
         file->entries[i] = (core__safetensors_entry){&header->tensors[i], part};
@@ -189,7 +188,7 @@ static int by_place(const void *a, const void *b)
 static core_status open_shards(core_safetensors *file)
 {
     CORE_TRY(read_index(file));
-    CORE_TRY(make_room(file, file->index.file_count, file->index.entry_count));
+    CORE_TRY(reserve(file, file->index.file_count, file->index.entry_count));
     for (size_t i = 0; i < file->index.file_count; i++)
         CORE_TRY(open_shard(file, i));
     for (size_t i = 0; i < file->index.entry_count; i++)

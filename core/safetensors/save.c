@@ -23,7 +23,7 @@
 typedef struct buffer {
     char *data;
     size_t size;
-    size_t room;
+    size_t capacity;
     core_status status;
 } buffer;
 
@@ -31,16 +31,16 @@ static void append(buffer *text, const char *data, size_t size)
 {
     if (text->status != CORE_OK)
         return;
-    if (text->size + size > text->room) {
-        size_t room = (text->size + size) * 2 + 256;
-        char *larger = core__realloc(text->data, room);
+    if (text->size + size > text->capacity) {
+        size_t capacity = (text->size + size) * 2 + 256;
+        char *larger = core__realloc(text->data, capacity);
 
         if (!larger) {
-            text->status = core__error_memory(room);
+            text->status = core__error_memory(capacity);
             return;
         }
         text->data = larger;
-        text->room = room;
+        text->capacity = capacity;
     }
     memcpy(text->data + text->size, data, size);
     text->size += size;

@@ -35,10 +35,10 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
     return core__allocator_record(device, storage->block, stream);
 }
 
-core_status core__tensor_record_handle(core_tensor *tensor, void *word)
+core_status core__tensor_record_handle(core_tensor *tensor, void *handle)
 {
     core_storage *storage = tensor->storage;
 
     return core__memory_record_handle(tensor->device,
-                                      storage ? storage->block : NULL, word);
+                                      storage ? storage->block : NULL, handle);
 }

@@ -36,7 +36,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->capacity = capacity;
     storage->block = NULL;
     storage->generation = 0;
-    storage->whole = 0;
+    storage->cache_class = 0;
     storage->release = NULL;
     storage->context = NULL;
     core__thread_add64(
@@ -59,7 +59,7 @@ static inline core_status storage_new(core_device *device, uint64_t size,
         return core__error_memory(sizeof **out_storage);
     }
     if (core__likely(device->small_blocks)) {
-        (*out_storage)->whole = core__tensor_cache_class(capacity);
+        (*out_storage)->cache_class = core__tensor_cache_class(capacity);
     } else if (!device->synchronous) {
         (*out_storage)->block = block;
         (*out_storage)->generation = atomic_load(&device->generation);
@@ -324,20 +324,20 @@ done:
 core_status core__tensor_new_like(const core_tensor *like, core_dtype dtype,
                                   core_tensor **out_tensor)
 {
-    core__tensor_like kept = core__tensor_like_of(like);
+    core__tensor_like header = core__tensor_like_of(like);
     core_tensor *tensor;
     core_status status;
 
-    kept.kind = core__tensor_kind(like->ndim, dtype);
-    tensor = core__tensor_cache_take_like(core__thread_self(), kept,
+    header.kind = core__tensor_kind(like->ndim, dtype);
+    tensor = core__tensor_cache_take_like(core__thread_self(), header,
                                           core__dtype_size(dtype));
 
     if (core__likely(tensor != NULL)) {
         *out_tensor = tensor;
         return CORE_OK;
     }
-    tensor =
-        tensor_header(core__thread_self(), like->device, kept.kind, like->ndim);
+    tensor = tensor_header(core__thread_self(), like->device, header.kind,
+                           like->ndim);
     *out_tensor = tensor;
     if (core__unlikely(!tensor))
         return core__error_memory(sizeof *tensor);

@@ -16,7 +16,8 @@
 #include <stdbool.h>
 
 typedef struct core_storage core_storage;
-typedef struct core__autograd core__autograd; /* autograd/graph/record.h */
+typedef struct core__autograd_meta
+    core__autograd_meta; /* autograd/graph/autograd_meta.h */
 
 /* Memory of a device, shared by a tensor and its views.  The version counts
  * in-place changes; views and detached tensors share it. */
@@ -29,7 +30,7 @@ struct core_storage {
     uint64_t capacity;         /* bytes allocated */
     struct core__block *block; /* memory/allocator.h; NULL: none */
     uint32_t generation;       /* the device's at creation; 0 if synchronous */
-    uint32_t whole; /* class in which threads cache it with its tensor
+    uint32_t cache_class; /* class in which threads cache it with its tensor
                      * (tensor_cache.h); 0: none */
     /* For memory that was passed in: called instead of freeing it. */
     void (*release)(void *context, void *data);
@@ -71,8 +72,8 @@ struct core_tensor {
     core_device *device;   /* without a reference: the storage's; permanent for
                             * meta */
     int64_t numel;
-    int64_t offset;           /* elements, from the start of the storage */
-    core__autograd *autograd; /* NULL until it is needed */
+    int64_t offset;                /* elements, from the start of the storage */
+    core__autograd_meta *autograd; /* NULL until it is needed */
     core_tensor *base; /* of a view: the tensor that is not a view; with a
                         * reference */
     int64_t *sizes;    /* inline_dims, or a block of 2 * ndim */
@@ -228,7 +229,7 @@ core_memory core__tensor_memory(const core_tensor *tensor);
 void core__tensor_fill_view(const core_tensor *tensor, core_view *out_view);
 
 /* core__memory_record_handle for the tensor's memory. */
-core_status core__tensor_record_handle(core_tensor *tensor, void *word);
+core_status core__tensor_record_handle(core_tensor *tensor, void *handle);
 
 /* Frees a tensor without an autograd record and drops its references. */
 typedef struct core__thread core__thread; /* base/thread.h */

@@ -10,17 +10,17 @@
 void core__tensor_cache_collect(core__thread *thread, core_tensor **list)
 {
     for (size_t i = 0; i < CORE__SMALL_CLASSES; i++)
-        while (thread->whole[i].head) {
-            core_tensor *tensor = thread->whole[i].head;
+        while (thread->cached_tensors[i].head) {
+            core_tensor *tensor = thread->cached_tensors[i].head;
             uint32_t slot = core__keys_slot(tensor->storage->device->keys);
 
-            thread->whole[i].head = tensor->base;
-            core__thread_add32(&thread->whole[i].count, -1);
+            thread->cached_tensors[i].head = tensor->base;
+            core__thread_add32(&thread->cached_tensors[i].count, -1);
             core__thread_add64(&thread->storages[slot], -1);
             tensor->base = *list;
             *list = tensor;
         }
-    thread->whole_limit = 0;
+    thread->cached_tensors_limit = 0;
 }
 
 void core__tensor_cache_free(core_tensor *list)

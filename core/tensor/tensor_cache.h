@@ -28,7 +28,7 @@ enum {
 static inline core__tensor_cache_list *core__tensor_cache_list_of(
     core__thread *self, uint64_t cls)
 {
-    core__tensor_cache_list *list = &self->whole[cls];
+    core__tensor_cache_list *list = &self->cached_tensors[cls];
 
     __asm__("" : "+r"(list)); /* computed once, not for each field */
     return list;
@@ -173,12 +173,13 @@ static inline bool core__tensor_cache_put(core__thread *self,
     core__tensor_cache_list *list;
 
     if (((uintptr_t)tensor->autograd | (uintptr_t)tensor->base) != 0 ||
-        !storage || !storage->whole || storage->device != self->blocks_of ||
+        !storage || !storage->cache_class ||
+        storage->device != self->blocks_of ||
         tensor->ndim > CORE__TENSOR_INLINE_NDIM ||
         atomic_load_explicit(&storage->references, memory_order_acquire) != 1)
         return false;
-    list = core__tensor_cache_list_of(self, storage->whole);
-    if (list->count >= self->whole_limit)
+    list = core__tensor_cache_list_of(self, storage->cache_class);
+    if (list->count >= self->cached_tensors_limit)
         return false;
     atomic_store_explicit(&storage->version, 0, memory_order_relaxed);
     atomic_store_explicit(&tensor->references, 0, memory_order_relaxed);

@@ -64,15 +64,15 @@ static core_status wait_after_failure(core_stream *stream, core_status status)
 {
     core_device *device = stream->device;
     core__queue *queue = stream->queue;
-    core__error_record said;
+    core__error_record saved;
 
     if (core__likely(status == CORE_OK) || device->synchronous ||
         stream->capture ||
         !core__device_has_generation(device, queue->generation))
         return status;
-    core__error_save(&said);
+    core__error_save(&saved);
     device->backend->streams.synchronize(device->impl, queue->impl);
-    core__error_restore(&said);
+    core__error_restore(&saved);
     return status;
 }
 
@@ -144,18 +144,18 @@ static core_status submission_result(core_stream *target, core_device *source,
                                      core_status status, uint32_t errors)
 {
     bool silent = core__error_sequence() == errors;
-    core__error_record said;
+    core__error_record saved;
 
     if (core__likely(status != CORE_ERROR_DEVICE_LOST))
         return core__stream_check_submitted(target, status, errors);
-    core__error_save(&said);
+    core__error_save(&saved);
     status = core_device_status(source);
     if (status == CORE_ERROR_DEVICE_LOST)
         return status;
     if (silent)
         core__error(CORE_ERROR_DEVICE_LOST, "a copy between devices");
     else
-        core__error_restore(&said);
+        core__error_restore(&saved);
     return core__stream_check_submitted(target, CORE_ERROR_DEVICE_LOST, errors);
 }
 

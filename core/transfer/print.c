@@ -26,7 +26,7 @@ enum {
 typedef struct text_buffer {
     char *at;
     size_t size;
-    size_t room;
+    size_t capacity;
     bool failed; /* out of memory */
 } text_buffer;
 
@@ -43,16 +43,16 @@ typedef struct picture {
 
 static void append(text_buffer *out, const char *from, size_t size)
 {
-    if (out->room - out->size <= size) {
-        size_t room = 2 * (out->size + size) + 128;
-        char *more = out->failed ? NULL : core__realloc(out->at, room);
+    if (out->capacity - out->size <= size) {
+        size_t capacity = 2 * (out->size + size) + 128;
+        char *more = out->failed ? NULL : core__realloc(out->at, capacity);
 
         if (!more) {
             out->failed = true;
             return;
         }
         out->at = more;
-        out->room = room;
+        out->capacity = capacity;
     }
     memcpy(out->at + out->size, from, size);
     out->size += size;

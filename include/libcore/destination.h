@@ -40,7 +40,7 @@ typedef struct core_gradient_destination {
      * It must not require grad, be read-only, share memory with another
      * destination, or overlap itself (expanded). */
     core_tensor *buffer;
-    core_destination_result answer; /* set by the call */
+    core_destination_result result; /* set by the call */
     uint32_t reserved;
 } core_gradient_destination;
 

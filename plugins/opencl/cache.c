@@ -78,8 +78,8 @@ void opencl_cache_key_make(opencl_cache_key *key, const opencl_device *device,
     const char *parts[] = {device->name, device->driver, device->runtime,
                            options, source};
 
-    key->kept = folder(device, key->folder, sizeof key->folder);
-    for (int k = 0; k < 2 && key->kept; k++) {
+    key->enabled = folder(device, key->folder, sizeof key->folder);
+    for (int k = 0; k < 2 && key->enabled; k++) {
         key->hash[k] = starts[k];
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
             key->hash[k] = mix(key->hash[k], parts[i], strlen(parts[i]) + 1);
@@ -90,7 +90,7 @@ static bool path_of(const opencl_cache_key *key, char *to, size_t size)
 {
     int length;
 
-    if (!key->kept)
+    if (!key->enabled)
         return false;
     length = snprintf(to, size, "%s/%016llx%016llx.bin", key->folder,
                       (unsigned long long)key->hash[0],
@@ -203,7 +203,7 @@ cl_program opencl_cache_get(opencl_device *device, const opencl_cache_key *key,
 static void write_file(const opencl_cache_key *key, const void *data,
                        size_t size)
 {
-    char path[PATH_MAX], beside[PATH_MAX + 32];
+    char path[PATH_MAX], temporary[PATH_MAX + 32];
     header head = {.size = size};
     bool written;
     int file;
@@ -211,8 +211,8 @@ static void write_file(const opencl_cache_key *key, const void *data,
     if (!path_of(key, path, sizeof path))
         return;
     make_folders(path);
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    file = mkostemp(beside, O_CLOEXEC);
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    file = mkostemp(temporary, O_CLOEXEC);
     if (file < 0)
         return;
     memcpy(head.magic, magic, sizeof magic);
@@ -220,8 +220,8 @@ static void write_file(const opencl_cache_key *key, const void *data,
     head.sum = mix(head.key[0], data, size);
     written =
         write_all(file, &head, sizeof head) && write_all(file, data, size);
-    if (close(file) != 0 || !written || rename(beside, path) != 0)
-        unlink(beside);
+    if (close(file) != 0 || !written || rename(temporary, path) != 0)
+        unlink(temporary);
 }
 
 void opencl_cache_put(const opencl_cache_key *key, cl_program program)
@@ -229,7 +229,7 @@ void opencl_cache_put(const opencl_cache_key *key, cl_program program)
     unsigned char *data;
     size_t size = 0;
 
-    if (!key->kept)
+    if (!key->enabled)
         return;
     if (cl.GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size,
                           NULL) != CL_SUCCESS ||

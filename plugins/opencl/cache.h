@@ -11,7 +11,7 @@
 /* A hash of device, driver, options and source. */
 typedef struct opencl_cache_key {
     uint64_t hash[2];
-    bool kept; /* there is a folder */
+    bool enabled; /* there is a folder */
     char folder[512];
 } opencl_cache_key;
 

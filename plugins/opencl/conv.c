@@ -56,15 +56,15 @@ static void describe(convolution *c, core_call *call, const core_view *input,
     g->channels = input->sizes[1];
     c->taps = g->channels / c->groups;
     for (uint32_t d = 0; d < 3; d++) {
-        bool there = d + count >= 3;
+        bool present = d + count >= 3;
         uint32_t k = d + count - 3;
 
-        g->size[d] = there ? input->sizes[2 + k] : 1;
-        g->out[d] = there ? output->sizes[2 + k] : 1;
-        g->kernel[d] = there ? weight->sizes[2 + k] : 1;
-        g->stride[d] = there ? pick(&a[0], k) : 1;
-        g->pad[d] = there ? pick(&a[1], k) : 0;
-        g->dilation[d] = there ? pick(&a[2], k) : 1;
+        g->size[d] = present ? input->sizes[2 + k] : 1;
+        g->out[d] = present ? output->sizes[2 + k] : 1;
+        g->kernel[d] = present ? weight->sizes[2 + k] : 1;
+        g->stride[d] = present ? pick(&a[0], k) : 1;
+        g->pad[d] = present ? pick(&a[1], k) : 0;
+        g->dilation[d] = present ? pick(&a[2], k) : 1;
         c->places *= g->out[d];
         c->plane *= g->size[d];
         c->taps *= g->kernel[d];
@@ -258,8 +258,8 @@ static core_status weight_gradient(const convolution *c, core_memory grad,
 typedef core_status (*step)(const convolution *c, core_memory a, core_memory b,
                             core_memory to, int64_t first, int64_t images);
 
-static core_status each_lot(convolution *c, step what, core_memory a,
-                            core_memory b, core_memory to)
+static core_status for_each_chunk(convolution *c, step what, core_memory a,
+                                  core_memory b, core_memory to)
 {
     core_status status = CORE_OK;
 
@@ -289,8 +289,8 @@ static core_status transposed_forward(convolution *c, const core_value *args,
 
     if (args[2].tag == CORE_VALUE_VIEW)
         bias = args[2].u.view;
-    status = each_lot(c, input_gradient, args[0].u.view->memory,
-                      args[1].u.view->memory, output->memory);
+    status = for_each_chunk(c, input_gradient, args[0].u.view->memory,
+                            args[1].u.view->memory, output->memory);
     if (status != CORE_OK || bias == NULL)
         return status;
     l = opencl_begin(c->call, &source, &c->dtype, 1, "add_bias");
@@ -371,31 +371,31 @@ static core_status backward(core_call *call, const core_value *args,
 {
     const core_view *grad = args[0].u.view, *input = args[1].u.view;
     const core_view *weight = args[2].u.view;
-    bool other_way = args[7].u.i != 0, wanted[3];
+    bool other_way = args[7].u.i != 0, needed[3];
     core_status status = CORE_OK;
     convolution c = {0};
 
     (void)nargs;
     (void)nresults;
     for (int i = 0; i < 3; i++)
-        wanted[i] =
+        needed[i] =
             results[i].tag == CORE_VALUE_VIEW && results[i].u.view->numel > 0;
     if (grad->numel == 0 || input->numel == 0)
         return zeros(call, results);
     describe(&c, call, other_way ? grad : input, weight,
              other_way ? input : grad, &args[4]);
-    if (wanted[0] || wanted[1])
+    if (needed[0] || needed[1])
         status = open_columns(&c);
-    if (status == CORE_OK && wanted[0])
-        status =
-            each_lot(&c, other_way ? without_bias : input_gradient,
-                     grad->memory, weight->memory, results[0].u.view->memory);
-    if (status == CORE_OK && wanted[1])
-        status = each_lot(&c, weight_gradient,
-                          other_way ? input->memory : grad->memory,
-                          other_way ? grad->memory : input->memory,
-                          results[1].u.view->memory);
-    if (status == CORE_OK && wanted[2])
+    if (status == CORE_OK && needed[0])
+        status = for_each_chunk(&c, other_way ? without_bias : input_gradient,
+                                grad->memory, weight->memory,
+                                results[0].u.view->memory);
+    if (status == CORE_OK && needed[1])
+        status = for_each_chunk(&c, weight_gradient,
+                                other_way ? input->memory : grad->memory,
+                                other_way ? grad->memory : input->memory,
+                                results[1].u.view->memory);
+    if (status == CORE_OK && needed[2])
         status = bias_gradient(&c, grad, results[2].u.view);
     return status;
 }

@@ -223,7 +223,7 @@ static uint64_t bits_of(const core_value *value, double number,
 {
     uint64_t bits = 0;
     float narrow = (float)number;
-    int64_t whole;
+    int64_t integer;
 
     if (dtype == CORE_F64) {
         memcpy(&bits, &number, 8);
@@ -232,14 +232,14 @@ static uint64_t bits_of(const core_value *value, double number,
     } else if (dtype == CORE_F16 || dtype == CORE_BF16) {
         bits = half_bits(number, dtype);
     } else {
-        whole = value != NULL && (value->tag == CORE_VALUE_INT ||
-                                  value->tag == CORE_VALUE_BOOL)
-                    ? value->u.i
-                    : whole_of(number);
+        integer = value != NULL && (value->tag == CORE_VALUE_INT ||
+                                    value->tag == CORE_VALUE_BOOL)
+                      ? value->u.i
+                      : whole_of(number);
         if (dtype == CORE_BOOL && !clip)
-            whole = number != 0;
-        whole = limited(whole, dtype, clip);
-        memcpy(&bits, &whole, 8);
+            integer = number != 0;
+        integer = limited(integer, dtype, clip);
+        memcpy(&bits, &integer, 8);
     }
     return bits;
 }

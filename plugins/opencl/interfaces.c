@@ -155,11 +155,11 @@ static core_status map(opencl_device *device, uint64_t size, opencl_pinned *to)
 static core_status host_alloc(void *handle, uint64_t size, void **out_data)
 {
     opencl_device *device = handle;
-    opencl_pinned *made = calloc(1, sizeof *made);
+    opencl_pinned *pinned_block = calloc(1, sizeof *pinned_block);
     core_status status;
 
     *out_data = NULL;
-    if (made == NULL)
+    if (pinned_block == NULL)
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for an allocation's record");
     if (device->largest && size > device->largest)
@@ -168,15 +168,15 @@ static core_status host_alloc(void *handle, uint64_t size, void **out_data)
             "%llu bytes of host memory; the largest allocation is %llu",
             (unsigned long long)size, (unsigned long long)device->largest);
     else
-        status = map(device, size, made);
+        status = map(device, size, pinned_block);
     if (status != CORE_OK) {
-        free(made);
+        free(pinned_block);
         return status;
     }
-    *out_data = made->data;
+    *out_data = pinned_block->data;
     pthread_mutex_lock(&device->lock);
-    made->next = device->pinned;
-    device->pinned = made;
+    pinned_block->next = device->pinned;
+    device->pinned = pinned_block;
     pthread_mutex_unlock(&device->lock);
     return CORE_OK;
 }

@@ -123,8 +123,8 @@ static core_status norm_backward(core_call *call, const norm *shape,
     core_dtype dtype = ins[1]->u.view->dtype;
     core_dtype types[4] = {dtype, dtype_of(ins[4], &results[1], dtype),
                            ins[2]->u.view->dtype, dtype};
-    int want = (is_present(&results[1]) ? HAS_WEIGHT : 0) |
-               (is_present(&results[2]) ? HAS_BIAS : 0);
+    int needed = (is_present(&results[1]) ? HAS_WEIGHT : 0) |
+                 (is_present(&results[2]) ? HAS_BIAS : 0);
     core_status status = CORE_OK;
     opencl_launch l;
 
@@ -141,7 +141,8 @@ static core_status norm_backward(core_call *call, const norm *shape,
         opencl_int(&l, is_present(ins[4]) ? HAS_WEIGHT : 0);
         status = run_rows(&l, shape->rows);
     }
-    if (status != CORE_OK || want == 0 || shape->groups * shape->channels == 0)
+    if (status != CORE_OK || needed == 0 ||
+        shape->groups * shape->channels == 0)
         return status;
     l = opencl_begin(call, &source, types, 4, "weights");
     opencl_view(&l, &results[1]);
@@ -152,7 +153,7 @@ static core_status norm_backward(core_call *call, const norm *shape,
     opencl_long(&l, shape->groups);
     opencl_long(&l, shape->channels);
     opencl_long(&l, shape->inner);
-    opencl_int(&l, want);
+    opencl_int(&l, needed);
     return run_rows(&l, shape->groups * shape->channels);
 }
 

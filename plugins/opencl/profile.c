@@ -15,7 +15,7 @@ typedef struct record {
 struct opencl_profile {
     bool on;
     uint64_t limit, dropped;
-    uint64_t count, room;
+    uint64_t count, capacity;
     record *records; /* in the order of launches */
     record *taken;
     cl_command_queue queue; /* for the clock */
@@ -26,16 +26,16 @@ static _Thread_local uint64_t correlation;
 
 static bool grow(opencl_profile *profile)
 {
-    uint64_t room = profile->room ? profile->room * 2 : 64;
+    uint64_t capacity = profile->capacity ? profile->capacity * 2 : 64;
     record *grown;
 
-    if (profile->count < profile->room)
+    if (profile->count < profile->capacity)
         return true;
-    grown = realloc(profile->records, room * sizeof *grown);
+    grown = realloc(profile->records, capacity * sizeof *grown);
     if (grown == NULL)
         return false;
     profile->records = grown;
-    profile->room = room;
+    profile->capacity = capacity;
     return true;
 }
 
@@ -61,7 +61,7 @@ static bool is_done(cl_event event)
 }
 
 /* False: it has no times, because it failed or its queue keeps none. */
-static bool settle(record *record)
+static bool read_times(record *record)
 {
     core_activity *activity = &record->activity;
     bool good = time_of(record->event, CL_PROFILING_COMMAND_START,
@@ -75,14 +75,14 @@ static bool settle(record *record)
 }
 
 /* Moves completed records to the front; returns their number. */
-static uint64_t settle_all(opencl_profile *profile)
+static uint64_t read_all_times(opencl_profile *profile)
 {
     uint64_t kept = 0, done = 0;
 
     for (uint64_t i = 0; i < profile->count; i++) {
         record one = profile->records[i];
 
-        if (one.event != NULL && is_done(one.event) && !settle(&one)) {
+        if (one.event != NULL && is_done(one.event) && !read_times(&one)) {
             profile->dropped++;
             continue;
         }
@@ -107,7 +107,7 @@ void opencl_profile_submitted(opencl_stream *stream, cl_event event,
     profile = stream->device->profile;
     if (profile != NULL && profile->on) {
         if (profile->count % MANY == MANY - 1)
-            settle_all(profile);
+            read_all_times(profile);
         if (profile->count >= profile->limit || !grow(profile)) {
             profile->dropped++;
         } else {
@@ -124,7 +124,7 @@ void opencl_profile_submitted(opencl_stream *stream, cl_event event,
     pthread_mutex_unlock(&lock);
 }
 
-static void forget(opencl_profile *profile)
+static void clear_records(opencl_profile *profile)
 {
     for (uint64_t i = 0; i < profile->count; i++)
         if (profile->records[i].event != NULL)
@@ -138,7 +138,7 @@ void opencl_profile_close(opencl_device *device)
 
     if (profile == NULL)
         return;
-    forget(profile);
+    clear_records(profile);
     if (profile->queue != NULL)
         cl.ReleaseCommandQueue(profile->queue);
     free(profile->records);
@@ -175,7 +175,7 @@ static core_status start(void *handle, uint64_t limit)
     pthread_mutex_lock(&lock);
     status = open_profile(device, &code);
     if (status == CORE_OK && code == CL_SUCCESS) {
-        forget(device->profile);
+        clear_records(device->profile);
         device->profile->limit = limit;
         device->profile->on = true;
         device->profiled = true;
@@ -215,7 +215,7 @@ static void correlate(void *device, uint64_t id)
 /* Completed records come first; the others stay, in a new list. */
 static core_status take_done(opencl_profile *profile, core_activity_batch *out)
 {
-    uint64_t done = settle_all(profile), rest = profile->count - done;
+    uint64_t done = read_all_times(profile), rest = profile->count - done;
     record *waiting = malloc((rest ? rest : 1) * sizeof *waiting);
 
     if (waiting == NULL)
@@ -226,7 +226,7 @@ static core_status take_done(opencl_profile *profile, core_activity_batch *out)
     profile->taken = profile->records;
     profile->records = waiting;
     profile->count = rest;
-    profile->room = rest ? rest : 1;
+    profile->capacity = rest ? rest : 1;
     for (uint64_t i = 0; i < done; i++)
         profile->taken[i].activity.name =
             core_sdk_string(profile->taken[i].name);

@@ -73,14 +73,14 @@ static const char *way(core_dtype dtype, bool from)
 
 typedef struct text {
     char *data;
-    size_t used, room;
+    size_t used, capacity;
 } text;
 
 static void add(text *to, const char *what)
 {
     size_t size = strlen(what);
 
-    if (to->used + size < to->room)
+    if (to->used + size < to->capacity)
         memcpy(to->data + to->used, what, size + 1);
     to->used += size;
 }
@@ -89,7 +89,7 @@ static void add_types(text *to, const opencl_device *device,
                       const core_dtype *types)
 {
     char line[400];
-    const char *made;
+    const char *conversion;
 
     if (device->has_f64)
         add(to, "#define HAS_F64 1\n");
@@ -98,12 +98,12 @@ static void add_types(text *to, const opencl_device *device,
             continue;
         /* A cast if the element's type is the type of computation, else a
          * function. */
-        made = way(types[i], false);
+        conversion = way(types[i], false);
         snprintf(line, sizeof line,
                  opencl_is_half(types[i]) ? "#define PUT%u(x) %s(x)\n"
                  : types[i] == CORE_BOOL ? "#define PUT%u(x) ((%s)((x) != 0))\n"
                                          : "#define PUT%u(x) ((%s)(x))\n",
-                 i, made);
+                 i, conversion);
         add(to, line);
         snprintf(line, sizeof line,
                  "#define T%u %s\n#define C%u %s\n#define ACC%u %s\n"
@@ -116,8 +116,9 @@ static void add_types(text *to, const opencl_device *device,
 }
 
 /* Returns the whole source; NULL without memory. */
-static char *whole(const opencl_device *device, const opencl_source *source,
-                   const core_dtype *types)
+static char *assemble_source(const opencl_device *device,
+                             const opencl_source *source,
+                             const core_dtype *types)
 {
     text t = {NULL, 0, 0};
 
@@ -126,15 +127,15 @@ static char *whole(const opencl_device *device, const opencl_source *source,
         add_types(&t, device, types);
         add(&t, opencl_prelude_cl);
         if (source->compose != NULL) {
-            size_t left = t.used < t.room ? t.room - t.used : 0;
+            size_t left = t.used < t.capacity ? t.capacity - t.used : 0;
 
             t.used +=
                 source->compose(source, left ? t.data + t.used : NULL, left);
         }
         add(&t, source->text);
         if (pass == 0) {
-            t.room = t.used + 1;
-            t.data = malloc(t.room);
+            t.capacity = t.used + 1;
+            t.data = malloc(t.capacity);
             if (t.data == NULL)
                 return NULL;
         }
@@ -176,7 +177,7 @@ static core_status build_failed(opencl_device *device, cl_program program,
 static core_status build(opencl_device *device, const opencl_source *source,
                          const core_dtype *types, cl_program *out_program)
 {
-    char *all = whole(device, source, types);
+    char *all = assemble_source(device, source, types);
     const char *strings[1] = {all};
     const char *options = options_of(device);
     opencl_cache_key key;

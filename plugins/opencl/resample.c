@@ -33,10 +33,10 @@ static resampling sizes_of(const core_view *in, const core_view *out,
     for (uint32_t d = 0; d + ndim < in->ndim; d++)
         r.planes *= in->sizes[d];
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + ndim >= 3;
+        bool present = k + ndim >= 3;
 
-        r.in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
-        r.out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
+        r.in[k] = present ? in->sizes[in->ndim + k - 3] : 1;
+        r.out[k] = present ? out->sizes[out->ndim + k - 3] : 1;
         r.ratio[k] = 1;
         r.taps[k] = 1;
     }

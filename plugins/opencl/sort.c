@@ -19,14 +19,14 @@ static core_status run(core_call *call, const core_value *self,
                        int what, core_value *results, uint32_t nresults)
 {
     core_dtype dtype = self->u.view->dtype;
-    core_memory room = {NULL, 0};
+    core_memory scratch = {NULL, 0};
     core_status status;
     opencl_launch l;
 
     if (line.outer * line.inner == 0 || line.size == 0 || keep == 0)
         return CORE_OK;
     status = opencl_host->call_scratch(call, (uint64_t)self->u.view->numel * 16,
-                                       &room);
+                                       &scratch);
     if (status != CORE_OK)
         return status;
     l = opencl_begin(call, &source, &dtype, 1, "sort");
@@ -36,7 +36,7 @@ static core_status run(core_call *call, const core_value *self,
     else
         opencl_null_buffer(&l);
     opencl_view(&l, self);
-    opencl_buffer(&l, room);
+    opencl_buffer(&l, scratch);
     opencl_long(&l, line.outer);
     opencl_long(&l, line.size);
     opencl_long(&l, line.inner);
@@ -129,10 +129,10 @@ static core_status median_all(core_call *call, const core_value *args,
 /* -------------------------------------------------------------- search -- */
 
 static core_status search(core_call *call, const core_value *rows,
-                          const core_value *wanted, const core_value *order,
+                          const core_value *values, const core_value *order,
                           bool right, const core_value *result)
 {
-    const core_view *row = rows->u.view, *in = wanted->u.view;
+    const core_view *row = rows->u.view, *in = values->u.view;
     core_dtype types[2] = {row->dtype, result->u.view->dtype};
     int64_t count =
         row->ndim == 1 || in->ndim == 0 ? in->numel : in->sizes[in->ndim - 1];
@@ -143,7 +143,7 @@ static core_status search(core_call *call, const core_value *rows,
     l = opencl_begin(call, &source, types, 2, "search");
     opencl_view(&l, result);
     opencl_view(&l, rows);
-    opencl_view(&l, wanted);
+    opencl_view(&l, values);
     if (order != NULL)
         opencl_view(&l, order);
     else

@@ -8,11 +8,11 @@
 
 /* The contents of a stream's error buffer; kernels/prelude.cl has the same. */
 typedef struct fault {
-    cl_int code, why;
+    cl_int code, reason;
     cl_long call, index;
 } fault;
 
-/* By `why`; 0: only the code. */
+/* By `reason`; 0: only the code. */
 static const char *const reasons[] = {
     NULL,
     "a probability is below 0 or above 1",
@@ -24,7 +24,7 @@ static const char *const reasons[] = {
 core_status opencl_stream_on_queue(opencl_device *device,
                                    cl_command_queue queue, void **out_stream)
 {
-    static _Atomic uint64_t made;
+    static _Atomic uint64_t stream_count;
     opencl_stream *stream = calloc(1, sizeof *stream);
     cl_int code = CL_SUCCESS;
 
@@ -33,7 +33,7 @@ core_status opencl_stream_on_queue(opencl_device *device,
         return opencl_refuse(CORE_ERROR_OUT_OF_MEMORY,
                              "no host memory for a stream");
     stream->device = device;
-    stream->number = atomic_fetch_add(&made, 1) + 1;
+    stream->number = atomic_fetch_add(&stream_count, 1) + 1;
     stream->queue = queue;
     stream->adopted = queue != NULL;
     if (queue != NULL)
@@ -373,12 +373,12 @@ core_status opencl_stream_error_buffer(opencl_stream *stream,
 
     pthread_mutex_lock(&stream->lock);
     if (stream->errors == NULL) {
-        cl_mem made = cl.CreateBuffer(stream->device->context,
-                                      CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
-                                      sizeof clear, (void *)&clear, &code);
+        cl_mem buffer = cl.CreateBuffer(
+            stream->device->context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
+            sizeof clear, (void *)&clear, &code);
 
         if (code == CL_SUCCESS)
-            stream->errors = made;
+            stream->errors = buffer;
     }
     *out_buffer = stream->errors;
     stream->checked = true;
@@ -409,8 +409,9 @@ static core_status take(void *device, void *handle, core_stream_error *out)
     out->code = found.code;
     out->call_id = (uint64_t)found.call;
     out->index = found.index;
-    if (found.why > 0 && (size_t)found.why < sizeof reasons / sizeof *reasons)
-        out->text = core_sdk_string(reasons[found.why]);
+    if (found.reason > 0 &&
+        (size_t)found.reason < sizeof reasons / sizeof *reasons)
+        out->text = core_sdk_string(reasons[found.reason]);
     else if (found.code == CORE_ERROR_INDEX)
         out->text = core_sdk_string("an index is out of range");
     else if (found.code != 0)

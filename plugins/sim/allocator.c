@@ -38,7 +38,7 @@ static void release(void *device, void *stream, core_memory memory,
     sim_work work = {.run = pass,
                      .end = free_block,
                      .what = "free",
-                     .quick = true,
+                     .undelayed = true,
                      .to = memory,
                      .size = size};
 

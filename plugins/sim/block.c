@@ -65,8 +65,8 @@ static sim_block *fresh(sim_memory *of)
 
 static void free_kept_data(sim_block *block)
 {
-    if (block->kept)
-        block->data = block->kept;
+    if (block->retained)
+        block->data = block->retained;
     if (block->data)
         sim_block_free_data(block);
 }
@@ -160,7 +160,7 @@ static void set_pages(sim_memory *of, const sim_block *block, uint32_t value)
 /* A freed block keeps its pages, so that later uses of it are detected, until
  * the pages are needed.  Takes those of the block that was freed first; false
  * if no freed block has any. */
-static bool forget_oldest(sim_memory *of)
+static bool drop_oldest_pages(sim_memory *of)
 {
     sim_block *oldest = NULL;
 
@@ -219,7 +219,7 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
     uint32_t name;
 
     while (sim_set.flat && !take_pages(of, pages_of(size), &page))
-        if (!forget_oldest(of))
+        if (!drop_oldest_pages(of))
             return NULL;
     block = unnamed(of);
     if (!block)
@@ -229,7 +229,7 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
     block->name = name;
     block->data = data;
     block->size = size;
-    block->serial = ++of->made;
+    block->serial = ++of->created;
     block->address = page * SIM_PAGE;
     if (sim_set.flat)
         set_pages(of, block, name);

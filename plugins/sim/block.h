@@ -29,8 +29,9 @@ enum {
 
 typedef struct sim_block {
     char *data; /* NULL: freed */
-    char *kept; /* freed while the device was lost, and not accessed since: work
-                 * that was running then may still access it */
+    /* Freed while the device was lost, and not accessed since: work that was
+     * running then may still access it. */
+    char *retained;
     uint64_t size;
     uint64_t address;   /* flat: offset from the first address */
     uint64_t serial;    /* number of the block, for messages */
@@ -51,7 +52,7 @@ typedef struct sim_memory {
     uint32_t first_free; /* a name, the least recently used */
     uint32_t last_free;
     uint64_t taken; /* bytes */
-    uint64_t made;
+    uint64_t created;
     uint64_t live;
     uint64_t reservations;
     struct sim_pinned *pinned; /* freed while the device was lost */

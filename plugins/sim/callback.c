@@ -56,27 +56,27 @@ static core_status elapsed(void *device, void *start, void *end,
 {
     sim_event *events[2] = {start, end};
     core_status status = sim_usable(device);
-    const char *why = NULL;
+    const char *reason = NULL;
 
     *out_nanoseconds = 0;
     if (status != CORE_OK)
         return status;
     pthread_mutex_lock(&sim_lock);
-    for (int i = 0; i < 2 && !why; i++) {
+    for (int i = 0; i < 2 && !reason; i++) {
         if (!(events[i]->flags & CORE_EVENT_TIMING))
-            why = "an event without CORE_EVENT_TIMING";
+            reason = "an event without CORE_EVENT_TIMING";
         else if (!events[i]->marker)
-            why = "an event that was never recorded";
+            reason = "an event that was never recorded";
         else if (!sim_marker_done(events[i]->marker))
-            why = "an event that is not complete";
+            reason = "an event that is not complete";
     }
-    if (!why)
+    if (!reason)
         *out_nanoseconds =
             events[1]->marker->time_ns - events[0]->marker->time_ns;
     pthread_mutex_unlock(&sim_lock);
-    if (why)
+    if (reason)
         return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
-                              "time between events, of %s", why);
+                              "time between events, of %s", reason);
     return CORE_OK;
 }
 

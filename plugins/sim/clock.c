@@ -29,10 +29,10 @@ static void join(sim_clock *to, const sim_clock *from)
 /* Without the lock. */
 void sim_clock_log_full(void)
 {
-    uint32_t untold = 1;
+    uint32_t expected = 1;
     char text[96];
 
-    if (!atomic_compare_exchange_strong(&full, &untold, 2))
+    if (!atomic_compare_exchange_strong(&full, &expected, 2))
         return;
     snprintf(text, sizeof text,
              "LIBCORE_SIM_CHECK: streams beyond %d at a time are not checked",
@@ -83,7 +83,7 @@ void sim_clock_close(sim_stream *stream)
     stream->clock = NULL;
 }
 
-void sim_clock_host_learns(const sim_clock *clock)
+void sim_clock_join_host(const sim_clock *clock)
 {
     if (!clock)
         return;
@@ -91,7 +91,7 @@ void sim_clock_host_learns(const sim_clock *clock)
     host_version++;
 }
 
-void sim_clock_learn(sim_stream *stream, const sim_clock *clock)
+void sim_clock_join(sim_stream *stream, const sim_clock *clock)
 {
     if (stream->clock && clock)
         join(stream->clock, clock);

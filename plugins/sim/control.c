@@ -52,12 +52,12 @@ static core_status counters(uint32_t index, sim_counters *out)
     pthread_mutex_lock(&sim_lock);
     c.blocks = device->memory->live;
     c.bytes = device->memory->taken;
-    c.blocks_made = device->memory->made;
+    c.blocks_created = device->memory->created;
     c.reservations = device->memory->reservations;
     c.streams = count_streams(device);
-    c.streams_made = device->count.streams_made;
+    c.streams_created = device->count.streams_created;
     c.events = device->count.events;
-    c.events_made = device->count.events_made;
+    c.events_created = device->count.events_created;
     c.records = device->count.records;
     c.waits = device->count.waits;
     c.launches = device->count.launches;
@@ -99,7 +99,7 @@ static core_status set_held(uint32_t index, bool held)
         return status;
     pthread_mutex_lock(&sim_lock);
     device->held = held;
-    pthread_cond_broadcast(&device->let_go);
+    pthread_cond_broadcast(&device->released);
     pthread_mutex_unlock(&sim_lock);
     return CORE_OK;
 }
@@ -185,7 +185,7 @@ const sim_control sim_control_table = {
     .counters = counters,
     .delay = delay,
     .hold = hold,
-    .let_go = release_hold,
+    .release = release_hold,
     .lose = lose,
     .limit = limit,
     .native_create = native_create,

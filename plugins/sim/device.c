@@ -60,15 +60,15 @@ core_status sim_usable(const sim_device *device)
     return sim_host->error(&info);
 }
 
-void sim_lose(sim_device *device, const char *why)
+void sim_lose(sim_device *device, const char *reason)
 {
     atomic_store(&device->lost, true);
-    pthread_cond_broadcast(&device->let_go);
+    pthread_cond_broadcast(&device->released);
     for (sim_stream *at = device->streams; at; at = at->next) {
         if (at->failure.code == CORE_ERROR_DEVICE_LOST)
             continue;
         at->failure.code = CORE_ERROR_DEVICE_LOST;
-        snprintf(at->failure.text, sizeof at->failure.text, "%s", why);
+        snprintf(at->failure.text, sizeof at->failure.text, "%s", reason);
     }
 }
 
@@ -102,7 +102,7 @@ core_status sim_device_open(void *backend, uint32_t index, void **out_device)
         memset(&device->count, 0, sizeof device->count);
         sim_faults_open(device);
         device->held = false;
-        pthread_cond_init(&device->let_go, NULL);
+        pthread_cond_init(&device->released, NULL);
         device->open = true;
         *out_device = device;
     }
@@ -119,7 +119,7 @@ void sim_device_close(void *backend, void *handle)
     sim_streams_close(device);
     sim_memory_close(device);
     sim_profile_close(device);
-    pthread_cond_destroy(&device->let_go);
+    pthread_cond_destroy(&device->released);
     device->open = false;
 }
 

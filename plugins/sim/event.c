@@ -46,7 +46,7 @@ static core_status create(void *device, uint32_t flags, void **out_event)
     event->next = event->device->events;
     event->device->events = event;
     event->device->count.events++;
-    event->device->count.events_made++;
+    event->device->count.events_created++;
     pthread_mutex_unlock(&sim_lock);
     *out_event = event;
     return CORE_OK;
@@ -97,7 +97,7 @@ static core_status record(void *device, void *handle, void *stream)
                      .end = end_record,
                      .what = "record of an event",
                      .records = true,
-                     .quick = true};
+                     .undelayed = true};
     sim_marker *marker;
     core_status status = sim_usable(device);
 
@@ -148,7 +148,7 @@ static core_status query(void *device, void *handle)
         return status;
     pthread_mutex_lock(&sim_lock);
     if (event->marker && sim_marker_done(event->marker)) {
-        sim_clock_host_learns(event->marker->clock);
+        sim_clock_join_host(event->marker->clock);
         return marker_status(event->marker);
     }
     pthread_mutex_unlock(&sim_lock);
@@ -173,7 +173,7 @@ static core_status synchronize(void *device, void *handle)
     }
     marker->references++; /* it may be recorded again meanwhile */
     sim_stream_await(marker->stream, marker->number);
-    sim_clock_host_learns(marker->clock);
+    sim_clock_join_host(marker->clock);
     failure = marker->failure;
     sim_marker_unref(marker);
     pthread_mutex_unlock(&sim_lock);

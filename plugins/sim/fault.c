@@ -9,8 +9,8 @@ static const char *const kinds[SIM_FAULTS] = {
 };
 
 /* Requested by the environment; the device, or UINT32_MAX for all. */
-static uint64_t wanted[SIM_FAULTS];
-static uint32_t wanted_on[SIM_FAULTS];
+static uint64_t counts[SIM_FAULTS];
+static uint32_t target_device[SIM_FAULTS];
 
 bool sim_fault_due(sim_device *device, uint32_t kind)
 {
@@ -42,8 +42,9 @@ void sim_faults_open(sim_device *device)
 {
     for (uint32_t i = 0; i < SIM_FAULTS; i++)
         atomic_store(&device->faults[i],
-                     wanted_on[i] == UINT32_MAX || wanted_on[i] == device->index
-                         ? wanted[i]
+                     target_device[i] == UINT32_MAX ||
+                             target_device[i] == device->index
+                         ? counts[i]
                          : 0);
 }
 
@@ -76,8 +77,8 @@ static bool read_one(const char *at, const char *end)
             if (!digits(&at, end, &device) || device >= sim_set.devices)
                 return false;
         }
-        wanted[i] = count;
-        wanted_on[i] = (uint32_t)device;
+        counts[i] = count;
+        target_device[i] = (uint32_t)device;
         return at == end;
     }
     return false;
@@ -89,7 +90,7 @@ core_status sim_faults_read(void)
     const char *at = text.data;
     const char *end = text.data + text.size;
 
-    memset(wanted, 0, sizeof wanted);
+    memset(counts, 0, sizeof counts);
     while (at && at < end) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
 

@@ -20,30 +20,30 @@ void sim_use_unref(sim_use *use)
     free(use);
 }
 
-static void entries_hold(const sim_stretch *stretch)
+static void entries_hold(const sim_interval *interval)
 {
-    for (uint32_t i = 0; i < stretch->count; i++)
-        stretch->entries[i].use->references++;
+    for (uint32_t i = 0; i < interval->count; i++)
+        interval->entries[i].use->references++;
 }
 
-static void entries_drop(sim_stretch *stretch)
+static void entries_drop(sim_interval *interval)
 {
-    for (uint32_t i = 0; i < stretch->count; i++)
-        sim_use_unref(stretch->entries[i].use);
-    stretch->count = 0;
+    for (uint32_t i = 0; i < interval->count; i++)
+        sim_use_unref(interval->entries[i].use);
+    interval->count = 0;
 }
 
 void sim_history_drop(sim_history *history)
 {
     for (uint32_t i = 0; i < history->count; i++)
-        entries_drop(&history->stretches[i]);
-    free(history->stretches);
+        entries_drop(&history->intervals[i]);
+    free(history->intervals);
     memset(history, 0, sizeof *history);
 }
 
-/* ------------------------------------------------------------ stretches -- */
+/* ------------------------------------------------------------ intervals -- */
 
-/* Returns the first stretch that ends after an offset. */
+/* Returns the first interval that ends after an offset. */
 static uint32_t find(const sim_history *history, uint64_t offset)
 {
     uint32_t low = 0, high = history->count;
@@ -51,7 +51,7 @@ static uint32_t find(const sim_history *history, uint64_t offset)
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (history->stretches[middle].to > offset)
+        if (history->intervals[middle].to > offset)
             high = middle;
         else
             low = middle + 1;
@@ -59,34 +59,34 @@ static uint32_t find(const sim_history *history, uint64_t offset)
     return low;
 }
 
-/* Makes space for one stretch at an index; false without memory. */
+/* Makes space for one interval at an index; false without memory. */
 static bool insert(sim_history *history, uint32_t index)
 {
-    sim_stretch *at;
+    sim_interval *at;
 
     if (history->count == history->capacity) {
         uint32_t capacity = history->capacity ? history->capacity * 2 : 4;
 
-        at = realloc(history->stretches, capacity * sizeof *at);
+        at = realloc(history->intervals, capacity * sizeof *at);
         if (!at)
             return false;
-        history->stretches = at;
+        history->intervals = at;
         history->capacity = capacity;
     }
-    at = history->stretches + index;
+    at = history->intervals + index;
     memmove(at + 1, at, (history->count - index) * sizeof *at);
     history->count++;
     return true;
 }
 
-/* Splits the stretch at an index. */
+/* Splits the interval at an index. */
 static bool cut(sim_history *history, uint32_t index, uint64_t offset)
 {
-    sim_stretch *at;
+    sim_interval *at;
 
     if (!insert(history, index))
         return false;
-    at = history->stretches + index;
+    at = history->intervals + index;
     at[0] = at[1];
     at[0].to = offset;
     at[1].from = offset;
@@ -94,7 +94,7 @@ static bool cut(sim_history *history, uint32_t index, uint64_t offset)
     return true;
 }
 
-static bool alike(const sim_stretch *a, const sim_stretch *b)
+static bool same_entries(const sim_interval *a, const sim_interval *b)
 {
     if (a->to != b->from || a->count != b->count)
         return false;
@@ -109,25 +109,25 @@ static bool alike(const sim_stretch *a, const sim_stretch *b)
 /* Merges neighbours among [first, last] that have become equal. */
 static void merge(sim_history *history, uint32_t first, uint32_t last)
 {
-    sim_stretch *all = history->stretches;
-    uint32_t kept;
+    sim_interval *all = history->intervals;
+    uint32_t used;
 
     if (first > 0)
         first--;
     if (last >= history->count)
         last = history->count - 1;
-    kept = first;
+    used = first;
     for (uint32_t i = first + 1; i <= last; i++) {
-        if (alike(&all[kept], &all[i])) {
-            all[kept].to = all[i].to;
+        if (same_entries(&all[used], &all[i])) {
+            all[used].to = all[i].to;
             entries_drop(&all[i]);
-        } else if (++kept != i) {
-            all[kept] = all[i];
+        } else if (++used != i) {
+            all[used] = all[i];
         }
     }
-    memmove(all + kept + 1, all + last + 1,
+    memmove(all + used + 1, all + last + 1,
             (history->count - last - 1) * sizeof *all);
-    history->count -= last - kept;
+    history->count -= last - used;
 }
 
 /* ------------------------------------------------------------------ uses -- */
@@ -149,21 +149,21 @@ static bool is_before(const sim_use *use, const sim_clock *clock)
     return clock->at[use->place] >= use->time;
 }
 
-/* Tests whether the two share a byte in this stretch. */
+/* Tests whether the two share a byte in this interval. */
 static bool meet(const using *u, const sim_entry *entry,
-                 const sim_stretch *stretch)
+                 const sim_interval *interval)
 {
     if (u->shape && entry->shape)
-        return sim_shape_meet(u->shape, entry->shape, stretch->from,
-                              stretch->to);
+        return sim_shape_meet(u->shape, entry->shape, interval->from,
+                              interval->to);
     if (u->shape || entry->shape)
         return sim_shape_touches(u->shape ? u->shape : entry->shape,
-                                 stretch->from, stretch->to);
+                                 interval->from, interval->to);
     return true;
 }
 
 static void describe_conflict(const using *u, const sim_entry *entry,
-                              const sim_stretch *stretch)
+                              const sim_interval *interval)
 {
     if (u->conflict[0])
         return;
@@ -172,8 +172,8 @@ static void describe_conflict(const using *u, const sim_entry *entry,
              "which %s (call %llu, stream %llu) %s, and nothing orders them",
              u->use->name, (unsigned long long)u->use->call_id,
              (unsigned long long)u->use->stream, u->writes ? "writes" : "reads",
-             (unsigned long long)stretch->from, (unsigned long long)stretch->to,
-             u->where, entry->use->name,
+             (unsigned long long)interval->from,
+             (unsigned long long)interval->to, u->where, entry->use->name,
              (unsigned long long)entry->use->call_id,
              (unsigned long long)entry->use->stream,
              entry->writes ? "writes" : "reads");
@@ -196,29 +196,29 @@ static bool supersedes(const using *u, const sim_entry *entry)
                   u->shape->ndim * sizeof(uint64_t)) == 0;
 }
 
-static void stretch_use(const using *u, sim_stretch *stretch)
+static void interval_use(const using *u, sim_interval *interval)
 {
-    uint32_t kept = 0;
+    uint32_t used = 0;
 
-    for (uint32_t i = 0; i < stretch->count; i++) {
-        sim_entry entry = stretch->entries[i];
+    for (uint32_t i = 0; i < interval->count; i++) {
+        sim_entry entry = interval->entries[i];
         bool before = entry.use == u->use || is_before(entry.use, u->clock);
 
-        if (!before && (u->writes || entry.writes) && meet(u, &entry, stretch))
-            describe_conflict(u, &entry, stretch);
+        if (!before && (u->writes || entry.writes) && meet(u, &entry, interval))
+            describe_conflict(u, &entry, interval);
         if (before && supersedes(u, &entry))
             sim_use_unref(entry.use);
         else
-            stretch->entries[kept++] = entry;
+            interval->entries[used++] = entry;
     }
-    if (kept == SIM_ENTRIES) {
-        sim_use_unref(stretch->entries[0].use);
-        kept--;
-        memmove(stretch->entries, stretch->entries + 1,
-                kept * sizeof(sim_entry));
+    if (used == SIM_ENTRIES) {
+        sim_use_unref(interval->entries[0].use);
+        used--;
+        memmove(interval->entries, interval->entries + 1,
+                used * sizeof(sim_entry));
     }
-    stretch->entries[kept++] = (sim_entry){u->use, u->shape, u->writes};
-    stretch->count = kept;
+    interval->entries[used++] = (sim_entry){u->use, u->shape, u->writes};
+    interval->count = used;
     u->use->references++;
 }
 
@@ -230,30 +230,31 @@ static void bytes_use(sim_history *history, const using *u, uint64_t from,
     uint64_t place = from;
 
     while (place < to) {
-        sim_stretch *stretch = history->stretches + at;
+        sim_interval *interval = history->intervals + at;
 
-        if (at == history->count || stretch->from > place) { /* a gap */
-            uint64_t end =
-                at < history->count && stretch->from < to ? stretch->from : to;
+        if (at == history->count || interval->from > place) { /* a gap */
+            uint64_t end = at < history->count && interval->from < to
+                               ? interval->from
+                               : to;
 
             if (!insert(history, at))
                 return;
-            stretch = history->stretches + at;
-            stretch->from = place;
-            stretch->to = end;
-            stretch->count = 0;
-        } else if (stretch->from < place) {
+            interval = history->intervals + at;
+            interval->from = place;
+            interval->to = end;
+            interval->count = 0;
+        } else if (interval->from < place) {
             if (!cut(history, at, place))
                 return;
             at++;
             continue;
-        } else if (stretch->to > to) {
+        } else if (interval->to > to) {
             if (!cut(history, at, to))
                 return;
-            stretch = history->stretches + at;
+            interval = history->intervals + at;
         }
-        stretch_use(u, stretch);
-        place = stretch->to;
+        interval_use(u, interval);
+        place = interval->to;
         at++;
     }
     if (at > first)
@@ -291,12 +292,12 @@ bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
     bool found = false;
 
     for (uint32_t i = 0; i < history->count; i++) {
-        sim_stretch *stretch = &history->stretches[i];
+        sim_interval *interval = &history->intervals[i];
 
-        if (stretch->to <= from || stretch->from >= to)
+        if (interval->to <= from || interval->from >= to)
             continue;
-        for (uint32_t k = 0; k < stretch->count && !found; k++) {
-            const sim_use *use = stretch->entries[k].use;
+        for (uint32_t k = 0; k < interval->count && !found; k++) {
+            const sim_use *use = interval->entries[k].use;
 
             if (is_before(use, host))
                 continue;
@@ -306,14 +307,14 @@ bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
                 conflict, capacity,
                 "race: %s is freed, whose bytes [%llu, %llu) %s (call %llu, "
                 "stream %llu) %s, and the host did not wait for that",
-                where, (unsigned long long)stretch->from,
-                (unsigned long long)stretch->to, use->name,
+                where, (unsigned long long)interval->from,
+                (unsigned long long)interval->to, use->name,
                 (unsigned long long)use->call_id,
                 (unsigned long long)use->stream,
-                stretch->entries[k].writes ? "writes" : "reads");
+                interval->entries[k].writes ? "writes" : "reads");
         }
-        if (stretch->from >= from && stretch->to <= to)
-            entries_drop(stretch);
+        if (interval->from >= from && interval->to <= to)
+            entries_drop(interval);
     }
     return found;
 }

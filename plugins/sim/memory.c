@@ -77,7 +77,7 @@ void sim_block_release(const sim_device *device, sim_block *block)
         return;
     }
     sim_history_drop(&block->history);
-    block->kept = block->data;
+    block->retained = block->data;
     block->data = NULL;
 }
 

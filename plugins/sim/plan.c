@@ -179,14 +179,14 @@ core_status sim_plan_check(const core_call *call, const core_value *args,
                            uint32_t nresults)
 {
     const sim_plan *plan = call->plan;
-    const char *why = NULL;
+    const char *reason = NULL;
     core_string name;
     writer *w;
 
     if (!plan) {
-        why = "without a plan";
+        reason = "without a plan";
     } else if (plan->kernel != call->user) {
-        why = "with the plan of another kernel";
+        reason = "with the plan of another kernel";
     } else {
         w = malloc(sizeof *w);
         if (!w)
@@ -194,13 +194,13 @@ core_status sim_plan_check(const core_call *call, const core_value *args,
         put_call(w, call, args, nargs, results, nresults);
         if (w->count != plan->count ||
             memcmp(w->words, plan->words, w->count * sizeof(uint64_t)) != 0)
-            why = "with a plan for another structure";
+            reason = "with a plan for another structure";
         free(w);
     }
-    if (!why)
+    if (!reason)
         return CORE_OK;
     name = sim_host->operator_name(call->op);
     return core_sdk_error(sim_host, CORE_ERROR_INTERNAL, "sim",
                           "%.*s was launched %s", (int)name.size, name.data,
-                          why);
+                          reason);
 }

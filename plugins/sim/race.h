@@ -16,8 +16,7 @@
  * beyond SIM_CLOCKS - 1 at a time are not checked, which is logged once; the
  * host's threads count as one; at most SIM_ENTRIES uses of a byte are recorded;
  * and for more than SIM_RUNS separate runs of bytes in one operand conflicts
- * are found exactly, but uses that they overwrote in between may be
- * forgotten. */
+ * are found exactly, but uses that they overwrote in between may be dropped. */
 
 #ifndef SIM_RACE_H
 #define SIM_RACE_H
@@ -60,21 +59,21 @@ typedef struct sim_use {
 
 typedef struct sim_entry {
     sim_use *use;
-    sim_shape *shape; /* NULL: every byte of the stretch */
+    sim_shape *shape; /* NULL: every byte of the interval */
     bool writes;
 } sim_entry;
 
 /* Bytes with the same uses. */
-typedef struct sim_stretch {
+typedef struct sim_interval {
     uint64_t from;
     uint64_t to;
     uint32_t count;
     sim_entry entries[SIM_ENTRIES];
-} sim_stretch;
+} sim_interval;
 
 /* In order, without overlap. */
 typedef struct sim_history {
-    sim_stretch *stretches;
+    sim_interval *intervals;
     uint32_t count;
     uint32_t capacity;
 } sim_history;
@@ -87,8 +86,8 @@ void sim_clock_log_full(void);
 void sim_clock_close(sim_stream *stream);
 /* Merge a clock into the host's or a stream's clock. */
 const sim_clock *sim_clock_host(void);
-void sim_clock_host_learns(const sim_clock *clock);
-void sim_clock_learn(sim_stream *stream, const sim_clock *clock);
+void sim_clock_join_host(const sim_clock *clock);
+void sim_clock_join(sim_stream *stream, const sim_clock *clock);
 /* Advances the stream's clock when work is submitted. */
 void sim_clock_step(sim_stream *stream);
 /* Copies the clock for a marker; NULL if out of memory, or if nothing is
@@ -100,7 +99,7 @@ sim_clock *sim_clock_copy(const sim_stream *stream);
 void sim_history_use(sim_history *history, sim_use *use, const sim_clock *clock,
                      const sim_shape *shape, bool writes, const char *where,
                      char *conflict, size_t capacity);
-/* The host frees [from, to), whose history is forgotten.  Returns true, with a
+/* The host frees [from, to), whose history is dropped.  Returns true, with a
  * text, if some stream may still use it; out_stream is that stream's number. */
 bool sim_history_end(sim_history *history, const sim_clock *host, uint64_t from,
                      uint64_t to, const char *where, char *conflict,

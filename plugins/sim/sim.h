@@ -71,7 +71,7 @@ struct sim_device {
     bool open;
     _Atomic bool lost;
     bool held; /* starts no new work */
-    pthread_cond_t let_go;
+    pthread_cond_t released;
     sim_stream *streams; /* all that exist or still have work */
     sim_event *events;
     sim_graph *graphs;
@@ -80,7 +80,8 @@ struct sim_device {
     _Atomic uint64_t
         faults[SIM_FAULT_KINDS]; /* operations left until it occurs; 0: never */
     struct {
-        uint64_t streams_made, events, events_made, records, waits, launches;
+        uint64_t streams_created, events, events_created, records, waits,
+            launches;
         uint64_t copies, callbacks, graphs, graph_launches, stream_errors;
         _Atomic uint64_t faults;
     } count;
@@ -93,7 +94,7 @@ extern sim_device sim_devices[SIM_DEVICES];
 /* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
  * child. */
 core_status sim_usable(const sim_device *device);
-void sim_lose(sim_device *device, const char *why); /* under the lock */
+void sim_lose(sim_device *device, const char *reason); /* under the lock */
 /* Returns true in a child of fork, which has no workers. */
 bool sim_forked(void);
 
@@ -168,14 +169,14 @@ struct sim_work {
     uint64_t session;
     const char *what; /* name of other work, such as "fill" */
     sim_marker *marker;
-    bool records;     /* records the marker; otherwise waits for it */
-    bool quick;       /* no delay */
-    bool loses;       /* the device is lost with it */
-    bool fails;       /* injected failure */
-    char *conflict;   /* why it must not run */
-    bool turn;        /* holds the stream for its caller */
-    pthread_t caller; /* of a turn */
-    sim_graph *graph; /* the graph of which it is a replay */
+    bool records;      /* records the marker; otherwise waits for it */
+    bool undelayed;    /* runs without the random delay */
+    bool loses_device; /* the device is lost with it */
+    bool fails;        /* injected failure */
+    char *conflict;    /* why it must not run */
+    bool turn;         /* holds the stream for its caller */
+    pthread_t caller;  /* of a turn */
+    sim_graph *graph;  /* the graph of which it is a replay */
     sim_plan *plan;
     core_memory to;
     core_memory from;

@@ -42,12 +42,12 @@ typedef struct sim_counters {
     uint32_t reserved;
     uint64_t blocks; /* that exist */
     uint64_t bytes;  /* of blocks, and mapped into reservations */
-    uint64_t blocks_made;
+    uint64_t blocks_created;
     uint64_t reservations; /* that exist */
     uint64_t streams;      /* that exist or still have work */
-    uint64_t streams_made;
+    uint64_t streams_created;
     uint64_t events; /* that exist */
-    uint64_t events_made;
+    uint64_t events_created;
     uint64_t records;
     uint64_t waits; /* of streams, for events */
     uint64_t launches;
@@ -77,7 +77,7 @@ typedef struct sim_control {
     /* A held device starts no new work; do not nest.  Waiting for its work
      * blocks until it is released. */
     core_status (*hold)(uint32_t device);
-    core_status (*let_go)(uint32_t device);
+    core_status (*release)(uint32_t device);
     core_status (*lose)(uint32_t device);
     /* Sets the memory size of all devices. */
     core_status (*limit)(uint64_t bytes);

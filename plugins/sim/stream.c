@@ -63,7 +63,7 @@ static core_status query(void *device, void *handle)
         pthread_mutex_unlock(&sim_lock);
         return CORE_ERROR_BUSY;
     }
-    sim_clock_host_learns(stream->clock);
+    sim_clock_join_host(stream->clock);
     return stream_status(stream);
 }
 
@@ -98,7 +98,7 @@ static core_status synchronize(void *device, void *handle)
     clock = sim_clock_copy(stream); /* more work may be submitted while it
                                      * waits */
     sim_stream_await(stream, stream->given);
-    sim_clock_host_learns(clock);
+    sim_clock_join_host(clock);
     free(clock);
     return stream_status(stream);
 }
@@ -122,7 +122,7 @@ static core_status wait_event(void *device, void *handle, void *of)
     sim_work work = {.run = run_nothing,
                      .end = end_wait,
                      .what = "wait for an event",
-                     .quick = true};
+                     .undelayed = true};
     core_status status = sim_usable(device);
 
     if (status == CORE_OK)
@@ -138,7 +138,7 @@ static core_status wait_event(void *device, void *handle, void *of)
         work.marker->references++;
         status = sim_enqueue_locked(handle, &work);
         if (status == CORE_OK)
-            sim_clock_learn(handle, work.marker->clock);
+            sim_clock_join(handle, work.marker->clock);
         event->device->count.waits++;
         if (status != CORE_OK)
             sim_marker_unref(work.marker);

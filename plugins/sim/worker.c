@@ -18,7 +18,7 @@
 
 _Thread_local sim_work *sim_running;
 
-static uint64_t streams_made;
+static uint64_t streams_created;
 static sim_stream *ended; /* their threads must be joined */
 static pthread_cond_t some_ended = PTHREAD_COND_INITIALIZER;
 
@@ -75,8 +75,8 @@ core_status sim_stream_create(sim_device *device, int32_t priority,
                    * other */
     capacity = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
     if (capacity) {
-        stream->id = ++streams_made;
-        device->count.streams_made++;
+        stream->id = ++streams_created;
+        device->count.streams_created++;
         sim_stream_seed(stream);
         stream->next = device->streams;
         device->streams = stream;
@@ -236,7 +236,7 @@ static void wait_for_precedence(sim_stream *stream)
         sim_stream *first = preceding_stream(stream);
 
         if (stream->device->held) {
-            pthread_cond_wait(&stream->device->let_go, &sim_lock);
+            pthread_cond_wait(&stream->device->released, &sim_lock);
         } else if (first) {
             first->references++;
             first->awaited = 0;
@@ -288,7 +288,7 @@ static void run(sim_stream *stream, sim_work *work)
     sim_running = work;
     stream->running = true;
     pthread_mutex_unlock(&sim_lock);
-    if (runs && most_us && !work->quick)
+    if (runs && most_us && !work->undelayed)
         delay(random, most_us);
     if (runs && work->conflict)
         status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim", "%s",
@@ -296,7 +296,7 @@ static void run(sim_stream *stream, sim_work *work)
     else if (runs && work->fails)
         status = core_sdk_error(sim_host, CORE_ERROR_STREAM, "sim",
                                 "injected failure");
-    else if (runs && work->loses)
+    else if (runs && work->loses_device)
         status = core_sdk_error(sim_host, CORE_ERROR_DEVICE_LOST, "sim",
                                 "the device was lost");
     else if (runs) {
@@ -367,7 +367,7 @@ void sim_streams_close(sim_device *device)
 
     pthread_mutex_lock(&sim_lock);
     device->held = false;
-    pthread_cond_broadcast(&device->let_go);
+    pthread_cond_broadcast(&device->released);
     for (sim_stream *at = device->streams; at; at = next) {
         next = at->next;
         at->closing = true;
@@ -424,7 +424,8 @@ core_status sim_enqueue_locked(sim_stream *stream, const sim_work *work)
     sim_profile_note(device, item);
     sim_race_note(stream, item);
     item->fails = item->op && sim_fault_due(device, SIM_FAULT_ASYNC);
-    item->loses = !item->quick && sim_fault_due(device, SIM_FAULT_LOST);
+    item->loses_device =
+        !item->undelayed && sim_fault_due(device, SIM_FAULT_LOST);
     if (stream->last)
         stream->last->next = item;
     else

@@ -28,13 +28,13 @@ static uint32_t nkernels;
 static void *at_the_edge(size_t size)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t room = (size + page - 1) / page * page;
-    char *block = mmap(NULL, room + page, PROT_READ | PROT_WRITE,
+    size_t rounded = (size + page - 1) / page * page;
+    char *block = mmap(NULL, rounded + page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (block == MAP_FAILED || mprotect(block + room, page, PROT_NONE) != 0)
+    if (block == MAP_FAILED || mprotect(block + rounded, page, PROT_NONE) != 0)
         exit(99);
-    return block + room - size;
+    return block + rounded - size;
 }
 
 static core_status error(const core_error_info *info)

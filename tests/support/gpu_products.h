@@ -353,7 +353,7 @@ typedef int (*end_call)(void *stream, void **graph);
 typedef int (*graph_call)(void *graph);
 
 /* The stream ends while another library captures on it: the capture is not
- * invalidated, contains nothing of libcore, and nobody waits for work that
+ * invalidated, contains nothing of libcore, and nothing waits for work that
  * never runs. */
 static inline void check_stream_captured_by_others(const char *library,
                                                    const char *begin,

@@ -54,13 +54,13 @@ static inline void write_bytes(const void *data, size_t size)
     fclose(file);
 }
 
-static inline size_t read_bytes(void *data, size_t room)
+static inline size_t read_bytes(void *data, size_t capacity)
 {
     FILE *file = fopen(file_path, "rb");
     size_t size;
 
     ck_assert_ptr_nonnull(file);
-    size = fread(data, 1, room, file);
+    size = fread(data, 1, capacity, file);
     fclose(file);
     return size;
 }

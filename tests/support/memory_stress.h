@@ -331,7 +331,7 @@ static inline void step_stream(worker *w)
 
 /* ----------------------------------------------------------------- graphs -- */
 
-static inline void forget_graph(recorded *r)
+static inline void drop_graph(recorded *r)
 {
     core_graph_release(r->graph); /* launches of it may be running */
     core_tensor_release(r->in);
@@ -381,7 +381,7 @@ static inline void capture(worker *w, recorded *r)
     if (r->graph)
         w->captured++;
     else
-        forget_graph(r);
+        drop_graph(r);
 }
 
 static inline void launch(worker *w, recorded *r, core_stream *to, uint64_t k)
@@ -413,7 +413,7 @@ static inline void step_graph(worker *w)
     uint64_t k = draw(w, STREAMS);
 
     if (r->graph && draw(w, 12) == 0)
-        forget_graph(r);
+        drop_graph(r);
     if (!r->graph)
         capture(w, r);
     else if (w->wrong[k])
@@ -486,7 +486,7 @@ static inline void *work(void *context)
     for (int i = 0; i < SLOTS; i++)
         forget(&w->slots[i]);
     for (int i = 0; i < GRAPHS; i++)
-        forget_graph(&w->graphs[i]);
+        drop_graph(&w->graphs[i]);
     for (uint64_t k = 0; k < STREAMS; k++) {
         core_stream_guard guard;
 

@@ -85,7 +85,7 @@ static core_tensor *chain(fixture *f, link next, int length)
     return y;
 }
 
-static void forget_grad(fixture *f)
+static void clear_grad(fixture *f)
 {
     must(core_tensor_set_grad(f->x, NULL));
 }
@@ -109,7 +109,7 @@ static void chain_phases(fixture *f)
         t2 = bench_now();
         core_tensor_release(y);
         t3 = bench_now();
-        forget_grad(f);
+        clear_grad(f);
         if (r < WARM)
             continue;
         times[FORWARD][r - WARM] = t1 - t0;
@@ -148,7 +148,7 @@ static void chain_backward(fixture *f, const char *name, link next, int length)
 
         must(core_backward(&y, 1, &grad, 0));
         time = bench_now() - begin;
-        forget_grad(f);
+        clear_grad(f);
         core_tensor_release(y);
         core_tensor_release(grad);
         if (r >= WARM)
@@ -158,7 +158,7 @@ static void chain_backward(fixture *f, const char *name, link next, int length)
 }
 
 /* Backward from many roots, each with its own leaf. */
-static void leaf_backward(fixture *f, const char *name, bool forget)
+static void leaf_backward(fixture *f, const char *name, bool clear)
 {
     core_tensor *roots[LENGTH], *grads[LENGTH];
     double times[ROUNDS - WARM];
@@ -174,7 +174,7 @@ static void leaf_backward(fixture *f, const char *name, bool forget)
         must(core_backward(roots, LENGTH, grads, 0));
         time = bench_now() - begin;
         for (int i = 0; i < LENGTH; i++) {
-            if (forget)
+            if (clear)
                 must(core_tensor_set_grad(f->leaves[i], NULL));
             core_tensor_release(roots[i]);
             core_tensor_release(grads[i]);

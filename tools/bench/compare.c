@@ -20,7 +20,7 @@ typedef struct line {
 
 static struct {
     line *lines;
-    size_t count, room;
+    size_t count, capacity;
 } own;
 
 void bench_compare_add(const char *name, double value, const char *unit)
@@ -29,9 +29,9 @@ void bench_compare_add(const char *name, double value, const char *unit)
 
     if (!bench.compare)
         return;
-    if (own.count == own.room) {
-        own.room = own.room * 2 + 64;
-        lines = realloc(own.lines, own.room * sizeof *lines);
+    if (own.count == own.capacity) {
+        own.capacity = own.capacity * 2 + 64;
+        lines = realloc(own.lines, own.capacity * sizeof *lines);
         if (!lines) {
             fprintf(stderr, "core-bench: no memory for the comparison\n");
             exit(EXIT_FAILURE);

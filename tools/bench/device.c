@@ -509,16 +509,16 @@ static void launch(void *context)
  * ran before, so that kernels and plans exist. */
 static bool record(bench_perceptron *p, recorded *out)
 {
-    static bool told;
+    static bool reported;
 
     *out = (recorded){NULL, NULL};
     must(core_stream_create(bench.device, &out->stream));
     wait();
     if (core_capture_begin(out->stream, NULL) != CORE_OK) {
-        if (!told)
+        if (!reported)
             fprintf(stderr, "core-bench: graphs: skipped: %s\n",
                     core_error_message());
-        told = true;
+        reported = true;
         core_stream_release(out->stream);
         return false;
     }

@@ -28,7 +28,7 @@ static void linear(core_tensor **y, core_tensor *weight, core_tensor *bias)
     replace(y, next);
 }
 
-static void forget_grads(core_tensor *const *parameters, int count)
+static void clear_grads(core_tensor *const *parameters, int count)
 {
     for (int i = 0; i < count; i++)
         must(core_tensor_set_grad(parameters[i], NULL));
@@ -199,7 +199,7 @@ void bench_block_step(void *context)
 
     must(core_backward(&y, 1, &b->grad, 0));
     core_tensor_release(y);
-    forget_grads(b->p, BLOCK_PARAMETERS);
+    clear_grads(b->p, BLOCK_PARAMETERS);
 }
 
 void bench_block_step_bf16(void *context)
@@ -216,7 +216,7 @@ void bench_block_step_bf16(void *context)
     must(core_backward(&y, 1, &grad, 0));
     core_tensor_release(grad);
     core_tensor_release(y);
-    forget_grads(b->p, BLOCK_PARAMETERS);
+    clear_grads(b->p, BLOCK_PARAMETERS);
 }
 
 void bench_block_open(bench_block *b)

@@ -47,12 +47,12 @@ static bool declares(core_string features, const char *what)
 static double units_of(const suite *self, const core_operator *op)
 {
     double units = declared(self->information.features, "ulp=", UNITS);
-    double told;
+    double reported;
 
     if (core_device_function_ulp(self->device, core_op_name(op), CORE_F32,
-                                 &told) == CORE_OK &&
-        told > units)
-        units = told;
+                                 &reported) == CORE_OK &&
+        reported > units)
+        units = reported;
     return !(units >= UNITS) ? UNITS : units > UNITS_CAP ? UNITS_CAP : units;
 }
 

@@ -166,7 +166,8 @@ static bool read_shard(const char *text, report *out)
     return false;
 }
 
-static bool settle(const options *chosen, report *out, double *timeout)
+static bool complete_options(const options *chosen, report *out,
+                             double *timeout)
 {
     uint64_t seconds = 60, budget;
     time_t now = time(NULL);
@@ -494,7 +495,7 @@ int check_main(int argc, char **argv)
     chosen.plugin = plugin;
     result = EXIT_USAGE;
     if (is_refused(plugin, chosen.device) || lacks_reference() ||
-        !settle(&chosen, &found, &self.timeout) ||
+        !complete_options(&chosen, &found, &self.timeout) ||
         (!chosen.list && !can_finish(&chosen)))
         goto done;
     arguments[n++] = "--plugin";

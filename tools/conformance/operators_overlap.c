@@ -209,7 +209,7 @@ static bool has_cache(const suite *self)
 bool operators_check_tails(suite *self, const sample_call *call,
                            const reference *wanted, outcome *out)
 {
-    /* The cache splits blocks in steps of its own, whatever the device's
+    /* The cache splits blocks in its own steps, whatever the device's
      * granularity. */
     uint64_t step = self->synchronous && self->properties.granularity > ROUNDED
                         ? self->properties.granularity

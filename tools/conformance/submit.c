@@ -113,9 +113,9 @@ typedef struct archive {
     size_t count;
 } archive;
 
-static int broken(const char *path, const char *why)
+static int broken(const char *path, const char *reason)
 {
-    fprintf(stderr, "core-conformance: %s: %s\n", path, why);
+    fprintf(stderr, "core-conformance: %s: %s\n", path, reason);
     return EXIT_BROKEN;
 }
 
@@ -266,7 +266,8 @@ static void count_line(const char *line, counted *out)
     }
 }
 
-static int judge(const archive *self, const char *path, const char *plugin)
+static int verify_report(const archive *self, const char *path,
+                         const char *plugin)
 {
     char *text = strndup(self->members[0].data, self->members[0].size);
     counted seen = {.levels_passed = true, .levels_agree = true};
@@ -305,7 +306,7 @@ int submit_verify(const char *path, const char *plugin)
         wrong = split(&self);
     if (!wrong)
         wrong = check_hashes(&self);
-    result = wrong ? broken(path, wrong) : judge(&self, path, plugin);
+    result = wrong ? broken(path, wrong) : verify_report(&self, path, plugin);
     free(self.data);
     return result;
 }

@@ -38,7 +38,7 @@ static bool elapsed(plugin_tables *plugin, const core_timing_interface *table,
 static void hold(plugin_tables *plugin, const core_timing_interface *table,
                  void *const *events, long milliseconds, outcome *out)
 {
-    int64_t begin = now(), closed, least, most, told;
+    int64_t begin = now(), closed, least, most, reported;
     stream_gate between;
     bool good;
 
@@ -56,13 +56,15 @@ static void hold(plugin_tables *plugin, const core_timing_interface *table,
     good = plugin_wait(plugin, out) && good;
     most = now() - begin;
     stream_gate_destroy(&between);
-    if (!good || !elapsed(plugin, table, events, &told, out))
+    if (!good || !elapsed(plugin, table, events, &reported, out))
         return;
     /* The clocks may differ by a tenth. */
-    expect(out, told >= least - least / 10 && told <= most + most / 10 + 100000,
+    expect(out,
+           reported >= least - least / 10 &&
+               reported <= most + most / 10 + 100000,
            "the time between two events is %lld ns by the device's clock; by "
            "the host's it is at least %lld and at most %lld",
-           (long long)told, (long long)least, (long long)most);
+           (long long)reported, (long long)least, (long long)most);
 }
 
 enum { LONG = 16 << 20, MANY = 32 };

@@ -96,13 +96,13 @@ static bool begin(shaped *test, suite *self, outcome *out)
                      "turning the fallback off");
 }
 
-static void end(const shaped *test, const char *why)
+static void end(const shaped *test, const char *reason)
 {
     if (test->ran == 0 && test->out->verdict == VERDICT_PASS)
         not_supported(test->out,
                       "%s, or none of the operators that this "
                       "needs is claimed",
-                      why);
+                      reason);
 }
 
 /* ------------------------------------------------------------------ many -- */

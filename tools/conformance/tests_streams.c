@@ -22,14 +22,14 @@ typedef struct bench {
     void *event;
     stream_gate gate;
     bool gated;
-    bool lent; /* first is the plugin's stream: the device has no more */
+    bool is_plugins; /* first is the plugin's stream: the device has no more */
 } bench;
 
 static bool make_streams(bench *self, uint32_t streams, outcome *out)
 {
     plugin_tables *plugin = self->plugin;
 
-    if (self->lent)
+    if (self->is_plugins)
         self->first = plugin->stream;
     else if (!expect_plugin_ok(
                  out, plugin->streams.create(plugin->device, 0, &self->first),
@@ -52,9 +52,9 @@ static bool bench_begin(bench *self, suite *of, uint32_t streams, outcome *out)
     plugin = self->plugin = plugin_tables_open(of, out);
     if (!plugin)
         return false;
-    self->lent =
+    self->is_plugins =
         !plugin->synchronous && plugin->properties.max_streams == streams;
-    if (!self->lent && !plugin_has_streams(plugin, streams, out))
+    if (!self->is_plugins && !plugin_has_streams(plugin, streams, out))
         return false;
     self->gated = plugin_interface(plugin, "core.host_callback") != NULL;
     return plugin_alloc(plugin, out, BIG, &self->a) &&
@@ -77,7 +77,7 @@ static void bench_end(bench *self)
         plugin->streams.synchronize(plugin->device, self->second);
     if (plugin && self->event)
         plugin->events.destroy(plugin->device, self->event);
-    if (plugin && self->first && !self->lent)
+    if (plugin && self->first && !self->is_plugins)
         plugin->streams.destroy(plugin->device, self->first);
     if (plugin && self->second)
         plugin->streams.destroy(plugin->device, self->second);
@@ -290,7 +290,7 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
     if (!bench_begin(&bench, self, 2, out))
         goto done;
     plugin = bench.plugin;
-    if (bench.lent) {
+    if (bench.is_plugins) {
         not_supported(out, "this needs a third stream");
         goto done;
     }
@@ -430,7 +430,7 @@ static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
         goto done;
     plugin->streams.destroy(plugin->device, bench.first);
     bench.first = NULL;
-    if (bench.lent)
+    if (bench.is_plugins)
         plugin->stream = NULL;
     stream_gate_open(&bench.gate);
     expect_plugin_ok(out,

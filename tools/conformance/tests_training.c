@@ -49,7 +49,7 @@ static core_status gradient(const sample_call *call, core_device *device,
     bytes = malloc(numel * size + 1);
     status = bytes && numel <= capacity
                  ? core_tensor_read(grad, bytes, numel * size)
-                 : core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no room");
+                 : core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
     for (size_t i = 0; status == CORE_OK && i < numel; i++)
         to[i] = element_load(as, bytes + i * size);
 done:

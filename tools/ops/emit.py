@@ -132,10 +132,10 @@ def data_row(operator):
         row += [".promotion = %d" % o.promotion(),
                 ".operands = %d" % len(operands),
                 ".operand = {%s}" % ", ".join(map(str, operands or [0]))]
-        if o.kept():
-            row.append(".kept = %d" % o.kept())
-        if "whole" in base.entry:
-            row.append(".whole = %d" % o.column("whole"))
+        if o.keep_dtype():
+            row.append(".keep_dtype = %d" % o.keep_dtype())
+        if "integral_alpha" in base.entry:
+            row.append(".integral_alpha = %d" % o.column("integral_alpha"))
     if o.base.writes():
         row.append(".writes = 0x%xu" % o.base.writes())
     for key in ("dim", "keepdim", "dtype"):
@@ -238,9 +238,9 @@ def gradient(operator):
         for (kind, position), (_, mask) in saved:
             argument = (None if kind == "RESULT" else
                         o.schema.arguments[position])
-            apart = argument and (argument.list or argument.base == "str")
+            is_array = argument and (argument.list or argument.base == "str")
             lines.append("    {CORE__SAVE_%s, %d, %d, 0x%x}," % (
-                kind, position, bool(apart), mask))
+                kind, position, bool(is_array), mask))
         lines.append("};")
     lines += ["", "static core_status backward_%d(core__formula_context *context)" %
               o.id, "{"]

@@ -22,7 +22,7 @@ KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
         "out_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "kept", "whole", "out", "inplace", "writes", "samples"}
+        "keep_dtype", "integral_alpha", "out", "inplace", "writes", "samples"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 
@@ -84,9 +84,9 @@ class Operator:
             return [0]
         return [i for i, a in enumerate(schema.arguments) if a.tensor]
 
-    def kept(self):
+    def keep_dtype(self):
         mask, operands = 0, self.operands()
-        for name in self.base.entry.get("kept", []):
+        for name in self.base.entry.get("keep_dtype", []):
             mask |= 1 << operands.index(self.base.schema.position(name))
         return mask
 

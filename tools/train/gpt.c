@@ -101,7 +101,7 @@ static core_status attention(const train_model *model, core_tensor *const *w,
     int64_t n = core_tensor_size(x, 0), length = core_tensor_size(x, 1);
     const int64_t split[5] = {n, length, 3, model->heads,
                               model->width / model->heads};
-    const int64_t apart[5] = {2, 0, 3, 1, 4}, back[4] = {0, 2, 1, 3};
+    const int64_t permuted[5] = {2, 0, 3, 1, 4}, back[4] = {0, 2, 1, 3};
     const int64_t joined[3] = {n, length, model->width};
     double dropout = training ? model->dropout : 0;
     train_scope s = {.model = model};
@@ -109,7 +109,7 @@ static core_status attention(const train_model *model, core_tensor *const *w,
 
     y = train_norm(&s, x, w[NORM1], w[NORM1_BIAS]);
     y = train_linear(&s, y, w[QKV], w[QKV_BIAS]);
-    qkv = train_permute(&s, train_reshape(&s, y, split, 5), apart, 5);
+    qkv = train_permute(&s, train_reshape(&s, y, split, 5), permuted, 5);
     y = train_attend(&s, train_select(&s, qkv, 0, 0),
                      train_select(&s, qkv, 0, 1), train_select(&s, qkv, 0, 2),
                      dropout);

@@ -157,17 +157,17 @@ static core_status run_epoch(trainer *t, report *r, bool *out_done)
     CORE_TRY(trainer_begin_epoch(t));
     report_epoch_begin(r, t);
     while (t->position < t->train.count) {
-        bool told = log && (trainer_steps(t) + 1) % log == 0;
+        bool logs = log && (trainer_steps(t) + 1) % log == 0;
 
         if (caught || stops(t))
             return CORE_OK;
-        CORE_TRY(trainer_batch(t, told));
+        CORE_TRY(trainer_batch(t, logs));
         train_profile_step(t);
         report_batch(r, t);
-        if (told)
+        if (logs)
             report_step(r, t);
         /* Not after every batch, because the host would wait for the device. */
-        if (told || trainer_steps(t) % CHECK_STEPS == 0)
+        if (logs || trainer_steps(t) % CHECK_STEPS == 0)
             CORE_TRY(trainer_check(t, true));
     }
     *out_done = true;

@@ -20,23 +20,23 @@ const train_model_kind *train_model_find(const char *name)
     return NULL;
 }
 
-static core_status make_room(train_model *model)
+static core_status reserve(train_model *model)
 {
-    size_t room = model->room ? 2 * model->room : 16;
+    size_t capacity = model->capacity ? 2 * model->capacity : 16;
     core_tensor **parameters;
     char(*names)[48];
 
-    if (model->count < model->room)
+    if (model->count < model->capacity)
         return CORE_OK;
-    parameters = realloc(model->parameters, room * sizeof *parameters);
+    parameters = realloc(model->parameters, capacity * sizeof *parameters);
     if (parameters)
         model->parameters = parameters;
-    names = realloc(model->names, room * sizeof *names);
+    names = realloc(model->names, capacity * sizeof *names);
     if (names)
         model->names = names;
     if (!parameters || !names)
         return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for weights");
-    model->room = room;
+    model->capacity = capacity;
     return CORE_OK;
 }
 
@@ -56,7 +56,7 @@ core_status train_model_add(train_model *model, core_device *device,
     float *data;
     core_status status;
 
-    CORE_TRY(make_room(model));
+    CORE_TRY(reserve(model));
     for (size_t i = 0; i < ndim; i++)
         numel *= sizes[i];
     data = malloc((size_t)numel * sizeof *data);
@@ -113,7 +113,7 @@ void train_model_release(train_model *model)
     model->fp8 = NULL;
     model->parameters = NULL;
     model->names = NULL;
-    model->count = model->room = 0;
+    model->count = model->capacity = 0;
 }
 
 int64_t train_model_size(const train_model *model)

@@ -34,13 +34,13 @@ static const char *duration(char *text, size_t size, double seconds)
 }
 
 /* The names of all devices, separated by commas. */
-static const char *names_of(const trainer *t, char *text, size_t room)
+static const char *names_of(const trainer *t, char *text, size_t size)
 {
     size_t used = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < t->ndevices && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? "," : "",
+    for (size_t i = 0; i < t->ndevices && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "," : "",
                                  core_device_name(t->devices[i]));
     return text;
 }
@@ -102,7 +102,7 @@ static void draw(report *r, const trainer *t, double now)
     double rate = (double)(t->position - r->first) / (now - r->epoch_begin);
     double units = rate * (double)t->task->labels(t);
     int64_t left = (r->epochs - t->epoch) * r->samples - t->position;
-    int width = 80, room, filled;
+    int width = 80, cells, filled;
     char eta[32];
 
     if (ioctl(fileno(r->text), TIOCGWINSZ, &window) == 0 && window.ws_col)
@@ -110,11 +110,12 @@ static void draw(report *r, const trainer *t, double now)
     duration(eta, sizeof eta, rate > 0 ? (double)left / rate : 0);
     fprintf(r->text, "\repoch %3lld/%lld ", (long long)t->epoch + 1,
             (long long)r->epochs);
-    room = width - 56 < 30 ? width - 56 : 30;
-    if (room > 3) {
-        filled = (int)((double)room * (double)t->position / (double)r->samples);
+    cells = width - 56 < 30 ? width - 56 : 30;
+    if (cells > 3) {
+        filled =
+            (int)((double)cells * (double)t->position / (double)r->samples);
         fputc('[', r->text);
-        for (int i = 0; i < room; i++)
+        for (int i = 0; i < cells; i++)
             fputc(i < filled ? '=' : i == filled ? '>' : ' ', r->text);
         fputs("] ", r->text);
     }

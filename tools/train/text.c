@@ -19,22 +19,22 @@
 static core_status read_all(FILE *file, const char *path, int64_t limit,
                             train_text *text)
 {
-    size_t room = 0, size = 0, got;
+    size_t capacity = 0, size = 0, got;
 
     do {
         uint8_t *larger;
 
-        room = room ? 2 * room : 65536;
-        if (limit && room > (size_t)limit)
-            room = (size_t)limit;
-        larger = realloc(text->bytes, room);
+        capacity = capacity ? 2 * capacity : 65536;
+        if (limit && capacity > (size_t)limit)
+            capacity = (size_t)limit;
+        larger = realloc(text->bytes, capacity);
         if (!larger)
             return train_error(CORE_ERROR_OUT_OF_MEMORY, "no memory for %s",
                                path);
         text->bytes = larger;
-        got = fread(larger + size, 1, room - size, file);
+        got = fread(larger + size, 1, capacity - size, file);
         size += got;
-    } while (size == room && (!limit || size < (size_t)limit));
+    } while (size == capacity && (!limit || size < (size_t)limit));
     if (ferror(file))
         return train_error(CORE_ERROR_IO, "cannot read %s: %s", path,
                            strerror(errno));

@@ -191,7 +191,7 @@ typedef struct train_model_kind {
 struct train_model {
     const train_model_kind *kind;
     size_t count;
-    size_t room;
+    size_t capacity;
     core_tensor **parameters;
     char (*names)[48];
     /* The devices of its parts; at least one. */

@@ -132,7 +132,7 @@ static core_status set_rate(trainer *t)
 }
 
 /* Backward and optimizer step. */
-static core_status learn(trainer *t, core_tensor *loss)
+static core_status update_parameters(trainer *t, core_tensor *loss)
 {
     CORE_TRY(set_rate(t));
     core_optimizer_zero_grad(t->optimizer);
@@ -167,7 +167,7 @@ core_status trainer_batch(trainer *t, bool log)
     if (status == CORE_OK)
         status = forward(t, &t->train, places, true, &logits, &labels, &loss);
     if (status == CORE_OK)
-        status = learn(t, loss);
+        status = update_parameters(t, loss);
     if (status == CORE_ERROR_INVALID_ARGUMENT && t->model.fp8)
         status = diverged(t, "a tensor to be quantized", "");
     if (status == CORE_OK)

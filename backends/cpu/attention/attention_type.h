@@ -26,12 +26,12 @@ static char *T(address)(const core_view *view, const place *at, int64_t line)
            offset * cpu_item_size(view->dtype);
 }
 
-/* Lines [first, first + count): the memory itself, or a copy in *room, which is
+/* Lines [first, first + count): the memory itself, or a copy in *workspace, which is
  * advanced. */
 static T(lines) T(read)(const core_view *view, const place *at, int64_t first,
-                        int64_t count, TYPE **room)
+                        int64_t count, TYPE **workspace)
 {
-    T(lines) lines = {*room, view->sizes[3]};
+    T(lines) lines = {*workspace, view->sizes[3]};
 
     if (T(direct)(view))
         return (T(lines)){(TYPE *)(void *)T(address)(view, at, first),
@@ -40,20 +40,20 @@ static T(lines) T(read)(const core_view *view, const place *at, int64_t first,
         L(cpu_get)
     (lines.data + i * lines.distance, view->dtype,
      T(address)(view, at, first + i), view->strides[3], view->sizes[3]);
-    *room += count * lines.distance;
+    *workspace += count * lines.distance;
     return lines;
 }
 
-/* The memory for a result's lines: its own, or in *room. */
+/* The memory for a result's lines: its own, or in *workspace. */
 static T(lines) T(open)(const core_view *view, const place *at, int64_t first,
-                        int64_t count, TYPE **room)
+                        int64_t count, TYPE **workspace)
 {
-    T(lines) lines = {*room, view->sizes[3]};
+    T(lines) lines = {*workspace, view->sizes[3]};
 
     if (T(direct)(view))
         return (T(lines)){(TYPE *)(void *)T(address)(view, at, first),
                           view->strides[2]};
-    *room += count * lines.distance;
+    *workspace += count * lines.distance;
     return lines;
 }
 
@@ -80,11 +80,11 @@ static void T(zero)(T(lines) lines, int64_t count, int64_t width)
 /* Adds bias and masks to a row of n scores; number: its index among all
  * queries. */
 static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
-                     int64_t n, TYPE *room)
+                     int64_t n, TYPE *workspace)
 {
     const core_view *bias = a->bias;
     int64_t end = a->causal && row + 1 < n ? row + 1 : n;
-    const uint8_t *keeps;
+    const uint8_t *mask;
 
     for (int64_t i = end; i < n; i++)
         x[i] = -INFINITY;
@@ -92,29 +92,30 @@ static void T(score)(const attention *a, const place *at, int64_t row, TYPE *x,
         return;
     if (bias->dtype != CORE_BOOL) {
         L(cpu_get)
-        (room, bias->dtype, T(address)(bias, at, row), bias->strides[3], end);
+        (workspace, bias->dtype, T(address)(bias, at, row), bias->strides[3],
+         end);
         for (int64_t i = 0; i < end; i++)
-            x[i] += room[i];
+            x[i] += workspace[i];
         return;
     }
-    keeps = (const uint8_t *)T(address)(bias, at, row);
+    mask = (const uint8_t *)T(address)(bias, at, row);
     for (int64_t i = 0; i < end; i++)
-        x[i] = keeps[i * bias->strides[3]] ? x[i] : -INFINITY;
+        x[i] = mask[i * bias->strides[3]] ? x[i] : -INFINITY;
 }
 
 /* Sets masked scores to 0: they have no gradient. */
 static void T(hide)(const attention *a, const place *at, int64_t row, TYPE *x,
                     int64_t n)
 {
-    const uint8_t *keeps;
+    const uint8_t *mask;
 
     for (int64_t i = a->causal ? row + 1 : n; i < n; i++)
         x[i] = 0;
     if (!a->bias || a->bias->dtype != CORE_BOOL)
         return;
-    keeps = (const uint8_t *)T(address)(a->bias, at, row);
+    mask = (const uint8_t *)T(address)(a->bias, at, row);
     for (int64_t i = 0; i < n; i++)
-        x[i] = keeps[i * a->bias->strides[3]] ? x[i] : 0;
+        x[i] = mask[i * a->bias->strides[3]] ? x[i] : 0;
 }
 
 static bool T(all_masked)(const TYPE *x, int64_t n)
@@ -168,17 +169,17 @@ static void T(drop)(const attention *a, const place *at, int64_t row, TYPE *x,
 
 /* Queries [first, first + count) of one head. */
 static void T(forward_block)(const attention *a, const place *at, int64_t first,
-                             int64_t count, TYPE *room)
+                             int64_t count, TYPE *workspace)
 {
     int64_t n = columns_of(a, first + count);
-    TYPE *scores = room, *extra = scores + count * n, *sums = extra + n;
+    TYPE *scores = workspace, *extra = scores + count * n, *sums = extra + n;
     T(lines) q, k, v, o;
 
-    room = sums + count;
-    q = T(read)(a->query, at, first, count, &room);
-    k = T(read)(a->key, at, 0, n, &room);
-    v = T(read)(a->value, at, 0, n, &room);
-    o = T(open)(a->output, at, first, count, &room);
+    workspace = sums + count;
+    q = T(read)(a->query, at, first, count, &workspace);
+    k = T(read)(a->key, at, 0, n, &workspace);
+    v = T(read)(a->value, at, 0, n, &workspace);
+    o = T(open)(a->output, at, first, count, &workspace);
     L(cpu_gemm)
     (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
      k.data, k.distance, 0, scores, n);
@@ -206,7 +207,7 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
     T(close)(a->output, at, first, count, o);
 }
 
-static int64_t T(forward_room)(const attention *a)
+static int64_t T(forward_workspace)(const attention *a)
 {
     return a->block * (a->columns + 1 + a->inner + a->outer) +
            a->columns * (1 + a->inner + a->outer);
@@ -215,9 +216,9 @@ static int64_t T(forward_room)(const attention *a)
 static void T(forward_task)(void *context, int64_t begin, int64_t end)
 {
     attention *a = context;
-    TYPE *room = cpu_allocate(T(forward_room)(a), sizeof(TYPE));
+    TYPE *workspace = cpu_allocate(T(forward_workspace)(a), sizeof(TYPE));
 
-    if (!room) {
+    if (!workspace) {
         __atomic_store_n(&a->status, CORE_ERROR_OUT_OF_MEMORY,
                          __ATOMIC_RELAXED);
         return;
@@ -228,9 +229,9 @@ static void T(forward_task)(void *context, int64_t begin, int64_t end)
         int64_t rest = a->rows - first;
 
         T(forward_block)
-        (a, &at, first, rest < a->block ? rest : a->block, room);
+        (a, &at, first, rest < a->block ? rest : a->block, workspace);
     }
-    free(room);
+    free(workspace);
 }
 
 /* ------------------------------------------------------------ backward -- */
@@ -277,17 +278,17 @@ static void T(row_back)(const attention *a, const place *at, int64_t row,
 
 static void T(backward_block)(const attention *a, const place *at,
                               const T(head) * h, int64_t first, int64_t count,
-                              TYPE *room)
+                              TYPE *workspace)
 {
     int64_t n = columns_of(a, first + count);
-    TYPE *scores = room, *slopes = scores + count * n;
+    TYPE *scores = workspace, *slopes = scores + count * n;
     TYPE *extra = slopes + count * n;
     T(lines) q, g, y, to;
 
-    room = extra + a->columns;
-    q = T(read)(a->query, at, first, count, &room);
-    g = T(read)(a->grad, at, first, count, &room);
-    y = T(read)(a->output, at, first, count, &room);
+    workspace = extra + a->columns;
+    q = T(read)(a->query, at, first, count, &workspace);
+    g = T(read)(a->grad, at, first, count, &workspace);
+    y = T(read)(a->output, at, first, count, &workspace);
     L(cpu_gemm)
     (false, true, count, n, a->inner, (TYPE)a->scale, q.data, q.distance,
      h->k.data, h->k.distance, 0, scores, n);
@@ -307,7 +308,7 @@ static void T(backward_block)(const attention *a, const place *at,
     (true, false, n, a->inner, count, (TYPE)a->scale, slopes, n, q.data,
      q.distance, 1, h->to_k.data, h->to_k.distance);
     if (a->to_query) {
-        to = T(open)(a->to_query, at, first, count, &room);
+        to = T(open)(a->to_query, at, first, count, &workspace);
         L(cpu_gemm)
         (false, false, count, a->inner, n, (TYPE)a->scale, slopes, n, h->k.data,
          h->k.distance, 0, to.data, to.distance);
@@ -315,31 +316,32 @@ static void T(backward_block)(const attention *a, const place *at,
     }
 }
 
-static int64_t T(backward_room)(const attention *a)
+static int64_t T(backward_workspace)(const attention *a)
 {
     return a->block * 2 * (a->columns + a->inner + a->outer) +
            a->columns * (1 + 2 * (a->inner + a->outer));
 }
 
-static void T(backward_head)(const attention *a, const place *at, TYPE *room)
+static void T(backward_head)(const attention *a, const place *at,
+                             TYPE *workspace)
 {
     T(head) h = {{NULL, 0}, {NULL, 0}, {NULL, 0}, {NULL, 0}};
 
-    h.k = T(read)(a->key, at, 0, a->columns, &room);
-    h.v = T(read)(a->value, at, 0, a->columns, &room);
+    h.k = T(read)(a->key, at, 0, a->columns, &workspace);
+    h.v = T(read)(a->value, at, 0, a->columns, &workspace);
     if (a->to_key) {
-        h.to_k = T(open)(a->to_key, at, 0, a->columns, &room);
+        h.to_k = T(open)(a->to_key, at, 0, a->columns, &workspace);
         T(zero)(h.to_k, a->columns, a->inner);
     }
     if (a->to_value) {
-        h.to_v = T(open)(a->to_value, at, 0, a->columns, &room);
+        h.to_v = T(open)(a->to_value, at, 0, a->columns, &workspace);
         T(zero)(h.to_v, a->columns, a->outer);
     }
     for (int64_t first = 0; first < a->rows; first += a->block) {
         int64_t rest = a->rows - first;
 
         T(backward_block)
-        (a, at, &h, first, rest < a->block ? rest : a->block, room);
+        (a, at, &h, first, rest < a->block ? rest : a->block, workspace);
     }
     if (a->to_key)
         T(close)(a->to_key, at, 0, a->columns, h.to_k);
@@ -350,9 +352,9 @@ static void T(backward_head)(const attention *a, const place *at, TYPE *room)
 static void T(backward_task)(void *context, int64_t begin, int64_t end)
 {
     attention *a = context;
-    TYPE *room = cpu_allocate(T(backward_room)(a), sizeof(TYPE));
+    TYPE *workspace = cpu_allocate(T(backward_workspace)(a), sizeof(TYPE));
 
-    if (!room) {
+    if (!workspace) {
         __atomic_store_n(&a->status, CORE_ERROR_OUT_OF_MEMORY,
                          __ATOMIC_RELAXED);
         return;
@@ -360,7 +362,7 @@ static void T(backward_task)(void *context, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         place at = place_of(a, i);
 
-        T(backward_head)(a, &at, room);
+        T(backward_head)(a, &at, workspace);
     }
-    free(room);
+    free(workspace);
 }

@@ -26,10 +26,10 @@ enum {
     TILE_COLUMNS = 4,
     BLOCK_PAIRS = 512,
     /* The number of tiles, unless they would be smaller than this. */
-    TILES_WANTED = 32,
-    WORK_LEAST = 1 << 18,
+    TILES_LEAST = 32,
+    TASK_WORK_LEAST = 1 << 18,
     /* Smaller products are converted to f32. */
-    WORK_WANTED = 1 << 12,
+    WORK_LEAST = 1 << 12,
     /* Packed words of a small pair: a part of the second-level cache. */
     SMALL_WORDS = 1 << 16,
     CHUNKS_EACH = 4 /* of pairs, per thread */
@@ -59,9 +59,9 @@ static const cpu_bf16_functions *functions(void)
     return NULL;
 }
 
-bool cpu_bf16_wanted(int64_t m, int64_t n, int64_t k)
+bool cpu_bf16_is_faster(int64_t m, int64_t n, int64_t k)
 {
-    return m > 1 && n > 1 && k > 0 && m * n * k >= WORK_WANTED && functions();
+    return m > 1 && n > 1 && k > 0 && m * n * k >= WORK_LEAST && functions();
 }
 
 static int64_t divide_up(int64_t n, int64_t by)
@@ -136,7 +136,7 @@ static char *element(const cpu_bf16_place *place, int64_t batch, int64_t row,
 }
 
 static const float *scaled_row(const job *j, int64_t batch, int64_t row,
-                               int64_t column, int64_t columns, float *room)
+                               int64_t column, int64_t columns, float *scratch)
 {
     const cpu_bf16_place *s = &j->p.s;
     const void *from;
@@ -147,20 +147,20 @@ static const float *scaled_row(const job *j, int64_t batch, int64_t row,
     if (s->dtype == CORE_F32 && s->column_stride == 1 && j->p.beta == 1)
         return from;
     if (s->column_stride == 0) {
-        cpu_get_f32(room, s->dtype, from, 1, 1);
-        room[0] *= j->p.beta;
+        cpu_get_f32(scratch, s->dtype, from, 1, 1);
+        scratch[0] *= j->p.beta;
         for (int64_t i = 1; i < columns; i++)
-            room[i] = room[0];
-        return room;
+            scratch[i] = scratch[0];
+        return scratch;
     }
     if (s->dtype == CORE_BF16 && s->column_stride == 1) {
-        j->f->scale(room, from, j->p.beta, columns);
-        return room;
+        j->f->scale(scratch, from, j->p.beta, columns);
+        return scratch;
     }
-    cpu_get_f32(room, s->dtype, from, s->column_stride, columns);
+    cpu_get_f32(scratch, s->dtype, from, s->column_stride, columns);
     for (int64_t i = 0; i < columns; i++)
-        room[i] *= j->p.beta;
-    return room;
+        scratch[i] *= j->p.beta;
+    return scratch;
 }
 
 /* Writes results from sums, for the rows and columns of one pair of groups. */
@@ -169,7 +169,7 @@ static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
 {
     int64_t rows = smaller(ROWS, j->p.m - row);
     int64_t columns = smaller(COLUMNS, j->p.n - column);
-    float room[COLUMNS];
+    float scratch[COLUMNS];
 
     if (!j->p.s.data && columns == COLUMNS && j->p.c.column_stride == 1) {
         j->f->finish_rows(sum, distance, rows, j->p.alpha, j->p.c.dtype,
@@ -179,7 +179,7 @@ static void finish(const job *j, int64_t batch, int64_t row, int64_t column,
     }
     for (int64_t i = 0; i < rows; i++)
         j->f->finish(sum + i * distance, j->p.alpha,
-                     scaled_row(j, batch, row + i, column, columns, room),
+                     scaled_row(j, batch, row + i, column, columns, scratch),
                      j->p.c.dtype, element(&j->p.c, batch, row + i, column),
                      j->p.c.column_stride, columns);
 }
@@ -266,8 +266,8 @@ static void choose_tiles(job *j)
 
         j->down = divide_up(j->groups_a, j->rows);
         j->across = divide_up(j->groups_b, j->columns);
-        if (j->p.batch * j->down * j->across >= TILES_WANTED ||
-            work < 2 * WORK_LEAST || (j->rows == 1 && j->columns == 1))
+        if (j->p.batch * j->down * j->across >= TILES_LEAST ||
+            work < 2 * TASK_WORK_LEAST || (j->rows == 1 && j->columns == 1))
             return;
         if (j->rows * ROWS > j->columns * COLUMNS || j->columns == 1)
             j->rows = divide_up(j->rows, 2);
@@ -303,7 +303,7 @@ static void transpose(cpu_bf16_product *p)
 
 static int64_t grain_of(int64_t work)
 {
-    int64_t grain = work > 0 ? WORK_LEAST / work : 1;
+    int64_t grain = work > 0 ? TASK_WORK_LEAST / work : 1;
 
     return grain > 0 ? grain : 1;
 }
@@ -312,14 +312,14 @@ static int64_t grain_of(int64_t work)
  * packed operand is shared by several batches, and there are enough of them. */
 static void choose_chunks(job *j)
 {
-    int64_t wanted = CHUNKS_EACH * (int64_t)cpu_thread_pool_threads();
+    int64_t tasks = CHUNKS_EACH * (int64_t)cpu_thread_pool_threads();
     int64_t work = j->groups_a * ROWS * j->groups_b * COLUMNS * j->p.k;
 
     j->chunk = 0;
-    if (j->batches_a == 1 || j->batches_b == 1 || j->p.batch < wanted ||
+    if (j->batches_a == 1 || j->batches_b == 1 || j->p.batch < tasks ||
         j->words_a + j->words_b > SMALL_WORDS)
         return;
-    j->chunk = divide_up(j->p.batch, wanted);
+    j->chunk = divide_up(j->p.batch, tasks);
     if (j->chunk < grain_of(work))
         j->chunk = grain_of(work);
 }

@@ -41,7 +41,7 @@ typedef struct cpu_bf16_product {
 /* Returns whether cpu_bf16_multiply should compute a product of this size: the
  * chosen instruction set has the instructions, and it is neither tiny nor a
  * vector product. */
-bool cpu_bf16_wanted(int64_t m, int64_t n, int64_t k);
+bool cpu_bf16_is_faster(int64_t m, int64_t n, int64_t k);
 
 core_status cpu_bf16_multiply(const cpu_bf16_product *product);
 

@@ -197,12 +197,12 @@ INLINE __m256i rounded(__m512 x)
 
 /* Sixteen elements of a row, or the first of them. */
 INLINE __m512 finished(const float *sums, float alpha, const float *s,
-                       __mmask16 some)
+                       __mmask16 lanes)
 {
-    __m512 x =
-        _mm512_mul_ps(_mm512_set1_ps(alpha), _mm512_maskz_loadu_ps(some, sums));
+    __m512 x = _mm512_mul_ps(_mm512_set1_ps(alpha),
+                             _mm512_maskz_loadu_ps(lanes, sums));
 
-    return s ? _mm512_add_ps(x, _mm512_maskz_loadu_ps(some, s)) : x;
+    return s ? _mm512_add_ps(x, _mm512_maskz_loadu_ps(lanes, s)) : x;
 }
 
 /* A whole row of adjacent columns, without masks, which make stores slow. */
@@ -236,13 +236,13 @@ static void finish(const float *sums, float alpha, const float *s,
         return;
     }
     for (int64_t j = 0; j < columns; j += 16) {
-        __mmask16 some = (__mmask16)low_bits(columns - j);
-        __m512 x = finished(sums + j, alpha, s ? s + j : NULL, some);
+        __mmask16 lanes = (__mmask16)low_bits(columns - j);
+        __m512 x = finished(sums + j, alpha, s ? s + j : NULL, lanes);
 
         if (dtype == CORE_BF16)
-            _mm256_mask_storeu_epi16(half + j, some, rounded(x));
+            _mm256_mask_storeu_epi16(half + j, lanes, rounded(x));
         else
-            _mm512_mask_storeu_ps(single + j, some, x);
+            _mm512_mask_storeu_ps(single + j, lanes, x);
     }
     for (int64_t j = 0; j < columns && !dense; j++)
         if (dtype == CORE_BF16)
@@ -268,13 +268,13 @@ static void finish_rows(const float *sums, int64_t distance, int64_t rows,
 static void scale(float *to, const uint16_t *from, float beta, int64_t n)
 {
     for (int64_t j = 0; j < n; j += 16) {
-        __mmask16 some = (__mmask16)low_bits(n - j);
+        __mmask16 lanes = (__mmask16)low_bits(n - j);
         __m512i bits = _mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from + j)),
+            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from + j)),
             16);
 
         _mm512_mask_storeu_ps(
-            to + j, some,
+            to + j, lanes,
             _mm512_mul_ps(_mm512_set1_ps(beta), _mm512_castsi512_ps(bits)));
     }
 }

@@ -25,14 +25,14 @@ static void geometry_read(conv_geometry *g, const core_view *input,
                          .groups = cpu_int(&args[5])};
     for (uint32_t k = 0; k < 3; k++) {
         uint32_t d = k + ndim - 3; /* -1 is the last dimension */
-        bool there = k + ndim >= 3;
+        bool present = k + ndim >= 3;
 
-        g->in[k] = there ? large->sizes[d + 2] : 1;
-        g->out[k] = there ? small->sizes[d + 2] : 1;
-        g->kernel[k] = there ? weight->sizes[d + 2] : 1;
-        g->stride[k] = there ? cpu_list_int(&args[0], d, 1) : 1;
-        g->padding[k] = there ? cpu_list_int(&args[1], d, 0) : 0;
-        g->dilation[k] = there ? cpu_list_int(&args[2], d, 1) : 1;
+        g->in[k] = present ? large->sizes[d + 2] : 1;
+        g->out[k] = present ? small->sizes[d + 2] : 1;
+        g->kernel[k] = present ? weight->sizes[d + 2] : 1;
+        g->stride[k] = present ? cpu_list_int(&args[0], d, 1) : 1;
+        g->padding[k] = present ? cpu_list_int(&args[1], d, 0) : 0;
+        g->dilation[k] = present ? cpu_list_int(&args[2], d, 1) : 1;
     }
     conv_geometry_finish(g);
 }
@@ -49,7 +49,7 @@ static void geometry_read(conv_geometry *g, const core_view *input,
 static core_dtype dtype_of(const conv_geometry *g,
                            const core_view *const *views, uint32_t count)
 {
-    bool all = conv_bf16_wanted(g);
+    bool all = conv_bf16_is_faster(g);
 
     for (uint32_t i = 0; i < count; i++)
         all &= !views[i] || views[i]->dtype == CORE_BF16;
@@ -71,7 +71,7 @@ static core_status supported(const core_call *call, const core_view *input)
 
 /* A dense copy, or, for conv_direct.h, the tensor with its strides. */
 typedef struct operand {
-    bool there;
+    bool present;
     cpu_dense dense;
     conv_operand as; /* if f32 */
 } operand;
@@ -95,7 +95,7 @@ static core_status operand_open(operand *o, const core_view *view,
 {
     core_status status = CORE_OK;
 
-    o->there = view != NULL;
+    o->present = view != NULL;
     if (!view)
         return CORE_OK;
     strided &= view->dtype == CORE_F32;
@@ -172,8 +172,8 @@ static core_status launch_forward(core_call *call, const core_value *args,
     job.direct =
         job.dtype == CORE_F32 &&
         (job.transposed
-             ? conv_direct_input_wanted(&job.g)
-             : conv_direct_forward_wanted(&job.g, channels_last(views[0])));
+             ? conv_direct_input_is_faster(&job.g)
+             : conv_direct_forward_is_faster(&job.g, channels_last(views[0])));
     status = operand_open(&job.x, views[0], job.dtype, true, job.direct);
     if (status == CORE_OK)
         status = operand_open(&job.w, views[1], job.dtype, true, job.direct);
@@ -252,8 +252,8 @@ static void bias_task(void *context, int64_t begin, int64_t end)
             bias_i64(job, c);
 }
 
-static const core_view *wanted(const core_value *mask,
-                               const core_value *results, uint32_t k)
+static const core_view *requested_result(const core_value *mask,
+                                         const core_value *results, uint32_t k)
 {
     if (mask->tag == CORE_VALUE_BOOL_LIST && !mask->u.bools[k])
         return NULL;
@@ -322,9 +322,9 @@ static core_status gradients_compute(gradients *job)
 
     if (job->gb.data)
         bias_compute(job);
-    if (job->gx.there)
+    if (job->gx.present)
         status = input_compute(job);
-    if (status == CORE_OK && job->gw.there)
+    if (status == CORE_OK && job->gw.present)
         status = weight_compute(job);
     if (status != CORE_OK)
         cpu_error(status, "convolution_backward: out of host memory for "
@@ -340,11 +340,10 @@ static core_status gradients_open(gradients *job, const core_view *const *views)
     bool strided;
 
     if (job->dtype == CORE_F32) {
-        job->direct_x =
-            job->transposed
-                ? conv_direct_forward_wanted(&job->g, channels_last(views[0]))
-                : conv_direct_input_wanted(&job->g);
-        job->direct_w = conv_direct_weight_wanted(&job->g);
+        job->direct_x = job->transposed ? conv_direct_forward_is_faster(
+                                              &job->g, channels_last(views[0]))
+                                        : conv_direct_input_is_faster(&job->g);
+        job->direct_w = conv_direct_weight_is_faster(&job->g);
     }
     strided = job->dtype == CORE_F32 && (job->direct_x || !views[3]) &&
               (job->direct_w || !views[4]);
@@ -373,7 +372,7 @@ static core_status launch_backward(core_call *call, const core_value *args,
         return status;
     for (uint32_t k = 0; k < 3; k++) {
         views[k] = cpu_view(&args[k]);
-        views[k + 3] = wanted(&args[10], results, k);
+        views[k + 3] = requested_result(&args[10], results, k);
     }
     geometry_read(&job.g, views[1], views[2], views[0], &args[4]);
     job.dtype = dtype_of(&job.g, views, 6);

@@ -41,11 +41,11 @@ int64_t conv_channel_block(const conv_geometry *geometry, int64_t tasks);
     core_status conv_weight_##NAME(const conv_geometry *geometry,  \
                                    const TYPE *x, const TYPE *gy, TYPE *gw);
 CPU_COMPUTE_TYPES(CONV)
-CONV(bf16, uint16_t) /* for geometries that conv_bf16_wanted accepts */
+CONV(bf16, uint16_t) /* for geometries that conv_bf16_is_faster accepts */
 #undef CONV
 
 /* Returns whether the machine has bf16 instructions and the convolution is
  * large enough. */
-bool conv_bf16_wanted(const conv_geometry *geometry);
+bool conv_bf16_is_faster(const conv_geometry *geometry);
 
 #endif

@@ -41,11 +41,11 @@ static job job_of(const conv_geometry *g)
                  .depth = g->channels / g->groups * g->kernel_size};
 }
 
-bool conv_bf16_wanted(const conv_geometry *g)
+bool conv_bf16_is_faster(const conv_geometry *g)
 {
     return g->images > 0 &&
-           cpu_bf16_wanted(g->filters / g->groups, g->tile,
-                           g->channels / g->groups * g->kernel_size);
+           cpu_bf16_is_faster(g->filters / g->groups, g->tile,
+                              g->channels / g->groups * g->kernel_size);
 }
 
 static void fail(job *j, core_status status)

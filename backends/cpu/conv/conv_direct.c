@@ -65,7 +65,8 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
+static bool is_large_enough(const conv_geometry *g, int64_t channels,
+                            int64_t filters)
 {
     return functions()->multiply && g->in_size > 0 && g->out_size > 0 &&
            filters / g->groups >= FILTERS_LEAST &&
@@ -74,26 +75,27 @@ static bool wanted(const conv_geometry *g, int64_t channels, int64_t filters)
                WORK_LEAST;
 }
 
-bool conv_direct_forward_wanted(const conv_geometry *g, bool channels_last)
+bool conv_direct_forward_is_faster(const conv_geometry *g, bool channels_last)
 {
     /* A 1 x 1 x 1 convolution of a channels-first input already is a matrix
      * product. */
-    return wanted(g, g->channels, g->filters) && (!g->direct || channels_last);
+    return is_large_enough(g, g->channels, g->filters) &&
+           (!g->direct || channels_last);
 }
 
-bool conv_direct_input_wanted(const conv_geometry *g)
+bool conv_direct_input_is_faster(const conv_geometry *g)
 {
     for (int k = 0; k < 3; k++)
         if (g->stride[k] != 1 ||
             g->padding[k] > g->dilation[k] * (g->kernel[k] - 1))
             return false;
-    return !g->direct && wanted(g, g->filters, g->channels);
+    return !g->direct && is_large_enough(g, g->filters, g->channels);
 }
 
-bool conv_direct_weight_wanted(const conv_geometry *g)
+bool conv_direct_weight_is_faster(const conv_geometry *g)
 {
     return !g->direct && g->channels / g->groups >= CHANNELS_LEAST &&
-           wanted(g, g->channels, g->filters);
+           is_large_enough(g, g->channels, g->filters);
 }
 
 /* g: of the convolution that is computed. */
@@ -439,17 +441,17 @@ static void take_grad(const job *j, const tile *t, int64_t block, float *to)
         }
 }
 
-typedef struct weight_room {
+typedef struct weight_workspace {
     float *rows, *grad;
     int64_t *offsets, *of_rows; /* of taps, of rows of a tile */
-} weight_room;
+} weight_workspace;
 
 /* sums: [tap][channel][columns] */
-static void weight_tile(const job *j, const tile *t, const weight_room *room,
-                        float *sums)
+static void weight_tile(const job *j, const tile *t,
+                        const weight_workspace *workspace, float *sums)
 {
-    conv_product p = {.b = room->grad,
-                      .offsets = room->of_rows,
+    conv_product p = {.b = workspace->grad,
+                      .offsets = workspace->of_rows,
                       .across = 1,
                       .along = j->g.stride[2] * j->channels,
                       .taps = t->rows,
@@ -458,14 +460,15 @@ static void weight_tile(const job *j, const tile *t, const weight_room *room,
                       .add = true};
 
     for (int64_t tap = 0; tap < j->taps; tap++) {
-        p.a = room->rows + room->offsets[tap];
+        p.a = workspace->rows + workspace->offsets[tap];
         p.c = sums + tap * j->channels * j->f->columns;
         j->f->multiply(&p, j->channels);
     }
 }
 
 /* An item is a part of the images with a block of filters of one group. */
-static void weight_part(const job *j, int64_t item, const weight_room *room)
+static void weight_part(const job *j, int64_t item,
+                        const weight_workspace *workspace)
 {
     const conv_geometry *g = &j->g;
     int64_t block = item % j->blocks, group = item / j->blocks % g->groups;
@@ -478,30 +481,30 @@ static void weight_part(const job *j, int64_t item, const weight_room *room)
         for (int64_t k = 0; k < tiles; k++) {
             tile t = tile_of(j, (image * g->groups + group) * tiles + k);
 
-            take_rows(j, &t, room->rows);
-            take_grad(j, &t, block, room->grad);
-            weight_tile(j, &t, room, sums);
+            take_rows(j, &t, workspace->rows);
+            take_grad(j, &t, block, workspace->grad);
+            weight_tile(j, &t, workspace, sums);
         }
 }
 
 static void weight_task(void *context, int64_t begin, int64_t end)
 {
     job *j = context;
-    weight_room room = {
+    weight_workspace workspace = {
         .rows =
             scratch(j, rows_size(j) + j->rows * j->g.out[2] * j->f->columns),
         .offsets = offsets_of(j, j->rows)};
 
-    if (room.rows && room.offsets) {
-        room.grad = room.rows + rows_size(j);
-        room.of_rows = room.offsets + j->taps;
+    if (workspace.rows && workspace.offsets) {
+        workspace.grad = workspace.rows + rows_size(j);
+        workspace.of_rows = workspace.offsets + j->taps;
         for (int64_t r = 0; r < j->rows; r++)
-            room.of_rows[r] = r * j->g.stride[1] * j->width * j->channels;
+            workspace.of_rows[r] = r * j->g.stride[1] * j->width * j->channels;
         for (int64_t item = begin; item < end; item++)
-            weight_part(j, item, &room);
+            weight_part(j, item, &workspace);
     }
-    free(room.offsets);
-    free(room.rows);
+    free(workspace.offsets);
+    free(workspace.rows);
 }
 
 /* Adds the sums of the parts and writes the weights' gradient. */

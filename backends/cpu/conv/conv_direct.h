@@ -22,10 +22,10 @@ typedef struct conv_operand {
 
 /* Return whether the functions below are faster than those of conv.h, and
  * available. */
-bool conv_direct_forward_wanted(const conv_geometry *geometry,
-                                bool channels_last);
-bool conv_direct_input_wanted(const conv_geometry *geometry);
-bool conv_direct_weight_wanted(const conv_geometry *geometry);
+bool conv_direct_forward_is_faster(const conv_geometry *geometry,
+                                   bool channels_last);
+bool conv_direct_input_is_faster(const conv_geometry *geometry);
+bool conv_direct_weight_is_faster(const conv_geometry *geometry);
 
 /* b: NULL, or one number per filter (conv_direct_input: per channel), dense. */
 core_status conv_direct_forward(const conv_geometry *geometry,

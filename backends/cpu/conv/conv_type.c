@@ -40,8 +40,8 @@ void conv_geometry_finish(conv_geometry *g)
 int64_t conv_channel_block(const conv_geometry *g, int64_t tasks)
 {
     int64_t channels = g->channels / g->groups;
-    int64_t wanted = tasks > 0 ? (16 + tasks - 1) / tasks : 1;
-    int64_t block = (channels + wanted - 1) / wanted;
+    int64_t parts = tasks > 0 ? (16 + tasks - 1) / tasks : 1;
+    int64_t block = (channels + parts - 1) / parts;
 
     if (block < 16)
         block = 16;

@@ -65,7 +65,7 @@ static int64_t rows_at_once(const gemm_problem *p, const gemm_functions *f)
 /* Copies some groups of rows of A whose columns are adjacent but whose lines
  * evict each other from the cache: group by group, k after k. */
 static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
-                   int64_t most, float *room)
+                   int64_t most, float *scratch)
 {
     int64_t last = smaller(p->m, first + GATHERED * most);
 
@@ -73,25 +73,26 @@ static void gather(const gemm_problem *p, const gemm_lines *l, int64_t first,
         for (int64_t i = first; i < last; i += most) {
             int64_t rows = smaller(most, p->m - i);
 
-            memcpy(room + (i - first) * l->k + q * rows,
-                   l->a + i + q * l->step_a, (size_t)rows * sizeof *room);
+            memcpy(scratch + (i - first) * l->k + q * rows,
+                   l->a + i + q * l->step_a, (size_t)rows * sizeof *scratch);
         }
 }
 
 /* The products with a block of B, packed or not: `panel` is the distance
- * between panels of columns.  room: for gather, or NULL. */
+ * between panels of columns.  scratch: for gather, or NULL. */
 static void block(const gemm_problem *p, const gemm_functions *f, int64_t most,
-                  gemm_lines lines, int64_t panel, int64_t columns, float *room)
+                  gemm_lines lines, int64_t panel, int64_t columns,
+                  float *scratch)
 {
     for (int64_t i = 0; i < p->m; i += most) {
         int64_t rows = smaller(most, p->m - i), at = i / most % GATHERED;
         gemm_lines l = lines;
 
-        if (room && at == 0)
-            gather(p, &lines, i, most, room);
+        if (scratch && at == 0)
+            gather(p, &lines, i, most, scratch);
         l.a += i * p->row_a;
-        if (room) {
-            l.a = room + at * most * l.k;
+        if (scratch) {
+            l.a = scratch + at * most * l.k;
             l.step_a = rows;
         }
         l.c += i * p->distance;
@@ -135,7 +136,7 @@ static bool in_place(const gemm_problem *p)
                 B_IN_PLACE);
 }
 
-bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k)
+bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k)
 {
     return m >= ROWS_LEAST && n >= SIDE_LEAST && k >= SIDE_LEAST &&
            m * n >= WORK_LEAST / k && functions()->multiply;
@@ -150,12 +151,12 @@ typedef struct packing {
 } packing;
 
 /* False: no memory for it. */
-static bool make_room(const gemm_problem *p, const gemm_functions *f,
-                      packing *out)
+static bool take_scratch(const gemm_problem *p, const gemm_functions *f,
+                         packing *out)
 {
     bool gathers = p->row_a == 1 && crowded(p->step_a);
     int64_t k = smaller(p->k, GEMM_BLOCK_K), a, b, columns;
-    float *room;
+    float *scratch;
 
     *out = (packing){.packed = !in_place(p), .wide = p->n};
     if (out->packed)
@@ -165,10 +166,11 @@ static bool make_room(const gemm_problem *p, const gemm_functions *f,
     a = gathers ? GATHERED * f->lines * k : 0;
     if (a + b == 0)
         return true;
-    room = out->scratch = cpu_scratch_take((a + b) * (int64_t)sizeof *room);
-    out->b = room;
-    out->a = gathers && room ? room + b : NULL;
-    return room != NULL;
+    scratch = out->scratch =
+        cpu_scratch_take((a + b) * (int64_t)sizeof *scratch);
+    out->b = scratch;
+    out->a = gathers && scratch ? scratch + b : NULL;
+    return scratch != NULL;
 }
 
 static void multiply(const gemm_problem *p, const gemm_functions *f,
@@ -221,7 +223,7 @@ bool cpu_gemm_multiply(const gemm_problem *p)
         (p->step_a != 1 && p->row_a != 1) ||
         (p->step_b != 1 && p->column_b != 1))
         return false;
-    if (make_room(p, f, &to))
+    if (take_scratch(p, f, &to))
         multiply(p, f, &to);
     else
         multiply_without_memory(p, f);

@@ -32,9 +32,9 @@ typedef struct gemm_problem {
 
 /* Returns whether these kernels should compute a product of this size on this
  * machine. */
-bool cpu_gemm_wanted(int64_t m, int64_t n, int64_t k);
+bool cpu_gemm_is_faster(int64_t m, int64_t n, int64_t k);
 
-/* Computes a product, or a part of one that cpu_gemm_wanted accepts, in the
+/* Computes a product, or a part of one that cpu_gemm_is_faster accepts, in the
  * calling thread; more slowly without memory to pack operands.  Returns false,
  * with C unchanged, if neither rows nor columns of an operand are dense, a side
  * is 0, alpha is 0, or this machine has no kernels. */

@@ -16,8 +16,8 @@ typedef __mmask16 mask;
 #define MASK(n) ((mask)((UINT32_C(1) << (n)) - 1))
 #define LOAD(p) _mm512_loadu_ps(p)
 #define STORE(p, v) _mm512_storeu_ps(p, v)
-#define LOAD_SOME(m, p) _mm512_maskz_loadu_ps(m, p)
-#define STORE_SOME(m, p, v) _mm512_mask_storeu_ps(p, m, v)
+#define LOAD_MASKED(m, p) _mm512_maskz_loadu_ps(m, p)
+#define STORE_MASKED(m, p, v) _mm512_mask_storeu_ps(p, m, v)
 #define SAME(x) _mm512_set1_ps(x)
 #define MULTIPLY(a, b) _mm512_mul_ps(a, b)
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
@@ -37,8 +37,8 @@ static const int32_t ones_and_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 #define MASK(n) _mm256_loadu_si256((const __m256i *)(ones_and_zeros + 8 - (n)))
 #define LOAD(p) _mm256_loadu_ps(p)
 #define STORE(p, v) _mm256_storeu_ps(p, v)
-#define LOAD_SOME(m, p) _mm256_maskload_ps(p, m)
-#define STORE_SOME(m, p, v) _mm256_maskstore_ps(p, m, v)
+#define LOAD_MASKED(m, p) _mm256_maskload_ps(p, m)
+#define STORE_MASKED(m, p, v) _mm256_maskstore_ps(p, m, v)
 #define SAME(x) _mm256_set1_ps(x)
 #define MULTIPLY(a, b) _mm256_mul_ps(a, b)
 #define MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)
@@ -57,11 +57,11 @@ enum { COLUMNS = 2 * WIDTH, AHEAD = 8 /* rows of B that are prefetched */ };
 
 /* Which columns are valid: all; all of the left vector and some of the right;
  * some of the left. */
-enum { WHOLE, RIGHT_SOME, LEFT_SOME };
+enum { WHOLE, RIGHT_PARTIAL, LEFT_PARTIAL };
 
-INLINE vector read_some(const float *from, mask some, const bool whole)
+INLINE vector read_masked(const float *from, mask lanes, const bool whole)
 {
-    return whole ? LOAD(from) : LOAD_SOME(some, from);
+    return whole ? LOAD(from) : LOAD_MASKED(lanes, from);
 }
 
 /* Writes the sums of some columns.  Not inlined, since it is rarely used and
@@ -75,12 +75,12 @@ static void finish_some(const gemm_lines *l, int64_t rows, int64_t columns,
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += WIDTH) {
             float *c = l->c + i * l->distance + j;
-            mask some = MASK(columns - j < WIDTH ? columns - j : WIDTH);
+            mask lanes = MASK(columns - j < WIDTH ? columns - j : WIDTH);
             vector sum = MULTIPLY(LOAD(sums + i * COLUMNS + j), alpha);
 
             if (adds)
-                sum = MULTIPLY_ADD(LOAD_SOME(some, c), beta, sum);
-            STORE_SOME(some, c, sum);
+                sum = MULTIPLY_ADD(LOAD_MASKED(lanes, c), beta, sum);
+            STORE_MASKED(lanes, c, sum);
         }
 }
 
@@ -108,7 +108,7 @@ INLINE void finish_whole(const gemm_lines *l, const int rows,
 /* Expanded for each count of rows, so that the sums are in registers.  to: for
  * finish_some, unless which is WHOLE. */
 INLINE void product_of(const gemm_lines *l, const int rows, const int which,
-                       mask some, float *to)
+                       mask lanes, float *to)
 {
     const int64_t row_a = l->row_a, step_a = l->step_a, step_b = l->step_b;
     const float *a = l->a, *b = l->b;
@@ -124,10 +124,11 @@ INLINE void product_of(const gemm_lines *l, const int rows, const int which,
         }
     }
     for (int64_t k = l->k; k > 0; k--) {
-        const vector left = read_some(b, some, which != LEFT_SOME);
-        const vector right = which == LEFT_SOME
-                                 ? left
-                                 : read_some(b + WIDTH, some, which == WHOLE);
+        const vector left = read_masked(b, lanes, which != LEFT_PARTIAL);
+        const vector right =
+            which == LEFT_PARTIAL
+                ? left
+                : read_masked(b + WIDTH, lanes, which == WHOLE);
 
         __builtin_prefetch(b + AHEAD * step_b);
         __builtin_prefetch(b + AHEAD * step_b + WIDTH);
@@ -136,7 +137,7 @@ INLINE void product_of(const gemm_lines *l, const int rows, const int which,
             const vector x = SAME(a[i * row_a]);
 
             sums[i][0] = MULTIPLY_ADD(x, left, sums[i][0]);
-            if (which != LEFT_SOME)
+            if (which != LEFT_PARTIAL)
                 sums[i][1] = MULTIPLY_ADD(x, right, sums[i][1]);
         }
         a += step_a;
@@ -149,7 +150,7 @@ INLINE void product_of(const gemm_lines *l, const int rows, const int which,
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
         STORE(to + i * COLUMNS, sums[i][0]);
-        if (which == RIGHT_SOME)
+        if (which == RIGHT_PARTIAL)
             STORE(to + i * COLUMNS + WIDTH, sums[i][1]);
     }
 }
@@ -162,13 +163,13 @@ static void multiply(const gemm_lines *l, int64_t rows, int64_t columns)
     case n:                                         \
         product_of(l, n, WHOLE, MASK(WIDTH), NULL); \
         break;
-#define CASE_RIGHT(n)                                              \
-    case n:                                                        \
-        product_of(l, n, RIGHT_SOME, MASK(columns - WIDTH), sums); \
+#define CASE_RIGHT(n)                                                 \
+    case n:                                                           \
+        product_of(l, n, RIGHT_PARTIAL, MASK(columns - WIDTH), sums); \
         break;
-#define CASE_LEFT(n)                                      \
-    case n:                                               \
-        product_of(l, n, LEFT_SOME, MASK(columns), sums); \
+#define CASE_LEFT(n)                                         \
+    case n:                                                  \
+        product_of(l, n, LEFT_PARTIAL, MASK(columns), sums); \
         break;
     if (columns == COLUMNS) {
         switch (rows) {

@@ -246,7 +246,7 @@ static void product_compute(product *p)
                                            : product_task_i64;
     int64_t items = p->sum_batches ? 1 : p->batch;
 
-    p->own = p->dtype == CORE_F32 && cpu_gemm_wanted(p->m, p->n, p->k);
+    p->own = p->dtype == CORE_F32 && cpu_gemm_is_faster(p->m, p->n, p->k);
     if (p->own)
         own_tiles(p, items);
     else
@@ -264,7 +264,7 @@ static bool product_is_bf16(const product *p)
 {
     return p->a.dtype == CORE_BF16 && p->b.dtype == CORE_BF16 &&
            p->c.dtype == CORE_BF16 && !p->sum_batches &&
-           cpu_bf16_wanted(p->m, p->n, p->k);
+           cpu_bf16_is_faster(p->m, p->n, p->k);
 }
 
 static core_status product_bf16(const product *p)

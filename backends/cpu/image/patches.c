@@ -248,11 +248,12 @@ static core_status launch_fraction(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + job.ndim >= 3;
+        bool present = k + job.ndim >= 3;
 
-        job.in[k] = there ? self->sizes[self->ndim + k - 3] : 1;
-        job.out[k] = there ? to->sizes[to->ndim + k - 3] : 1;
-        job.kernel[k] = there ? cpu_list_int(&args[1], k + job.ndim - 3, 1) : 1;
+        job.in[k] = present ? self->sizes[self->ndim + k - 3] : 1;
+        job.out[k] = present ? to->sizes[to->ndim + k - 3] : 1;
+        job.kernel[k] =
+            present ? cpu_list_int(&args[1], k + job.ndim - 3, 1) : 1;
         job.in_size *= job.in[k];
         job.out_size *= job.out[k];
     }

@@ -48,10 +48,10 @@ static core_status pooling_shape(pooling *job, const core_call *call,
         job->planes *= in->sizes[d];
     job->in_size = job->out_size = 1;
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + job->ndim >= 3;
+        bool present = k + job->ndim >= 3;
 
-        job->in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
-        job->out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
+        job->in[k] = present ? in->sizes[in->ndim + k - 3] : 1;
+        job->out[k] = present ? out->sizes[out->ndim + k - 3] : 1;
         job->in_size *= job->in[k];
         job->out_size *= job->out[k];
         total += job->out[k];
@@ -84,11 +84,11 @@ static void windows_slide(pooling *job, const core_value *args,
 {
     for (uint32_t k = 0; k < 3; k++) {
         uint32_t d = k + job->ndim - 3;
-        bool there = k + job->ndim >= 3;
-        int64_t size = there ? cpu_list_int(&args[0], d, 1) : 1;
-        int64_t stride = there ? cpu_list_int(&args[1], d, size) : 1;
-        int64_t padding = there ? cpu_list_int(&args[2], d, 0) : 0;
-        int64_t step = there && dilation ? cpu_list_int(dilation, d, 1) : 1;
+        bool present = k + job->ndim >= 3;
+        int64_t size = present ? cpu_list_int(&args[0], d, 1) : 1;
+        int64_t stride = present ? cpu_list_int(&args[1], d, size) : 1;
+        int64_t padding = present ? cpu_list_int(&args[2], d, 0) : 0;
+        int64_t step = present && dilation ? cpu_list_int(dilation, d, 1) : 1;
 
         job->step[k] = step;
         for (int64_t o = 0; o < job->out[k]; o++) {
@@ -275,14 +275,14 @@ typedef struct halves {
     core_status status;
 } halves;
 
-static void half_plane(const halves *h, int64_t plane, float *room)
+static void half_plane(const halves *h, int64_t plane, float *scratch)
 {
     pooling one = *h->job;
     uint16_t *x = (uint16_t *)one.x.data + plane * one.in_size;
     uint16_t *y = (uint16_t *)one.y.data + plane * one.out_size;
 
-    one.x.data = room;
-    one.y.data = room + one.in_size;
+    one.x.data = scratch;
+    one.y.data = scratch + one.in_size;
     if (one.indices.data)
         one.indices.data = (int64_t *)one.indices.data + plane * one.out_size;
     if (h->gradient)
@@ -299,15 +299,15 @@ static void half_plane(const halves *h, int64_t plane, float *room)
 static void half_task(void *context, int64_t begin, int64_t end)
 {
     halves *h = context;
-    float *room =
-        cpu_allocate(h->job->in_size + h->job->out_size, sizeof *room);
+    float *scratch =
+        cpu_allocate(h->job->in_size + h->job->out_size, sizeof *scratch);
 
-    if (!room)
+    if (!scratch)
         __atomic_store_n(&h->status, CORE_ERROR_OUT_OF_MEMORY,
                          __ATOMIC_RELAXED);
-    for (int64_t plane = begin; plane < end && room; plane++)
-        half_plane(h, plane, room);
-    free(room);
+    for (int64_t plane = begin; plane < end && scratch; plane++)
+        half_plane(h, plane, scratch);
+    free(scratch);
 }
 
 /* The dtype of the dense operands: half precision is not converted. */
@@ -334,7 +334,7 @@ static core_status run_planes(pooling *job, cpu_task task, bool gradient)
 
 /* --------------------------------------------------------------- forward -- */
 
-/* Windows are there; results are (y) or (y, indices). */
+/* The windows are set up in job; results are (y) or (y, indices). */
 static core_status pooling_forward(pooling *job, const core_view *self,
                                    const core_value *results, uint32_t nresults,
                                    cpu_task task)

@@ -99,10 +99,11 @@ static double cubic(double x)
 
 static tap tap_cubic(double at, int64_t in)
 {
-    double beyond = (double)in + 2, whole; /* there, all taps are the last */
+    double limit = (double)in + 2; /* from here on all taps are the last */
+    double whole;
     tap t = {0};
 
-    at = at < beyond ? at : beyond;
+    at = at < limit ? at : limit;
     whole = floor(at);
 
     for (int k = 0; k < 4; k++) {
@@ -151,11 +152,11 @@ static core_status resampling_open(resampling *job, const core_view *in,
     job->planes = in->sizes[0] * in->sizes[1];
     job->in_size = job->out_size = 1;
     for (uint32_t k = 0; k < 3; k++) {
-        bool there = k + job->ndim >= 3;
+        bool present = k + job->ndim >= 3;
 
-        job->in[k] = there ? in->sizes[in->ndim + k - 3] : 1;
-        job->out[k] = there ? out->sizes[out->ndim + k - 3] : 1;
-        job->count[k] = there ? job->kind : 1;
+        job->in[k] = present ? in->sizes[in->ndim + k - 3] : 1;
+        job->out[k] = present ? out->sizes[out->ndim + k - 3] : 1;
+        job->count[k] = present ? job->kind : 1;
         job->in_size *= job->in[k];
         job->out_size *= job->out[k];
         total += job->out[k];

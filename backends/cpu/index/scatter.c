@@ -18,11 +18,11 @@ enum { STEP = 256 };
 enum { REDUCE_SUM, REDUCE_PROD, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN };
 
 typedef struct gather_job {
-    const core_view *index; /* its lines are the units of work */
-    const core_view *all;   /* gather: self.  scatter: the result */
-    const core_view *some;  /* gather: the result.  scatter: src, or NULL */
-    uint64_t value;         /* instead of src: an element's bytes */
-    core_value number;      /* the same as a number */
+    const core_view *index;   /* its lines are the units of work */
+    const core_view *full;    /* gather: self.  scatter: the result */
+    const core_view *indexed; /* gather: the result.  scatter: src, or NULL */
+    uint64_t value;           /* instead of src: an element's bytes */
+    core_value number;        /* the same as a number */
     uint32_t dim;
     uint32_t reduction;
     bool include_self;
@@ -43,7 +43,7 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
                          int64_t n, int64_t *out)
 {
     int64_t stride = cpu_line_stride(job->index, job->dim);
-    int64_t size = cpu_line_size(job->all, job->dim);
+    int64_t size = cpu_line_size(job->full, job->dim);
     core_dtype dtype = job->index->dtype;
 
     cpu_get_i64(out, dtype,
@@ -67,47 +67,50 @@ static bool indices_read(gather_job *job, const void *line, int64_t from,
     X(4, uint32_t) \
     X(8, uint64_t)
 
-#define MOVE_TASKS(SIZE, TYPE)                                               \
-    static void gather_##SIZE(void *context, int64_t begin, int64_t end)     \
-    {                                                                        \
-        gather_job *job = context;                                           \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
-        int64_t all = cpu_line_stride(job->all, job->dim);                   \
-        int64_t some = cpu_line_stride(job->some, job->dim);                 \
-        for (int64_t line = begin; line < end; line++) {                     \
-            const void *indices = line_at(job, job->index, line);            \
-            const TYPE *from = line_at(job, job->all, line);                 \
-            TYPE *to = line_at(job, job->some, line);                        \
-            for (int64_t i = 0; i < n; i += STEP) {                          \
-                int64_t m = n - i < STEP ? n - i : STEP;                     \
-                if (!indices_read(job, indices, i, m, index))                \
-                    return;                                                  \
-                for (int64_t k = 0; k < m; k++)                              \
-                    to[(i + k) * some] = from[index[k] * all];               \
-            }                                                                \
-        }                                                                    \
-    }                                                                        \
-    static void scatter_##SIZE(void *context, int64_t begin, int64_t end)    \
-    {                                                                        \
-        gather_job *job = context;                                           \
-        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
-        int64_t all = cpu_line_stride(job->all, job->dim);                   \
-        int64_t some = job->some ? cpu_line_stride(job->some, job->dim) : 0; \
-        TYPE value;                                                          \
-        memcpy(&value, &job->value, sizeof value);                           \
-        for (int64_t line = begin; line < end; line++) {                     \
-            const void *indices = line_at(job, job->index, line);            \
-            const TYPE *from =                                               \
-                job->some ? line_at(job, job->some, line) : &value;          \
-            TYPE *to = line_at(job, job->all, line);                         \
-            for (int64_t i = 0; i < n; i += STEP) {                          \
-                int64_t m = n - i < STEP ? n - i : STEP;                     \
-                if (!indices_read(job, indices, i, m, index))                \
-                    return;                                                  \
-                for (int64_t k = 0; k < m; k++)                              \
-                    to[index[k] * all] = from[(i + k) * some];               \
-            }                                                                \
-        }                                                                    \
+#define MOVE_TASKS(SIZE, TYPE)                                            \
+    static void gather_##SIZE(void *context, int64_t begin, int64_t end)  \
+    {                                                                     \
+        gather_job *job = context;                                        \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);     \
+        int64_t full_stride = cpu_line_stride(job->full, job->dim);       \
+        int64_t indexed_stride = cpu_line_stride(job->indexed, job->dim); \
+        for (int64_t line = begin; line < end; line++) {                  \
+            const void *indices = line_at(job, job->index, line);         \
+            const TYPE *from = line_at(job, job->full, line);             \
+            TYPE *to = line_at(job, job->indexed, line);                  \
+            for (int64_t i = 0; i < n; i += STEP) {                       \
+                int64_t m = n - i < STEP ? n - i : STEP;                  \
+                if (!indices_read(job, indices, i, m, index))             \
+                    return;                                               \
+                for (int64_t k = 0; k < m; k++)                           \
+                    to[(i + k) * indexed_stride] =                        \
+                        from[index[k] * full_stride];                     \
+            }                                                             \
+        }                                                                 \
+    }                                                                     \
+    static void scatter_##SIZE(void *context, int64_t begin, int64_t end) \
+    {                                                                     \
+        gather_job *job = context;                                        \
+        int64_t index[STEP], n = cpu_line_size(job->index, job->dim);     \
+        int64_t full_stride = cpu_line_stride(job->full, job->dim);       \
+        int64_t indexed_stride =                                          \
+            job->indexed ? cpu_line_stride(job->indexed, job->dim) : 0;   \
+        TYPE value;                                                       \
+        memcpy(&value, &job->value, sizeof value);                        \
+        for (int64_t line = begin; line < end; line++) {                  \
+            const void *indices = line_at(job, job->index, line);         \
+            const TYPE *from =                                            \
+                job->indexed ? line_at(job, job->indexed, line) : &value; \
+            TYPE *to = line_at(job, job->full, line);                     \
+            for (int64_t i = 0; i < n; i += STEP) {                       \
+                int64_t m = n - i < STEP ? n - i : STEP;                  \
+                if (!indices_read(job, indices, i, m, index))             \
+                    return;                                               \
+                for (int64_t k = 0; k < m; k++)                           \
+                    to[index[k] * full_stride] =                          \
+                        from[(i + k) * indexed_stride];                   \
+            }                                                             \
+        }                                                                 \
     }
 ITEMS(MOVE_TASKS)
 
@@ -187,38 +190,39 @@ static inline float number_f32(const core_value *value)
     {                                                                        \
         int64_t index[STEP], n = cpu_line_size(job->index, job->dim);        \
         TYPE source[STEP];                                                   \
-        const core_view *all = job->all, *some = job->some;                  \
-        int64_t size = cpu_line_size(all, job->dim);                         \
-        int64_t stride = cpu_line_stride(all, job->dim);                     \
-        int64_t from_stride = some ? cpu_line_stride(some, job->dim) : 0;    \
-        const char *from = some ? line_at(job, some, line) : NULL;           \
+        const core_view *full = job->full, *indexed = job->indexed;          \
+        int64_t size = cpu_line_size(full, job->dim);                        \
+        int64_t stride = cpu_line_stride(full, job->dim);                    \
+        int64_t from_stride =                                                \
+            indexed ? cpu_line_stride(indexed, job->dim) : 0;                \
+        const char *from = indexed ? line_at(job, indexed, line) : NULL;     \
         memset(count, 0, (size_t)size * sizeof *count);                      \
-        cpu_get_##NAME(row, all->dtype, line_at(job, all, line), stride,     \
+        cpu_get_##NAME(row, full->dtype, line_at(job, full, line), stride,   \
                        size);                                                \
-        for (int64_t k = 0; k < STEP && !some; k++)                          \
+        for (int64_t k = 0; k < STEP && !indexed; k++)                       \
             source[k] = number_##NAME(&job->number);                         \
         for (int64_t i = 0; i < n; i += STEP) {                              \
             int64_t m = n - i < STEP ? n - i : STEP;                         \
             if (!indices_read(job, line_at(job, job->index, line), i, m,     \
                               index))                                        \
                 return;                                                      \
-            if (some)                                                        \
-                cpu_get_##NAME(source, some->dtype,                          \
+            if (indexed)                                                     \
+                cpu_get_##NAME(source, indexed->dtype,                       \
                                from + i * from_stride *                      \
-                                          cpu_item_size(some->dtype),        \
+                                          cpu_item_size(indexed->dtype),     \
                                from_stride, m);                              \
             combine_##NAME(job, row, count, index, source, m);               \
         }                                                                    \
         for (int64_t i = 0; job->reduction == REDUCE_MEAN && i < size; i++)  \
             if (count[i] > 0)                                                \
                 row[i] = MEAN(row[i], count[i] + job->include_self);         \
-        cpu_put_##NAME(all->dtype, line_at(job, all, line), stride, row,     \
+        cpu_put_##NAME(full->dtype, line_at(job, full, line), stride, row,   \
                        size);                                                \
     }                                                                        \
     static void reduce_##NAME(void *context, int64_t begin, int64_t end)     \
     {                                                                        \
         gather_job *job = context;                                           \
-        int64_t size = cpu_line_size(job->all, job->dim);                    \
+        int64_t size = cpu_line_size(job->full, job->dim);                   \
         TYPE *row = cpu_allocate(size, sizeof(TYPE) + sizeof(int32_t));      \
         if (!row) {                                                          \
             __atomic_store_n(&job->status, CORE_ERROR_OUT_OF_MEMORY,         \
@@ -246,13 +250,13 @@ static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
     cpu_parallel_for(lines, cpu_grain(lines, 4 * cost + 8), task, job);
     if (job->failed)
         return cpu_index_error(call, "index", job->bad,
-                               cpu_line_size(job->all, job->dim), job->dim);
+                               cpu_line_size(job->full, job->dim), job->dim);
     op = cpu_operator(call);
     if (job->status != CORE_OK)
         return cpu_error(job->status,
                          "%.*s: no host memory for a line of %lld elements",
                          (int)op.size, op.data,
-                         (long long)cpu_line_size(job->all, job->dim));
+                         (long long)cpu_line_size(job->full, job->dim));
     return CORE_OK;
 }
 
@@ -261,14 +265,14 @@ static core_status launch_gather(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
-    gather_job job = {.all = cpu_view(&args[0]),
+    gather_job job = {.full = cpu_view(&args[0]),
                       .index = cpu_view(&args[2]),
-                      .some = cpu_view(&results[0])};
+                      .indexed = cpu_view(&results[0])};
 
     (void)nargs;
     (void)nresults;
-    job.dim = cpu_dim(cpu_int(&args[1]), job.all->ndim);
-    return run_lines(call, &job, gather_task(cpu_item_size(job.all->dtype)));
+    job.dim = cpu_dim(cpu_int(&args[1]), job.full->ndim);
+    return run_lines(call, &job, gather_task(cpu_item_size(job.full->dtype)));
 }
 
 /* Reads the common arguments of scatters: self, dim, index, and src or a
@@ -278,21 +282,21 @@ static void scatter_begin(gather_job *job, const core_value *args,
 {
     const core_view *self = cpu_view(&args[0]);
 
-    job->all = cpu_view(&results[0]);
+    job->full = cpu_view(&results[0]);
     job->index = cpu_view(&args[2]);
-    job->some = cpu_view(&args[3]);
+    job->indexed = cpu_view(&args[3]);
     job->dim = cpu_dim(cpu_int(&args[1]), self->ndim);
-    if (cpu_address(self->memory) != cpu_address(job->all->memory))
-        cpu_view_copy(job->all, self);
-    if (!job->some) {
+    if (cpu_address(self->memory) != cpu_address(job->full->memory))
+        cpu_view_copy(job->full, self);
+    if (!job->indexed) {
         double number = cpu_float(&args[3]);
 
         job->number = args[3];
-        if (cpu_compute_dtype(job->all->dtype) == CORE_I64)
-            cpu_put_i64(job->all->dtype, &job->value, 1,
+        if (cpu_compute_dtype(job->full->dtype) == CORE_I64)
+            cpu_put_i64(job->full->dtype, &job->value, 1,
                         &(int64_t){cpu_int(&args[3])}, 1);
         else
-            cpu_put_f64(job->all->dtype, &job->value, 1, &number, 1);
+            cpu_put_f64(job->full->dtype, &job->value, 1, &number, 1);
     }
 }
 
@@ -306,7 +310,7 @@ static core_status launch_scatter(core_call *call, const core_value *args,
     (void)nargs;
     (void)nresults;
     scatter_begin(&job, args, results);
-    return run_lines(call, &job, scatter_task(cpu_item_size(job.all->dtype)));
+    return run_lines(call, &job, scatter_task(cpu_item_size(job.full->dtype)));
 }
 
 static core_status reduction_of(const core_call *call, const core_value *name,

@@ -13,7 +13,7 @@
 /* --------------------------------------------------------------- search -- */
 
 typedef struct search {
-    cpu_dense rows, wanted, order, places;
+    cpu_dense rows, values, order, places;
     int64_t size;  /* of a row */
     int64_t count; /* of the values to find in each; all of them in the only
                     * row */
@@ -40,13 +40,13 @@ typedef struct search {
     static void search_task_##NAME(void *context, int64_t first, int64_t end) \
     {                                                                         \
         search *job = context;                                                \
-        const TYPE *rows = job->rows.data, *wanted = job->wanted.data;        \
+        const TYPE *rows = job->rows.data, *values = job->values.data;        \
         const int64_t *orders = job->order.data;                              \
         for (int64_t i = first; i < end; i++) {                               \
             int64_t at = i / job->count * job->size;                          \
             ((int64_t *)job->places.data)[i] =                                \
                 place_##NAME(rows + at, orders ? orders + at : NULL,          \
-                             job->size, wanted[i], job->right);               \
+                             job->size, values[i], job->right);               \
         }                                                                     \
     }
 CPU_COMPUTE_TYPES(SEARCH)
@@ -62,17 +62,17 @@ static core_dtype common(const core_view *a, const core_view *b)
 }
 
 static core_status search_run(search *job, const core_call *call,
-                              const core_view *rows, const core_view *wanted,
+                              const core_view *rows, const core_view *values,
                               const core_view *order, const core_view *places)
 {
-    core_dtype dtype = common(rows, wanted);
+    core_dtype dtype = common(rows, values);
     core_status status = cpu_dense_read(rows, dtype, &job->rows);
 
     job->size = rows->sizes[rows->ndim - 1];
     job->count =
-        rows->ndim == 1 ? wanted->numel : wanted->sizes[wanted->ndim - 1];
+        rows->ndim == 1 ? values->numel : values->sizes[values->ndim - 1];
     if (status == CORE_OK)
-        status = cpu_dense_read(wanted, dtype, &job->wanted);
+        status = cpu_dense_read(values, dtype, &job->values);
     if (status == CORE_OK && order)
         status = cpu_dense_read(order, CORE_I64, &job->order);
     if (status == CORE_OK)
@@ -84,8 +84,8 @@ static core_status search_run(search *job, const core_call *call,
             status =
                 cpu_index_error(call, "sorter", k, job->size, order->ndim - 1);
     }
-    if (status == CORE_OK && wanted->numel > 0) {
-        cpu_parallel_for(wanted->numel, cpu_grain(wanted->numel, 64),
+    if (status == CORE_OK && values->numel > 0) {
+        cpu_parallel_for(values->numel, cpu_grain(values->numel, 64),
                          dtype == CORE_F32   ? search_task_f32
                          : dtype == CORE_F64 ? search_task_f64
                                              : search_task_i64,
@@ -93,7 +93,7 @@ static core_status search_run(search *job, const core_call *call,
         cpu_dense_write(&job->places);
     }
     cpu_dense_close(&job->rows);
-    cpu_dense_close(&job->wanted);
+    cpu_dense_close(&job->values);
     cpu_dense_close(&job->order);
     cpu_dense_close(&job->places);
     return status;

@@ -208,8 +208,8 @@ static core_status launch_runs(core_call *call, const core_value *args,
                                uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]);
-    bool whole = args[3].tag == CORE_VALUE_NONE || self->ndim == 0 ||
-                 (self->ndim == 1 && cpu_int(&args[3]) == 0);
+    bool flattened = args[3].tag == CORE_VALUE_NONE || self->ndim == 0 ||
+                     (self->ndim == 1 && cpu_int(&args[3]) == 0);
     cpu_split split = {1, self->numel, 1};
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t dim = 0;
@@ -219,7 +219,7 @@ static core_status launch_runs(core_call *call, const core_value *args,
     (void)nargs;
     (void)results;
     (void)nresults;
-    if (!whole) {
+    if (!flattened) {
         dim = cpu_dim(cpu_int(&args[3]), self->ndim);
         split = cpu_split_at(self, dim);
         memcpy(sizes, self->sizes, self->ndim * sizeof *sizes);
@@ -227,13 +227,13 @@ static core_status launch_runs(core_call *call, const core_value *args,
     status = group(&g, self, split.size, &split);
     sizes[dim] = g.count;
     if (status == CORE_OK)
-        status =
-            put_values(call, &g, self, &split, whole ? 1 : self->ndim, sizes);
+        status = put_values(call, &g, self, &split, flattened ? 1 : self->ndim,
+                            sizes);
     if (status == CORE_OK)
-        status =
-            put_groups(call, &g, cpu_int(&args[1]) != 0 || !whole,
-                       cpu_int(&args[2]) != 0 || !whole, whole ? self->ndim : 1,
-                       whole ? self->sizes : &split.size);
+        status = put_groups(call, &g, cpu_int(&args[1]) != 0 || !flattened,
+                            cpu_int(&args[2]) != 0 || !flattened,
+                            flattened ? self->ndim : 1,
+                            flattened ? self->sizes : &split.size);
     free(g.group);
     free(g.first);
     return status;

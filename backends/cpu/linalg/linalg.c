@@ -210,7 +210,7 @@ static core_status launch_qr(core_call *call, const core_value *args,
 /* ---------------------------------------------------- triangular systems -- */
 
 /* Solves for one column of the unknown, in place; element i of a row of the
- * matrix and of the column lie `row`, `column` and `step` apart. */
+ * matrix and of the column are `row`, `column` and `step` elements apart. */
 static void substitute(const double *a, int64_t n, int64_t row, int64_t column,
                        int upper, int unit, double *x, int64_t step)
 {

@@ -48,15 +48,16 @@ static core_status launch_eigh(core_call *call, const core_value *args,
     const core_view *out_vectors = cpu_view(&results[1]);
     int64_t n = self->sizes[self->ndim - 1];
     bool vectors = out_vectors->ndim == self->ndim && n > 0;
-    int64_t room = 1 + 6 * n + 2 * n * n;
-    int order = (int)n, lwork = (int)room, liwork = (int)(3 + 5 * n), info = 0;
-    double *a = cpu_allocate(n * n + room, sizeof *a);
+    int64_t workspace = 1 + 6 * n + 2 * n * n;
+    int order = (int)n, lwork = (int)workspace, liwork = (int)(3 + 5 * n),
+        info = 0;
+    double *a = cpu_allocate(n * n + workspace, sizeof *a);
     int *iwork = cpu_allocate(liwork, sizeof *iwork);
     char half =
         args[1].u.string[0] == 'U' || args[1].u.string[0] == 'u' ? 'U' : 'L';
     cpu_dense from = {0}, values = {0}, to = {0};
     const cpu_lapack *lapack;
-    core_status status = cpu_lapack_open(call, room, n, &lapack);
+    core_status status = cpu_lapack_open(call, workspace, n, &lapack);
 
     (void)nargs;
     (void)nresults;

@@ -129,7 +129,7 @@ static void f16_from_f32(uint16_t *to, const float *from, int64_t n)
     memcpy(to + k, half, (size_t)(n - k) * 2);
 }
 
-/* ---------------------------------------------------- to and from a hub -- */
+/* ------------------------------------- to and from an intermediate dtype -- */
 
 /* Every conversion goes through one of three wide types, f32, f64 and i64: the
  * one that can represent all values of the source. */
@@ -178,28 +178,29 @@ static int is_float8(core_dtype dtype)
     return dtype == CORE_F8E4M3 || dtype == CORE_F8E5M2;
 }
 
-static core_dtype hub_of(core_dtype dtype)
+static core_dtype intermediate_of(core_dtype dtype)
 {
     if (dtype == CORE_F64)
         return CORE_F64;
     return dtype <= CORE_BF16 || is_float8(dtype) ? CORE_F32 : CORE_I64;
 }
 
-/* Up to CPU_BLOCK elements from one hub to another. */
-static void between_hubs(core_dtype to_hub, void *to, core_dtype hub,
-                         const void *from, int64_t n)
+/* Up to CPU_BLOCK elements from one intermediate dtype to another. */
+static void between_intermediates(core_dtype to_intermediate, void *to,
+                                  core_dtype intermediate, const void *from,
+                                  int64_t n)
 {
-    if (to_hub == CORE_F32) {
-        if (hub == CORE_F64)
+    if (to_intermediate == CORE_F32) {
+        if (intermediate == CORE_F64)
             f32_from_f64(to, from, n);
         else
             f32_from_i64(to, from, n);
-    } else if (to_hub == CORE_F64) {
-        if (hub == CORE_F32)
+    } else if (to_intermediate == CORE_F64) {
+        if (intermediate == CORE_F32)
             f64_from_f32(to, from, n);
         else
             f64_from_i64(to, from, n);
-    } else if (hub == CORE_F32) {
+    } else if (intermediate == CORE_F32) {
         i64_from_f32(to, from, n);
     } else {
         i64_from_f64(to, from, n);
@@ -207,7 +208,8 @@ static void between_hubs(core_dtype to_hub, void *to, core_dtype hub,
 }
 
 /* dtype is not one of the wide types. */
-static void to_hub(core_dtype dtype, void *to, const void *from, int64_t n)
+static void to_intermediate(core_dtype dtype, void *to, const void *from,
+                            int64_t n)
 {
     switch (dtype) {
     case CORE_F16:
@@ -240,7 +242,8 @@ static void to_hub(core_dtype dtype, void *to, const void *from, int64_t n)
     }
 }
 
-static void from_hub(core_dtype dtype, void *to, const void *from, int64_t n)
+static void from_intermediate(core_dtype dtype, void *to, const void *from,
+                              int64_t n)
 {
     switch (dtype) {
     case CORE_F16:
@@ -271,7 +274,7 @@ static void from_hub(core_dtype dtype, void *to, const void *from, int64_t n)
     }
 }
 
-/* Conversions with a loop of their own; 0 if there is none. */
+/* Conversions that have a direct loop; returns 0 if there is none. */
 static int convert_at_once(core_dtype to_dtype, void *to, core_dtype dtype,
                            const void *from, int64_t n)
 {
@@ -314,37 +317,38 @@ static void convert_block(core_dtype to_dtype, void *to, core_dtype dtype,
 {
     _Alignas(64) char wide[CPU_BLOCK_BYTES];
     _Alignas(64) char other[CPU_BLOCK_BYTES];
-    core_dtype hub = hub_of(dtype), last = hub_of(to_dtype);
+    core_dtype intermediate = intermediate_of(dtype),
+               last = intermediate_of(to_dtype);
 
     if (convert_at_once(to_dtype, to, dtype, from, n))
         return;
-    if (dtype != hub) {
-        void *next = to_dtype == hub ? to : wide;
+    if (dtype != intermediate) {
+        void *next = to_dtype == intermediate ? to : wide;
 
-        to_hub(dtype, next, from, n);
+        to_intermediate(dtype, next, from, n);
         from = next;
     }
-    if (hub != last && to_dtype == CORE_BOOL) {
+    if (intermediate != last && to_dtype == CORE_BOOL) {
         /* Only tests for zero: not through an integer. */
         bool_from_f32(to, from, n);
         return;
     }
-    if (hub == CORE_F32 && to_dtype == CORE_I32) {
+    if (intermediate == CORE_F32 && to_dtype == CORE_I32) {
         i32_from_f32(to, from, n); /* f16 and bf16 like f32 */
         return;
     }
-    if (hub != last) {
+    if (intermediate != last) {
         void *next = to_dtype == last ? to : other;
 
         /* Rounded once: with so few bits a second rounding would be visible. */
-        if (is_float8(to_dtype) && hub == CORE_F64)
+        if (is_float8(to_dtype) && intermediate == CORE_F64)
             odd_from_f64(next, from, n);
         else
-            between_hubs(last, next, hub, from, n);
+            between_intermediates(last, next, intermediate, from, n);
         from = next;
     }
     if (to_dtype != last)
-        from_hub(to_dtype, to, from, n);
+        from_intermediate(to_dtype, to, from, n);
 }
 
 void cpu_convert(core_dtype to_dtype, void *to, core_dtype dtype,

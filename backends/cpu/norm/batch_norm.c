@@ -158,9 +158,9 @@ static void batch_shape(batch_norm *job, const core_view *input)
 static core_status open_statistic(const core_view *view, batch_norm *job,
                                   cpu_dense *out)
 {
-    bool wanted = view && view->numel == job->channels;
+    bool needed = view && view->numel == job->channels;
 
-    return cpu_dense_open(wanted ? view : NULL, job->dtype, out);
+    return cpu_dense_open(needed ? view : NULL, job->dtype, out);
 }
 
 static core_status batch_open(batch_norm *job, const core_value *args,
@@ -315,9 +315,9 @@ static core_status gradient_open(batch_norm *job, const core_value *args,
         if (in[k])
             status = cpu_dense_read(cpu_view(&args[k]), dtype, in[k]);
     for (uint32_t k = 0; k < 3 && status == CORE_OK; k++) {
-        bool wanted = mask->tag != CORE_VALUE_BOOL_LIST || mask->u.bools[k];
+        bool needed = mask->tag != CORE_VALUE_BOOL_LIST || mask->u.bools[k];
 
-        status = cpu_dense_open(wanted ? cpu_view(&results[k]) : NULL, dtype,
+        status = cpu_dense_open(needed ? cpu_view(&results[k]) : NULL, dtype,
                                 out[k]);
     }
     return status;

@@ -15,7 +15,7 @@ typedef struct nll {
     cpu_dense self, target, weight;
     cpu_split shape; /* outer, classes, inner */
     int64_t reduction, ignore;
-    bool apart; /* one loss per position, no reduction */
+    bool per_position; /* one loss per position, no reduction */
 } nll;
 
 static core_status nll_open(nll *job, const core_view *self,
@@ -87,7 +87,7 @@ static inline int64_t nll_class_at(const nll *job, int64_t position)
             sum += loss;                                                      \
             weights += w;                                                     \
         }                                                                     \
-        *total = job->apart ? 0 : (TYPE)weights;                              \
+        *total = job->per_position ? 0 : (TYPE)weights;                       \
         if (!each)                                                            \
             *output =                                                         \
                 (TYPE)(job->reduction == REDUCE_MEAN ? sum / weights : sum);  \
@@ -125,7 +125,7 @@ static core_status launch_forward(core_call *call, const core_value *args,
     (void)nresults;
     if (status == CORE_OK)
         status = nll_open(&job, self, &args[1], dtype);
-    job.apart = job.reduction == REDUCE_NONE && self->ndim > 1;
+    job.per_position = job.reduction == REDUCE_NONE && self->ndim > 1;
     if (status == CORE_OK)
         status = nll_check(&job);
     if (status == CORE_OK)

@@ -293,8 +293,8 @@ typedef struct norm_arguments {
     const core_value *grad, *input, *mean, *rstd, *weight, *mask;
 } norm_arguments;
 
-static const core_view *wanted(const norm_arguments *from,
-                               const core_value *results, uint32_t k)
+static const core_view *requested_result(const norm_arguments *from,
+                                         const core_value *results, uint32_t k)
 {
     const core_value *mask = from->mask;
 
@@ -321,13 +321,14 @@ static core_status norm_backward(norm *job, const norm_arguments *from,
         status = cpu_dense_or(cpu_view(from->weight), dtype,
                               job->groups * job->channels, 1, &job->weight);
     if (status == CORE_OK)
-        status = cpu_dense_open(wanted(from, results, 0), dtype, &job->grad_x);
+        status = cpu_dense_open(requested_result(from, results, 0), dtype,
+                                &job->grad_x);
     if (status == CORE_OK)
-        status =
-            cpu_dense_open(wanted(from, results, 1), dtype, &job->grad_weight);
+        status = cpu_dense_open(requested_result(from, results, 1), dtype,
+                                &job->grad_weight);
     if (status == CORE_OK)
-        status =
-            cpu_dense_open(wanted(from, results, 2), dtype, &job->grad_bias);
+        status = cpu_dense_open(requested_result(from, results, 2), dtype,
+                                &job->grad_bias);
     if (status == CORE_OK && job->grad_x.data) /* grad * weight */
         status = cpu_dense_or(NULL, dtype, job->rows * job->size, 0, &job->y);
     if (status != CORE_OK)

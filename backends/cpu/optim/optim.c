@@ -57,7 +57,7 @@ static void divide(const steps *job, void *grad, int64_t n)
 /* Elements that are not a multiple of the round, or have scaled gradients. */
 static void step_beside(const steps *job, char *const *from, int64_t n)
 {
-    _Alignas(64) char room[CPU_STEP_LISTS][BESIDE * sizeof(double)];
+    _Alignas(64) char scratch[CPU_STEP_LISTS][BESIDE * sizeof(double)];
     void *lists[CPU_STEP_LISTS];
 
     for (int64_t at = 0; at < n; at += BESIDE) {
@@ -65,15 +65,15 @@ static void step_beside(const steps *job, char *const *from, int64_t n)
         size_t offset = (size_t)at * job->size;
         size_t bytes = (size_t)count * job->size;
 
-        memset(room, 0, sizeof room);
+        memset(scratch, 0, sizeof scratch);
         for (uint32_t k = 0; k < job->nlists; k++)
-            lists[k] = memcpy(room[k], from[k] + offset, bytes);
+            lists[k] = memcpy(scratch[k], from[k] + offset, bytes);
         if (job->scale)
-            divide(job, room[1], count);
+            divide(job, scratch[1], count);
         job->compute(&job->step, lists, BESIDE);
         for (uint32_t k = 0; k < job->nlists; k++)
             if (k != 1)
-                memcpy(from[k] + offset, room[k], bytes);
+                memcpy(from[k] + offset, scratch[k], bytes);
     }
 }
 

@@ -14,7 +14,7 @@ enum {
     LEAST = 16, /* 64 KiB, as a power of two */
     CLASSES = 9,
     SLOTS = 8,
-    KEPT_MOST = 32 << 20
+    CACHED_MOST = 32 << 20
 };
 
 /* Before the memory. */
@@ -24,14 +24,14 @@ typedef union block {
 } block;
 
 static _Atomic(block *) slots[CLASSES][SLOTS];
-static atomic_llong kept;
+static atomic_llong cached_bytes;
 
 static long long bytes_of(int size_class)
 {
     return 1LL << (LEAST + size_class);
 }
 
-/* CLASSES: too large to be kept. */
+/* CLASSES: too large to be cached. */
 static int class_of(int64_t bytes)
 {
     int c = 0;
@@ -41,13 +41,13 @@ static int class_of(int64_t bytes)
     return c;
 }
 
-static block *kept_block(int size_class)
+static block *take_cached(int size_class)
 {
     for (int i = 0; size_class < CLASSES && i < SLOTS; i++) {
         block *b = atomic_exchange(&slots[size_class][i], NULL);
 
         if (b) {
-            atomic_fetch_sub(&kept, bytes_of(size_class));
+            atomic_fetch_sub(&cached_bytes, bytes_of(size_class));
             return b;
         }
     }
@@ -61,7 +61,7 @@ void *cpu_scratch_take(int64_t bytes)
 
     if (bytes < 0 || bytes > INT64_MAX / 2)
         return NULL;
-    b = kept_block(size_class);
+    b = take_cached(size_class);
     if (!b) {
         int64_t size =
             size_class < CLASSES ? bytes_of(size_class) : bytes + LINE - 1;
@@ -79,7 +79,8 @@ void cpu_scratch_give(void *memory)
     int c = b ? b->size_class : CLASSES;
 
     if (c < CLASSES &&
-        atomic_fetch_add(&kept, bytes_of(c)) + bytes_of(c) <= KEPT_MOST)
+        atomic_fetch_add(&cached_bytes, bytes_of(c)) + bytes_of(c) <=
+            CACHED_MOST)
         for (int i = 0; i < SLOTS; i++) {
             block *none = NULL;
 
@@ -87,13 +88,13 @@ void cpu_scratch_give(void *memory)
                 return;
         }
     if (c < CLASSES)
-        atomic_fetch_sub(&kept, bytes_of(c));
+        atomic_fetch_sub(&cached_bytes, bytes_of(c));
     free(b);
 }
 
 void cpu_scratch_shutdown(void)
 {
     for (int c = 0; c < CLASSES; c++)
-        for (block *b = kept_block(c); b; b = kept_block(c))
+        for (block *b = take_cached(c); b; b = take_cached(c))
             free(b);
 }

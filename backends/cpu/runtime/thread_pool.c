@@ -51,7 +51,7 @@ static struct {
     _Alignas(64) _Atomic uint32_t epoch; /* workers sleep on it */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t stop;
-    _Atomic uint32_t wanted; /* threads, including the caller; 0: not set */
+    _Atomic uint32_t requested; /* threads, including the caller; 0: not set */
 
     pthread_mutex_t lock; /* held by the caller for the duration of its job */
     uint32_t started;     /* workers; under lock */
@@ -166,9 +166,9 @@ static void *work(void *argument)
 /* A child only has this thread: the state of the pool is reset. */
 static void after_fork_in_child(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_mutex_t initial = PTHREAD_MUTEX_INITIALIZER;
 
-    pool.lock = fresh;
+    pool.lock = initial;
     pool.started = 0;
     atomic_store(&pool.gate, 0);
     atomic_store(&pool.epoch, 0);
@@ -197,22 +197,23 @@ static uint32_t available_processors(void)
 
 uint32_t cpu_thread_pool_threads(void)
 {
-    uint32_t wanted = atomic_load_explicit(&pool.wanted, memory_order_relaxed);
+    uint32_t requested =
+        atomic_load_explicit(&pool.requested, memory_order_relaxed);
 
-    if (wanted == 0) {
-        wanted = available_processors();
-        if (wanted > MAX_THREADS)
-            wanted = MAX_THREADS;
-        atomic_store_explicit(&pool.wanted, wanted, memory_order_relaxed);
+    if (requested == 0) {
+        requested = available_processors();
+        if (requested > MAX_THREADS)
+            requested = MAX_THREADS;
+        atomic_store_explicit(&pool.requested, requested, memory_order_relaxed);
     }
-    return wanted;
+    return requested;
 }
 
 int cpu_thread_pool_set_threads(uint32_t threads)
 {
     if (threads < 1 || threads > MAX_THREADS)
         return -1;
-    atomic_store_explicit(&pool.wanted, threads, memory_order_relaxed);
+    atomic_store_explicit(&pool.requested, threads, memory_order_relaxed);
     return 0;
 }
 

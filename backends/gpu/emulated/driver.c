@@ -124,7 +124,7 @@ static void free_owned(context *c)
 {
     free_list(&c->pinned);
     free_list(&c->pins);
-    gpu_emulated_events_forget(c);
+    gpu_emulated_events_free(c);
 }
 
 static void device_close(void *device)
@@ -496,7 +496,7 @@ static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
 
 static int run_launch(work *w, context *device)
 {
-    const char *why = NULL;
+    const char *reason = NULL;
     int code = 0;
 
     (void)device;
@@ -504,13 +504,13 @@ static int run_launch(work *w, context *device)
     if (launches++ == w->u.launch.loses)
         code = EMULATED_LOST;
     else
-        why = gpu_emulated_launch(w->u.launch.kernel, w->u.launch.grid,
-                                  w->u.launch.block, w->u.launch.shared,
-                                  w->parameters);
+        reason = gpu_emulated_launch(w->u.launch.kernel, w->u.launch.grid,
+                                     w->u.launch.block, w->u.launch.shared,
+                                     w->parameters);
     pthread_mutex_unlock(&running);
-    if (why == NULL)
+    if (reason == NULL)
         return code;
-    fprintf(stderr, "gpuemu: %s: %s\n", w->u.launch.kernel->name, why);
+    fprintf(stderr, "gpuemu: %s: %s\n", w->u.launch.kernel->name, reason);
     return EMULATED_DIVERGED;
 }
 

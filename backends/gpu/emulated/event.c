@@ -82,7 +82,7 @@ int gpu_emulated_event_create(void *device, int kind, void **out_event)
     return 0;
 }
 
-void gpu_emulated_events_forget(context *c)
+void gpu_emulated_events_free(context *c)
 {
     while (c->events != NULL) {
         event *e = (event *)(void *)c->events;

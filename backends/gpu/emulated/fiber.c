@@ -390,7 +390,7 @@ NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
                                               const void *parameters)
 {
     int fibers = kernel->cooperative != 0 || WATCHED;
-    const char *why = prepare(size, shared_bytes, fibers);
+    const char *reason = prepare(size, shared_bytes, fibers);
     order blocks = order_of((uint64_t)grid[0] * grid[1] * grid[2]);
 
     threads = order_of(now.count);
@@ -399,7 +399,7 @@ NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
     gpu_emulated.dynamic = dynamic;
     gpu_emulated.block_size = (gpu_index){size[0], size[1], size[2]};
     gpu_emulated.grid = (gpu_index){grid[0], grid[1], grid[2]};
-    for (uint64_t i = 0; i < blocks.count && why == NULL; i++) {
+    for (uint64_t i = 0; i < blocks.count && reason == NULL; i++) {
         uint64_t b = in_order(&blocks, i);
 
         gpu_emulated.block = (gpu_index){(uint32_t)(b % grid[0]),
@@ -408,7 +408,7 @@ NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
         /* Memory that no thread has written is undefined on a device. */
         memset(dynamic, 0xab, shared_bytes);
         if (fibers)
-            why = run_fibers();
+            reason = run_fibers();
         else
             run_alone();
         /* The next block reuses the shared memory. */
@@ -416,5 +416,5 @@ NOT_SANITIZED const char *gpu_emulated_launch(const gpu_emulated_kernel *kernel,
             after(&ended);
     }
     after(&ended);
-    return why;
+    return reason;
 }

@@ -108,7 +108,7 @@ void gpu_emulated_wait_idle(context *device);
 void gpu_emulated_list_add(held **list, held *one);
 void gpu_emulated_list_remove(held *one);
 /* Frees the remaining events of a context; under the lock. */
-void gpu_emulated_events_forget(context *device);
+void gpu_emulated_events_free(context *device);
 
 /* The driver's functions for traces (trace.c). */
 int gpu_emulated_trace_start(void *device, gpu_activity_callback callback,

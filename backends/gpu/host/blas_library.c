@@ -104,7 +104,7 @@ void gpu_blas_release(void *context, void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-void gpu_blas_forget(const gpu_blas *blas, void *context, int lost)
+void gpu_blas_destroy(const gpu_blas *blas, void *context, int lost)
 {
     gpu_handle *h;
 
@@ -127,19 +127,19 @@ static int capture(const gpu_blas *blas, blas_stream *s, const gpu_gemm *g)
     return code;
 }
 
-static void warn(const char *why)
+static void warn(const char *reason)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
 
     gpu_warn_once(&warned,
                   "products are multiplied by the plugin's own kernels: %s",
-                  why);
+                  reason);
 }
 
 int gpu_blas_multiply(const gpu_blas *blas, void *context, void *stream,
                       const gpu_gemm *g)
 {
-    char why[sizeof problem] = "";
+    char reason[sizeof problem] = "";
     blas_stream *s;
     int code = 0;
 
@@ -148,7 +148,7 @@ int gpu_blas_multiply(const gpu_blas *blas, void *context, void *stream,
     pthread_mutex_lock(&lock);
     s = find(blas, context, stream, g->captured != 0);
     if (s == NULL)
-        snprintf(why, sizeof why, "%s",
+        snprintf(reason, sizeof reason, "%s",
                  g->captured && problem[0] == 0
                      ? "the first product is in a capture; multiply once "
                        "before it"
@@ -158,6 +158,6 @@ int gpu_blas_multiply(const gpu_blas *blas, void *context, void *stream,
     pthread_mutex_unlock(&lock);
     if (s != NULL)
         return code;
-    warn(why);
+    warn(reason);
     return GPU_ABSENT;
 }

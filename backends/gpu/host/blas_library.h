@@ -20,7 +20,7 @@ enum { GPU_BLAS_WORKSPACE = 32 << 20 };
 typedef struct gpu_blas {
     const char *name; /* "rocBLAS" */
     /* Opens the library; if it cannot be used, writes why and returns false. */
-    bool (*open)(char *why, size_t size);
+    bool (*open)(char *reason, size_t size);
     /* Creates a handle for deterministic products.  Returns 0 or the library's
      * code. */
     int (*create)(void **out_handle);
@@ -44,6 +44,6 @@ void gpu_blas_prepare(const gpu_blas *blas, void *context, void *stream);
 void gpu_blas_release(void *context, void *stream);
 /* Destroys the handles of the context.  lost: the device's memory is already
  * gone. */
-void gpu_blas_forget(const gpu_blas *blas, void *context, int lost);
+void gpu_blas_destroy(const gpu_blas *blas, void *context, int lost);
 
 #endif

@@ -144,7 +144,7 @@ static void run_callback(gpu_callbacks *q, callback *c)
 static int host_functions_ended(gpu_callbacks *q)
 {
     struct timespec until;
-    int settled;
+    int ended;
 
     pthread_mutex_lock(&q->lock);
     while (q->gate == NULL && q->waiting != q->enqueued && !q->abandoned &&
@@ -153,9 +153,9 @@ static int host_functions_ended(gpu_callbacks *q)
         until.tv_sec++;
         pthread_cond_timedwait(&q->changed, &q->lock, &until);
     }
-    settled = q->gate != NULL || q->waiting == q->enqueued;
+    ended = q->gate != NULL || q->waiting == q->enqueued;
     pthread_mutex_unlock(&q->lock);
-    return settled;
+    return ended;
 }
 
 static void destroy(gpu_callbacks *q)
@@ -170,14 +170,14 @@ static void *callback_thread(void *opaque)
 {
     gpu_callbacks *q = opaque, **at;
     gpu_device *device = q->device;
-    int settled;
+    int ended;
 
     for (callback *c; (c = next_callback(q)) != NULL;)
         run_callback(q, c);
-    settled = host_functions_ended(q);
+    ended = host_functions_ended(q);
     if (q->gate != NULL && !is_abandoned(q))
         calls->gate_destroy(device->context, q->gate);
-    if (settled) {
+    if (ended) {
         pthread_mutex_lock(&device->lock);
         for (at = &device->callbacks; *at != q;)
             at = &(*at)->next;

@@ -38,15 +38,15 @@ static void describe(gpu_conv *c, core_call *call, const core_view *input,
     c->channels = input->sizes[1];
     c->taps = c->channels / c->groups;
     for (uint32_t d = 0; d < 3; d++) {
-        bool there = d + count >= 3;
+        bool present = d + count >= 3;
         uint32_t k = d + count - 3;
 
-        g->in[d] = there ? input->sizes[2 + k] : 1;
-        g->out[d] = there ? output->sizes[2 + k] : 1;
-        g->kernel[d] = there ? weight->sizes[2 + k] : 1;
-        g->stride[d] = there ? pick(&a[0], k) : 1;
-        g->pad[d] = there ? pick(&a[1], k) : 0;
-        g->dilation[d] = there ? pick(&a[2], k) : 1;
+        g->in[d] = present ? input->sizes[2 + k] : 1;
+        g->out[d] = present ? output->sizes[2 + k] : 1;
+        g->kernel[d] = present ? weight->sizes[2 + k] : 1;
+        g->stride[d] = present ? pick(&a[0], k) : 1;
+        g->pad[d] = present ? pick(&a[1], k) : 0;
+        g->dilation[d] = present ? pick(&a[2], k) : 1;
         c->positions *= g->out[d];
         c->plane *= g->in[d];
         c->taps *= g->kernel[d];

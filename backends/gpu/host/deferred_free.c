@@ -100,10 +100,10 @@ void gpu_free(gpu_device *device, int kind, void *data, uint64_t size)
 
 void gpu_deferred_free_all(gpu_device *device)
 {
-    bool well = !atomic_load(&device->lost);
+    bool usable = !atomic_load(&device->lost);
 
     for (gpu_deferred_free *f; (f = next_request(device)) != NULL; free(f))
-        if (well)
+        if (usable)
             free_now(device, f->kind, f->data, f->size);
         else
             free_after_reset(f);

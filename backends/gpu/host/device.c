@@ -18,14 +18,14 @@ static const char *find_devices(uint32_t *out_count)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     sigset_t before;
-    const char *why;
+    const char *reason;
 
     pthread_mutex_lock(&lock);
     gpu_signals_block(&before);
-    why = calls->find(out_count);
+    reason = calls->find(out_count);
     gpu_signals_restore(&before);
     pthread_mutex_unlock(&lock);
-    return why;
+    return reason;
 }
 
 static int open_context(gpu_device *device)
@@ -42,14 +42,14 @@ static int open_context(gpu_device *device)
 core_status gpu_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
 {
-    const char *why;
+    const char *reason;
 
     (void)backend;
     *out_count = 0;
-    why = find_devices(out_count);
-    if (why != NULL)
+    reason = find_devices(out_count);
+    if (reason != NULL)
         *out_count = 0;
-    *out_reason = core_sdk_string(why != NULL ? why : "");
+    *out_reason = core_sdk_string(reason != NULL ? reason : "");
     return CORE_OK;
 }
 
@@ -66,15 +66,16 @@ core_status gpu_device_open(void *backend, uint32_t index, void **out_device)
 {
     gpu_device *device = NULL;
     uint32_t count = 0;
-    const char *why = find_devices(&count);
+    const char *reason = find_devices(&count);
     core_status status = CORE_OK;
 
     (void)backend;
     *out_device = NULL;
-    if (why != NULL || index >= count)
+    if (reason != NULL || index >= count)
         return gpu_refuse(CORE_ERROR_NO_DEVICE,
                           "device %u does not exist, there are %u%s%s", index,
-                          why ? 0 : count, why ? ": " : "", why ? why : "");
+                          reason ? 0 : count, reason ? ": " : "",
+                          reason ? reason : "");
     device = calloc(1, sizeof *device);
     if (device != NULL) {
         device->functions = calloc(GPU_FUNCTIONS, sizeof *device->functions);
@@ -108,7 +109,7 @@ done:
     return status;
 }
 
-static void forget_modules(gpu_device *device, bool unload)
+static void clear_modules(gpu_device *device, bool unload)
 {
     for (uint32_t i = 0; i < image_count(); i++) {
         if (unload && device->modules[i] != NULL)
@@ -127,10 +128,10 @@ void gpu_device_release(gpu_device *device)
         return;
     gpu_callbacks_destroy(device);
     gpu_deferred_free_all(device);
-    gpu_streams_forget(device);
+    gpu_streams_free(device);
     gpu_profile_close(device->profile);
-    forget_modules(device, !atomic_load(&device->lost));
-    gpu_errors_forget(device, !atomic_load(&device->lost));
+    clear_modules(device, !atomic_load(&device->lost));
+    gpu_errors_free(device, !atomic_load(&device->lost));
     calls->device_close(device->context);
     pthread_mutex_destroy(&device->lock);
     pthread_mutex_destroy(&device->loading);
@@ -152,10 +153,10 @@ core_status gpu_device_reset(void *opaque)
 
     pthread_mutex_lock(&device->loading);
     pthread_mutex_lock(&device->lock);
-    forget_modules(device, false);
-    gpu_errors_forget(device, false);
+    clear_modules(device, false);
+    gpu_errors_free(device, false);
     gpu_callbacks_abandon(device);
-    gpu_streams_forget(device);
+    gpu_streams_free(device);
     device->generation++;
     status = gpu_report(NULL, calls->device_reset(device->context),
                         "resetting the device");

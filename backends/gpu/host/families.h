@@ -43,16 +43,20 @@
     X(scaled_mm)          \
     X(softmax)            \
     X(index)              \
+    X(loss)               \
+    X(factory)            \
     X(random)             \
     X(norm)               \
     X(pooling)            \
     X(conv)               \
     X(scan)               \
     X(sort)               \
+    X(search)             \
     X(pad)                \
     X(masked)             \
     X(scatter)            \
     X(resample)           \
+    X(grid_sample)        \
     X(attention)          \
     X(optim)              \
     X(linalg)

@@ -106,9 +106,9 @@ typedef struct gpu_stream {
 /* True if anyone is capturing on the stream, or if that cannot be found out. */
 bool gpu_native_is_capturing(void *context, void *native);
 /* Frees the device's streams, which are not destroyed after a loss or a reset. */
-void gpu_streams_forget(gpu_device *device);
-/* Forgets all error records; frees them if the device is usable. */
-void gpu_errors_forget(gpu_device *device, bool well);
+void gpu_streams_free(gpu_device *device);
+/* Frees all error records; their pinned memory only if the device is usable. */
+void gpu_errors_free(gpu_device *device, bool usable);
 
 /* Lets the queue's thread end after the last callback.  callbacks may be
  * NULL. */

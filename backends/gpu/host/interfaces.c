@@ -69,7 +69,7 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
     const struct {
         const char *name;
         const void *table;
-        bool there;
+        bool supported;
     } tables[] = {
         {"core.timing", &gpu_timing, calls->event_elapsed},
         {"core.host_callback", &gpu_host_callback, calls->stream_call},
@@ -87,7 +87,7 @@ const void *gpu_get_interface(void *backend, core_string name, uint32_t version)
 
     (void)backend;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        if (version <= 1 && tables[i].there &&
+        if (version <= 1 && tables[i].supported &&
             core_sdk_string_equal(name, tables[i].name) &&
             (tables[i].table != &gpu_ranges || calls->ranges_enabled()))
             return tables[i].table;

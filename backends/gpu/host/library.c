@@ -23,16 +23,16 @@ const char *gpu_library_resolve(void *library, const gpu_symbol *symbols,
 
 void *gpu_library_open_newest(const char *stem, int newest, int oldest,
                               char name[GPU_LIBRARY_NAME],
-                              char why[GPU_LIBRARY_WHY])
+                              char reason[GPU_LIBRARY_WHY])
 {
     void *library = NULL;
 
-    name[0] = why[0] = 0;
+    name[0] = reason[0] = 0;
     for (int n = newest; n >= oldest && library == NULL; n--) {
         snprintf(name, GPU_LIBRARY_NAME, "%s.so.%d", stem, n);
         library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (library == NULL && why[0] == 0)
-            snprintf(why, GPU_LIBRARY_WHY, "%s", dlerror());
+        if (library == NULL && reason[0] == 0)
+            snprintf(reason, GPU_LIBRARY_WHY, "%s", dlerror());
     }
     return library;
 }

@@ -24,6 +24,6 @@ const char *gpu_library_resolve(void *library, const gpu_symbol *symbols,
 enum { GPU_LIBRARY_NAME = 32, GPU_LIBRARY_WHY = 160 };
 void *gpu_library_open_newest(const char *stem, int newest, int oldest,
                               char name[GPU_LIBRARY_NAME],
-                              char why[GPU_LIBRARY_WHY]);
+                              char reason[GPU_LIBRARY_WHY]);
 
 #endif

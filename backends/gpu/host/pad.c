@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* pad.c: roll; padding by reflection and replication, and its gradients;
- * linspace; indices of triangles. */
+/* pad.c: roll; padding by reflection and replication, and its gradients. */
 
 #include <gpu/host/host.h>
 #include <gpu/shared_pad.h>
-
-#include <math.h>
 
 static core_status run(core_call *call, const char *name, const core_value *to,
                        const core_value *from, gpu_pad *p)
@@ -115,79 +112,9 @@ static core_status pad_backward(core_call *call, const core_value *args,
                &args[0], &f);
 }
 
-/* --------------------------------------------------------------- rules -- */
-
-/* linspace(start, end, steps, …) */
-static core_status linspace(core_call *call, const core_value *args,
-                            uint32_t nargs, core_value *results,
-                            uint32_t nresults)
-{
-    const core_view *to = results[0].u.view;
-    gpu_range p;
-
-    (void)nargs;
-    (void)nresults;
-    if (to->numel == 0)
-        return CORE_OK;
-    memset(&p, 0, sizeof p);
-    p.to = gpu_data(&results[0]);
-    p.count = to->numel;
-    p.dtype = to->dtype;
-    p.start = core_sdk_double(&args[0], 0);
-    p.end = core_sdk_double(&args[1], 0);
-    if (to->dtype > CORE_BF16) {
-        p.start = (double)core_sdk_int(&args[0], 0);
-        p.end = (double)core_sdk_int(&args[1], 0);
-    }
-    if (p.count > 1)
-        p.width = isinf(p.end - p.start) /* the ends may be finite */
-                      ? p.end / (double)(p.count - 1) -
-                            p.start / (double)(p.count - 1)
-                      : (p.end - p.start) / (double)(p.count - 1);
-    return gpu_launch(
-        call, "pad", "pad_linspace",
-        gpu_spread(gpu_stream_of(call)->device, (uint64_t)p.count, 1), &p,
-        sizeof p);
-}
-
-/* tril_indices(row, col, offset, …), triu_indices; the user pointer is 1 for
- * the upper triangle */
-static core_status triangle_indices(core_call *call, const core_value *args,
-                                    uint32_t nargs, core_value *results,
-                                    uint32_t nresults)
-{
-    const core_view *to = results[0].u.view;
-    int64_t rows = args[0].u.i, columns = args[1].u.i, offset = args[2].u.i;
-    gpu_range p;
-
-    (void)nargs;
-    (void)nresults;
-    if (to->numel == 0)
-        return CORE_OK;
-    /* Rows without elements are skipped: there may be very many. */
-    offset = offset < -rows ? -rows : offset > columns ? columns : offset;
-    memset(&p, 0, sizeof p);
-    p.to = gpu_data(&results[0]);
-    p.count = to->numel / 2;
-    p.dtype = to->dtype;
-    p.upper = call->user != NULL;
-    p.columns = columns;
-    p.offset = offset;
-    p.begin = !p.upper && offset < 0 ? -offset : 0;
-    p.stop = p.upper && columns - offset < rows ? columns - offset : rows;
-    return gpu_launch(call, "pad", "pad_triangle",
-                      gpu_blocks((uint64_t)(p.stop - p.begin), GPU_BLOCK), &p,
-                      sizeof p);
-}
-
 core_status gpu_register_pad(core_registry *registry)
 {
-    enum { DENSE = CORE_REQUIRE_CONTIGUOUS, NUMBERS = GPU_M_ALL & ~GPU_M_BOOL };
-    static const gpu_row rules[] = {
-        {"linspace", linspace, NULL, {NUMBERS}, DENSE, NULL},
-        {"tril_indices", triangle_indices, NULL, {NUMBERS}, DENSE, NULL},
-        {"triu_indices", triangle_indices, (void *)1, {NUMBERS}, DENSE, NULL},
-    };
+    enum { DENSE = CORE_REQUIRE_CONTIGUOUS };
 #define PAD(NAME, KIND, N) \
     {NAME "_pad" #N "d", pad, (void *)(4 * KIND + N), {m, m}, DENSE, NULL}
 #define PAD_BACKWARD(NAME, KIND, N)                                        \
@@ -201,8 +128,7 @@ core_status gpu_register_pad(core_registry *registry)
         MAKE("replication", GPU_REPLICATE, 1),                              \
         MAKE("replication", GPU_REPLICATE, 2),                              \
         MAKE("replication", GPU_REPLICATE, 3)
-    core_status status =
-        gpu_register(registry, rules, sizeof rules / sizeof *rules);
+    core_status status = CORE_OK;
 
     for (core_dtype d = CORE_F64; d <= CORE_BOOL && status == CORE_OK; d++) {
         uint32_t m = CORE_DTYPE_MASK(d);

@@ -29,13 +29,13 @@ static gpu_pooling begin(core_call *call, const core_view *in,
     memset(&p, 0, sizeof p);
     p.adaptive = sizes == NULL;
     for (uint32_t d = 0; d < 3; d++) {
-        bool there = d + n >= 3;
+        bool present = d + n >= 3;
         uint32_t k = d + n - 3;
 
-        p.in[d] = there ? in->sizes[in->ndim - n + k] : 1;
-        p.out[d] = there ? out->sizes[out->ndim - n + k] : 1;
+        p.in[d] = present ? in->sizes[in->ndim - n + k] : 1;
+        p.out[d] = present ? out->sizes[out->ndim - n + k] : 1;
         p.kernel[d] = p.stride[d] = p.dilation[d] = 1;
-        if (!there || sizes == NULL)
+        if (!present || sizes == NULL)
             continue;
         p.kernel[d] = pick(&sizes[0], k, 1);
         p.stride[d] = pick(&sizes[1], k, p.kernel[d]);

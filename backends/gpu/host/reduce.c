@@ -121,13 +121,13 @@ static void cut_rows(gpu_reduction *p)
 
 static void cut_columns(gpu_reduction *p)
 {
-    uint64_t blocks, chunks, wanted;
+    uint64_t blocks, chunks, target;
 
     p->lanes = p->count > SHORT_COLUMN && p->outputs < MOST_COLUMNS ? LANES : 1;
     blocks = (p->outputs + GPU_BLOCK / p->lanes - 1) / (GPU_BLOCK / p->lanes);
-    wanted = BLOCKS / blocks;
+    target = BLOCKS / blocks;
     chunks = p->count / COLUMN_CHUNK;
-    chunks = chunks < wanted ? chunks : wanted;
+    chunks = chunks < target ? chunks : target;
     if (chunks > 1)
         p->chunk = (p->count + chunks - 1) / chunks;
 }

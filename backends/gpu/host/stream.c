@@ -165,19 +165,19 @@ static void retire_error(gpu_stream *stream)
     pthread_mutex_unlock(&device->lock);
 }
 
-void gpu_errors_forget(gpu_device *device, bool well)
+void gpu_errors_free(gpu_device *device, bool usable)
 {
     for (gpu_error_page *page = device->error_pages, *next; page != NULL;
          page = next) {
         next = page->next;
-        if (well)
+        if (usable)
             calls->host_free(device->context, page->pinned);
         free(page);
     }
     for (gpu_retired_error *retired = device->retired_errors, *next;
          retired != NULL; retired = next) {
         next = retired->next;
-        if (well)
+        if (usable)
             calls->event_destroy(device->context, retired->event);
         free(retired);
     }
@@ -230,7 +230,7 @@ static void drop_locked(gpu_device *device, gpu_stream *stream)
     pthread_mutex_unlock(&device->lock);
 }
 
-void gpu_streams_forget(gpu_device *device)
+void gpu_streams_free(gpu_device *device)
 {
     while (device->streams != NULL)
         drop(device->streams);
@@ -309,8 +309,8 @@ static void destroy(void *opaque, void *on)
     gpu_callbacks_close(stream->callbacks);
     if (known && !stream->adopted)
         calls->stream_destroy(device->context, stream->native);
-    else if (known && calls->stream_forget != NULL)
-        calls->stream_forget(device->context, stream->native);
+    else if (known && calls->stream_release != NULL)
+        calls->stream_release(device->context, stream->native);
     drop_locked(device, stream);
 }
 

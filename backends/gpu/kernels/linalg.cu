@@ -158,17 +158,17 @@ GPU_KERNEL(linalg_solve, gpu_factor)
     for (int64_t i = (int64_t)gpu_first(); i < p.batch * lines; i += step) {
         int64_t b = i / lines, j = i % lines;
         int64_t first = b * m * k + (p.left ? j : j * k);
-        int64_t apart = p.left ? k : 1;
+        int64_t stride = p.left ? k : 1;
         double *x = p.scratch + first;
 
         for (int64_t e = 0; e < n; e++)
-            x[e * apart] = get(p, p.to, first + e * apart);
+            x[e * stride] = get(p, p.to, first + e * stride);
         /* X A = B is A^T X^T = B^T */
         if (p.left)
-            substitute(p, b * n * n, n, n, 1, p.upper != 0, x, apart);
+            substitute(p, b * n * n, n, n, 1, p.upper != 0, x, stride);
         else
-            substitute(p, b * n * n, n, 1, n, p.upper == 0, x, apart);
+            substitute(p, b * n * n, n, 1, n, p.upper == 0, x, stride);
         for (int64_t e = 0; e < n; e++)
-            put(p, p.to, first + e * apart, x[e * apart]);
+            put(p, p.to, first + e * stride, x[e * stride]);
     }
 }

@@ -537,19 +537,19 @@ GPU_DEVICE void rows(const gpu_reduction &p)
     for (uint64_t first = (uint64_t)gpu_block.x * side; first < items;
          first += (uint64_t)gpu_grid.x * side) {
         uint64_t item = first + t / p.lanes;
-        bool there = item < items;
-        uint64_t output = (there ? item : first) / p.chunks;
-        uint64_t chunk = (there ? item : first) % p.chunks;
+        bool present = item < items;
+        uint64_t output = (present ? item : first) / p.chunks;
+        uint64_t chunk = (present ? item : first) % p.chunks;
         uint64_t begin = chunk * p.chunk, stop = begin + p.chunk;
         offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
         if (stop > p.count)
             stop = p.count;
-        take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
+        take_some<R, M, T>(s, p, at.from, begin + lane, present ? stop : 0,
                            p.lanes);
         merge_lanes<R>(states, s, p.lanes, p);
-        if (lane == 0 && there)
+        if (lane == 0 && present)
             end<R>(states[t], p, output, chunk, at.to);
         gpu_barrier();
     }
@@ -568,12 +568,12 @@ GPU_DEVICE void columns(const gpu_reduction &p)
         stop = p.count;
     for (uint64_t first = (uint64_t)gpu_block.x * side; first < p.outputs;
          first += (uint64_t)gpu_grid.x * side) {
-        bool there = first + column < p.outputs;
-        uint64_t output = there ? first + column : first;
+        bool present = first + column < p.outputs;
+        uint64_t output = present ? first + column : first;
         offsets at = offsets_of(p, output);
         typename R::state s = R::first(p);
 
-        take_some<R, M, T>(s, p, at.from, begin + lane, there ? stop : 0,
+        take_some<R, M, T>(s, p, at.from, begin + lane, present ? stop : 0,
                            p.lanes);
         if (p.lanes > 1) {
             states[gpu_thread.x] = s;
@@ -582,7 +582,7 @@ GPU_DEVICE void columns(const gpu_reduction &p)
                 R::merge(s, states[column + k * side], p);
             gpu_barrier();
         }
-        if (lane == 0 && there)
+        if (lane == 0 && present)
             end<R>(s, p, output, chunk, at.to);
     }
 }
@@ -596,15 +596,15 @@ template <class R> GPU_DEVICE void together(const gpu_reduction &p)
     for (uint64_t first = (uint64_t)gpu_block.x * SIDE; first < p.outputs;
          first += (uint64_t)gpu_grid.x * SIDE) {
         uint64_t output = first + t / GPU_TEAM;
-        bool there = output < p.outputs;
+        bool present = output < p.outputs;
         const typename R::state *s =
             (const typename R::state *)p.partial + output * p.chunks;
         typename R::state all = R::first(p);
 
-        for (uint32_t k = lane; there && k < p.chunks; k += GPU_TEAM)
+        for (uint32_t k = lane; present && k < p.chunks; k += GPU_TEAM)
             R::merge(all, s[k], p);
         merge_lanes<R>(states, all, GPU_TEAM, p);
-        if (lane == 0 && there)
+        if (lane == 0 && present)
             R::finish(states[t], p, offsets_of(p, output).to);
         gpu_barrier();
     }

@@ -67,15 +67,16 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
         return core__gradient_validate(roots->name, (uint32_t)index,
                                        &edge->node->inputs[edge->input], out);
     {
-        char have[200], want[200];
+        char given[200], expected[200];
 
         return core__error(
             CORE_ERROR_SHAPE,
             "%s: gradient %zu has sizes %s; it must have those of its tensor, "
             "%s",
             roots->name, index,
-            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
-            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+            core__sizes_text(grad->ndim, grad->sizes, given, sizeof given),
+            core__sizes_text(tensor->ndim, tensor->sizes, expected,
+                             sizeof expected));
     }
 }
 
@@ -193,7 +194,7 @@ static core_status capture_of(core__gradient_capture *capture,
 
     *capture = (core__gradient_capture){
         .out = out,
-        .wanted_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad"};
+        .required_by = flags & CORE_ALLOW_UNUSED ? NULL : "core_grad"};
     if (!input)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "core_grad: input %zu is NULL", index);

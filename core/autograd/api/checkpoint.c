@@ -20,7 +20,7 @@
 
 typedef struct frame {
     _Atomic uint32_t references;
-    _Atomic uint8_t lock; /* protects caught */
+    _Atomic uint8_t lock; /* protects recomputed */
     core_checkpoint_info info;
     /* The first run: how many tensors it saved, and the state it ran in. */
     size_t count;
@@ -32,14 +32,15 @@ typedef struct frame {
     size_t ninputs, noutputs;
     core__saved *inputs;
     core__checkpoint_scales quantized;
-    core_tensor **caught; /* count entries, owned; NULL: not available now */
+    core_tensor *
+        *recomputed; /* count entries, owned; NULL: not available now */
 } frame;
 
 /* A recomputation.  Each has its own array, since several threads may run the
  * graph. */
 typedef struct round {
     size_t count;
-    size_t caught; /* may exceed count */
+    size_t recomputed; /* may exceed count */
     core_tensor *tensors[];
 } round;
 
@@ -49,12 +50,12 @@ static void frame_release(frame *frame)
         return;
     for (size_t i = 0; i < frame->ninputs; i++)
         core__saved_release(&frame->inputs[i]);
-    for (size_t i = 0; frame->caught && i < frame->count; i++)
-        core__tensor_release(frame->caught[i]);
+    for (size_t i = 0; frame->recomputed && i < frame->count; i++)
+        core__tensor_release(frame->recomputed[i]);
     if (frame->info.drop)
         frame->info.drop(frame->info.context);
     core__checkpoint_scales_clear(&frame->quantized);
-    core__free(frame->caught);
+    core__free(frame->recomputed);
     core__free(frame->inputs);
     core__free(frame);
 }
@@ -74,18 +75,18 @@ static void release_all(core_tensor **tensors, size_t count)
 
 /* --------------------------------------------------------- recomputation -- */
 
-static core_status catch_pack(void *context, core_tensor *tensor,
-                              void **out_handle)
+static core_status recompute_pack(void *context, core_tensor *tensor,
+                                  void **out_handle)
 {
     round *round = context;
 
     *out_handle = NULL;
-    if (round->caught < round->count) {
+    if (round->recomputed < round->count) {
         core__tensor_retain(tensor);
-        round->tensors[round->caught] = tensor;
+        round->tensors[round->recomputed] = tensor;
     }
-    round->caught++;
-    if (round->caught < round->count)
+    round->recomputed++;
+    if (round->recomputed < round->count)
         return CORE_OK;
     return core__error(
         CORE_ERROR_AUTOGRAD,
@@ -93,8 +94,8 @@ static core_status catch_pack(void *context, core_tensor *tensor,
         "stops here; the function must return this status");
 }
 
-static core_status catch_unpack(void *context, void *handle,
-                                core_tensor **out_tensor)
+static core_status recompute_unpack(void *context, void *handle,
+                                    core_tensor **out_tensor)
 {
     (void)context;
     (void)handle;
@@ -108,8 +109,9 @@ static void drop_round(void *context)
 {
     round *round = context;
 
-    release_all(round->tensors,
-                round->caught < round->count ? round->caught : round->count);
+    release_all(round->tensors, round->recomputed < round->count
+                                    ? round->recomputed
+                                    : round->count);
     core__free(round);
 }
 
@@ -183,8 +185,8 @@ static core_status restore_inputs(frame *frame, core_tensor **inputs)
     return CORE_OK;
 }
 
-static core_status call_again(frame *frame, round *round, core_tensor **inputs,
-                              core_tensor **outputs)
+static core_status recompute_call(frame *frame, round *round,
+                                  core_tensor **inputs, core_tensor **outputs)
 {
     core__thread *self = core__thread_self();
     uint32_t errors = self->error.sequence;
@@ -214,7 +216,7 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
     core__autocast_unwind(self, region);
     modes_set(self, &was);
     release_all(outputs, frame->noutputs);
-    if (round->caught == round->count) {
+    if (round->recomputed == round->count) {
         /* Perhaps stopped early, as intended. */
         core__error_restore(&earlier);
         return CORE_OK;
@@ -225,14 +227,14 @@ static core_status call_again(frame *frame, round *round, core_tensor **inputs,
         CORE_ERROR_AUTOGRAD,
         "core_checkpoint: the function saved %zu tensors in its first run and "
         "%zu in its recomputation; it must do the same each time",
-        frame->count, round->caught);
+        frame->count, round->recomputed);
 }
 
-static core_status run_again(frame *frame, round *round)
+static core_status recompute(frame *frame, round *round)
 {
     const core_saved_hooks_info info = {.struct_size = sizeof info,
-                                        .pack = catch_pack,
-                                        .unpack = catch_unpack,
+                                        .pack = recompute_pack,
+                                        .unpack = recompute_unpack,
                                         .context = round,
                                         .drop = drop_round};
     size_t size = (frame->ninputs + frame->noutputs) * sizeof(core_tensor *);
@@ -247,7 +249,7 @@ static core_status run_again(frame *frame, round *round)
     if (status == CORE_OK) {
         atomic_fetch_add(&hooks->references, 1);
         self->saved_hooks = hooks;
-        status = call_again(frame, round, inputs, inputs + frame->ninputs);
+        status = recompute_call(frame, round, inputs, inputs + frame->ninputs);
         self->saved_hooks = before;
     }
     if (inputs)
@@ -255,9 +257,9 @@ static core_status run_again(frame *frame, round *round)
     core__free(inputs);
     core__spin_lock(&frame->lock);
     for (size_t i = 0; i < frame->count && status == CORE_OK; i++) {
-        if (frame->caught[i] || i >= round->caught)
+        if (frame->recomputed[i] || i >= round->recomputed)
             continue;
-        frame->caught[i] = round->tensors[i];
+        frame->recomputed[i] = round->tensors[i];
         round->tensors[i] = NULL;
     }
     core__spin_unlock(&frame->lock);
@@ -283,34 +285,34 @@ static core_status count_pack(void *context, core_tensor *tensor,
 }
 
 /* Takes tensor `index` if it is available. */
-static core_tensor *take_caught(frame *frame, size_t index)
+static core_tensor *take_recomputed(frame *frame, size_t index)
 {
     core_tensor *tensor;
 
     core__spin_lock(&frame->lock);
-    tensor = frame->caught ? frame->caught[index] : NULL;
+    tensor = frame->recomputed ? frame->recomputed[index] : NULL;
     if (tensor)
-        frame->caught[index] = NULL;
+        frame->recomputed[index] = NULL;
     core__spin_unlock(&frame->lock);
     return tensor;
 }
 
-static core_status room(frame *frame)
+static core_status reserve(frame *frame)
 {
-    core_tensor **made;
+    core_tensor **tensors;
 
-    if (frame->caught)
+    if (frame->recomputed)
         return CORE_OK;
-    made = core__alloc_zero(frame->count * sizeof *made);
-    if (!made)
-        return core__error_memory(frame->count * sizeof *made);
+    tensors = core__alloc_zero(frame->count * sizeof *tensors);
+    if (!tensors)
+        return core__error_memory(frame->count * sizeof *tensors);
     core__spin_lock(&frame->lock);
-    if (!frame->caught) {
-        frame->caught = made;
-        made = NULL;
+    if (!frame->recomputed) {
+        frame->recomputed = tensors;
+        tensors = NULL;
     }
     core__spin_unlock(&frame->lock);
-    core__free(made);
+    core__free(tensors);
     return CORE_OK;
 }
 
@@ -321,38 +323,39 @@ static core_status count_unpack(void *context, void *handle,
     size_t index = (uintptr_t)handle;
     core_status status = CORE_OK;
 
-    /* Another thread may take it from what this one caught. */
-    while (status == CORE_OK && !(*out_tensor = take_caught(frame, index))) {
+    /* Another thread may take it from what this one recomputed. */
+    while (status == CORE_OK &&
+           !(*out_tensor = take_recomputed(frame, index))) {
         size_t size = frame->count * sizeof(core_tensor *);
         round *round;
 
-        CORE_TRY(room(frame));
+        CORE_TRY(reserve(frame));
         round = core__alloc_zero(sizeof *round + size);
         if (!round)
             return core__error_memory(sizeof *round + size);
         round->count = frame->count;
-        status = run_again(frame, round);
+        status = recompute(frame, round);
     }
     return status;
 }
 
 static void count_release(void *context, void *handle)
 {
-    core__tensor_release(take_caught(context, (uintptr_t)handle));
+    core__tensor_release(take_recomputed(context, (uintptr_t)handle));
 }
 
-/* Saves a twin: a plain tensor may join the graph later, by a change in place,
+/* Saves an alias: a plain tensor may join the graph later, by a change in place,
  * and would then own the node that owns it. */
 static core_status save_input(core__saved *saved, core_tensor *input)
 {
-    core_tensor *twin;
+    core_tensor *alias;
     core_status status;
 
     if (core__tensor_needs_grad(input))
         return core__saved_tensor(saved, input, NULL);
-    CORE_TRY(core__tensor_shallow_copy(input, &twin));
-    status = core__saved_tensor(saved, input, twin);
-    core__tensor_release(twin);
+    CORE_TRY(core__tensor_shallow_copy(input, &alias));
+    status = core__saved_tensor(saved, input, alias);
+    core__tensor_release(alias);
     return status;
 }
 
@@ -435,12 +438,12 @@ core_status core_checkpoint(const core_checkpoint_info *info,
                             core_tensor *const *inputs, size_t ninputs,
                             core_tensor **outputs, size_t *noutputs)
 {
-    size_t room = noutputs && outputs ? *noutputs : 0;
+    size_t capacity = noutputs && outputs ? *noutputs : 0;
     frame *frame = NULL;
     core_status status;
 
     CORE__NOT_NULL(info);
-    for (size_t i = 0; i < room; i++)
+    for (size_t i = 0; i < capacity; i++)
         outputs[i] = NULL;
     status = check(info, inputs, ninputs, outputs, noutputs);
     if (status == CORE_OK && core__thread_self()->no_grad) {
@@ -448,7 +451,7 @@ core_status core_checkpoint(const core_checkpoint_info *info,
                                      info->context, inputs, ninputs, outputs,
                                      noutputs);
     } else if (status == CORE_OK) {
-        status = frame_new(info, inputs, ninputs, room, &frame);
+        status = frame_new(info, inputs, ninputs, capacity, &frame);
         if (status == CORE_OK)
             status = call_first(frame, inputs, outputs, noutputs);
     }
@@ -457,7 +460,7 @@ core_status core_checkpoint(const core_checkpoint_info *info,
     frame_release(frame);
     if (status == CORE_OK)
         return CORE_OK;
-    release_all(outputs, room);
+    release_all(outputs, capacity);
     if (noutputs)
         *noutputs = 0;
     return status;

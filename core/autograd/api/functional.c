@@ -6,7 +6,7 @@
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/graph/callback.h"
 #include "autograd/graph/function.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ops/infer.h"
@@ -27,10 +27,10 @@ typedef struct work {
     core_tensor **inputs;  /* stand-ins */
     core_tensor **outputs; /* of the caller's capacity */
     /* Floating inputs and their positions. */
-    core_tensor **wanted;
+    core_tensor **differentiated;
     size_t *positions;
-    size_t nwanted;
-    core_tensor **grads; /* nwanted entries, for core_grad */
+    size_t ndifferentiated;
+    core_tensor **grads; /* ndifferentiated entries, for core_grad */
 } work;
 
 static void release_all(core_tensor **tensors, size_t count)
@@ -71,8 +71,8 @@ static core_status check(const char *name, const core_derivative *of)
     return CORE_OK;
 }
 
-static core_status stand_in(const work *work, core_tensor *input,
-                            core_tensor **out_tensor)
+static core_status make_input(const work *work, core_tensor *input,
+                              core_tensor **out_tensor)
 {
     if (!is_floating(input)) {
         core__tensor_retain(input);
@@ -89,36 +89,36 @@ static core_status evaluate(work *work)
 {
     const core_derivative *of = work->of;
     uint32_t errors = core__thread_self()->error.sequence;
-    size_t room = work->noutputs;
+    size_t capacity = work->noutputs;
     size_t given;
     core_status status;
 
     for (size_t i = 0; i < of->ninputs; i++) {
-        CORE_TRY(stand_in(work, of->inputs[i], &work->inputs[i]));
+        CORE_TRY(make_input(work, of->inputs[i], &work->inputs[i]));
         if (!is_floating(of->inputs[i]))
             continue;
-        work->wanted[work->nwanted] = work->inputs[i];
-        work->positions[work->nwanted++] = i;
+        work->differentiated[work->ndifferentiated] = work->inputs[i];
+        work->positions[work->ndifferentiated++] = i;
     }
-    if (!work->nwanted)
+    if (!work->ndifferentiated)
         return core__error(
             CORE_ERROR_DTYPE,
             "%s: no input has a floating dtype; at least one must", work->name);
     status = of->function(of->context, work->inputs, of->ninputs, work->outputs,
                           &work->noutputs);
     given = work->noutputs;
-    if (status != CORE_OK || given > room)
-        work->noutputs = room; /* releases what a failed call left there */
+    if (status != CORE_OK || given > capacity)
+        work->noutputs = capacity; /* releases what a failed call left there */
     if (status != CORE_OK) {
         core__callback_status(errors, status, "the function");
         core__error_prefix("%s", work->name);
         return status;
     }
-    if (given > room)
+    if (given > capacity)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: the function reports %zu outputs, but the array holds %zu",
-            work->name, given, room);
+            work->name, given, capacity);
     for (size_t i = 0; i < work->noutputs; i++)
         if (!work->outputs[i])
             return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -146,8 +146,8 @@ static core_status begin(work *work, const char *name,
         return core__error_memory(size);
     work->ninputs = of->ninputs;
     work->noutputs = noutputs;
-    work->wanted = work->inputs + of->ninputs;
-    work->grads = work->wanted + of->ninputs;
+    work->differentiated = work->inputs + of->ninputs;
+    work->grads = work->differentiated + of->ninputs;
     work->outputs = work->grads + of->ninputs;
     work->positions = (size_t *)(void *)(work->outputs + noutputs);
     return evaluate(work);
@@ -156,7 +156,7 @@ static core_status begin(work *work, const char *name,
 static core_status end(work *work, core_status status)
 {
     release_all(work->inputs, work->ninputs);
-    release_all(work->grads, work->nwanted);
+    release_all(work->grads, work->ndifferentiated);
     release_all(work->outputs, work->noutputs);
     core__free(work->inputs);
     core_grad_mode_set(work->grad_mode);
@@ -169,16 +169,16 @@ static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
                                   like->sizes, 0, out_zeros);
 }
 
-/* Results are detached unless a graph is wanted. */
+/* Results are detached unless a graph is needed. */
 static core_status finish(const work *work, core_tensor **result)
 {
-    core_tensor *plain;
+    core_tensor *detached;
 
     if (work->create || !core__tensor_needs_grad(*result))
         return CORE_OK;
-    CORE_TRY(core_detach(*result, &plain));
+    CORE_TRY(core_detach(*result, &detached));
     core__tensor_release(*result);
-    *result = plain;
+    *result = detached;
     return CORE_OK;
 }
 
@@ -188,7 +188,7 @@ static core_status check_vector(const work *work, size_t index,
                                 const core_tensor *vector,
                                 const core_tensor *of)
 {
-    char have[200], want[200];
+    char given[200], expected[200];
 
     if (vector->ndim == of->ndim &&
         memcmp(vector->sizes, of->sizes, of->ndim * sizeof *of->sizes) == 0)
@@ -196,12 +196,12 @@ static core_status check_vector(const work *work, size_t index,
     return core__error(
         CORE_ERROR_SHAPE, "%s: vector %zu has sizes %s; it must have %s",
         work->name, index,
-        core__sizes_text(vector->ndim, vector->sizes, have, sizeof have),
-        core__sizes_text(of->ndim, of->sizes, want, sizeof want));
+        core__sizes_text(vector->ndim, vector->sizes, given, sizeof given),
+        core__sizes_text(of->ndim, of->sizes, expected, sizeof expected));
 }
 
-/* grads[wanted] of the outputs that have a derivative; NULL where an input has
- * no influence.  vectors: by output, or NULL. */
+/* grads[differentiated] of the outputs that have a derivative; NULL where an
+ * input has no influence.  vectors: by output, or NULL. */
 static core_status gradients(work *work, core_tensor *const *vectors,
                              uint32_t flags, core_tensor **grads)
 {
@@ -224,21 +224,22 @@ static core_status gradients(work *work, core_tensor *const *vectors,
         seeds[count++] = vector;
     }
     if (status == CORE_OK && count)
-        status = core_grad(roots, count, seeds, work->wanted, work->nwanted,
-                           flags | CORE_ALLOW_UNUSED, grads);
+        status =
+            core_grad(roots, count, seeds, work->differentiated,
+                      work->ndifferentiated, flags | CORE_ALLOW_UNUSED, grads);
     core__free(roots);
     return status;
 }
 
-/* Moves grads, by wanted input, to the caller's array, by input. */
+/* Moves grads, by differentiated input, to the caller's array, by input. */
 static core_status results_by_input(const work *work, core_tensor **grads,
                                     core_tensor **out)
 {
-    for (size_t i = 0; i < work->nwanted; i++) {
+    for (size_t i = 0; i < work->ndifferentiated; i++) {
         core_tensor **to = &out[work->positions[i]];
 
         if (!grads[i]) {
-            CORE_TRY(zeros(work->wanted[i], to));
+            CORE_TRY(zeros(work->differentiated[i], to));
             continue;
         }
         *to = grads[i];
@@ -258,7 +259,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_outputs, size_t *noutputs,
                      core_tensor **out_gradients)
 {
-    size_t room = out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
+    size_t capacity =
+        out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
     size_t ninputs = of ? of->ninputs : 0;
     core_status status;
     work work;
@@ -267,8 +269,8 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
     clear(out_gradients, ninputs);
     if (out_outputs && !noutputs)
         return core__error_null("core_vjp", "noutputs");
-    clear(out_outputs, out_outputs ? room : 0);
-    status = begin(&work, "core_vjp", of, room);
+    clear(out_outputs, out_outputs ? capacity : 0);
+    status = begin(&work, "core_vjp", of, capacity);
     if (status == CORE_OK)
         status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
                            work.grads);
@@ -284,7 +286,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK) {
         release_all(out_gradients, ninputs);
-        release_all(out_outputs, out_outputs ? room : 0);
+        release_all(out_outputs, out_outputs ? capacity : 0);
     }
     return end(&work, status);
 }
@@ -306,20 +308,21 @@ static core_status zero_seeds(const work *work, core_tensor **seeds)
 static core_status tangents(work *work, core_tensor *const *vectors,
                             core_tensor **seeds, core_tensor **out)
 {
-    core_tensor **roots = core__alloc_zero(2 * work->nwanted * sizeof *roots);
+    core_tensor **roots =
+        core__alloc_zero(2 * work->ndifferentiated * sizeof *roots);
     core_tensor **along;
     core_status status = CORE_OK;
     size_t count = 0;
 
     if (!roots)
-        return core__error_memory(work->nwanted * sizeof *roots);
-    along = roots + work->nwanted;
-    for (size_t i = 0; i < work->nwanted && status == CORE_OK; i++) {
+        return core__error_memory(work->ndifferentiated * sizeof *roots);
+    along = roots + work->ndifferentiated;
+    for (size_t i = 0; i < work->ndifferentiated && status == CORE_OK; i++) {
         core_tensor *vector = vectors[work->positions[i]];
 
         if (vector)
-            status =
-                check_vector(work, work->positions[i], vector, work->wanted[i]);
+            status = check_vector(work, work->positions[i], vector,
+                                  work->differentiated[i]);
         if (!vector || !work->grads[i] ||
             !core__tensor_needs_grad(work->grads[i]))
             continue;
@@ -346,30 +349,30 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
 {
     core_tensor **seeds = NULL;
     core_status status;
-    size_t room;
+    size_t capacity;
     work work;
 
     CORE__NOT_NULL(vectors);
     CORE__NOT_NULL(out_tangents);
     CORE__NOT_NULL(noutputs);
-    room = *noutputs;
-    clear(out_tangents, room);
-    status = begin(&work, "core_jvp", of, room);
+    capacity = *noutputs;
+    clear(out_tangents, capacity);
+    status = begin(&work, "core_jvp", of, capacity);
     if (status == CORE_OK) {
-        seeds = core__alloc_zero(room * sizeof *seeds + 1);
+        seeds = core__alloc_zero(capacity * sizeof *seeds + 1);
         status = seeds ? zero_seeds(&work, seeds)
-                       : core__error_memory(room * sizeof *seeds);
+                       : core__error_memory(capacity * sizeof *seeds);
     }
     if (status == CORE_OK)
         status = gradients(&work, seeds, CORE_CREATE_GRAPH, work.grads);
     if (status == CORE_OK)
         status = tangents(&work, vectors, seeds, out_tangents);
     if (seeds)
-        release_all(seeds, room);
+        release_all(seeds, capacity);
     core__free(seeds);
     *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK)
-        release_all(out_tangents, room);
+        release_all(out_tangents, capacity);
     return end(&work, status);
 }
 
@@ -400,36 +403,37 @@ static core_status one_hot(const core_tensor *like, int64_t element,
     return status;
 }
 
-/* Rows of the Jacobian of `of` with respect to every wanted input: rows[w *
- * numel + k]. */
+/* Rows of the Jacobian of `of` with respect to every differentiated
+ * input: rows[w * numel + k]. */
 static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
 {
     size_t numel = (size_t)of->numel;
     uint32_t flags = CORE_ALLOW_UNUSED | CORE_RETAIN_GRAPH |
                      (work->create ? CORE_CREATE_GRAPH : 0);
-    core_tensor **row = core__alloc_zero(work->nwanted * sizeof *row);
+    core_tensor **row = core__alloc_zero(work->ndifferentiated * sizeof *row);
     core_status status = CORE_OK;
 
     if (!row)
-        return core__error_memory(work->nwanted * sizeof *row);
+        return core__error_memory(work->ndifferentiated * sizeof *row);
     for (size_t k = 0; k < numel && status == CORE_OK; k++) {
         core_tensor *seed = NULL;
 
         if (core__tensor_needs_grad(of)) {
             status = one_hot(of, (int64_t)k, &seed);
             if (status == CORE_OK)
-                status = core_grad(&of, 1, &seed, work->wanted, work->nwanted,
-                                   flags, row);
+                status = core_grad(&of, 1, &seed, work->differentiated,
+                                   work->ndifferentiated, flags, row);
             core__tensor_release(seed);
         }
-        for (size_t w = 0; w < work->nwanted && status == CORE_OK; w++) {
+        for (size_t w = 0; w < work->ndifferentiated && status == CORE_OK;
+             w++) {
             if (!row[w])
-                status = zeros(work->wanted[w], &row[w]);
+                status = zeros(work->differentiated[w], &row[w]);
             rows[w * numel + k] = row[w];
             row[w] = NULL;
         }
     }
-    release_all(row, work->nwanted);
+    release_all(row, work->ndifferentiated);
     core__free(row);
     return status;
 }
@@ -462,19 +466,19 @@ static core_status matrix(const work *work, const core_tensor *of,
     return status == CORE_OK ? finish(work, out) : status;
 }
 
-/* out[position of each wanted input]: d of / d input. */
+/* out[position of each differentiated input]: d of / d input. */
 static core_status jacobians_of(work *work, core_tensor *of, core_tensor **out)
 {
-    size_t count = work->nwanted * (size_t)of->numel;
+    size_t count = work->ndifferentiated * (size_t)of->numel;
     core_tensor **rows = core__alloc_zero(count * sizeof *rows + 1);
     core_status status;
 
     if (!rows)
         return core__error_memory(count * sizeof *rows);
     status = rows_of(work, of, rows);
-    for (size_t w = 0; w < work->nwanted && status == CORE_OK; w++)
-        status = matrix(work, of, work->wanted[w], rows + w * (size_t)of->numel,
-                        &out[work->positions[w]]);
+    for (size_t w = 0; w < work->ndifferentiated && status == CORE_OK; w++)
+        status = matrix(work, of, work->differentiated[w],
+                        rows + w * (size_t)of->numel, &out[work->positions[w]]);
     release_all(rows, count);
     core__free(rows);
     return status;
@@ -483,22 +487,22 @@ static core_status jacobians_of(work *work, core_tensor *of, core_tensor **out)
 core_status core_jacobian(const core_derivative *of,
                           core_tensor **out_jacobians, size_t *noutputs)
 {
-    size_t ninputs = of ? of->ninputs : 0, room;
+    size_t ninputs = of ? of->ninputs : 0, capacity;
     core_status status;
     work work;
 
     CORE__NOT_NULL(out_jacobians);
     CORE__NOT_NULL(noutputs);
-    room = *noutputs;
-    clear(out_jacobians, room * ninputs);
-    status = begin(&work, "core_jacobian", of, room);
+    capacity = *noutputs;
+    clear(out_jacobians, capacity * ninputs);
+    status = begin(&work, "core_jacobian", of, capacity);
     for (size_t o = 0; status == CORE_OK && o < work.noutputs; o++)
         if (is_floating(work.outputs[o]))
             status = jacobians_of(&work, work.outputs[o],
                                   out_jacobians + o * ninputs);
     *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK)
-        release_all(out_jacobians, room * ninputs);
+        release_all(out_jacobians, capacity * ninputs);
     return end(&work, status);
 }
 
@@ -531,11 +535,11 @@ core_status core_hessian(const core_derivative *of, core_tensor **out_hessians)
     status = begin(&work, "core_hessian", of, CORE_GRADCHECK_OUTPUTS);
     if (status == CORE_OK)
         status = first_derivative(&work);
-    for (size_t w = 0; status == CORE_OK && w < work.nwanted; w++) {
+    for (size_t w = 0; status == CORE_OK && w < work.ndifferentiated; w++) {
         core_tensor **row = out_hessians + work.positions[w] * ninputs;
 
         if (!work.grads[w])
-            status = zeros(work.wanted[w], &work.grads[w]);
+            status = zeros(work.differentiated[w], &work.grads[w]);
         if (status == CORE_OK)
             status = jacobians_of(&work, work.grads[w], row);
     }
@@ -561,33 +565,34 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
     if (status == CORE_OK) {
         /* The derivative of the sum of first derivatives times vectors. */
         size_t count = 0;
-        size_t size = work.nwanted * 3 * sizeof *seconds;
+        size_t size = work.ndifferentiated * 3 * sizeof *seconds;
 
         seconds = core__alloc_zero(size);
         if (!seconds)
             status = core__error_memory(size);
-        for (size_t w = 0; w < work.nwanted && status == CORE_OK; w++) {
+        for (size_t w = 0; w < work.ndifferentiated && status == CORE_OK; w++) {
             core_tensor *vector = vectors[work.positions[w]];
 
             if (vector)
                 status = check_vector(&work, work.positions[w], vector,
-                                      work.wanted[w]);
+                                      work.differentiated[w]);
             if (!vector || !work.grads[w] ||
                 !core__tensor_needs_grad(work.grads[w]))
                 continue;
-            seconds[work.nwanted + count] = work.grads[w];
-            seconds[2 * work.nwanted + count++] = vector;
+            seconds[work.ndifferentiated + count] = work.grads[w];
+            seconds[2 * work.ndifferentiated + count++] = vector;
         }
         if (status == CORE_OK && count)
-            status = core_grad(
-                seconds + work.nwanted, count, seconds + 2 * work.nwanted,
-                work.wanted, work.nwanted,
-                CORE_ALLOW_UNUSED | (work.create ? CORE_CREATE_GRAPH : 0),
-                seconds);
+            status = core_grad(seconds + work.ndifferentiated, count,
+                               seconds + 2 * work.ndifferentiated,
+                               work.differentiated, work.ndifferentiated,
+                               CORE_ALLOW_UNUSED |
+                                   (work.create ? CORE_CREATE_GRAPH : 0),
+                               seconds);
         if (status == CORE_OK)
             status = results_by_input(&work, seconds, out_products);
         if (seconds)
-            release_all(seconds, work.nwanted);
+            release_all(seconds, work.ndifferentiated);
     }
     core__free(seconds);
     if (status != CORE_OK)

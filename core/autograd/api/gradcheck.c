@@ -4,7 +4,7 @@
 /* Compares analytic derivatives with central differences. */
 
 #include "autograd/graph/function.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
@@ -357,8 +357,9 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     const first *first = context;
     core_tensor *results[CORE_GRADCHECK_OUTPUTS] = {0};
     core_tensor *roots[CORE_GRADCHECK_OUTPUTS];
-    core_tensor *wanted[CORE_GRADCHECK_OUTPUTS];
-    size_t count = CORE_GRADCHECK_OUTPUTS, nroots = 0, nwanted = 0, kept = 0;
+    core_tensor *differentiated[CORE_GRADCHECK_OUTPUTS];
+    size_t count = CORE_GRADCHECK_OUTPUTS, nroots = 0, ndifferentiated = 0,
+           differentiable = 0;
     core_status status;
 
     CORE_TRY(core__function_call("the function", first->function,
@@ -367,17 +368,18 @@ static core_status first_derivative(void *context, core_tensor *const *inputs,
     for (size_t i = 0; i < count; i++)
         if (core__tensor_needs_grad(results[i]))
             roots[nroots++] = results[i];
-    for (size_t i = 0; i < first->ninputs && nwanted < CORE_GRADCHECK_OUTPUTS;
-         i++)
+    for (size_t i = 0;
+         i < first->ninputs && ndifferentiated < CORE_GRADCHECK_OUTPUTS; i++)
         if (core__tensor_needs_grad(inputs[i]))
-            wanted[nwanted++] = inputs[i];
+            differentiated[ndifferentiated++] = inputs[i];
     (void)ninputs;
-    status = core_grad(roots, nroots, inputs + first->ninputs, wanted, nwanted,
-                       CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED, outputs);
-    for (size_t i = 0; status == CORE_OK && i < nwanted; i++)
+    status = core_grad(roots, nroots, inputs + first->ninputs, differentiated,
+                       ndifferentiated, CORE_CREATE_GRAPH | CORE_ALLOW_UNUSED,
+                       outputs);
+    for (size_t i = 0; status == CORE_OK && i < ndifferentiated; i++)
         if (outputs[i])
-            outputs[kept++] = outputs[i];
-    *noutputs = kept;
+            outputs[differentiable++] = outputs[i];
+    *noutputs = differentiable;
     release_all(results, count);
     return status;
 }

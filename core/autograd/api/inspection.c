@@ -5,7 +5,7 @@
  * requires_grad, grad, grad_fn, edges. */
 
 #include "autograd/graph/node.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/retain_grad.h"
 #include "device/device.h"
 #include "ops/infer.h"
@@ -18,7 +18,7 @@
 core_status core_tensor_set_requires_grad(core_tensor *tensor,
                                           bool requires_grad)
 {
-    core__autograd *record;
+    core__autograd_meta *meta;
 
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
@@ -47,14 +47,14 @@ core_status core_tensor_set_requires_grad(core_tensor *tensor,
                            "created in inference mode and cannot require grad; "
                            "clone it in normal mode first");
     /* Created now, since threads may share the leaf later. */
-    CORE_TRY(core__autograd_record_of(tensor, &record));
-    if (record->retains_grad)
+    CORE_TRY(core__autograd_meta_of(tensor, &meta));
+    if (meta->retains_grad)
         core__retain_grad_stop(tensor); /* its grad is now that of a leaf */
     /* Views created before (they hold a reference) are now views of a leaf, and
      * notice it when they are used. */
     if (!tensor->base && !core__tensor_requires_grad(tensor) &&
         tensor->references > 1)
-        record->generation++;
+        meta->generation++;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
@@ -77,7 +77,7 @@ core_tensor *core_tensor_grad(const core_tensor *tensor)
 static core_status check_grad(const core_tensor *tensor,
                               const core_tensor *grad)
 {
-    char have[256], want[256];
+    char given[256], expected[256];
 
     if (grad->device != tensor->device)
         return core__error(
@@ -98,14 +98,15 @@ static core_status check_grad(const core_tensor *tensor,
             CORE_ERROR_SHAPE,
             "core_tensor_set_grad: the gradient has sizes %s; it must have "
             "those of the tensor, %s",
-            core__sizes_text(grad->ndim, grad->sizes, have, sizeof have),
-            core__sizes_text(tensor->ndim, tensor->sizes, want, sizeof want));
+            core__sizes_text(grad->ndim, grad->sizes, given, sizeof given),
+            core__sizes_text(tensor->ndim, tensor->sizes, expected,
+                             sizeof expected));
     return CORE_OK;
 }
 
 core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
 {
-    core__autograd *record;
+    core__autograd_meta *meta;
     core_stream *written;
     core_tensor *old;
 
@@ -120,13 +121,13 @@ core_status core_tensor_set_grad(core_tensor *tensor, core_tensor *grad)
                            "gradient");
     if (grad)
         CORE_TRY(check_grad(tensor, grad));
-    CORE_TRY(core__autograd_record_of(tensor, &record));
-    old = record->grad;
+    CORE_TRY(core__autograd_meta_of(tensor, &meta));
+    old = meta->grad;
     if (grad)
         core__tensor_retain(grad);
-    record->grad = grad;
-    written = record->written;
-    record->written = NULL;
+    meta->grad = grad;
+    written = meta->written;
+    meta->written = NULL;
     core__tensor_release(old);
     core_stream_release(written);
     return CORE_OK;

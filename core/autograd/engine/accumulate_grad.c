@@ -72,10 +72,10 @@ static core_status set_first(core_tensor *leaf, core_tensor **grad,
     return CORE_OK;
 }
 
-static core_status add(core__autograd *record, core_tensor *grad,
+static core_status add(core__autograd_meta *meta, core_tensor *grad,
                        bool recording, core_tensor **out_old)
 {
-    core_tensor *old = record->grad, *sum;
+    core_tensor *old = meta->grad, *sum;
 
     core__tensor_retain(old);
     *out_old = old;
@@ -88,8 +88,8 @@ static core_status add(core__autograd *record, core_tensor *grad,
         return core__autograd_op_add_in_place(old, grad);
     CORE_TRY(core__autograd_op_add(old, grad, &sum));
     /* The leaf's own reference, unless a nested call changed it. */
-    old = record->grad;
-    record->grad = sum;
+    old = meta->grad;
+    meta->grad = sum;
     core__tensor_release(old);
     return CORE_OK;
 }
@@ -111,15 +111,15 @@ static core_status add_in_place(core_tensor *leaf, core_tensor **grad)
 
 static core_status accumulate(core_tensor *leaf, core_tensor **grad)
 {
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
     core_status status;
 
     if (core__likely(leaf->device->synchronous))
         return add_in_place(leaf, grad);
-    if (record->grad && record->written)
-        CORE_TRY(core__gradient_order_wait(record->written));
+    if (meta->grad && meta->written)
+        CORE_TRY(core__gradient_order_wait(meta->written));
     status = add_in_place(leaf, grad);
-    core__gradient_order_written(&record->written, leaf->device);
+    core__gradient_order_written(&meta->written, leaf->device);
     return status;
 }
 
@@ -155,34 +155,34 @@ void core__accumulate_after_fork(void)
     atomic_store(&waiting, 0);
 }
 
-/* late: queued if the leaf is busy; may be NULL. */
-static claim try_claim(core__autograd *record, core__queued_gradient *late)
+/* queued: queued if the leaf is busy; may be NULL. */
+static claim try_claim(core__autograd_meta *meta, core__queued_gradient *queued)
 {
     claim claim = TAKEN;
 
-    core__spin_lock(&record->lock);
-    if (record->busy != core__fork_mark) {
-        if (record->busy)
-            record->late = NULL; /* left by the parent process before a fork */
-        record->busy = core__fork_mark;
+    core__spin_lock(&meta->lock);
+    if (meta->busy != core__fork_mark) {
+        if (meta->busy)
+            meta->queued = NULL; /* left by the parent process before a fork */
+        meta->busy = core__fork_mark;
         claim = CLAIMED;
-    } else if (late) {
-        core__queued_gradient **end = &record->late;
+    } else if (queued) {
+        core__queued_gradient **end = &meta->queued;
 
         while (*end)
             end = &(*end)->next;
-        *end = late;
+        *end = queued;
         claim = LEFT;
     }
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     return claim;
 }
 
-static void wait_and_claim(core__autograd *record)
+static void wait_and_claim(core__autograd_meta *meta)
 {
     pthread_mutex_lock(&wait_lock);
     atomic_fetch_add(&waiting, 1);
-    while (try_claim(record, NULL) != CLAIMED)
+    while (try_claim(meta, NULL) != CLAIMED)
         pthread_cond_wait(&wait_change, &wait_lock);
     atomic_fetch_sub(&waiting, 1);
     pthread_mutex_unlock(&wait_lock);
@@ -190,37 +190,37 @@ static void wait_and_claim(core__autograd *record)
 
 /* Takes the next gradient that was left here; if there is none, clears busy and
  * returns NULL. */
-static core__queued_gradient *next_queued(core__autograd *record)
+static core__queued_gradient *next_queued(core__autograd_meta *meta)
 {
-    core__queued_gradient *late;
+    core__queued_gradient *queued;
 
-    core__spin_lock(&record->lock);
-    late = record->late;
-    if (late)
-        record->late = late->next;
+    core__spin_lock(&meta->lock);
+    queued = meta->queued;
+    if (queued)
+        meta->queued = queued->next;
     else
-        record->busy = 0;
-    core__spin_unlock(&record->lock);
-    if (core__unlikely(!late && atomic_load(&waiting))) {
+        meta->busy = 0;
+    core__spin_unlock(&meta->lock);
+    if (core__unlikely(!queued && atomic_load(&waiting))) {
         pthread_mutex_lock(&wait_lock);
         pthread_cond_broadcast(&wait_change);
         pthread_mutex_unlock(&wait_lock);
     }
-    return late;
+    return queued;
 }
 
 /* Orders this thread's stream after the one that made the gradient. */
-static core_status order_after_producer(core__queued_gradient *late)
+static core_status order_after_producer(core__queued_gradient *queued)
 {
-    if (!late->stream)
+    if (!queued->stream)
         return CORE_OK;
-    CORE_TRY(core__gradient_order_wait(late->stream));
-    return core_tensor_record_stream(late->grad,
-                                     core__stream_current(late->grad->device));
+    CORE_TRY(core__gradient_order_wait(queued->stream));
+    return core_tensor_record_stream(
+        queued->grad, core__stream_current(queued->grad->device));
 }
 
 static core_status accumulate_queued(core_tensor *leaf,
-                                     core__queued_gradient *late,
+                                     core__queued_gradient *queued,
                                      core_status before)
 {
     core__thread *self = core__thread_self();
@@ -228,17 +228,17 @@ static core_status accumulate_queued(core_tensor *leaf,
     bool no_grad = self->no_grad;
     core_status status = before;
 
-    self->excluded = late->excluded;
-    self->no_grad = late->no_grad;
+    self->excluded = queued->excluded;
+    self->no_grad = queued->no_grad;
     if (before == CORE_OK)
-        status = order_after_producer(late);
+        status = order_after_producer(queued);
     if (status == CORE_OK)
-        status = accumulate(leaf, &late->grad);
+        status = accumulate(leaf, &queued->grad);
     self->excluded = excluded;
     self->no_grad = no_grad;
-    core__tensor_release(late->grad);
-    core_stream_release(late->stream);
-    core__free(late);
+    core__tensor_release(queued->grad);
+    core_stream_release(queued->stream);
+    core__free(queued);
     return status;
 }
 
@@ -247,22 +247,22 @@ static core_status queue_or_claim(core_tensor *leaf, core_tensor **grad,
                                   claim *out_claim)
 {
     core__thread *self = core__thread_self();
-    core__queued_gradient *late = core__alloc(sizeof *late);
+    core__queued_gradient *queued = core__alloc(sizeof *queued);
 
-    if (!late)
-        return core__error_memory(sizeof *late);
-    *late = (core__queued_gradient){NULL, *grad, NULL, self->excluded,
-                                    self->no_grad};
+    if (!queued)
+        return core__error_memory(sizeof *queued);
+    *queued = (core__queued_gradient){NULL, *grad, NULL, self->excluded,
+                                      self->no_grad};
     if (!leaf->device->synchronous) {
-        late->stream = core__stream_current(leaf->device);
-        core_stream_retain(late->stream);
+        queued->stream = core__stream_current(leaf->device);
+        core_stream_retain(queued->stream);
     }
-    *out_claim = try_claim(leaf->autograd, late);
+    *out_claim = try_claim(leaf->autograd, queued);
     if (*out_claim == LEFT) {
         *grad = NULL;
     } else {
-        core_stream_release(late->stream);
-        core__free(late);
+        core_stream_release(queued->stream);
+        core__free(queued);
     }
     return CORE_OK;
 }
@@ -273,7 +273,7 @@ static core_status accumulate_serialized(core_tensor *leaf, core_tensor **grad,
     core__thread *self = core__thread_self();
     claim claim = TAKEN;
     core_status status;
-    core__queued_gradient *late;
+    core__queued_gradient *queued;
 
     *out_times = 0;
     if (core__unlikely(self->accumulating)) {
@@ -286,8 +286,8 @@ static core_status accumulate_serialized(core_tensor *leaf, core_tensor **grad,
     self->accumulating++;
     status = accumulate(leaf, grad);
     *out_times = 1;
-    while (core__unlikely((late = next_queued(leaf->autograd)) != NULL)) {
-        status = accumulate_queued(leaf, late, status);
+    while (core__unlikely((queued = next_queued(leaf->autograd)) != NULL)) {
+        status = accumulate_queued(leaf, queued, status);
         ++*out_times;
     }
     self->accumulating--;
@@ -323,7 +323,7 @@ core_status core__accumulate_record_stream(core_node *node, core_stream *stream)
 {
     core_tensor *leaf = node->u.leaf;
     core_status status = CORE_OK;
-    core__queued_gradient *late;
+    core__queued_gradient *queued;
 
     if (try_claim(leaf->autograd, NULL) != CLAIMED) {
         if (core__thread_self()->accumulating)
@@ -332,7 +332,7 @@ core_status core__accumulate_record_stream(core_node *node, core_stream *stream)
     }
     if (leaf->autograd->grad && leaf->autograd->grad->device == stream->device)
         status = core_tensor_record_stream(leaf->autograd->grad, stream);
-    while ((late = next_queued(leaf->autograd)) != NULL)
-        status = accumulate_queued(leaf, late, status);
+    while ((queued = next_queued(leaf->autograd)) != NULL)
+        status = accumulate_queued(leaf, queued, status);
     return status;
 }

@@ -178,14 +178,14 @@ static core_status run(core__task *task, const core__edge *roots,
         task->running.excluded |= CORE__KEY_AUTOGRAD;
     core__task_begin(task);
     self->engine = task;
-    self->level++;
+    self->backward_depth++;
     self->no_grad = task->running.no_grad;
     self->excluded = task->running.excluded;
     status = core__task_prepare(task, roots, count);
-    task->plain = !task->device && !task->captures && !task->destinations &&
-                  !task->watched;
+    task->fast_path = !task->device && !task->captures && !task->destinations &&
+                      !task->observed;
     if (core__likely(status == CORE_OK))
-        status = core__likely(!task->several)
+        status = core__likely(!task->multithreaded)
                      ? run_alone(task, roots, grads, count)
                      : run_with_workers(task, roots, grads, count);
     if (core__unlikely(task->device != NULL))
@@ -193,7 +193,7 @@ static core_status run(core__task *task, const core__edge *roots,
     core__task_end(task);
     self->excluded = task->caller.excluded;
     self->no_grad = task->caller.no_grad;
-    self->level--;
+    self->backward_depth--;
     self->engine = task->outer;
     return status;
 }
@@ -281,12 +281,12 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
     task.retain = retain;
     task.create = create;
     task.anomaly = self->anomaly;
-    task.watched = task.anomaly || core__observer_now();
+    task.observed = task.anomaly || core__observer_now();
     task.destinations = self->destinations;
     self->destinations = NULL; /* not for nested backwards */
     task.captures = captures;
     task.ncaptures = ncaptures;
-    if (core__unlikely(self->level == CORE__TASK_LEVELS))
+    if (core__unlikely(self->backward_depth == CORE__TASK_LEVELS))
         return run_on_fresh_stack(&task, roots, grads, count);
     return run(&task, roots, grads, count);
 }

@@ -43,7 +43,7 @@ core_status core__destination_write_gradient(core__destination *destination,
     core_status status = CORE_OK;
 
     if (!destination->touched && is_buffer(grad, destination->buffer))
-        destination->straight = true; /* a program's function wrote it */
+        destination->in_place = true; /* a program's function wrote it */
     else if (destination->accumulate)
         status = core__autograd_op_add_in_place(destination->buffer, grad);
     else
@@ -90,13 +90,13 @@ static core_tensor *saved_argument(const core__formula_context *context,
 static bool has_hooks(const core_node *node)
 {
     const core_hook *hook;
-    core__autograd *record = node->u.leaf->autograd;
+    core__autograd_meta *meta = node->u.leaf->autograd;
     bool found = node->hooks != NULL;
 
-    core__spin_lock(&record->lock);
-    for (hook = record->hooks; hook; hook = hook->next)
+    core__spin_lock(&meta->lock);
+    for (hook = meta->hooks; hook; hook = hook->next)
         found |= hook->kind == CORE__HOOK_TENSOR;
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     return found;
 }
 
@@ -151,7 +151,8 @@ static core__destination *destination_of_edge(
 core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
                                       bool *out_accumulate)
 {
-    const core__destinations *offered = core__thread_self()->offered;
+    const core__destinations *offered =
+        core__thread_self()->destinations_offered;
     core__destination *to =
         core__unlikely(offered != NULL)
             ? destination_of_edge(offered, node, &node->edges[input])
@@ -163,10 +164,10 @@ core_tensor *core__destination_buffer(const core_node *node, uint32_t input,
 
 void core__destination_written(const core_node *node, uint32_t input)
 {
-    core__destination *to = destination_of_edge(core__thread_self()->offered,
-                                                node, &node->edges[input]);
+    core__destination *to = destination_of_edge(
+        core__thread_self()->destinations_offered, node, &node->edges[input]);
 
-    to->touched = to->straight = to->accumulate = true;
+    to->touched = to->in_place = to->accumulate = true;
 }
 
 core_status core__destination_write_formula(core__destinations *destinations,
@@ -189,7 +190,7 @@ core_status core__destination_write_formula(core__destinations *destinations,
         to->buffer->storage == grad->storage)
         return CORE_OK;
     CORE_TRY(linear_weight(to->buffer, to->accumulate, grad, input));
-    to->touched = to->straight = to->accumulate = true;
+    to->touched = to->in_place = to->accumulate = true;
     context->needed &= ~(1u << WEIGHT);
     return CORE_OK;
 }
@@ -214,7 +215,7 @@ static core_status check_buffer(const char *name, size_t index,
                                 const core_tensor *input,
                                 const core_tensor *buffer)
 {
-    char have[200], want[200];
+    char given[200], expected[200];
 
     if (buffer->device != input->device)
         return core__error(CORE_ERROR_DEVICE,
@@ -235,8 +236,9 @@ static core_status check_buffer(const char *name, size_t index,
             "%s: destination %zu has sizes %s; it must have those of its "
             "input, %s",
             name, index,
-            core__sizes_text(buffer->ndim, buffer->sizes, have, sizeof have),
-            core__sizes_text(input->ndim, input->sizes, want, sizeof want));
+            core__sizes_text(buffer->ndim, buffer->sizes, given, sizeof given),
+            core__sizes_text(input->ndim, input->sizes, expected,
+                             sizeof expected));
     if (core__tensor_needs_grad(buffer))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: destination %zu requires grad; it must not, as "
@@ -332,7 +334,7 @@ core_status core__destinations_begin(const char *name,
     for (size_t i = 0; i < count; i++)
         CORE_TRY(check(name, i, &given[i], leaves));
     for (size_t i = 0; i < count; i++) {
-        given[i].answer = CORE_DESTINATION_UNUSED;
+        given[i].result = CORE_DESTINATION_UNUSED;
         for (size_t j = 0; j < i; j++)
             CORE_TRY(check_pair(name, given, j, i));
     }
@@ -351,7 +353,7 @@ void core__destinations_end(core__destinations *destinations,
         const core__destination *item = &destinations->items[i];
 
         if (done && item->touched)
-            given[i].answer = item->straight ? CORE_DESTINATION_IN_PLACE
+            given[i].result = item->in_place ? CORE_DESTINATION_IN_PLACE
                                              : CORE_DESTINATION_COPIED;
         core__node_release(item->node);
     }

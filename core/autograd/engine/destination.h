@@ -16,7 +16,7 @@ typedef struct core__destination {
     uint32_t input;
     bool accumulate;     /* to the content, from the next write on */
     bool touched;        /* by this backward */
-    bool straight;       /* written by a formula, or the gradient was the buffer
+    bool in_place;       /* written by a formula, or the gradient was the buffer
                           * itself */
     core_tensor *buffer; /* borrowed from the caller */
 } core__destination;
@@ -41,7 +41,7 @@ static inline bool core__destination_touched(
 core_status core__destination_write_gradient(core__destination *destination,
                                              core_tensor *grad);
 
-/* Called before a formula: computes gradients that can be written straight into
+/* Called before a formula: computes gradients that can be written directly into
  * their destination and removes them from context->needed. */
 core_status core__destination_write_formula(core__destinations *destinations,
                                             core__formula_context *context);

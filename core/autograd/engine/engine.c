@@ -6,7 +6,7 @@
 
 #include "autograd/engine/engine.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/graph/accumulator.h"
 #include "autograd/engine/destination.h"
 #include "autograd/graph/hooks.h"
 #include "autograd/engine/input_buffer.h"
@@ -217,10 +217,10 @@ static void release_all(core_tensor **tensors, uint32_t count)
 }
 
 /* run_node for most nodes: those of operators with one result and few edges, in
- * a task without streams, hooks or captures (core__task.plain), which skips all
+ * a task without streams, hooks or captures (core__task.fast_path), which skips all
  * checks for them. */
-static inline core_status run_plain(core__task *task, core_node *node,
-                                    core_tensor *grad, core_tensor **gradients)
+static inline core_status run_fast(core__task *task, core_node *node,
+                                   core_tensor *grad, core_tensor **gradients)
 {
     uint8_t needed[PLAIN_EDGES];
 
@@ -237,8 +237,8 @@ static inline core_status run_plain(core__task *task, core_node *node,
     return CORE_OK;
 }
 
-static core_status evaluate_plain(core__task *task, core_node *node,
-                                  core__slot *slot)
+static core_status evaluate_fast(core__task *task, core_node *node,
+                                 core__slot *slot)
 {
     core_tensor *gradients[PLAIN_EDGES];
     core_tensor *grad = slot->grads[0];
@@ -246,7 +246,7 @@ static core_status evaluate_plain(core__task *task, core_node *node,
     core_status status;
 
     slot->grads[0] = NULL;
-    status = run_plain(task, node, grad, gradients);
+    status = run_fast(task, node, grad, gradients);
     core__tensor_release(grad);
     if (core__likely(status == CORE_OK))
         status = deliver(task, node, gradients);
@@ -317,10 +317,10 @@ core_status core__task_evaluate(core__task *task, core_node *node,
     core_stream *stream = node->stream, *before = NULL;
     core_status status = CORE_OK;
 
-    if (core__likely(task->plain && node->kind == CORE__NODE_OPERATOR &&
+    if (core__likely(task->fast_path && node->kind == CORE__NODE_OPERATOR &&
                      node->ninputs == 1 && node->nedges <= PLAIN_EDGES &&
                      !node->hooks))
-        return evaluate_plain(task, node, slot);
+        return evaluate_fast(task, node, slot);
     if (core__likely(!stream))
         return evaluate(task, node, slot);
     if (core__stream_current(stream->device) != stream)

@@ -4,7 +4,7 @@
 /* engine.h: executes the backward graph.
  *
  * One backward is a task.  Starting at the roots it counts how many edges will
- * deliver to each node (prepare.c); a node is ready when all of them have, and
+ * deliver to each node (task_prepare.c); a node is ready when all of them have, and
  * of the ready nodes the newest runs next (accumulations first of all).  The
  * task's state of a node is stored in the node (core__slot) or, if another task
  * occupies that, in the task's map (task.c).
@@ -52,10 +52,11 @@ typedef struct core__gradient_capture {
     uint32_t input;
     core_tensor **out;
     /* The call, if the gradient must exist; NULL: it may be missing. */
-    const char *wanted_by;
+    const char *required_by;
 } core__gradient_capture;
 /* Returns the error for a missing gradient. */
-core_status core__gradient_capture_missing(const char *wanted_by, size_t input);
+core_status core__gradient_capture_missing(const char *required_by,
+                                           size_t input);
 
 /* The worker of a device for whose nodes the task needs it. */
 typedef struct core__task_worker {
@@ -67,13 +68,13 @@ struct core__task {
     core__task *outer; /* the enclosing backward */
     uint32_t depth;
     bool retain;
-    bool create;  /* grad mode is on */
-    bool host;    /* some node is the host's */
-    bool several; /* several threads run it */
-    bool anomaly; /* anomaly.h */
-    bool watched; /* anomaly mode or an observer: no shortcuts */
-    /* Nothing is watched, every leaf accumulates, and no node has a stream. */
-    bool plain;
+    bool create;        /* grad mode is on */
+    bool host;          /* some node is the host's */
+    bool multithreaded; /* several threads run it */
+    bool anomaly;       /* anomaly.h */
+    bool observed;      /* anomaly mode or an observer: no shortcuts */
+    /* Nothing is observed, every leaf accumulates, and no node has a stream. */
+    bool fast_path;
     core_device *device;              /* of the first node with a stream */
     core__destinations *destinations; /* destination.h; usually NULL */
     /* The state of the calling thread, and the one in which nodes run. */
@@ -130,7 +131,7 @@ core_status core__engine_run(const core__edge *roots, core_tensor *const *grads,
                              core__gradient_capture *captures,
                              size_t ncaptures);
 
-/* prepare.c: counts dependencies and decides which threads run the task. */
+/* task_prepare.c: counts dependencies and decides which threads run the task. */
 core_status core__task_prepare(core__task *task, const core__edge *roots,
                                size_t count);
 /* Delivers the roots' gradients and queues the nodes that are ready. */
@@ -183,11 +184,11 @@ static inline core__slot *core__task_find(const core__task *task,
     return core__task_find_slow(task, node);
 }
 
-/* slices.c: runs the node of a base of which a view was changed in place. */
+/* copy_slices.c: runs the node of a base of which a view was changed in place. */
 core_status core__slices_run(core_node *node, core_tensor *const *grads,
                              core_tensor **gradients);
 
-/* apply.c: runs one node on its gradients.  needed_edges: by edge.  gradients:
+/* node_apply.c: runs one node on its gradients.  needed_edges: by edge.  gradients:
  * nedges entries, NULL at first, owned by the caller afterwards. */
 core_status core__node_compute(core__task *task, core_node *node,
                                core_tensor **grads, const uint8_t *needed_edges,

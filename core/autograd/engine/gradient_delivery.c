@@ -125,7 +125,7 @@ core_status core__gradient_deliver(core__task *task, const core__edge *edge,
 {
     core__slot *slot = core__task_find(task, edge->node);
 
-    if (task->several)
+    if (task->multithreaded)
         return deliver_shared(task, edge, slot, grad, producer);
     if (grad)
         CORE_TRY(
@@ -152,7 +152,7 @@ core_status core__task_ready(core__task *task, core_node *node,
 {
     core__ready ready = {node->sequence, node, slot};
 
-    if (!task->several)
+    if (!task->multithreaded)
         return core__task_push(task, node, slot);
     return core__executor_push(executor_of(task, node), task, &ready);
 }
@@ -210,7 +210,7 @@ core_status core__task_add_leaf_stream(core__task *task, core_stream *stream)
 {
     core_status status;
 
-    if (!task->several)
+    if (!task->multithreaded)
         return leaf_add(task, stream);
     pthread_mutex_lock(&task->lock);
     status = leaf_add(task, stream);

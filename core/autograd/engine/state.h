@@ -28,8 +28,8 @@ typedef struct core__thread_state {
 static inline core__thread_state core__thread_state_of(const core__thread *self)
 {
     return (core__thread_state){
-        self->included,    self->excluded, self->device,  self->sequence,
-        self->saved_hooks, self->place,    self->no_grad, self->inference,
+        self->included,    self->excluded,      self->device,  self->sequence,
+        self->saved_hooks, self->anomaly_place, self->no_grad, self->inference,
         self->call_flags,  self->anomaly};
 }
 
@@ -42,7 +42,7 @@ static inline void core__thread_state_set(core__thread *self,
     if (self->sequence < state->sequence)
         self->sequence = state->sequence;
     self->saved_hooks = state->saved_hooks;
-    self->place = state->place;
+    self->anomaly_place = state->place;
     self->no_grad = state->no_grad;
     self->inference = state->inference;
     self->call_flags = state->call_flags;

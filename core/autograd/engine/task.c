@@ -28,7 +28,7 @@ void core__task_begin(core__task *task)
     task->map_count = 0;
     task->map_capacity = 0;
     task->host = false;
-    task->several = false;
+    task->multithreaded = false;
     task->device = NULL;
     task->leaves = NULL;
     task->nleaves = 0;
@@ -178,7 +178,7 @@ core_status core__task_slot_slow(core__task *task, core_node *node,
     else if (!task->device)
         task->device = node->stream->device;
     else if (task->device != node->stream->device)
-        task->several = true;
+        task->multithreaded = true;
     task->nodes[task->nnodes++] = node;
     *out_slot = slot;
     return CORE_OK;

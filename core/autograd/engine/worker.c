@@ -223,7 +223,7 @@ void core__executors_fork(core__fork_phase at)
         empty(self->executor);
     for (core__task *task = self ? self->engine : NULL; task;
          task = task->outer)
-        if (task->several)
+        if (task->multithreaded)
             pthread_mutex_init(&task->lock, NULL);
 }
 

@@ -125,7 +125,7 @@ core_status core__formula_attention_grad(
         .causal = is_causal,
         .mask = output_mask,
     };
-    core_tensor *made[4] = {NULL, NULL, NULL, NULL};
+    core_tensor *gradients[4] = {NULL, NULL, NULL, NULL};
     core_status status;
     core__scope s;
 
@@ -135,12 +135,12 @@ core_status core__formula_attention_grad(
             philox_offset, dropout_p, output_mask, output_mask_count, is_causal,
             scale, out0, out1, out2, out3);
     core__scope_begin(&s);
-    recorded(&s, &a, made);
+    recorded(&s, &a, gradients);
     if (s.status == CORE_OK) {
-        *out0 = core__formula_same(made[0]);
-        *out1 = core__formula_same(made[1]);
-        *out2 = core__formula_same(made[2]);
-        *out3 = core__formula_same(made[3]);
+        *out0 = core__formula_same(gradients[0]);
+        *out1 = core__formula_same(gradients[1]);
+        *out2 = core__formula_same(gradients[2]);
+        *out3 = core__formula_same(gradients[3]);
     }
     status = core__scope_end(&s);
     return status;

@@ -83,9 +83,9 @@ static inline const double *core__value_float_optional(const core_value *value)
 
 static inline const bool *core__value_bool_optional(const core_value *value)
 {
-    static const bool answers[2] = {false, true};
+    static const bool values[2] = {false, true};
 
-    return value->tag == CORE_VALUE_NONE ? NULL : &answers[value->u.i != 0];
+    return value->tag == CORE_VALUE_NONE ? NULL : &values[value->u.i != 0];
 }
 
 /* NULL equals no string. */

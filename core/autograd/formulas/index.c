@@ -239,14 +239,14 @@ core_status core__formula_scatter_reduce_self(
  * derivative is not that of any formula here, so it is refused. */
 static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
 {
-    core_tensor *several;
+    core_tensor *ambiguous;
     int64_t found = 0;
 
-    several = core__x_logical_and(
+    ambiguous = core__x_logical_and(
         s, zero, CORE__DO(s, core_gt_scalar, count, core_int(1)));
-    several = CORE__DO(s, core_any, several);
-    if (s->status == CORE_OK && !core__tensor_is_meta(several))
-        s->status = core_tensor_item_int(several, &found);
+    ambiguous = CORE__DO(s, core_any, ambiguous);
+    if (s->status == CORE_OK && !core__tensor_is_meta(ambiguous))
+        s->status = core_tensor_item_int(ambiguous, &found);
     if (found)
         s->status = core__error(CORE_ERROR_UNSUPPORTED,
                                 "the second derivative of a scattered product "

@@ -86,7 +86,7 @@ core_status core__formula_triangular_grad(core_tensor *grad_B,
                                           bool left, bool unitriangular,
                                           core_tensor **out)
 {
-    int64_t inset = unitriangular ? 1 : 0;
+    int64_t diagonal = unitriangular ? 1 : 0;
     core__scope s;
     core_tensor *x;
 
@@ -94,7 +94,7 @@ core_status core__formula_triangular_grad(core_tensor *grad_B,
     x = left ? core__x_matmul(&s, grad_B, core__x_adjoint(&s, result))
              : core__x_matmul(&s, core__x_adjoint(&s, result), grad_B);
     x = core__x_neg(&s, x);
-    x = upper ? CORE__DO(&s, core_triu, x, inset)
-              : CORE__DO(&s, core_tril, x, -inset);
+    x = upper ? CORE__DO(&s, core_triu, x, diagonal)
+              : CORE__DO(&s, core_tril, x, -diagonal);
     return core__scope_finish(&s, x, out);
 }

@@ -32,8 +32,9 @@ static double reduced_numel(const int64_t *sizes, size_t ndim, uint32_t mask)
 }
 
 /* x as with keepdim: it broadcasts against the argument. */
-static core_tensor *kept(core__scope *s, core_tensor *x, uint32_t ndim,
-                         uint32_t mask, bool keepdim)
+static core_tensor *unsqueeze_reduced(core__scope *s, core_tensor *x,
+                                      uint32_t ndim, uint32_t mask,
+                                      bool keepdim)
 {
     if (keepdim || ndim == 0)
         return x;
@@ -54,8 +55,9 @@ core_status core__formula_expanded(core_tensor *grad, const int64_t *sizes,
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = kept(&s, grad, (uint32_t)sizes_count,
-             reduced_mask((uint32_t)sizes_count, dim, dim_count), keepdim);
+    x = unsqueeze_reduced(&s, grad, (uint32_t)sizes_count,
+                          reduced_mask((uint32_t)sizes_count, dim, dim_count),
+                          keepdim);
     x = CORE__DO(&s, core_expand, x, sizes, sizes_count, false);
     return core__scope_finish(&s, x, out);
 }
@@ -72,7 +74,7 @@ core_status core__formula_mean_grad(core_tensor *grad, const int64_t *sizes,
 
     core__scope_begin(&s);
     x = core__x_div_scalar(&s, grad, numel);
-    x = kept(&s, x, (uint32_t)sizes_count, mask, keepdim);
+    x = unsqueeze_reduced(&s, x, (uint32_t)sizes_count, mask, keepdim);
     x = CORE__DO(&s, core_expand, x, sizes, sizes_count, false);
     return core__scope_finish(&s, x, out);
 }
@@ -85,13 +87,14 @@ static core_tensor *var_grad(core__scope *s, core_tensor *grad,
 {
     uint32_t mask = reduced_mask(self->ndim, dim, dim_count);
     double n = reduced_numel(self->sizes, self->ndim, mask);
-    double freedom = n - (correction ? core__scalar_double(*correction) : 1);
+    double divisor = n - (correction ? core__scalar_double(*correction) : 1);
     core_tensor *mean =
         CORE__DO(s, core_mean_dim, self, dim, dim_count, true, CORE_DTYPE_NONE);
     core_tensor *x = core__x_sub(s, self, mean);
 
-    x = core__x_mul_scalar(s, x, 2 / (freedom > 0 ? freedom : 0));
-    return core__x_mul(s, kept(s, grad, self->ndim, mask, keepdim), x);
+    x = core__x_mul_scalar(s, x, 2 / (divisor > 0 ? divisor : 0));
+    return core__x_mul(s, unsqueeze_reduced(s, grad, self->ndim, mask, keepdim),
+                       x);
 }
 
 core_status core__formula_var_grad(core_tensor *grad, core_tensor *self,
@@ -136,8 +139,8 @@ core_status core__formula_extremum(core_tensor *grad, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&s);
-    result = kept(&s, result, self->ndim, mask, keepdim);
-    grad = kept(&s, grad, self->ndim, mask, keepdim);
+    result = unsqueeze_reduced(&s, result, self->ndim, mask, keepdim);
+    grad = unsqueeze_reduced(&s, grad, self->ndim, mask, keepdim);
     chosen = core__x_eq(&s, self, result);
     if (nan)
         chosen =
@@ -179,8 +182,9 @@ core_status core__formula_logsumexp_grad(core_tensor *grad, core_tensor *self,
     core_tensor *x;
 
     core__scope_begin(&s);
-    x = core__x_sub(&s, self, kept(&s, result, self->ndim, mask, keepdim));
-    x = core__x_mul(&s, kept(&s, grad, self->ndim, mask, keepdim),
+    x = core__x_sub(&s, self,
+                    unsqueeze_reduced(&s, result, self->ndim, mask, keepdim));
+    x = core__x_mul(&s, unsqueeze_reduced(&s, grad, self->ndim, mask, keepdim),
                     core__x_exp(&s, x));
     return core__scope_finish(&s, x, out);
 }
@@ -228,8 +232,8 @@ core_status core__formula_vector_norm_grad(core_tensor *grad, core_tensor *self,
     core__scope s;
 
     core__scope_begin(&s);
-    grad = kept(&s, grad, self->ndim, mask, keepdim);
-    result = kept(&s, result, self->ndim, mask, keepdim);
+    grad = unsqueeze_reduced(&s, grad, self->ndim, mask, keepdim);
+    result = unsqueeze_reduced(&s, result, self->ndim, mask, keepdim);
     return core__scope_finish(&s,
                               norm_grad(&s, grad, self, result,
                                         core__scalar_double(ord), dim,

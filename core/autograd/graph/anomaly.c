@@ -47,9 +47,9 @@ bool core_anomaly_mode(void)
 const char *core_anomaly_place_set(const char *place)
 {
     core__thread *self = core__thread_self();
-    const char *before = self->place;
+    const char *before = self->anomaly_place;
 
-    self->place = place;
+    self->anomaly_place = place;
     return before;
 }
 
@@ -67,13 +67,13 @@ static core__anomaly_place_record *place_new(const core__thread *self)
     int count = 0;
 
 #if defined(__GLIBC__)
-    if (!self->place)
+    if (!self->anomaly_place)
         count = backtrace(frames, FRAMES);
 #endif
     place = core__alloc(sizeof *place + (size_t)count * sizeof *frames);
     if (!place)
         return NULL;
-    place->label = copy(self->place);
+    place->label = copy(self->anomaly_place);
     place->within = self->running ? copy(self->running->name) : NULL;
     place->nframes = count;
     memcpy(place->frames, frames, (size_t)count * sizeof *frames);

@@ -131,7 +131,7 @@ static core_status refuse_second(const core_node *of, core_tensor *const *grads,
 
     for (uint32_t i = 0; i < of->nedges && status == CORE_OK; i++)
         if (gradients[i] && core__dtype_is_floating(gradients[i]->dtype))
-            status = core__history_twin(node, i, &gradients[i]);
+            status = core__history_alias(node, i, &gradients[i]);
     core__node_release(node);
     return status;
 }

@@ -8,7 +8,7 @@
 
 #include "autograd/graph/callback.h"
 #include "autograd/graph/layer.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
@@ -113,13 +113,13 @@ core_status core__context_record(core_function_context *context,
 }
 
 static core_status check_outputs(const char *name, core_tensor *const *outputs,
-                                 size_t count, size_t room)
+                                 size_t count, size_t capacity)
 {
-    if (count > room)
+    if (count > capacity)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
             "%s: the function reports %zu outputs, but the array holds %zu",
-            name, count, room);
+            name, count, capacity);
     if (count == 0)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
@@ -133,9 +133,9 @@ static core_status check_outputs(const char *name, core_tensor *const *outputs,
     return CORE_OK;
 }
 
-core_status core__function_check_capacity(const char *name, size_t room)
+core_status core__function_check_capacity(const char *name, size_t capacity)
 {
-    if (room)
+    if (capacity)
         return CORE_OK;
     return core__error(CORE_ERROR_INVALID_ARGUMENT,
                        "%s: *noutputs is 0 (a failed call leaves it so); it "
@@ -149,20 +149,20 @@ core_status core__function_call(const char *name, core_tensor_function function,
                                 size_t *noutputs)
 {
     uint32_t errors = core__thread_self()->error.sequence;
-    size_t room = *noutputs;
+    size_t capacity = *noutputs;
     core_status status;
 
-    CORE_TRY(core__function_check_capacity(name, room));
-    for (size_t i = 0; i < room; i++)
+    CORE_TRY(core__function_check_capacity(name, capacity));
+    for (size_t i = 0; i < capacity; i++)
         outputs[i] = NULL;
     status = function(context, inputs, ninputs, outputs, noutputs);
     status = core__callback_status(errors, status, name);
     if (status == CORE_OK)
-        status = check_outputs(name, outputs, *noutputs, room);
+        status = check_outputs(name, outputs, *noutputs, capacity);
     if (status == CORE_OK)
         return CORE_OK;
     *noutputs = 0;
-    for (size_t i = 0; i < room; i++) {
+    for (size_t i = 0; i < capacity; i++) {
         core__tensor_release(outputs[i]);
         outputs[i] = NULL;
     }

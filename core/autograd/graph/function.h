@@ -45,7 +45,7 @@ core_status core__function_record(const core_function_info *given,
 
 /* Returns INVALID_ARGUMENT for a capacity of 0: callbacks write their first
  * output without checking it. */
-core_status core__function_check_capacity(const char *name, size_t room);
+core_status core__function_check_capacity(const char *name, size_t capacity);
 /* Calls a program's function.  Returns INVALID_ARGUMENT unless it returns at
  * least one output, at most *noutputs, none of them NULL.  On failure outputs
  * are released and NULL, *noutputs is 0, and the message starts with `name`. */

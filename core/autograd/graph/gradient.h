@@ -29,7 +29,7 @@ typedef enum core__saving_kind {
 typedef struct core__saving {
     uint8_t kind;
     uint8_t position;
-    uint16_t apart; /* 1: the argument is a list or a string */
+    uint16_t is_array; /* 1: the argument is a list or a string */
     uint32_t needed_by;
 } core__saving;
 

@@ -93,19 +93,19 @@ core_status core__hooks_add(core__hook_list list, const core_hook *what,
 /* Several threads may need it at once; one of them creates it. */
 core_status core__node_hooks_make(core_node *node, core__node_hooks **out_hooks)
 {
-    core__node_hooks *none = NULL, *made;
+    core__node_hooks *none = NULL, *created;
 
     *out_hooks = atomic_load(&node->hooks);
     if (*out_hooks)
         return CORE_OK;
-    made = core__alloc_zero(sizeof *made);
-    if (!made)
-        return core__error_memory(sizeof *made);
-    if (atomic_compare_exchange_strong(&node->hooks, &none, made)) {
-        *out_hooks = made;
+    created = core__alloc_zero(sizeof *created);
+    if (!created)
+        return core__error_memory(sizeof *created);
+    if (atomic_compare_exchange_strong(&node->hooks, &none, created)) {
+        *out_hooks = created;
         return CORE_OK;
     }
-    core__free(made);
+    core__free(created);
     *out_hooks = none;
     return CORE_OK;
 }
@@ -153,7 +153,7 @@ core_status core_tensor_register_hook(core_tensor *tensor,
                       .function.tensor = function,
                       .context = context,
                       .drop = drop};
-    core__autograd *record;
+    core__autograd_meta *meta;
     core__node_hooks *hooks;
     core_status status;
     core__edge edge;
@@ -164,8 +164,8 @@ core_status core_tensor_register_hook(core_tensor *tensor,
         core__hooks_check_requires_grad(tensor, "core_tensor_register_hook"));
     CORE_TRY(check_given(function != NULL, "core_tensor_register_hook"));
     if (core__tensor_is_leaf(tensor)) {
-        CORE_TRY(core__autograd_record_of(tensor, &record));
-        return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
+        CORE_TRY(core__autograd_meta_of(tensor, &meta));
+        return core__hooks_add(core__hooks_of_leaf(meta), &hook, out_hook);
     }
     CORE_TRY(core__gradient_edge(tensor, &edge));
     hook.output = edge.input;
@@ -186,7 +186,7 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
                       .function.accumulate = function,
                       .context = context,
                       .drop = drop};
-    core__autograd *record;
+    core__autograd_meta *meta;
 
     if (out_hook)
         *out_hook = NULL;
@@ -199,8 +199,8 @@ core_status core_tensor_register_accumulate_hook(core_tensor *tensor,
             CORE_ERROR_AUTOGRAD,
             "core_tensor_register_accumulate_hook: the tensor is the result of "
             "an operator; only leaves accumulate gradients");
-    CORE_TRY(core__autograd_record_of(tensor, &record));
-    return core__hooks_add(core__hooks_of_leaf(record), &hook, out_hook);
+    CORE_TRY(core__autograd_meta_of(tensor, &meta));
+    return core__hooks_add(core__hooks_of_leaf(meta), &hook, out_hook);
 }
 
 static core_status node_hook_add(core_node *node, const core_hook *hook,

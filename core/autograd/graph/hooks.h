@@ -62,9 +62,9 @@ typedef struct core__hook_list {
     _Atomic uint8_t *lock; /* protects both and the links */
 } core__hook_list;
 
-static inline core__hook_list core__hooks_of_leaf(core__autograd *record)
+static inline core__hook_list core__hooks_of_leaf(core__autograd_meta *meta)
 {
-    return (core__hook_list){&record->hooks, &record->walks, &record->lock};
+    return (core__hook_list){&meta->hooks, &meta->walks, &meta->lock};
 }
 
 static inline core__hook_list core__hooks_of_node(core__node_hooks *hooks)

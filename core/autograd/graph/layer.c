@@ -48,28 +48,28 @@ static core_status call_below(core_call *call, core__thread *self,
 }
 
 /* Finds which gradients are needed, and the number of edges. */
-static void collect_wanted(core__recording *recording)
+static void collect_needed(core__recording *recording)
 {
     const core__gradient *gradient = recording->gradient;
 
-    recording->wanted = 0;
+    recording->needed = 0;
     recording->nedges = 0;
     for (uint32_t i = 0; i < gradient->ngradients; i++) {
         const core_value *arg = &recording->args[gradient->arguments[i]];
-        uint32_t wanted = 0;
+        uint32_t needed = 0;
 
         if (core__likely(arg->tag == CORE_VALUE_TENSOR)) {
-            wanted = core__tensor_needs_grad(arg->u.tensor);
+            needed = core__tensor_needs_grad(arg->u.tensor);
             recording->nedges++;
         } else if (arg->tag == CORE_VALUE_TENSOR_LIST) {
             for (uint32_t j = 0; j < arg->count; j++)
-                wanted |= arg->u.tensors[j] &&
+                needed |= arg->u.tensors[j] &&
                           core__tensor_needs_grad(arg->u.tensors[j]);
             recording->nedges += arg->count;
         } else {
             recording->nedges++;
         }
-        recording->wanted |= wanted << i;
+        recording->needed |= needed << i;
     }
 }
 
@@ -216,7 +216,7 @@ static core_status copy_before(const core__recording *recording,
 
         before[i] = NULL;
         if (saving->kind == CORE__SAVE_ARGUMENT &&
-            saving->needed_by & recording->wanted &&
+            saving->needed_by & recording->needed &&
             arg->tag == CORE_VALUE_TENSOR &&
             arg->u.tensor->storage == self->storage)
             CORE_TRY(core__autograd_op_clone(arg->u.tensor, &before[i]));
@@ -362,24 +362,24 @@ static core_status record(core_call *call, core__thread *self,
     recording.gradient = base->data->gradient;
     recording.args = args;
     recording.before = NULL;
-    recording.wanted = 0;
+    recording.needed = 0;
     recording.nedges = 0;
     if (core__likely(recording.gradient != NULL))
-        collect_wanted(&recording);
+        collect_needed(&recording);
     else if (!base->data->no_gradient && !in_place)
         return call_below(call, self, args, nargs, results, nresults);
     if (core__unlikely(in_place)) {
         core_tensor *target = args[0].u.tensor;
 
         if (core__dtype_is_floating(target->dtype) &&
-            (recording.wanted || !recording.gradient ||
+            (recording.needed || !recording.gradient ||
              core__tensor_needs_grad(target)))
             return (op->family == CORE__FAMILY_VIEW ? record_relayout
                                                     : record_in_place)(
                 call, self, &recording, args, nargs, results, nresults);
         return call_below(call, self, args, nargs, results, nresults);
     }
-    if (core__unlikely(!recording.wanted && recording.gradient))
+    if (core__unlikely(!recording.needed && recording.gradient))
         return call_below(call, self, args, nargs, results, nresults);
     return record_functional(call, self, &recording, args, nargs, results,
                              nresults);

@@ -29,7 +29,7 @@ typedef struct core__recording {
     const core_operator *op;
     const core__gradient *gradient; /* NULL: none; the node refuses to run */
     const core_value *args;
-    uint32_t wanted; /* needed gradients, by index */
+    uint32_t needed; /* needed gradients, by index */
     uint32_t nedges;
     /* In place: by saved row, the content before the change, or NULL. */
     core_tensor *const *before;

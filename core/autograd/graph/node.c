@@ -6,7 +6,7 @@
 
 #include "autograd/graph/node.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/graph/accumulator.h"
 #include "autograd/graph/custom.h"
 #include "autograd/graph/hooks.h"
 #include "autograd/graph/node_make.h"
@@ -201,7 +201,7 @@ static bool visited_grow(visited *set)
     return true;
 }
 
-static void forget_in(core_node *node, core_tensor *tensor)
+static void drop_saved(core_node *node, core_tensor *tensor)
 {
     core__spin_lock(&node->lock);
     for (uint32_t i = 0; !node->released && i < node->nsaved; i++) {
@@ -230,7 +230,7 @@ void core__node_break_cycle(core_node *root, core_tensor *tensor)
     while (depth) {
         core_node *node = set.stack[--depth];
 
-        forget_in(node, tensor);
+        drop_saved(node, tensor);
         for (uint32_t i = 0; i < node->nedges; i++) {
             core_node *next = node->edges[i].node;
 

@@ -12,7 +12,7 @@
 #define CORE_AUTOGRAD_NODE_H
 
 #include "autograd/graph/gradient.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "device/device.h"
 
 typedef struct core__task core__task;                       /* engine.h */

@@ -8,7 +8,7 @@
 #include "autograd/graph/function.h"
 #include "autograd/graph/layer.h"
 #include "autograd/graph/operator_gradient.h"
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/view.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -158,7 +158,7 @@ static core_status compute_and_record(core_call *call, const core_value *args,
     return status;
 }
 
-static bool any_wants_grad(const core__tensor_list *inputs)
+static bool any_needs_grad(const core__tensor_list *inputs)
 {
     for (size_t i = 0; i < inputs->count; i++)
         if (inputs->tensors[i] && core__tensor_needs_grad(inputs->tensors[i]))
@@ -171,13 +171,13 @@ static core_status layer(core_call *call, const core_value *args,
 {
     core_status status = CORE_OK;
     work work = {0};
-    bool wanted = false;
+    bool needed = false;
 
     if (!core__thread_self()->no_grad) {
         status = collect_inputs(call->op, args, nargs, &work.inputs);
-        wanted = any_wants_grad(&work.inputs);
+        needed = any_needs_grad(&work.inputs);
     }
-    if (status == CORE_OK && wanted)
+    if (status == CORE_OK && needed)
         status =
             compute_and_record(call, args, nargs, results, nresults, &work);
     else if (status == CORE_OK)
@@ -197,7 +197,7 @@ core_status core__gradient_add(core_registry *registry,
 {
     const uint32_t known =
         CORE_FUNCTION_ONCE_DIFFERENTIABLE | CORE_FUNCTION_NO_ZEROS;
-    registered *made;
+    registered *registration;
     core_status status;
 
     if (gradient->struct_size < sizeof *gradient || gradient->flags & ~known ||
@@ -212,19 +212,19 @@ core_status core__gradient_add(core_registry *registry,
                 ? "a backward function"
                 : "no backward function",
             sizeof *gradient, known);
-    made = core__alloc_zero(sizeof *made);
-    if (!made)
-        return core__error_memory(sizeof *made);
-    made->retired.memory = made;
-    made->gradient = *gradient;
-    made->recorded = recorded;
+    registration = core__alloc_zero(sizeof *registration);
+    if (!registration)
+        return core__error_memory(sizeof *registration);
+    registration->retired.memory = registration;
+    registration->gradient = *gradient;
+    registration->recorded = recorded;
     status =
         core__registry_add_function(registry, operator_name, CORE_KEY_AUTOGRAD,
-                                    (core_string){0}, layer, made);
+                                    (core_string){0}, layer, registration);
     if (status == CORE_OK)
-        core__registry_set_payload(registry, &made->retired);
+        core__registry_set_payload(registry, &registration->retired);
     else
-        core__free(made);
+        core__free(registration);
     return status;
 }
 
@@ -232,21 +232,21 @@ core_status core_gradient_register(const char *operator_name,
                                    const core_operator_gradient *gradient,
                                    core_registration **out_registration)
 {
-    core_registration *made;
+    core_registration *registration;
     core_status status;
 
     CORE__NOT_NULL(out_registration);
     *out_registration = NULL;
     CORE__NOT_NULL(operator_name);
     CORE__NOT_NULL(gradient);
-    CORE_TRY(core__registration_new(&made));
+    CORE_TRY(core__registration_new(&registration));
     status = core__gradient_add(
-        core__registration_registry(made),
+        core__registration_registry(registration),
         (core_string){operator_name, strlen(operator_name)}, gradient, NULL);
     if (status == CORE_OK)
-        *out_registration = made;
+        *out_registration = registration;
     else
-        core_registration_release(made);
+        core_registration_release(registration);
     return status;
 }
 

@@ -35,7 +35,7 @@ bool core__gradient_has_fast_path(const core__gradient *gradient,
         if ((saving->kind != CORE__SAVE_ARGUMENT &&
              saving->kind != CORE__SAVE_RESULT &&
              saving->kind != CORE__SAVE_VALUE) ||
-            saving->apart)
+            saving->is_array)
             return false;
         *out_saved_for |= saving->needed_by;
     }
@@ -43,10 +43,10 @@ bool core__gradient_has_fast_path(const core__gradient *gradient,
 }
 
 /* The needed gradients as a mask; 0: none, or the general path must decide. */
-static inline uint32_t wanted_of(const core__gradient *gradient,
-                                 const core_value *args)
+static inline uint32_t needed_gradients(const core__gradient *gradient,
+                                        const core_value *args)
 {
-    uint32_t wanted = 0;
+    uint32_t needed = 0;
 
     for (uint32_t i = 0; i < gradient->ngradients; i++) {
         const core_value *arg = &args[gradient->arguments[i]];
@@ -56,14 +56,14 @@ static inline uint32_t wanted_of(const core__gradient *gradient,
             (core__unlikely(tensor->base != NULL) &&
              core__view_is_stale(tensor)))
             return 0;
-        wanted |= (uint32_t)core__tensor_requires_grad(tensor) << i;
+        needed |= (uint32_t)core__tensor_requires_grad(tensor) << i;
     }
-    return wanted;
+    return needed;
 }
 
 static inline core_status set_edges(core_node *node,
                                     const core__gradient *gradient,
-                                    const core_value *args, uint32_t wanted)
+                                    const core_value *args, uint32_t needed)
 {
     static const uint16_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     core__edge *edges = node->edges;
@@ -72,15 +72,15 @@ static inline core_status set_edges(core_node *node,
     memcpy(node->counts, ones, sizeof ones);
     for (uint32_t i = 0; i < nedges; i++)
         edges[i].node = NULL;
-    for (uint32_t left = wanted; left; left &= left - 1) {
+    for (uint32_t left = needed; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
         core_tensor *tensor = args[gradient->arguments[i]].u.tensor;
-        core__autograd *record = tensor->autograd;
+        core__autograd_meta *meta = tensor->autograd;
 
-        if (core__likely(record && record->grad_fn)) {
-            core__node_retain(record->grad_fn);
-            edges[i].node = record->grad_fn;
-            edges[i].input = record->output;
+        if (core__likely(meta && meta->grad_fn)) {
+            core__node_retain(meta->grad_fn);
+            edges[i].node = meta->grad_fn;
+            edges[i].input = meta->output;
         } else {
             edges[i].input = 0;
             CORE_TRY(core__accumulator_of(tensor, &edges[i].node));
@@ -92,7 +92,7 @@ static inline core_status set_edges(core_node *node,
 /* The slots are uninitialized. */
 static inline core_status save(core_node *node, const core__gradient *gradient,
                                const core_value *args, core_tensor *result,
-                               uint32_t wanted)
+                               uint32_t needed)
 {
     for (uint32_t i = 0; i < node->nsaved; i++)
         node->saved[i].kind = CORE__SAVED_NONE;
@@ -101,7 +101,7 @@ static inline core_status save(core_node *node, const core__gradient *gradient,
         const core_value *arg = &args[saving->position];
         core__saved *saved = &node->saved[i];
 
-        if (!(saving->needed_by & wanted))
+        if (!(saving->needed_by & needed))
             continue;
         if (saving->kind == CORE__SAVE_RESULT) {
             CORE_TRY(
@@ -118,12 +118,12 @@ static inline core_status save(core_node *node, const core__gradient *gradient,
 
 static inline core_status record(core__thread *self,
                                  const core__shortcut *shortcut,
-                                 const core_value *args, uint32_t wanted,
+                                 const core_value *args, uint32_t needed,
                                  core_tensor *result)
 {
     const core__gradient *gradient = shortcut->gradient;
     /* None if no needed gradient has saved values. */
-    uint32_t nsaved = shortcut->saved_for & wanted ? gradient->nsaved : 0;
+    uint32_t nsaved = shortcut->saved_for & needed ? gradient->nsaved : 0;
     uint32_t ndim = result->ndim;
     core_status status;
     core_node *node;
@@ -136,17 +136,17 @@ static inline core_status record(core__thread *self,
     node->kind = CORE__NODE_OPERATOR;
     node->name = gradient->name;
     node->gradient = gradient;
-    node->needed = wanted;
+    node->needed = needed;
     for (uint32_t i = 0; i < ndim; i++)
         sizes[i] = result->sizes[i];
     core__tensor_meta_fill(node->inputs, result, sizes);
     if (core__unlikely(!result->device->synchronous))
         core__node_set_stream_slow(node);
-    status = set_edges(node, gradient, args, wanted);
+    status = set_edges(node, gradient, args, needed);
     if (core__unlikely(status != CORE_OK))
         node->nsaved = 0;
     else if (nsaved)
-        status = save(node, gradient, args, result, wanted);
+        status = save(node, gradient, args, result, needed);
     if (core__unlikely(status != CORE_OK)) {
         core__node_release(node);
         return status;
@@ -170,20 +170,20 @@ core_status core__autograd_layer_fast_path(core_call *call,
     const core__shortcut *shortcut = call->user;
     const core__gradient *gradient = shortcut->gradient;
     core__thread *self = core__thread_self();
-    uint32_t wanted = 0;
+    uint32_t needed = 0;
     core_status status;
 
     if (core__likely(!self->no_grad && !self->anomaly && !self->saved_hooks &&
                      nresults == 1))
-        wanted = wanted_of(gradient, args);
-    if (core__unlikely(!wanted))
+        needed = needed_gradients(gradient, args);
+    if (core__unlikely(!needed))
         return core__autograd_layer(call, args, nargs, results, nresults);
     status = shortcut->below.function(
         (core_call *)(uintptr_t)&shortcut->below_call, args, nargs, results, 1);
     if (core__unlikely(status != CORE_OK ||
                        !core__dtype_is_floating(results[0].u.tensor->dtype)))
         return status;
-    status = record(self, shortcut, args, wanted, results[0].u.tensor);
+    status = record(self, shortcut, args, needed, results[0].u.tensor);
     return core__likely(status == CORE_OK) ? CORE_OK
                                            : failed(call, results, status);
 }

@@ -113,7 +113,7 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
 
     for (uint32_t i = 0; i < gradient->ngradients; i++) {
         const core_value *arg = &recording->args[gradient->arguments[i]];
-        bool wanted = recording->wanted >> i & 1;
+        bool needed = recording->needed >> i & 1;
 
         node->counts[i] = 1;
         if (core__unlikely(arg->tag == CORE_VALUE_TENSOR_LIST)) {
@@ -123,7 +123,7 @@ static core_status fill_edges(core_node *node, const core__recording *recording)
                     core__tensor_needs_grad(arg->u.tensors[j]))
                     CORE_TRY(core__gradient_edge(arg->u.tensors[j], edge));
         } else {
-            if (wanted)
+            if (needed)
                 CORE_TRY(core__gradient_edge(arg->u.tensor, edge));
             edge++;
         }
@@ -272,7 +272,7 @@ static core_status fill_saved(core_node *node, const core__recording *recording,
     for (uint32_t i = 0; i < gradient->nsaved; i++) {
         const core__saving *saving = &gradient->saved[i];
 
-        if (saving->needed_by & recording->wanted)
+        if (saving->needed_by & recording->needed)
             CORE_TRY(save_one(&node->saved[i], recording, saving, results,
                               recording->before ? recording->before[i] : NULL,
                               extra));
@@ -379,7 +379,7 @@ core_status core__record_operator(const core__recording *recording,
     node->kind = CORE__NODE_OPERATOR;
     node->name = gradient->name;
     node->gradient = gradient;
-    node->needed = recording->wanted;
+    node->needed = recording->needed;
     fill_inputs(node, results, nresults, &sizes);
     core__node_set_stream(node);
     extra = (char *)sizes;

@@ -16,7 +16,7 @@ struct core__retained_grad {
     _Atomic uint32_t references; /* the tensor's hook list, the node's */
     _Atomic uint8_t lock;        /* protects the tensor pointer and the tensor's
                                   * grad */
-    core_tensor *tensor;         /* not referenced; NULL: gone */
+    core_tensor *tensor;         /* not referenced; NULL: destroyed */
 };
 
 static void retention_release(void *context)
@@ -29,29 +29,29 @@ static void retention_release(void *context)
 
 /* -------------------------------------------------------- tensor and node -- */
 
-static bool is_gone(core__retained_grad *retention)
+static bool is_unused(core__retained_grad *retention)
 {
-    bool gone;
+    bool unused;
 
     core__spin_lock(&retention->lock);
-    gone = !retention->tensor;
+    unused = !retention->tensor;
     core__spin_unlock(&retention->lock);
-    return gone;
+    return unused;
 }
 
 /* Takes over one reference.  Entries of destroyed tensors are reused. */
 static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
                             uint32_t output)
 {
-    core__retained_grad *gone = NULL;
+    core__retained_grad *unused = NULL;
     core__retained_output *more = NULL;
     uint32_t i = 0;
 
     core__spin_lock(&hooks->lock);
-    while (i < hooks->count && !is_gone(hooks->retained[i].what))
+    while (i < hooks->count && !is_unused(hooks->retained[i].what))
         i++;
     if (i < hooks->count) {
-        gone = hooks->retained[i].what;
+        unused = hooks->retained[i].what;
         more = hooks->retained;
     } else if ((more = core__realloc(hooks->retained,
                                      (i + 1) * sizeof *more)) != NULL) {
@@ -61,8 +61,8 @@ static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
     if (more)
         more[i] = (core__retained_output){what, output};
     core__spin_unlock(&hooks->lock);
-    if (gone)
-        retention_release(gone);
+    if (unused)
+        retention_release(unused);
     if (more)
         return CORE_OK;
     retention_release(what);
@@ -75,10 +75,10 @@ core_status core__retain_grad_add(core_tensor *tensor, core_node *node,
     core_hook hook = {.kind = CORE__HOOK_RETAINED, .drop = retention_release};
     core__retained_grad *retention;
     core__node_hooks *hooks;
-    core__autograd *record;
+    core__autograd_meta *meta;
     core_status status;
 
-    CORE_TRY(core__autograd_record_of(tensor, &record));
+    CORE_TRY(core__autograd_meta_of(tensor, &meta));
     CORE_TRY(core__node_hooks_make(node, &hooks));
     retention = core__alloc(sizeof *retention);
     if (!retention)
@@ -87,13 +87,13 @@ core_status core__retain_grad_add(core_tensor *tensor, core_node *node,
     atomic_init(&retention->lock, 0);
     retention->tensor = tensor;
     hook.context = retention;
-    status = core__hooks_add(core__hooks_of_leaf(record), &hook, NULL);
+    status = core__hooks_add(core__hooks_of_leaf(meta), &hook, NULL);
     if (status != CORE_OK) {
         core__free(retention);
         return status;
     }
     status = list_add(hooks, retention, output);
-    record->retains_grad = true;
+    meta->retains_grad = true;
     if (status != CORE_OK)
         core__retain_grad_stop(tensor);
     return status;
@@ -101,10 +101,10 @@ core_status core__retain_grad_add(core_tensor *tensor, core_node *node,
 
 void core__retain_grad_stop(core_tensor *tensor)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
-    core__spin_lock(&record->lock);
-    for (core_hook *hook = record->hooks; hook; hook = hook->next) {
+    core__spin_lock(&meta->lock);
+    for (core_hook *hook = meta->hooks; hook; hook = hook->next) {
         core__retained_grad *retention = hook->context;
 
         if (hook->kind != CORE__HOOK_RETAINED || atomic_load(&hook->removed))
@@ -114,8 +114,8 @@ void core__retain_grad_stop(core_tensor *tensor)
         core__spin_unlock(&retention->lock);
         atomic_store(&hook->removed, true);
     }
-    core__spin_unlock(&record->lock);
-    record->retains_grad = false;
+    core__spin_unlock(&meta->lock);
+    meta->retains_grad = false;
 }
 
 core_status core__retain_grad_move(core_tensor *tensor, core_node *node,
@@ -166,16 +166,16 @@ static void state_release(state *state)
 
 static state state_of(core__retained_grad *retention)
 {
-    core__autograd *record;
+    core__autograd_meta *meta;
     state now = {0};
 
     core__spin_lock(&retention->lock);
     now.alive = retention->tensor != NULL;
     if (now.alive) {
-        record = retention->tensor->autograd;
-        if ((now.grad = record->grad) != NULL)
+        meta = retention->tensor->autograd;
+        if ((now.grad = meta->grad) != NULL)
             core__tensor_retain(now.grad);
-        if ((now.written = record->written) != NULL)
+        if ((now.written = meta->written) != NULL)
             core_stream_retain(now.written);
     }
     core__spin_unlock(&retention->lock);
@@ -187,23 +187,23 @@ static state state_of(core__retained_grad *retention)
 static bool exchange(core__retained_grad *retention, core_tensor *old,
                      core_tensor *grad, state *out_drop)
 {
-    core__autograd *record;
+    core__autograd_meta *meta;
     core_stream *current = NULL;
     bool done;
 
     if (!grad->device->synchronous)
         current = core__stream_current(grad->device);
     core__spin_lock(&retention->lock);
-    record = retention->tensor ? retention->tensor->autograd : NULL;
-    done = !record || record->grad == old;
-    if (record && done) {
-        out_drop->grad = record->grad;
-        out_drop->written = record->written;
+    meta = retention->tensor ? retention->tensor->autograd : NULL;
+    done = !meta || meta->grad == old;
+    if (meta && done) {
+        out_drop->grad = meta->grad;
+        out_drop->written = meta->written;
         core__tensor_retain(grad);
-        record->grad = grad;
+        meta->grad = grad;
         if (current)
             core_stream_retain(current);
-        record->written = current;
+        meta->written = current;
     }
     core__spin_unlock(&retention->lock);
     return done;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 /* A tensor on the same storage, without history. */
-static core_status twin(core_tensor *tensor, core_tensor **out_twin)
+static core_status alias(core_tensor *tensor, core_tensor **out_alias)
 {
-    CORE_TRY(core__tensor_shallow_copy(tensor, out_twin));
-    (*out_twin)->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    CORE_TRY(core__tensor_shallow_copy(tensor, out_alias));
+    (*out_alias)->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
 
@@ -38,7 +38,7 @@ mark_saved(core_tensor *tensor)
 /* With saved-tensor hooks: the content goes to the program, the history stays
  * here. */
 static core_status __attribute__((noinline, cold))
-pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
+pack(core__saved *saved, core_tensor *tensor, core_tensor *original)
 {
     core_tensor *content = NULL;
     core__edge edge = {0};
@@ -46,10 +46,10 @@ pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
 
     if (core__tensor_needs_grad(tensor))
         CORE_TRY(core__gradient_edge(tensor, &edge));
-    if (!stand_in)
-        status = twin(tensor, &content);
+    if (!original)
+        status = alias(tensor, &content);
     if (status == CORE_OK)
-        status = core__saved_pack(saved, stand_in ? stand_in : content, false);
+        status = core__saved_pack(saved, original ? original : content, false);
     core__tensor_release(content);
     if (status != CORE_OK) {
         core__node_release(edge.node);
@@ -61,10 +61,10 @@ pack(core__saved *saved, core_tensor *tensor, core_tensor *stand_in)
 }
 
 core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
-                               core_tensor *stand_in)
+                               core_tensor *original)
 {
     core__edge edge = {0};
-    core_tensor *content = stand_in ? stand_in : tensor;
+    core_tensor *content = original ? original : tensor;
 
     if (core__unlikely(content->flags & CORE__TENSOR_INFERENCE))
         return core__error(CORE_ERROR_AUTOGRAD,
@@ -72,10 +72,10 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
                            "inference mode, which has no version and cannot be "
                            "saved; clone it in normal mode first");
     if (core__unlikely(core__thread_self()->saved_hooks != NULL))
-        return pack(saved, tensor, stand_in);
+        return pack(saved, tensor, original);
     saved->grad_fn = NULL;
     saved->output = 0;
-    if (core__likely(!stand_in && core__tensor_is_leaf(tensor))) {
+    if (core__likely(!original && core__tensor_is_leaf(tensor))) {
         if (core__unlikely(!(tensor->flags & CORE__TENSOR_SAVED)))
             mark_saved(tensor);
         core__tensor_retain(tensor);
@@ -84,10 +84,10 @@ core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
     }
     if (core__tensor_needs_grad(tensor))
         CORE_TRY(core__gradient_edge(tensor, &edge));
-    if (stand_in) {
-        core__tensor_retain(stand_in);
+    if (original) {
+        core__tensor_retain(original);
     } else {
-        core_status status = twin(tensor, &content);
+        core_status status = alias(tensor, &content);
 
         if (status != CORE_OK) {
             core__node_release(edge.node);
@@ -105,7 +105,7 @@ core_status core__saved_result(core__saved *saved, core_tensor *tensor,
 {
     core_tensor *content;
 
-    CORE_TRY(twin(tensor, &content));
+    CORE_TRY(alias(tensor, &content));
     saved->grad_fn = NULL;
     saved->output = (uint16_t)output;
     if (core__unlikely(core__thread_self()->saved_hooks != NULL)) {
@@ -200,7 +200,7 @@ static core_status unpack_result(core_node *node, core__saved *saved,
     core_tensor *result;
     core_status status;
 
-    CORE_TRY(twin(saved->value.u.tensor, &result));
+    CORE_TRY(alias(saved->value.u.tensor, &result));
     core__node_retain(node);
     status = core__history_set(result, node, saved->output);
     if (status != CORE_OK) {
@@ -230,7 +230,7 @@ static core_status unpack_list(core_node *node, core__saved *saved,
     return CORE_OK;
 }
 
-/* A twin gets its history when it is first needed. */
+/* An alias gets its history when it is first needed. */
 static core_status give_history(core__saved *saved)
 {
     core_tensor *tensor = saved->value.u.tensor;

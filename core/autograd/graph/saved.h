@@ -3,7 +3,7 @@
 
 /* saved.h: values saved from the forward for a formula.
  *
- * A leaf is saved as it is.  Any other tensor is saved as a twin on the same
+ * A leaf is saved as it is.  Any other tensor is saved as an alias on the same
  * storage, with the edge to its history beside it: a node never owns a tensor
  * that owns the node, and a tensor that is changed in place later does not
  * affect the node.  Version numbers detect whether the content is still what
@@ -27,16 +27,16 @@ typedef enum core__saved_kind {
 
 struct core__saved {
     core_value value;
-    core_node *grad_fn; /* history of a twin; referenced, except for RESULT */
+    core_node *grad_fn; /* history of an alias; referenced, except for RESULT */
     uint32_t version;
     uint16_t output; /* LIST: whether any element is PACKED */
     uint16_t kind;
 };
 
-/* Saves a tensor.  `stand_in`, if not NULL, is the content before the operator
+/* Saves a tensor.  `original`, if not NULL, is the content before the operator
  * changed `tensor` in place; the history is the tensor's in both cases. */
 core_status core__saved_tensor(core__saved *saved, core_tensor *tensor,
-                               core_tensor *stand_in);
+                               core_tensor *original);
 /* result `output` of the node that owns the slot */
 core_status core__saved_result(core__saved *saved, core_tensor *tensor,
                                uint32_t output, bool differentiable);
@@ -63,7 +63,7 @@ static inline bool core__saved_is_ready(const core__saved *saved, bool history)
 }
 
 /* Fills out_value (borrowed from the slot) from a slot that is not packed.  If
- * history is needed (grad mode on), twins get theirs, and a saved result
+ * history is needed (grad mode on), aliases get theirs, and a saved result
  * becomes a new tensor, appended to temporaries.  The node's lock is held. */
 core_status core__saved_unpack(core_node *node, core__saved *saved,
                                bool history, core_value *out_value,

@@ -88,22 +88,22 @@ core_status core_saved_hooks_pop(void)
 /* ---------------------------------------------------------------- packing -- */
 
 /* Program code runs with recording turned off. */
-typedef struct aside {
+typedef struct suspended {
     core__saved_hooks *hooks;
     bool no_grad;
     uint32_t errors;
-} aside;
+} suspended;
 
-static aside hooks_suspend(core__thread *self)
+static suspended hooks_suspend(core__thread *self)
 {
-    aside was = {self->saved_hooks, self->no_grad, self->error.sequence};
+    suspended was = {self->saved_hooks, self->no_grad, self->error.sequence};
 
     self->saved_hooks = NULL;
     self->no_grad = true;
     return was;
 }
 
-static core_status hooks_resume(core__thread *self, aside was,
+static core_status hooks_resume(core__thread *self, suspended was,
                                 core_status status, const char *what)
 {
     self->saved_hooks = was.hooks;
@@ -135,7 +135,7 @@ core_status core__saved_pack(core__saved *saved, core_tensor *content,
     core__packed *packed = packed_new(content, result);
     uint32_t version = core__tensor_version(content);
     core_status status;
-    aside was;
+    suspended was;
 
     if (!packed)
         return core__error_memory(sizeof *packed);
@@ -175,7 +175,7 @@ void core__packed_release(core__packed *packed)
 
 static core_status check(const core__packed *packed, const core_tensor *tensor)
 {
-    char have[200], want[200];
+    char given[200], expected[200];
 
     if (!tensor)
         return core__error(
@@ -191,9 +191,10 @@ static core_status check(const core__packed *packed, const core_tensor *tensor)
         "unpacking a saved tensor: %s of sizes %s on \"%s\" was packed, but "
         "the unpack function returned %s of sizes %s on \"%s\"",
         core__dtype_name(packed->dtype),
-        core__sizes_text(packed->ndim, packed->sizes, want, sizeof want),
+        core__sizes_text(packed->ndim, packed->sizes, expected,
+                         sizeof expected),
         packed->device->name, core__dtype_name(tensor->dtype),
-        core__sizes_text(tensor->ndim, tensor->sizes, have, sizeof have),
+        core__sizes_text(tensor->ndim, tensor->sizes, given, sizeof given),
         tensor->device->name);
 }
 
@@ -205,7 +206,7 @@ core_status core__packed_unpack(core_node *node, const core__saved *saved,
     core__thread *self = core__thread_self();
     core_tensor *tensor = NULL;
     core_status status;
-    aside was;
+    suspended was;
 
     *out_tensor = NULL;
     was = hooks_suspend(self);
@@ -215,8 +216,8 @@ core_status core__packed_unpack(core_node *node, const core__saved *saved,
         status = check(packed, tensor);
     if (status == CORE_OK && history && (packed->result || saved->grad_fn))
         /* The program may keep the tensor that it returned. */
-        status = core__history_twin(packed->result ? node : saved->grad_fn,
-                                    saved->output, &tensor);
+        status = core__history_alias(packed->result ? node : saved->grad_fn,
+                                     saved->output, &tensor);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;

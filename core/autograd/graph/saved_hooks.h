@@ -10,7 +10,7 @@
 #ifndef CORE_AUTOGRAD_SAVED_HOOKS_H
 #define CORE_AUTOGRAD_SAVED_HOOKS_H
 
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 
 #include <libcore/saved.h>
 

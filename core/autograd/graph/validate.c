@@ -56,15 +56,16 @@ core_status core__gradient_validate_slow(const char *what, uint32_t index,
             what, core__dtype_name((*grad)->dtype));
     if (!same_sizes(meta, *grad)) {
         if (!broadcasts(meta, *grad)) {
-            char have[256], want[256];
+            char given[256], expected[256];
 
             return core__error(
                 CORE_ERROR_SHAPE,
                 "gradient %u of %s has sizes %s, but its tensor has %s", index,
                 what,
-                core__sizes_text((*grad)->ndim, (*grad)->sizes, have,
-                                 sizeof have),
-                core__sizes_text(meta->ndim, meta->sizes, want, sizeof want));
+                core__sizes_text((*grad)->ndim, (*grad)->sizes, given,
+                                 sizeof given),
+                core__sizes_text(meta->ndim, meta->sizes, expected,
+                                 sizeof expected));
         }
         CORE_TRY(core__autograd_op_sum_to_size(*grad, meta->ndim, meta->sizes,
                                                &other));

@@ -168,7 +168,7 @@ core_status core__view_rebase(core_tensor *view, core_node *node,
  * base that only became a leaf has not changed. */
 static core_status keep_function(core_tensor *view)
 {
-    const core__autograd *base = view->base->autograd;
+    const core__autograd_meta *base = view->base->autograd;
 
     if (base->grad_fn)
         return core__error(CORE_ERROR_AUTOGRAD,
@@ -186,7 +186,7 @@ core_status core__view_regenerate(core_tensor *view)
     uint64_t excluded = self->excluded;
     bool no_grad = self->no_grad;
     core_tensor *again = NULL;
-    core__autograd *record;
+    core__autograd_meta *meta;
     core_status status;
     core_node *node;
 
@@ -200,17 +200,17 @@ core_status core__view_regenerate(core_tensor *view)
     self->no_grad = no_grad;
     if (status != CORE_OK)
         return status;
-    status = core__autograd_record_of(view, &record);
+    status = core__autograd_meta_of(view, &meta);
     if (status == CORE_OK) {
         node = again->autograd ? again->autograd->grad_fn : NULL;
         if (node)
             core__node_retain(node);
-        if (record->retains_grad)
+        if (meta->retains_grad)
             status = core__retain_grad_move(view, node, 0);
-        core__node_release(record->grad_fn);
-        record->grad_fn = node;
-        record->output = 0;
-        record->generation = view->base->autograd->generation;
+        core__node_release(meta->grad_fn);
+        meta->grad_fn = node;
+        meta->output = 0;
+        meta->generation = view->base->autograd->generation;
         if (node)
             view->keys |= CORE__KEYS_REQUIRES_GRAD;
     }

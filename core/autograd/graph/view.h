@@ -36,8 +36,8 @@ struct core__slices {
     int64_t *sizes;
     int64_t *strides;
     int64_t *base_strides; /* NULL: row-major */
-    /* Of a base with gaps, or a view that reaches out of it: how many elements
-     * of the storage the two lie in; 0 else. */
+    /* If the base has gaps, or the view reaches out of it: the number of
+     * elements of the storage that the two span; otherwise 0. */
     int64_t extent;
     int64_t base_offset; /* from the first of these */
     int64_t *base_sizes;

@@ -69,7 +69,7 @@ typedef struct loop {
 
 /* Must match stream.c. */
 typedef struct fault {
-    int code, why;
+    int code, reason;
     long call, index;
 } fault;
 
@@ -77,11 +77,11 @@ typedef struct fault {
 enum { PLAIN, PROBABILITY, WEIGHTS, REPEATS, SHORT_SOURCE };
 
 /* Only the first error is kept. */
-static void fail_because(global fault *w, int code, int why, long call,
+static void fail_because(global fault *w, int code, int reason, long call,
                          long index)
 {
     if (atomic_cmpxchg((volatile global int *)&w->code, 0, code) == 0) {
-        w->why = why;
+        w->reason = reason;
         w->call = call;
         w->index = index;
     }

@@ -98,14 +98,14 @@ static void reach(const resampling *r, int d, long i, long *first, long *last)
 {
     wide centre = r->align ? (wide)i / r->ratio[d]
                            : ((wide)i + (wide)0.5) / r->ratio[d] - (wide)0.5;
-    wide room = 3 / r->ratio[d] + 2;
+    wide margin = 3 / r->ratio[d] + 2;
 
     *first = 0;
     *last = r->out[d] - 1;
     if (i == 0 || i == r->in[d] - 1 || !(r->ratio[d] > 0))
         return;
-    *first = index_near(centre - room, r->out[d]);
-    *last = index_near(centre + room, r->out[d]);
+    *first = index_near(centre - margin, r->out[d]);
+    *last = index_near(centre + margin, r->out[d]);
 }
 
 /* The weight of an input coordinate in an output coordinate. */

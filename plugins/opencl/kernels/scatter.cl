@@ -210,7 +210,7 @@ static long one_of(const indexing *p, uint k, long index, global fault *errors,
           ? one_of(&p, 3, AT(const T1, i3, i3_at)[i], errors, call)           \
           : 0))
 
-static long beside(const indexing *p, long outer, long rest)
+static long offset_of_slice(const indexing *p, long outer, long rest)
 {
     long at = outer * p->outer_step;
 
@@ -230,7 +230,7 @@ kernel void index_(global uchar *to, ulong to_at, const global uchar *in,
 
     if (o < p.outer)
         AT(T0, to, to_at)[at] =
-            AT(const T0, in, in_at)[beside(&p, o, r) + PLACE(i)];
+            AT(const T0, in, in_at)[offset_of_slice(&p, o, r) + PLACE(i)];
 }
 
 /* to contains a copy of self. */
@@ -243,7 +243,7 @@ kernel void put_(global uchar *to, ulong to_at, const global uchar *values,
     if (o >= p.outer)
         return;
     for (long i = 0; i < p.count; i++)
-        AT(T0, to, to_at)[beside(&p, o, r) + PLACE(i)] =
+        AT(T0, to, to_at)[offset_of_slice(&p, o, r) + PLACE(i)] =
             AT(const T0, values, values_at)[(o * p.count + i) * p.rest + r];
 }
 
@@ -256,7 +256,7 @@ kernel void add_(global uchar *to, ulong to_at, const global uchar *values,
     if (o >= p.outer)
         return;
     for (long i = 0; i < p.count; i++) {
-        long place = beside(&p, o, r) + PLACE(i);
+        long place = offset_of_slice(&p, o, r) + PLACE(i);
 
 #if ID0 == BOOLn
         AT(T0, to, to_at)

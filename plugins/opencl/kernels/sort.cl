@@ -51,17 +51,17 @@ static long chosen(const global T0 *x, const global long *order, long n,
     return (numbers - 1) / 2;
 }
 
-/* room: two positions for each element.  keep: the number of elements to write
+/* scratch: two positions for each element.  keep: the number of elements to write
  * per line. */
 kernel void sort(global uchar *to, ulong to_at, global uchar *where,
                  ulong where_at, const global uchar *in, ulong in_at,
-                 global uchar *room, ulong room_at, long outer, long n,
+                 global uchar *scratch, ulong scratch_at, long outer, long n,
                  long inner, long keep, int descending, int what, int indices)
 {
     const long at = get_global_id(0);
     const long base = at / inner * n * inner + at % inner;
     const global T0 *x = AT(const T0, in, in_at) + base;
-    global long *a = AT(long, room, room_at) + at * 2 * n, *b = a + n, *swap;
+    global long *a = AT(long, scratch, scratch_at) + at * 2 * n, *b = a + n, *swap;
 
     if (at >= outer * inner)
         return;

@@ -31,18 +31,18 @@ static void graph_release(void *context)
 
 core_status graph_add(graph *to, job work)
 {
-    job *kept = malloc(sizeof *kept);
+    job *node = malloc(sizeof *node);
 
-    if (kept == NULL) {
+    if (node == NULL) {
         if (work.drop != NULL)
             work.drop(work.context);
         return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
                               "no host memory for a part of a graph");
     }
-    *kept = work;
-    kept->next = NULL;
-    *to->last = kept;
-    to->last = &kept->next;
+    *node = work;
+    node->next = NULL;
+    *to->last = node;
+    to->last = &node->next;
     return CORE_OK;
 }
 
@@ -58,28 +58,28 @@ static core_status graph_run(void *context)
 
 static core_status begin(void *device, void *on)
 {
-    graph *made = calloc(1, sizeof *made);
+    graph *recorded = calloc(1, sizeof *recorded);
 
     (void)device;
-    if (made == NULL)
+    if (recorded == NULL)
         return core_sdk_error(host, CORE_ERROR_OUT_OF_MEMORY, "steps",
                               "no host memory for a graph");
-    made->references = 1;
-    made->last = &made->first;
-    *stream_capture(on) = made;
+    recorded->references = 1;
+    recorded->last = &recorded->first;
+    *stream_capture(on) = recorded;
     return CORE_OK;
 }
 
 static core_status end(void *device, void *on, void **out_graph)
 {
-    graph *made = *stream_capture(on);
+    graph *recorded = *stream_capture(on);
 
     (void)device;
     *stream_capture(on) = NULL;
     if (out_graph != NULL)
-        *out_graph = made;
+        *out_graph = recorded;
     else
-        graph_release(made);
+        graph_release(recorded);
     return CORE_OK;
 }
 

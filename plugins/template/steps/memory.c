@@ -15,16 +15,16 @@ char *address(core_memory memory)
 
 static block *block_make(uint64_t size)
 {
-    block *made = calloc(1, sizeof *made);
+    block *created = calloc(1, sizeof *created);
 
-    if (made != NULL)
-        made->data = aligned_alloc(64, (size + 63) / 64 * 64);
-    if (made == NULL || made->data == NULL) {
-        free(made);
+    if (created != NULL)
+        created->data = aligned_alloc(64, (size + 63) / 64 * 64);
+    if (created == NULL || created->data == NULL) {
+        free(created);
         return NULL;
     }
-    made->size = size;
-    return made;
+    created->size = size;
+    return created;
 }
 
 static core_status no_memory(uint64_t size)

@@ -14,7 +14,7 @@ struct stream {
     uint64_t given, done;
     bool ends;           /* ends when its work is done */
     core_status failure; /* it is poisoned */
-    char why[160];
+    char reason[160];
     graph *capture; /* step 7 */
 };
 
@@ -53,7 +53,7 @@ static void poison(stream *s, core_status status)
     if (host->abi_minor >= 2)
         host->error_last(&last);
     s->failure = status;
-    snprintf(s->why, sizeof s->why, "%.*s",
+    snprintf(s->reason, sizeof s->reason, "%.*s",
              (int)(last.text.size < 150 ? last.text.size : 150),
              last.text.data != NULL ? last.text.data : "");
 }
@@ -64,10 +64,10 @@ static core_status poisoned(const stream *s)
         return CORE_OK;
     return core_sdk_error_severe(host, s->failure,
                                  CORE_SEVERITY_STREAM_POISONED, "steps",
-                                 "work on the stream failed: %s", s->why);
+                                 "work on the stream failed: %s", s->reason);
 }
 
-static void *serve(void *context)
+static void *run_jobs(void *context)
 {
     stream *s = context;
 
@@ -133,7 +133,7 @@ core_status stream_submit(stream *to, job work)
 
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
-    stream *made = calloc(1, sizeof *made);
+    stream *created = calloc(1, sizeof *created);
     sigset_t all, before;
     pthread_t thread;
     int failed;
@@ -141,21 +141,21 @@ static core_status create(void *device, uint32_t flags, void **out_stream)
     (void)device;
     (void)flags;
     *out_stream = NULL;
-    if (made == NULL)
+    if (created == NULL)
         return no_memory();
-    made->last = &made->first;
+    created->last = &created->first;
     /* Signals belong to the program: our thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&thread, NULL, serve, made);
+    failed = pthread_create(&thread, NULL, run_jobs, created);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
-        free(made);
+        free(created);
         return core_sdk_error(host, CORE_ERROR_INTERNAL, "steps",
                               "no thread for a stream (%d)", failed);
     }
     pthread_detach(thread);
-    *out_stream = made;
+    *out_stream = created;
     return CORE_OK;
 }
 
@@ -298,7 +298,7 @@ static core_status event_record(void *device, void *handle, void *on)
                                    .always = true});
 }
 
-static core_status event_answer(const mark *m)
+static core_status event_status(const mark *m)
 {
     if (!m->reached)
         return CORE_ERROR_BUSY;
@@ -316,7 +316,7 @@ static core_status event_query(void *device, void *handle)
 
     (void)device;
     pthread_mutex_lock(&lock);
-    status = event_answer(m);
+    status = event_status(m);
     pthread_mutex_unlock(&lock);
     mark_drop(m);
     return status;
@@ -329,7 +329,7 @@ static core_status event_synchronize(void *device, void *handle)
 
     (void)device;
     mark_wait(m);
-    status = event_answer(m);
+    status = event_status(m);
     mark_drop(m);
     return status;
 }

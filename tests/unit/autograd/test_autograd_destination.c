@@ -60,8 +60,8 @@ START_TEST(gradients_are_written_into_views_of_one_bucket)
     HOLDS(bucket, 6, 4, 6, 4, 6, 4, 6);
     ck_assert_ptr_null(core_tensor_grad(v));
     ck_assert_ptr_null(core_tensor_grad(w));
-    ck_assert_int_eq(to[0].answer, CORE_DESTINATION_IN_PLACE);
-    ck_assert_int_eq(to[1].answer, CORE_DESTINATION_IN_PLACE);
+    ck_assert_int_eq(to[0].result, CORE_DESTINATION_IN_PLACE);
+    ck_assert_int_eq(to[1].result, CORE_DESTINATION_IN_PLACE);
     /* By default the buffer is overwritten; with ACCUMULATE it is added to. */
     to[0].flags = CORE_DESTINATION_ACCUMULATE;
     OK(core_backward_into(&y, 1, NULL, 0, to, 2));
@@ -82,7 +82,7 @@ START_TEST(main_gradients_may_have_a_wider_dtype)
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
     HOLDS(main, 2, 6, 12);
     ck_assert_int_eq(core_tensor_dtype(main), CORE_F32);
-    ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
+    ck_assert_int_eq(to.result, CORE_DESTINATION_COPIED);
     ck_assert_ptr_null(core_tensor_grad(w));
 }
 END_TEST
@@ -99,7 +99,7 @@ START_TEST(all_contributions_accumulate_in_one_buffer)
     y = add(add(linear_sum(x, w), linear_sum(x, w)), sum(w));
     OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
     HOLDS(buffer, 4, 9, 13, 9, 13);
-    ck_assert_int_eq(to.answer, CORE_DESTINATION_IN_PLACE);
+    ck_assert_int_eq(to.result, CORE_DESTINATION_IN_PLACE);
 }
 END_TEST
 
@@ -130,11 +130,11 @@ START_TEST(hooks_see_gradients_with_destinations)
 
     OK(core_tensor_register_accumulate_hook(w, count_leaf, &after, NULL, NULL));
     OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
-    ck_assert_int_eq(to.answer, CORE_DESTINATION_IN_PLACE);
+    ck_assert_int_eq(to.result, CORE_DESTINATION_IN_PLACE);
     ck_assert_int_eq(after, 1);
     OK(core_tensor_register_hook(w, count_hook, &before, NULL, &hook));
     OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
-    ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
+    ck_assert_int_eq(to.result, CORE_DESTINATION_COPIED);
     ck_assert_int_eq(before, 1);
     ck_assert_int_eq(after, 2);
     HOLDS(buffer, 4, 8, 12, 8, 12);
@@ -163,7 +163,7 @@ START_TEST(grad_into_runs_only_nodes_up_to_its_inputs)
     HOLDS(x, 2, 20, 42);
     OK(core_grad_into(&y, 1, NULL, CORE_RETAIN_GRAPH | CORE_ALLOW_UNUSED, to,
                       3));
-    ck_assert_int_eq(to[2].answer, CORE_DESTINATION_UNUSED);
+    ck_assert_int_eq(to[2].result, CORE_DESTINATION_UNUSED);
     HOLDS(to[2].buffer, 1, 100);
 }
 END_TEST

@@ -254,12 +254,12 @@ END_TEST
 static core_status loud(void *context, core_tensor *const *given,
                         size_t ninputs, core_tensor **outputs, size_t *noutputs)
 {
-    size_t room = *noutputs;
+    size_t capacity = *noutputs;
 
     (void)context;
     (void)ninputs;
-    ck_assert_uint_gt(room, 0);
-    *noutputs = room + 1;
+    ck_assert_uint_gt(capacity, 0);
+    *noutputs = capacity + 1;
     return core_mul(given[0], given[1], &outputs[0]);
 }
 

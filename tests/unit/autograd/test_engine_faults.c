@@ -106,7 +106,7 @@ static void check_restored(const model *m)
     ck_assert_ptr_null(self->engine);
     ck_assert_ptr_null(self->executor);
     ck_assert_ptr_null(self->device);
-    ck_assert_uint_eq(self->level, 0);
+    ck_assert_uint_eq(self->backward_depth, 0);
     ck_assert(core_grad_mode());
     for (int i = 0; i < 2; i++)
         ck_assert_ptr_eq(current_of(names[i]), m->before[i]);
@@ -305,7 +305,7 @@ START_TEST(node_waiting_for_lost_device_returns_an_error)
     FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_DEVICE_LOST, "waiting",
           "lost");
     ck_assert_int_eq(there.runs, 1);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_device_reset(device_of("sim:0")));
     check_backward();
 }

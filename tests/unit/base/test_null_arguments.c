@@ -172,7 +172,7 @@ START_TEST(null_in_registrations_and_settings_is_named)
 }
 END_TEST
 
-static void let_go(void *context, void *data)
+static void release_memory(void *context, void *data)
 {
     (void)data;
     ++*(int *)context;
@@ -183,17 +183,17 @@ START_TEST(null_in_calls_with_memory_of_the_caller_is_named)
     float data[6] = {0};
     int released = 0;
 
-    refused(core_tensor_from_memory(data, CORE_F32, sizes, 2, let_go, &released,
-                                    NULL),
+    refused(core_tensor_from_memory(data, CORE_F32, sizes, 2, release_memory,
+                                    &released, NULL),
             "core_tensor_from_memory", "out_tensor");
     ck_assert_int_eq(released, 1);
-    refused(core_tensor_from_memory(data, CORE_F32, NULL, 2, let_go, &released,
-                                    &result),
+    refused(core_tensor_from_memory(data, CORE_F32, NULL, 2, release_memory,
+                                    &released, &result),
             "core_tensor_from_memory", "sizes");
     ck_assert_int_eq(released, 2);
     ck_assert_ptr_null(result);
-    refused(core_tensor_from_memory(NULL, CORE_F32, sizes, 2, let_go, &released,
-                                    &result),
+    refused(core_tensor_from_memory(NULL, CORE_F32, sizes, 2, release_memory,
+                                    &released, &result),
             "core_tensor_from_memory", "data");
     ck_assert_int_eq(released, 3);
     ck_assert_ptr_null(result);
@@ -321,7 +321,7 @@ START_TEST(structs_too_small_for_any_field_are_refused)
     struct {
         core_device_properties properties;
         uint64_t behind;
-    } room;
+    } given;
 
     NO_ROOM(core_device_counts, "core_device_get_counts",
             core_device_get_counts(cpu, &out));
@@ -342,13 +342,14 @@ START_TEST(structs_too_small_for_any_field_are_refused)
     NO_ROOM(core_memory_stats, "core_memory_get_stats",
             core_memory_get_stats(cpu, &out));
     /* A struct as an older header has it is filled, and no bytes after it. */
-    memset(&room, 0xee, sizeof room);
-    room.properties.struct_size = offsetof(core_device_properties, max_streams);
-    ck_assert_int_eq(core_device_get_properties(cpu, &room.properties),
+    memset(&given, 0xee, sizeof given);
+    given.properties.struct_size =
+        offsetof(core_device_properties, max_streams);
+    ck_assert_int_eq(core_device_get_properties(cpu, &given.properties),
                      CORE_OK);
-    ck_assert_uint_eq(room.properties.struct_size,
+    ck_assert_uint_eq(given.properties.struct_size,
                       offsetof(core_device_properties, max_streams));
-    ck_assert_uint_eq(room.properties.max_streams & 0xff, 0xee);
+    ck_assert_uint_eq(given.properties.max_streams & 0xff, 0xee);
 }
 END_TEST
 

@@ -325,19 +325,19 @@ START_TEST(gaps_between_rows_are_not_used)
 }
 END_TEST
 
-enum { ROOM = 1 << 16 };
+enum { MAPPED = 1 << 16 };
 
 /* Moves the contents to the end of a page that an unreadable page follows. */
 static void *to_the_edge(tensor *t, size_t size)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = ROOM;
-    char *pages = mmap(NULL, room + page, PROT_READ | PROT_WRITE,
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = MAPPED;
+    char *pages = mmap(NULL, mapped + page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     ck_assert(pages != MAP_FAILED);
-    ck_assert_int_eq(mprotect(pages + room, page, PROT_NONE), 0);
-    memcpy(pages + room - size, t->data, size);
-    t->view.memory.handle = pages + room - size;
+    ck_assert_int_eq(mprotect(pages + mapped, page, PROT_NONE), 0);
+    memcpy(pages + mapped - size, t->data, size);
+    t->view.memory.handle = pages + mapped - size;
     return pages;
 }
 
@@ -358,7 +358,7 @@ START_TEST(memory_beyond_an_operand_is_not_accessed)
         memcpy(c->data, c->view.memory.handle, M * N * 2);
         check(a, b, NULL, 0, 1, c, M, N, K, 1);
         for (int i = 0; i < 3; i++)
-            munmap(pages[i], ROOM + (size_t)sysconf(_SC_PAGESIZE));
+            munmap(pages[i], MAPPED + (size_t)sysconf(_SC_PAGESIZE));
         tensor_free(a);
         tensor_free(b);
         tensor_free(c);

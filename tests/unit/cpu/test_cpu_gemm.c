@@ -289,7 +289,7 @@ START_TEST(gemm_declines_unsupported_problems)
     p.alpha = 1;
     cpu_isa = CPU_ISA_BASELINE;
     ck_assert(!cpu_gemm_multiply(&p));
-    ck_assert(!cpu_gemm_wanted(1024, 1024, 1024));
+    ck_assert(!cpu_gemm_is_faster(1024, 1024, 1024));
     ck_assert_float_eq(c[0], 1);
 }
 END_TEST

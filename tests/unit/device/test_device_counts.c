@@ -135,20 +135,20 @@ START_TEST(older_struct_size_is_filled_to_its_size)
     struct {
         core_device_counts counts;
         uint64_t behind;
-    } room = {.counts = {.struct_size = 16}, .behind = 7};
+    } given = {.counts = {.struct_size = 16}, .behind = 7};
 
     CALL(neg, numbers_on("cpu"));
-    OK(core_device_get_counts(device_of("cpu"), &room.counts));
-    ck_assert_uint_eq(room.counts.struct_size, 16);
-    ck_assert_uint_gt(room.counts.launches, 0);
-    ck_assert_uint_eq(room.counts.fallbacks, 0);
+    OK(core_device_get_counts(device_of("cpu"), &given.counts));
+    ck_assert_uint_eq(given.counts.struct_size, 16);
+    ck_assert_uint_gt(given.counts.launches, 0);
+    ck_assert_uint_eq(given.counts.fallbacks, 0);
     for (uint32_t none = 0; none <= 8; none += 4) {
-        room.counts.struct_size = none;
-        FAILS(core_device_get_counts(device_of("cpu"), &room.counts),
+        given.counts.struct_size = none;
+        FAILS(core_device_get_counts(device_of("cpu"), &given.counts),
               CORE_ERROR_INVALID_ARGUMENT,
               "core_device_get_counts: struct_size is", "core_device_counts");
     }
-    ck_assert_int_eq(core_device_get_counts(NULL, &room.counts),
+    ck_assert_int_eq(core_device_get_counts(NULL, &given.counts),
                      CORE_ERROR_INVALID_ARGUMENT);
     ck_assert_int_eq(core_device_get_counts(device_of("cpu"), NULL),
                      CORE_ERROR_INVALID_ARGUMENT);

@@ -31,7 +31,7 @@ static core_status fail_later(core_tensor *operand, uint64_t nth, int calls)
     for (int i = 0; i < calls; i++)
         if (core_mul(operand, operand, &result) == CORE_OK)
             core_tensor_release(result);
-    return control->let_go(0);
+    return control->release(0);
 }
 
 static void works(core_device *device)
@@ -334,7 +334,7 @@ static void fail_and_end(core_tensor *operand)
     OK(core_add_(operand, operand, core_int(1)));
     core_stream_guard_leave(&guard);
     core_stream_release(stream);
-    OK(control->let_go(0));
+    OK(control->release(0));
 }
 
 static void until_streams(uint64_t count)
@@ -402,7 +402,7 @@ START_TEST(bad_data_of_a_released_stream_is_reported_once)
     core_stream_guard_leave(&guard);
     core_tensor_release(result);
     core_stream_release(stream);
-    OK(control->let_go(0));
+    OK(control->release(0));
     for (int i = 0; i < 3; i++)
         core_stream_release(stream_of(sim)); /* checks the streams that ended */
     FAILS(core_device_synchronize(sim), CORE_ERROR_INDEX, "index_select");

@@ -43,7 +43,7 @@ START_TEST(callback_runs_once_when_the_stream_reaches_it)
     OK(core_stream_callback(stream, run, &ran, NULL));
     usleep(5000);
     ck_assert_int_eq(ran, 0);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_stream_synchronize(stream));
     ck_assert_int_eq(ran, 2);
     ck_assert_int_eq(dropped, 0);
@@ -66,7 +66,7 @@ START_TEST(callback_that_cannot_run_is_dropped_once)
     OK(core_exp(one, &result));
     core_tensor_release(result);
     OK(core_stream_callback(stream, run, &ran, drop_it)); /* after it */
-    OK(control->let_go(0));
+    OK(control->release(0));
     FAILS(core_stream_synchronize(stream), CORE_ERROR_STREAM, "exp");
     for (int i = 0; dropped < 2 && i < 20000; i++)
         usleep(1000);
@@ -88,7 +88,7 @@ START_TEST(callbacks_of_a_lost_device_are_dropped)
     OK(control->hold(0));
     OK(core_stream_callback(stream, run, &ran, drop_it));
     OK(control->lose(0));
-    OK(control->let_go(0));
+    OK(control->release(0));
     FAILS(core_stream_synchronize(stream), CORE_ERROR_DEVICE_LOST, "lost");
     for (int i = 0; dropped < 1 && i < 20000; i++)
         usleep(1000);
@@ -274,7 +274,7 @@ START_TEST(elapsed_time_between_events_is_positive)
     OK(core_event_record(last, stream));
     status = core_event_elapsed(first, last, &milliseconds);
     usleep(20000);
-    OK(control->let_go(0));
+    OK(control->release(0));
     ck_assert_int_eq(status, CORE_ERROR_BUSY);
     OK(core_event_synchronize(last));
     OK(core_event_elapsed(first, last, &milliseconds));
@@ -305,7 +305,7 @@ START_TEST(one_queue_serves_all_streams)
     with_queues("1");
     for (int i = 0; i < 5; i++)
         streams[i] = stream_of(sim);
-    ck_assert_uint_eq(counters_of(0).streams_made, 1);
+    ck_assert_uint_eq(counters_of(0).streams_created, 1);
     events = core_device_events_created(sim);
     OK(core_stream_set_current(streams[0]));
     made = filled(sim, 64, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The context that backends/cuda/lt.c makes current while a device is reset and
+/* The context that backends/cuda/blas_lt.c makes current while a device is reset and
  * other threads multiply 8-bit floats.  The driver consists of these few
  * functions. */
 
@@ -13,7 +13,7 @@
 
 #if __has_include(<cublasLt.h>)
 
-#include "../../../backends/cuda/lt.c"
+#include "../../../backends/cuda/blas_lt.c"
 
 cuda_api cuda;
 

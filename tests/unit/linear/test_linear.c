@@ -358,7 +358,7 @@ START_TEST(destination_receives_weight_gradient_in_place)
         to.input = w;
         to.buffer = buffer = wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1);
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
-        ck_assert_int_eq(to.answer, CORE_DESTINATION_IN_PLACE);
+        ck_assert_int_eq(to.result, CORE_DESTINATION_IN_PLACE);
         ck_assert_ptr_null(core_tensor_grad(w));
         ck_assert_ptr_nonnull(core_tensor_grad(b));
         near(buffer, want, i % 3 == 1 ? 0.02 : 1e-5);
@@ -384,13 +384,13 @@ START_TEST(destination_receives_weight_gradient_in_place)
 
         OK(core_backward(&y, 1, NULL, CORE_RETAIN_GRAPH));
         OK(core_backward_into(&y, 1, NULL, CORE_RETAIN_GRAPH, &to, 1));
-        ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
+        ck_assert_int_eq(to.result, CORE_DESTINATION_COPIED);
         near(turned, core_tensor_grad(w), 1e-5);
         /* A delayed gradient does not reach the destination. */
         args.wgrad_queue = queue;
         y = loss(apply());
         OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
-        ck_assert_int_eq(to.answer, CORE_DESTINATION_UNUSED);
+        ck_assert_int_eq(to.result, CORE_DESTINATION_UNUSED);
     }
     core_linear_wgrad_queue_release(queue);
 }

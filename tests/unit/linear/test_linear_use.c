@@ -302,7 +302,7 @@ START_TEST(f16_main_grad_receives_gradient_computed_in_f32)
     OK(core_backward(&y, 1, &small, CORE_RETAIN_GRAPH));
     want = keep(core_tensor_retain(core_tensor_grad(w)));
     OK(core_backward_into(&y, 1, &small, 0, &to, 1));
-    ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
+    ck_assert_int_eq(to.result, CORE_DESTINATION_COPIED);
     near(main, want, 1e-3);
     args.main_grad = main;
     for (int i = 1; i <= 2; i++) {

@@ -12,12 +12,12 @@
 #include <string.h>
 
 static char text[4096];
-static size_t used, room = sizeof text - 1;
+static size_t used, capacity = sizeof text - 1;
 
 static bool collect(void *context, const char *from, size_t size)
 {
     (void)context;
-    if (size > room - used)
+    if (size > capacity - used)
         return false;
     memcpy(text + used, from, size);
     used += size;
@@ -122,7 +122,7 @@ END_TEST
 
 START_TEST(failing_writer_is_an_error)
 {
-    room = 3;
+    capacity = 3;
     core__json_text(&json, NULL, "long");
     ck_assert(!core__json_finish(&json));
 }

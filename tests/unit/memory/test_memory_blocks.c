@@ -426,7 +426,7 @@ START_TEST(range_does_not_grow_over_a_block_in_use)
     give(p);
     q = take(24 * MIB);
     ck_assert(!same(p, q));
-    OK(control->let_go(0));
+    OK(control->release(0));
     give(q);
     core_stream_release(other);
     all_is_back();

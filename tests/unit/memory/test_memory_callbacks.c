@@ -296,7 +296,7 @@ START_TEST(stream_may_end_in_its_own_callback)
         OK(core_stream_callback(own, drop_stream, own, drop_stream));
         if (i)
             OK(control->fault(0, faults[i], 1));
-        OK(control->let_go(0));
+        OK(control->release(0));
         OK(core_device_synchronize(sim));
         all_is_back();
     }
@@ -321,7 +321,7 @@ START_TEST(allocation_waits_for_memory_that_is_about_to_be_freed)
     OK(core_stream_callback(own, nothing, NULL, NULL));
     give(p);
     ck_assert_uint_eq(counters().blocks, 1); /* work may still use it */
-    OK(control->let_go(0));
+    OK(control->release(0));
     q = take(20 * MIB);
     ck_assert_uint_eq(counters().blocks, 1);
     ck_assert_uint_eq(stats().out_of_memories, 0);

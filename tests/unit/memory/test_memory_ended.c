@@ -98,7 +98,7 @@ static void fail_and_end(core_memory_pool *from)
         OK(core_memory_pool_end(from));
     core_tensor_release(t);
     core_stream_release(made);
-    OK(control->let_go(0));
+    OK(control->release(0));
 }
 
 START_TEST(memory_of_failed_work_is_reused_without_its_error)

@@ -514,7 +514,7 @@ START_TEST(snapshot_has_every_segment_and_block)
     json = snapshot();
     ck_assert_int_eq(count(json, "\"state\":\"awaiting\""), 1);
     core_text_free(json);
-    OK(control->let_go(0));
+    OK(control->release(0));
     give(q);
     give(r);
     core_memory_pool_release(pool);

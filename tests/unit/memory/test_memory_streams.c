@@ -43,7 +43,7 @@ START_TEST(stream_of_the_block_needs_no_record_stream)
     core_tensor_release(t);
     p = take_whole();
     ck_assert_uint_eq(stats().segments[0].current, 1);
-    OK(control->let_go(0));
+    OK(control->release(0));
     give(p);
     ck_assert_uint_eq(stats().events, 0);
     ck_assert_uint_eq(core_device_events_created(sim), made);
@@ -72,7 +72,7 @@ START_TEST(block_is_reused_when_every_stream_is_done)
     ck_assert_uint_eq(stats().active_bytes[0].current, 20 * MIB);
     p = take_whole();
     ck_assert_uint_eq(stats().segments[0].current, 2); /* a new segment */
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_stream_synchronize(one));
     OK(core_stream_synchronize(two));
     q = take_whole(); /* the stream is done before memory grows */
@@ -107,7 +107,7 @@ START_TEST(one_busy_stream_keeps_the_block_from_reuse)
     p = take_whole();
     ck_assert_uint_eq(stats().segments[0].current, 2);
     give(p);
-    OK(control->let_go(1));
+    OK(control->release(1));
     core_event_release(event);
     core_stream_release(here);
     core_stream_release(there);
@@ -213,7 +213,7 @@ START_TEST(block_is_reused_later_if_no_event_can_be_created)
         OK(control->fault(0, faults[i], 1));
         core_tensor_release(t);
         ck_assert_uint_eq(stats().active[0].current, 1);
-        OK(control->let_go(0));
+        OK(control->release(0));
         OK(core_stream_synchronize(other));
         give(take_whole());
         ck_assert_uint_eq(stats().segments[0].current, 1);
@@ -491,7 +491,7 @@ START_TEST(host_memory_waits_for_the_copies_that_use_it)
     core_tensor_release(host);
     OK(core_host_memory_alloc(sim, 4000, &a));
     ck_assert_ptr_ne(a, data);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_device_synchronize(sim));
     OK(core_host_memory_alloc(sim, 4000, &b));
     ck_assert_ptr_eq(b, data);

@@ -55,7 +55,7 @@ static bool serves_again(const char *rule)
     core_tensor_release(in);
     later = whole();
     again = later->storage->memory.handle == before.handle;
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_device_synchronize(sim));
     core_tensor_release(later);
     core_tensor_release(out);
@@ -105,7 +105,7 @@ START_TEST(last_of_several_records_on_one_stream_counts)
     core_tensor_release(in);
     later = whole();
     ck_assert_ptr_ne(later->storage->memory.handle, before.handle);
-    OK(control->let_go(0));
+    OK(control->release(0));
     core_tensor_release(later);
     core_tensor_release(out);
     all_is_back();
@@ -151,7 +151,7 @@ START_TEST(function_may_record_a_stream_of_the_core)
     core_tensor_release(t);
     later = whole();
     ck_assert_ptr_ne(later->storage->memory.handle, before.handle);
-    OK(control->let_go(0));
+    OK(control->release(0));
     core_tensor_release(later);
     core_stream_release(other);
     all_is_back();

@@ -412,7 +412,7 @@ END_TEST
 /* --------------------------------------------- mutations of valid calls -- */
 
 /* Replaces the text of one argument. */
-static void mutate_argument(char *word, size_t room)
+static void mutate_argument(char *word, size_t capacity)
 {
     static const char kinds[] = "pxqmu";
     static const char *const numbers[] = {
@@ -433,13 +433,13 @@ static void mutate_argument(char *word, size_t room)
     bool tensor = strchr("tpxqmu", word[0]) && word[1] == ':';
 
     if (chance(10)) {
-        snprintf(word, room, "n");
+        snprintf(word, capacity, "n");
     } else if (tensor && chance(25)) {
         word[0] = kinds[below(5)];
     } else if (tensor && chance(25)) { /* one dimension more */
         size_t at = 2, n = strlen(word);
 
-        if (n + 3 < room) {
+        if (n + 3 < capacity) {
             memmove(word + at + 2, word + at, n - at + 1);
             word[at] = (char)('0' + below(4));
             word[at + 1] = word[at + 2] && word[at + 2] != '/' ? ',' : ' ';
@@ -461,26 +461,26 @@ static void mutate_argument(char *word, size_t room)
         if (chance(60) && *digit && digit[1] < '0')
             *digit = (char)('0' + below(6));
         else if (word[0] == 'f')
-            snprintf(word, room, "f:%s",
+            snprintf(word, capacity, "f:%s",
                      (const char *const[]){"nan", "inf", "-inf", "0", "1e30",
                                            "-1", "1e-300"}[below(7)]);
         else if (word[0] == 'g')
-            snprintf(word, room, "g:%s",
+            snprintf(word, capacity, "g:%s",
                      (const char *const[]){"nan,1", "inf,inf", "0,0", "-1,1",
                                            "1e30,1", "", "2,2,2"}[below(7)]);
         else
-            snprintf(word, room, "%c:%s%s%s", word[0], numbers[below(12)],
+            snprintf(word, capacity, "%c:%s%s%s", word[0], numbers[below(12)],
                      word[0] == 'l' && chance(50) ? "," : "",
                      word[0] == 'l' ? numbers[below(12)] : "");
     } else if (word[0] == 'b' || word[0] == 'k') {
         if (*digit)
             *digit ^= 1;
     } else if (word[0] == 's') {
-        snprintf(word, room, "s:%s", any_text());
+        snprintf(word, capacity, "s:%s", any_text());
     }
 }
 
-static void mutate(const char *good, char *words, size_t room)
+static void mutate(const char *good, char *words, size_t capacity)
 {
     char copy[512], *rest;
     size_t used = 0;
@@ -494,7 +494,7 @@ static void mutate(const char *good, char *words, size_t room)
         snprintf(text, sizeof text, "%s", word);
         if (text[0] != '[' && text[0] != ']' && chance(30))
             mutate_argument(text, sizeof text);
-        used += (size_t)snprintf(words + used, room - used, "%s%s",
+        used += (size_t)snprintf(words + used, capacity - used, "%s%s",
                                  first ? "" : " ", text);
     }
 }

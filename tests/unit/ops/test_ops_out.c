@@ -252,12 +252,12 @@ static void run_shared(const sample *s, const core_operator *form,
     for (uint32_t i = 0; i < form->nresults; i++) {
         core_tensor *like = want[i].u.tensor, *base;
         core_value kept = outs[i];
-        int64_t room = size + core_tensor_numel(like);
+        int64_t elements = size + core_tensor_numel(like);
 
         if (core_tensor_dtype(like) != core_tensor_dtype(given) || size == 0 ||
-            core_tensor_numel(like) == 0 || room == 2)
+            core_tensor_numel(like) == 0 || elements == 2)
             continue;
-        base = CALL(zeros, &room, 1, core_tensor_dtype(given),
+        base = CALL(zeros, &elements, 1, core_tensor_dtype(given),
                     core_tensor_device(given));
         *operand = window(base, given, 0);
         OK(core_copy_(*operand, given, false));

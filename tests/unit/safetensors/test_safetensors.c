@@ -291,7 +291,7 @@ START_TEST(malformed_file_is_reported_as_corrupt_with_its_path)
 END_TEST
 
 /* Writes a valid file to be damaged. */
-static size_t write_valid(uint8_t *bytes, size_t room)
+static size_t write_valid(uint8_t *bytes, size_t capacity)
 {
     write_file("{\"__metadata__\":{\"key\":\"caf\xc3\xa9\"},"
                "\"a\":{\"dtype\":\"I16\",\"shape\":[2,1],"
@@ -299,7 +299,7 @@ static size_t write_valid(uint8_t *bytes, size_t room)
                "\"shape\":[],\"data_offsets\":[4,5]}}",
                5);
     ck_assert_int_eq(try_open(), CORE_OK);
-    return read_bytes(bytes, room);
+    return read_bytes(bytes, capacity);
 }
 
 START_TEST(truncated_file_is_corrupt)

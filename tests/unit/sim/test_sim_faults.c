@@ -140,7 +140,7 @@ START_TEST(work_before_a_dropped_wait_is_waited_for)
         ck_assert_int_eq(sim.streams->query(device, second), CORE_ERROR_BUSY);
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    OK(control->let_go(1));
+    OK(control->release(1));
     OK(sim.streams->synchronize(device1, other));
     sim.streams->synchronize(device, second);
     OK(sim.streams->query(device, second));
@@ -418,7 +418,7 @@ START_TEST(launch_requires_the_plan_of_its_structure)
     /* the running work holds a reference */
     sim_kernels[0]->plan_destroy(of_n);
     ck_assert_uint_eq(counted(0).plans, 2);
-    OK(control->let_go(0));
+    OK(control->release(0));
     ck_assert_uint_eq(byte_of(device, first, b), 2);
     ck_assert_uint_eq(counted(0).plans, 1);
     sim_kernels[0]->plan_destroy(of_less);

@@ -266,7 +266,7 @@ START_TEST(free_before_all_users_are_done_conflicts)
     OK(control->hold(0));
     fill(device, first, c, N, 1);
     sim.memory->free(device, c, N);
-    OK(control->let_go(0));
+    OK(control->release(0));
     CONFLICTS(1);
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM,
           "is freed");
@@ -286,7 +286,7 @@ START_TEST(pinned_memory_is_checked)
     OK(control->hold(0));
     OK(sim.memory->copy_to_host(device, first, data, a, N));
     pinned->free(device, data, N);
-    OK(control->let_go(0));
+    OK(control->release(0));
     FAILS(sim.streams->synchronize(device, first), CORE_ERROR_STREAM, "pinned");
 }
 END_TEST

@@ -34,7 +34,7 @@ START_TEST(nothing_runs_before_the_call_returns_while_the_device_is_held)
     OK(control->hold(0));
     fill(device, first, a, N, 9);
     ck_assert_int_eq(sim.streams->query(device, first), CORE_ERROR_BUSY);
-    OK(control->let_go(0));
+    OK(control->release(0));
     ck_assert_uint_eq(byte_of(device, first, a), 9);
     OK(sim.streams->query(device, first));
 }
@@ -91,7 +91,7 @@ START_TEST(rerecording_does_not_affect_earlier_waits)
     fill(device, first, a, N, 2);
     OK(sim.events->record(device, event, first));
     ck_assert_int_eq(sim.events->query(device, event), CORE_ERROR_BUSY);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(sim.streams->synchronize(device, second));
     OK(sim.events->synchronize(device, event));
     OK(sim.events->query(device, event));
@@ -194,7 +194,7 @@ START_TEST(streams_of_high_priority_run_first)
     increment_bytes(device, low, a, b, 1);
     for (int i = 0; i < 50; i++)
         increment_bytes(device, high, b, b, 1);
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(sim.streams->synchronize(device, low));
     /* The earlier work ran after all work of the other stream. */
     ck_assert_uint_eq(byte_of(device, low, a), 51);

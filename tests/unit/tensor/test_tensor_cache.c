@@ -44,7 +44,7 @@ START_TEST(dropped_tensor_is_reused_for_the_next_of_its_size)
     warm();
     first = small(4, CORE_F32);
     core_tensor_release(first);
-    ck_assert_uint_gt(core__thread_self()->whole[1].count, 0);
+    ck_assert_uint_gt(core__thread_self()->cached_tensors[1].count, 0);
     second = small(16, CORE_U8);
     ck_assert_ptr_eq(first, second);
     core_tensor_release(second);

@@ -122,7 +122,7 @@ START_TEST(host_does_not_wait_for_copies_of_pinned_memory)
     OK(core_tensor_copy(u, up, CORE_COPY_NON_BLOCKING));
     ck_assert_uint_eq(core_host_waits(), waits);
     all_are(down, 1); /* no copy has run yet */
-    OK(control->let_go(0));
+    OK(control->release(0));
     OK(core_device_synchronize(sim));
     all_are(down, 5);
     all_are(u, 7);
@@ -229,7 +229,7 @@ START_TEST(copy_between_devices_runs_after_work_on_the_source)
     OK(core_add_(c, b, core_int(1)));
     drop(a); /* its memory is freed after the copy */
     ck_assert_int_eq(core_stream_query(there), CORE_ERROR_BUSY);
-    OK(control->let_go(0));
+    OK(control->release(0));
     all_are(c, 7);
 }
 END_TEST

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lt.c: cuBLASLt, found at run time, for factors of 8-bit floats.  The
+/* blas_lt.c: cuBLASLt, found at run time, for factors of 8-bit floats.  The
  * algorithm that the library recommends for a shape is cached: the query takes
  * longer than the product.  The caller provides the workspace, so that streams
  * share nothing. */
 
-#include "lt.h"
+#include "blas_lt.h"
 
 #include "api_names.h"
 
@@ -180,7 +180,7 @@ static void destroy_handle(device_state *d)
     memset(d->algorithms, 0, sizeof d->algorithms);
 }
 
-void cuda_lt_forget(void *context)
+void cuda_lt_destroy(void *context)
 {
     device_state *d;
 

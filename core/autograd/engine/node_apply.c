@@ -16,7 +16,7 @@
 #include "autograd/graph/view.h"
 #include "base/observe.h"
 #include "base/thread.h"
-#include "ops/nan_check.h"
+#include "ops/has_nan.h"
 #include "device/stream.h"
 #include "tensor/dtype.h"
 
@@ -166,10 +166,10 @@ core_status core__node_compute(core__task *task, core_node *node,
         /* Program code runs with the caller's thread state. */
         self = core__thread_self();
         self->excluded = task->caller.excluded | CORE__KEY_AUTOCAST;
-        offered = self->offered;
-        self->offered = task->destinations;
+        offered = self->destinations_offered;
+        self->destinations_offered = task->destinations;
         status = core__custom_function_run(node, grads, gradients);
-        self->offered = offered;
+        self->destinations_offered = offered;
         self->excluded = task->running.excluded;
         break;
     case CORE__NODE_ONCE:
@@ -226,8 +226,8 @@ static core_status apply_watching_nan(core__task *task, core_node *node,
 }
 
 static core_status __attribute__((noinline))
-apply_watched(core__task *task, core_node *node, core_tensor **grads,
-              const uint8_t *needed_edges, core_tensor **gradients)
+apply_observed(core__task *task, core_node *node, core_tensor **grads,
+               const uint8_t *needed_edges, core_tensor **gradients)
 {
     uint64_t token = core__observe_begin(CORE__OBSERVED_NODE, node->name,
                                          node->sequence, NULL);
@@ -244,7 +244,7 @@ core_status core__node_apply(core__task *task, core_node *node,
                              core_tensor **grads, const uint8_t *needed_edges,
                              core_tensor **gradients)
 {
-    if (core__unlikely(task->watched))
-        return apply_watched(task, node, grads, needed_edges, gradients);
+    if (core__unlikely(task->observed))
+        return apply_observed(task, node, grads, needed_edges, gradients);
     return core__node_compute(task, node, grads, needed_edges, gradients);
 }

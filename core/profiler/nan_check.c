@@ -4,7 +4,7 @@
 /* LIBCORE_NAN_CHECK: checks the operands and results of operator calls for
  * NaN. */
 
-#include "profiler/nan.h"
+#include "profiler/nan_check.h"
 
 #include "base/error.h"
 #include "base/settings.h"
@@ -12,7 +12,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/operator.h"
 #include "dispatch/schema.h"
-#include "ops/nan_check.h"
+#include "ops/has_nan.h"
 #include "tensor/dtype.h"
 
 #include <libcore/ops.h>
@@ -46,7 +46,7 @@ static bool leaves_unwritten(const core_operator *op)
     return false;
 }
 
-/* Views, memory that nobody has written yet, and calls during a capture, which
+/* Views, memory that was never written, and calls during a capture, which
  * must not wait, cannot be checked. */
 static bool is_checked(const core_operator *op, core_device *device)
 {
@@ -154,15 +154,15 @@ static core_status check_result(const core_operator *op,
     uint32_t count;
     core_tensor *const *tensors = tensors_of(given, &count);
     core_tensor *which = NULL;
-    bool came;
+    bool had_nan;
 
     if (count == 0 || !tensors[0] || !is_checked(op, tensors[0]->device))
         return CORE_OK;
     CORE_TRY(find_nan(given, &which));
     if (!which)
         return CORE_OK;
-    CORE_TRY(operands_have_nan(args, nargs, changed, &came));
-    return came ? CORE_OK : report_nan(op, which);
+    CORE_TRY(operands_have_nan(args, nargs, changed, &had_nan));
+    return had_nan ? CORE_OK : report_nan(op, which);
 }
 
 core_status core__nan_check_after(const core_operator *op,

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include "device/kept_text.h"
+#include "device/interned_text.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
-typedef struct kept_text {
-    struct kept_text *next;
+typedef struct interned_text {
+    struct interned_text *next;
     char text[];
-} kept_text;
+} interned_text;
 
-static kept_text *texts; /* protected by the lock of the devices */
+static interned_text *texts; /* protected by the lock of the devices */
 
-const char *core__keep_text(const char *text, size_t size)
+const char *core__intern_text(const char *text, size_t size)
 {
-    kept_text *entry;
+    interned_text *entry;
 
     size = size ? strnlen(text, size) : 0; /* text may be NULL then */
     if (size == 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* lt.h: products of 8-bit floats by cuBLASLt, which is looked for at the first
- * product.  The functions make the device's context current. */
+/* blas_lt.h: products of 8-bit floats by cuBLASLt, which is looked for at the
+ * first product.  The functions make the device's context current. */
 
-#ifndef CUDA_LT_H
-#define CUDA_LT_H
+#ifndef CUDA_BLAS_LT_H
+#define CUDA_BLAS_LT_H
 
 #include "api.h"
 
@@ -18,7 +18,7 @@ void cuda_lt_close(void *context);
  * not used until it has a new one. */
 void cuda_lt_renew(void *context, CUcontext handle);
 /* Destroys everything that belongs to the context. */
-void cuda_lt_forget(void *context);
+void cuda_lt_destroy(void *context);
 /* Creates what products need, which a capture cannot create. */
 void cuda_lt_prepare(void *context);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* rows.h: the building blocks of the rows that gen_kernels.py writes. */
+/* row_loop.h: the building blocks of the rows that gen_kernels.py writes. */
 
-#ifndef CPU_ROWS_H
-#define CPU_ROWS_H
+#ifndef CPU_ROW_LOOP_H
+#define CPU_ROW_LOOP_H
 
 #include <math.h>
 #include <stdint.h>

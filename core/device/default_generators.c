@@ -18,7 +18,7 @@ core_status core_generator_default(core_device *device,
     if (*out_generator)
         return CORE_OK;
     return core__error(CORE_ERROR_UNSUPPORTED,
-                       "core_generator_default: %s cannot have a default "
-                       "generator of its own; at most %d devices can",
+                       "core_generator_default: %s has no default "
+                       "generator; at most %d devices have one",
                        device->name, CORE__GENERATORS);
 }

@@ -3,7 +3,7 @@
 
 /* Checks a tensor for NaN on behalf of anomaly mode and LIBCORE_NAN_CHECK. */
 
-#include "ops/nan_check.h"
+#include "ops/has_nan.h"
 
 #include "base/thread.h"
 #include "base/keys.h"

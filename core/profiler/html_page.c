@@ -4,7 +4,7 @@
 /* The HTML, styles and script around the data of html.c.  The page loads
  * nothing from elsewhere. */
 
-#include "profiler/page.h"
+#include "profiler/html_page.h"
 
 /* clang-format off */
 const char core__profile_page_head[] =
@@ -76,7 +76,7 @@ const char core__profile_page_tail[] =
     "  (data.shortest ? \"; what took less than \" + time(data.shortest) "
     "+\n"
     "    \" is not drawn\" : \"\") +\n"
-    "  (data.deeper ? \"; \" + data.deeper + \" that lie too deep are not "
+    "  (data.deeper ? \"; \" + data.deeper + \" nested too deeply are not "
     "drawn\" :\n"
     "    \"\");\n"
     "document.getElementById(\"remarks\").textContent = data.remarks.trim()"

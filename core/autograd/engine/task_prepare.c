@@ -122,10 +122,10 @@ static core_status check_reached(core__task *task)
     for (size_t i = 0; i < task->ncaptures; i++) {
         const core__gradient_capture *capture = &task->captures[i];
 
-        if (capture->wanted_by &&
+        if (capture->required_by &&
             !(capture->node &&
               core__task_find(task, capture->node)->flags & CORE__SLOT_DONE))
-            return core__gradient_capture_missing(capture->wanted_by, i);
+            return core__gradient_capture_missing(capture->required_by, i);
     }
     return CORE_OK;
 }
@@ -159,7 +159,7 @@ core_status core__task_prepare(core__task *task, const core__edge *roots,
     } else {
         CORE_TRY(count_edges(task));
     }
-    task->several |= task->host && task->device;
+    task->multithreaded |= task->host && task->device;
     return CORE_OK;
 }
 
@@ -213,7 +213,7 @@ static core_status add_root(core__task *task, const core__edge *root,
 core_status core__task_start(core__task *task, const core__edge *roots,
                              core_tensor *const *grads, size_t count)
 {
-    for (size_t i = 0; task->several && i < task->nnodes; i++)
+    for (size_t i = 0; task->multithreaded && i < task->nnodes; i++)
         if (task->nodes[i]->stream)
             CORE_TRY(add_worker(task, task->nodes[i]->stream->device));
     for (size_t i = 0; i < count; i++)

@@ -6,7 +6,7 @@
  * operators draw relative to a counter on the device that each launch
  * updates. */
 
-#include "graph/capture.h"
+#include "capture/capture.h"
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -46,7 +46,7 @@ void core__captures_fork(core__fork_phase at)
     core__fork_mutex(at, &lock);
 }
 
-static _Atomic uint64_t captures_made;
+static _Atomic uint64_t captures_begun;
 
 struct core_graph {
     _Atomic uint32_t references;
@@ -208,7 +208,7 @@ core_status core_capture_begin(core_stream *stream, core_memory_pool *pool)
     if (status != CORE_OK)
         goto failed_memory;
     stream->capture = under_way;
-    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_made, 1) + 1);
+    atomic_store(&stream->capture_id, atomic_fetch_add(&captures_begun, 1) + 1);
     return CORE_OK;
 
 failed_memory:
@@ -268,7 +268,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     core_device *device;
     core_status status;
     void *impl = NULL;
-    bool wanted;
+    bool keep;
 
     if (out_graph)
         *out_graph = NULL;
@@ -282,9 +282,9 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
     CORE_TRY(core__device_check_process(device));
     core_stream_retain(stream); /* the guard may have the last reference */
     pthread_mutex_lock(&lock);
-    wanted = out_graph && !ended->invalid;
+    keep = out_graph && !ended->invalid;
     pthread_mutex_unlock(&lock);
-    status = end_impl(stream, wanted ? &impl : NULL);
+    status = end_impl(stream, keep ? &impl : NULL);
     pthread_mutex_lock(&lock);
     stream->capture = NULL;
     atomic_store(&stream->capture_id, 0);
@@ -297,7 +297,7 @@ core_status core_capture_end(core_stream *stream, core_graph **out_graph)
             core__error(CORE_ERROR_UNSUPPORTED,
                         "%s: the capture is invalid: %s cannot be part of it",
                         device->name, ended->reason);
-    if (status == CORE_OK && wanted)
+    if (status == CORE_OK && keep)
         status = graph_make(stream, ended, impl, out_graph);
     sources_free(ended->sources);
     core_memory_pool_release(ended->pool);

@@ -3,8 +3,8 @@
 
 /* capture.h: captures in progress. */
 
-#ifndef CORE_GRAPH_CAPTURE_H
-#define CORE_GRAPH_CAPTURE_H
+#ifndef CORE_CAPTURE_CAPTURE_H
+#define CORE_CAPTURE_CAPTURE_H
 
 #include "base/fork.h"
 #include "device/stream.h"

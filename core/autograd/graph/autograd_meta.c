@@ -3,9 +3,9 @@
 
 /* Autograd records of tensors: history, accumulators, and gradient edges. */
 
-#include "autograd/graph/record.h"
+#include "autograd/graph/autograd_meta.h"
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/graph/accumulator.h"
 #include "autograd/graph/hooks.h"
 #include "autograd/graph/retain_grad.h"
 #include "autograd/graph/node.h"
@@ -26,63 +26,62 @@ void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
     }
 }
 
-static core__autograd *record_new(core_tensor *tensor)
+static core__autograd_meta *meta_new(core_tensor *tensor)
 {
-    core__autograd *record = core__small_alloc(sizeof *record);
+    core__autograd_meta *meta = core__small_alloc(sizeof *meta);
 
-    if (core__unlikely(!record))
+    if (core__unlikely(!meta))
         return NULL;
-    *record = (core__autograd){0};
-    tensor->autograd = record;
-    return record;
+    *meta = (core__autograd_meta){0};
+    tensor->autograd = meta;
+    return meta;
 }
 
-core_status core__autograd_record_of(core_tensor *tensor,
-                                     core__autograd **out_record)
+core_status core__autograd_meta_of(core_tensor *tensor,
+                                   core__autograd_meta **out_meta)
 {
-    *out_record = tensor->autograd ? tensor->autograd : record_new(tensor);
-    return *out_record ? CORE_OK : core__error_memory(sizeof **out_record);
+    *out_meta = tensor->autograd ? tensor->autograd : meta_new(tensor);
+    return *out_meta ? CORE_OK : core__error_memory(sizeof **out_meta);
 }
 
 void core__autograd_sizes_changed(core_tensor *tensor)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
-    core__spin_lock(&record->lock);
-    if (record->accumulator)
-        core__tensor_meta_fill(record->accumulator->inputs, tensor,
+    core__spin_lock(&meta->lock);
+    if (meta->accumulator)
+        core__tensor_meta_fill(meta->accumulator->inputs, tensor,
                                tensor->sizes);
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
 }
 
-void core__autograd_record_clear(core_tensor *tensor)
+void core__autograd_meta_clear(core_tensor *tensor)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
-    if (record->retains_grad)
+    if (meta->retains_grad)
         core__retain_grad_stop(tensor);
-    core__tensor_release(record->grad);
-    if (record->written)
-        core_stream_release(record->written);
-    if (record->hooks)
-        core__hooks_drop(record->hooks);
-    if (record->accumulator) /* parked: it holds the tensor otherwise */
-        core__small_free(record->accumulator, record->accumulator->size);
+    core__tensor_release(meta->grad);
+    if (meta->written)
+        core_stream_release(meta->written);
+    if (meta->hooks)
+        core__hooks_drop(meta->hooks);
+    if (meta->accumulator) /* parked: it holds the tensor otherwise */
+        core__small_free(meta->accumulator, meta->accumulator->size);
 }
 
 static inline core_node *take(core__thread *self, core_tensor *tensor)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
     core_node *node;
 
-    if (core__unlikely(((uintptr_t)record->grad | (uintptr_t)record->written |
-                        (uintptr_t)record->hooks |
-                        (uintptr_t)record->accumulator |
-                        record->retains_grad) != 0))
-        core__autograd_record_clear(tensor);
-    node = record->grad_fn;
+    if (core__unlikely(((uintptr_t)meta->grad | (uintptr_t)meta->written |
+                        (uintptr_t)meta->hooks | (uintptr_t)meta->accumulator |
+                        meta->retains_grad) != 0))
+        core__autograd_meta_clear(tensor);
+    node = meta->grad_fn;
     tensor->autograd = NULL;
-    core__small_free_of(self, record, sizeof *record);
+    core__small_free_of(self, meta, sizeof *meta);
     return node;
 }
 
@@ -97,25 +96,25 @@ void core__autograd_destroy(core__thread *self, core_tensor *tensor)
         core__node_destroy(node);
 }
 
-/* For a tensor that has a record or whose base may have one, or a thread
+/* For a tensor that has autograd state or whose base may have one, or a thread
  * without a small-block cache. */
 static core_status __attribute__((noinline))
 set_history(core_tensor *tensor, core_node *node, uint32_t output)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
-    if (!record) {
-        record = record_new(tensor);
-        if (core__unlikely(!record)) {
+    if (!meta) {
+        meta = meta_new(tensor);
+        if (core__unlikely(!meta)) {
             core__node_release(node);
-            return core__error_memory(sizeof *record);
+            return core__error_memory(sizeof *meta);
         }
     }
-    core__node_release(record->grad_fn);
-    record->grad_fn = node;
-    record->output = output;
+    core__node_release(meta->grad_fn);
+    meta->grad_fn = node;
+    meta->output = output;
     if (tensor->base && tensor->base->autograd)
-        record->generation = tensor->base->autograd->generation;
+        meta->generation = tensor->base->autograd->generation;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
@@ -126,55 +125,55 @@ core_status core__history_set(core_tensor *tensor, core_node *node,
                               uint32_t output)
 {
     core__thread *self = core__self_pointer;
-    core__autograd *record;
+    core__autograd_meta *meta;
 
     if (core__unlikely(!self || tensor->autograd || tensor->base))
         return set_history(tensor, node, output);
-    record = core__small_take(self, sizeof *record);
-    if (core__unlikely(!record))
+    meta = core__small_take(self, sizeof *meta);
+    if (core__unlikely(!meta))
         return set_history(tensor, node, output);
-    *record = (core__autograd){.grad_fn = node, .output = output};
-    tensor->autograd = record;
+    *meta = (core__autograd_meta){.grad_fn = node, .output = output};
+    tensor->autograd = meta;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     return CORE_OK;
 }
 
-core_status core__history_twin(core_node *node, uint32_t output,
-                               core_tensor **tensor)
+core_status core__history_alias(core_node *node, uint32_t output,
+                                core_tensor **tensor)
 {
-    core_tensor *twin;
+    core_tensor *alias;
     core_status status;
 
-    CORE_TRY(core__tensor_shallow_copy(*tensor, &twin));
-    twin->keys &= ~CORE__KEYS_REQUIRES_GRAD;
+    CORE_TRY(core__tensor_shallow_copy(*tensor, &alias));
+    alias->keys &= ~CORE__KEYS_REQUIRES_GRAD;
     core__node_retain(node);
-    status = core__history_set(twin, node, output);
+    status = core__history_set(alias, node, output);
     if (status != CORE_OK) {
-        core__tensor_release(twin);
+        core__tensor_release(alias);
         return status;
     }
     core__tensor_release(*tensor);
-    *tensor = twin;
+    *tensor = alias;
     return CORE_OK;
 }
 
 core_status core__history_replace(core_tensor *tensor, core_node *node,
                                   uint32_t output)
 {
-    core__autograd *record;
-    core_status status = core__autograd_record_of(tensor, &record);
+    core__autograd_meta *meta;
+    core_status status = core__autograd_meta_of(tensor, &meta);
 
     if (status != CORE_OK) {
         core__node_release(node);
         return status;
     }
     /* Retained gradients belong to the tensor as it is now. */
-    if (record->retains_grad)
+    if (meta->retains_grad)
         status = core__retain_grad_move(tensor, node, output);
-    core__node_release(record->grad_fn);
-    record->grad_fn = node;
-    record->output = output;
-    record->generation++;
+    core__node_release(meta->grad_fn);
+    meta->grad_fn = node;
+    meta->output = output;
+    meta->generation++;
     tensor->keys |= CORE__KEYS_REQUIRES_GRAD;
     /* Nodes may have saved the tensor itself while it was a leaf. */
     if (tensor->flags & CORE__TENSOR_SAVED) {
@@ -197,26 +196,26 @@ core_status core__history_replace_layout(core_tensor *tensor, core_node *node)
 
 void core__history_clear(core_tensor *tensor)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
     tensor->keys &= ~CORE__KEYS_REQUIRES_GRAD;
-    if (!record)
+    if (!meta)
         return;
     /* If it retains its gradient, it still gets that from the old node. */
-    core__node_release(record->grad_fn);
-    record->grad_fn = NULL;
-    record->output = 0;
+    core__node_release(meta->grad_fn);
+    meta->grad_fn = NULL;
+    meta->output = 0;
 }
 
 core_node *core__accumulator_find(const core_tensor *leaf)
 {
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
     core_node *node;
 
-    if (!record)
+    if (!meta)
         return NULL;
-    core__spin_lock(&record->lock);
-    node = record->accumulator;
+    core__spin_lock(&meta->lock);
+    node = meta->accumulator;
     if (node && node->released)
         node = NULL;
     /* A count of 0 means that it is being destroyed. */
@@ -225,7 +224,7 @@ core_node *core__accumulator_find(const core_tensor *leaf)
         atomic_store_explicit(&node->references, 0, memory_order_relaxed);
         node = NULL;
     }
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     return node;
 }
 
@@ -237,11 +236,11 @@ static inline void revive_parked(core_node *node, core_tensor *leaf)
     core__tensor_retain(leaf);
 }
 
-/* With the record locked: returns the accumulator with one more reference, or
+/* With meta locked: returns the accumulator with one more reference, or
  * NULL if there is none that can get one. */
-static core_node *revive(core__autograd *record, core_tensor *leaf)
+static core_node *revive(core__autograd_meta *meta, core_tensor *leaf)
 {
-    core_node *node = record->accumulator;
+    core_node *node = meta->accumulator;
 
     if (!node)
         return NULL;
@@ -258,18 +257,18 @@ static core_node *revive(core__autograd *record, core_tensor *leaf)
 }
 
 static core_status __attribute__((noinline))
-make_accumulator(core__autograd *record, core_tensor *leaf,
+make_accumulator(core__autograd_meta *meta, core_tensor *leaf,
                  core_node **out_node)
 {
     core_node *node;
 
     CORE_TRY(core__accumulator_new(leaf, out_node));
     /* Another thread may have been faster. */
-    core__spin_lock(&record->lock);
-    node = revive(record, leaf);
+    core__spin_lock(&meta->lock);
+    node = revive(meta, leaf);
     if (!node)
-        record->accumulator = *out_node;
-    core__spin_unlock(&record->lock);
+        meta->accumulator = *out_node;
+    core__spin_unlock(&meta->lock);
     if (node) {
         core__node_release(*out_node);
         *out_node = node;
@@ -281,62 +280,62 @@ make_accumulator(core__autograd *record, core_tensor *leaf,
 static core_status __attribute__((noinline))
 accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
 {
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
     core_node *node;
 
     if (before)
-        core__spin_wait(&record->lock, before);
-    node = revive(record, leaf);
-    core__spin_unlock(&record->lock);
+        core__spin_wait(&meta->lock, before);
+    node = revive(meta, leaf);
+    core__spin_unlock(&meta->lock);
     *out_node = node;
-    return node ? CORE_OK : make_accumulator(record, leaf, out_node);
+    return node ? CORE_OK : make_accumulator(meta, leaf, out_node);
 }
 
 static core_status __attribute__((noinline))
 accumulator_of_none(core_tensor *leaf, core_node **out_node)
 {
-    core__autograd *record;
+    core__autograd_meta *meta;
 
-    CORE_TRY(core__autograd_record_of(leaf, &record));
+    CORE_TRY(core__autograd_meta_of(leaf, &meta));
     return core__accumulator_of(leaf, out_node);
 }
 
 /* The common case, a parked node, calls no other function. */
 core_status core__accumulator_of(core_tensor *leaf, core_node **out_node)
 {
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
     core_node *node;
     uint8_t before;
 
-    if (core__unlikely(!record))
+    if (core__unlikely(!meta))
         return accumulator_of_none(leaf, out_node);
-    before = core__spin_trylock(&record->lock);
+    before = core__spin_trylock(&meta->lock);
     if (core__unlikely(before != 0))
         return accumulator_slowly(leaf, out_node, before);
-    node = record->accumulator;
+    node = meta->accumulator;
     if (core__unlikely(!node || !node->released || !leaf->device->synchronous))
         return accumulator_slowly(leaf, out_node, 0);
     revive_parked(node, leaf);
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     *out_node = node;
     return CORE_OK;
 }
 
 core_status core__gradient_edge(core_tensor *tensor, core__edge *out_edge)
 {
-    core__autograd *record = tensor->autograd;
+    core__autograd_meta *meta = tensor->autograd;
 
     out_edge->input = 0;
     out_edge->reserved = 0;
     if (core__unlikely(tensor->base != NULL) && core__view_is_stale(tensor)) {
         out_edge->node = NULL;
         CORE_TRY(core__view_regenerate(tensor));
-        record = tensor->autograd;
+        meta = tensor->autograd;
     }
-    if (record && record->grad_fn) {
-        core__node_retain(record->grad_fn);
-        out_edge->node = record->grad_fn;
-        out_edge->input = record->output;
+    if (meta && meta->grad_fn) {
+        core__node_retain(meta->grad_fn);
+        out_edge->node = meta->grad_fn;
+        out_edge->input = meta->output;
         return CORE_OK;
     }
     out_edge->node = NULL;

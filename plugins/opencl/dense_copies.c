@@ -24,13 +24,13 @@ typedef struct chunk {
 
 static chunk *chunks;
 
-typedef struct stand_in {
+typedef struct dense_view {
     core_view view;
     int64_t strides[CORE_MAX_NDIM];
-} stand_in;
+} dense_view;
 
-static core_status stand_in_for(core_call *call, const core_view *view,
-                                stand_in *to)
+static core_status take_dense(core_call *call, const core_view *view,
+                              dense_view *to)
 {
     uint64_t item = core_sdk_itemsize(view->dtype);
     int64_t stride = 1;
@@ -52,7 +52,7 @@ static core_status launch_dense(core_call *call, const core_value *args,
 {
     const wrapped *inner = call->user;
     core_value given[RESULTS];
-    stand_in views[RESULTS];
+    dense_view views[RESULTS];
     core_status status = CORE_OK;
     bool any = false;
 
@@ -70,7 +70,7 @@ static core_status launch_dense(core_call *call, const core_value *args,
         if (results[i].tag != CORE_VALUE_VIEW ||
             (view->flags & CORE_VIEW_CONTIGUOUS) || view->numel == 0)
             continue;
-        status = stand_in_for(call, view, &views[i]);
+        status = take_dense(call, view, &views[i]);
         given[i].u.view = &views[i].view;
     }
     if (status == CORE_OK)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* record.h: autograd's state of a tensor, and the tensor's connection to the
- * graph.
+/* autograd_meta.h: autograd's state of a tensor, and the tensor's connection to
+ * the graph.
  *
  * Whether a tensor requires grad is a bit of its keys
  * (CORE__KEYS_REQUIRES_GRAD), so that the layer tests one bit of the call.
- * Only tensors with more state, a history, a gradient or hooks, have a
- * record. */
+ * Only tensors with more state, a history, a gradient or hooks, have
+ * this struct. */
 
-#ifndef CORE_AUTOGRAD_RECORD_H
-#define CORE_AUTOGRAD_RECORD_H
+#ifndef CORE_AUTOGRAD_AUTOGRAD_META_H
+#define CORE_AUTOGRAD_AUTOGRAD_META_H
 
 #include "base/fork.h"
 #include "base/memory.h"
@@ -28,7 +28,7 @@ typedef struct core__edge {
     uint32_t reserved;
 } core__edge;
 
-struct core__autograd {
+struct core__autograd_meta {
     core_node *grad_fn; /* referenced; NULL: a leaf */
     core_tensor *grad;  /* referenced */
     /* The stream on which a backward last wrote grad; referenced.  NULL:
@@ -49,7 +49,7 @@ struct core__autograd {
     uint8_t busy;
     uint32_t walks; /* active walks of hooks; under the lock */
     struct core__queued_gradient
-        *late; /* gradients left for that thread to add; under the lock */
+        *queued; /* gradients left for that thread to add; under the lock */
 };
 
 enum {
@@ -60,13 +60,13 @@ enum {
     CORE__TENSOR_PROGRAM_MEMORY = 1u << 14
 };
 
-/* Returns the tensor's record, created if there is none. */
-core_status core__autograd_record_of(core_tensor *tensor,
-                                     core__autograd **out_record);
+/* Returns the tensor's autograd state, created if there is none. */
+core_status core__autograd_meta_of(core_tensor *tensor,
+                                   core__autograd_meta **out_meta);
 /* Updates a tensor, perhaps a leaf, whose sizes changed. */
 void core__autograd_sizes_changed(core_tensor *tensor);
 /* Frees everything but the history of a tensor that is being destroyed. */
-void core__autograd_record_clear(core_tensor *tensor);
+void core__autograd_meta_clear(core_tensor *tensor);
 
 /* Makes the tensor result `output` of node.  Takes over one reference of node,
  * also on failure. */
@@ -79,10 +79,10 @@ core_status core__history_replace(core_tensor *tensor, core_node *node,
 
 /* The same if only the layout was changed, of a base or of a view. */
 core_status core__history_replace_layout(core_tensor *tensor, core_node *node);
-/* Replaces *tensor with a twin on the same memory that is result `output` of
+/* Replaces *tensor with an alias on the same memory that is result `output` of
  * node.  The caller's reference to the original is released. */
-core_status core__history_twin(core_node *node, uint32_t output,
-                               core_tensor **tensor);
+core_status core__history_alias(core_node *node, uint32_t output,
+                                core_tensor **tensor);
 /* Makes the tensor a leaf that does not require grad. */
 void core__history_clear(core_tensor *tensor);
 
@@ -98,7 +98,7 @@ core_node *core__accumulator_find(const core_tensor *leaf);
 /* Whether the tensor is a view whose history is older than its base's. */
 static inline bool core__view_is_stale(const core_tensor *tensor)
 {
-    const core__autograd *base;
+    const core__autograd_meta *base;
 
     if (!tensor->base || !(base = tensor->base->autograd) ||
         tensor->flags & CORE__TENSOR_VIEW_UNKNOWN)
@@ -122,10 +122,11 @@ static inline bool core__tensor_is_leaf(const core_tensor *tensor)
            !core__view_is_stale(tensor);
 }
 
-/* Destroys a tensor that has a record, and releases the node that made it. */
+/* Destroys a tensor with autograd state, and releases the node that created
+ * it. */
 void core__autograd_destroy(core__thread *self, core_tensor *tensor);
 
-/* Spinlocks, held for a few instructions (a record) or one formula (a node). */
+/* Spinlocks, held for a few instructions (autograd_meta) or one formula (a node). */
 void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
 
 /* Returns 0 if the lock was taken.  Otherwise the caller continues with

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* accumulate.h: AccumulateGrad, the graph's end at a leaf. */
+/* accumulator.h: AccumulateGrad, the graph's end at a leaf. */
 
-#ifndef CORE_AUTOGRAD_ACCUMULATE_H
-#define CORE_AUTOGRAD_ACCUMULATE_H
+#ifndef CORE_AUTOGRAD_ACCUMULATOR_H
+#define CORE_AUTOGRAD_ACCUMULATOR_H
 
 #include "autograd/graph/node.h"
 
@@ -14,7 +14,7 @@
 
 core_status core__accumulator_new(core_tensor *leaf, core_node **out_node);
 
-/* Called when the last reference is gone: parks the node in the leaf's record,
+/* Called when the last reference is gone: parks the node in the leaf's autograd state,
  * or frees it if another one is there. */
 void core__accumulator_park(core_node *node);
 

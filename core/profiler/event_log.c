@@ -122,25 +122,25 @@ void core__profile_unlock(void)
 }
 
 /* Makes space for one more item; on failure the existing ones stay. */
-static bool grow(void **items, uint32_t count, uint32_t *room, size_t size)
+static bool grow(void **items, uint32_t count, uint32_t *capacity, size_t size)
 {
-    uint32_t more = *room ? *room * 2 : 256;
+    uint32_t more = *capacity ? *capacity * 2 : 256;
     void *grown;
 
-    if (count < *room)
+    if (count < *capacity)
         return true;
-    if (more < *room)
+    if (more < *capacity)
         return false;
     grown = core__realloc(*items, more * size);
     if (!grown)
         return false;
     *items = grown;
-    *room = more;
+    *capacity = more;
     return true;
 }
 
-#define GROW(part, what)                                                \
-    grow((void **)&(part)->what, (part)->n##what, &(part)->what##_room, \
+#define GROW(part, what)                                                    \
+    grow((void **)&(part)->what, (part)->n##what, &(part)->what##_capacity, \
          sizeof *(part)->what)
 
 /* Grows the buckets to at least the number of names; returns false if memory is
@@ -170,7 +170,7 @@ static bool grow_buckets(core__profile_part *part)
 const char *core__profile_copy_name(core__profile_part *part, const char *name)
 {
     uint32_t hash = 2166136261u, *bucket;
-    core__profile_name *kept;
+    core__profile_name *entry;
 
     for (const char *at = name; *at; at++)
         hash = (hash ^ (uint8_t)*at) * 16777619u;
@@ -183,18 +183,18 @@ const char *core__profile_copy_name(core__profile_part *part, const char *name)
             return part->names[i - 1].text;
     if (!GROW(part, names))
         return "(no memory for the name)";
-    kept = &part->names[part->nnames];
-    kept->text = core__strdup(name);
-    if (!kept->text)
+    entry = &part->names[part->nnames];
+    entry->text = core__strdup(name);
+    if (!entry->text)
         return "(no memory for the name)";
-    kept->hash = hash;
-    kept->next = *bucket;
+    entry->hash = hash;
+    entry->next = *bucket;
     *bucket = ++part->nnames;
-    return kept->text;
+    return entry->text;
 }
 
 /* Items beyond the limit are only counted. */
-static bool has_room(core__profile_part *part, uint32_t count)
+static bool within_limit(core__profile_part *part, uint32_t count)
 {
     if (count < atomic_load_explicit(&limit, memory_order_relaxed))
         return true;
@@ -215,7 +215,7 @@ uint64_t core__profile_event_begin(core_profile_kind kind, const char *name,
     if (!log)
         return 0;
     part = &log->part;
-    if (!has_room(part, part->nevents)) {
+    if (!within_limit(part, part->nevents)) {
     } else if (!GROW(part, events)) {
         part->lost++;
     } else {
@@ -327,23 +327,23 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
                           const core_value *args, uint32_t nargs)
 {
     uint32_t start, tensors = 0;
-    bool good;
+    bool valid;
 
     if (part->nnumbers == 0 && !put(part, 0)) /* 0 means none */
         return false;
     start = part->nnumbers;
-    good = put(part, 0);
-    for (uint32_t i = 0; good && i < nargs; i++) {
+    valid = put(part, 0);
+    for (uint32_t i = 0; valid && i < nargs; i++) {
         const core_tensor *tensor = args[i].u.tensor;
 
         if (args[i].tag != CORE_VALUE_TENSOR)
             continue;
         tensors++;
-        good = put(part, tensor->dtype) && put(part, tensor->ndim);
-        for (uint32_t d = 0; good && d < tensor->ndim; d++)
-            good = put(part, tensor->sizes[d]);
+        valid = put(part, tensor->dtype) && put(part, tensor->ndim);
+        for (uint32_t d = 0; valid && d < tensor->ndim; d++)
+            valid = put(part, tensor->sizes[d]);
     }
-    if (!good) {
+    if (!valid) {
         part->nnumbers = start;
         return false;
     }
@@ -355,7 +355,7 @@ bool core__profile_shapes(core__profile_part *part, core__profile_event *event,
 bool core__profile_memory_change_add(core__profile_part *part,
                                      core_device *device, int64_t bytes)
 {
-    if (!has_room(part, part->nchanges))
+    if (!within_limit(part, part->nchanges))
         return false;
     if (!GROW(part, changes)) {
         part->lost++;
@@ -368,7 +368,7 @@ bool core__profile_memory_change_add(core__profile_part *part,
 
 core__profile_work *core__profile_work_add(core__profile_part *part)
 {
-    if (!has_room(part, part->nworks))
+    if (!within_limit(part, part->nworks))
         return NULL;
     if (!GROW(part, works)) {
         part->lost++;
@@ -452,14 +452,14 @@ core_status core__profile_round_take(uint32_t round, uint64_t now,
 {
     core__profile_log *orphans;
     core__profile_part *parts;
-    size_t count = 0, room = 0;
+    size_t count = 0, capacity = 0;
 
     *out_parts = NULL;
     *out_count = 0;
     pthread_mutex_lock(&lock);
     for (core__profile_log *log = logs; log; log = log->next)
-        room++;
-    parts = core__alloc_zero((room ? room : 1) * sizeof *parts);
+        capacity++;
+    parts = core__alloc_zero((capacity ? capacity : 1) * sizeof *parts);
     for (core__profile_log *log = logs; parts && log; log = log->next) {
         log_lock(log);
         if (log->round == round && round != 0) {
@@ -474,7 +474,7 @@ core_status core__profile_round_take(uint32_t round, uint64_t now,
     pthread_mutex_unlock(&lock);
     free_logs(orphans);
     if (!parts)
-        return core__error_memory(room * sizeof *parts);
+        return core__error_memory(capacity * sizeof *parts);
     *out_parts = parts;
     *out_count = count;
     return CORE_OK;

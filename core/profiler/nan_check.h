@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nan.h: LIBCORE_NAN_CHECK.  Checks every operator call, from the profiler's
- * place in the dispatcher: a call that creates a NaN from operands without one
- * returns an error that names the operator.  Each call then waits for the
- * device. */
+/* nan_check.h: LIBCORE_NAN_CHECK.  Checks every operator call, from the
+ * profiler's place in the dispatcher: a call that creates a NaN from operands
+ * without one returns an error that names the operator.  Each call then waits
+ * for the device. */
 
-#ifndef CORE_PROFILER_NAN_H
-#define CORE_PROFILER_NAN_H
+#ifndef CORE_PROFILER_NAN_CHECK_H
+#define CORE_PROFILER_NAN_CHECK_H
 
 #include "base/thread.h"
 

@@ -3,7 +3,7 @@
 
 /* The node that accumulates into a leaf, parked in the leaf between graphs. */
 
-#include "autograd/graph/accumulate.h"
+#include "autograd/graph/accumulator.h"
 
 #include "autograd/graph/hooks.h"
 #include "base/memory.h"
@@ -47,14 +47,14 @@ static void __attribute__((noinline)) discard(core_node *node)
     core__tensor_release(leaf);
 }
 
-/* Called with the record's lock held; releases it. */
+/* Called with the lock of meta held; releases it. */
 static inline void park(core_node *node, core_tensor *leaf,
-                        core__autograd *record)
+                        core__autograd_meta *meta)
 {
-    bool mine = record->accumulator == node;
+    bool mine = meta->accumulator == node;
 
     node->released = true;
-    core__spin_unlock(&record->lock);
+    core__spin_unlock(&meta->lock);
     if (core__likely(mine))
         core__tensor_release(leaf);
     else
@@ -65,17 +65,17 @@ static void __attribute__((noinline))
 park_after(core_node *node, uint8_t before)
 {
     core_tensor *leaf = node->u.leaf;
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
 
-    core__spin_wait(&record->lock, before);
-    park(node, leaf, record);
+    core__spin_wait(&meta->lock, before);
+    park(node, leaf, meta);
 }
 
 /* The common case, in which the leaf lives on, calls no other function. */
 void core__accumulator_park(core_node *node)
 {
     core_tensor *leaf = node->u.leaf;
-    core__autograd *record = leaf->autograd;
+    core__autograd_meta *meta = leaf->autograd;
     uint8_t before;
 
     if (core__unlikely(((uintptr_t)atomic_load_explicit(&node->hooks,
@@ -84,9 +84,9 @@ void core__accumulator_park(core_node *node)
         park_stripped(node);
         return;
     }
-    before = core__spin_trylock(&record->lock);
+    before = core__spin_trylock(&meta->lock);
     if (core__unlikely(before != 0))
         park_after(node, before);
     else
-        park(node, leaf, record);
+        park(node, leaf, meta);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* nan_check.h: checks a tensor for NaN. */
+/* has_nan.h: checks a tensor for NaN. */
 
-#ifndef CORE_OPS_NAN_CHECK_H
-#define CORE_OPS_NAN_CHECK_H
+#ifndef CORE_OPS_HAS_NAN_H
+#define CORE_OPS_HAS_NAN_H
 
 #include "tensor/tensor.h"
 
