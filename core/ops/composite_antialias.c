@@ -91,7 +91,7 @@ static core_status matrix_of(const filter *f, core_tensor *like,
     core__scope scope, *s = &scope;
     double widen = ratio > 1 ? ratio : 1;
     core_device *device = core_tensor_device(like);
-    core_tensor *from, *to, *centre, *at, *w, *outside;
+    core_tensor *from, *to, *centre, *at, *w, *outside, *total;
 
     core__scope_begin(s);
     centre = CORE__DO(s, core_arange, core_int(out), dtype, device);
@@ -107,7 +107,11 @@ static core_status matrix_of(const filter *f, core_tensor *like,
     w = core__x_sub(s, core__x_add_scalar(s, at, .5), centre);
     w = f->weights(s, core__x_mul_scalar(s, w, 1 / widen));
     w = core__x_zero_where(s, w, outside);
-    w = core__x_div(s, w, core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true));
+    total = core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true);
+    /* A row without weights remains 0. */
+    total = CORE__DO(s, core_masked_fill, total,
+                     core__x_eq_scalar(s, total, 0), core_int(1));
+    w = core__x_div(s, w, total);
     return core__scope_finish(s, w, result);
 }
 

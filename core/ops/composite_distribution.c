@@ -76,7 +76,8 @@ CORE__COMPOSITE(cauchy)
                  &results[0]);
 }
 
-/* exponential(self, lambd, generator): -log(1 - u) / lambd */
+/* exponential(self, lambd, generator): -log(1 - u) / lambd, above 0 although u
+ * may be 0: the logarithm is at most -eps / 2, as in PyTorch. */
 CORE__COMPOSITE(exponential)
 {
     core_tensor *self = args[0].u.tensor;
@@ -88,7 +89,10 @@ CORE__COMPOSITE(exponential)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "lambd is %g; it must be above 0", rate);
     x = core__x_neg(scope, uniform(scope, self, &args[2]));
-    x = core__x_mul_scalar(scope, core__x_log1p(scope, x), -1 / rate);
+    x = CORE__DO(scope, core_clamp_max, core__x_log1p(scope, x),
+                 core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53
+                                                          : -0x1p-24));
+    x = core__x_mul_scalar(scope, x, -1 / rate);
     return drawn(scope, x, self, &results[0]);
 }
 
@@ -146,8 +150,6 @@ CORE__COMPOSITE(normal_of_tensors)
     if (mean && std)
         CORE_TRY(core__sizes_broadcast(call->op, mean->ndim, mean->sizes,
                                        std->ndim, std->sizes, &ndim, sizes));
-    else
-        like = mean ? mean : std;
     if (!std && !(core__double_of(&args[1]) >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "std is %g; it must be 0 or more",

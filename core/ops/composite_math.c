@@ -10,9 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rounded division keeps integers and has no slope; true division is div. */
-/* Kernels round quotients of f16 and bf16 to the dtype before they truncate
- * them, but not those by a single number. */
+/* Rounded division.  Kernels round quotients of f16 and bf16 to the dtype
+ * before they truncate them; those by a single number are not rounded. */
 static core_tensor *rounded(core__scope *scope, core_tensor *self,
                             core_tensor *other, const char *mode)
 {
@@ -27,6 +26,7 @@ static core_tensor *rounded(core__scope *scope, core_tensor *self,
     return core__x_cast(scope, self, dtype);
 }
 
+/* Rounded division keeps integers and has no slope; true division is div. */
 CORE__COMPOSITE(div_mode)
 {
     core_tensor *self = args[0].u.tensor;
@@ -604,6 +604,7 @@ CORE__COMPOSITE(compute_linear_combination)
     core_tensor *input = args[0].u.tensor;
     core_tensor *coefficients = args[1].u.tensor;
     int64_t sizes[CORE_MAX_NDIM];
+    int64_t row = 1; /* elements of an entry */
     core_tensor *x;
 
     if (input->ndim == 0 || coefficients->ndim != 2 ||
@@ -613,11 +614,10 @@ CORE__COMPOSITE(compute_linear_combination)
                                      "they must be [n, ...] and [m, n]");
     memcpy(sizes, input->sizes, input->ndim * sizeof *sizes);
     sizes[0] = coefficients->sizes[0];
-    x = core__x_reshape(
-        scope, input,
-        (const int64_t[]){input->sizes[0],
-                          input->sizes[0] ? input->numel / input->sizes[0] : 0},
-        2);
+    for (uint32_t i = 1; i < input->ndim; i++)
+        row *= sizes[i];
+    x = core__x_reshape(scope, input, (const int64_t[]){input->sizes[0], row},
+                        2);
     x = core__x_mm(scope, coefficients, x);
     return core__scope_result(
         scope, core__x_reshape(scope, x, sizes, input->ndim), &results[0]);
