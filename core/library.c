@@ -4,7 +4,8 @@
 /* The composition root: the functions that earlier folders call in later ones.
  *
  * Each folder declares a table of the functions that it needs (base/upcalls.h
- * explains why); only this file includes all folders, and fills in the tables. */
+ * explains why); only this file includes all folders, and fills in the
+ * tables. */
 
 #include "autocast/autocast.h"
 #include "autocast/thread_end.h"

@@ -141,34 +141,49 @@ differences() {
     id=$(sed -n 's/^case \([0-9]*\) .*/\1/p' "$work/small.cases")
     # The result is the argument itself, not its negative.
     wrong='s/^ret.*//; /^arg/{p; s/^arg/ret/;}'
-    differs "$id neg on purpose" 0 "^differs case $id neg: on purpose" "$wrong" &&
-        differs "1$id neg on purpose" 1 "^FAILED case $id neg" "$wrong" &&
-        differs "$id neg on purpose" 1 'though it is listed' '' &&
-        differs "$id abs on purpose" 2 'which is not' '' &&
-        differs "$id neg" 2 'which is not' ''
+    differs "$id neg result on purpose" 0 \
+        "^differs case $id neg: result: on purpose" "$wrong" &&
+        differs "1$id neg result on purpose" 1 "^FAILED case $id neg" "$wrong" &&
+        differs "1$id neg result on purpose" 1 \
+            "^FAILED case 1$id neg: .* the set does not have it" '' &&
+        differs "$id neg gradient on purpose" 1 \
+            "^FAILED case $id neg: result 0, element" "$wrong" &&
+        differs "$id neg result on purpose" 1 'though it is listed' '' &&
+        differs "$id abs result on purpose" 2 'which is not' '' &&
+        differs "$id neg on purpose" 2 'which is not' '' &&
+        differs "$id neg result" 2 'which is not' '' &&
+        differs "neg result on purpose" 2 'which is not' ''
 }
 
-# x / x, recorded with one tensor: the gradients add up to 0.
-one_tensor_twice() {
+# quotient RESULT GRADIENT: x / x with these places of the result and of both
+# gradients in the data: 16 is 1, 24 is 0.
+quotient() {
     printf '\0\0\0\0\0\0\010\100\0\0\0\0\0\0\010\100' >"$work/twice.bin"
     printf '\0\0\0\0\0\0\360\077\0\0\0\0\0\0\0\0' >>"$work/twice.bin"
-    cat >"$work/twice.cases" <<'EOF'
+    cat >"$work/twice.cases" <<EOF
 golden 1
 case 0 div.Tensor
 schema aten::div.Tensor(Tensor self, Tensor other) -> Tensor
 arg T f64 0 0 0 8
 arg T f64 0 0 8 8
-ret T f64 0 0 16 8
+ret T f64 0 0 $1 8
 cot 0 T f64 0 0 16 8
-grad 0 T f64 0 0 24 8
-grad 1 T f64 0 0 24 8
+grad 0 T f64 0 0 $2 8
+grad 1 T f64 0 0 $2 8
 end
 EOF
-    ends 0 '^1 passed' --golden "$work/twice" --device cpu
+    ends "$expected" "$line" --golden "$work/twice" --device cpu
 }
 
-# decomposition S V: the eigenvectors of [[2, 1], [1, 2]], whose columns are
-# written with these bytes of sign: 77 is positive, 277 negative.
+# Recorded with one tensor, the gradients add up to 0.
+one_tensor_twice() {
+    expected=0 line='^of those passed, 1 have the recorded gradients only if' &&
+        quotient 16 24 && expected=1 line='gradient of tensor 0, element' &&
+        quotient 16 16 && expected=1 line='result 0, element' && quotient 24 24
+}
+
+# eigenvectors S…: the eigenvectors of [[2, 1], [1, 2]], whose elements are written
+# with these bytes of sign: 77 is positive, 277 negative.
 eigenvectors() {
     half='\315\073\177\146\236\240\346'
     {
@@ -197,6 +212,42 @@ signs() {
     expected=0 && eigenvectors 77 77 277 77 && eigenvectors 277 277 77 277 &&
         eigenvectors 77 277 277 277 &&
         expected=1 && eigenvectors 77 77 77 77
+}
+
+# singular_vectors U V: the singular vectors of [[2, 0], [0, 1]], of which U and Vh
+# are written with these bytes of sign.
+singular_vectors() {
+    one='\0\0\0\0\0\0\360' zero='\0\0\0\0\0\0\0\0'
+    two='\0\0\0\0\0\0\0\100'
+    {
+        # shellcheck disable=SC2059 # the format has escape sequences
+        printf "$two$zero$zero$one\\77$two$one\\77"
+        for byte in "$@"; do
+            # shellcheck disable=SC2059 # the format has escape sequences
+            printf "$one\\$byte$zero$zero$one\\$byte"
+        done
+    } >"$work/svd.bin"
+    cat >"$work/svd.cases" <<'EOF'
+golden 1
+case 0 _linalg_svd
+schema aten::_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)
+arg T f64 2 2 2 2 1 0 0 32
+arg B 0
+arg B 1
+arg N
+ret T f64 2 2 2 2 1 0 48 32
+ret T f64 1 2 1 0 32 16
+ret T f64 2 2 2 2 1 0 80 32
+end
+EOF
+    ends "$expected" "$line" --golden "$work/svd" --device cpu
+}
+
+paired_signs() {
+    expected=0 line='^1 passed' && singular_vectors 77 77 &&
+        singular_vectors 277 277 &&
+        expected=1 line='the signs of U and Vh do not agree' &&
+        singular_vectors 277 77 && singular_vectors 77 277
 }
 
 # Without OpenBLAS there are no matrix factorizations: then only their cases are
@@ -244,6 +295,7 @@ ok "a required operator must pass" required
 ok "listed differences do not fail" differences
 ok "equal arguments may be one tensor" one_tensor_twice
 $factorizations && ok "signs of eigenvectors are free" signs
+$factorizations && ok "signs of singular vectors are free in pairs" paired_signs
 ok "a dropped case is not selected" dropped
 ok "a number is accepted for a tensor" numbers
 ok "truncated data is refused" truncated_data

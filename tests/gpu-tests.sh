@@ -20,6 +20,8 @@ parts() {
     }
     grep '^PASS: sim is found' "$work/out" &&
         grep '^golden on sim: [1-9][0-9]* passed, 0 failed' "$work/out" &&
+        grep '^golden, current, on sim: [1-9][0-9]* passed, 0 failed' \
+            "$work/out" &&
         grep '^PASS: conformance, level core' "$work/out" &&
         grep '^SKIP: compute-sanitizer: ' "$work/out" &&
         tail -n 1 "$work/out" | grep -E '^[1-9][0-9]+ passed, 0 failed, 1 '
@@ -97,6 +99,8 @@ staged() {
     cat "$work/out"
     grep '^PASS: sim is found' "$work/out" &&
         grep '^golden on sim: [1-9][0-9]* passed, 0 failed' "$work/out" &&
+        grep '^golden, current, on sim: [1-9][0-9]* passed, 0 failed' \
+            "$work/out" &&
         [ -x "$work/stage/build/tests/unit/gpu/test_gpu_rows" ] &&
         ls "$work"/stage/build/.libs/libcore.so.0
 }

@@ -218,6 +218,78 @@ program() { # name: builds it from its source against this tree, and runs it
 }
 ok 'index_put broadcasts values like the CPU' program puts
 
+# Numbers given as arguments, compared with the CPU bit by bit.
+cat >"$work/numbers.c" <<'EOF'
+#include <libcore/core.h>
+#include <libcore/ops.h>
+#include <stdio.h>
+#define OK(call)                                                   \
+    do {                                                           \
+        if ((call) != CORE_OK) {                                   \
+            printf("%s: %s\n", #call, core_error_message());       \
+            return 1;                                              \
+        }                                                          \
+    } while (0)
+
+enum { STEPS = 1001 };
+/* Not a double. */
+static const int64_t large = (INT64_C(1) << 53) + 1;
+
+static int line(core_device *device, double *out)
+{
+    core_tensor *result;
+
+    OK(core_linspace(core_float(.1), core_float(.7), STEPS, CORE_F64, device,
+                     &result));
+    OK(core_tensor_read(result, out, STEPS * sizeof *out));
+    core_tensor_release(result);
+    return 0;
+}
+
+static int add(core_device *device, int64_t *out)
+{
+    const int64_t where[2] = {1, 0}, one[2] = {1, 1}, two = 2;
+    core_tensor *self, *index, *result;
+
+    OK(core_tensor_from_data(one, CORE_I64, &two, 1, device, &self));
+    OK(core_tensor_from_data(where, CORE_I64, &two, 1, device, &index));
+    OK(core_scatter_value_reduce(self, 0, index, core_int(large), "add",
+                                 &result));
+    OK(core_tensor_read(result, out, 2 * sizeof *out));
+    core_tensor_release(self);
+    core_tensor_release(index);
+    core_tensor_release(result);
+    return 0;
+}
+
+int main(void)
+{
+    core_device *cpu, *opencl;
+    double want[STEPS], got[STEPS];
+    int64_t sums[2];
+    int bad = 0;
+
+    OK(core_device_find("cpu", &cpu));
+    OK(core_device_find("opencl", &opencl));
+    if (line(cpu, want) || line(opencl, got) || add(opencl, sums))
+        return 1;
+    for (int k = 0; k < STEPS && !bad; k++)
+        if (want[k] != got[k]) {
+            printf("linspace, element %d: %.17g, not %.17g\n", k, got[k],
+                   want[k]);
+            bad = 1;
+        }
+    for (int k = 0; k < 2; k++)
+        if (sums[k] != large + 1) {
+            printf("scatter, element %d: %lld, not %lld\n", k,
+                   (long long)sums[k], (long long)large + 1);
+            bad = 1;
+        }
+    return bad;
+}
+EOF
+ok "numbers given as arguments have the CPU's bits" program numbers
+
 # --------------------------------------------------- errors of OpenCL
 
 # A fake libOpenCL that passes calls on, except those that CL_FAULT makes fail.

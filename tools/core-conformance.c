@@ -206,7 +206,10 @@ static bool replay_all(const options *chosen, const replay_device *on,
             continue;
         outcome = replay_case(on, &the_case, text, sizeof text);
         print_case(chosen, &the_case, outcome, text);
-        all->agreed += outcome == REPLAY_PASSED && *text;
+        if (outcome == REPLAY_PASSED) {
+            all->agreed += strcmp(text, REPLAY_AGREED) == 0;
+            all->shared += strcmp(text, REPLAY_SHARED) == 0;
+        }
         if (!outcome_counts_add(all, the_case.name, outcome)) {
             snprintf(golden->problem, sizeof golden->problem, "no memory");
             answer = GOLDEN_PROBLEM;
@@ -215,6 +218,22 @@ static bool replay_all(const options *chosen, const replay_device *on,
     }
     golden_case_free(&the_case);
     return answer == GOLDEN_END;
+}
+
+/* A listed difference of a case that the set does not have, or whose number has
+ * changed, counts as a failure. */
+static void check_differences(const golden_file *golden, outcome_counts *all)
+{
+    for (size_t i = 0; i < golden->differences.count; i++) {
+        const golden_difference *line = &golden->differences.at[i];
+
+        if (line->found)
+            continue;
+        printf("FAILED case %lld %s: it is listed as a difference, but the set "
+               "does not have it\n",
+               (long long)line->id, line->name);
+        all->total[REPLAY_FAILED]++;
+    }
 }
 
 static int finish(const options *chosen, outcome_counts *all)
@@ -234,6 +253,10 @@ static int finish(const options *chosen, outcome_counts *all)
                "recording by more than the tolerance but agree with the same "
                "call in f64\n",
                all->agreed);
+    if (all->shared)
+        printf("of those passed, %zu have the recorded gradients only if equal "
+               "arguments are one tensor\n",
+               all->shared);
     if (total[REPLAY_DIFFERS])
         printf("%zu cases differ on purpose, as %s.differences says\n",
                total[REPLAY_DIFFERS], chosen->golden);
@@ -288,6 +311,8 @@ static int run(int argc, char **argv)
         print_error("%s", golden.problem);
         goto done;
     }
+    if (!chosen.filter && chosen.only < 0)
+        check_differences(&golden, &all);
     result = finish(&chosen, &all);
 done:
     core_device_set_current(NULL);

@@ -351,7 +351,7 @@ static void print_settings(void)
     for (uint32_t i = 0; core_setting_describe(i, &s) == CORE_OK; i++) {
         if (s.value)
             printf("  %s=%s (from the %s)\n", s.name, printable_text(s.value),
-                   s.from == CORE_SETTING_SOURCE_PROGRAM ? "program"
+                   s.source == CORE_SETTING_SOURCE_PROGRAM ? "program"
                                                          : "environment");
         else
             printf("  %s is not set: %s\n", s.name, s.default_text);
@@ -443,7 +443,7 @@ static void write_plugins(core__json *json)
         core__json_text(json, "status", core_status_name(p.status));
         core__json_text(json, "reason", p.reason);
         core__json_text(json, "path", p.path);
-        core__json_text(json, "from", from_name(p.from));
+        core__json_text(json, "from", from_name(p.source));
         core__json_text(json, "vendor", p.vendor);
         core__json_text(json, "version", p.version);
         core__json_text(json, "license", p.license);

@@ -19,22 +19,25 @@ static inline int64_t itself(int64_t x)
     return x;
 }
 
-/* A float that does not fit i64 becomes its least value; narrower integers
- * wrap. */
-#define WHOLE(TYPE, value)                      \
-    ((TYPE) _Generic((value), float             \
-                     : math_i64_of_f64, double  \
-                     : math_i64_of_f64, default \
-                     : itself)(value))
-#define TO_I64(value) WHOLE(int64_t, value)
-#define TO_I32(value) WHOLE(int32_t, value)
-#define TO_I16(value) WHOLE(int16_t, value)
-#define TO_I8(value) WHOLE(int8_t, value)
-#define TO_U8(value) WHOLE(uint8_t, value)
+/* The conversions of loop/block.c. */
+#define WHOLE(value)                    \
+    _Generic((value), float             \
+             : math_i64_of_f32, double  \
+             : math_i64_of_f64, default \
+             : itself)(value)
+#define TO_I64(value) WHOLE(value)
+#define TO_I32(value)                              \
+    ((int32_t) _Generic((value), float             \
+                        : math_i32_of_f32, double  \
+                        : math_i64_of_f64, default \
+                        : itself)(value))
+#define TO_I16(value) ((int16_t)WHOLE(value))
+#define TO_I8(value) ((int8_t)WHOLE(value))
+#define TO_U8(value) ((uint8_t)WHOLE(value))
 
 /* A number as the type of an element of a compute type. */
 #define INTO(element, value) \
-    _Generic((element), int64_t : WHOLE(int64_t, value), default : (value))
+    _Generic((element), int64_t : WHOLE(value), default : (value))
 
 /* X(dtype, storage type, to number, from number as T) */
 #define DTYPES(X)                                               \

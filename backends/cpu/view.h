@@ -35,17 +35,10 @@ static inline double cpu_float(const core_value *value)
     return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
 }
 
-/* A float is truncated; beyond the range of i64 it becomes its nearest end, and
- * NaN 0. */
 static inline int64_t cpu_int(const core_value *value)
 {
-    double x = value->u.f;
-
-    if (value->tag != CORE_VALUE_FLOAT)
-        return value->u.i;
-    if (x >= -0x1p63 && x < 0x1p63)
-        return (int64_t)x;
-    return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
+    return value->tag == CORE_VALUE_FLOAT ? math_i64_nearest(value->u.f)
+                                          : value->u.i;
 }
 
 /* Returns element k of a list, or the number that was given instead of a

@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* number.h: numbers and their bits.  Everything here is free of branches, so
- * that a loop around it is vectorized; files that include it are compiled with
+ * that a loop around it is vectorized; files with such loops are compiled with
  * -ffp-contract=off and without errno and traps, so that a vector element and a
  * single one have the same bits. */
 
@@ -202,6 +202,18 @@ MATH_INLINE int64_t math_i64_of_f64(double x)
     int64_t i = (int64_t)(fits ? x : 0.0);
 
     return fits ? i : INT64_MIN;
+}
+
+/* Truncates; the nearest i64 if the value does not fit, and 0 for NaN.  For
+ * numbers given as arguments, where infinity stands for no bound.  Elements are
+ * converted by math_i64_of_f64, which is what vector instructions compute. */
+MATH_INLINE int64_t math_i64_nearest(double x)
+{
+    int fits = x >= -0x1p63 && x < 0x1p63;
+    int64_t i = (int64_t)(fits ? x : 0.0);
+    int64_t bound = x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
+
+    return fits ? i : bound;
 }
 
 #endif

@@ -157,7 +157,7 @@ typedef struct kept_text {
 
 typedef struct setting_value {
     bool read; /* the environment was read */
-    uint32_t from;
+    uint32_t source;
     const char *environment;
     const char *text; /* NULL: not set */
     int64_t number;
@@ -318,7 +318,7 @@ static core_status read_environment(const char *name, setting_value *value)
     value->read = true;
     if (value->environment && !value->text) {
         value->text = value->environment;
-        value->from = CORE_SETTING_SOURCE_ENVIRONMENT;
+        value->source = CORE_SETTING_SOURCE_ENVIRONMENT;
     }
     return CORE_OK;
 }
@@ -503,7 +503,7 @@ core_status core_setting_describe(uint32_t index,
     if (get((core__setting_id)index, &value) == CORE_OK)
         value.status = check_text((core__setting_id)index, value.text);
     filled.type = rows[index].type;
-    filled.from = value.from;
+    filled.source = value.source;
     filled.status = value.status;
     filled.name = rows[index].name;
     filled.value = value.text;
@@ -591,7 +591,7 @@ static core_status set(const char *name, const char *text)
     if (text)
         CORE_TRY(keep_text(text, &copy));
     value->text = copy ? copy : value->environment;
-    value->from = copy                 ? CORE_SETTING_SOURCE_PROGRAM
+    value->source = copy                 ? CORE_SETTING_SOURCE_PROGRAM
                   : value->environment ? CORE_SETTING_SOURCE_ENVIRONMENT
                                        : CORE_SETTING_SOURCE_DEFAULT;
     atomic_fetch_add_explicit(&core__settings_changes, 1, memory_order_release);

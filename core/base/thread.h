@@ -65,9 +65,9 @@ void core__error_restore(const core__error_record *kept);
 core_status core__error_restore_on_success(const core__error_record *kept,
                                            core_status status);
 
-/* Sets the thread's record aside before an error that may turn out to be none,
- * because something else serves the call (dispatch/fallback.c).  Allocates only
- * if there is a record; without memory the record is lost. */
+/* Sets the thread's record aside before an error that is reported only if
+ * nothing else can compute the call (dispatch/fallback.c).  Allocates only if
+ * there is a record; without memory the record is lost. */
 void core__error_set_aside(void);
 /* Returns what was last set aside, or NULL: for core_error_raise or
  * core_error_release. */

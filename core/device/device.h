@@ -34,9 +34,9 @@ typedef struct core__backend {
     core_device **devices; /* each opened at its first use */
     const char *reason;    /* why there are no devices; lives as long as the
                             * process */
-    char *
-        unmatched_kernels; /* names of kernels that are never called, or NULL */
-    void *fallback;        /* core__kernel_set of its fallback kernel */
+    /* Names of kernels that are never called, or NULL. */
+    char *unmatched_kernels;
+    void *fallback; /* core__kernel_set of its fallback kernel */
 } core__backend;
 
 /* Complete copies of the optional tables; all NULL where the plugin has

@@ -9,9 +9,9 @@
 
 #include <stddef.h>
 
-/* Copies text, which need not end with a zero, until the process ends.  Equal
- * texts share one copy.  NULL if there is no memory.  With the lock of the
- * devices held. */
+/* Copies text, which need not be null-terminated and may be NULL if size is 0.
+ * The copy is never freed; equal texts share one.  Returns NULL if no memory is
+ * available.  The caller holds the lock of the devices. */
 const char *core__keep_text(const char *text, size_t size);
 
 #endif

@@ -145,73 +145,92 @@ static core_status check_type(core_string type)
     return CORE_OK;
 }
 
-/* A function that every backend must have. */
+/* A function that every backend must have, and what this backend has. */
 typedef struct required_function {
-    const char *type, *name;
-    bool applies, has_table, is_set;
-    uint32_t struct_size;
-    size_t end,
-        full; /* the smallest struct_size that covers it; sizeof(type) */
+    const char *table; /* the type of its table */
+    const char *name;
+    size_t table_size;    /* sizeof(type) */
+    size_t end;           /* the smallest struct_size that covers it */
+    uint32_t struct_size; /* the backend's */
+    bool has_table, is_set;
 } required_function;
+
+/* The members of `found`, a copy of the backend's table filled with zeros. */
+#define REQUIRED(type, function, found, has)                           \
+    {                                                                  \
+        .table = #type, .name = #function, .table_size = sizeof(type), \
+        .end = offsetof(type, function) + sizeof(found).function,      \
+        .struct_size = (found).struct_size, .has_table = (has),        \
+        .is_set = (found).function != NULL                             \
+    }
 
 static core_status check_function(const core__backend *backend,
                                   const required_function *required)
 {
-    if (!required->applies || required->is_set)
+    if (required->is_set)
         return CORE_OK;
     if (!required->has_table)
         return core__error(CORE_ERROR_INCOMPATIBLE, "backend \"%s\" has no %s",
-                           backend->type, required->type);
+                           backend->type, required->table);
     if (required->struct_size < required->end)
         return core__error(
             CORE_ERROR_INCOMPATIBLE,
             "backend \"%s\": the struct_size of its %s is %u; it must be "
             "sizeof(%s), %zu",
-            backend->type, required->type, required->struct_size,
-            required->type, required->full);
+            backend->type, required->table, required->struct_size,
+            required->table, required->table_size);
     return core__error(CORE_ERROR_INCOMPATIBLE,
                        "backend \"%s\": the function %s of its %s is NULL",
-                       backend->type, required->name, required->type);
+                       backend->type, required->name, required->table);
 }
+
+static core_status check_functions(const core__backend *backend,
+                                   const required_function *required,
+                                   size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        CORE_TRY(check_function(backend, &required[i]));
+    return CORE_OK;
+}
+
+#define BACKEND(function) REQUIRED(core_backend, function, backend->table, true)
+#define MEMORY(function)                                   \
+    REQUIRED(core_memory_table, function, backend->memory, \
+             backend->table.memory != NULL)
+#define STREAM(function) \
+    REQUIRED(core_stream_table, function, backend->streams, true)
+#define EVENT(function)                                   \
+    REQUIRED(core_event_table, function, backend->events, \
+             backend->table.events != NULL)
 
 static core_status check_tables(const core__backend *backend)
 {
-    const core_backend *table = &backend->table;
-    bool streams = !backend->synchronous;
-#define ROW(type, table, field, applies, has_table)                           \
-    {                                                                         \
-#type, #field, applies, has_table, backend->table.field != NULL,      \
-            backend->table.struct_size,                                       \
-            offsetof(type, field) + sizeof backend->table.field, sizeof(type) \
-    }
-#define BACKEND(field) ROW(core_backend, table, field, true, true)
-#define MEMORY(field) \
-    ROW(core_memory_table, memory, field, true, table->memory != NULL)
-#define STREAM(field) ROW(core_stream_table, streams, field, streams, true)
-#define EVENT(field) \
-    ROW(core_event_table, events, field, streams, table->events != NULL)
-    const required_function required[] = {
+    const required_function always[] = {
         BACKEND(enumerate),     BACKEND(device_open),
         BACKEND(device_close),  BACKEND(device_properties),
         MEMORY(alloc),          MEMORY(free),
         MEMORY(copy_from_host), MEMORY(copy_to_host),
-        MEMORY(copy),           MEMORY(fill),
-        STREAM(create),         STREAM(destroy),
-        STREAM(query),          STREAM(synchronize),
-        STREAM(wait_event),     EVENT(create),
-        EVENT(destroy),         EVENT(record),
-        EVENT(query),           EVENT(synchronize),
+        MEMORY(copy),
     };
-#undef ROW
+    const required_function asynchronous[] = {
+        STREAM(create),      STREAM(destroy),    STREAM(query),
+        STREAM(synchronize), STREAM(wait_event), EVENT(create),
+        EVENT(destroy),      EVENT(record),      EVENT(query),
+        EVENT(synchronize),
+    };
+
+    CORE_TRY(check_functions(backend, always, sizeof always / sizeof *always));
+    if (backend->synchronous)
+        return CORE_OK;
+    return check_functions(backend, asynchronous,
+                           sizeof asynchronous / sizeof *asynchronous);
+}
+
+#undef REQUIRED
 #undef BACKEND
 #undef MEMORY
 #undef STREAM
 #undef EVENT
-
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        CORE_TRY(check_function(backend, &required[i]));
-    return CORE_OK;
-}
 
 /* ------------------------------------------------------------ ordinals -- */
 

@@ -154,9 +154,9 @@ struct core_operator {
     uint8_t variant; /* data->variant */
     uint8_t family;  /* data->family */
     uint8_t hot;     /* CORE__HOT_…; set when the table is created */
-    uint8_t
-        quick; /* CORE__FAST_PATH_…, if elementwise_fast_path.c can serve it; else
-                * 0.  Set when the table is created. */
+    /* CORE__FAST_PATH_… if elementwise_fast_path.c can serve it, else 0.  Set
+     * when the table is created. */
+    uint8_t quick;
     uint8_t override_told; /* a warning was logged; guarded by the lock */
     uint8_t place;         /* position of the device argument, or NOWHERE */
     const core__operator_data *data;

@@ -62,9 +62,9 @@ bool core__registry_check_unmatched(core_registry *registry,
         registry->plugin ? core__dispatch_upcalls.plugin_name(registry->plugin)
                          : "the program";
 
-    /* A kernel of another functional operator, such as sum.dim_IntList, whose
-     * calls use the kernel named sum, is accepted: it declares that the kernel
-     * named sum can compute it.  If there is no kernel named sum,
+    /* Calls of sum.dim_IntList use the kernel named sum.  A kernel registered as
+     * sum.dim_IntList is accepted as well, and declares that the plugin's
+     * kernel for sum supports this overload.  Without such a kernel,
      * core__unmatched_kernel_names lists it. */
     if (op && (core__operator_kernel(op) == op ||
                op->data->variant == CORE__VARIANT_FUNCTIONAL))

@@ -110,6 +110,12 @@ static core_status source_of(core_stream *stream, core_generator *generator,
     *out_source = found;
     if (found)
         return CORE_OK;
+    /* Each launch writes new values of the counters. */
+    if (!stream->device->memory.fill)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "random operators cannot be captured on \"%s\": its "
+                           "plugin has no fill",
+                           stream->device->name);
     found = core__alloc_zero(sizeof *found);
     if (!found)
         return core__error_memory(sizeof *found);

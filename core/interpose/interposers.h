@@ -3,8 +3,8 @@
 
 /* interposers.h: wrappers between the core and a plugin (docs/abi.md 22).
  *
- * LIBCORE_INTERPOSERS=validate,trace,fault puts all three or some of them around
- * every plugin that is opened from then on:
+ * LIBCORE_INTERPOSERS=validate,trace,fault puts all three or some of them
+ * around every plugin that is opened from then on:
  *
  *   validate  checks every call's contract, in both directions
  *   trace     writes a line per call, in both directions
@@ -21,8 +21,8 @@
 
 typedef struct core__interposers core__interposers;
 
-/* For a plugin that is about to be initialised.  *out_interposers is NULL if none
- * is enabled.  INVALID_ARGUMENT names the invalid item of a setting. */
+/* For a plugin that is about to be initialised.  *out_interposers is NULL if
+ * none is enabled.  INVALID_ARGUMENT names the invalid item of a setting. */
 core_status core__interposers_begin(const char *plugin,
                                     core__interposers **out_interposers);
 /* Called after all registrations of the plugin were undone. */

@@ -55,7 +55,7 @@ static bool use_destination(const core_node *node,
     core_dtype wide;
     bool accumulate;
 
-    if (!args->weight_requires_grad || args->main_grad || args->store)
+    if (!args->weight_requires_grad || args->main_grad || args->wgrad_queue)
         return false;
     buffer = core__destination_buffer(node, 1, &accumulate);
     /* The dtype of the product; a buffer that is narrower needs a copy. */
@@ -114,7 +114,7 @@ static core_status backward(core_node *node, void *context,
     return run_backward(node, &args, own->saved, grads, gradients, ngradients);
 }
 
-/* Without quantizers, main gradient and store, backward needs only the
+/* Without quantizers, main gradient and queue, backward needs only the
  * activation besides the node's tensors; the context points to it. */
 static const uint32_t activations[] = {CORE_LINEAR_NO_ACTIVATION,
                                        CORE_LINEAR_RELU, CORE_LINEAR_GELU};
@@ -137,12 +137,12 @@ static core_status backward_plain(core_node *node, void *context,
 
 static bool is_plain(const core_linear_forward_args *args)
 {
-    return !args->input_quantizer && !args->main_grad && !args->store;
+    return !args->input_quantizer && !args->main_grad && !args->wgrad_queue;
 }
 
-static core_status record_fast_path(const core_linear_forward_args *args,
-                                    const core_linear_intermediates *made,
-                                    core_tensor *output)
+static core_status record_plain(const core_linear_forward_args *args,
+                                const core_linear_intermediates *made,
+                                core_tensor *output)
 {
     core_tensor *inputs[3] = {args->input, args->weight, args->bias};
     core_tensor *const saved[SAVED_ACTIVATED] = {
@@ -231,13 +231,13 @@ static core_status autocast_operands(const core_linear_forward_args *args,
 static core_status check_leaf(const core_linear_forward_args *args,
                               core_tensor *weight)
 {
-    if (!args->store || args->main_grad || !args->weight_requires_grad ||
+    if (!args->wgrad_queue || args->main_grad || !args->weight_requires_grad ||
         core_tensor_is_leaf(weight))
         return CORE_OK;
     return core__error(
         CORE_ERROR_INVALID_ARGUMENT,
         "linear: the weight is the result of an operator, whose gradient "
-        "cannot be delayed; with a store and no main_grad it must be a leaf");
+        "cannot be delayed; with a queue and no main_grad it must be a leaf");
 }
 
 /* What a computed forward records. */
@@ -251,7 +251,7 @@ static core_status keep_state(const core_linear_forward_args *args,
         !args->bias_requires_grad)
         return CORE_OK; /* nothing is saved */
     if (is_plain(args))
-        return record_fast_path(args, made, output);
+        return record_plain(args, made, output);
     own = core__alloc_zero(sizeof *own);
     if (!own)
         return core__error_memory(sizeof *own);

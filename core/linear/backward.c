@@ -213,7 +213,7 @@ static core_status weight_gradient(const core_linear_backward_args *args,
         CORE_TRY(widen(grad));
     dw.grad = eight ? grad->data : grad->wide;
     dw.grad_scales = eight ? grad->scales : NULL;
-    if (!args->store)
+    if (!args->wgrad_queue)
         return core__linear_weight_gradient_compute(&dw, out_gradient);
     dw.grad_version = core_tensor_version(dw.grad);
     dw.input_version = args->input ? core_tensor_version(args->input) : 0;
@@ -224,7 +224,7 @@ static core_status weight_gradient(const core_linear_backward_args *args,
     core__linear_retain(dw.input_scales);
     core__linear_retain(dw.main_grad);
     core__linear_retain(dw.leaf);
-    return core__linear_store_push(args->store, &dw);
+    return core__linear_wgrad_queue_push(args->wgrad_queue, &dw);
 }
 
 /* --------------------------------------------------- the other gradients -- */
@@ -354,7 +354,7 @@ static core_status check(const core_linear_backward_args *args)
     if ((args->input_requires_grad && !weight) ||
         (args->weight_requires_grad && !input) ||
         (args->activation && !args->activated) ||
-        (args->store && !args->leaf && !args->main_grad))
+        (args->wgrad_queue && !args->leaf && !args->main_grad))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "linear: the saved state that backward needs was "
                            "not saved or is already released");

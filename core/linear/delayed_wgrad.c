@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* What outlives a call: the workspace, which keeps the quantized weight between
- * microbatches, and the store of delayed weight gradients. */
+ * microbatches, and the queue of delayed weight gradients. */
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -146,7 +146,7 @@ void core__linear_mark_end(const core_linear_forward_args *args,
     workspace_clear(&mark->workspace);
 }
 
-/* ------------------------------------------------------------------ store -- */
+/* ------------------------------------------------------------------ queue -- */
 
 typedef struct pending {
     struct pending *next;
@@ -163,57 +163,57 @@ struct core_linear_wgrad_queue {
     size_t count;
 };
 
-core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_store)
+core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_queue)
 {
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *queue;
 
-    CORE__NOT_NULL(out_store);
-    *out_store = NULL;
-    store = core__alloc_zero(sizeof *store);
-    if (!store)
-        return core__error_memory(sizeof *store);
-    atomic_init(&store->references, 1);
-    pthread_mutex_init(&store->lock, NULL);
-    store->end = &store->first;
-    *out_store = store;
+    CORE__NOT_NULL(out_queue);
+    *out_queue = NULL;
+    queue = core__alloc_zero(sizeof *queue);
+    if (!queue)
+        return core__error_memory(sizeof *queue);
+    atomic_init(&queue->references, 1);
+    pthread_mutex_init(&queue->lock, NULL);
+    queue->end = &queue->first;
+    *out_queue = queue;
     return CORE_OK;
 }
 
-core_linear_wgrad_queue *core__linear_store_retain(
-    core_linear_wgrad_queue *store)
+core_linear_wgrad_queue *core__linear_wgrad_queue_retain(
+    core_linear_wgrad_queue *queue)
 {
-    if (store)
-        atomic_fetch_add(&store->references, 1);
-    return store;
+    if (queue)
+        atomic_fetch_add(&queue->references, 1);
+    return queue;
 }
 
 /* Removes the oldest entry, which the caller then owns; NULL: there is none. */
-static pending *pop_oldest(core_linear_wgrad_queue *store)
+static pending *pop_oldest(core_linear_wgrad_queue *queue)
 {
     pending *first;
 
-    pthread_mutex_lock(&store->lock);
-    first = store->first;
+    pthread_mutex_lock(&queue->lock);
+    first = queue->first;
     if (first) {
-        store->first = first->next;
-        if (!store->first)
-            store->end = &store->first;
-        store->count--;
+        queue->first = first->next;
+        if (!queue->first)
+            queue->end = &queue->first;
+        queue->count--;
     }
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&queue->lock);
     return first;
 }
 
 /* Makes it the oldest again. */
-static void push_oldest(core_linear_wgrad_queue *store, pending *first)
+static void push_oldest(core_linear_wgrad_queue *queue, pending *first)
 {
-    pthread_mutex_lock(&store->lock);
-    first->next = store->first;
-    if (!store->first)
-        store->end = &first->next;
-    store->first = first;
-    store->count++;
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_lock(&queue->lock);
+    first->next = queue->first;
+    if (!queue->first)
+        queue->end = &first->next;
+    queue->first = first;
+    queue->count++;
+    pthread_mutex_unlock(&queue->lock);
 }
 
 static void pending_release(pending *taken)
@@ -223,24 +223,24 @@ static void pending_release(pending *taken)
     core__free(taken);
 }
 
-void core_linear_wgrad_queue_release(core_linear_wgrad_queue *store)
+void core_linear_wgrad_queue_release(core_linear_wgrad_queue *queue)
 {
     pending *first;
 
-    if (!store || atomic_fetch_sub(&store->references, 1) != 1)
+    if (!queue || atomic_fetch_sub(&queue->references, 1) != 1)
         return;
-    while ((first = pop_oldest(store)))
+    while ((first = pop_oldest(queue)))
         pending_release(first);
-    pthread_mutex_destroy(&store->lock);
-    core__free(store);
+    pthread_mutex_destroy(&queue->lock);
+    core__free(queue);
 }
 
-size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *store)
+size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *queue)
 {
-    core_linear_wgrad_queue *own = (core_linear_wgrad_queue *)store;
+    core_linear_wgrad_queue *own = (core_linear_wgrad_queue *)queue;
     size_t count;
 
-    if (!store)
+    if (!queue)
         return 0;
     pthread_mutex_lock(&own->lock);
     count = own->count;
@@ -248,8 +248,8 @@ size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *store)
     return count;
 }
 
-core_status core__linear_store_push(core_linear_wgrad_queue *store,
-                                    core__linear_weight_gradient *dw)
+core_status core__linear_wgrad_queue_push(core_linear_wgrad_queue *queue,
+                                          core__linear_weight_gradient *dw)
 {
     pending *last = core__alloc_zero(sizeof *last);
     core_status status = last ? CORE_OK : core__error_memory(sizeof *last);
@@ -264,11 +264,11 @@ core_status core__linear_store_push(core_linear_wgrad_queue *store,
     }
     last->stream = core_stream_retain(stream);
     last->dw = *dw;
-    pthread_mutex_lock(&store->lock);
-    *store->end = last;
-    store->end = &last->next;
-    store->count++;
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_lock(&queue->lock);
+    *queue->end = last;
+    queue->end = &last->next;
+    queue->count++;
+    pthread_mutex_unlock(&queue->lock);
     return CORE_OK;
 }
 
@@ -319,15 +319,15 @@ static core_status compute(const pending *first, core_tensor **out)
     return status;
 }
 
-core_status core_linear_backward_dw(core_linear_wgrad_queue *store)
+core_status core_linear_backward_dw(core_linear_wgrad_queue *queue)
 {
     core_tensor *gradient = NULL;
     core_status status;
     pending *first;
     bool before;
 
-    CORE__NOT_NULL(store);
-    first = pop_oldest(store);
+    CORE__NOT_NULL(queue);
+    first = pop_oldest(queue);
     if (!first)
         return core__error(CORE_ERROR_AUTOGRAD,
                            "core_linear_backward_dw: no weight gradient is "
@@ -341,6 +341,6 @@ core_status core_linear_backward_dw(core_linear_wgrad_queue *store)
     if (status == CORE_OK)
         pending_release(first);
     else
-        push_oldest(store, first);
+        push_oldest(queue, first);
     return status;
 }

@@ -401,8 +401,8 @@ void core__linear_setup(const core_linear_forward_args *forward,
     b->grad_quantizer = core_quantizer_retain(forward->grad_quantizer);
     if (b->weight_requires_grad) {
         b->main_grad = core__linear_retain(forward->main_grad);
-        b->store = core__linear_store_retain(forward->store);
-        if (b->store)
+        b->wgrad_queue = core__linear_wgrad_queue_retain(forward->wgrad_queue);
+        if (b->wgrad_queue)
             b->leaf = core_tensor_retain(forward->weight);
     }
 }
@@ -421,6 +421,6 @@ void core_linear_backward_release(core_linear_backward_args *args)
     core_tensor_release(args->main_grad);
     core_tensor_release(args->leaf);
     core_quantizer_release(args->grad_quantizer);
-    core_linear_wgrad_queue_release(args->store);
+    core_linear_wgrad_queue_release(args->wgrad_queue);
     *args = (core_linear_backward_args){.struct_size = sizeof *args};
 }

@@ -97,8 +97,8 @@ void core__linear_mark_end(const core_linear_forward_args *args,
 /* After a first microbatch: keeps the quantized weight in the workspace. */
 void core__linear_workspace_fill(const core_linear_forward_args *args,
                                  const core_linear_intermediates *made);
-core_linear_wgrad_queue *core__linear_store_retain(
-    core_linear_wgrad_queue *store);
+core_linear_wgrad_queue *core__linear_wgrad_queue_retain(
+    core_linear_wgrad_queue *queue);
 
 /* A weight gradient grad^T * input, with what backward has of both.  Owns
  * references. */
@@ -113,7 +113,7 @@ typedef struct core__linear_weight_gradient {
     core_tensor *leaf;
     core_dtype dtype;
     uint32_t flags;
-    /* The versions of grad and input during backward, for a store. */
+    /* The versions of grad and input during backward, for a queue. */
     uint32_t grad_version, input_version;
 } core__linear_weight_gradient;
 
@@ -122,7 +122,7 @@ core_status core__linear_weight_gradient_compute(
     const core__linear_weight_gradient *dw, core_tensor **out_gradient);
 void core__linear_weight_gradient_release(core__linear_weight_gradient *dw);
 /* Takes ownership of dw, also on failure. */
-core_status core__linear_store_push(core_linear_wgrad_queue *store,
-                                    core__linear_weight_gradient *dw);
+core_status core__linear_wgrad_queue_push(core_linear_wgrad_queue *queue,
+                                          core__linear_weight_gradient *dw);
 
 #endif

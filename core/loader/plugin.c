@@ -110,7 +110,7 @@ static core_plugin *plugin_add(const char *path, uint32_t from)
     information = &plugin->information;
     information->struct_size = sizeof *information;
     information->state = CORE_PLUGIN_REFUSED;
-    information->from = from;
+    information->source = from;
     information->path = core__loader_keep_text(path);
     if (!*information->path) {
         core__error_memory(strlen(path));
@@ -187,9 +187,9 @@ static core_status check_name(core_plugin *plugin)
 
     if (!other)
         return CORE_OK;
-    if (plugin->information.from != CORE_PLUGIN_SOURCE_PROGRAM ||
+    if (plugin->information.source != CORE_PLUGIN_SOURCE_PROGRAM ||
         other->information.state == CORE_PLUGIN_LOADED ||
-        other->information.from == CORE_PLUGIN_SOURCE_PROGRAM)
+        other->information.source == CORE_PLUGIN_SOURCE_PROGRAM)
         return core__error(CORE_ERROR_REFUSED,
                            "another plugin named %s takes precedence: %s",
                            plugin->note.name, other->information.path);
@@ -269,7 +269,7 @@ static core_status add_candidate(const char *path, uint32_t from,
         goto done;
     }
     if (from == CORE_PLUGIN_SOURCE_PROGRAM)
-        plugin->information.from = from;
+        plugin->information.source = from;
     memset(&plugin->note, 0, sizeof plugin->note);
     if (status == CORE_OK) {
         plugin->file_device = identity.st_dev;
@@ -363,7 +363,7 @@ static int relevance(const core_plugin *plugin, const char *type, size_t size)
         strncmp(file + 5, type, size) == 0 &&
         strcmp(file + 5 + size, ".so") == 0)
         return 2;
-    return plugin->information.from == CORE_PLUGIN_SOURCE_ENVIRONMENT;
+    return plugin->information.source == CORE_PLUGIN_SOURCE_ENVIRONMENT;
 }
 
 /* Appends the refused plugins and why, the most relevant ones first. */

@@ -99,7 +99,7 @@ static char **make_environment(void)
         if (i >= rows) {
             text = core__strdup(environ[i - rows]);
         } else if (core_setting_describe((uint32_t)i, &s) == CORE_OK &&
-                   s.from == CORE_SETTING_SOURCE_PROGRAM && s.value &&
+                   s.source == CORE_SETTING_SOURCE_PROGRAM && s.value &&
                    strcmp(s.name, "LIBCORE_QUARANTINE") != 0) {
             text = core__alloc(strlen(s.name) + strlen(s.value) + 2);
             if (text)

@@ -91,7 +91,8 @@ static bool make_event(core_device *device, core__stream_use *use,
     return *out_over;
 }
 
-/* The same.  False: try again later, which is no error of this call. */
+/* Calls make_event if the use has no event yet.  If it returns false, the caller
+ * tries again later: an error does not concern this call and is dropped. */
 static bool mark(core_device *device, core__stream_use *use, bool *out_over,
                  core__stream_use **done)
 {

@@ -104,7 +104,8 @@ enum {
  * and adds them to the grads of the leaves.  grads[i]: the gradient of
  * tensors[i], of its sizes.  A NULL entry, or grads NULL, means 1, for a tensor
  * of one element.  flags: CORE_RETAIN_GRAPH, CORE_CREATE_GRAPH.  The first
- * error of a node stops the backward; its message starts with the node's name. */
+ * error of a node stops the backward; its message starts with the name of the
+ * node. */
 core_status core_backward(core_tensor *const *tensors, size_t count,
                           core_tensor *const *grads, uint32_t flags);
 

@@ -54,8 +54,9 @@ bool core_stream_is_capturing(const core_stream *stream);
 /* Enqueues the captured work on any stream of the same device.  Launches of one
  * graph must not overlap: before a launch on a second stream, the caller makes
  * that stream wait for the first.  Bad data that a kernel finds is reported by
- * later waits for the stream, as for operators; under LIBCORE_BLOCKING, or if
- * there is no memory to record the launch, this call waits and reports it. */
+ * later waits for the stream, as for operators.  This call itself waits and
+ * reports it under LIBCORE_BLOCKING, and if recording the launch runs out of
+ * memory. */
 core_status core_graph_launch(core_graph *graph, core_stream *stream);
 
 /* Returns the number of kernels, copies and fills in a graph.  0 for NULL. */

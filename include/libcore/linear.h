@@ -30,7 +30,7 @@
  *
  * Threads.  Only one thread at a time may use a quantizer or a workspace.  A
  * backward runs in one thread per device, so calls on two devices must not
- * share a quantizer.  Several threads may add to a store while one calls
+ * share a quantizer.  Several threads may add to a queue while one calls
  * core_linear_backward_dw. */
 
 #ifndef LIBCORE_LINEAR_H
@@ -103,7 +103,7 @@ typedef struct core_linear_forward_args {
     /* Where the weight's gradient is queued until core_linear_backward_dw
      * computes it; NULL: backward computes it.  Without main_grad the weight
      * must be a leaf. */
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *wgrad_queue;
 } core_linear_forward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_forward_args) == 104,
                    "core_linear_forward_args");
@@ -144,8 +144,8 @@ typedef struct core_linear_backward_args {
     uint32_t reserved;
     core_quantizer *grad_quantizer;
     core_tensor *main_grad;
-    core_linear_wgrad_queue *store;
-    core_tensor *leaf; /* only with a store: the weight, to whose grad
+    core_linear_wgrad_queue *wgrad_queue;
+    core_tensor *leaf; /* only with a queue: the weight, to whose grad
                           core_linear_backward_dw adds */
 } core_linear_backward_args;
 CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
@@ -154,11 +154,11 @@ CORE_STATIC_ASSERT(sizeof(core_linear_backward_args) == 128,
 /* Computes activation(input * weight^T + bias), recorded by autograd.  The
  * caller owns one reference to *out_output.
  *
- * With main_grad or store, backward passes the weight's gradient there, and
- * weight's grad does not change.  Otherwise, with core_backward_into, it is
+ * With main_grad or wgrad_queue, backward passes the weight's gradient there,
+ * and weight's grad does not change.  Otherwise, with core_backward_into, it is
  * computed in its destination.  Saved tensors are released after the first
  * backward without CORE_RETAIN_GRAPH.  With quantizers, gelu, main_grad or
- * store the result can be differentiated once only.
+ * wgrad_queue the result can be differentiated once only.
  *
  * Quantizers with delayed scaling count each backward: a second backward of a
  * retained graph uses the scale at that time.  The second run of a checkpoint
@@ -180,7 +180,7 @@ core_status core_linear_setup(const core_linear_forward_args *forward,
 
 /* Computes the gradients.  The caller sets args->grad_output before, and owns
  * the gradients.  A gradient that is not needed, that was written to
- * main_grad or that was added to store is NULL.  May be called again with the
+ * main_grad or added to wgrad_queue is NULL.  May be called again with the
  * same args.  Recorded if grad mode is on. */
 core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_input,
@@ -204,22 +204,22 @@ core_status core_linear_workspace_create(core_linear_workspace **out_workspace);
 /* Frees a workspace.  Accepts NULL. */
 void core_linear_workspace_release(core_linear_workspace *workspace);
 
-/* Creates an empty store.  The caller owns one reference. */
-core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_store);
+/* Creates an empty queue.  The caller owns one reference. */
+core_status core_linear_wgrad_queue_create(core_linear_wgrad_queue **out_queue);
 
 /* Drops a reference.  Accepts NULL.  The last reference drops the gradients
  * that were not computed. */
-void core_linear_wgrad_queue_release(core_linear_wgrad_queue *store);
+void core_linear_wgrad_queue_release(core_linear_wgrad_queue *queue);
 
-/* Returns the number of weight gradients in a store.  0 for NULL. */
-size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *store);
+/* Returns the number of weight gradients in a queue.  0 for NULL. */
+size_t core_linear_wgrad_queue_count(const core_linear_wgrad_queue *queue);
 
-/* Computes the oldest weight gradient of a store and removes it.  The gradient
+/* Computes the oldest weight gradient of a queue and removes it.  The gradient
  * goes to its main_grad, or else is added to the grad of its weight, without
- * running hooks.  AUTOGRAD if the store is empty, or if the input or the
+ * running hooks.  AUTOGRAD if the queue is empty, or if the input or the
  * output's gradient was changed in place since the backward.  After an error
- * the gradient stays in the store. */
-core_status core_linear_backward_dw(core_linear_wgrad_queue *store);
+ * the gradient stays in the queue. */
+core_status core_linear_backward_dw(core_linear_wgrad_queue *queue);
 
 #ifdef __cplusplus
 }

@@ -76,7 +76,7 @@ enum {
 typedef struct core_plugin_information {
     uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
     uint32_t state;       /* CORE_PLUGIN_FOUND, … */
-    uint32_t from;        /* CORE_PLUGIN_SOURCE_… */
+    uint32_t source;      /* CORE_PLUGIN_SOURCE_… */
     core_status status;   /* CORE_OK, or the error that reason describes */
     uint32_t abi_major;
     uint32_t abi_minor_min;
@@ -121,9 +121,9 @@ core_status core_plugin_describe(core_plugin *plugin,
                                  core_plugin_information *out_information);
 
 /* Returns how many violations of the ABI's contract, by the plugin or by
- * libcore, the interposer `validate` has detected (LIBCORE_INTERPOSERS).  *out_first
- * describes the first one, or is ""; out_first may be NULL.  0 without that
- * interposer. */
+ * libcore, the interposer `validate` has detected (LIBCORE_INTERPOSERS).
+ * *out_first describes the first one, or is ""; out_first may be NULL.  0
+ * without that interposer. */
 uint64_t core_plugin_violations(core_plugin *plugin, const char **out_first);
 
 /* Adds a reference and returns plugin.  Accepts NULL. */

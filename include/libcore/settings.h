@@ -42,7 +42,7 @@ enum {
 typedef struct core_setting_information {
     uint32_t struct_size;     /* in: sizeof of the caller's; out: filled */
     uint32_t type;            /* CORE_SETTING_… */
-    uint32_t from;            /* CORE_SETTING_FROM_… */
+    uint32_t source;          /* CORE_SETTING_SOURCE_… */
     core_status status;       /* CORE_OK, or the error of an invalid value */
     const char *name;         /* "LIBCORE_DEVICE" */
     const char *value;        /* as it was set; NULL if it is not set */

@@ -150,6 +150,7 @@ static core_status reduce(core_call *call, const core_value *args,
     opencl_buffer(&l, sums);
     opencl_buffer(&l, counts);
     opencl_double(&l, core_sdk_double(&args[3], 0));
+    opencl_long(&l, core_sdk_int(&args[3], 0));
     opencl_bytes(&l, &p, sizeof p);
     opencl_int(&l, what);
     opencl_int(&l, nargs < 6 || core_sdk_int(&args[5], 1) != 0);

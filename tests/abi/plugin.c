@@ -221,18 +221,6 @@ static core_status copy(void *device, void *stream, core_memory to,
     return CORE_OK;
 }
 
-static core_status fill(void *device, void *stream, core_memory to,
-                        uint64_t size, uint64_t pattern, uint32_t pattern_size)
-{
-    char *bytes = address(to);
-
-    (void)device;
-    (void)stream;
-    for (uint64_t i = 0; i < size; i++)
-        bytes[i] = (char)(pattern >> i % pattern_size * 8);
-    return CORE_OK;
-}
-
 static const core_memory_table memory = {
     .struct_size = sizeof(core_memory_table),
     .alloc = alloc,
@@ -240,7 +228,6 @@ static const core_memory_table memory = {
     .copy_from_host = copy_from_host,
     .copy_to_host = copy_to_host,
     .copy = copy,
-    .fill = fill,
 };
 
 /* -------------------------------------------------------------- kernels -- */

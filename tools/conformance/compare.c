@@ -77,6 +77,16 @@ core_scalar golden_element(const golden_tensor *tensor, const int64_t *index)
                 tensor->storage + at * core_dtype_size(tensor->dtype));
 }
 
+void make_dense(golden_tensor *tensor)
+{
+    tensor->offset = 0;
+    tensor->numel = 1;
+    for (uint32_t d = tensor->ndim; d-- > 0;) {
+        tensor->strides[d] = tensor->numel;
+        tensor->numel *= tensor->sizes[d];
+    }
+}
+
 /* ----------------------------------------------------------- tolerance -- */
 
 static bool begins(const char *name, const char *with)
@@ -259,30 +269,15 @@ static const struct {
     {"fractional_max_pool3d", 1, 0, 3},
 };
 
-/* Operators that return vectors whose signs are undefined, and the result with
- * their eigenvalues or singular values. */
+/* Operators that return vectors whose signs are undefined. */
 static const struct {
     const char *name;
-    uint32_t result, vectors, values;
+    uint32_t result, vectors;
 } decompositions[] = {
-    {"_linalg_eigh", 1, VECTORS_COLUMNS, 0},
-    {"_linalg_svd", 0, VECTORS_COLUMNS, 1},
-    {"_linalg_svd", 2, VECTORS_ROWS, 1},
+    {"_linalg_eigh", 1, VECTORS_COLUMNS},
+    {"_linalg_svd", 0, VECTORS_COLUMNS},
+    {"_linalg_svd", 2, VECTORS_ROWS},
 };
-
-static ties vectors_of(const golden_case *the_case, uint32_t vectors,
-                       uint32_t values, size_t result)
-{
-    const golden_tensor *of = &the_case->results.at[values];
-    const golden_tensor *matrices = &the_case->results.at[result];
-
-    if (values >= the_case->results.count || of->ndim == 0 ||
-        matrices->ndim < 2)
-        return (ties){0};
-    return (ties){.vectors = vectors,
-                  .paired = of->sizes[of->ndim - 1],
-                  .result = (uint32_t)result};
-}
 
 ties ties_of(const golden_case *the_case, size_t result)
 {
@@ -294,8 +289,10 @@ ties ties_of(const golden_case *the_case, size_t result)
     for (; i < sizeof decompositions / sizeof *decompositions; i++)
         if (decompositions[i].result == result &&
             strcmp(decompositions[i].name, the_case->name) == 0)
-            return vectors_of(the_case, decompositions[i].vectors,
-                              decompositions[i].values, result);
+            return the_case->results.at[result].ndim < 2
+                       ? (ties){0}
+                       : (ties){.vectors = decompositions[i].vectors,
+                                .result = (uint32_t)result};
     i = 0;
     while (i < sizeof selections / sizeof *selections &&
            (strcmp(selections[i].name, the_case->name) != 0 ||
@@ -430,47 +427,98 @@ static bool compare_shape(core_tensor *got, const golden_tensor *want,
     return false;
 }
 
-static void negate(unsigned char *at, core_dtype dtype)
+/* ------------------------------------------------------------- vectors -- */
+
+/* Sets the index of element i of vector number v.  The rows or the columns of a
+ * tensor's matrices are numbered matrix by matrix. */
+static void set_vector_index(const golden_tensor *of, ties tie, int64_t v,
+                             int64_t i, int64_t *index)
 {
-    at[core_dtype_size(dtype) - 1] ^= 0x80; /* little endian */
+    bool rows = tie.vectors == VECTORS_ROWS;
+    uint32_t across = of->ndim - (rows ? 2 : 1);
+    uint32_t along = of->ndim - (rows ? 1 : 2);
+    int64_t rest = v / of->sizes[across];
+
+    for (uint32_t d = of->ndim - 2; d-- > 0; rest /= of->sizes[d])
+        index[d] = rest % of->sizes[d];
+    index[across] = v % of->sizes[across];
+    index[along] = i;
 }
 
-/* Negates the vectors that point away from the recorded ones. */
-static void align_signs(unsigned char *data, const golden_tensor *want,
-                        core_dtype dtype, ties tie, comparison *found)
+static int64_t vector_length(const golden_tensor *of, ties tie)
 {
-    uint32_t ndim = want->ndim;
-    bool rows = tie.vectors == VECTORS_ROWS;
-    uint32_t of = rows ? ndim - 2 : ndim - 1; /* the vectors' dimension */
-    uint32_t along = rows ? ndim - 1 : ndim - 2;
-    int64_t count = want->sizes[of], length = want->sizes[along];
-    int64_t matrices = want->numel ? want->numel / (count * length) : 0;
-    size_t size = core_dtype_size(dtype);
+    return of->sizes[of->ndim - (tie.vectors == VECTORS_ROWS ? 1 : 2)];
+}
 
-    for (int64_t v = 0; v < matrices * count; v++) {
-        int64_t index[CORE_MAX_NDIM] = {0};
-        int64_t rest = v / count;
-        unsigned char *first = data + (size_t)(rest * count * length) * size;
-        size_t step = size * (size_t)(rows ? 1 : count);
-        double product = 0;
+void negate_vectors(const golden_tensor *tensor, unsigned char *storage,
+                    ties tie, const bool *negated)
+{
+    int64_t length = vector_length(tensor, tie);
+    int64_t index[CORE_MAX_NDIM];
+    int64_t size = core_dtype_size(tensor->dtype);
 
-        first += (size_t)(v % count) * size * (size_t)(rows ? length : 1);
-        for (uint32_t d = ndim - 2; d-- > 0; rest /= want->sizes[d])
-            index[d] = rest % want->sizes[d];
-        index[of] = v % count;
-        for (int64_t i = 0; i < length; i++) {
-            index[along] = i;
-            product += load(dtype, first + (size_t)i * step).u.f *
-                       golden_element(want, index).u.f;
-        }
-        if (v % count < tie.paired)
-            found->signs[tie.result] =
-                (found->signs[tie.result] ^ (product < 0)) * 1099511628211u;
-        for (int64_t i = 0; product < 0 && i < length; i++)
-            negate(first + (size_t)i * step, dtype);
-        found->tied |= product < 0;
+    for (int64_t k = 0; k < tensor->numel; k++) {
+        int64_t at = tensor->offset;
+
+        if (!negated[k / length])
+            continue;
+        set_vector_index(tensor, tie, k / length, k % length, index);
+        for (uint32_t d = 0; d < tensor->ndim; d++)
+            at += index[d] * tensor->strides[d];
+        storage[at * size + size - 1] ^= 0x80; /* little endian */
     }
 }
+
+/* Marks the vectors that point away from the recorded ones; NULL: no memory. */
+static bool *find_negated(const golden_tensor *got, const golden_tensor *want,
+                          ties tie)
+{
+    int64_t length = vector_length(want, tie);
+    int64_t count = want->numel ? want->numel / length : 0;
+    bool *negated = calloc((size_t)count + 1, sizeof *negated);
+    int64_t index[CORE_MAX_NDIM];
+
+    for (int64_t v = 0; negated && v < count; v++) {
+        double product = 0;
+
+        for (int64_t i = 0; i < length; i++) {
+            set_vector_index(want, tie, v, i, index);
+            product += golden_element(got, index).u.f *
+                       golden_element(want, index).u.f;
+        }
+        negated[v] = product < 0;
+    }
+    return negated;
+}
+
+bool signs_agree(const golden_case *the_case, const comparison *found)
+{
+    const golden_tensor *results = the_case->results.at;
+    const bool *left = found->negated[0];
+    const bool *right = found->negated[2];
+    int64_t paired;
+
+    if (strcmp(the_case->name, "_linalg_svd") != 0 || !left || !right)
+        return true;
+    paired = results[1].sizes[results[1].ndim - 1];
+    for (int64_t k = 0; k < results[1].numel; k++) {
+        int64_t matrix = k / paired, v = k % paired;
+
+        if (left[matrix * results[0].sizes[results[0].ndim - 1] + v] !=
+            right[matrix * results[2].sizes[results[2].ndim - 2] + v])
+            return false;
+    }
+    return true;
+}
+
+void comparison_free(comparison *found)
+{
+    for (size_t i = 0; i < sizeof found->negated / sizeof *found->negated; i++)
+        free(found->negated[i]);
+    memset(found, 0, sizeof *found);
+}
+
+/* ------------------------------------------------------------ elements -- */
 
 /* Compares all elements and reports the first that differs. */
 static bool compare_elements(const unsigned char *data,
@@ -518,6 +566,23 @@ static bool compare_elements(const unsigned char *data,
     return differ == 0;
 }
 
+/* Negates the vectors that point away from the recorded ones, and marks them;
+ * false: no memory. */
+static bool align_signs(unsigned char *data, const golden_tensor *want,
+                        core_dtype dtype, ties tie, comparison *found)
+{
+    golden_tensor got = *want;
+
+    got.dtype = dtype;
+    got.storage = data;
+    make_dense(&got);
+    found->negated[tie.result] = find_negated(&got, want, tie);
+    if (!found->negated[tie.result])
+        return false;
+    negate_vectors(&got, data, tie, found->negated[tie.result]);
+    return true;
+}
+
 bool compare_tensor(core_tensor *got, const golden_tensor *want,
                     core_dtype dtype, tolerance allowed, ties tie,
                     comparison *found, char *text, size_t capacity)
@@ -542,10 +607,11 @@ bool compare_tensor(core_tensor *got, const golden_tensor *want,
         free(data);
         return false;
     }
-    if (tie.vectors)
-        align_signs(data, want, dtype, tie, found);
-    same = compare_elements(data, want, dtype, allowed, tie, found, text,
-                            capacity);
+    same = !tie.vectors || align_signs(data, want, dtype, tie, found);
+    if (!same)
+        snprintf(text, capacity, "no memory for the comparison");
+    same = same && compare_elements(data, want, dtype, allowed, tie, found,
+                                    text, capacity);
     free(data);
     return same;
 }

@@ -34,27 +34,38 @@ typedef struct ties {
     uint32_t from_dim; /* positions count in dimensions from_dim … to_dim - 1,
                         * row-major */
     uint32_t to_dim;
-    enum {
-        VECTORS_NONE,
-        VECTORS_COLUMNS,
-        VECTORS_ROWS
-    } vectors;      /* vectors
-                        * whose signs are undefined, in matrices */
-    int64_t paired; /* the vectors of a matrix whose signs are kept */
-    uint32_t result;
+    /* The columns or rows of matrices are vectors whose signs are undefined. */
+    enum { VECTORS_NONE, VECTORS_COLUMNS, VECTORS_ROWS } vectors;
+    uint32_t result; /* the number of the result with the vectors */
 } ties;
 
 /* What a comparison found besides equal elements. */
 typedef struct comparison {
-    bool tied; /* positions, or signs of vectors, differ where they may */
-    uint64_t signs[3]; /* by result: a hash of which vectors are negated */
+    bool tied; /* positions differ where they may */
+    /* By result, for each vector of each matrix: points away from the recorded
+     * one.  NULL: the result has no vectors. */
+    bool *negated[3];
 } comparison;
 
-/* Tests whether result number `result` of the case contains positions. */
+void comparison_free(comparison *found);
+
+/* Tests whether result number `result` of the case contains positions, or
+ * vectors of either sign. */
 ties ties_of(const golden_case *the_case, size_t result);
 
 /* Returns the element at an index as a number; integers are exact in u.i. */
 core_scalar golden_element(const golden_tensor *tensor, const int64_t *index);
+
+/* Computes the number of elements and row-major strides from the sizes. */
+void make_dense(golden_tensor *tensor);
+
+/* Negates the marked vectors of a tensor with this storage. */
+void negate_vectors(const golden_tensor *tensor, unsigned char *storage,
+                    ties tie, const bool *negated);
+
+/* Tests whether each two singular vectors that belong together have both the
+ * recorded signs or both the opposite ones. */
+bool signs_agree(const golden_case *the_case, const comparison *found);
 
 /* dtype: the dtype in which `want` is expected on this device.  False: text
  * describes the difference. */

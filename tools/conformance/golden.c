@@ -70,10 +70,13 @@ failed:
 void golden_close(golden_file *golden)
 {
     free(golden->text);
-    free(golden->differences);
+    free(golden->differences_text);
+    free(golden->differences.at);
     free(golden->data);
     golden->text = NULL;
-    golden->differences = NULL;
+    golden->differences_text = NULL;
+    golden->differences.at = NULL;
+    golden->differences.count = 0;
     golden->data = NULL;
 }
 
@@ -167,77 +170,6 @@ static bool line_ends(golden_file *golden, char **cursor)
     if (word)
         return problem(golden, "\"%.40s\" is out of range", word);
     return true;
-}
-
-static bool read_differences(golden_file *golden, const char *prefix)
-{
-    char path[4096];
-    unsigned char *text;
-
-    snprintf(path, sizeof path, "%s.differences", prefix);
-    if (access(path, F_OK) != 0)
-        return true;
-    if (!read_file(golden, path, &text, &golden->differences_size))
-        return false;
-    golden->differences = (char *)text;
-    for (size_t i = 0; i < golden->differences_size; i++)
-        if (text[i] == '\n')
-            text[i] = 0;
-    return true;
-}
-
-/* Finds the line that begins with the case's number.  It must name the case's
- * operator and give a reason. */
-static bool find_difference(golden_file *golden, golden_case *of)
-{
-    const char *line = golden->differences;
-    const char *end = line + golden->differences_size;
-    size_t length = strlen(of->name);
-    char *rest;
-
-    of->difference = NULL;
-    for (; line && line < end; line += strlen(line) + 1) {
-        if (*line < '0' || *line > '9' || strtoll(line, &rest, 10) != of->id)
-            continue;
-        if (*rest != ' ' || strncmp(rest + 1, of->name, length) != 0 ||
-            rest[length + 1] != ' ' || !rest[length + 2])
-            return problem(golden,
-                           "the list of differences has \"%.60s\", which is "
-                           "not `%" PRId64 " %s REASON`",
-                           line, of->id, of->name);
-        of->difference = rest + length + 2;
-        return true;
-    }
-    return true;
-}
-
-bool golden_open(const char *prefix, golden_file *golden)
-{
-    char path[4096];
-    char *line;
-    char *word;
-    unsigned char *text;
-    int64_t version;
-
-    memset(golden, 0, sizeof *golden);
-    snprintf(path, sizeof path, "%s.cases", prefix);
-    if (!read_file(golden, path, &text, &golden->text_size))
-        return false;
-    golden->text = (char *)text;
-    snprintf(path, sizeof path, "%s.bin", prefix);
-    if (!read_file(golden, path, &golden->data, &golden->data_size))
-        return false;
-    line = next_line(golden);
-    word = line ? next_word(&line) : NULL;
-    if (!word || strcmp(word, "golden") != 0)
-        return problem(golden, "the file does not begin with \"golden 1\"");
-    if (!read_int(golden, &line, &version))
-        return false;
-    if (version != 1)
-        return problem(golden,
-                       "format version %" PRId64 "; this program reads 1",
-                       version);
-    return read_differences(golden, prefix);
 }
 
 /* ------------------------------------------------------------- tensors -- */
@@ -374,6 +306,109 @@ static bool read_number_list(golden_file *golden, char **cursor,
             return false;
     }
     return line_ends(golden, cursor);
+}
+
+/* --------------------------------------------------------- differences -- */
+
+/* Reads one line, which is cut into strings. */
+static bool read_difference(golden_file *golden, char *line)
+{
+    char copy[64];
+    golden_difference read = {0};
+    char *id = next_word(&line);
+    char *name = next_word(&line);
+    char *part = next_word(&line);
+    char *end = NULL;
+
+    snprintf(copy, sizeof copy, "%s %s %s", id ? id : "", name ? name : "",
+             part ? part : "");
+    errno = 0;
+    if (id)
+        read.id = strtoll(id, &end, 10);
+    line += strspn(line, " \t\r");
+    if (!id || *end || errno || !part || !*line ||
+        (strcmp(part, "result") != 0 && strcmp(part, "gradient") != 0))
+        return problem(golden,
+                       "the list of differences has \"%s\", which is not `ID "
+                       "OPERATOR result|gradient REASON`",
+                       copy);
+    read.name = name;
+    read.part = part;
+    read.reason = line;
+    return APPEND(golden, golden->differences, read);
+}
+
+static bool read_differences(golden_file *golden, const char *prefix)
+{
+    char path[4096];
+    unsigned char *text;
+    size_t size;
+    char *line, *end;
+
+    snprintf(path, sizeof path, "%s.differences", prefix);
+    if (access(path, F_OK) != 0)
+        return true;
+    if (!read_file(golden, path, &text, &size))
+        return false;
+    golden->differences_text = line = (char *)text;
+    for (; line < (char *)text + size; line = end + 1) {
+        end = line + strcspn(line, "\n");
+        *end = 0;
+        if (!read_difference(golden, line))
+            return false;
+    }
+    return true;
+}
+
+/* Finds the line with the case's number, which must name its operator. */
+static bool find_difference(golden_file *golden, golden_case *of)
+{
+    of->difference = NULL;
+    for (size_t i = 0; i < golden->differences.count; i++) {
+        golden_difference *line = &golden->differences.at[i];
+
+        if (line->id != of->id)
+            continue;
+        if (strcmp(line->name, of->name) != 0)
+            return problem(golden,
+                           "the list of differences has case %" PRId64
+                           " of %.60s, which is not its operator, %.60s",
+                           line->id, line->name, of->name);
+        of->difference = line;
+        line->found = true;
+        return true;
+    }
+    return true;
+}
+
+bool golden_open(const char *prefix, golden_file *golden)
+{
+    char path[4096];
+    char *line;
+    char *word;
+    unsigned char *text;
+    int64_t version;
+
+    memset(golden, 0, sizeof *golden);
+    snprintf(path, sizeof path, "%s.cases", prefix);
+    if (!read_file(golden, path, &text, &golden->text_size))
+        return false;
+    golden->text = (char *)text;
+    snprintf(path, sizeof path, "%s.bin", prefix);
+    if (!read_file(golden, path, &golden->data, &golden->data_size) ||
+        !read_differences(golden, prefix))
+        return false;
+    line = next_line(golden);
+    word = line ? next_word(&line) : NULL;
+    if (!word || strcmp(word, "golden") != 0)
+        return problem(golden, "the file does not begin with \"golden 1\"");
+    if (!read_int(golden, &line, &version))
+        return false;
+    if (version != 1)
+        return problem(golden,
+                       "format version %" PRId64 "; this program reads 1",
+                       version);
+    return true;
 }
 
 /* ----------------------------------------------------------- arguments -- */
@@ -685,11 +720,11 @@ golden_result golden_next(golden_file *golden, golden_case *out_case)
             return GOLDEN_PROBLEM;
         }
         if (!begin_case(golden, &line, out_case) ||
-            !read_case(golden, out_case, &is_void) ||
-            !find_difference(golden, out_case))
+            !read_case(golden, out_case, &is_void))
             return GOLDEN_PROBLEM;
         if (!is_void)
-            return GOLDEN_CASE;
+            return find_difference(golden, out_case) ? GOLDEN_CASE
+                                                     : GOLDEN_PROBLEM;
     }
     return GOLDEN_END;
 }

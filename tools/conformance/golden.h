@@ -67,12 +67,21 @@ typedef struct golden_link {
         size_t capacity;   \
     }
 
+/* A line of PREFIX.differences. */
+typedef struct golden_difference {
+    int64_t id;
+    const char *name;   /* of the operator */
+    const char *part;   /* "result" or "gradient": what differs */
+    const char *reason; /* why libcore differs here on purpose */
+    bool found;         /* the case was read */
+} golden_difference;
+
 typedef struct golden_case {
     int64_t id;
     char name[GOLDEN_NAME];
-    const char *schema;     /* as recorded; "" if there was none */
-    const char *difference; /* why libcore differs here on purpose, or NULL */
-    bool is_view;           /* the schema returns an alias of an argument */
+    const char *schema; /* as recorded; "" if there was none */
+    const golden_difference *difference; /* NULL: not listed */
+    bool is_view; /* the schema returns an alias of an argument */
     uint32_t nargs;
     golden_argument args[GOLDEN_ARGUMENTS];
     GOLDEN_ARRAY(golden_tensor) tensors; /* of the arguments, in order */
@@ -86,8 +95,8 @@ typedef struct golden_case {
 
 typedef struct golden_file {
     char *text; /* PREFIX.cases, lines cut into strings as they are read */
-    char *differences; /* PREFIX.differences, lines cut into strings; or NULL */
-    size_t differences_size;
+    char *differences_text; /* PREFIX.differences, cut into strings; or NULL */
+    GOLDEN_ARRAY(golden_difference) differences;
     size_t text_size;
     size_t at;
     size_t line;
@@ -96,9 +105,10 @@ typedef struct golden_file {
     char problem[400]; /* the error, for people */
 } golden_file;
 
-/* PREFIX.differences, if there is such a file, has a line `ID OPERATOR REASON`
- * for each case that libcore computes otherwise on purpose.  On failure returns
- * false; golden->problem has the reason. */
+/* PREFIX.differences, if there is such a file, has a line
+ * `ID OPERATOR result|gradient REASON` for each case of which libcore computes
+ * the results or the gradients otherwise on purpose.  On failure returns false;
+ * golden->problem has the reason. */
 bool golden_open(const char *prefix, golden_file *golden);
 void golden_close(golden_file *golden);
 

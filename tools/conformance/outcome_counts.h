@@ -21,6 +21,7 @@ typedef struct outcome_counts {
     size_t capacity;
     size_t total[REPLAY_OUTCOMES];
     size_t agreed; /* of those that passed: see REPLAY_AGREED */
+    size_t shared; /* of those that passed: see REPLAY_SHARED */
 } outcome_counts;
 
 /* False: no memory. */

@@ -29,6 +29,7 @@ typedef struct replay {
     bool wide;   /* f16, bf16 and f32 are converted to f64: see check_wide */
     bool agreed; /* only with f64: see check_wide */
     bool shared; /* equal arguments are one tensor: see replay_shared */
+    const char *differing; /* "result" or "gradient": what differs; or NULL */
     comparison found;
     char *text;
     size_t capacity;
@@ -44,6 +45,7 @@ static void replay_free(replay *self)
     free(self->tensors);
     for (size_t i = 0; i < GOLDEN_ARGUMENTS; i++)
         core_tensor_release(self->numbers[i]);
+    comparison_free(&self->found);
 }
 
 static bool is_half(core_dtype dtype)
@@ -392,6 +394,7 @@ static bool check_results(replay *self)
                  self->nflat, the_case->results.count);
         return false;
     }
+    self->differing = "result";
     for (size_t k = 0; k < self->nflat; k++) {
         const golden_tensor *want = &the_case->results.at[k];
         core_dtype dtype = device_dtype(self, want->dtype);
@@ -408,6 +411,7 @@ static bool check_results(replay *self)
         snprintf(self->text, self->capacity, "result %zu, %s", k, what);
         return false;
     }
+    self->differing = NULL;
     return true;
 }
 
@@ -417,10 +421,12 @@ static bool check_results(replay *self)
 static void overflow(golden_tensor *tensor, core_dtype dtype)
 {
     double *elements = (double *)(uintptr_t)tensor->storage;
-    double most = dtype == CORE_F16 ? 65520 : 0x1.ffffffp127;
+    double least = dtype == CORE_F16    ? 65520 /* rounds to infinity */
+                   : dtype == CORE_BF16 ? 0x1.ffp127
+                                        : 0x1.ffffffp127;
 
     for (int64_t i = 0; i < tensor->numel && tensor->dtype == CORE_F64; i++)
-        if (fabs(elements[i]) >= most)
+        if (fabs(elements[i]) >= least)
             elements[i] = copysign((double)INFINITY, elements[i]);
 }
 
@@ -439,11 +445,7 @@ static bool agrees(const replay *self, size_t k, core_tensor *exact)
     char what[600];
 
     memcpy(want.sizes, core_tensor_sizes(exact), ndim * sizeof(int64_t));
-    want.numel = 1;
-    for (uint32_t d = ndim; d-- > 0;) {
-        want.strides[d] = want.numel;
-        want.numel *= want.sizes[d];
-    }
+    make_dense(&want);
     want.storage = data;
     good = data && core_tensor_read(exact, data, bytes) == CORE_OK;
     if (good)
@@ -468,13 +470,15 @@ static bool check_wide(replay *self)
                     .wide = true,
                     .text = self->text,
                     .capacity = self->capacity};
+    core_dtype dtype = the_case->results.count ? the_case->results.at[0].dtype
+                                               : CORE_DTYPE_NONE;
     core_operator *op;
     char before[1200];
     bool good = false;
 
-    if (self->on->meta || the_case->results.count == 0 ||
-        !recording_rounds(the_case->name, the_case->results.at[0].dtype) ||
-        self->nflat != the_case->results.count)
+    if (self->on->meta || self->nflat != the_case->results.count ||
+        !recording_rounds(the_case->name, dtype) ||
+        (dtype == CORE_F32 && !self->on->has_f64))
         return false;
     snprintf(before, sizeof before, "%s", self->text);
     if (core_op_find(the_case->name, &op) == CORE_OK &&
@@ -517,6 +521,38 @@ static void backward_free(backward *work)
     free(work->gradients);
 }
 
+static bool same_sizes(const golden_tensor *a, const golden_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, a->ndim * sizeof *a->sizes) == 0;
+}
+
+/* The cotangent of a vector that points away from the recorded one is negated,
+ * too: then the gradient is the recorded one. */
+static core_status make_cotangent(const replay *self, const golden_link *link,
+                                  core_tensor **out)
+{
+    const golden_case *the_case = self->the_case;
+    ties tie = ties_of(the_case, link->index);
+    golden_tensor tensor = link->tensor;
+    unsigned char *storage;
+    core_status status;
+
+    if (!tie.vectors || !self->found.negated[tie.result] ||
+        !same_sizes(&tensor, &the_case->results.at[link->index]))
+        return make_tensor(self, &tensor, out);
+    storage = malloc(tensor.bytes + 1);
+    if (!storage)
+        return core_error_set(CORE_ERROR_OUT_OF_MEMORY,
+                              "no memory for a cotangent");
+    memcpy(storage, tensor.storage, tensor.bytes);
+    tensor.storage = storage;
+    negate_vectors(&tensor, storage, tie, self->found.negated[tie.result]);
+    status = make_tensor(self, &tensor, out);
+    free(storage);
+    return status;
+}
+
 static core_status run_backward(replay *self, backward *work)
 {
     const golden_case *the_case = self->the_case;
@@ -535,7 +571,7 @@ static core_status run_backward(replay *self, backward *work)
         const golden_link *link = &the_case->cotangents.at[i];
 
         work->outputs[i] = self->flat[link->index];
-        CORE_TRY(make_tensor(self, &link->tensor, &work->cotangents[i]));
+        CORE_TRY(make_cotangent(self, link, &work->cotangents[i]));
     }
     for (size_t i = 0; i < work->ninputs; i++)
         work->inputs[i] = self->tensors[present_place(
@@ -597,8 +633,10 @@ static replay_outcome replay_gradients(replay *self)
     }
     for (size_t i = 0; i < work.ninputs && outcome == REPLAY_PASSED; i++)
         if (!check_gradient(self, work.gradients[i],
-                            &the_case->gradients.at[i]))
+                            &the_case->gradients.at[i])) {
+            self->differing = "gradient";
             outcome = REPLAY_FAILED;
+        }
 done:
     backward_free(&work);
     return outcome;
@@ -615,14 +653,6 @@ static replay_outcome call_failed(replay *self)
         return REPLAY_PASSED;
     snprintf(self->text, self->capacity, "%s", core_error_message());
     return code == CORE_ERROR_NO_KERNEL ? REPLAY_MISSING : REPLAY_FAILED;
-}
-
-/* U and Vh of a singular value decomposition change their signs together. */
-static bool signs_agree(const replay *self)
-{
-    return strcmp(self->the_case->name, "_linalg_svd") != 0 ||
-           self->the_case->results.at[0].numel == 0 ||
-           self->found.signs[0] == self->found.signs[2];
 }
 
 static replay_outcome run(replay *self)
@@ -645,12 +675,12 @@ static replay_outcome run(replay *self)
     }
     if (!check_results(self) && !check_wide(self))
         return REPLAY_FAILED;
-    /* Other positions among equal values have other gradients. */
-    if (!signs_agree(self)) {
+    if (!signs_agree(the_case, &self->found)) {
         snprintf(self->text, self->capacity,
                  "the signs of U and Vh do not agree");
         return REPLAY_FAILED;
     }
+    /* Other positions among equal values have other gradients. */
     if (the_case->gradients.count == 0 || self->found.tied || self->on->meta)
         return REPLAY_PASSED;
     return replay_gradients(self);
@@ -658,25 +688,27 @@ static replay_outcome run(replay *self)
 
 /* The outcome of a case that the list of differences has.  If it passes, the
  * list is out of date; only a device with every dtype can tell. */
-static replay_outcome listed(const replay_device *on,
-                             const golden_case *the_case,
-                             replay_outcome outcome, char *text,
-                             size_t capacity)
+static replay_outcome listed(const replay *self, replay_outcome outcome)
 {
-    if (outcome == REPLAY_FAILED) {
-        snprintf(text, capacity, "%s", the_case->difference);
+    const golden_difference *difference = self->the_case->difference;
+    const char *differing = self->differing;
+
+    if (outcome == REPLAY_FAILED && differing &&
+        strcmp(differing, difference->part) == 0) {
+        snprintf(self->text, self->capacity, "%s: %s", difference->part,
+                 difference->reason);
         return REPLAY_DIFFERS;
     }
-    if (outcome != REPLAY_PASSED || on->meta || !on->has_f64)
+    if (outcome != REPLAY_PASSED || self->on->meta || !self->on->has_f64)
         return outcome;
-    snprintf(text, capacity,
+    snprintf(self->text, self->capacity,
              "agrees with the recording, though it is listed as a difference");
     return REPLAY_FAILED;
 }
 
-/* Repeats a call whose gradients differ.  Where two arguments have the same
- * bits, the recorded call may have had one tensor twice, whose gradient is that
- * of both: x / x. */
+/* Repeats a call of which only gradients differ.  Where two arguments have the
+ * same bits, the recorded call may have had one tensor twice, whose gradient is
+ * that of both: x / x. */
 static replay_outcome replay_shared(const replay_device *on,
                                     const golden_case *the_case)
 {
@@ -709,14 +741,16 @@ replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
     text[0] = 0;
     core_error_clear();
     outcome = run(&self);
-    if (outcome == REPLAY_FAILED &&
-        replay_shared(on, the_case) == REPLAY_PASSED) {
-        text[0] = 0;
-        outcome = REPLAY_PASSED;
-    }
     if (outcome == REPLAY_PASSED && self.agreed)
         snprintf(text, capacity, REPLAY_AGREED);
+    if (outcome == REPLAY_FAILED && self.differing &&
+        strcmp(self.differing, "gradient") == 0 &&
+        replay_shared(on, the_case) == REPLAY_PASSED) {
+        snprintf(text, capacity, REPLAY_SHARED);
+        outcome = REPLAY_PASSED;
+    }
+    if (the_case->difference)
+        outcome = listed(&self, outcome);
     replay_free(&self);
-    return the_case->difference ? listed(on, the_case, outcome, text, capacity)
-                                : outcome;
+    return outcome;
 }

@@ -26,8 +26,12 @@ typedef enum replay_outcome {
  * though not with the recording. */
 #define REPLAY_AGREED "agrees with the same call in f64"
 
+/* The note on a case that passed because its gradients are the recorded ones if
+ * arguments with the same bits are one tensor. */
+#define REPLAY_SHARED "agrees if equal arguments are one tensor"
+
 /* text: what failed or is missing, or why it differs; for a case that passed,
- * empty or REPLAY_AGREED. */
+ * empty, REPLAY_AGREED or REPLAY_SHARED. */
 replay_outcome replay_case(const replay_device *on, const golden_case *the_case,
                            char *text, size_t capacity);
 

@@ -119,6 +119,7 @@ static void recorded_calls(suite *self, outcome *out, const test *one)
     golden_file golden = {0};
     golden_case the_case;
     replay_device on = {0};
+    golden_result read;
     size_t counts[REPLAY_OUTCOMES] = {0};
     char text[600], first[600] = "";
 
@@ -137,7 +138,7 @@ static void recorded_calls(suite *self, outcome *out, const test *one)
     core_device_set_current(self->device);
     on.device = self->device;
     on.has_f64 = (self->properties.flags & CORE_DEVICE_HAS_F64) != 0;
-    while (golden_next(&golden, &the_case) == GOLDEN_CASE) {
+    while ((read = golden_next(&golden, &the_case)) == GOLDEN_CASE) {
         replay_outcome outcome = replay_case(&on, &the_case, text, sizeof text);
 
         counts[outcome]++;
@@ -145,9 +146,18 @@ static void recorded_calls(suite *self, outcome *out, const test *one)
             snprintf(first, sizeof first, "case %lld, %.100s: %.400s",
                      (long long)the_case.id, the_case.name, text);
     }
+    for (size_t i = 0; i < golden.differences.count; i++)
+        if (!golden.differences.at[i].found && counts[REPLAY_FAILED]++ == 0)
+            snprintf(first, sizeof first,
+                     "the set does not have case %lld, a listed difference",
+                     (long long)golden.differences.at[i].id);
     golden_case_free(&the_case);
     golden_close(&golden);
     core_device_set_current(NULL);
+    if (read == GOLDEN_PROBLEM) {
+        harness_error(out, "%s", golden.problem);
+        return;
+    }
     expect(out, counts[REPLAY_FAILED] == 0, "%zu recorded calls fail: %s",
            counts[REPLAY_FAILED], first);
     expect(out, counts[REPLAY_PASSED] > 0, "no recorded call passes");

@@ -39,6 +39,7 @@ use_build() { # folder
 
 # Kernels for GPUs are compiled by other compilers, to the same result in every
 # tree.  Files keep their times, so that make renews those that are out of date.
+lend=yes
 lend_images() { # folder
     for folder in backends/gpu/generated backends/cuda/images \
         backends/rocm/images; do
@@ -49,13 +50,14 @@ lend_images() { # folder
     done
 }
 
-# No GPU runs these kernels: they are compiled for one architecture and not
-# optimized, HIP's element-wise ones only parsed, a tenth of the work.  The
+# Kernels are not optimized.  HIP's element-wise ones are only parsed, a tenth of
+# the work, unless there is a GPU, on which the section `devices` runs them.  The
 # section `kernels` (--full) compiles what is installed.
 quick_kernels() {
     NVCCFLAGS='-Xcicc -O0 -Xptxas -O0'
     HIPCCFLAGS=-O0
     HIP_PARSE_ONLY=yes
+    [ ! -e /dev/kfd ] || HIP_PARSE_ONLY=
     export NVCCFLAGS HIPCCFLAGS HIP_PARSE_ONLY
 }
 
@@ -68,7 +70,7 @@ build() { # what, folder, configure's arguments...
     (
         cd "$build_dir" || exit 1
         [ -f Makefile ] || "$source/configure" -q "$@" || exit 1
-        [ "$build_dir" = "$main" ] || [ -z "${HIP_PARSE_ONLY-}" ] ||
+        [ "$build_dir" = "$main" ] || [ $lend = no ] ||
             lend_images "$build_dir"
         # shellcheck disable=SC2046 # empty or one option
         make $(parallel)

@@ -14,11 +14,13 @@ section_devices() {
         elif [ ! -e "${row##*:}" ]; then
             skip "$name" "core_$name.so is built, but this machine has no GPU"
         else
-            try "golden on $name" \
-                env LIBCORE_PLUGIN_PATH="$main/.libs:${plugin%/*}" \
-                "$main/core-conformance" --device "$name" \
-                --golden "$source/tests/golden/public" \
-                --required "$source/tests/golden/public.ops"
+            for set in public current; do
+                try "golden, $set, on $name" \
+                    env LIBCORE_PLUGIN_PATH="$main/.libs:${plugin%/*}" \
+                    "$main/core-conformance" --device "$name" \
+                    --golden "$source/tests/golden/$set" \
+                    --required "$source/tests/golden/$set.ops"
+            done
         fi
     done
 }

@@ -6,8 +6,8 @@
 # architecture whose compiler is installed, and HIP for NVIDIA GPUs.  Needs no
 # GPU.
 section_kernels() {
-    unset NVCCFLAGS HIPCCFLAGS
-    HIP_PARSE_ONLY=
+    unset NVCCFLAGS HIPCCFLAGS HIP_PARSE_ONLY
+    lend=no
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
         name=${row%%:*}
         with=${row#*:}

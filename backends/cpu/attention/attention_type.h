@@ -197,9 +197,11 @@ static void T(forward_block)(const attention *a, const place *at, int64_t first,
      o.data, o.distance);
     for (int64_t i = 0; i < count; i++) {
         TYPE factor = sums[i] != 0 ? 1 / sums[i] : 0;
+        TYPE *y = o.data + i * o.distance;
 
+        /* Without weights 0, even if values are infinite or NaN. */
         for (int64_t j = 0; j < a->outer; j++)
-            o.data[i * o.distance + j] *= factor;
+            y[j] = factor != 0 ? y[j] * factor : 0;
     }
     T(close)(a->output, at, first, count, o);
 }

@@ -88,24 +88,25 @@ static void take_strides(operand *o, const core_view *view, bool dense)
     }
 }
 
-/* read: whether it is read or written.  lies: it may have any strides. */
+/* read: whether the operand is read or written.  strided: an f32 view is used
+ * in place, with its strides, instead of a dense copy. */
 static core_status operand_open(operand *o, const core_view *view,
-                                core_dtype dtype, bool read, bool lies)
+                                core_dtype dtype, bool read, bool strided)
 {
     core_status status = CORE_OK;
 
     o->there = view != NULL;
     if (!view)
         return CORE_OK;
-    lies &= view->dtype == CORE_F32;
-    take_strides(o, view, !lies);
-    if (lies)
+    strided &= view->dtype == CORE_F32;
+    take_strides(o, view, !strided);
+    if (strided)
         o->as.data = cpu_address(view->memory);
     else if (read)
         status = cpu_dense_read(view, dtype, &o->dense);
     else
         status = cpu_dense_open(view, dtype, &o->dense);
-    if (!lies)
+    if (!strided)
         o->as.data = o->dense.data;
     return status;
 }
@@ -336,7 +337,7 @@ static core_status gradients_open(gradients *job, const core_view *const *views)
 {
     operand *const all[] = {&job->gy, &job->x, &job->w, &job->gx, &job->gw};
     core_status status = CORE_OK;
-    bool lies;
+    bool strided;
 
     if (job->dtype == CORE_F32) {
         job->direct_x =
@@ -345,10 +346,10 @@ static core_status gradients_open(gradients *job, const core_view *const *views)
                 : conv_direct_input_wanted(&job->g);
         job->direct_w = conv_direct_weight_wanted(&job->g);
     }
-    lies = job->dtype == CORE_F32 && (job->direct_x || !views[3]) &&
-           (job->direct_w || !views[4]);
+    strided = job->dtype == CORE_F32 && (job->direct_x || !views[3]) &&
+              (job->direct_w || !views[4]);
     for (uint32_t k = 0; k < 5 && status == CORE_OK; k++)
-        status = operand_open(all[k], views[k], job->dtype, k < 3, lies);
+        status = operand_open(all[k], views[k], job->dtype, k < 3, strided);
     if (status == CORE_OK)
         status = cpu_dense_open(views[5], job->dtype, &job->gb);
     return status;

@@ -22,6 +22,7 @@ enum { EXACT = 32 }; /* nearest to the centre, as most image libraries do */
 typedef struct tap {
     int64_t index[4];
     double weight[4];
+    int32_t whole[4]; /* of u8: weight times 2 to the power of bits, rounded */
 } tap;
 
 typedef struct resampling {
@@ -30,7 +31,7 @@ typedef struct resampling {
     bool align, exact;
     int64_t planes, in[3], out[3], in_size, out_size;
     int64_t count[3]; /* taps of a dimension */
-    int bits[3];      /* of u8: weights are multiples of 2 to the power -bits */
+    int bits[3];      /* of u8: fraction bits of whole weights */
     tap *taps[3];
     tap *owned;
     cpu_dense x, y;
@@ -54,6 +55,11 @@ static double ratio_of(const resampling *job, int64_t in, int64_t out,
     return scale > 0 ? 1 / scale : (double)in / (double)out;
 }
 
+static tap tap_of(int64_t index)
+{
+    return (tap){.index = {index}, .weight = {1}};
+}
+
 static tap tap_nearest(int64_t o, int64_t in, int64_t out, float ratio)
 {
     int64_t i = index_near((double)((float)o * ratio), in);
@@ -62,12 +68,12 @@ static tap tap_nearest(int64_t o, int64_t in, int64_t out, float ratio)
         i = o;
     else if (out == 2 * in)
         i = o / 2;
-    return (tap){{i}, {1}};
+    return tap_of(i);
 }
 
 static tap tap_nearest_exact(int64_t o, int64_t in, float ratio)
 {
-    return (tap){{index_near((double)(((float)o + 0.5f) * ratio), in)}, {1}};
+    return tap_of(index_near((double)(((float)o + 0.5f) * ratio), in));
 }
 
 static tap tap_linear(double at, int64_t in)
@@ -76,7 +82,8 @@ static tap tap_linear(double at, int64_t in)
 
     at = !(at > 0) ? 0 : at > (double)(in - 1) ? (double)(in - 1) : at;
     i = index_near(at, in);
-    return (tap){{i, i + (i + 1 < in)}, {1 - (at - (double)i), at - (double)i}};
+    return (tap){.index = {i, i + (i + 1 < in)},
+                 .weight = {1 - (at - (double)i), at - (double)i}};
 }
 
 /* Cubic convolution with a = -3/4 (R. Keys, 1981). */
@@ -123,23 +130,23 @@ static void taps_fill(resampling *job, uint32_t k, double scale)
 }
 
 /* call->user: EXACT + kind * 4 + dimensions */
-static uint32_t kind_of(const core_call *call)
+static resampling resampling_of(const core_call *call)
 {
-    return (uint32_t)((uintptr_t)call->user % EXACT / 4);
+    uintptr_t user = (uintptr_t)call->user;
+
+    return (resampling){.ndim = user % 4,
+                        .kind = (uint32_t)(user % EXACT / 4),
+                        .exact = user >= EXACT};
 }
 
 /* scales: three, 0 if not given. */
-static core_status resampling_open(resampling *job, const core_call *call,
-                                   const core_view *in, const core_view *out,
-                                   bool align, const double *scales)
+static core_status resampling_open(resampling *job, const core_view *in,
+                                   const core_view *out, bool align,
+                                   const double *scales)
 {
-    uintptr_t word = (uintptr_t)call->user;
     int64_t total = 0;
 
     job->dtype = cpu_compute_dtype(in->dtype);
-    job->ndim = word % 4;
-    job->kind = kind_of(call);
-    job->exact = word >= EXACT;
     job->align = align;
     job->planes = in->sizes[0] * in->sizes[1];
     job->in_size = job->out_size = 1;
@@ -261,13 +268,15 @@ static void nearest_task(void *context, int64_t begin, int64_t end)
     }
 }
 
-/* ------------------------------------------------------------------ bytes -- */
+/* ----------------------------------------------------------------- bytes -- */
 
-/* Images of u8 are resampled as PyTorch and Pillow do it: with whole weights
- * of at most 15 bits, rows first, and each of both results is rounded to u8.  A
- * dimension that keeps its size is not resampled, whatever the scale factor. */
+/* Images of u8 are resampled as in PyTorch and Pillow: in fixed point, with
+ * weights of at most 15 bits, first along rows, then along columns.  Each of the
+ * two results is rounded to u8.  A dimension that keeps its size is not
+ * resampled, whatever the scale factor. */
 
-/* Makes the weights of a dimension whole.  Taps of one pixel become one. */
+/* Rounds the weights of a dimension to whole numbers.  Taps of one pixel become
+ * one. */
 static void taps_round(resampling *job, uint32_t k)
 {
     int64_t taps = job->count[k];
@@ -278,7 +287,7 @@ static void taps_round(resampling *job, uint32_t k)
         tap *t = &job->taps[k][o];
 
         if (job->in[k] == job->out[k])
-            *t = (tap){{o, o, o, o}, {1}};
+            *t = (tap){.index = {o, o, o, o}, .weight = {1}};
         for (int64_t j = taps - 1; j > 0; j--)
             if (t->index[j] == t->index[j - 1]) {
                 t->weight[j - 1] += t->weight[j];
@@ -291,17 +300,19 @@ static void taps_round(resampling *job, uint32_t k)
         bits++;
     for (int64_t o = 0; o < job->out[k]; o++)
         for (int64_t j = 0; j < taps; j++)
-            job->taps[k][o].weight[j] =
-                round(ldexp(job->taps[k][o].weight[j], bits));
+            job->taps[k][o].whole[j] =
+                (int32_t)round(ldexp(job->taps[k][o].weight[j], bits));
     job->bits[k] = bits;
 }
 
-/* Rounds a sum of weighted pixels. */
-static uint8_t byte_of(double sum, int bits)
+/* Rounds a sum of weighted pixels with that many fraction bits, halves up. */
+static uint8_t byte_of(int64_t sum, int bits)
 {
-    double whole = floor(ldexp(sum, -bits) + 0.5);
-
-    return (uint8_t)(whole < 0 ? 0 : whole > UINT8_MAX ? UINT8_MAX : whole);
+    sum += INT64_C(1) << bits >> 1;
+    if (sum < 0)
+        return 0;
+    sum >>= bits;
+    return (uint8_t)(sum > UINT8_MAX ? UINT8_MAX : sum);
 }
 
 static void bytes_task(void *context, int64_t begin, int64_t end)
@@ -316,15 +327,15 @@ static void bytes_task(void *context, int64_t begin, int64_t end)
 
         for (int64_t o = 0; o < job->out[2]; o++) {
             const tap *w = &job->taps[2][o];
-            double sum = 0;
+            int64_t sum = 0;
 
             for (int64_t i = 0; i < job->count[1]; i++) {
                 const uint8_t *line = x + h->index[i] * job->in[2];
-                double row = 0;
+                int64_t row = 0;
 
                 for (int64_t j = 0; j < job->count[2]; j++)
-                    row += w->weight[j] * line[w->index[j]];
-                sum += h->weight[i] * byte_of(row, job->bits[2]);
+                    row += w->whole[j] * line[w->index[j]];
+                sum += h->whole[i] * byte_of(row, job->bits[2]);
             }
             y[o] = byte_of(sum, job->bits[1]);
         }
@@ -359,12 +370,10 @@ static core_status forward(resampling *job, const core_view *self,
 }
 
 /* Reads scales given separately from args[first] on. */
-static void scales_read(const core_call *call, const core_value *args,
+static void scales_read(const resampling *job, const core_value *args,
                         uint32_t nargs, uint32_t first, double *out)
 {
-    uint32_t ndim = (uintptr_t)call->user % 4;
-
-    for (uint32_t k = 0; k < ndim && first + k < nargs; k++)
+    for (uint32_t k = 0; k < job->ndim && first + k < nargs; k++)
         out[k] = args[first + k].tag == CORE_VALUE_NONE
                      ? 0
                      : cpu_float(&args[first + k]);
@@ -377,15 +386,15 @@ static core_status launch_forward(core_call *call, const core_value *args,
                                   uint32_t nresults)
 {
     const core_view *self = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    bool nearest = kind_of(call) == NEAREST;
     double scales[3] = {0};
-    resampling job = {0};
+    resampling job = resampling_of(call);
+    bool nearest = job.kind == NEAREST;
     core_status status;
 
     (void)nresults;
-    scales_read(call, args, nargs, nearest ? 2 : 3, scales);
-    status = resampling_open(&job, call, self, result,
-                             !nearest && cpu_int(&args[2]), scales);
+    scales_read(&job, args, nargs, nearest ? 2 : 3, scales);
+    status = resampling_open(&job, self, result, !nearest && cpu_int(&args[2]),
+                             scales);
     if (status == CORE_OK)
         status = forward(&job, self, result);
     resampling_close(&job);
@@ -399,15 +408,15 @@ static core_status launch_backward(core_call *call, const core_value *args,
                                    uint32_t nresults)
 {
     const core_view *grad = cpu_view(&args[0]), *result = cpu_view(&results[0]);
-    bool nearest = kind_of(call) == NEAREST;
     double scales[3] = {0};
-    resampling job = {0};
+    resampling job = resampling_of(call);
+    bool nearest = job.kind == NEAREST;
     core_status status;
 
     (void)nresults;
-    scales_read(call, args, nargs, nearest ? 3 : 4, scales);
-    status = resampling_open(&job, call, result, grad,
-                             !nearest && cpu_int(&args[3]), scales);
+    scales_read(&job, args, nargs, nearest ? 3 : 4, scales);
+    status = resampling_open(&job, result, grad, !nearest && cpu_int(&args[3]),
+                             scales);
     if (status == CORE_OK)
         status = cpu_dense_read(grad, job.dtype, &job.y);
     if (status == CORE_OK)

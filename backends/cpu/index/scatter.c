@@ -238,6 +238,7 @@ REDUCE_TASK(i64, int64_t, floored)
 static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
 {
     int64_t lines, cost = cpu_line_size(job->index, job->dim);
+    core_string op;
 
     if (job->index->numel == 0)
         return CORE_OK;
@@ -246,8 +247,12 @@ static core_status run_lines(core_call *call, gather_job *job, cpu_task task)
     if (job->failed)
         return cpu_index_error(call, "index", job->bad,
                                cpu_line_size(job->all, job->dim), job->dim);
+    op = cpu_operator(call);
     if (job->status != CORE_OK)
-        return cpu_error(job->status, "no host memory for a line of scatter");
+        return cpu_error(job->status,
+                         "%.*s: no host memory for a line of %lld elements",
+                         (int)op.size, op.data,
+                         (long long)cpu_line_size(job->all, job->dim));
     return CORE_OK;
 }
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include <expressions/number.h>
-
 #include "block.h"
 
 #include <string.h>
@@ -11,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include <expressions/number.h>
 #include <libcore/sdk.h>
 
 /* --------------------------------------------------------------- halves -- */
@@ -328,6 +327,10 @@ static void convert_block(core_dtype to_dtype, void *to, core_dtype dtype,
     if (hub != last && to_dtype == CORE_BOOL) {
         /* Only tests for zero: not through an integer. */
         bool_from_f32(to, from, n);
+        return;
+    }
+    if (hub == CORE_F32 && to_dtype == CORE_I32) {
+        i32_from_f32(to, from, n); /* f16 and bf16 like f32 */
         return;
     }
     if (hub != last) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#include <expressions/number.h>
-
 #include "loop.h"
 
 #include <math.h>
 #include <string.h>
 
+#include <expressions/number.h>
 #include <libcore/sdk.h>
 
 #include "runtime/thread_pool.h"
@@ -428,12 +427,24 @@ static core_status divided_by_zero(const core_call *call)
                      (int)name.size, name.data);
 }
 
-/* An absent bound is infinite. */
-static int64_t whole(double value)
+/* The mode is the last text among the arguments. */
+static core_status unknown_mode(const cpu_elementwise *self,
+                                const core_call *call, const core_value *args,
+                                uint32_t nargs)
 {
-    if (value >= -0x1p63 && value < 0x1p63)
-        return (int64_t)value;
-    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
+    core_string name = call->host->operator_name(call->op);
+    core_string text = core_sdk_string("");
+    const core_value *mode = args + nargs - 1;
+
+    while (mode > args && mode->tag != CORE_VALUE_STRING)
+        mode--;
+    if (mode->tag == CORE_VALUE_STRING)
+        text = (core_string){mode->u.string, mode->count};
+    return cpu_error(
+        CORE_ERROR_UNSUPPORTED, "%.*s: the mode is '%.*s'; it must be %s",
+        (int)name.size, name.data, (int)text.size, text.data,
+        self->choice == CPU_CHOICE_TANH ? "'none' or 'tanh'"
+                                        : "'trunc', 'floor' or absent");
 }
 
 /* Elements as near to a bound as the dtype allows count as equal to it. */
@@ -479,7 +490,7 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         const double otherwise = cpu_elementwise_constants[self->otherwise[k]];
 
         parameters.d[k] = otherwise;
-        parameters.i[k] = whole(otherwise);
+        parameters.i[k] = math_i64_nearest(otherwise);
         if (self->argument[k] < nargs) {
             const core_value *given = &args[self->argument[k]];
 
@@ -491,8 +502,7 @@ core_status cpu_loop_general(core_call *call, const core_value *args,
         int variant = cpu_variant_select(self, call, args, nargs);
 
         if (variant < 0)
-            return cpu_error(CORE_ERROR_UNSUPPORTED,
-                             "the CPU backend does not support this mode");
+            return unknown_mode(self, call, args, nargs);
         row = self->rows[variant];
         if (self->choice == CPU_CHOICE_BITS)
             parameters.bits = cpu_scalar_bits(&args[self->argument[0]],

@@ -159,8 +159,7 @@ SMALL static double airy_series(double x)
     return (double)sum;
 }
 
-/* 9.7.9, far out on the negative side; further out than doubles tell one wave
- * from the next, the limit. */
+/* 9.7.9, for large negative arguments; 0, the limit, where zeta overflows. */
 SMALL static double airy_waves(double z)
 {
     double zeta = z * sqrt(z) * 2 / 3, u = 1, even = 1, odd = 0;
@@ -215,8 +214,9 @@ double cpu_spherical_j0(double x)
 /* Orders up to which the recurrences run. */
 static const double most_steps = 1e5;
 
-/* The same for |x| > 1 and a large n (18.5.1 to 18.5.4 with an imaginary angle):
- * just above 1, it takes 1e10 steps until the recurrence overflows. */
+/* A Chebyshev polynomial for |x| > 1 and n > most_steps (18.5.1 to 18.5.4 with
+ * an imaginary angle): if |x| is just above 1, the recurrence may take 1e10
+ * steps until it overflows. */
 SMALL static double chebyshev_outside(double x, double n, int kind)
 {
     double angle = acosh(fabs(x)), size;
@@ -354,8 +354,9 @@ double cpu_hermite_he(double x, double n)
     return recurrent(x, n, x, 'e');
 }
 
-/* Beyond, the error of Hilb's formulas (Szegö, Orthogonal Polynomials, 8.21 and
- * 8.22) is of order n^(-3/2), for Laguerre's n^(-3/4). */
+/* For n > most_steps, Laguerre and Legendre polynomials are computed by Hilb's
+ * formulas (Szegö, Orthogonal Polynomials, 8.21 and 8.22), with an error of order
+ * n^(-3/4) and n^(-3/2). */
 
 /* J0 of the root of a square, I0 where that is negative. */
 static double bessel_of_square(double square)

@@ -10,8 +10,6 @@
 #include "tables.h"
 #include "view.h"
 
-#include <math.h>
-
 typedef struct sequence {
     bool integers;
     cpu_dense out;

@@ -37,8 +37,9 @@ static core_status pad_open(pad_job *job, const core_call *call,
                             const core_view *in, const core_view *out,
                             const core_value *padding)
 {
-    uintptr_t word = (uintptr_t)call->user;
-    uint32_t ndim = word % 4;
+    uintptr_t user = (uintptr_t)call->user;
+    uint32_t ndim = user % 4;
+    bool reflect = user / 4 == REFLECT;
     int64_t total = 0, *next;
 
     job->outer = 1;
@@ -60,7 +61,7 @@ static core_status pad_open(pad_job *job, const core_call *call,
 
         job->from[k] = next;
         for (int64_t i = 0; i < job->out[k]; i++)
-            *next++ = source_of(i, before, job->in[k], word / 4 == REFLECT);
+            *next++ = source_of(i, before, job->in[k], reflect);
     }
     return CORE_OK;
 }

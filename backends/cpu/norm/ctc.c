@@ -40,6 +40,17 @@ static void ctc_close(ctc *job)
     free(job->beta);
 }
 
+static core_status label_error(const ctc *job, int64_t label)
+{
+    core_string name = cpu_operator(job->call);
+
+    return cpu_error(CORE_ERROR_INDEX,
+                     "%.*s: targets contains %lld; it must be from 0 to %lld, "
+                     "the last class of log_probs",
+                     (int)name.size, name.data, (long long)label,
+                     (long long)job->classes - 1);
+}
+
 /* args: log_probs, targets, input_lengths, target_lengths */
 static core_status ctc_open(ctc *job, core_call *call, const core_value *args)
 {
@@ -57,7 +68,8 @@ static core_status ctc_open(ctc *job, core_call *call, const core_value *args)
     job->starts = cpu_allocate(job->sequences, sizeof *job->starts);
     if (!job->starts)
         return CORE_ERROR_OUT_OF_MEMORY;
-    status = cpu_dense_read(probs, CORE_F64, &job->probs);
+    status =
+        cpu_dense_read(probs, cpu_compute_dtype(probs->dtype), &job->probs);
     if (status == CORE_OK)
         status = cpu_dense_read(targets, CORE_I64, &job->targets);
     for (int64_t n = 0; status == CORE_OK && n < job->sequences; n++) {
@@ -68,8 +80,7 @@ static core_status ctc_open(ctc *job, core_call *call, const core_value *args)
         labels = (const int64_t *)job->targets.data + job->starts[n];
         for (int64_t i = 0; status == CORE_OK && i < job->lengths[n]; i++)
             if ((uint64_t)labels[i] >= (uint64_t)job->classes)
-                status = cpu_index_error(call, "targets", labels[i],
-                                         job->classes, 2);
+                status = label_error(job, labels[i]);
     }
     return status;
 }
@@ -96,10 +107,14 @@ static double log_sum(double a, double b, double c)
     return most + log(exp(a - most) + exp(b - most) + exp(c - most));
 }
 
-static const double *probs_at(const ctc *job, int64_t t, int64_t n)
+/* The log_prob of class c at time t. */
+static double prob_at(const ctc *job, int64_t t, int64_t n, int64_t c)
 {
-    return (const double *)job->probs.data +
-           (t * job->sequences + n) * job->classes;
+    int64_t at = (t * job->sequences + n) * job->classes + c;
+
+    return job->probs.dtype == CORE_F64
+               ? ((const double *)job->probs.data)[at]
+               : (double)((const float *)job->probs.data)[at];
 }
 
 /* --------------------------------------------------------------- forward -- */
@@ -121,7 +136,7 @@ static void forward_task(void *context, int64_t begin, int64_t end)
             continue;
         }
         for (int64_t s = 0; s < count && s < 2; s++)
-            alpha[s] = probs_at(job, 0, n)[class_of(job, n, s)];
+            alpha[s] = prob_at(job, 0, n, class_of(job, n, s));
         for (int64_t t = 1; t <= last; t++) {
             const double *from = alpha + (t - 1) * job->positions;
             double *to = alpha + t * job->positions;
@@ -129,7 +144,7 @@ static void forward_task(void *context, int64_t begin, int64_t end)
             for (int64_t s = 0; s < count; s++)
                 to[s] = log_sum(from[s], s >= 1 ? from[s - 1] : -INFINITY,
                                 may_skip(job, n, s) ? from[s - 2] : -INFINITY) +
-                        probs_at(job, t, n)[class_of(job, n, s)];
+                        prob_at(job, t, n, class_of(job, n, s));
         }
         alpha += last * job->positions;
         loss = -log_sum(alpha[count - 1],
@@ -191,7 +206,7 @@ static void beta_step(const ctc *job, int64_t n, int64_t t, int64_t count,
                 log_sum(next[s], s + 1 < count ? next[s + 1] : -INFINITY,
                         s + 2 < count && may_skip(job, n, s + 2) ? next[s + 2]
                                                                  : -INFINITY);
-        to[s] += probs_at(job, t, n)[class_of(job, n, s)];
+        to[s] += prob_at(job, t, n, class_of(job, n, s));
     }
 }
 
@@ -207,7 +222,6 @@ static void backward_task(void *context, int64_t begin, int64_t end)
         const double *next = NULL;
 
         for (int64_t t = job->times; t-- > 0;) {
-            const double *p = probs_at(job, t, n);
             double *out = (double *)job->result.data +
                           (t * job->sequences + n) * job->classes;
             double *to = beta + t % 2 * job->positions;
@@ -220,8 +234,13 @@ static void backward_task(void *context, int64_t begin, int64_t end)
                 continue;
             beta_step(job, n, t, count, next, to);
             classes_add(job, n, t, count, to, out);
-            for (int64_t c = 0; c < job->classes; c++)
-                out[c] = (exp(p[c]) - exp(out[c] + loss - p[c])) * g;
+            /* NaN, as in PyTorch, for a class whose log_prob is -inf: its sum
+             * is -inf, too. */
+            for (int64_t c = 0; c < job->classes; c++) {
+                double p = prob_at(job, t, n, c);
+
+                out[c] = (exp(p) - exp(out[c] + loss - p)) * g;
+            }
             next = to;
         }
     }
@@ -240,8 +259,9 @@ static core_status launch_backward(core_call *call, const core_value *args,
 
     (void)nargs;
     (void)nresults;
-    job.beta =
-        cpu_allocate(2 * job.sequences * job.positions, sizeof *job.beta);
+    if (status == CORE_OK)
+        job.beta =
+            cpu_allocate(2 * job.sequences * job.positions, sizeof *job.beta);
     if (status == CORE_OK && !job.beta)
         status = CORE_ERROR_OUT_OF_MEMORY;
     if (status == CORE_OK)

@@ -5,12 +5,12 @@
  * NaN is both.  Word 0 is the value, word 1 its index among the reduced
  * elements, with dimension 0 of the loop counting fastest. */
 
-#include <expressions/number.h>
-
 #include "reduce.h"
 
 #include <math.h>
 #include <string.h>
+
+#include <expressions/number.h>
 
 enum { LANES = 16 };
 

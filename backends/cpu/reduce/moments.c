@@ -5,12 +5,12 @@
  * exponentials.  Each run is reduced about its own mean or maximum, then merged
  * (Chan, Golub, LeVeque 1979), so that nothing cancels or overflows. */
 
-#include <expressions/number.h>
-#include <expressions/vecmath.h>
-
 #include "reduce.h"
 
 #include <math.h>
+
+#include <expressions/number.h>
+#include <expressions/vecmath.h>
 
 enum { LANES = 16 };
 

@@ -9,11 +9,11 @@
  * of f32 are added to a wider type after at most a run or a group of rows;
  * sums of f64 carry their rounding error. */
 
-#include <expressions/number.h>
-
 #include "reduce.h"
 
 #include <math.h>
+
+#include <expressions/number.h>
 
 enum { LANES = 64, FEW = 16 };
 

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include <expressions/number.h>
+
 /* What selects a variant of a kernel; the choices are the CPU's. */
 enum {
     CHOICE_NONE,
@@ -102,14 +104,6 @@ static int choose(const entry *self, const core_call *call,
     }
 }
 
-/* Converts a bound to an integer; infinity means none. */
-static int64_t whole(double value)
-{
-    if (value >= -0x1p63 && value < 0x1p63)
-        return (int64_t)value;
-    return value > 0 ? INT64_MAX : value < 0 ? INT64_MIN : 0;
-}
-
 /* The value of the bits of an f16 or bf16. */
 static double widened(uint64_t bits, core_dtype dtype)
 {
@@ -147,7 +141,7 @@ static void set_parameters(gpu_parameters *q, const entry *self,
         uint32_t from = self->argument[k];
 
         q->d[k] = self->otherwise[k];
-        q->i[k] = whole(self->otherwise[k]);
+        q->i[k] = math_i64_nearest(self->otherwise[k]);
         if (from < nargs) {
             q->d[k] = core_sdk_double(&args[from], q->d[k]);
             q->i[k] = core_sdk_int(&args[from], q->i[k]);

@@ -77,7 +77,7 @@ static core_status copy_of(core_call *call, const core_view *from,
 static void set_source(gpu_scatter *p, const core_value *value)
 {
     p->from = gpu_data(value);
-    if (p->from != NULL)
+    if (value->tag == CORE_VALUE_VIEW)
         return;
     p->bits = gpu_scalar_bits(value, p->dtype);
     p->number = core_sdk_double(value, 0);
@@ -199,7 +199,7 @@ static core_status lines(core_call *call, const core_value *args,
     p.mode = (uint32_t)(uintptr_t)call->user;
     set_lines(&p, gpu_line_of(to, args[1].u.i), args[2].u.view);
     set_source(&p, &args[3]);
-    p.wraps = p.mode == GPU_SCATTER_PUT && p.from == NULL; /* index_fill */
+    p.wraps = args[3].tag != CORE_VALUE_VIEW; /* index_fill */
     if (p.mode == GPU_SCATTER_ADD && nargs > 4) {
         p.alpha = core_sdk_double(&args[4], 1);
         p.alpha_whole = core_sdk_int(&args[4], 1);

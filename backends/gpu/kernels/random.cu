@@ -2,7 +2,7 @@
  * Copyright The libcore authors */
 
 /* random.cu: random numbers by element, with the same bits as on the CPU
- * (cpu/math/philox.h; cpu/random/random.c defines the draw of an element).  A
+ * (expressions/philox.h; cpu/random/random.c defines the draw of an element).  A
  * thread draws a block at a time: four elements of 32 bits or two of 64. */
 
 #include "types.h"
@@ -262,10 +262,10 @@ GPU_KERNEL(random_choice_clocks, gpu_choice)
 
     for (int64_t i = (int64_t)gpu_first(); i < p.rows * p.n; i += step) {
         double weight = weight_at(p, i);
-
         double wait = -log1p(-draw_at(p, (uint64_t)i)) / weight;
 
-        /* later than all clocks with a weight, of which it may be tiny */
+        /* Without a weight a clock never fires.  A tiny weight makes the
+         * wait overflow; it stays finite, before those clocks. */
         p.scratch[i] = !(weight > 0)     ? INFINITE_f64
                        : wait > MOST_f64 ? MOST_f64
                                          : wait;

@@ -42,7 +42,7 @@ static T lerp(T a, T b, T weight)
                            : fma(weight - 1, b - a, b);
 }
 
-/* What an element of the dtype has of it. */
+/* x rounded to the dtype. */
 static T rounded(T x)
 {
 #if IDT == F16n

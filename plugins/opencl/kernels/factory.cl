@@ -39,13 +39,20 @@ kernel void triangle(global uchar *to, ulong to_at, const global uchar *in,
     }
 }
 
-/* Both ends are exact: each half counts from its own.  The product is not
- * rounded: integers are truncated, and 2 must not become 1. */
+/* Both ends are exact: each half counts from its own. */
 static wide line_at(long i, long n, wide start, wide end, wide width)
 {
-    if (i < n / 2 || n == 1)
-        return fma((wide)i, width, start);
-    return fma(-(wide)(n - 1 - i), width, end);
+    int first = i < n / 2 || n == 1;
+    wide from = first ? start : end;
+    wide steps = first ? (wide)i : -(wide)(n - 1 - i);
+
+#if ID0 <= BF16n
+    return from + steps * width;
+#else
+    /* The product is not rounded: the sum is truncated, and 2 must not become
+     * 1. */
+    return fma(steps, width, from);
+#endif
 }
 
 kernel void linspace(global uchar *to, ulong to_at, long n, wide start,

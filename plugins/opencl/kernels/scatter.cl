@@ -72,6 +72,7 @@ kernel void scatter(global uchar *to, ulong to_at, const global uchar *index,
 #if ID0 <= BF16n
 typedef C0 SUM;
 #define MEAN(sum, count) ((sum) / (count))
+#define GIVEN(number, whole) ((SUM)(number))
 #else
 typedef long SUM;
 static long floored(long sum, long count)
@@ -79,6 +80,7 @@ static long floored(long sum, long count)
     return sum / count - (sum % count < 0);
 }
 #define MEAN(sum, count) floored(sum, count)
+#define GIVEN(number, whole) (whole)
 #endif
 
 enum { ADD, MULTIPLY, AVERAGE, LARGEST, SMALLEST };
@@ -97,12 +99,13 @@ static SUM combine(SUM a, SUM b, int what)
     }
 }
 
-/* sums and counts: scratch memory of self's number of elements. */
+/* sums and counts: scratch memory of self's number of elements.  number, whole:
+ * the value as a float and as an integer. */
 kernel void reduce(global uchar *to, ulong to_at, const global uchar *in,
                    ulong in_at, const global uchar *index, ulong index_at,
                    const global uchar *source, ulong source_at,
                    global uchar *sums, ulong sums_at, global uchar *counts,
-                   ulong counts_at, wide number, lines p, int what,
+                   ulong counts_at, wide number, long whole, lines p, int what,
                    int with_self, global fault *errors, long call)
 {
     const ulong line = get_global_id(0);
@@ -122,7 +125,7 @@ kernel void reduce(global uchar *to, ulong to_at, const global uchar *in,
         long k = checked(AT(const T1, index, index_at)[i0 + i * p.index_step],
                          p.size, errors, call);
         SUM x = p.value_given
-                    ? (SUM)number
+                    ? GIVEN(number, whole)
                     : (SUM)LOAD(0, source, source_at, s0 + i * p.source_step);
 
         if (k < 0)

@@ -384,8 +384,12 @@ static double spherical_j0(double x)
 
 /* ---------------------------------------------------------- polynomials -- */
 
-/* The same for |x| > 1 and a large n (18.5.1 to 18.5.4 with an imaginary angle):
- * just above 1, it takes 1e10 steps until the recurrence overflows. */
+/* Orders up to which the recurrence runs. */
+enum { MOST_STEPS = 100000 };
+
+/* A Chebyshev polynomial for |x| > 1 and n > MOST_STEPS (18.5.1 to 18.5.4 with
+ * an imaginary angle): if |x| is just above 1, the recurrence may take 1e10
+ * steps until it overflows. */
 static double chebyshev_outside(double x, double n, int kind)
 {
     double angle = acosh(fabs(x)), size;
@@ -436,7 +440,7 @@ static double chebyshev(double x, double n, double second, int kind)
 
         return x < 0 && fmod(n, 2.0) == 1 ? -size : size;
     }
-    if (n > 1e5)
+    if (n > MOST_STEPS)
         return chebyshev_outside(x, n, kind);
     for (double k = 1; k < n && isfinite(now); k++) {
         double next = 2 * x * now - before;

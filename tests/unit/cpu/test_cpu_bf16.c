@@ -251,15 +251,13 @@ START_TEST(bits_of_many_small_products_do_not_depend_on_packing)
 }
 END_TEST
 
-START_TEST(nan_and_infinity_affect_only_their_row)
+static void multiply_nan_and_infinity(void)
 {
     enum { M = 30, N = 50, K = 41 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
     tensor *c = matrix(ROWS, M, N, 3);
     test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
 
-    if (!cpu_open_isa(isas[_i]))
-        return;
     ((uint16_t *)a->data)[3 * K + K - 1] = 0x7fc0; /* NaN */
     ((uint16_t *)a->data)[7 * K + 4] = 0xff80;     /* -infinity */
     ((uint16_t *)a->data)[9 * K] = 0x7f7f; /* the largest finite number */
@@ -280,20 +278,25 @@ START_TEST(nan_and_infinity_affect_only_their_row)
     tensor_free(a);
     tensor_free(b);
     tensor_free(c);
+}
+
+START_TEST(nan_and_infinity_affect_only_their_row)
+{
+    if (!cpu_open_isa(isas[_i]))
+        return;
+    multiply_nan_and_infinity();
     cpu_close();
 }
 END_TEST
 
 /* Padding must not multiply data beyond an edge: 0 times infinity is NaN. */
-START_TEST(gaps_between_rows_are_not_used)
+static void multiply_rows_with_gaps(void)
 {
     enum { M = 15, N = 33, K = 33 };
     tensor *a = matrix(GAPS, M, K, 1), *b = matrix(GAPS, K, N, 2);
     tensor *c = matrix(GAPS, M, N, 3);
     test_call call = {"mm", {value_view(a), value_view(b)}, 2, {c}, 1};
 
-    if (!cpu_open_isa(isas[_i]))
-        return;
     for (int i = 0; i < M; i++)
         for (int gap = 0; gap < 3; gap++) {
             ((uint16_t *)a->data)[i * (K + 3) + K + gap] = 0x7f80;
@@ -311,6 +314,13 @@ START_TEST(gaps_between_rows_are_not_used)
     tensor_free(a);
     tensor_free(b);
     tensor_free(c);
+}
+
+START_TEST(gaps_between_rows_are_not_used)
+{
+    if (!cpu_open_isa(isas[_i]))
+        return;
+    multiply_rows_with_gaps();
     cpu_close();
 }
 END_TEST
@@ -371,7 +381,7 @@ START_TEST(products_with_empty_dimensions_are_correct)
 END_TEST
 
 /* With alpha and beta; self is also the result, as in addmm_. */
-START_TEST(addmm_accepts_self_as_result)
+static void add_product_to_self(void)
 {
     enum { M = 37, N = 41, K = 30 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(COLUMNS, K, N, 2);
@@ -383,8 +393,6 @@ START_TEST(addmm_accepts_self_as_result)
                       {c},
                       1};
 
-    if (!cpu_open_isa(isas[_i]))
-        return;
     ck_assert_int_eq(run_call(&call), CORE_OK);
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -403,13 +411,20 @@ START_TEST(addmm_accepts_self_as_result)
     tensor_free(b);
     tensor_free(c);
     tensor_free(before);
+}
+
+START_TEST(addmm_accepts_self_as_result)
+{
+    if (!cpu_open_isa(isas[_i]))
+        return;
+    add_product_to_self();
     cpu_close();
 }
 END_TEST
 
 /* The bf16 instructions flush subnormal numbers to 0, conversion to f32 does
  * not, so the result shows which of the two was used. */
-START_TEST(isa_setting_disables_bf16_instructions)
+static void check_instructions(const char *isa)
 {
     enum { M = 16, N = 32, K = 64 };
     tensor *a = matrix(ROWS, M, K, 1), *b = matrix(ROWS, K, N, 2);
@@ -423,19 +438,24 @@ START_TEST(isa_setting_disables_bf16_instructions)
         ((uint16_t *)a->data)[i] = i % K == 0; /* the least number above 0 */
     for (int i = 0; i < K * N; i++)
         set(b, i, 0x1p20);
-    if (!cpu_open_isa(isas[_i]))
-        return;
     ck_assert_int_eq(cpu_backend->device_open(NULL, 0, &device), CORE_OK);
     ck_assert_int_eq(cpu_backend->device_information(device, &information),
                      CORE_OK);
     instructions = strstr(information.features.data, "isa=avx512_bf16") != NULL;
-    ck_assert(!instructions || isas[_i] == NULL);
+    ck_assert(!instructions || isa == NULL);
     ck_assert_int_eq(run_call(&call), CORE_OK);
     ck_assert(get(c, 0) == (instructions ? 0 : 0x1p-113));
-    cpu_close();
     tensor_free(a);
     tensor_free(b);
     tensor_free(c);
+}
+
+START_TEST(isa_setting_disables_bf16_instructions)
+{
+    if (!cpu_open_isa(isas[_i]))
+        return;
+    check_instructions(isas[_i]);
+    cpu_close();
 }
 END_TEST
 

@@ -68,6 +68,26 @@ START_TEST(unrepresentable_floats_convert_to_minimum_integer)
 }
 END_TEST
 
+START_TEST(unrepresentable_halves_convert_to_minimum_i32)
+{
+    static const core_dtype kinds[2] = {CORE_F16, CORE_BF16};
+    float in[4] = {NAN, INFINITY, -INFINITY, 3e9f};
+    uint16_t half[4];
+    int32_t out[4];
+
+    if (!cpu_open_isa(cpu_isas[_i]))
+        return;
+    for (int kind = 0; kind < 2; kind++) {
+        ck_assert_int_eq(copy(half, kinds[kind], in, CORE_F32, 4), CORE_OK);
+        ck_assert_int_eq(copy(out, CORE_I32, half, kinds[kind], 4), CORE_OK);
+        for (int k = 0; k < 4; k++)
+            ck_assert_msg(out[k] == INT32_MIN, "dtype %u: %g became %d",
+                          kinds[kind], (double)in[k], out[k]);
+    }
+    cpu_close();
+}
+END_TEST
+
 START_TEST(nonzero_converts_to_true)
 {
     float in[5] = {0, -0.0f, 1e-40f, NAN, 0.25f};
@@ -246,6 +266,7 @@ int main(void)
     const suite_loop loops[] = {
         {copy_converts_between_any_two_dtypes_exactly, 0, 3},
         {unrepresentable_floats_convert_to_minimum_integer, 0, 3},
+        {unrepresentable_halves_convert_to_minimum_i32, 0, 3},
         {nonzero_converts_to_true, 0, 3},
         {every_half_round_trips_through_f32, 0, 3},
         {halves_round_to_nearest_even, 0, 3},

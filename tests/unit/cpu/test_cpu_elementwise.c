@@ -151,13 +151,14 @@ END_TEST
 START_TEST(large_outputs_are_written_completely)
 {
     enum { LARGE = (8 << 20) + 37 };
-    float *a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
-    float *b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    float *a, *b;
     test_loop t;
 
-    ck_assert(a != NULL && b != NULL);
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
+    a = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    b = aligned_alloc(64, sizeof(float) * (LARGE + 27));
+    ck_assert(a != NULL && b != NULL);
     for (int first = 0; first < 2; first++) { /* 1: not aligned to vectors */
         float *to = b + first;
 
@@ -294,6 +295,8 @@ START_TEST(unknown_rounding_mode_is_an_error)
     loop_dense_operand(&t, &b, CORE_F32);
     ck_assert_int_eq(cpu_launch("div.Tensor_mode", &t.loop, args, 3),
                      CORE_ERROR_UNSUPPORTED);
+    ck_assert_str_eq(cpu_message, "test: the mode is 'up'; it must be 'trunc', "
+                                  "'floor' or absent");
     cpu_close();
 }
 END_TEST

@@ -4,6 +4,7 @@
 /* f32 products by the backend's own kernels (gemm.h), for each instruction set
  * of this machine, compared with sums in f64. */
 
+#include "support/instruction_sets.h"
 #include "support/suite.h"
 
 #include <check.h>
@@ -41,24 +42,19 @@ static core_string no_setting(core_string name)
     return (core_string){NULL, 0};
 }
 
-/* Whether the machine has the set, and the kernels are compiled for it. */
-static bool is_available(int isa)
+/* Products use this instruction set from now on.  False, and the test is
+ * skipped, if the machine or the build does not have it. */
+static bool use(int isa)
 {
     const core_host host = {.setting = no_setting};
     int best = CPU_ISA_BASELINE;
 
-    ck_assert_int_eq(cpu_isa_choose(&host, &best), CORE_OK);
-    return isa <= best;
-}
-
-/* Products use this instruction set from now on.  False, and the test is
- * skipped, if it is not available. */
-static bool use(int isa)
-{
-    if (!is_available(isa)) {
+    if (isa > instruction_set_best()) {
         suite_skip("%s is not available", cpu_isa_name(isa));
         return false;
     }
+    ck_assert_int_eq(cpu_isa_choose(&host, &best), CORE_OK);
+    ck_assert_int_le(isa, best);
     cpu_isa = isa;
     return true;
 }

@@ -190,10 +190,12 @@ START_TEST(variance_of_large_offset_is_accurate)
 {
     enum { MANY = 100000 };
     static const int64_t rows[3] = {MANY, 1, 1}, columns[3] = {2, MANY / 2, 1};
-    double *in = malloc(MANY * 8), out[2];
+    double *in, out[2];
 
     if (!cpu_open_isa(cpu_isas[_i]))
         return;
+    in = malloc(MANY * 8);
+    ck_assert_ptr_nonnull(in);
     for (int k = 0; k < MANY; k++)
         in[k] = 1e9 + k % 2;
     ck_assert_int_eq(reduce("var.correction", rows, 1, in, CORE_F64, out,

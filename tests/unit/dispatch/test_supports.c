@@ -144,8 +144,8 @@ START_TEST(supports_is_called_with_the_loop)
 }
 END_TEST
 
-/* A kernel that refuses with a message is no error of a call that another
- * kernel serves. */
+/* If another kernel computes the call, the message of a kernel that refused it
+ * is not the thread's error. */
 START_TEST(successful_calls_keep_an_earlier_error)
 {
     core_tensor *small = ones(2, 2), *large = ones(2, 3), *cube = ones(3, 3);

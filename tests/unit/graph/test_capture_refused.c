@@ -42,6 +42,20 @@ START_TEST(data_dependent_shape_cannot_be_captured)
 }
 END_TEST
 
+/* Each launch fills in new counters of the generator. */
+START_TEST(random_operator_cannot_be_captured_without_fill)
+{
+    core_tensor *a = on_sim(VECTOR(2, 1, 0));
+
+    OK(core_device_synchronize(sim));
+    sim->memory.fill = NULL;
+    OK(core_capture_begin(stream, NULL));
+    FAILS(core_uniform_(a, 0, 1, NULL), CORE_ERROR_UNSUPPORTED, "uniform_",
+          "sim:0", "no fill");
+    OK(core_capture_end(stream, NULL));
+}
+END_TEST
+
 START_TEST(wait_for_a_capturing_stream_is_refused)
 {
     core_event *event;
@@ -415,6 +429,7 @@ int main(void)
     const TTest *const tests[] = {
         host_wait_invalidates_the_capture_with_a_reason,
         data_dependent_shape_cannot_be_captured,
+        random_operator_cannot_be_captured_without_fill,
         wait_for_a_capturing_stream_is_refused,
         call_on_another_stream_invalidates_the_capture_of_that_stream,
         event_of_a_capture_invalidates_its_own_capture,

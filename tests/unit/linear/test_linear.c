@@ -281,22 +281,22 @@ START_TEST(ten_thousand_steps_leak_no_memory)
 {
     core_memory_stats stats = {.struct_size = sizeof stats};
     core_linear_workspace *workspace;
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *queue;
     uint64_t first = 0;
     core_tensor *y, *ones = CALL(ones, (int64_t[]){2, 3, OUT}, 3, CORE_F32,
                                  device_of("cpu"));
 
     OK(core_linear_workspace_create(&workspace));
-    OK(core_linear_wgrad_queue_create(&store));
+    OK(core_linear_wgrad_queue_create(&queue));
     quantized(CORE_SCALING_DELAYED);
     args.workspace = workspace;
-    args.store = store;
+    args.wgrad_queue = queue;
     for (int step = 0; step < 10000; step++) {
         args.microbatch = step % 4 ? CORE_LINEAR_LATER_MICROBATCH
                                    : CORE_LINEAR_FIRST_MICROBATCH;
         OK(core_linear_apply(&args, &y));
         OK(core_backward(&y, 1, &ones, 0));
-        OK(core_linear_backward_dw(store));
+        OK(core_linear_backward_dw(queue));
         core_tensor_release(y);
         OK(core_memory_get_stats(device_of("cpu"), &stats));
         if (step == 8)
@@ -304,7 +304,7 @@ START_TEST(ten_thousand_steps_leak_no_memory)
     }
     ck_assert_uint_eq(stats.allocations[0].current, first);
     core_linear_workspace_release(workspace);
-    core_linear_wgrad_queue_release(store);
+    core_linear_wgrad_queue_release(queue);
 }
 END_TEST
 
@@ -340,9 +340,9 @@ END_TEST
 
 START_TEST(destination_receives_weight_gradient_in_place)
 {
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *queue;
 
-    OK(core_linear_wgrad_queue_create(&store));
+    OK(core_linear_wgrad_queue_create(&queue));
     for (int i = 0; i < 6; i++) {
         core_gradient_destination to = {.struct_size = sizeof to};
         core_tensor *want, *buffer, *twice, *y;
@@ -387,45 +387,45 @@ START_TEST(destination_receives_weight_gradient_in_place)
         ck_assert_int_eq(to.answer, CORE_DESTINATION_COPIED);
         near(turned, core_tensor_grad(w), 1e-5);
         /* A delayed gradient does not reach the destination. */
-        args.store = store;
+        args.wgrad_queue = queue;
         y = loss(apply());
         OK(core_backward_into(&y, 1, NULL, 0, &to, 1));
         ck_assert_int_eq(to.answer, CORE_DESTINATION_UNUSED);
     }
-    core_linear_wgrad_queue_release(store);
+    core_linear_wgrad_queue_release(queue);
 }
 END_TEST
 
 START_TEST(delayed_weight_gradient_is_computed_by_backward_dw)
 {
-    core_linear_wgrad_queue *store;
+    core_linear_wgrad_queue *queue;
     core_tensor *want, *main;
 
-    OK(core_linear_wgrad_queue_create(&store));
-    FAILS(core_linear_backward_dw(store), CORE_ERROR_AUTOGRAD, "pending");
+    OK(core_linear_wgrad_queue_create(&queue));
+    FAILS(core_linear_backward_dw(queue), CORE_ERROR_AUTOGRAD, "pending");
     backward(loss(composed(0)));
     want = keep(core_tensor_retain(core_tensor_grad(w)));
     clear();
-    args.store = store;
+    args.wgrad_queue = queue;
     backward(loss(apply()));
     backward(loss(apply()));
     ck_assert_ptr_null(core_tensor_grad(w));
     ck_assert_ptr_nonnull(core_tensor_grad(b));
-    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), 2);
-    OK(core_linear_backward_dw(store));
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(queue), 2);
+    OK(core_linear_backward_dw(queue));
     near(core_tensor_grad(w), want, 1e-5);
-    OK(core_linear_backward_dw(store));
+    OK(core_linear_backward_dw(queue));
     near(core_tensor_grad(w), CALL(mul_scalar, want, core_float(2)), 1e-5);
-    FAILS(core_linear_backward_dw(store), CORE_ERROR_AUTOGRAD, "pending");
+    FAILS(core_linear_backward_dw(queue), CORE_ERROR_AUTOGRAD, "pending");
     main = wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1);
     args.main_grad = main;
     core_tensor_set_grad(w, NULL);
     backward(loss(apply()));
-    OK(core_linear_backward_dw(store));
+    OK(core_linear_backward_dw(queue));
     near(main, want, 1e-5);
     ck_assert_ptr_null(core_tensor_grad(w));
-    backward(loss(apply())); /* dropped with the store */
-    core_linear_wgrad_queue_release(store);
+    backward(loss(apply())); /* dropped with the queue */
+    core_linear_wgrad_queue_release(queue);
 }
 END_TEST
 

@@ -22,7 +22,7 @@ typedef struct config {
 enum { INPUT = 1, WEIGHT = 2, BIAS = 4 };
 
 static core_linear_workspace *workspace;
-static core_linear_wgrad_queue *store;
+static core_linear_wgrad_queue *queue;
 static core_tensor *ones;
 
 static uint64_t held(void)
@@ -60,13 +60,13 @@ static void prepare(const config *config)
             there(wave(CORE_F32, 2, (int64_t[]){OUT, IN}, 1), false);
     ones = CALL(ones, (int64_t[]){2, 3, OUT}, 3, dtype, device_of("sim"));
     OK(core_linear_workspace_create(&workspace));
-    OK(core_linear_wgrad_queue_create(&store));
+    OK(core_linear_wgrad_queue_create(&queue));
     if (config->microbatch) {
         args.workspace = workspace;
         args.microbatch = config->microbatch;
     }
     if (config->delayed)
-        args.store = store;
+        args.wgrad_queue = queue;
     if (config->microbatch == CORE_LINEAR_LATER_MICROBATCH) {
         core_tensor *y;
 
@@ -126,7 +126,7 @@ static uint64_t gradients(const config *config)
            (needs(config, BIAS) ? OUT * size : 0);
 }
 
-/* Bytes held by a store: the gradient to be multiplied and the codes of the
+/* Bytes held by a queue: the gradient to be multiplied and the codes of the
  * input; without activation and quantizers the gradient is the caller's. */
 static uint64_t waiting(const config *config)
 {
@@ -163,8 +163,8 @@ static void walk(const config *config)
                 before + output + saved(config));
     if (config->retain) {
         OK(core_backward(&y, 1, &ones, CORE_RETAIN_GRAPH));
-        while (core_linear_wgrad_queue_count(store))
-            OK(core_linear_backward_dw(store));
+        while (core_linear_wgrad_queue_count(queue))
+            OK(core_linear_backward_dw(queue));
         clear();
         check_bytes(config, "after a backward that retains the graph", held(),
                     before + output + saved(config));
@@ -174,14 +174,14 @@ static void walk(const config *config)
     check_bytes(config, "after backward", held(),
                 before + output + gradients(config) + waiting(config) +
                     in_workspace(config));
-    while (core_linear_wgrad_queue_count(store))
-        OK(core_linear_backward_dw(store));
+    while (core_linear_wgrad_queue_count(queue))
+        OK(core_linear_backward_dw(queue));
     clear();
     check_bytes(config, "at the end", held(),
                 before + output + in_workspace(config));
     core_tensor_release(y);
     core_linear_workspace_release(workspace);
-    core_linear_wgrad_queue_release(store);
+    core_linear_wgrad_queue_release(queue);
     check_bytes(config, "after everything was released", held(),
                 before - (config->microbatch == CORE_LINEAR_LATER_MICROBATCH
                               ? codes(config, OUT * IN)

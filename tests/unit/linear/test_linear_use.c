@@ -14,20 +14,20 @@
 enum { THREADS = 4, PUSHES = 50000 };
 
 static core_linear_workspace *workspace;
-static core_linear_wgrad_queue *store;
+static core_linear_wgrad_queue *queue;
 
 static void setup_use(void)
 {
     setenv("LIBCORE_SIM_CHECK", "1", 1); /* makes races errors */
     setup();
     OK(core_linear_workspace_create(&workspace));
-    OK(core_linear_wgrad_queue_create(&store));
+    OK(core_linear_wgrad_queue_create(&queue));
 }
 
 static void teardown_use(void)
 {
     core_linear_workspace_release(workspace);
-    core_linear_wgrad_queue_release(store);
+    core_linear_wgrad_queue_release(queue);
     teardown();
 }
 
@@ -95,7 +95,7 @@ START_TEST(workspace_and_store_are_ordered_across_streams)
     want = keep(core_tensor_retain(core_tensor_grad(w)));
     OK(core_tensor_set_grad(w, NULL));
     args.workspace = workspace;
-    args.store = store;
+    args.wgrad_queue = queue;
     OK(core_device_synchronize(device_of("sim")));
     for (int i = 0; i < 6; i++) {
         core_stream_guard guard;
@@ -107,7 +107,7 @@ START_TEST(workspace_and_store_are_ordered_across_streams)
         core_stream_guard_leave(&guard);
         OK(core_backward(&y, 1, &ones, 0));
         core_tensor_release(y);
-        OK(core_linear_backward_dw(store));
+        OK(core_linear_backward_dw(queue));
         OK(core_device_synchronize(device_of("sim")));
         near(core_tensor_grad(w), want, 1e-6);
         OK(core_tensor_set_grad(w, NULL));
@@ -150,14 +150,14 @@ START_TEST(main_grad_is_ready_when_backward_returns)
 }
 END_TEST
 
-/* Linear layers on two devices fill one store from the engine's threads; races
+/* Linear layers on two devices fill one queue from the engine's threads; races
  * show up occasionally, and always under a thread sanitizer. */
 static void *fill_store(void *unused)
 {
     for (int i = 0; i < PUSHES; i++) {
         core__linear_weight_gradient dw = {.grad = core_tensor_retain(b)};
 
-        OK(core__linear_store_push(store, &dw));
+        OK(core__linear_wgrad_queue_push(queue, &dw));
     }
     return unused;
 }
@@ -170,9 +170,9 @@ START_TEST(several_threads_may_fill_one_store)
         pthread_create(&threads[i], NULL, fill_store, NULL);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), THREADS * PUSHES);
-    core_linear_wgrad_queue_release(store);
-    store = NULL;
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(queue), THREADS * PUSHES);
+    core_linear_wgrad_queue_release(queue);
+    queue = NULL;
     ck_assert_uint_eq(core_tensor_references(b), 1); /* all were released */
 }
 END_TEST
@@ -181,14 +181,14 @@ START_TEST(delayed_gradient_refuses_changed_input)
 {
     core_tensor *y;
 
-    args.store = store;
+    args.wgrad_queue = queue;
     args.input = CALL(clone, CALL(detach, x), -1);
     backward(loss(apply()));
     OK(core_zero_(args.input));
     for (int i = 0; i < 2; i++)
-        FAILS(core_linear_backward_dw(store), CORE_ERROR_AUTOGRAD, "the input",
+        FAILS(core_linear_backward_dw(queue), CORE_ERROR_AUTOGRAD, "the input",
               "changed");
-    ck_assert_uint_eq(core_linear_wgrad_queue_count(store), 1);
+    ck_assert_uint_eq(core_linear_wgrad_queue_count(queue), 1);
     ck_assert_ptr_null(core_tensor_grad(w));
     /* A delayed gradient of a non-leaf would reach nothing. */
     args.weight = mul(w, w);
@@ -213,14 +213,14 @@ START_TEST(backward_calls_ignore_autocast_regions)
     OK(core_linear_setup(&args, &made, &saved));
     core_linear_intermediates_release(&made);
     saved.grad_output = keep(y);
-    args.store = store;
+    args.wgrad_queue = queue;
     for (int i = 0; i < 2; i++) {
         backward(loss(apply()));
         if (i)
             OK(core_autocast_begin(device_of("cpu"), CORE_BF16, 0, &region));
         OK(core_linear_backward(&saved, &grads[i][0], &grads[i][1],
                                 &grads[i][2]));
-        OK(core_linear_backward_dw(store));
+        OK(core_linear_backward_dw(queue));
         keep(grads[i][0]);
         keep(grads[i][1]);
         delayed[i] = keep(core_tensor_retain(core_tensor_grad(w)));

@@ -21,7 +21,6 @@ static const slip slips[] = {
     {"backend", "NULL as a backend"},
     {"no memory", "has no core_memory_table"},
     {"no copy", "the function copy of its core_memory_table is NULL"},
-    {"no fill", "the function fill of its core_memory_table is NULL"},
     {"memory size", "the struct_size of its core_memory_table is 0"},
     {"no stream", "the function create of its core_stream_table is NULL"},
     {"no device_open", "the function device_open of its core_backend is NULL"},

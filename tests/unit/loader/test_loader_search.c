@@ -52,7 +52,7 @@ START_TEST(only_files_with_plugin_names_are_found)
     scan();
     ck_assert_uint_eq(core_plugin_count(), 1);
     ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
-    ck_assert_uint_eq(entry_of("/core_good.so").from,
+    ck_assert_uint_eq(entry_of("/core_good.so").source,
                       CORE_PLUGIN_SOURCE_ENVIRONMENT);
 }
 END_TEST
@@ -90,7 +90,7 @@ START_TEST(environment_precedes_the_installation)
     ck_assert_uint_eq(entry_of("a/core_same_name.so").state, CORE_PLUGIN_FOUND);
     assert_refused("installed/core_same_name.so", CORE_PLUGIN_REFUSED,
                    CORE_ERROR_REFUSED, "another plugin named same_name");
-    ck_assert_uint_eq(entry_of("installed/core_same_name.so").from,
+    ck_assert_uint_eq(entry_of("installed/core_same_name.so").source,
                       CORE_PLUGIN_SOURCE_INSTALLATION);
 }
 END_TEST
@@ -235,7 +235,7 @@ START_TEST(manifest_names_a_plugin)
     manifest("shared/good.plugin", manifest_for("good"));
     scan();
     ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
-    ck_assert_uint_eq(entry_of("/core_good.so").from,
+    ck_assert_uint_eq(entry_of("/core_good.so").source,
                       CORE_PLUGIN_SOURCE_MANIFEST);
 }
 END_TEST
@@ -371,7 +371,7 @@ START_TEST(path_given_by_the_program_may_be_relative)
     core_setting_set("LIBCORE_PLUGIN_PATH", NULL);
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(core_plugin_load("core_good.so", NULL), CORE_OK);
-    ck_assert_uint_eq(entry_of("/core_good.so").from,
+    ck_assert_uint_eq(entry_of("/core_good.so").source,
                       CORE_PLUGIN_SOURCE_PROGRAM);
 }
 END_TEST

@@ -378,6 +378,37 @@ START_TEST(query_that_may_attend_to_no_key_returns_zeros)
 }
 END_TEST
 
+/* A product with a weight of 0 would be NaN. */
+static void mask_everything_from_infinite_values(core_dtype dtype,
+                                                 core_device *device)
+{
+    const masking m = {dtype, false, 4, 1e-6};
+    static const double q[] = {1, 2, 3, 4}, k[] = {1, 0, 0, 1};
+    static const double v[] = {INFINITY, NAN, 1, 2}, keeps[] = {0, 0, 0, 1};
+    core_tensor *mask = filled(&m, keeps, 2, 2, device), *out;
+
+    mask = CALL(to_copy, mask, CORE_BOOL, NULL, false, -1);
+    out = CALL(scaled_dot_product_attention, filled(&m, q, 2, 2, device),
+               filled(&m, k, 2, 2, device), filled(&m, v, 2, 2, device), mask,
+               0, false, NULL, false);
+    out = CALL(select, out, -2, 0);
+    has_values(&m, "result", out, (double[]){0, 0});
+}
+
+START_TEST(query_that_may_attend_to_no_key_ignores_infinite_values)
+{
+    static const core_dtype list[] = {CORE_F32, CORE_F64, CORE_BF16};
+
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        mask_everything_from_infinite_values(list[i], device_named("cpu"));
+        if (on_gpu)
+            mask_everything_from_infinite_values(list[i],
+                                                 device_named(gpu_name()));
+        drop_all();
+    }
+}
+END_TEST
+
 /* The gradient that is itself differentiated is composed of operators. */
 START_TEST(gradient_of_masked_query_is_differentiable)
 {
@@ -490,6 +521,7 @@ int main(void)
         fused_attention_advances_generator_like_dropout,
         result_keeps_layout_of_heads,
         query_that_may_attend_to_no_key_returns_zeros,
+        query_that_may_attend_to_no_key_ignores_infinite_values,
         gradient_of_masked_query_is_differentiable,
         nan_score_beside_masked_scores_returns_nan,
         scale_replaces_the_root_of_the_width,

@@ -231,6 +231,10 @@ START_TEST(index_out_of_range_names_its_argument)
         {"embedding", "p:3,2 x:5/9", "argument indices contains"},
         {"index.Tensor", "p:3 [ x:5/9 ]", "argument indices contains"},
         {"index_put", "p:3 [ x:5/9 ] p:", "argument indices contains"},
+        {"_ctc_loss", "p:4,1,3 x:1,4/9 l:4 l:4 i:2 b:0",
+         "targets contains 3; it must be from 0 to 2, the last class of "
+         "log_probs"},
+        {"_ctc_loss", "p:4,1,3 x:1,2/9 l:4 l:2 i:2 b:0", NULL},
         {"nll_loss_forward", "p:5,3 x:5/9 n i:1 i:-100",
          "argument target contains"},
         {"multi_margin_loss", "p:5,3 x:5/9 i:1 f:1 n i:1", "argument"},
