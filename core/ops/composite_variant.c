@@ -164,29 +164,35 @@ static int64_t sizes_given(const core_operator *op, const core_value *args,
     return product;
 }
 
-/* The number of elements of all tensors, or FEW_ELEMENTS. */
-static int64_t elements_given(const core_value *args, uint32_t nargs,
-                              uint32_t *out_count)
+/* The product of the numbers of elements of all tensors, which no outer product
+ * exceeds, or FEW_ELEMENTS. */
+static int64_t elements_given(const core_value *args, uint32_t nargs)
 {
-    int64_t elements = 0;
+    int64_t product = 1;
 
-    *out_count = 0;
     for (uint32_t i = 0; i < nargs; i++) {
         bool list = args[i].tag == CORE_VALUE_TENSOR_LIST;
         core_tensor *const *tensors =
             list ? args[i].u.tensors : &args[i].u.tensor;
         uint32_t n = list ? args[i].count : args[i].tag == CORE_VALUE_TENSOR;
 
-        *out_count += n;
-        for (uint32_t k = 0; k < n; k++) {
-            if (tensors[k])
-                elements += tensors[k]->numel < FEW_ELEMENTS ? tensors[k]->numel
-                                                             : FEW_ELEMENTS;
-            if (elements > FEW_ELEMENTS)
-                elements = FEW_ELEMENTS;
-        }
+        for (uint32_t k = 0; k < n; k++)
+            if (tensors[k] && tensors[k]->numel > 1)
+                product = capped_product(product, tensors[k]->numel);
     }
-    return elements;
+    return product;
+}
+
+static uint32_t tensors_given(const core_value *args, uint32_t nargs)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < nargs; i++)
+        if (args[i].tag == CORE_VALUE_TENSOR_LIST)
+            count += args[i].count;
+        else
+            count += args[i].tag == CORE_VALUE_TENSOR;
+    return count;
 }
 
 /* Whether some target may not fit: an empty out tensor takes any sizes, and on
@@ -232,9 +238,10 @@ static core_status meta_run(core_operator *op, meta_call *m, uint32_t nargs)
 /* The layers that observe calls do not see the check, nor does it change the
  * caller's error record. */
 static core_status check_on_meta(core_operator *op, const core_value *args,
-                                 uint32_t nargs, uint32_t count)
+                                 uint32_t nargs)
 {
     core__thread *self = core__thread_self();
+    uint32_t count = tensors_given(args, nargs);
     uint32_t excluded = self->excluded;
     core__error_record earlier;
     meta_call m = {.count = 0};
@@ -260,14 +267,12 @@ static core_status check_first(core_operator *op, const core_value *args,
                                uint32_t nargs)
 {
     const core_operator *base = core__operator_base(op);
-    uint32_t count;
-    int64_t elements = elements_given(args, nargs, &count);
 
-    if (capped_product(elements > 0 ? elements : 1,
+    if (capped_product(elements_given(args, base->nargs),
                        sizes_given(base, args, base->nargs)) < FEW_ELEMENTS ||
         !may_not_fit(op, base, args, nargs))
         return CORE_OK;
-    return check_on_meta(op, args, nargs, count);
+    return check_on_meta(op, args, nargs);
 }
 
 /* ------------------------------------------------------------- the calls -- */
