@@ -332,21 +332,37 @@ class Model:
         for operator in new:
             operator.entry.setdefault("since", release)
 
+    def check_since(self, releases):
+        """Compares `since` with the release that assigned the id, which is
+        not known of the oldest."""
+        known = set(releases.values())
+        for operator in self.functional:
+            since = operator.entry.get("since")
+            assigned = releases[operator.id]
+            if str(since) != assigned if assigned else str(since) in known:
+                raise Problem("%s: since is %s, but its id is from %s" % (
+                    operator.name, since,
+                    "ABI " + assigned if assigned else "an earlier ABI"))
+
     def assign(self, path, release=None):
         """Reads ids from the lock file.  With a release, the current ABI,
         "0.5", adds missing ids and the release of these operators.  A
         number that occurs again has a new name; the old name still finds
-        it, unless another operator has that name now."""
-        ids, names = {}, {}
+        it, unless another operator has that name now.  A line "# ABI 0.5"
+        is followed by the ids of that release."""
+        ids, names, releases, reading = {}, {}, {}, None
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 for line in file:
-                    if line.strip() and not line.startswith("#"):
+                    if line.startswith("# ABI "):
+                        reading = line.split()[2]
+                    elif line.strip() and not line.startswith("#"):
                         number, name = line.split()
                         if int(number) in names:
                             self.former.append((names[int(number)],
                                                 int(number)))
                         names[int(number)] = name
+                        releases.setdefault(int(number), reading)
         ids = {name: number for number, name in names.items()}
         self.former = [(name, number) for name, number in self.former
                        if name not in ids]
@@ -358,8 +374,11 @@ class Model:
             self.add_since(missing, release)
             following = max(ids.values(), default=-1) + 1
             with open(path, "a", encoding="utf-8") as file:
+                if release != reading:
+                    file.write("# ABI %s\n" % release)
                 for operator in missing:
                     ids[operator.name] = following
+                    releases[following] = release
                     file.write("%d %s\n" % (following, operator.name))
                     following += 1
         gone = set(ids) - set(self.by_name)
@@ -368,6 +387,7 @@ class Model:
                           sorted(gone)[0])
         for operator in self.operators:
             operator.id = ids[operator.name]
+        self.check_since(releases)
         self.operators.sort(key=lambda o: o.id)
         if [o.id for o in self.operators] != list(range(len(ids))):
             raise Problem("the ids are not 0 to %d" % (len(ids) - 1))
