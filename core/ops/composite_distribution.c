@@ -9,11 +9,6 @@
 
 #include <math.h>
 
-static core_generator *generator_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
-}
-
 /* Numbers are drawn in f32, or f64 for an f64 result. */
 static core_dtype drawn_dtype(const core_tensor *self)
 {
@@ -26,7 +21,7 @@ static core_tensor *uniform(core__scope *s, core_tensor *self,
     core_tensor *x =
         CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
 
-    CORE__RUN(s, core_uniform_(x, 0, 1, generator_of(generator)));
+    CORE__RUN(s, core_uniform_(x, 0, 1, core__generator_of(generator)));
     return x;
 }
 
@@ -36,7 +31,7 @@ static core_tensor *normal(core__scope *s, core_tensor *self,
     core_tensor *x =
         CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
 
-    CORE__RUN(s, core_normal_(x, 0, 1, generator_of(generator)));
+    CORE__RUN(s, core_normal_(x, 0, 1, core__generator_of(generator)));
     return x;
 }
 
@@ -89,9 +84,9 @@ CORE__COMPOSITE(exponential)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "lambd is %g; it must be above 0", rate);
     x = core__x_neg(scope, uniform(scope, self, &args[2]));
-    x = CORE__DO(scope, core_clamp_max, core__x_log1p(scope, x),
-                 core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53
-                                                          : -0x1p-24));
+    x = CORE__DO(
+        scope, core_clamp_max, core__x_log1p(scope, x),
+        core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53 : -0x1p-24));
     x = core__x_mul_scalar(scope, x, -1 / rate);
     return drawn(scope, x, self, &results[0]);
 }
@@ -175,9 +170,9 @@ CORE__COMPOSITE(bernoulli_tensor)
 
     CORE_TRY(want_floating(call->op, args[1].u.tensor));
     p = CORE__DO(scope, core_expand, p, self->sizes, self->ndim, false);
-    return drawn(scope,
-                 CORE__DO(scope, core_bernoulli, p, generator_of(&args[2])),
-                 self, &results[0]);
+    return drawn(
+        scope, CORE__DO(scope, core_bernoulli, p, core__generator_of(&args[2])),
+        self, &results[0]);
 }
 
 static core_status integers(core__scope *scope, core_tensor *self,
@@ -187,7 +182,8 @@ static core_status integers(core__scope *scope, core_tensor *self,
     core_tensor *x =
         CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
 
-    CORE__RUN(scope, core_random_from_(x, 0, to, generator_of(generator)));
+    CORE__RUN(scope,
+              core_random_from_(x, 0, to, core__generator_of(generator)));
     return core__scope_result(scope, x, result);
 }
 
@@ -202,6 +198,31 @@ CORE__COMPOSITE(random_to)
 {
     return integers(scope, args[0].u.tensor, &args[1].u.i, &args[2],
                     &results[0]);
+}
+
+static core_status integers_filled(core_tensor *self, const int64_t *to,
+                                   const core_value *generator,
+                                   uint32_t nresults, core_value *results)
+{
+    CORE_TRY(core_random_from_(self, 0, to, core__generator_of(generator)));
+    if (nresults > 0) {
+        core__tensor_retain(self);
+        core__result_tensor(&results[0], self);
+    }
+    return CORE_OK;
+}
+
+/* random_(self, generator) and random_.to(self, to, generator) fill self without
+ * a copy. */
+CORE__OP(random_)
+{
+    return integers_filled(args[0].u.tensor, NULL, &args[1], nresults, results);
+}
+
+CORE__OP(random_to_)
+{
+    return integers_filled(args[0].u.tensor, &args[1].u.i, &args[2], nresults,
+                           results);
 }
 
 /* rrelu_with_noise(self, noise, lower, upper, training, generator): the slope
@@ -230,7 +251,8 @@ CORE__COMPOSITE(rrelu_with_noise)
                                            core_float((low + high) / 2)),
                                   &results[0]);
     slope = CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
-    CORE__RUN(scope, core_uniform_(slope, low, high, generator_of(&args[5])));
+    CORE__RUN(scope,
+              core_uniform_(slope, low, high, core__generator_of(&args[5])));
     slope = CORE__DO(scope, core_masked_fill, slope,
                      CORE__DO(scope, core_gt_scalar, self, core_int(0)),
                      core_int(1));

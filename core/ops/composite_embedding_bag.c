@@ -102,9 +102,8 @@ static core_tensor *lengths_of(core__scope *s, const bags *b)
 static core_tensor *rows_of(core__scope *s, const bags *b)
 {
     core_dtype dtype = b->weight->dtype;
-    core_tensor *x =
-        CORE__DO(s, core_embedding, b->weight, b->indices, -1, b->by_frequency,
-                 false);
+    core_tensor *x = CORE__DO(s, core_embedding, b->weight, b->indices, -1,
+                              b->by_frequency, false);
 
     if (dtype == CORE_F16 || dtype == CORE_BF16)
         x = core__x_cast(s, x, CORE_F32);

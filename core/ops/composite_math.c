@@ -5,6 +5,7 @@
 
 #include "dispatch/structured.h"
 #include "ops/expression.h"
+#include "ops/shape.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -483,20 +484,10 @@ static core_status over_dims(core__scope *scope, const core_operator *op,
 {
     core_tensor *x = args[0].u.tensor;
     bool keepdim = core__arg_bool(args, 2, false);
-    size_t count;
-    const int64_t *dims = core__ints_of(&args[1], &count);
-    uint32_t mask = 0, ndim = x->ndim;
+    uint32_t mask, ndim = x->ndim;
 
-    for (size_t i = 0; i < count; i++) {
-        uint32_t dim;
-
-        CORE_TRY(core__dim_wrap(op, dims[i], ndim, &dim));
-        if (mask >> dim & 1)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "dim has dimension %u twice", dim);
-        mask |= 1u << dim;
-    }
-    if (!dims)
+    CORE_TRY(core__dims_mask(op, &args[1], ndim, &mask));
+    if (args[1].tag == CORE_VALUE_NONE)
         mask = UINT32_MAX;
     if (mask == 0 || ndim == 0) {
         core_dtype dtype = x->dtype == CORE_U8 ? CORE_U8 : CORE_BOOL;
@@ -713,24 +704,19 @@ CORE__COMPOSITE(assert_async_msg)
 /* _add_relu(self, other, alpha): relu of the sum */
 CORE__COMPOSITE(add_relu)
 {
-    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
-
     return core__scope_result(
         scope,
-        core__x_relu(
-            scope, CORE__DO(scope, core_add, args[0].u.tensor, args[1].u.tensor,
-                            args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        core__x_relu(scope,
+                     CORE__DO(scope, core_add, args[0].u.tensor,
+                              args[1].u.tensor, core__arg_number(args, 2, 1))),
         &results[0]);
 }
 
 CORE__COMPOSITE(add_relu_scalar)
 {
-    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
-
     return core__scope_result(
         scope,
-        core__x_relu(scope,
-                     CORE__DO(scope, core_add_scalar, args[0].u.tensor, args[1],
-                              args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        core__x_relu(scope, CORE__DO(scope, core_add_scalar, args[0].u.tensor,
+                                     args[1], core__arg_number(args, 2, 1))),
         &results[0]);
 }

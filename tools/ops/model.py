@@ -20,7 +20,7 @@ FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
-        "out_function", "flags", "variants",
+        "out_function", "inplace_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
         "kept", "whole", "out", "inplace", "writes", "samples"}
 NOWHERE = 255
@@ -129,8 +129,11 @@ class Operator:
             return "core__op_given_variant"
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
-                if self.variant == "OUT" and "out_function" in self.base.entry:
-                    return "core__op_" + self.base.entry["out_function"]
+                own = self.base.entry.get(
+                    "out_function" if self.variant == "OUT" else
+                    "inplace_function")
+                if own:
+                    return "core__op_" + own
                 if self.family == "view":
                     return "core__op_view_variant"
                 return "core__op_variant"

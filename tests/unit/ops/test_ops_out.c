@@ -120,9 +120,9 @@ static void run_way(const sample *s, arguments *a, const core_operator *form,
 
     take_arguments(a, form, args);
     for (uint32_t i = 0; i < nresults; i++)
-        outs[i] = core_pack_tensor(absent >> i & 1
-                                       ? CALL(clone, want[i].u.tensor, -1)
-                                       : target(want[i].u.tensor, way));
+        outs[i] =
+            core_pack_tensor(absent >> i & 1 ? CALL(clone, want[i].u.tensor, -1)
+                                             : target(want[i].u.tensor, way));
     core_seed(7);
     status = core_op_call((core_operator *)(uintptr_t)form, args, form->nargs,
                           way == 3 ? NULL : got, way == 3 ? 0 : RESULTS);
