@@ -260,3 +260,32 @@ CORE__COMPOSITE(rrelu_with_noise)
     return core__scope_result(scope, core__x_mul(scope, self, slope),
                               &results[0]);
 }
+
+/* The least normal number of a floating dtype, and the greatest below 1. */
+static void inside_unit(core_dtype dtype, core_scalar *least, core_scalar *most)
+{
+    *least = core_float(dtype == CORE_F64   ? 0x1p-1022
+                        : dtype == CORE_F16 ? 0x1p-14
+                                            : 0x1p-126);
+    *most = core_float(1 - (dtype == CORE_F64   ? 0x1p-53
+                            : dtype == CORE_F32 ? 0x1p-24
+                            : dtype == CORE_F16 ? 0x1p-11
+                                                : 0x1p-8));
+}
+
+/* _sample_dirichlet(self, generator): gamma samples divided by their sum, as f64,
+ * which holds those of smaller shapes; inside (0, 1) */
+CORE__COMPOSITE(sample_dirichlet)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_scalar least, most;
+    core_tensor *x, *sums;
+
+    CORE_TRY(want_floating(call->op, self));
+    inside_unit(self->dtype, &least, &most);
+    x = core__x_cast(scope, core__x_detach(scope, self), CORE_F64);
+    x = CORE__DO(scope, core_standard_gamma, x, core__generator_of(&args[1]));
+    sums = core__x_sum_dim(scope, x, (const int64_t[]){-1}, 1, true);
+    x = CORE__DO(scope, core_clamp, core__x_div(scope, x, sums), &least, &most);
+    return drawn(scope, x, self, &results[0]);
+}

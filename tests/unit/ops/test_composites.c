@@ -177,6 +177,57 @@ START_TEST(margin_losses_of_an_empty_batch_have_an_empty_gradient)
 }
 END_TEST
 
+START_TEST(equal_compares_sizes_and_elements)
+{
+    core_tensor *x = VECTOR(2, 1, 2), *nan = VECTOR(1, NAN);
+    core_tensor *empty = CALL(zeros, (int64_t[]){0}, 1, CORE_F64, NULL);
+    bool same = false;
+
+    OK(core_equal(x, VECTOR(2, 1, 2), &same));
+    ck_assert(same);
+    OK(core_equal(x, VECTOR(2, 1, 3), &same));
+    ck_assert(!same);
+    OK(core_equal(x, MATRIX(2, 1, 1, 2), &same));
+    ck_assert(!same);
+    OK(core_equal(nan, nan, &same));
+    ck_assert(!same);
+    OK(core_equal(empty, empty, &same));
+    ck_assert(same);
+    OK(core_equal(x, INDICES(2, 1, 2), &same));
+    ck_assert(same);
+}
+END_TEST
+
+START_TEST(is_set_to_compares_storage_and_layout)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4);
+    bool same = false;
+
+    OK(core_is_set_to(x, CALL(alias, x), &same));
+    ck_assert(same);
+    OK(core_is_set_to(x, CALL(t, x), &same));
+    ck_assert(!same);
+    OK(core_is_set_to(x, CALL(clone, x, -1), &same));
+    ck_assert(!same);
+}
+END_TEST
+
+START_TEST(attention_tells_which_kernel_it_uses)
+{
+    core_tensor *x = CALL(ones, (int64_t[]){1, 2, 4, 8}, 4, CORE_F32, NULL);
+    core_tensor *wide = CALL(ones, (int64_t[]){2, 4, 8}, 3, CORE_F32, NULL);
+    int64_t kernel = -1;
+
+    OK(core_fused_sdp_choice(x, x, x, NULL, 0, false, NULL, false, &kernel));
+    ck_assert_int_eq(kernel, 2);
+    OK(core_fused_sdp_choice(x, wide, wide, NULL, 0, false, NULL, false,
+                             &kernel));
+    ck_assert_int_eq(kernel, 0);
+    FAILS(core_fused_sdp_choice(x, x, x, x, 0, true, NULL, false, &kernel),
+          CORE_ERROR_INVALID_ARGUMENT, "is_causal");
+}
+END_TEST
+
 /* ------------------------------------------------------------- refusals -- */
 
 START_TEST(fractional_pool_backward_checks_output_size)
@@ -277,7 +328,10 @@ START_TEST(lengths_of_sequences_are_read_at_once)
 }
 END_TEST
 
-SUITE("composites", out_tensor_of_a_result_not_requested_is_unchanged,
+SUITE("composites", equal_compares_sizes_and_elements,
+      is_set_to_compares_storage_and_layout,
+      attention_tells_which_kernel_it_uses,
+      out_tensor_of_a_result_not_requested_is_unchanged,
       out_variant_that_succeeds_keeps_the_error_record,
       empty_out_has_the_given_sizes,
       gradients_of_bags_are_divided_by_the_frequency_of_a_row,
