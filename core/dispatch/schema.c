@@ -107,6 +107,7 @@ typedef struct type_text {
     bool optional_elements;
     bool mutated;
     bool aliased;
+    char alias[8];
     bool list;
     int32_t list_size;
 } type_text;
@@ -133,9 +134,7 @@ static const struct {
 /* "(a)", "(a!)", "(a -> *)" after Tensor. */
 static core_status alias_set(reader *in, type_text *out)
 {
-    char name[8];
-
-    CORE_TRY(word(in, "", name, sizeof name));
+    CORE_TRY(word(in, "", out->alias, sizeof out->alias));
     out->aliased = true;
     out->mutated = take(in, '!');
     if (take(in, '-')) {
@@ -465,6 +464,7 @@ static core_status argument_read(reader *in, core__schema *schema,
     argument->optional_elements = type.optional_elements;
     argument->mutated = type.mutated;
     argument->aliased = type.aliased;
+    memcpy(argument->alias, type.alias, sizeof argument->alias);
     argument->list_size = type.list_size;
     argument->keyword_only = keyword_only;
     CORE_TRY(word(in, "", argument->name, sizeof argument->name));
@@ -511,6 +511,7 @@ static core_status result_read(reader *in, core__schema *schema)
     result->tag = type.tag;
     result->mutated = type.mutated;
     result->aliased = type.aliased;
+    memcpy(result->alias, type.alias, sizeof result->alias);
     skip_spaces(in);
     if (is_word(peek(in)))
         CORE_TRY(word(in, "", result->name, sizeof result->name));

@@ -3,6 +3,7 @@
 
 /* Decompositions of element-wise operators and reductions. */
 
+#include "base/memory.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
@@ -673,6 +674,71 @@ CORE__COMPOSITE(amp_update_scale)
         core__x_zero_where(scope, next, core__x_logical_or(scope, found, due));
     CORE_TRY(core__scope_result(scope, grown, &results[0]));
     return core__scope_result(scope, next, &results[1]);
+}
+
+/* x times the scale; sets found to 1 if x has an element that is not finite. */
+static core_status unscaled(core_tensor *x, core_tensor *scale,
+                            core_tensor *found, core_tensor **out)
+{
+    core__scope scope, *s = &scope;
+    core_tensor *finite, *scaled;
+
+    core__scope_begin(s);
+    finite = CORE__DO(s, core_all, CORE__DO(s, core_isfinite, x));
+    CORE__RUN(s, core_masked_fill_(found, core__x_logical_not(s, finite),
+                                   core_int(1)));
+    /* The scale may be 0 in the dtype of halves. */
+    scaled = x->dtype == CORE_F64 ? x : core__x_cast(s, x, CORE_F32);
+    scaled = core__x_mul(s, scaled, scale);
+    return core__scope_finish(s, core__x_cast(s, scaled, x->dtype), out);
+}
+
+static core_status check_unscaled(const core_operator *op,
+                                  const core_value *args)
+{
+    const core_tensor *found = args[1].u.tensor, *scale = args[2].u.tensor;
+
+    if (found->numel != 1 || found->dtype != CORE_F32 || scale->numel != 1 ||
+        scale->dtype != CORE_F32)
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "found_inf has %lld elements of %s and inv_scale "
+            "%lld of %s; both must have 1 of f32",
+            (long long)found->numel, core__dtype_name(found->dtype),
+            (long long)scale->numel, core__dtype_name(scale->dtype));
+    for (uint32_t i = 0; i < args[0].count; i++)
+        if (!core__dtype_is_floating(args[0].u.tensors[i]->dtype))
+            return core__op_error(
+                CORE_ERROR_DTYPE, op,
+                "self[%u] must have a floating dtype, not %s", i,
+                core__dtype_name(args[0].u.tensors[i]->dtype));
+    return CORE_OK;
+}
+
+/* _amp_foreach_non_finite_check_and_unscale(self, found_inf, inv_scale) ->
+ * (self times inv_scale, found_inf, or 1 if an element is not finite) */
+CORE__COMPOSITE(amp_foreach_non_finite_check_and_unscale)
+{
+    uint32_t count = args[0].count;
+    core_tensor *found, *scale, **out;
+    core_status status = CORE_OK;
+
+    CORE_TRY(check_unscaled(call->op, args));
+    found = CORE__DO(scope, core_clone, args[1].u.tensor, -1);
+    scale = core__x_reshape(scope, args[2].u.tensor, NULL, 0);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    out = core__alloc_zero((count ? count : 1) * sizeof *out);
+    if (!out)
+        return core__error_memory(count * sizeof *out);
+    for (uint32_t i = 0; status == CORE_OK && i < count; i++)
+        status = unscaled(args[0].u.tensors[i], scale, found, &out[i]);
+    if (status != CORE_OK) {
+        core_tensors_release(out, count);
+        return status;
+    }
+    results[0] = (core_value){CORE_VALUE_TENSOR_LIST, count, {.tensors = out}};
+    return core__scope_result(scope, found, &results[1]);
 }
 
 /* Fails unless the element of self is not 0; waits for it. */

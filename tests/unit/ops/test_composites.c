@@ -228,6 +228,36 @@ START_TEST(attention_tells_which_kernel_it_uses)
 }
 END_TEST
 
+/* Halves, whose product with the scale is computed in f32. */
+START_TEST(gradients_are_unscaled_and_infinity_is_found)
+{
+    core_tensor *x = typed(CORE_F16, 1, (int64_t[]){1}, (double[]){32768});
+    core_tensor *list[] = {x, typed(CORE_F32, 0, NULL, (double[]){0x3p20})};
+    core_tensor *none = typed(CORE_F32, 0, NULL, (double[]){0});
+    core_tensor *scale = typed(CORE_F32, 0, NULL, (double[]){0x1p-26});
+    core_tensor **out, *found;
+    size_t count;
+
+    OK(core_amp_foreach_non_finite_check_and_unscale(list, 2, none, scale, &out,
+                                                     &count, &found));
+    ck_assert_uint_eq(count, 2);
+    HOLDS(out[0], 1, 0x1p-11);
+    ck_assert_uint_eq(core_tensor_dtype(out[0]), CORE_F16);
+    HOLDS(out[1], 1, 0x3p-6);
+    HOLDS(keep(found), 1, 0);
+    core_tensors_release(out, count);
+    list[1] = typed(CORE_F32, 0, NULL, (double[]){-INFINITY});
+    OK(core_amp_foreach_non_finite_check_and_unscale(list, 2, none, scale, &out,
+                                                     &count, &found));
+    HOLDS(keep(found), 1, 1);
+    HOLDS(none, 1, 0);
+    core_tensors_release(out, count);
+    FAILS(core_amp_foreach_non_finite_check_and_unscale(
+              list, 2, SCALAR(0), scale, &out, &count, &found),
+          CORE_ERROR_SHAPE, "found_inf", "f64");
+}
+END_TEST
+
 /* ------------------------------------------------------------- refusals -- */
 
 START_TEST(fractional_pool_backward_checks_output_size)
@@ -328,8 +358,8 @@ START_TEST(lengths_of_sequences_are_read_at_once)
 }
 END_TEST
 
-SUITE("composites", equal_compares_sizes_and_elements,
-      is_set_to_compares_storage_and_layout,
+SUITE("composites", gradients_are_unscaled_and_infinity_is_found,
+      equal_compares_sizes_and_elements, is_set_to_compares_storage_and_layout,
       attention_tells_which_kernel_it_uses,
       out_tensor_of_a_result_not_requested_is_unchanged,
       out_variant_that_succeeds_keeps_the_error_record,
