@@ -53,9 +53,8 @@ static core_tensor *composed(core__scope *scope, const attention *a)
                      core__x_logical_not(scope, mask), least);
     else if (mask)
         x = core__x_add(scope, x, mask);
-    /* Only a mask may leave no key to a query. */
-    x = mask ? core__x_masked_softmax(scope, x, -1, CORE_DTYPE_NONE)
-             : CORE__DO(scope, core_softmax, x, -1, CORE_DTYPE_NONE);
+    /* Without a mask too, as in PyTorch: scores may overflow to -inf. */
+    x = core__x_masked_softmax(scope, x, -1, CORE_DTYPE_NONE);
     if (a->dropout > 0)
         x = CORE__DO(scope, core_dropout, x, a->dropout, true);
     return CORE__DO(scope, core_matmul, x, a->tensors[2]);

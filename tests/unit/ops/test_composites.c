@@ -258,6 +258,25 @@ START_TEST(gradients_are_unscaled_and_infinity_is_found)
 }
 END_TEST
 
+/* Zeros are PyTorch's result, with a mask and without. */
+START_TEST(attention_of_scores_that_overflow_is_zero)
+{
+    const int64_t sizes[] = {1, 1, 1, 4};
+    core_tensor *q = CALL(full, sizes, 4, core_float(1e30), CORE_F32, NULL);
+    core_tensor *k = CALL(full, sizes, 4, core_float(-1e30), CORE_F32, NULL);
+    core_tensor *v = CALL(ones, sizes, 4, CORE_F32, NULL);
+
+    HOLDS(CALL(scaled_dot_product_attention, q, k, v, NULL, 0, false, NULL,
+               false),
+          4, 0, 0, 0, 0);
+    /* Broadcast, so not fused. */
+    k = CALL(select, k, 0, 0);
+    HOLDS(CALL(scaled_dot_product_attention, q, k, CALL(select, v, 0, 0), NULL,
+               0, false, NULL, false),
+          4, 0, 0, 0, 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------- refusals -- */
 
 START_TEST(fractional_pool_backward_checks_output_size)
@@ -358,7 +377,8 @@ START_TEST(lengths_of_sequences_are_read_at_once)
 }
 END_TEST
 
-SUITE("composites", gradients_are_unscaled_and_infinity_is_found,
+SUITE("composites", attention_of_scores_that_overflow_is_zero,
+      gradients_are_unscaled_and_infinity_is_found,
       equal_compares_sizes_and_elements, is_set_to_compares_storage_and_layout,
       attention_tells_which_kernel_it_uses,
       out_tensor_of_a_result_not_requested_is_unchanged,
