@@ -43,6 +43,16 @@ new_operator() {
         cmp "$work/ops.yaml" "$work/before"
 }
 
+# An operator of this release must say so.
+missing_since() {
+    with_entry '  not_differentiable: true' &&
+        generate --ops "$work/ops.yaml" --assign &&
+        sed '/^- op: tenfold(/{n;/since:/d;}' "$work/ops.yaml" \
+            >"$work/without" && mv "$work/without" "$work/ops.yaml" &&
+        ! generate --ops "$work/ops.yaml" 2>"$work/err" &&
+        grep 'tenfold: since is None, but its id is from ABI' "$work/err"
+}
+
 # refuses MESSAGE LINE...: an entry with these lines.
 refuses() {
     message=$1
@@ -56,15 +66,16 @@ refuses() {
     }
 }
 
-echo 1..7
+echo 1..8
 if ! "$python" -c 'import yaml' 2>/dev/null; then
-    for i in 1 2 3 4 5 6 7; do
+    for i in 1 2 3 4 5 6 7 8; do
         echo "ok $i - gen_ops.py # SKIP no python3 with PyYAML"
     done
     exit 0
 fi
 ok 'docs/operators.md is the output of gen_ops.py' document
 ok 'a new operator gets an id and its release' new_operator
+ok 'a new operator without its release is refused' missing_since
 ok 'an unknown word of a sample is named' \
     refuses "sample 't:3 z:7': unknown word 'z:7'" "  samples: t:3 z:7"
 ok 'an unknown note of a sample is named' \

@@ -30,6 +30,7 @@
     X(resample)       \
     X(gridsample)     \
     X(random)         \
+    X(distributions)  \
     X(linalg)         \
     X(search)         \
     X(unique)         \

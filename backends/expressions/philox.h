@@ -6,7 +6,9 @@
  *
  * A draw is a function of seed and place alone, so any thread, chunk or device
  * computes any element.  The counter is the block's number in its two low
- * words and zero in the others; the key is the seed, low word first.  Element
+ * words, the round in the third, and zero in the last; the key is the seed, low
+ * word first.  The round is 0, except for elements that need more than one
+ * block: they use the rounds 1, 2, … of theirs.  Of round 0, element
  * i of a draw that begins at block `offset` has
  *     32 bits:  word i mod 4 of block offset + i / 4
  *     64 bits:  words 2 (i mod 2), low, and 2 (i mod 2) + 1, high, of block
@@ -19,9 +21,10 @@
 
 #include "number.h"
 
-MATH_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
+MATH_INLINE void philox_block_round(uint64_t seed, uint64_t block,
+                                    uint32_t third, uint32_t out[4])
 {
-    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = 0, d = 0;
+    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = third, d = 0;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 
     for (int round = 0; round < 10; round++) {
@@ -39,6 +42,11 @@ MATH_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
     out[1] = b;
     out[2] = c;
     out[3] = d;
+}
+
+MATH_INLINE void philox_block(uint64_t seed, uint64_t block, uint32_t out[4])
+{
+    philox_block_round(seed, block, 0, out);
 }
 
 MATH_INLINE uint32_t philox_32(uint64_t seed, uint64_t offset, uint64_t i)

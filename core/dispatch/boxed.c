@@ -316,19 +316,21 @@ static bool changes_arguments_only(const core__schema *schema)
     return true;
 }
 
-/* Returns the changed arguments, in order, as results. */
+/* Returns the arguments that have the results' names, "a" in "Tensor(a!)". */
 static void return_arguments(const completion *call, core_value *results)
 {
-    uint32_t filled = 0;
+    const core__schema *schema = call->schema;
 
-    for (uint32_t i = 0;
-         i < call->schema->narguments && filled < call->schema->nresults; i++) {
-        if (!call->schema->arguments[i].mutated ||
-            call->args[i].tag != CORE_VALUE_TENSOR)
-            continue;
-        core_tensor_retain(call->args[i].u.tensor);
-        results[filled++] = call->args[i];
-    }
+    for (uint32_t i = 0; i < schema->nresults; i++)
+        for (uint32_t k = 0; k < schema->narguments; k++)
+            if (schema->arguments[k].mutated &&
+                call->args[k].tag == CORE_VALUE_TENSOR &&
+                strcmp(schema->arguments[k].alias, schema->results[i].alias) ==
+                    0) {
+                core_tensor_retain(call->args[k].u.tensor);
+                results[i] = call->args[k];
+                break;
+            }
 }
 
 /* Checks that a program's operator has returned what its schema declares. */

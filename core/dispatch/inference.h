@@ -45,6 +45,11 @@ static inline core_tensor *core__tensor_of(const core_value *value)
     return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;
 }
 
+static inline core_generator *core__generator_of(const core_value *value)
+{
+    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
+}
+
 static inline double core__double_of(const core_value *value)
 {
     return value->tag == CORE_VALUE_FLOAT ? value->u.f : (double)value->u.i;
@@ -76,6 +81,14 @@ int64_t core__arg_int(const core_value *args, uint32_t position,
 double core__arg_float(const core_value *args, uint32_t position,
                        double absent);
 bool core__arg_bool(const core_value *args, uint32_t position, bool absent);
+/* A number with its tag. */
+static inline core_scalar core__arg_number(const core_value *args,
+                                           uint32_t position, int64_t absent)
+{
+    const core_scalar number = {CORE_VALUE_INT, 0, {.i = absent}};
+
+    return args[position].tag == CORE_VALUE_NONE ? number : args[position];
+}
 core_dtype core__arg_dtype(const core_value *args, uint32_t position,
                            core_dtype absent);
 /* Converts -ndim … ndim-1 (0-dim tensors accept -1 and 0) to 0 …; otherwise

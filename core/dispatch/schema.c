@@ -109,6 +109,7 @@ typedef struct type_text {
     bool optional_elements;
     bool mutated;
     bool aliased;
+    char alias[8];
     bool list;
     int32_t list_size;
 } type_text;
@@ -135,9 +136,7 @@ static const struct {
 /* "(a)", "(a!)", "(a -> *)" after Tensor. */
 static core_status alias_set(reader *in, type_text *out)
 {
-    char name[8];
-
-    CORE_TRY(name_token(in, "", name, sizeof name));
+    CORE_TRY(name_token(in, "", out->alias, sizeof out->alias));
     out->aliased = true;
     out->mutated = take(in, '!');
     if (take(in, '-')) {
@@ -467,6 +466,7 @@ static core_status argument_read(reader *in, core__schema *schema,
     argument->optional_elements = type.optional_elements;
     argument->mutated = type.mutated;
     argument->aliased = type.aliased;
+    memcpy(argument->alias, type.alias, sizeof argument->alias);
     argument->list_size = type.list_size;
     argument->keyword_only = keyword_only;
     CORE_TRY(name_token(in, "", argument->name, sizeof argument->name));
@@ -513,6 +513,7 @@ static core_status result_read(reader *in, core__schema *schema)
     result->tag = type.tag;
     result->mutated = type.mutated;
     result->aliased = type.aliased;
+    memcpy(result->alias, type.alias, sizeof result->alias);
     skip_spaces(in);
     if (is_word(peek(in)))
         CORE_TRY(name_token(in, "", result->name, sizeof result->name));

@@ -31,6 +31,7 @@ typedef struct core__schema_argument {
     bool optional_elements; /* Tensor?[] */
     bool mutated;           /* (a!) */
     bool aliased;           /* (a) */
+    char alias[8];          /* a */
     bool keyword_only;
     bool has_default;
     int32_t list_size;   /* int[2]: 2; one number is the value of all; else 0 */
@@ -46,6 +47,7 @@ typedef struct core__schema_result {
     uint32_t tag;
     bool mutated;
     bool aliased;
+    char alias[8];
 } core__schema_result;
 
 typedef struct core__schema {

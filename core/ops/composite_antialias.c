@@ -91,7 +91,7 @@ static core_status matrix_of(const filter *f, core_tensor *like,
     core__scope scope, *s = &scope;
     double widen = ratio > 1 ? ratio : 1;
     core_device *device = core_tensor_device(like);
-    core_tensor *from, *to, *centre, *at, *w, *outside;
+    core_tensor *from, *to, *centre, *at, *w, *outside, *total;
 
     core__scope_begin(s);
     centre = CORE__DO(s, core_arange, core_int(out), dtype, device);
@@ -107,7 +107,11 @@ static core_status matrix_of(const filter *f, core_tensor *like,
     w = core__x_sub(s, core__x_add_scalar(s, at, .5), centre);
     w = f->weights(s, core__x_mul_scalar(s, w, 1 / widen));
     w = core__x_zero_where(s, w, outside);
-    w = core__x_div(s, w, core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true));
+    total = core__x_sum_dim(s, w, (const int64_t[]){1}, 1, true);
+    /* A row without weights remains 0. */
+    total = CORE__DO(s, core_masked_fill, total, core__x_eq_scalar(s, total, 0),
+                     core_int(1));
+    w = core__x_div(s, w, total);
     return core__scope_finish(s, w, result);
 }
 
@@ -140,19 +144,6 @@ static core_status check_sizes(const core_operator *op, const core_tensor *x,
                               "output_size is %lld by %lld; both must be above "
                               "0",
                               (long long)out[0], (long long)out[1]);
-    return CORE_OK;
-}
-
-static core_status check_scales(const core_operator *op,
-                                const core_value *scales)
-{
-    for (int i = 0; i < 2; i++)
-        if (scales[i].tag == CORE_VALUE_FLOAT &&
-            !(scales[i].u.f >= 0x1p-20 && scales[i].u.f <= 0x1p20))
-            return core__op_error(
-                CORE_ERROR_INVALID_ARGUMENT, op,
-                "a scale factor is %g; it must be from 2^-20 to 2^20",
-                scales[i].u.f);
     return CORE_OK;
 }
 
@@ -209,7 +200,7 @@ CORE__COMPOSITE(upsample_aa)
     int64_t out[2];
 
     CORE_TRY(check_sizes(call->op, self, &args[1], out));
-    CORE_TRY(check_scales(call->op, &args[3]));
+    CORE_TRY(core__scales_check(call->op, &args[3], 2));
     if (self->sizes[2] == 0 || self->sizes[3] == 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "self has images of %lld by %lld; they must not "
@@ -250,7 +241,7 @@ CORE__COMPOSITE(upsample_aa_backward)
         return core__op_error(CORE_ERROR_DTYPE, call->op,
                               "grad_output is u8; it must have a floating "
                               "dtype");
-    CORE_TRY(check_scales(call->op, &args[4]));
+    CORE_TRY(core__scales_check(call->op, &args[4], 2));
     if (count != 4 || in[2] <= 0 || in[3] <= 0)
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "input_size has %zu entries; it must have 4, the "

@@ -53,6 +53,7 @@ static core_tensor *composed(core__scope *scope, const attention *a)
                      core__x_logical_not(scope, mask), least);
     else if (mask)
         x = core__x_add(scope, x, mask);
+    /* Without a mask too, as in PyTorch: scores may overflow to -inf. */
     x = core__x_masked_softmax(scope, x, -1, CORE_DTYPE_NONE);
     if (a->dropout > 0)
         x = CORE__DO(scope, core_dropout, x, a->dropout, true);
@@ -225,27 +226,52 @@ static core_status group_heads(core__scope *scope, const core_operator *op,
     return scope->status;
 }
 
-CORE__COMPOSITE(scaled_dot_product_attention)
+/* (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa); scale
+ * is to hold the number. */
+static core_status attention_of(core__scope *scope, const core_operator *op,
+                                const core_value *args, double *scale,
+                                attention *out)
 {
-    double scale = core__double_of(&args[6]);
-    attention a = {
+    *scale = core__double_of(&args[6]);
+    *out = (attention){
         .tensors = {args[0].u.tensor, args[1].u.tensor, args[2].u.tensor},
         .mask = core__tensor_of(&args[3]),
         .dropout = core__double_of(&args[4]),
         .causal = core__arg_bool(args, 5, false),
-        .scale = args[6].tag == CORE_VALUE_NONE ? NULL : &scale,
+        .scale = args[6].tag == CORE_VALUE_NONE ? NULL : scale,
     };
 
-    if (a.tensors[0]->ndim < 2 || a.tensors[1]->ndim < 2)
-        return core__op_shapes_error(call->op, "query", a.tensors[0], "key",
-                                     a.tensors[1],
+    if (out->tensors[0]->ndim < 2 || out->tensors[1]->ndim < 2)
+        return core__op_shapes_error(op, "query", out->tensors[0], "key",
+                                     out->tensors[1],
                                      "both must have at least 2 dimensions");
-    if (a.mask && a.causal)
-        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+    if (out->mask && out->causal)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "is_causal is true and attn_mask is given; only "
                               "one of them may be used");
     if (core__arg_bool(args, 7, false))
-        CORE_TRY(group_heads(scope, call->op, &a));
+        CORE_TRY(group_heads(scope, op, out));
+    return CORE_OK;
+}
+
+/* _fused_sdp_choice, of the same arguments: 2, the efficient kernel, where
+ * scaled_dot_product_attention uses it, else 0 */
+CORE__COMPOSITE(fused_sdp_choice)
+{
+    double scale;
+    attention a;
+
+    CORE_TRY(attention_of(scope, call->op, args, &scale, &a));
+    results[0] = core_int(fused(&a) ? 2 : 0);
+    return scope->status;
+}
+
+CORE__COMPOSITE(scaled_dot_product_attention)
+{
+    double scale;
+    attention a;
+
+    CORE_TRY(attention_of(scope, call->op, args, &scale, &a));
     return core__scope_result(
         scope, fused(&a) ? fuse(scope, &a) : composed(scope, &a), &results[0]);
 }

@@ -23,9 +23,10 @@ CORE__COMPOSITE(log_sigmoid_backward)
     return core__scope_result(scope, x, &results[0]);
 }
 
-/* The halves of x along dim. */
+/* The halves along dim of the argument x. */
 static core_status halves(core__scope *scope, const core_operator *op,
-                          core_tensor *x, int64_t dim, core_tensor **out)
+                          const char *name, core_tensor *x, int64_t dim,
+                          core_tensor **out)
 {
     uint32_t at;
     int64_t half;
@@ -33,8 +34,9 @@ static core_status halves(core__scope *scope, const core_operator *op,
     CORE_TRY(core__dim_wrap(op, dim, x->ndim, &at));
     if (x->ndim == 0 || x->sizes[at] % 2 != 0)
         return core__op_error(CORE_ERROR_SHAPE, op,
-                              "the argument must have an even size in "
-                              "dimension %u",
+                              "%s has size %lld in dimension %u; it must be "
+                              "even",
+                              name, (long long)(x->ndim ? x->sizes[at] : 1),
                               at);
     half = x->sizes[at] / 2;
     out[0] = core__x_slice(scope, x, at, 0, half);
@@ -65,7 +67,7 @@ CORE__COMPOSITE(glu_backward)
     core_tensor *grad = args[0].u.tensor;
     core_tensor *h[2], *s, *b;
 
-    CORE_TRY(halves(scope, call->op, args[1].u.tensor, args[2].u.i, h));
+    CORE_TRY(halves(scope, call->op, "self", args[1].u.tensor, args[2].u.i, h));
     s = core__x_sigmoid(scope, h[1]);
     b = core__x_mul(scope, core__x_mul(scope, grad, h[0]), slope_of(scope, s));
     return joined(scope, core__x_mul(scope, grad, s), b, args[2].u.i,
@@ -77,8 +79,8 @@ CORE__COMPOSITE(glu_jvp)
 {
     core_tensor *h[2], *d[2], *s, *x;
 
-    CORE_TRY(halves(scope, call->op, args[1].u.tensor, args[3].u.i, h));
-    CORE_TRY(halves(scope, call->op, args[2].u.tensor, args[3].u.i, d));
+    CORE_TRY(halves(scope, call->op, "x", args[1].u.tensor, args[3].u.i, h));
+    CORE_TRY(halves(scope, call->op, "dx", args[2].u.tensor, args[3].u.i, d));
     s = core__x_sigmoid(scope, h[1]);
     x = core__x_mul(scope, core__x_mul(scope, args[0].u.tensor, d[1]),
                     core__x_rsub_scalar(scope, 1, s));
@@ -94,8 +96,8 @@ CORE__COMPOSITE(glu_backward_jvp)
     core_tensor *change = args[3].u.tensor;
     core_tensor *h[2], *d[2], *s, *ds, *slope, *da, *db, *x;
 
-    CORE_TRY(halves(scope, call->op, args[2].u.tensor, args[5].u.i, h));
-    CORE_TRY(halves(scope, call->op, args[4].u.tensor, args[5].u.i, d));
+    CORE_TRY(halves(scope, call->op, "x", args[2].u.tensor, args[5].u.i, h));
+    CORE_TRY(halves(scope, call->op, "dx", args[4].u.tensor, args[5].u.i, d));
     s = core__x_sigmoid(scope, h[1]);
     slope = slope_of(scope, s);
     ds = core__x_mul(scope, slope, d[1]);
@@ -215,16 +217,17 @@ static core_status rows_of(core__scope *scope, const core_operator *op,
     bool each = reduction == CORE_REDUCTION_NONE;
 
     CORE_TRY(core__reduction_check(op, reduction));
-    if (self->ndim > 2 || self->numel == 0 ||
+    out->sizes[0] = self->ndim == 2 ? self->sizes[0] : 1;
+    out->sizes[1] = self->ndim ? self->sizes[self->ndim - 1] : 1;
+    if (self->ndim > 2 || out->sizes[1] == 0 ||
         !core__dtype_is_floating(self->dtype) || target->dtype != CORE_I64)
         return core__op_error(
             CORE_ERROR_SHAPE, op,
             "self has %u dimensions and is %s, and target is %s; self must "
-            "have at most 2, elements, and a floating dtype, and target be i64",
+            "have at most 2, at least one class, and a floating dtype, and "
+            "target be i64",
             self->ndim, core__dtype_name(self->dtype),
             core__dtype_name(target->dtype));
-    out->sizes[0] = self->ndim == 2 ? self->sizes[0] : 1;
-    out->sizes[1] = self->numel / out->sizes[0];
     if (target->numel != (one ? out->sizes[0] : self->numel) ||
         grad->numel != (each ? out->sizes[0] : 1))
         return core__op_error(CORE_ERROR_SHAPE, op,
@@ -456,7 +459,7 @@ CORE__COMPOSITE(fractional_pool_backward)
     core_tensor *grad = args[0].u.tensor, *self = args[1].u.tensor;
     core_tensor *indices = args[4].u.tensor, *x;
     uint32_t spatial = strstr(call->op->data->name, "3d") ? 3 : 2;
-    int64_t planes = 1, size = 1;
+    int64_t planes = 1, size = 1, kernel[3], pooled[CORE_MAX_NDIM];
 
     if (self->ndim < spatial + 1 || self->numel == 0 ||
         indices->dtype != CORE_I64)
@@ -468,13 +471,15 @@ CORE__COMPOSITE(fractional_pool_backward)
                               spatial + 1);
     for (uint32_t i = 0; i < self->ndim; i++)
         *(i + spatial < self->ndim ? &planes : &size) *= self->sizes[i];
-    CORE_TRY(core__sizes_check_equal(call->op, "indices", indices, grad->ndim,
-                                     grad->sizes));
-    if (grad->numel % planes != 0)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "grad_output has %lld elements, which do not fit "
-                              "%lld planes",
-                              (long long)grad->numel, (long long)planes);
+    CORE_TRY(
+        core__ints_fill(call->op, "kernel_size", &args[2], spatial, 1, kernel));
+    memcpy(pooled, self->sizes, (self->ndim - spatial) * sizeof *pooled);
+    CORE_TRY(core__ints_fill(call->op, "output_size", &args[3], spatial, 1,
+                             pooled + self->ndim - spatial));
+    CORE_TRY(core__sizes_check_equal(call->op, "grad_output", grad, self->ndim,
+                                     pooled));
+    CORE_TRY(core__sizes_check_equal(call->op, "indices", indices, self->ndim,
+                                     pooled));
     grad = core__x_reshape(scope, grad,
                            (const int64_t[]){planes, grad->numel / planes}, 2);
     indices = core__x_reshape(

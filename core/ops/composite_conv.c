@@ -34,21 +34,17 @@ static core_status options_of(const core_operator *op, const core_value *args,
     return CORE_OK;
 }
 
-/* kernel_size repeats the sizes of the weight, so it must agree with them. */
+/* kernel_size repeats the last sizes of weight, so it must equal them. */
 static core_status check_kernel(const core_operator *op,
                                 const core_tensor *weight,
                                 const core_value *kernel, uint32_t spatial)
 {
-    int64_t sizes[3];
+    int64_t sizes[5];
 
-    CORE_TRY(core__ints_fill(op, "kernel_size", kernel, spatial, 1, sizes));
-    if (weight->ndim == spatial + 2 &&
-        memcmp(weight->sizes + 2, sizes, spatial * sizeof *sizes) == 0)
-        return CORE_OK;
-    return core__op_error(CORE_ERROR_SHAPE, op,
-                          "weight has %u dimensions; it must have %u, the last "
-                          "ones of kernel_size",
-                          weight->ndim, spatial + 2);
+    CORE_TRY(core__ints_fill(op, "kernel_size", kernel, spatial, 1, sizes + 2));
+    for (uint32_t i = 0; i < 2; i++)
+        sizes[i] = i < weight->ndim ? weight->sizes[i] : 1;
+    return core__sizes_check_equal(op, "weight", weight, spatial + 2, sizes);
 }
 
 /* (self, weight, kernel_size, bias, …): self may lack a batch. */

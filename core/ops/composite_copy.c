@@ -175,6 +175,44 @@ CORE__OP(item)
     return core__tensor_read_scalar(self, &results[0]);
 }
 
+/* equal(self, other): whether both have the same sizes and elements */
+CORE__COMPOSITE(equal)
+{
+    core_tensor *self = args[0].u.tensor, *other = args[1].u.tensor;
+    core_tensor *same;
+    core_scalar all = core_bool(true);
+
+    if (self->ndim != other->ndim ||
+        memcmp(self->sizes, other->sizes, self->ndim * sizeof *self->sizes)) {
+        all = core_bool(false);
+    } else if (self->numel > 0) {
+        same = core__x_eq(scope, self, other);
+        same = CORE__DO(scope, core_all, same);
+        if (scope->status != CORE_OK)
+            return scope->status;
+        CORE_TRY(core__tensor_read_scalar(same, &all));
+    }
+    results[0] = all;
+    return scope->status;
+}
+
+/* is_set_to(self, tensor): whether both are one view of one storage */
+CORE__OP(is_set_to)
+{
+    const core_tensor *a = args[0].u.tensor, *b = args[1].u.tensor;
+    size_t bytes = a->ndim * sizeof *a->sizes;
+
+    (void)call;
+    (void)nargs;
+    if (nresults > 0)
+        results[0] = core_bool(a->storage == b->storage && a->storage &&
+                               a->offset == b->offset && a->dtype == b->dtype &&
+                               a->ndim == b->ndim &&
+                               memcmp(a->sizes, b->sizes, bytes) == 0 &&
+                               memcmp(a->strides, b->strides, bytes) == 0);
+    return CORE_OK;
+}
+
 /* --------------------------------------------------------------- public -- */
 
 static core_status sizes_error(const core_tensor *to, const core_tensor *from)

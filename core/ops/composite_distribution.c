@@ -9,11 +9,6 @@
 
 #include <math.h>
 
-static core_generator *generator_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
-}
-
 /* Numbers are drawn in f32, or f64 for an f64 result. */
 static core_dtype drawn_dtype(const core_tensor *self)
 {
@@ -26,7 +21,7 @@ static core_tensor *uniform(core__scope *s, core_tensor *self,
     core_tensor *x =
         CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
 
-    CORE__RUN(s, core_uniform_(x, 0, 1, generator_of(generator)));
+    CORE__RUN(s, core_uniform_(x, 0, 1, core__generator_of(generator)));
     return x;
 }
 
@@ -36,7 +31,7 @@ static core_tensor *normal(core__scope *s, core_tensor *self,
     core_tensor *x =
         CORE__DO(s, core_empty_like, self, drawn_dtype(self), NULL, -1);
 
-    CORE__RUN(s, core_normal_(x, 0, 1, generator_of(generator)));
+    CORE__RUN(s, core_normal_(x, 0, 1, core__generator_of(generator)));
     return x;
 }
 
@@ -76,7 +71,8 @@ CORE__COMPOSITE(cauchy)
                  &results[0]);
 }
 
-/* exponential(self, lambd, generator): -log(1 - u) / lambd */
+/* exponential(self, lambd, generator): -log(1 - u) / lambd, above 0 although u
+ * may be 0: the logarithm is at most -eps / 2, as in PyTorch. */
 CORE__COMPOSITE(exponential)
 {
     core_tensor *self = args[0].u.tensor;
@@ -88,7 +84,10 @@ CORE__COMPOSITE(exponential)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "lambd is %g; it must be above 0", rate);
     x = core__x_neg(scope, uniform(scope, self, &args[2]));
-    x = core__x_mul_scalar(scope, core__x_log1p(scope, x), -1 / rate);
+    x = CORE__DO(
+        scope, core_clamp_max, core__x_log1p(scope, x),
+        core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53 : -0x1p-24));
+    x = core__x_mul_scalar(scope, x, -1 / rate);
     return drawn(scope, x, self, &results[0]);
 }
 
@@ -146,8 +145,6 @@ CORE__COMPOSITE(normal_of_tensors)
     if (mean && std)
         CORE_TRY(core__sizes_broadcast(call->op, mean->ndim, mean->sizes,
                                        std->ndim, std->sizes, &ndim, sizes));
-    else
-        like = mean ? mean : std;
     if (!std && !(core__double_of(&args[1]) >= 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "std is %g; it must be 0 or more",
@@ -173,9 +170,9 @@ CORE__COMPOSITE(bernoulli_tensor)
 
     CORE_TRY(want_floating(call->op, args[1].u.tensor));
     p = CORE__DO(scope, core_expand, p, self->sizes, self->ndim, false);
-    return drawn(scope,
-                 CORE__DO(scope, core_bernoulli, p, generator_of(&args[2])),
-                 self, &results[0]);
+    return drawn(
+        scope, CORE__DO(scope, core_bernoulli, p, core__generator_of(&args[2])),
+        self, &results[0]);
 }
 
 static core_status integers(core__scope *scope, core_tensor *self,
@@ -185,7 +182,8 @@ static core_status integers(core__scope *scope, core_tensor *self,
     core_tensor *x =
         CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
 
-    CORE__RUN(scope, core_random_from_(x, 0, to, generator_of(generator)));
+    CORE__RUN(scope,
+              core_random_from_(x, 0, to, core__generator_of(generator)));
     return core__scope_result(scope, x, result);
 }
 
@@ -200,6 +198,31 @@ CORE__COMPOSITE(random_to)
 {
     return integers(scope, args[0].u.tensor, &args[1].u.i, &args[2],
                     &results[0]);
+}
+
+static core_status integers_filled(core_tensor *self, const int64_t *to,
+                                   const core_value *generator,
+                                   uint32_t nresults, core_value *results)
+{
+    CORE_TRY(core_random_from_(self, 0, to, core__generator_of(generator)));
+    if (nresults > 0) {
+        core__tensor_retain(self);
+        core__result_tensor(&results[0], self);
+    }
+    return CORE_OK;
+}
+
+/* random_(self, generator) and random_.to(self, to, generator) fill self without
+ * a copy. */
+CORE__OP(random_)
+{
+    return integers_filled(args[0].u.tensor, NULL, &args[1], nresults, results);
+}
+
+CORE__OP(random_to_)
+{
+    return integers_filled(args[0].u.tensor, &args[1].u.i, &args[2], nresults,
+                           results);
 }
 
 /* rrelu_with_noise(self, noise, lower, upper, training, generator): the slope
@@ -228,11 +251,41 @@ CORE__COMPOSITE(rrelu_with_noise)
                                            core_float((low + high) / 2)),
                                   &results[0]);
     slope = CORE__DO(scope, core_empty_like, self, CORE_DTYPE_NONE, NULL, -1);
-    CORE__RUN(scope, core_uniform_(slope, low, high, generator_of(&args[5])));
+    CORE__RUN(scope,
+              core_uniform_(slope, low, high, core__generator_of(&args[5])));
     slope = CORE__DO(scope, core_masked_fill, slope,
                      CORE__DO(scope, core_gt_scalar, self, core_int(0)),
                      core_int(1));
     CORE__RUN(scope, core_copy_(noise, slope, false));
     return core__scope_result(scope, core__x_mul(scope, self, slope),
                               &results[0]);
+}
+
+/* The least normal number of a floating dtype, and the greatest below 1. */
+static void inside_unit(core_dtype dtype, core_scalar *least, core_scalar *most)
+{
+    *least = core_float(dtype == CORE_F64   ? 0x1p-1022
+                        : dtype == CORE_F16 ? 0x1p-14
+                                            : 0x1p-126);
+    *most = core_float(1 - (dtype == CORE_F64   ? 0x1p-53
+                            : dtype == CORE_F32 ? 0x1p-24
+                            : dtype == CORE_F16 ? 0x1p-11
+                                                : 0x1p-8));
+}
+
+/* _sample_dirichlet(self, generator): gamma samples divided by their sum, as f64,
+ * which holds those of smaller shapes; inside (0, 1) */
+CORE__COMPOSITE(sample_dirichlet)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_scalar least, most;
+    core_tensor *x, *sums;
+
+    CORE_TRY(want_floating(call->op, self));
+    inside_unit(self->dtype, &least, &most);
+    x = core__x_cast(scope, core__x_detach(scope, self), CORE_F64);
+    x = CORE__DO(scope, core_standard_gamma, x, core__generator_of(&args[1]));
+    sums = core__x_sum_dim(scope, x, (const int64_t[]){-1}, 1, true);
+    x = CORE__DO(scope, core_clamp, core__x_div(scope, x, sums), &least, &most);
+    return drawn(scope, x, self, &results[0]);
 }

@@ -17,6 +17,7 @@ typedef struct bags {
     core_tensor *weight, *indices, *offsets, *scales;
     int64_t mode, padding;
     int64_t count;       /* of bags */
+    bool by_frequency;   /* gradients are divided by how often a row occurs */
     core_tensor *bag;    /* of each index */
     core_tensor *padded; /* whether an index is to be left out, or NULL */
 } bags;
@@ -101,8 +102,8 @@ static core_tensor *lengths_of(core__scope *s, const bags *b)
 static core_tensor *rows_of(core__scope *s, const bags *b)
 {
     core_dtype dtype = b->weight->dtype;
-    core_tensor *x =
-        CORE__DO(s, core_embedding, b->weight, b->indices, -1, false, false);
+    core_tensor *x = CORE__DO(s, core_embedding, b->weight, b->indices, -1,
+                              b->by_frequency, false);
 
     if (dtype == CORE_F16 || dtype == CORE_BF16)
         x = core__x_cast(s, x, CORE_F32);
@@ -182,6 +183,7 @@ static bags bags_of(const core_value *args)
     return (bags){.weight = args[0].u.tensor,
                   .indices = args[1].u.tensor,
                   .offsets = args[2].u.tensor,
+                  .by_frequency = core__arg_bool(args, 3, false),
                   .scales = core__tensor_of(&args[6]),
                   .mode = core__arg_int(args, 4, SUM),
                   .padding = core__arg_int(args, 8, -1)};
@@ -203,12 +205,15 @@ static core_status gathered(core__scope *scope, const core_operator *op,
 
     CORE_TRY(check_bags(op, &b, core__arg_bool(args, 5, false)));
     b.count = b.offsets->numel - core__arg_bool(args, 7, false);
-    if (b.count < 0 || b.padding >= b.weight->sizes[0])
+    if (b.count < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                              "offsets has %lld elements and padding_idx is "
-                              "%lld of %lld rows; the last offset is missing, "
-                              "or the row does not exist",
-                              (long long)b.offsets->numel, (long long)b.padding,
+                              "offsets has no elements and include_last_offset "
+                              "is true; it must have at least the last offset");
+    if (b.padding >= b.weight->sizes[0])
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "padding_idx is %lld, and weight has %lld rows; "
+                              "it must be less than that",
+                              (long long)b.padding,
                               (long long)b.weight->sizes[0]);
     bag = b.bag = bag_of(scope, b.offsets, b.indices, b.count);
     b.padded = padding_of(scope, &b);

@@ -254,26 +254,60 @@ CORE__COMPOSITE(logspace)
                               &results[0]);
 }
 
-/* range.step(start, end, step, …): start, start + step, … up to end, included */
+/* start + i step of 0, 1, … count - 1; exact for an integer dtype, whose start
+ * and step are truncated. */
+static core_tensor *stepped(core__scope *scope, const core_value *args,
+                            int64_t count, const options *o)
+{
+    bool whole = core__dtype_is_integer(o->dtype);
+    core_scalar start = args[0], step = args[2];
+    core_tensor *x = CORE__DO(scope, core_arange, core_int(count),
+                              whole ? CORE_I64 : CORE_F64, o->device);
+
+    if (step.tag == CORE_VALUE_NONE)
+        step = core_int(1);
+    if (whole) {
+        start = core_int(core__int_of(&start));
+        step = core_int(core__int_of(&step));
+    }
+    x = CORE__DO(scope, core_mul_scalar, x, step);
+    x = CORE__DO(scope, core_add_scalar, x, start, core_int(1));
+    return core__x_cast(scope, x, o->dtype);
+}
+
+/* end - start, of the whole numbers for i64 */
+static double distance_of(const core_value *args, core_dtype dtype)
+{
+    int64_t start = core__int_of(&args[0]), end = core__int_of(&args[1]);
+
+    if (dtype != CORE_I64)
+        return core__double_of(&args[1]) - core__double_of(&args[0]);
+    return end < start ? -(double)((uint64_t)start - (uint64_t)end)
+                       : (double)((uint64_t)end - (uint64_t)start);
+}
+
+/* range.step(start, end, step, …): start, start + step, … up to end, included.
+ * Ends and step of i64 are truncated before they are counted. */
 CORE__COMPOSITE(range_step)
 {
     double start = core__double_of(&args[0]), end = core__double_of(&args[1]);
     double step =
         args[2].tag == CORE_VALUE_NONE ? 1 : core__double_of(&args[2]);
-    double count = floor((end - start) / step) + 1;
-    core_tensor *x;
+    double count;
     options o;
 
     CORE_TRY(options_of(call->op, args, 3, core__dtype_default(), NULL, &o));
-    if (!(count >= 1 && count < 0x1p40))
+    count =
+        distance_of(args, o.dtype) / (o.dtype == CORE_I64 ? trunc(step) : step);
+    count = floor(count) + 1;
+    if (!(count >= 1 && count < 0x1p40) ||
+        (core__dtype_is_integer(o.dtype) && trunc(step) == 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "start is %g, end %g and step %g; step must lead "
-                              "from start to end, in less than 2^40 steps",
+                              "from start to end, in less than 2^40 steps, and "
+                              "be whole for integers",
                               start, end, step);
-    x = CORE__DO(scope, core_arange, core_int((int64_t)count), CORE_F64,
-                 o.device);
-    x = core__x_add_scalar(scope, core__x_mul_scalar(scope, x, step), start);
-    return core__scope_result(scope, core__x_cast(scope, x, o.dtype),
+    return core__scope_result(scope, stepped(scope, args, (int64_t)count, &o),
                               &results[0]);
 }
 
@@ -437,19 +471,14 @@ CORE__OP(new_empty_strided)
 
 /* -------------------------------------------------------------- random -- */
 
-static core_generator *generator_of(const core_value *value)
-{
-    return value->tag == CORE_VALUE_GENERATOR ? value->u.generator : NULL;
-}
-
 static core_status uniform(core_tensor *tensor, const core_value *generator)
 {
-    return core_uniform_(tensor, 0, 1, generator_of(generator));
+    return core_uniform_(tensor, 0, 1, core__generator_of(generator));
 }
 
 static core_status normal(core_tensor *tensor, const core_value *generator)
 {
-    return core_normal_(tensor, 0, 1, generator_of(generator));
+    return core_normal_(tensor, 0, 1, core__generator_of(generator));
 }
 
 /* Takes over the reference. */
@@ -534,8 +563,8 @@ static core_status random_integers(core_call *call, const core_value *args,
     CORE_TRY(empty_of(call->op, &args[at], &o, &out));
     return drawn(
         call->op,
-        integers(call->op, out, low, high, generator_of(&args[at + 1])), out,
-        result);
+        integers(call->op, out, low, high, core__generator_of(&args[at + 1])),
+        out, result);
 }
 
 CORE__OP(randint)
@@ -569,8 +598,8 @@ CORE__COMPOSITE(randperm)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "n is %lld; it must be 0 or more", (long long)n);
     CORE_TRY(core__sizes_check(call->op, 1, &n));
-    keys = CORE__DO(scope, core_rand, &n, 1, generator_of(&args[1]), CORE_F64,
-                    o.device);
+    keys = CORE__DO(scope, core_rand, &n, 1, core__generator_of(&args[1]),
+                    CORE_F64, o.device);
     keys = CORE__DO(scope, core_argsort, keys, 0, false);
     return core__scope_result(scope, core__x_cast(scope, keys, o.dtype),
                               &results[0]);
@@ -584,6 +613,6 @@ CORE__OP(bernoulli_p)
     CORE_TRY(core_empty_like(self, CORE_DTYPE_NONE, NULL, -1, &out));
     return drawn(call->op,
                  core_bernoulli_float_(out, core__double_of(&args[1]),
-                                       generator_of(&args[2])),
+                                       core__generator_of(&args[2])),
                  out, &results[0]);
 }

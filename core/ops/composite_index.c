@@ -189,7 +189,7 @@ CORE__COMPOSITE(unsafe_masked_index_put_accumulate)
                               &results[0]);
 }
 
-/* The number of the first `size` nonzero elements of a flat tensor; -1 after
+/* The positions of the first `size` nonzero elements of a flat tensor; -1 after
  * the last. */
 static core_tensor *first_nonzero(core__scope *scope, core_tensor *flat,
                                   int64_t size)
@@ -199,8 +199,7 @@ static core_tensor *first_nonzero(core__scope *scope, core_tensor *flat,
     core_tensor *keep;
     core_tensor *x;
 
-    place = core__x_add_scalar(scope, place, -1);
-    place = core__x_cast(scope, place, CORE_I64);
+    place = CORE__DO(scope, core_sub_scalar, place, core_int(1), core_int(1));
     keep = core__x_logical_and(
         scope, set, CORE__DO(scope, core_lt_scalar, place, core_int(size)));
     /* The element after the last takes the others. */
@@ -215,24 +214,17 @@ static core_tensor *first_nonzero(core__scope *scope, core_tensor *flat,
     return core__x_slice(scope, x, 0, 0, size);
 }
 
-/* The last digit of x in base `length`, and the rest. */
-static void digit_of(core__scope *scope, core_tensor **x, int64_t length,
-                     core_tensor **digit)
+/* The last digit of x in base `length`; x becomes the number of the others. */
+static core_tensor *digit_of(core__scope *scope, core_tensor **x,
+                             int64_t length)
 {
-    core_tensor *base = NULL;
-    core_tensor *rest = NULL;
-    core_status status;
+    core_tensor *digit =
+        CORE__DO(scope, core_remainder_scalar, *x, core_int(length));
+    core_tensor *base = CORE__DO(scope, core_new_full, *x, NULL, 0,
+                                 core_int(length), CORE_DTYPE_NONE, NULL);
 
-    *digit = CORE__DO(scope, core_remainder_scalar, *x, core_int(length));
-    if (scope->status != CORE_OK)
-        return;
-    status = core_new_full(*x, NULL, 0, core_int(length), CORE_DTYPE_NONE, NULL,
-                           &base);
-    if (status == CORE_OK)
-        status = core_floor_divide(*x, base, &rest);
-    core__tensor_release(base);
-    scope->pending = rest;
-    *x = core__scope_add(scope, status);
+    *x = CORE__DO(scope, core_floor_divide, *x, base);
+    return digit;
 }
 
 /* nonzero_static(self, *, size, fill_value): the positions of the first `size`
@@ -261,7 +253,7 @@ CORE__COMPOSITE(nonzero_static)
     missing = core__x_unsqueeze(
         scope, CORE__DO(scope, core_lt_scalar, x, core_int(0)), 1);
     for (uint32_t i = self->ndim; i-- > 0;)
-        digit_of(scope, &x, self->sizes[i], &columns[i]);
+        columns[i] = digit_of(scope, &x, self->sizes[i]);
     if (scope->status != CORE_OK)
         return scope->status;
     x = CORE__DO(scope, core_stack, columns, self->ndim, 1);

@@ -426,27 +426,23 @@ CORE__COMPOSITE(cross_entropy_loss)
 static core_status lengths_read(const core_operator *op, core_tensor *tensor,
                                 core_value *out)
 {
+    core_tensor *whole = NULL;
+    size_t bytes = (size_t)tensor->numel * sizeof(int64_t);
     int64_t *lengths;
-    core_status status = CORE_OK;
+    core_status status;
 
     if (tensor->ndim != 1 || !core__dtype_is_integer(tensor->dtype))
         return core__op_error(CORE_ERROR_SHAPE, op,
                               "lengths have %u dimensions and dtype %s; they "
                               "must have 1, and an integer dtype",
                               tensor->ndim, core__dtype_name(tensor->dtype));
-    lengths = core__alloc_zero((size_t)(tensor->numel + 1) * sizeof *lengths);
+    lengths = core__alloc(bytes + 1);
     if (!lengths)
-        return core__error_memory((size_t)tensor->numel * sizeof *lengths);
-    for (int64_t i = 0; status == CORE_OK && i < tensor->numel; i++) {
-        core_tensor *element = NULL;
-        core_scalar number = core_int(0);
-
-        status = core_select(tensor, 0, i, &element);
-        if (status == CORE_OK)
-            status = core_item(element, &number);
-        lengths[i] = number.u.i;
-        core__tensor_release(element);
-    }
+        return core__error_memory(bytes);
+    status = core_to(tensor, CORE_I64, NULL, false, false, -1, &whole);
+    if (status == CORE_OK)
+        status = core_tensor_read(whole, lengths, bytes);
+    core__tensor_release(whole);
     *out = (core_value){
         CORE_VALUE_INT_LIST, (uint32_t)tensor->numel, {.ints = lengths}};
     if (status == CORE_OK)

@@ -70,24 +70,57 @@ CORE__COMPOSITE(renorm)
     return core__scope_result(scope, core__x_mul(scope, self, x), &results[0]);
 }
 
+/* The rows that indices name, with bounded norms: args are self, indices,
+ * max_norm, norm_type.  indices becomes a vector. */
+static core_status rows_bounded(core__scope *scope, const core_operator *op,
+                                const core_value *args, core_tensor **indices,
+                                core_tensor **out_rows)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *rows;
+
+    if (self->ndim != 2)
+        return core__op_error(CORE_ERROR_SHAPE, op,
+                              "self has %u dimensions; it must have 2",
+                              self->ndim);
+    *indices =
+        core__x_reshape(scope, args[1].u.tensor, (const int64_t[]){-1}, 1);
+    rows = CORE__DO(scope, core_index_select, self, 0, *indices);
+    *out_rows = CORE__DO(scope, core_renorm, rows, args[3], 0, args[2]);
+    return scope->status;
+}
+
 /* embedding_renorm(self, indices, max_norm, norm_type): renorm of the rows that
  * indices name */
 CORE__COMPOSITE(embedding_renorm)
 {
-    core_tensor *self = args[0].u.tensor;
-    core_tensor *indices = args[1].u.tensor;
-    core_tensor *rows;
+    core_tensor *indices, *rows;
 
-    if (self->ndim != 2)
-        return core__op_error(CORE_ERROR_SHAPE, call->op,
-                              "self has %u dimensions; it must have 2",
-                              self->ndim);
-    indices = core__x_reshape(scope, indices, (const int64_t[]){-1}, 1);
-    rows = CORE__DO(scope, core_index_select, self, 0, indices);
-    rows = CORE__DO(scope, core_renorm, rows, args[3], 0, args[2]);
+    CORE_TRY(rows_bounded(scope, call->op, args, &indices, &rows));
     return core__scope_result(
-        scope, CORE__DO(scope, core_index_copy, self, 0, indices, rows),
+        scope,
+        CORE__DO(scope, core_index_copy, args[0].u.tensor, 0, indices, rows),
         &results[0]);
+}
+
+/* embedding_renorm_ changes those rows only, without a copy of the others. */
+CORE__OP(embedding_renorm_)
+{
+    core_tensor *self = args[0].u.tensor;
+    core_tensor *indices, *rows;
+    core__scope scope;
+    core_status status;
+
+    core__scope_begin(&scope);
+    status = rows_bounded(&scope, call->op, args, &indices, &rows);
+    if (status == CORE_OK)
+        status = core_index_copy_(self, 0, indices, rows);
+    CORE_TRY(core__scope_close(&scope, call->op, status, NULL, 0));
+    if (nresults > 0) {
+        core__tensor_retain(self);
+        core__result_tensor(&results[0], self);
+    }
+    return CORE_OK;
 }
 
 static core_status reduced(core__scope *scope, core_tensor *loss,

@@ -3,16 +3,17 @@
 
 /* Decompositions of element-wise operators and reductions. */
 
+#include "base/memory.h"
 #include "dispatch/structured.h"
 #include "ops/expression.h"
+#include "ops/shape.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Rounded division keeps integers and has no slope; true division is div. */
-/* Kernels round quotients of f16 and bf16 to the dtype before they truncate
- * them, but not those by a single number. */
+/* Rounded division.  Kernels round quotients of f16 and bf16 to the dtype
+ * before they truncate them; those by a single number are not rounded. */
 static core_tensor *rounded(core__scope *scope, core_tensor *self,
                             core_tensor *other, const char *mode)
 {
@@ -27,6 +28,7 @@ static core_tensor *rounded(core__scope *scope, core_tensor *self,
     return core__x_cast(scope, self, dtype);
 }
 
+/* Rounded division keeps integers and has no slope; true division is div. */
 CORE__COMPOSITE(div_mode)
 {
     core_tensor *self = args[0].u.tensor;
@@ -483,20 +485,10 @@ static core_status over_dims(core__scope *scope, const core_operator *op,
 {
     core_tensor *x = args[0].u.tensor;
     bool keepdim = core__arg_bool(args, 2, false);
-    size_t count;
-    const int64_t *dims = core__ints_of(&args[1], &count);
-    uint32_t mask = 0, ndim = x->ndim;
+    uint32_t mask, ndim = x->ndim;
 
-    for (size_t i = 0; i < count; i++) {
-        uint32_t dim;
-
-        CORE_TRY(core__dim_wrap(op, dims[i], ndim, &dim));
-        if (mask >> dim & 1)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
-                                  "dim has dimension %u twice", dim);
-        mask |= 1u << dim;
-    }
-    if (!dims)
+    CORE_TRY(core__dims_mask(op, &args[1], ndim, &mask));
+    if (args[1].tag == CORE_VALUE_NONE)
         mask = UINT32_MAX;
     if (mask == 0 || ndim == 0) {
         core_dtype dtype = x->dtype == CORE_U8 ? CORE_U8 : CORE_BOOL;
@@ -604,6 +596,7 @@ CORE__COMPOSITE(compute_linear_combination)
     core_tensor *input = args[0].u.tensor;
     core_tensor *coefficients = args[1].u.tensor;
     int64_t sizes[CORE_MAX_NDIM];
+    int64_t row = 1; /* elements of an entry */
     core_tensor *x;
 
     if (input->ndim == 0 || coefficients->ndim != 2 ||
@@ -613,11 +606,10 @@ CORE__COMPOSITE(compute_linear_combination)
                                      "they must be [n, ...] and [m, n]");
     memcpy(sizes, input->sizes, input->ndim * sizeof *sizes);
     sizes[0] = coefficients->sizes[0];
-    x = core__x_reshape(
-        scope, input,
-        (const int64_t[]){input->sizes[0],
-                          input->sizes[0] ? input->numel / input->sizes[0] : 0},
-        2);
+    for (uint32_t i = 1; i < input->ndim; i++)
+        row *= sizes[i];
+    x = core__x_reshape(scope, input, (const int64_t[]){input->sizes[0], row},
+                        2);
     x = core__x_mm(scope, coefficients, x);
     return core__scope_result(
         scope, core__x_reshape(scope, x, sizes, input->ndim), &results[0]);
@@ -684,6 +676,71 @@ CORE__COMPOSITE(amp_update_scale)
     return core__scope_result(scope, next, &results[1]);
 }
 
+/* x times the scale; sets found to 1 if x has an element that is not finite. */
+static core_status unscaled(core_tensor *x, core_tensor *scale,
+                            core_tensor *found, core_tensor **out)
+{
+    core__scope scope, *s = &scope;
+    core_tensor *finite, *scaled;
+
+    core__scope_begin(s);
+    finite = CORE__DO(s, core_all, CORE__DO(s, core_isfinite, x));
+    CORE__RUN(s, core_masked_fill_(found, core__x_logical_not(s, finite),
+                                   core_int(1)));
+    /* The scale may be 0 in the dtype of halves. */
+    scaled = x->dtype == CORE_F64 ? x : core__x_cast(s, x, CORE_F32);
+    scaled = core__x_mul(s, scaled, scale);
+    return core__scope_finish(s, core__x_cast(s, scaled, x->dtype), out);
+}
+
+static core_status check_unscaled(const core_operator *op,
+                                  const core_value *args)
+{
+    const core_tensor *found = args[1].u.tensor, *scale = args[2].u.tensor;
+
+    if (found->numel != 1 || found->dtype != CORE_F32 || scale->numel != 1 ||
+        scale->dtype != CORE_F32)
+        return core__op_error(
+            CORE_ERROR_SHAPE, op,
+            "found_inf has %lld elements of %s and inv_scale "
+            "%lld of %s; both must have 1 of f32",
+            (long long)found->numel, core__dtype_name(found->dtype),
+            (long long)scale->numel, core__dtype_name(scale->dtype));
+    for (uint32_t i = 0; i < args[0].count; i++)
+        if (!core__dtype_is_floating(args[0].u.tensors[i]->dtype))
+            return core__op_error(
+                CORE_ERROR_DTYPE, op,
+                "self[%u] must have a floating dtype, not %s", i,
+                core__dtype_name(args[0].u.tensors[i]->dtype));
+    return CORE_OK;
+}
+
+/* _amp_foreach_non_finite_check_and_unscale(self, found_inf, inv_scale) ->
+ * (self times inv_scale, found_inf, or 1 if an element is not finite) */
+CORE__COMPOSITE(amp_foreach_non_finite_check_and_unscale)
+{
+    uint32_t count = args[0].count;
+    core_tensor *found, *scale, **out;
+    core_status status = CORE_OK;
+
+    CORE_TRY(check_unscaled(call->op, args));
+    found = CORE__DO(scope, core_clone, args[1].u.tensor, -1);
+    scale = core__x_reshape(scope, args[2].u.tensor, NULL, 0);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    out = core__alloc_zero((count ? count : 1) * sizeof *out);
+    if (!out)
+        return core__error_memory(count * sizeof *out);
+    for (uint32_t i = 0; status == CORE_OK && i < count; i++)
+        status = unscaled(args[0].u.tensors[i], scale, found, &out[i]);
+    if (status != CORE_OK) {
+        core_tensors_release(out, count);
+        return status;
+    }
+    results[0] = (core_value){CORE_VALUE_TENSOR_LIST, count, {.tensors = out}};
+    return core__scope_result(scope, found, &results[1]);
+}
+
 /* Fails unless the element of self is not 0; waits for it. */
 static core_status asserted(const core_operator *op, core_tensor *self,
                             const char *message)
@@ -713,24 +770,19 @@ CORE__COMPOSITE(assert_async_msg)
 /* _add_relu(self, other, alpha): relu of the sum */
 CORE__COMPOSITE(add_relu)
 {
-    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
-
     return core__scope_result(
         scope,
-        core__x_relu(
-            scope, CORE__DO(scope, core_add, args[0].u.tensor, args[1].u.tensor,
-                            args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        core__x_relu(scope,
+                     CORE__DO(scope, core_add, args[0].u.tensor,
+                              args[1].u.tensor, core__arg_number(args, 2, 1))),
         &results[0]);
 }
 
 CORE__COMPOSITE(add_relu_scalar)
 {
-    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
-
     return core__scope_result(
         scope,
-        core__x_relu(scope,
-                     CORE__DO(scope, core_add_scalar, args[0].u.tensor, args[1],
-                              args[2].tag == CORE_VALUE_NONE ? one : args[2])),
+        core__x_relu(scope, CORE__DO(scope, core_add_scalar, args[0].u.tensor,
+                                     args[1], core__arg_number(args, 2, 1))),
         &results[0]);
 }

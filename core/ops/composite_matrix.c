@@ -289,11 +289,9 @@ CORE__COMPOSITE(linalg_cross)
  * addmm */
 CORE__COMPOSITE(addmm_activation)
 {
-    static const core_scalar one = {CORE_VALUE_INT, 0, {.i = 1}};
-    core_tensor *x = CORE__DO(scope, core_addmm, args[0].u.tensor,
-                              args[1].u.tensor, args[2].u.tensor,
-                              args[3].tag == CORE_VALUE_NONE ? one : args[3],
-                              args[4].tag == CORE_VALUE_NONE ? one : args[4]);
+    core_tensor *x = CORE__DO(
+        scope, core_addmm, args[0].u.tensor, args[1].u.tensor, args[2].u.tensor,
+        core__arg_number(args, 3, 1), core__arg_number(args, 4, 1));
 
     x = core__arg_bool(args, 5, false) ? CORE__DO(scope, core_gelu, x, "none")
                                        : core__x_relu(scope, x);

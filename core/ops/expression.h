@@ -300,7 +300,7 @@ core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores,
         const core_value *args __attribute__((unused)),                        \
         core_value *results __attribute__((unused)))
 
-/* composite_copy.c: implements in-place and out variants of composites. */
+/* composite_variant.c: implements in-place and out variants of composites. */
 core_status core__op_variant(core_call *call, const core_value *args,
                              uint32_t nargs, core_value *results,
                              uint32_t nresults);

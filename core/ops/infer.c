@@ -114,6 +114,25 @@ core_status core__results_mask(core__inference *infer, const core_value *mask,
     return CORE_OK;
 }
 
+core_status core__dims_mask(const core_operator *op, const core_value *list,
+                            uint32_t ndim, uint32_t *out_mask)
+{
+    size_t count;
+    const int64_t *dims = core__ints_of(list, &count);
+
+    *out_mask = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t dim;
+
+        CORE_TRY(core__dim_wrap(op, dims[i], ndim, &dim));
+        if (*out_mask >> dim & 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "dim has dimension %u twice", dim);
+        *out_mask |= 1u << dim;
+    }
+    return CORE_OK;
+}
+
 core_status core__reduction_check(const core_operator *op, int64_t reduction)
 {
     if (reduction == CORE_REDUCTION_NONE || reduction == CORE_REDUCTION_MEAN ||

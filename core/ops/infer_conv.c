@@ -462,19 +462,16 @@ CORE__INFER(adaptive_max_pool_backward)
  * well. */
 #define SCALE_MOST 0x1p20
 
-/* Checks the scale factors, if any, from position `first` on. */
-static core_status check_scales(const core__inference *infer, uint32_t first)
+core_status core__scales_check(const core_operator *op,
+                               const core_value *scales, uint32_t count)
 {
-    for (uint32_t i = first; i < infer->nargs; i++) {
-        const core_value *value = &infer->args[i];
-
-        if (value->tag == CORE_VALUE_FLOAT &&
-            !(value->u.f >= 1 / SCALE_MOST && value->u.f <= SCALE_MOST))
+    for (uint32_t i = 0; i < count; i++)
+        if (scales[i].tag == CORE_VALUE_FLOAT &&
+            !(scales[i].u.f >= 1 / SCALE_MOST && scales[i].u.f <= SCALE_MOST))
             return core__op_error(
-                CORE_ERROR_INVALID_ARGUMENT, infer->op,
-                "a scale factor is %g; it must be from %g to %g", value->u.f,
+                CORE_ERROR_INVALID_ARGUMENT, op,
+                "a scale factor is %g; it must be from %g to %g", scales[i].u.f,
                 1 / SCALE_MOST, SCALE_MOST);
-    }
     return CORE_OK;
 }
 
@@ -501,7 +498,7 @@ CORE__INFER(upsample)
                                   (long long)sizes[i]);
         result->sizes[2 + i] = sizes[i];
     }
-    CORE_TRY(check_scales(infer, 2));
+    CORE_TRY(core__scales_check(infer->op, infer->args + 2, infer->nargs - 2));
     CORE_TRY(core__sizes_check(infer->op, result->ndim, result->sizes));
     follow_channels_last(result, self, NULL);
     return CORE_OK;
@@ -532,7 +529,7 @@ CORE__INFER(upsample_backward)
                 "dimension %u of input_size is 0; it must be above 0", i);
     CORE_TRY(core__sizes_check_equal(infer->op, "grad_output", grad, n + 2,
                                      enlarged));
-    CORE_TRY(check_scales(infer, 3));
+    CORE_TRY(core__scales_check(infer->op, infer->args + 3, infer->nargs - 3));
     core__result_set(result, grad->dtype, grad->ndim, sizes);
     follow_channels_last(result, grad, NULL);
     return CORE_OK;

@@ -7,7 +7,7 @@
 #include "ops/shape.h"
 
 /* The lengths of all sequences, each from 0 to `most`; *out_sum and *out_most
- * get their sum and the largest. */
+ * get their sum, at most INT64_MAX, and the largest. */
 static core_status check_lengths(const core_operator *op, const char *name,
                                  const core_value *value, int64_t sequences,
                                  int64_t most, int64_t *out_sum,
@@ -27,7 +27,8 @@ static core_status check_lengths(const core_operator *op, const char *name,
                                   "%s has the entry %lld; it must be from 0 to "
                                   "%lld",
                                   name, (long long)lengths[i], (long long)most);
-        *out_sum += lengths[i];
+        *out_sum = lengths[i] > INT64_MAX - *out_sum ? INT64_MAX
+                                                     : *out_sum + lengths[i];
         if (lengths[i] > *out_most)
             *out_most = lengths[i];
     }
@@ -68,7 +69,7 @@ static core_status check_sequences(const core_operator *op,
                               "%lld sequences with %lld labels",
                               (long long)targets->numel, (long long)n,
                               (long long)sum);
-    *out_positions = 2 * most + 1;
+    *out_positions = most > INT64_MAX / 2 ? INT64_MAX : 2 * most + 1;
     return CORE_OK;
 }
 

@@ -5,9 +5,11 @@
  * here for every device, not when the kernel runs on a stream. */
 
 #include "ops/functions.h"
+#include "ops/shape.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 static core_status fills(core__inference *infer)
 {
@@ -111,4 +113,55 @@ CORE__INFER(integers)
                           (long long)from, (long long)last,
                           core__dtype_name(self->dtype), (long long)least,
                           (long long)most);
+}
+
+/* Tensors of one floating dtype, the first `count` arguments, that broadcast to
+ * the sizes of the result. */
+static core_status broadcast_floats(core__inference *infer, uint32_t count)
+{
+    const core_tensor *first = core__arg_tensor(infer->args, 0);
+    int64_t sizes[CORE_MAX_NDIM];
+    uint32_t ndim = first->ndim;
+
+    memcpy(sizes, first->sizes, ndim * sizeof *sizes);
+    for (uint32_t i = 0; i < count; i++) {
+        const core_tensor *x = core__arg_tensor(infer->args, i);
+
+        if (!core__dtype_is_floating(x->dtype) || x->dtype != first->dtype)
+            return core__op_error(
+                CORE_ERROR_DTYPE, infer->op,
+                "argument %u is %s and the first %s; all must have one "
+                "floating dtype",
+                i, core__dtype_name(x->dtype), core__dtype_name(first->dtype));
+        CORE_TRY(core__sizes_broadcast(infer->op, ndim, sizes, x->ndim,
+                                       x->sizes, &ndim, sizes));
+    }
+    CORE_TRY(core__sizes_check(infer->op, ndim, sizes));
+    core__result_set(&infer->results[0], first->dtype, ndim, sizes);
+    return CORE_OK;
+}
+
+/* poisson, _standard_gamma(self, generator) */
+CORE__INFER(sampled)
+{
+    const core_tensor *self = core__arg_tensor(infer->args, 0);
+
+    if (!core__dtype_is_floating(self->dtype))
+        return core__op_error(CORE_ERROR_DTYPE, infer->op,
+                              "self must have a floating dtype, not %s",
+                              core__dtype_name(self->dtype));
+    core__result_like(&infer->results[0], self);
+    return CORE_OK;
+}
+
+/* binomial(count, prob, generator), _standard_gamma_grad(self, output) */
+CORE__INFER(two_floats)
+{
+    return broadcast_floats(infer, 2);
+}
+
+/* _dirichlet_grad(x, alpha, total) */
+CORE__INFER(three_floats)
+{
+    return broadcast_floats(infer, 3);
 }

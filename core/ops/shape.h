@@ -44,6 +44,15 @@ core_status core__sizes_check_equal(const core_operator *op, const char *name,
 core_status core__results_mask(core__inference *infer, const core_value *mask,
                                uint32_t count);
 
+/* The mask of dimensions, each listed once. */
+core_status core__dims_mask(const core_operator *op, const core_value *list,
+                            uint32_t ndim, uint32_t *out_mask);
+
+/* Returns INVALID_ARGUMENT for a scale factor so large or small that a position
+ * might not be an index.  NONE is no factor. */
+core_status core__scales_check(const core_operator *op,
+                               const core_value *scales, uint32_t count);
+
 /* Returns INVALID_ARGUMENT unless it is one of CORE_REDUCTION_…. */
 core_status core__reduction_check(const core_operator *op, int64_t reduction);
 

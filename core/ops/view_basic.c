@@ -297,19 +297,9 @@ CORE__OP(squeeze_dim)
 CORE__OP(squeeze_dims)
 {
     core_tensor *self = args[0].u.tensor;
-    size_t count;
-    const int64_t *dims = core__ints_of(&args[1], &count);
-    uint32_t mask = 0;
+    uint32_t mask;
 
-    for (size_t i = 0; i < count; i++) {
-        uint32_t dim;
-
-        CORE_TRY(core__dim_wrap(call->op, dims[i], self->ndim, &dim));
-        if (mask >> dim & 1)
-            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
-                                  "dim has dimension %u twice", dim);
-        mask |= 1u << dim;
-    }
+    CORE_TRY(core__dims_mask(call->op, &args[1], self->ndim, &mask));
     return squeezed(self, mask, &results[0]);
 }
 

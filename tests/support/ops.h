@@ -10,6 +10,7 @@
  *     [ … ]   list of tensors              i:2 f:.5 b:1 s:text   values
  *     l:1,2   integers                     n       none
  *     k:1,0,1 bools                     g:2,.5 floats
+ *     c:2,3   i8 from -4 to 4
  *     d:f64   a dtype
  *     h:3,3   leaf, which the caller makes positive definite */
 
@@ -82,12 +83,14 @@ static inline core_tensor *tensor_of(arguments *a, const check *c,
                     : kind == 'q' ? (double)((i * 2 + 1) % numel)
                     : kind == 'y' ? (double)(i % sizes[ndim - 1] + 1)
                     : kind == 'm' ? (double)((i * 7 / 3) % 2)
+                    : kind == 'c' ? (double)(i * 7 % 9 - 4)
                     : kind == 'u' ? c->low + (c->high - c->low) *
                                                  (double)(i * 37 % 101) / 101
                                   : uniform(c->low, c->high);
     tensor = typed(kind == 'x' || kind == 'q' ? CORE_I64
                    : kind == 'y'              ? CORE_I32
                    : kind == 'm'              ? CORE_BOOL
+                   : kind == 'c'              ? CORE_I8
                                               : CORE_F64,
                    ndim, sizes, values);
     if (kind == 't' || kind == 'u' || kind == 'h')

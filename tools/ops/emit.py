@@ -346,6 +346,12 @@ def out_checks(operator, outs):
             name, operator.c, name) for name, _ in outs]
 
 
+# Results that are numbers: C type, value before the call, value after it.
+NUMBERS = {"Scalar": ("core_scalar", None, "%s"),
+           "bool": ("bool", "false", "%s.u.i != 0"),
+           "int": ("int64_t", "0", "%s.u.i")}
+
+
 def wrapper(operator, names):
     o, schema = operator, operator.schema
     declarations, packed = [], []
@@ -363,8 +369,8 @@ def wrapper(operator, names):
         if result.list:
             declarations += ["core_tensor ***" + name,
                              "size_t *%s_count" % name]
-        elif result.base == "Scalar":
-            declarations.append("core_scalar *" + name)
+        elif result.base in NUMBERS:
+            declarations.append("%s *%s" % (NUMBERS[result.base][0], name))
         else:
             declarations.append("core_tensor **" + name)
     head = "static inline core_status %s(%s)" % (
@@ -380,8 +386,8 @@ def wrapper(operator, names):
     lines.append("")
     written = []
     for i, name in enumerate(outs):
-        scalar = out_results[i].base == "Scalar" and not out_results[i].list
-        written.append((name, None if scalar else "NULL"))
+        number = not out_results[i].list and NUMBERS.get(out_results[i].base)
+        written.append((name, number[1] if number else "NULL"))
         if out_results[i].list:
             written.append((name + "_count", "0"))
     lines += out_checks(o, written)
@@ -390,8 +396,8 @@ def wrapper(operator, names):
         for i, name in enumerate(outs):
             if out_results[i].list:
                 lines.append("    *%s_count = 0;" % name)
-            if out_results[i].base != "Scalar" or out_results[i].list:
-                lines.append("    *%s = NULL;" % name)
+            if dict(written)[name]:
+                lines.append("    *%s = %s;" % (name, dict(written)[name]))
     lines += checks
     for i, packing in enumerate(packed):
         lines.append("    args_[%d] = %s;" % (i, packing))
@@ -407,8 +413,10 @@ def wrapper(operator, names):
             if out_results[i].list:
                 lines.append("    *%s = core_unpack_tensors(&results_[%d], "
                              "%s_count);" % (name, i, name))
-            elif out_results[i].base == "Scalar":
-                lines.append("    *%s = results_[%d];" % (name, i))
+            elif out_results[i].base in NUMBERS:
+                lines.append("    *%s = %s;" % (
+                    name, NUMBERS[out_results[i].base][2] %
+                    ("results_[%d]" % i)))
             else:
                 lines.append("    *%s = core_unpack_tensor(&results_[%d]);" % (
                     name, i))

@@ -20,7 +20,7 @@ FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
-        "out_function", "flags", "variants",
+        "out_function", "inplace_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
         "keep_dtype", "integral_alpha", "out", "inplace", "writes", "samples"}
 NOWHERE = 255
@@ -129,8 +129,11 @@ class Operator:
             return "core__op_given_variant"
         if self.family in ("view", "composite", "composite_explicit"):
             if self.variant != "FUNCTIONAL" and self.base is not self:
-                if self.variant == "OUT" and "out_function" in self.base.entry:
-                    return "core__op_" + self.base.entry["out_function"]
+                own = self.base.entry.get(
+                    "out_function" if self.variant == "OUT" else
+                    "inplace_function")
+                if own:
+                    return "core__op_" + own
                 if self.family == "view":
                     return "core__op_view_variant"
                 return "core__op_variant"
@@ -332,21 +335,37 @@ class Model:
         for operator in new:
             operator.entry.setdefault("since", release)
 
+    def check_since(self, releases):
+        """Compares `since` with the release that assigned the id, which is
+        not known of the oldest."""
+        known = set(releases.values())
+        for operator in self.functional:
+            since = operator.entry.get("since")
+            assigned = releases[operator.id]
+            if str(since) != assigned if assigned else str(since) in known:
+                raise Problem("%s: since is %s, but its id is from %s" % (
+                    operator.name, since,
+                    "ABI " + assigned if assigned else "an earlier ABI"))
+
     def assign(self, path, release=None):
         """Reads ids from the lock file.  With a release, the current ABI,
         "0.5", adds missing ids and the release of these operators.  A
         number that occurs again has a new name; the old name still finds
-        it, unless another operator has that name now."""
-        ids, names = {}, {}
+        it, unless another operator has that name now.  A line "# ABI 0.5"
+        is followed by the ids of that release."""
+        ids, names, releases, reading = {}, {}, {}, None
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 for line in file:
-                    if line.strip() and not line.startswith("#"):
+                    if line.startswith("# ABI "):
+                        reading = line.split()[2]
+                    elif line.strip() and not line.startswith("#"):
                         number, name = line.split()
                         if int(number) in names:
                             self.former.append((names[int(number)],
                                                 int(number)))
                         names[int(number)] = name
+                        releases.setdefault(int(number), reading)
         ids = {name: number for number, name in names.items()}
         self.former = [(name, number) for name, number in self.former
                        if name not in ids]
@@ -358,8 +377,11 @@ class Model:
             self.add_since(missing, release)
             following = max(ids.values(), default=-1) + 1
             with open(path, "a", encoding="utf-8") as file:
+                if release != reading:
+                    file.write("# ABI %s\n" % release)
                 for operator in missing:
                     ids[operator.name] = following
+                    releases[following] = release
                     file.write("%d %s\n" % (following, operator.name))
                     following += 1
         gone = set(ids) - set(self.by_name)
@@ -368,6 +390,7 @@ class Model:
                           sorted(gone)[0])
         for operator in self.operators:
             operator.id = ids[operator.name]
+        self.check_since(releases)
         self.operators.sort(key=lambda o: o.id)
         if [o.id for o in self.operators] != list(range(len(ids))):
             raise Problem("the ids are not 0 to %d" % (len(ids) - 1))

@@ -24,7 +24,7 @@ FLAGS = {"dense": "SAMPLE_DENSE", "sized": "SAMPLE_SIZED",
          "no gradient": "SAMPLE_NO_GRADIENT",
          "forward only": "SAMPLE_FORWARD_ONLY"}
 WORD = {
-    "tensor": re.compile(r"^[tupqmyhv]:(\d+(,\d+)*)?$"),
+    "tensor": re.compile(r"^[tupqmyhvc]:(\d+(,\d+)*)?$"),
     "index": re.compile(r"^x:(\d+(,\d+)*)?/\d+$|^x:(\d+(,\d+)*)?$"),
     "value": re.compile(r"^([ifbsldgk]:\S*|n|[%@\[\]])$"),
 }

@@ -198,16 +198,19 @@ class Schema:
             variant.overload = "out"
         else:
             variant.overload = overload + "_out"
+        # ATen's letters: a to c are those of the functional form, if any.
+        letters = "defg" if any(a.alias == "a" for a in self.arguments) \
+            else "abcd"
         for i, name in enumerate(self.out_names(m[2])):
             if not self.results[i].tensor:
                 raise Problem("no out variant: a result is a list")
-            out = Argument("Tensor(%s!) %s" % ("abcd"[i], name), True)
+            out = Argument("Tensor(%s!) %s" % (letters[i], name), True)
             if any(a.name == name for a in variant.arguments):
                 out.name = "out_" + name
             variant.arguments.append(out)
             named = self.results[i].name or ""
             variant.results[i] = Argument(
-                ("Tensor(%s!) %s" % ("abcd"[i], named)).strip())
+                ("Tensor(%s!) %s" % (letters[i], named)).strip())
         return variant
 
 

@@ -339,10 +339,6 @@ core_status core__formula_triangular_grad(core_tensor *grad_B,
                                           core_tensor *result, bool upper,
                                           bool left, bool unitriangular,
                                           core_tensor **out);
-core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
-                                      size_t sizes_count, int64_t dimension,
-                                      int64_t size, int64_t step,
-                                      core_tensor **out);
 core_status core__formula_unpermuted(core_tensor *grad, const int64_t *dims,
                                      size_t dims_count, core_tensor **out);
 core_status core__formula_unrolled(core_tensor *grad, const int64_t *shifts,

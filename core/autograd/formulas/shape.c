@@ -76,38 +76,6 @@ core_status core__formula_cat_grad(core_tensor *grad, const int64_t *sizes,
     return CORE_OK;
 }
 
-/* Windows overlap where step < size, so each element gets the sum over its
- * positions in them. */
-core_status core__formula_unfold_grad(core_tensor *grad, const int64_t *sizes,
-                                      size_t sizes_count, int64_t dimension,
-                                      int64_t size, int64_t step,
-                                      core_tensor **out)
-{
-    int64_t flat[CORE_MAX_NDIM];
-    core__scope s;
-    core_tensor *index;
-    core_tensor *x;
-
-    core__scope_begin(&s);
-    if (sizes_count == 0)
-        return core__scope_finish(&s, core__x_sum(&s, grad), out);
-    if (dimension < 0)
-        dimension += (int64_t)sizes_count;
-    index = core__x_arange(&s, grad, sizes[dimension]);
-    index = CORE__DO(&s, core_unfold, index, 0, size, step);
-    index = core__x_reshape(&s, index, &(int64_t){-1}, 1);
-    x = CORE__DO(&s, core_movedim, grad, -1, dimension + 1);
-    for (size_t i = 0; i < sizes_count; i++)
-        flat[i] = sizes[i];
-    if (s.status == CORE_OK)
-        flat[dimension] = index->numel;
-    x = core__x_reshape(&s, x, flat, sizes_count);
-    x = CORE__DO(&s, core_index_add,
-                 core__x_new_zeros(&s, grad, sizes, sizes_count), dimension,
-                 index, x, core_int(1));
-    return core__scope_finish(&s, x, out);
-}
-
 /* ---------------------------------------------------------- as_strided -- */
 
 /* A tensor's layout in its storage, from self.layout. */
