@@ -39,8 +39,8 @@ use_build() { # folder
 
 # Kernels for GPUs are compiled by other compilers, to the same result in every
 # tree.  Files keep their times, so that make renews those that are out of date.
-lend=yes
-lend_images() { # folder
+copy_images=yes
+copy_kernel_images() { # folder
     for folder in backends/gpu/generated backends/cuda/images \
         backends/rocm/images; do
         if [ -d "$main/$folder" ]; then
@@ -55,7 +55,7 @@ lend_images() { # folder
 # HIP's compiler, for f32 only: those of other dtypes come from the same templates,
 # and the emulated device has them all.  The section `kernels` (--full) compiles
 # what is installed.
-quick_kernels() {
+unoptimized_kernels() {
     NVCCFLAGS='-Xcicc -O0 -Xptxas -O0'
     HIPCCFLAGS=-O0
     CUDA_EMPTY_IMAGES="elementwise_f16 elementwise_bf16 elementwise_f64
@@ -77,8 +77,8 @@ build() { # what, folder, configure's arguments...
     (
         cd "$build_dir" || exit 1
         [ -f Makefile ] || "$source/configure" -q "$@" || exit 1
-        [ "$build_dir" = "$main" ] || [ $lend = no ] ||
-            lend_images "$build_dir"
+        [ "$build_dir" = "$main" ] || [ $copy_images = no ] ||
+            copy_kernel_images "$build_dir"
         # shellcheck disable=SC2046 # empty or one option
         make $(parallel)
     ) >"$build_dir/build.txt" 2>&1 </dev/null
@@ -117,7 +117,7 @@ build_tests() { # folder
 # The leak checker follows pointers in the thread-local memory of libraries
 # opened at run time, whose size older versions guess wrongly, and then crashes.
 # Tests ask for more memory than there is.  A forked child may start threads.
-quieter() {
+sanitizer_options() {
     ASAN_OPTIONS=${ASAN_OPTIONS+$ASAN_OPTIONS:}intercept_tls_get_addr=0
     ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1
     TSAN_OPTIONS=${TSAN_OPTIONS+$TSAN_OPTIONS:}die_after_fork=0

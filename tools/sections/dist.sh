@@ -32,7 +32,7 @@ section_dist() {
 # All files under version control but .gitignore.
 tarball_is_whole() {
     if ! git ls-files >"$logs/tracked.txt" 2>"$logs/git.txt"; then
-        skip "tarball has every file" "this is no clone of the repository"
+        skip "tarball has every file" "this is not a clone of the repository"
         return
     fi
     for folder in "$work"/tarball/libcore-*; do

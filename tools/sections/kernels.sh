@@ -7,7 +7,7 @@
 # GPU.
 section_kernels() {
     unset NVCCFLAGS HIPCCFLAGS CUDA_EMPTY_IMAGES HIP_EMPTY_IMAGES
-    lend=no
+    copy_images=no
     for row in cuda:cuda:nvcc rocm:hip:hipcc; do
         name=${row%%:*}
         with=${row#*:}

@@ -15,7 +15,7 @@
 # - but with --full: core-bench, whose rows repeat calls; train-amp, whose parts
 #   have unit tests; test_gpu_nvrtc, where NVIDIA's compiler computes.
 section_sanitize() {
-    quieter
+    sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
     # shellcheck disable=SC2086 # a list
     build "address and undefined sanitizers" "$work/asan" \

@@ -23,7 +23,7 @@ use_section() { # name
     then=$(date +%s)
     count_processors
     before_section=$total
-    use_temporary
+    use_temporary_folder
 }
 
 # Sets $total to the processor time of the ended child processes, in seconds.
@@ -83,7 +83,7 @@ explain() { # [--plain], log
     tools/explain "$@" | sed 's/^/    /'
 }
 
-failed_too() { # what, explanation
+add_failure() { # what, explanation
     failures="$failures    $1
 "
     [ -z "$2" ] || failures="$failures$(printf '%s\n' "$2" | sed 's/^/    /')
@@ -96,7 +96,7 @@ fail() { # what, [log]
     failed=$((failed + 1))
     why=
     [ -z "${2-}" ] || [ ! -f "$2" ] || why=$(explain --plain "$2")
-    failed_too "$1" "$why"
+    add_failure "$1" "$why"
     [ -z "$why" ] || say "$why"
     say "FAIL: $1"
 }
@@ -128,7 +128,7 @@ add_counts() { # what, log
     passed=$((passed + $3))
     failed=$((failed + $4))
     skipped=$((skipped + $5))
-    [ "$4" = 0 ] || failed_too "$1: $4" "$(explain --plain "$2")"
+    [ "$4" = 0 ] || add_failure "$1: $4" "$(explain --plain "$2")"
 }
 
 # Compiler warnings are failures, also in tests.
@@ -141,7 +141,7 @@ warned() { # what, log
 }
 
 # Prints the failed tests of a `make check`, the first 20 with an explanation.
-why_of_check() { # folder
+explain_check() { # folder
     find "$1/tests" -name '*.trs' -exec \
         grep -lE '^:test-result: *(FAIL|XPASS|ERROR)' {} + | sort |
         sed 's/\.trs$//' >"$1/failed.txt"
@@ -167,7 +167,7 @@ count_check() { # what, folder, make's exit status
             grep -hE '^(not ok|ok .*# SKIP|Bail out)' "$log" |
                 sed "s,^,    $(basename "$log" .log): ,"
         done
-    [ "$bad" = 0 ] || failed_too "$1: $bad" "$(why_of_check "$2")"
+    [ "$bad" = 0 ] || add_failure "$1: $bad" "$(explain_check "$2")"
     grep -h '^ERROR:' "$2/check.txt" | sed 's/^/    /'
     warned "$1" "$2/check.txt"
     if [ "$3" != 0 ] && [ "$bad" = 0 ]; then
@@ -179,7 +179,7 @@ count_check() { # what, folder, make's exit status
 
 # Creates a temporary folder for the section.  Without --vgdb=no valgrind leaves
 # pipes for debuggers there when a test kills a child.
-use_temporary() {
+use_temporary_folder() {
     TMPDIR=$work/tmp/$section
     VALGRIND_OPTS="--vgdb=no ${VALGRIND_OPTS-}"
     export TMPDIR VALGRIND_OPTS
@@ -189,7 +189,7 @@ use_temporary() {
 
 # Prints the temporary files that a section leaves.  They are a failure only
 # under --full, since a compiler that was killed leaves some.
-nothing_is_left() { # section
+report_leftovers() { # section
     find "$TMPDIR" -mindepth 1 2>/dev/null | head -n 100 >"$logs/left.txt"
     [ -s "$logs/left.txt" ] || return 0
     if [ "$full" = yes ]; then

@@ -5,7 +5,7 @@
 # tsan: the tests that use threads, or devices that do, under the thread
 # sanitizer.
 section_tsan() {
-    quieter
+    sanitizer_options
     # Without --full only baseline kernels: products and bf16, which share packed
     # blocks between threads, are left out.
     kernel_sets=
