@@ -67,6 +67,23 @@ echo 'void core__memory_free_cached(const core_device *device);' \
 ok 'a function declared outside its folder is detected' \
     detects folders 'core/base/memory.c declares core__memory_free_cached'
 
+for line in \
+    '    void core__memory_free_cached(const core_device *);' \
+    '__attribute__((cold)) void core__memory_free_cached(core_device *);' \
+    'void (core__memory_free_cached)(const core_device *);' \
+    'void (*up)(const core_device *) = &core__memory_free_cached;'; do
+    copy_tree
+    echo "$line" >>"$work/tree/core/base/memory.c"
+    ok "a function named outside its folder is detected: $line" \
+        detects folders 'core/base/.rules does not allow core__memory_free_cac'
+done
+
+copy_tree
+echo 'extern const struct core__device_upcalls core__device_upcalls;' \
+    >>"$work/tree/core/base/memory.c"
+ok 'a variable declared outside its folder is detected' \
+    detects folders 'core/base/.rules does not allow core__device_upcalls of'
+
 copy_tree
 echo 'bool up(core_tensor *x) { return core_tensor_is_leaf(x); }' \
     >>"$work/tree/core/tensor/access.c"

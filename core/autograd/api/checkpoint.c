@@ -168,19 +168,19 @@ static core_status restore_inputs(frame *frame, core_tensor **inputs)
             CORE_TRY(core__packed_unpack(NULL, saved, true, &inputs[i]));
             continue;
         }
-        core__spin_lock(&frame->lock);
+        core__byte_lock(&frame->lock);
         if (saved->kind == CORE__SAVED_TENSOR) {
             core_status status =
                 core__saved_unpack_named("core_checkpoint", saved, &value);
 
             if (status != CORE_OK) {
-                core__spin_unlock(&frame->lock);
+                core__byte_unlock(&frame->lock);
                 return status;
             }
             core__tensor_retain(value.u.tensor);
             inputs[i] = value.u.tensor;
         }
-        core__spin_unlock(&frame->lock);
+        core__byte_unlock(&frame->lock);
     }
     return CORE_OK;
 }
@@ -255,14 +255,14 @@ static core_status recompute(frame *frame, round *round)
     if (inputs)
         release_all(inputs, frame->ninputs);
     core__free(inputs);
-    core__spin_lock(&frame->lock);
+    core__byte_lock(&frame->lock);
     for (size_t i = 0; i < frame->count && status == CORE_OK; i++) {
         if (frame->recomputed[i] || i >= round->recomputed)
             continue;
         frame->recomputed[i] = round->tensors[i];
         round->tensors[i] = NULL;
     }
-    core__spin_unlock(&frame->lock);
+    core__byte_unlock(&frame->lock);
     if (!hooks) {
         drop_round(round);
         return status;
@@ -289,11 +289,11 @@ static core_tensor *take_recomputed(frame *frame, size_t index)
 {
     core_tensor *tensor;
 
-    core__spin_lock(&frame->lock);
+    core__byte_lock(&frame->lock);
     tensor = frame->recomputed ? frame->recomputed[index] : NULL;
     if (tensor)
         frame->recomputed[index] = NULL;
-    core__spin_unlock(&frame->lock);
+    core__byte_unlock(&frame->lock);
     return tensor;
 }
 
@@ -306,12 +306,12 @@ static core_status reserve(frame *frame)
     tensors = core__alloc_zero(frame->count * sizeof *tensors);
     if (!tensors)
         return core__error_memory(frame->count * sizeof *tensors);
-    core__spin_lock(&frame->lock);
+    core__byte_lock(&frame->lock);
     if (!frame->recomputed) {
         frame->recomputed = tensors;
         tensors = NULL;
     }
-    core__spin_unlock(&frame->lock);
+    core__byte_unlock(&frame->lock);
     core__free(tensors);
     return CORE_OK;
 }

@@ -160,7 +160,7 @@ static claim try_claim(core__autograd_meta *meta, core__queued_gradient *queued)
 {
     claim claim = TAKEN;
 
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     if (meta->busy != core__fork_mark) {
         if (meta->busy)
             meta->queued = NULL; /* left by the parent process before a fork */
@@ -174,7 +174,7 @@ static claim try_claim(core__autograd_meta *meta, core__queued_gradient *queued)
         *end = queued;
         claim = LEFT;
     }
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     return claim;
 }
 
@@ -194,13 +194,13 @@ static core__queued_gradient *next_queued(core__autograd_meta *meta)
 {
     core__queued_gradient *queued;
 
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     queued = meta->queued;
     if (queued)
         meta->queued = queued->next;
     else
         meta->busy = 0;
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     if (core__unlikely(!queued && atomic_load(&waiting))) {
         pthread_mutex_lock(&wait_lock);
         pthread_cond_broadcast(&wait_change);

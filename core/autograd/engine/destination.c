@@ -93,10 +93,10 @@ static bool has_hooks(const core_node *node)
     core__autograd_meta *meta = node->u.leaf->autograd;
     bool found = node->hooks != NULL;
 
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     for (hook = meta->hooks; hook; hook = hook->next)
         found |= hook->kind == CORE__HOOK_TENSOR;
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     return found;
 }
 

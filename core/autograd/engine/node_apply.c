@@ -50,9 +50,9 @@ static core_status unpack(core_node *node, core__formula_context *context,
     core_status status = CORE_OK;
     bool packed = false;
 
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     if (core__unlikely(node->released)) {
-        core__spin_unlock(&node->lock);
+        core__byte_unlock(&node->lock);
         return core__node_released_error(node);
     }
     node->users++;
@@ -68,7 +68,7 @@ static core_status unpack(core_node *node, core__formula_context *context,
                                         context->temporaries,
                                         &context->ntemporaries);
     }
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     if (core__unlikely(packed && status == CORE_OK)) {
         status = unpack_packed(node, context, history, values);
         if (status != CORE_OK)

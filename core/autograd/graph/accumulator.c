@@ -54,7 +54,7 @@ static inline void park(core_node *node, core_tensor *leaf,
     bool mine = meta->accumulator == node;
 
     node->released = true;
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     if (core__likely(mine))
         core__tensor_release(leaf);
     else
@@ -67,7 +67,7 @@ park_after(core_node *node, uint8_t before)
     core_tensor *leaf = node->u.leaf;
     core__autograd_meta *meta = leaf->autograd;
 
-    core__spin_wait(&meta->lock, before);
+    core__byte_lock_wait(&meta->lock, before);
     park(node, leaf, meta);
 }
 
@@ -84,7 +84,7 @@ void core__accumulator_park(core_node *node)
         park_stripped(node);
         return;
     }
-    before = core__spin_trylock(&meta->lock);
+    before = core__byte_trylock(&meta->lock);
     if (core__unlikely(before != 0))
         park_after(node, before);
     else

@@ -17,7 +17,7 @@
 
 /* A lock with another mark was taken by a thread of the parent process before a
  * fork, so it belongs to this thread now. */
-void core__spin_wait(_Atomic uint8_t *lock, uint8_t before)
+void core__byte_lock_wait(_Atomic uint8_t *lock, uint8_t before)
 {
     while (before == core__fork_mark) {
         sched_yield();
@@ -48,11 +48,11 @@ void core__autograd_sizes_changed(core_tensor *tensor)
 {
     core__autograd_meta *meta = tensor->autograd;
 
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     if (meta->accumulator)
         core__tensor_meta_fill(meta->accumulator->inputs, tensor,
                                tensor->sizes);
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
 }
 
 void core__autograd_meta_clear(core_tensor *tensor)
@@ -214,7 +214,7 @@ core_node *core__accumulator_find(const core_tensor *leaf)
 
     if (!meta)
         return NULL;
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     node = meta->accumulator;
     if (node && node->released)
         node = NULL;
@@ -224,7 +224,7 @@ core_node *core__accumulator_find(const core_tensor *leaf)
         atomic_store_explicit(&node->references, 0, memory_order_relaxed);
         node = NULL;
     }
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     return node;
 }
 
@@ -264,11 +264,11 @@ make_accumulator(core__autograd_meta *meta, core_tensor *leaf,
 
     CORE_TRY(core__accumulator_new(leaf, out_node));
     /* Another thread may have been faster. */
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     node = revive(meta, leaf);
     if (!node)
         meta->accumulator = *out_node;
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     if (node) {
         core__node_release(*out_node);
         *out_node = node;
@@ -276,7 +276,7 @@ make_accumulator(core__autograd_meta *meta, core_tensor *leaf,
     return CORE_OK;
 }
 
-/* before: returned by core__spin_trylock. */
+/* before: returned by core__byte_trylock. */
 static core_status __attribute__((noinline))
 accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
 {
@@ -284,9 +284,9 @@ accumulator_slowly(core_tensor *leaf, core_node **out_node, uint8_t before)
     core_node *node;
 
     if (before)
-        core__spin_wait(&meta->lock, before);
+        core__byte_lock_wait(&meta->lock, before);
     node = revive(meta, leaf);
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     *out_node = node;
     return node ? CORE_OK : make_accumulator(meta, leaf, out_node);
 }
@@ -309,14 +309,14 @@ core_status core__accumulator_of(core_tensor *leaf, core_node **out_node)
 
     if (core__unlikely(!meta))
         return accumulator_of_none(leaf, out_node);
-    before = core__spin_trylock(&meta->lock);
+    before = core__byte_trylock(&meta->lock);
     if (core__unlikely(before != 0))
         return accumulator_slowly(leaf, out_node, before);
     node = meta->accumulator;
     if (core__unlikely(!node || !node->released || !leaf->device->synchronous))
         return accumulator_slowly(leaf, out_node, 0);
     revive_parked(node, leaf);
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     *out_node = node;
     return CORE_OK;
 }

@@ -126,27 +126,28 @@ static inline bool core__tensor_is_leaf(const core_tensor *tensor)
  * it. */
 void core__autograd_destroy(core__thread *self, core_tensor *tensor);
 
-/* Spinlocks, held for a few instructions (autograd_meta) or one formula (a node). */
-void core__spin_wait(_Atomic uint8_t *lock, uint8_t before);
+/* Spinlocks of one byte, held for a few instructions (autograd_meta) or one
+ * formula (a node). */
+void core__byte_lock_wait(_Atomic uint8_t *lock, uint8_t before);
 
 /* Returns 0 if the lock was taken.  Otherwise the caller continues with
- * core__spin_wait, in a separate function, so that the fast path contains no
+ * core__byte_lock_wait, in a separate function: the fast path then contains no
  * call for which registers would be saved. */
-static inline uint8_t core__spin_trylock(_Atomic uint8_t *lock)
+static inline uint8_t core__byte_trylock(_Atomic uint8_t *lock)
 {
     return atomic_exchange_explicit(lock, core__fork_mark,
                                     memory_order_acquire);
 }
 
-static inline void core__spin_lock(_Atomic uint8_t *lock)
+static inline void core__byte_lock(_Atomic uint8_t *lock)
 {
-    uint8_t before = core__spin_trylock(lock);
+    uint8_t before = core__byte_trylock(lock);
 
     if (core__unlikely(before != 0))
-        core__spin_wait(lock, before);
+        core__byte_lock_wait(lock, before);
 }
 
-static inline void core__spin_unlock(_Atomic uint8_t *lock)
+static inline void core__byte_unlock(_Atomic uint8_t *lock)
 {
     atomic_store_explicit(lock, 0, memory_order_release);
 }

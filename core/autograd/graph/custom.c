@@ -553,7 +553,7 @@ static core_status saved_of(core_node *node, core__saved *saved,
 
     if (saved->kind == CORE__SAVED_PACKED)
         return core__packed_unpack(node, saved, history, out_tensor);
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     status =
         core__saved_unpack(node, saved, history, &value, temporaries, &count);
     if (status == CORE_OK && value.tag == CORE_VALUE_TENSOR) {
@@ -561,7 +561,7 @@ static core_status saved_of(core_node *node, core__saved *saved,
         if (!count)
             core__tensor_retain(value.u.tensor);
     }
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     return status;
 }
 

@@ -81,9 +81,9 @@ core_status core__hooks_add(core__hook_list list, const core_hook *what,
     hook->next = NULL;
     atomic_init(&hook->references, out_handle ? 2 : 1);
     atomic_init(&hook->removed, false);
-    core__spin_lock(list.lock);
+    core__byte_lock(list.lock);
     *purge(list, &removed) = hook;
-    core__spin_unlock(list.lock);
+    core__byte_unlock(list.lock);
     core__hooks_drop(removed);
     if (out_handle)
         *out_handle = hook;
@@ -280,13 +280,13 @@ typedef struct walk {
 static void walk_begin(walk *walk, core__hook_list list)
 {
     walk->list = list;
-    core__spin_lock(list.lock);
+    core__byte_lock(list.lock);
     walk->next = *list.first;
     walk->last = walk->next;
     while (walk->last && walk->last->next)
         walk->last = walk->last->next;
     ++*list.walks;
-    core__spin_unlock(list.lock);
+    core__byte_unlock(list.lock);
 }
 
 /* The next hook of this kind; NULL: none. */
@@ -305,10 +305,10 @@ static core_status walk_end(walk *walk, core_status status)
 {
     core_hook *removed = NULL;
 
-    core__spin_lock(walk->list.lock);
+    core__byte_lock(walk->list.lock);
     --*walk->list.walks;
     purge(walk->list, &removed);
-    core__spin_unlock(walk->list.lock);
+    core__byte_unlock(walk->list.lock);
     core__hooks_drop(removed);
     return status;
 }

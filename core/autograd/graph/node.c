@@ -52,14 +52,14 @@ void core__node_release_saved(core_node *node)
 {
     bool drop = false;
 
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     /* Once it is released, another thread may be dropping the values that
      * saved_only_numbers reads. */
     if (!node->released && !saved_only_numbers(node)) {
         drop = node->users == 0;
         node->released = true;
     }
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     if (core__likely(drop))
         core__node_drop_saved(node);
 }
@@ -203,7 +203,7 @@ static bool visited_grow(visited *set)
 
 static void drop_saved(core_node *node, core_tensor *tensor)
 {
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     for (uint32_t i = 0; !node->released && i < node->nsaved; i++) {
         core__saved *saved = &node->saved[i];
 
@@ -215,7 +215,7 @@ static void drop_saved(core_node *node, core_tensor *tensor)
             saved->kind = CORE__SAVED_STALE;
         }
     }
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
 }
 
 void core__node_break_cycle(core_node *root, core_tensor *tensor)

@@ -147,10 +147,10 @@ static inline bool core__node_begin_use(core_node *node)
 {
     bool usable;
 
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     usable = !node->released;
     node->users += usable;
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     return usable;
 }
 
@@ -158,9 +158,9 @@ static inline void core__node_end_use(core_node *node)
 {
     bool last;
 
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     last = --node->users == 0 && node->released;
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     if (core__unlikely(last))
         core__node_drop_saved(node);
 }

@@ -33,9 +33,9 @@ static bool is_unused(core__retained_grad *retention)
 {
     bool unused;
 
-    core__spin_lock(&retention->lock);
+    core__byte_lock(&retention->lock);
     unused = !retention->tensor;
-    core__spin_unlock(&retention->lock);
+    core__byte_unlock(&retention->lock);
     return unused;
 }
 
@@ -47,7 +47,7 @@ static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
     core__retained_output *more = NULL;
     uint32_t i = 0;
 
-    core__spin_lock(&hooks->lock);
+    core__byte_lock(&hooks->lock);
     while (i < hooks->count && !is_unused(hooks->retained[i].what))
         i++;
     if (i < hooks->count) {
@@ -60,7 +60,7 @@ static core_status list_add(core__node_hooks *hooks, core__retained_grad *what,
     }
     if (more)
         more[i] = (core__retained_output){what, output};
-    core__spin_unlock(&hooks->lock);
+    core__byte_unlock(&hooks->lock);
     if (unused)
         retention_release(unused);
     if (more)
@@ -103,18 +103,18 @@ void core__retain_grad_stop(core_tensor *tensor)
 {
     core__autograd_meta *meta = tensor->autograd;
 
-    core__spin_lock(&meta->lock);
+    core__byte_lock(&meta->lock);
     for (core_hook *hook = meta->hooks; hook; hook = hook->next) {
         core__retained_grad *retention = hook->context;
 
         if (hook->kind != CORE__HOOK_RETAINED || atomic_load(&hook->removed))
             continue;
-        core__spin_lock(&retention->lock);
+        core__byte_lock(&retention->lock);
         retention->tensor = NULL;
-        core__spin_unlock(&retention->lock);
+        core__byte_unlock(&retention->lock);
         atomic_store(&hook->removed, true);
     }
-    core__spin_unlock(&meta->lock);
+    core__byte_unlock(&meta->lock);
     meta->retains_grad = false;
 }
 
@@ -169,7 +169,7 @@ static state state_of(core__retained_grad *retention)
     core__autograd_meta *meta;
     state now = {0};
 
-    core__spin_lock(&retention->lock);
+    core__byte_lock(&retention->lock);
     now.alive = retention->tensor != NULL;
     if (now.alive) {
         meta = retention->tensor->autograd;
@@ -178,7 +178,7 @@ static state state_of(core__retained_grad *retention)
         if ((now.written = meta->written) != NULL)
             core_stream_retain(now.written);
     }
-    core__spin_unlock(&retention->lock);
+    core__byte_unlock(&retention->lock);
     return now;
 }
 
@@ -193,7 +193,7 @@ static bool exchange(core__retained_grad *retention, core_tensor *old,
 
     if (!grad->device->synchronous)
         current = core__stream_current(grad->device);
-    core__spin_lock(&retention->lock);
+    core__byte_lock(&retention->lock);
     meta = retention->tensor ? retention->tensor->autograd : NULL;
     done = !meta || meta->grad == old;
     if (meta && done) {
@@ -205,7 +205,7 @@ static bool exchange(core__retained_grad *retention, core_tensor *old,
             core_stream_retain(current);
         meta->written = current;
     }
-    core__spin_unlock(&retention->lock);
+    core__byte_unlock(&retention->lock);
     return done;
 }
 
@@ -260,12 +260,12 @@ core_status core__retain_grad_run(core_node *node, core_tensor **grads)
     for (uint32_t i = 0; status == CORE_OK; i++) {
         core__retained_output at = {0};
 
-        core__spin_lock(&hooks->lock);
+        core__byte_lock(&hooks->lock);
         if (i < hooks->count) {
             at = hooks->retained[i];
             atomic_fetch_add(&at.what->references, 1);
         }
-        core__spin_unlock(&hooks->lock);
+        core__byte_unlock(&hooks->lock);
         if (!at.what)
             break;
         if (grads[at.output])

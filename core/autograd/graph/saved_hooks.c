@@ -237,13 +237,13 @@ static core_status item(core_node *node, core__saved *saved, bool history,
     *out_tensor = NULL;
     if (saved->kind == CORE__SAVED_PACKED)
         return core__packed_unpack(node, saved, history, out_tensor);
-    core__spin_lock(&node->lock);
+    core__byte_lock(&node->lock);
     status = core__saved_unpack(node, saved, history, &value, NULL, NULL);
     if (status == CORE_OK && value.tag == CORE_VALUE_TENSOR) {
         core__tensor_retain(value.u.tensor);
         *out_tensor = value.u.tensor;
     }
-    core__spin_unlock(&node->lock);
+    core__byte_unlock(&node->lock);
     return status;
 }
 
