@@ -3,12 +3,12 @@
 # Copyright The libcore authors
 
 # Compares the loss curves of core-train with those of PyTorch: 100 steps from
-# the same weights on the same samples.  Needs Python with torch
-# (python3-torch).
+# the same weights on the same samples.  Needs a Python with torch: $PYTHON,
+# python3, or that of Debian's python3-torch.
 train=$LIBCORE_BUILD/core-train
 compare=$LIBCORE_SOURCE/tests/compare-pytorch.py
 python=
-for candidate in python3 /usr/bin/python3; do
+for candidate in "${PYTHON:-python3}" python3 /usr/bin/python3; do
     if "$candidate" -c 'import torch' 2>/dev/null; then
         python=$candidate
         break

@@ -28,14 +28,15 @@ static double now_s()
     return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 static int g_reps = 15, g_t0 = 1, g_t1 = 2;
-namespace at
+static std::string cpu_capability()
 {
-static std::string get_cpu_capability_s()
-{
+#if TORCH_VERSION_MAJOR >= 2
+    return at::get_cpu_capability();
+#else
     const char *e = getenv("ATEN_CPU_CAPABILITY");
     return e ? std::string("env:") + e : std::string("default");
+#endif
 }
-} // namespace at
 // seconds per call of f: warm-up, calibrate to >= min_t per repeat, median
 template <class F> static double med(F &&f, double min_t = 0.02, int reps = 0)
 {
@@ -874,7 +875,7 @@ int main(int argc, char **argv)
     auto core = (char *(*)())dlsym(RTLD_DEFAULT, "openblas_get_corename");
     auto conf = (char *(*)())dlsym(RTLD_DEFAULT, "openblas_get_config");
     printf("# torch %s  cpu_capability %s  openblas core %s  [%s]\n",
-           TORCH_VERSION, at::get_cpu_capability_s().c_str(),
+           TORCH_VERSION, cpu_capability().c_str(),
            core ? core() : "?", conf ? conf() : "not openblas");
     auto on = [&](const char *n) { return !strcmp(s, "all") || !strcmp(s, n); };
     if (on("micro"))
