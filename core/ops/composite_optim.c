@@ -15,9 +15,9 @@ enum { LISTS_MAX = 6, GRADS = 1 };
 
 typedef struct step step;
 
-/* Computes new tensors x[l] of one parameter from its tensors x[l] of all
- * lists.  grad is x[GRADS] to be minimised, and x[GRADS] itself stays.  An
- * absent tensor is NULL. */
+/* Replaces the tensors x of one parameter, one from each list, by the new ones.
+ * grad is the gradient to descend; x[GRADS] is not changed.  A tensor of a list
+ * that is empty is NULL. */
 typedef void update_fn(core__scope *s, const step *step, core_tensor *grad,
                        core_tensor **x);
 
