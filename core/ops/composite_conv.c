@@ -88,23 +88,38 @@ CORE__COMPOSITE(slow_conv_transpose)
     return convolved(scope, call->op, args, true, &results[0]);
 }
 
-/* _slow_conv2d_backward.output_mask(grad_output, self, weight, kernel_size,
- * stride, padding, output_mask) */
-CORE__COMPOSITE(slow_conv_backward)
+static core_status slow_backward(const core_operator *op,
+                                 const core_value *args, const uint8_t *mask,
+                                 size_t count, core_value *results)
 {
     core_tensor *self = args[1].u.tensor, *weight = args[2].u.tensor;
     core_tensor *out[3] = {NULL, NULL, NULL};
     static const int64_t ones[2] = {1, 1}, none[2];
     int64_t stride[2], padding[2];
 
-    CORE_TRY(core__ints_fill(call->op, "stride", &args[4], 2, 1, stride));
-    CORE_TRY(core__ints_fill(call->op, "padding", &args[5], 2, 0, padding));
-    CORE_TRY(check_kernel(call->op, weight, &args[3], 2));
+    CORE_TRY(core__ints_fill(op, "stride", &args[4], 2, 1, stride));
+    CORE_TRY(core__ints_fill(op, "padding", &args[5], 2, 0, padding));
+    CORE_TRY(check_kernel(op, weight, &args[3], 2));
     CORE_TRY(core_convolution_backward(
         args[0].u.tensor, self, weight, weight->sizes, 1, stride, 2, padding, 2,
-        ones, 2, false, none, 2, 1, args[6].u.bools, args[6].count, &out[0],
-        &out[1], &out[2]));
+        ones, 2, false, none, 2, 1, mask, count, &out[0], &out[1], &out[2]));
     for (int i = 0; i < 3; i++)
         core__result_tensor(&results[i], out[i]);
     return CORE_OK;
+}
+
+/* _slow_conv2d_backward.output_mask(grad_output, self, weight, kernel_size,
+ * stride, padding, output_mask) */
+CORE__COMPOSITE(slow_conv_backward)
+{
+    return slow_backward(call->op, args, args[6].u.bools, args[6].count,
+                         results);
+}
+
+/* The same with all gradients. */
+CORE__COMPOSITE(slow_conv_backward_all)
+{
+    static const uint8_t all[3] = {1, 1, 1};
+
+    return slow_backward(call->op, args, all, 3, results);
 }

@@ -241,3 +241,36 @@ core_status core_tensor_copy(core_tensor *to, core_tensor *from, uint32_t flags)
         return sizes_error(to, from);
     return core_copy_(to, from, (flags & CORE_COPY_NON_BLOCKING) != 0);
 }
+
+/* set(self): no elements, in self's dtype */
+CORE__COMPOSITE(set_empty)
+{
+    static const int64_t zero;
+    core_tensor *self = args[0].u.tensor;
+
+    return core__scope_result(
+        scope,
+        CORE__DO(scope, core_new_empty, self, &zero, 1, CORE_DTYPE_NONE, NULL),
+        &results[0]);
+}
+
+/* set.source_Tensor(self, source): what self is after it is set to source, in
+ * memory of its own */
+CORE__COMPOSITE(set_source_tensor)
+{
+    core_tensor *self = args[0].u.tensor, *source = args[1].u.tensor;
+
+    if (self->dtype != source->dtype)
+        return core__op_error(CORE_ERROR_DTYPE, call->op,
+                              "source is %s and self %s; both must have the "
+                              "same dtype",
+                              core__dtype_name(source->dtype),
+                              core__dtype_name(self->dtype));
+    if (self->device != source->device)
+        return core__op_error(CORE_ERROR_DEVICE, call->op,
+                              "source is on \"%s\" and self on \"%s\"; both "
+                              "must be on the same device",
+                              source->device->name, self->device->name);
+    return core__scope_result(scope, CORE__DO(scope, core_clone, source, -1),
+                              &results[0]);
+}

@@ -132,10 +132,8 @@ CORE__COMPOSITE(log_normal)
 /* normal.Tensor_float, .float_Tensor, .Tensor_Tensor(mean, std, generator) */
 CORE__COMPOSITE(normal_of_tensors)
 {
-    core_tensor *mean =
-        args[0].tag == CORE_VALUE_TENSOR ? args[0].u.tensor : NULL;
-    core_tensor *std =
-        args[1].tag == CORE_VALUE_TENSOR ? args[1].u.tensor : NULL;
+    core_tensor *mean = core__tensor_of(&args[0]);
+    core_tensor *std = core__tensor_of(&args[1]);
     core_tensor *like = mean ? mean : std;
     int64_t sizes[CORE_MAX_NDIM];
     uint32_t ndim;
@@ -155,9 +153,9 @@ CORE__COMPOSITE(normal_of_tensors)
     if (scope->status != CORE_OK)
         return scope->status;
     x = normal(scope, like, &args[2]);
-    x = std ? core__x_mul(scope, x, std)
+    x = std ? core__x_mul(scope, x, core__x_detach(scope, std))
             : core__x_mul_scalar(scope, x, core__double_of(&args[1]));
-    x = mean ? core__x_add(scope, x, mean)
+    x = mean ? core__x_add(scope, x, core__x_detach(scope, mean))
              : core__x_add_scalar(scope, x, core__double_of(&args[0]));
     return drawn(scope, x, like, &results[0]);
 }

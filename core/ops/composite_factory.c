@@ -517,6 +517,21 @@ CORE__OP(randn)
     return random_of(call, args, normal, &results[0]);
 }
 
+/* normal.float_float(mean, std, size, *, generator, …) */
+CORE__OP(normal_float_float)
+{
+    double std = core__arg_float(args, 1, 1);
+    options o;
+    core_tensor *out;
+
+    CORE_TRY(options_of(call->op, args, 4, core__dtype_default(), NULL, &o));
+    CORE_TRY(empty_of(call->op, &args[2], &o, &out));
+    return drawn(call->op,
+                 core_normal_(out, core__arg_float(args, 0, 0), std,
+                              core__generator_of(&args[3])),
+                 out, &results[0]);
+}
+
 static core_status random_like(core_call *call, const core_value *args,
                                core_status (*draw)(core_tensor *,
                                                    const core_value *),

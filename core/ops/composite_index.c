@@ -323,3 +323,21 @@ CORE__COMPOSITE(one_hot)
                  core__x_unsqueeze(scope, self, -1), core_int(1));
     return core__scope_result(scope, x, &results[0]);
 }
+
+/* where(condition): the indices of elements that are not 0, one tensor for each
+ * dimension; a tensor without dimensions counts as having one. */
+CORE__COMPOSITE(where_nonzero)
+{
+    core_tensor *self = args[0].u.tensor, *x = self, **parts = NULL;
+    size_t count = 0;
+
+    if (self->ndim == 0)
+        x = core__x_unsqueeze(scope, x, 0);
+    x = CORE__DO(scope, core_nonzero, x);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    CORE_TRY(core_unbind(x, 1, &parts, &count));
+    results[0] = (core_value){
+        CORE_VALUE_TENSOR_LIST, (uint32_t)count, {.tensors = parts}};
+    return CORE_OK;
+}

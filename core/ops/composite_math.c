@@ -28,11 +28,26 @@ static core_tensor *rounded(core__scope *scope, core_tensor *self,
     return core__x_cast(scope, self, dtype);
 }
 
+/* A number as a tensor without dimensions that does not change the dtype of a
+ * result with self: an integer, or in self's floating dtype or f32. */
+static core_tensor *number_as_tensor(core__scope *scope, core_tensor *self,
+                                     const core_scalar *number)
+{
+    core_dtype dtype = CORE_F32;
+
+    if (core__dtype_is_floating(self->dtype) ||
+        (number->tag == CORE_VALUE_INT && core__dtype_is_integer(self->dtype)))
+        dtype = (core_dtype)self->dtype;
+    return CORE__DO(scope, core_full, NULL, 0, *number, dtype, self->device);
+}
+
 /* Rounded division keeps integers and has no slope; true division is div. */
 CORE__COMPOSITE(div_mode)
 {
     core_tensor *self = args[0].u.tensor;
-    core_tensor *other = args[1].u.tensor;
+    core_tensor *other = args[1].tag == CORE_VALUE_TENSOR
+                             ? args[1].u.tensor
+                             : number_as_tensor(scope, self, &args[1]);
     const char *mode =
         args[2].tag == CORE_VALUE_STRING ? args[2].u.string : NULL;
 
@@ -44,8 +59,30 @@ CORE__COMPOSITE(div_mode)
             CORE_ERROR_INVALID_ARGUMENT, call->op,
             "rounding_mode must be \"trunc\", \"floor\" or none, not \"%s\"",
             mode);
+    if (scope->status != CORE_OK)
+        return scope->status;
     return core__scope_result(scope, rounded(scope, self, other, mode),
                               &results[0]);
+}
+
+/* xlogy.Scalar_Other(self, other) */
+CORE__COMPOSITE(xlogy_scalar_other)
+{
+    core_tensor *other = number_as_tensor(scope, args[0].u.tensor, &args[1]);
+
+    return core__scope_result(
+        scope, CORE__DO(scope, core_xlogy, args[0].u.tensor, other),
+        &results[0]);
+}
+
+/* special_xlog1py.other_scalar(self, other) */
+CORE__COMPOSITE(special_xlog1py_other_scalar)
+{
+    core_tensor *other = number_as_tensor(scope, args[0].u.tensor, &args[1]);
+
+    return core__scope_result(
+        scope, CORE__DO(scope, core_special_xlog1py, args[0].u.tensor, other),
+        &results[0]);
 }
 
 static core_tensor *power_of_two(core__scope *scope, core_tensor *exponent)
@@ -394,6 +431,36 @@ CORE__COMPOSITE(std_mean)
     return core__scope_result(scope, mean, &results[1]);
 }
 
+/* The overloads with a bool: a correction of 1, or 0 if it is false.  args are
+ * those of the overload with dim; without it, dim is absent. */
+static core_status moments(uint32_t id, const core_value *args, bool has_dim,
+                           core_value *results, uint32_t count)
+{
+    core_value own[4] = {args[0], {0}, {0}, {0}};
+
+    if (has_dim) {
+        own[1] = args[1];
+        own[3] = args[3];
+    }
+    own[2] = core_pack_int(core__arg_bool(args, has_dim ? 2 : 1, true));
+    return core_op_invoke_on(core_op_at(id), own, 4, results, count);
+}
+
+#define MOMENTS(name, id, count)                         \
+    CORE__OP(name##_unbiased)                            \
+    {                                                    \
+        return moments(id, args, false, results, count); \
+    }                                                    \
+    CORE__OP(name##_dim)                                 \
+    {                                                    \
+        return moments(id, args, true, results, count);  \
+    }
+MOMENTS(var, CORE_OP_VAR_CORRECTION, 1)
+MOMENTS(std, CORE_OP_STD_CORRECTION, 1)
+MOMENTS(var_mean, CORE_OP_VAR_MEAN_CORRECTION, 2)
+MOMENTS(std_mean, CORE_OP_STD_MEAN_CORRECTION, 2)
+#undef MOMENTS
+
 CORE__COMPOSITE(aminmax)
 {
     core_tensor *self = args[0].u.tensor;
@@ -444,6 +511,19 @@ CORE__OP(argsort)
 
     CORE_TRY(core_sort(args[0].u.tensor, args[1].u.i, args[2].u.i != 0, &values,
                        &indices));
+    core__tensor_release(values);
+    core__result_tensor(&results[0], indices);
+    return CORE_OK;
+}
+
+/* argsort.stable(self, *, stable, dim, descending) */
+CORE__OP(argsort_stable)
+{
+    bool stable = core__arg_bool(args, 1, true);
+    core_tensor *values = NULL, *indices = NULL;
+
+    CORE_TRY(core_sort_stable(args[0].u.tensor, &stable, args[2].u.i,
+                              args[3].u.i != 0, &values, &indices));
     core__tensor_release(values);
     core__result_tensor(&results[0], indices);
     return CORE_OK;

@@ -217,6 +217,53 @@ CORE__OP(batch_norm)
 
 /* conv1d, conv2d, conv3d(input, weight, bias, stride, padding, dilation,
  * groups): the weight's rank decides. */
+/* Padding by name: "valid" is none; "same" gives the result the sizes of the
+ * input, which gets a zero more at the end where the kernel's size is even. */
+static core_status named_padding(core__scope *scope, const core_operator *op,
+                                 const char *name, const core_tensor *weight,
+                                 uint32_t spatial, const int64_t *stride,
+                                 const int64_t *dilation, int64_t *out_padding,
+                                 core_tensor **input)
+{
+    int64_t extra[6] = {0};
+    bool uneven = false;
+
+    memset(out_padding, 0, spatial * sizeof *out_padding);
+    if (strcmp(name, "valid") == 0)
+        return CORE_OK;
+    if (strcmp(name, "same") != 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                              "padding must be \"valid\" or \"same\", not "
+                              "\"%s\"",
+                              name);
+    for (uint32_t i = 0; i < spatial; i++) {
+        int64_t kernel = weight->sizes[i + 2];
+        int64_t total;
+
+        if (stride[i] != 1)
+            return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                                  "padding is \"same\" and stride %lld; the "
+                                  "stride must be 1",
+                                  (long long)stride[i]);
+        CORE_TRY(core__size_operand_check(op, "dilation", dilation[i]));
+        if (kernel < 1 || kernel > CORE__SIZE_OPERAND_MAX ||
+            dilation[i] > CORE__SIZE_OPERAND_MAX / kernel)
+            return core__op_error(CORE_ERROR_SHAPE, op,
+                                  "the kernel's size is %lld and dilation "
+                                  "%lld; they must be positive, and their "
+                                  "product small",
+                                  (long long)kernel, (long long)dilation[i]);
+        total = dilation[i] * (kernel - 1);
+        out_padding[i] = total / 2;
+        extra[2 * (spatial - 1 - i) + 1] = total % 2;
+        uneven = uneven || total % 2;
+    }
+    if (uneven)
+        *input = CORE__DO(scope, core_constant_pad_nd, *input, extra,
+                          2 * spatial, core_int(0));
+    return scope->status;
+}
+
 CORE__COMPOSITE(conv)
 {
     core_tensor *input = args[0].u.tensor;
@@ -236,9 +283,13 @@ CORE__COMPOSITE(conv)
             spatial + 2, spatial + 1, spatial + 2);
     CORE_TRY(core__ints_fill(call->op, "stride", &args[3], spatial, 1, stride));
     CORE_TRY(
-        core__ints_fill(call->op, "padding", &args[4], spatial, 0, padding));
-    CORE_TRY(
         core__ints_fill(call->op, "dilation", &args[5], spatial, 1, dilation));
+    if (args[4].tag == CORE_VALUE_STRING)
+        CORE_TRY(named_padding(scope, call->op, args[4].u.string, weight,
+                               spatial, stride, dilation, padding, &input));
+    else
+        CORE_TRY(core__ints_fill(call->op, "padding", &args[4], spatial, 0,
+                                 padding));
     if (!batched)
         input = core__x_unsqueeze(scope, input, 0);
     out = CORE__DO(scope, core_convolution, input, weight,

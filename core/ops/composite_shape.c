@@ -562,3 +562,77 @@ CORE__COMPOSITE(as_strided_scatter)
 
     return written(scope, call->op, out, view, args[1].u.tensor, &results[0]);
 }
+
+/* ---------------------------------------------------- repeated elements -- */
+
+/* self, or its elements in one dimension if no dim is given. */
+static core_status repeated_dim(core__scope *scope, const core_operator *op,
+                                const core_value *dim, core_tensor **self,
+                                uint32_t *out_dim)
+{
+    *out_dim = 0;
+    if (dim->tag == CORE_VALUE_NONE || (*self)->ndim == 0) {
+        if (dim->tag != CORE_VALUE_NONE)
+            CORE_TRY(core__dim_wrap(op, dim->u.i, 0, out_dim));
+        *self = core__x_reshape(scope, *self, (const int64_t[]){-1}, 1);
+        return scope->status;
+    }
+    return core__dim_wrap(op, dim->u.i, (*self)->ndim, out_dim);
+}
+
+/* repeat_interleave.self_int(self, repeats, dim, *, output_size) */
+CORE__COMPOSITE(repeat_interleave_self_int)
+{
+    core_tensor *x = args[0].u.tensor;
+    int64_t repeats = args[1].u.i, sizes[CORE_MAX_NDIM + 1], size;
+    uint32_t dim, ndim;
+
+    if (repeats < 0)
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
+                              "repeats is %lld; it must be 0 or more",
+                              (long long)repeats);
+    CORE_TRY(core__size_operand_check(call->op, "repeats", repeats));
+    CORE_TRY(repeated_dim(scope, call->op, &args[2], &x, &dim));
+    ndim = x->ndim;
+    CORE_TRY(core__ndim_check(call->op, ndim + 1));
+    memcpy(sizes, x->sizes, ndim * sizeof *sizes);
+    size = sizes[dim];
+    if (repeats > 0 && size > CORE__NUMEL_MAX / repeats)
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "%lld times %lld elements are too many",
+                              (long long)repeats, (long long)size);
+    if (args[3].tag != CORE_VALUE_NONE && args[3].u.i != size * repeats)
+        return core__op_error(
+            CORE_ERROR_SHAPE, call->op, "output_size is %lld; it must be %lld",
+            (long long)args[3].u.i, (long long)(size * repeats));
+    memmove(sizes + dim + 1, sizes + dim, (ndim - dim) * sizeof *sizes);
+    sizes[dim + 1] = repeats;
+    x = core__x_unsqueeze(scope, x, dim + 1);
+    x = CORE__DO(scope, core_expand, x, sizes, ndim + 1, false);
+    memmove(sizes + dim + 1, sizes + dim + 2, (ndim - dim - 1) * sizeof *sizes);
+    sizes[dim] = size * repeats;
+    x = CORE__DO(scope, core_clone, x, CORE_FORMAT_CONTIGUOUS);
+    x = core__x_reshape(scope, x, sizes, ndim);
+    return core__scope_result(scope, x, &results[0]);
+}
+
+/* repeat_interleave.self_Tensor(self, repeats, dim, *, output_size) */
+CORE__COMPOSITE(repeat_interleave_self_tensor)
+{
+    core_tensor *x = args[0].u.tensor, *repeats = args[1].u.tensor;
+    const int64_t *size = args[3].tag == CORE_VALUE_NONE ? NULL : &args[3].u.i;
+    uint32_t dim;
+
+    CORE_TRY(repeated_dim(scope, call->op, &args[2], &x, &dim));
+    if (repeats->ndim > 1 ||
+        (repeats->numel != 1 && repeats->numel != x->sizes[dim]))
+        return core__op_error(CORE_ERROR_SHAPE, call->op,
+                              "repeats has %u dimensions and %lld elements; it "
+                              "must have at most 1, and 1 or %lld",
+                              repeats->ndim, (long long)repeats->numel,
+                              (long long)x->sizes[dim]);
+    repeats = CORE__DO(scope, core_expand, repeats, &x->sizes[dim], 1, false);
+    repeats = CORE__DO(scope, core_repeat_interleave, repeats, size);
+    x = CORE__DO(scope, core_index_select, x, dim, repeats);
+    return core__scope_result(scope, x, &results[0]);
+}

@@ -21,7 +21,8 @@
 
 #include <libcore/dispatch.h>
 
-enum { ARGUMENTS = 16, TENSORS = 8 };
+/* RESULTS: of the operator that has most. */
+enum { ARGUMENTS = 16, TENSORS = 8, RESULTS = 5 };
 
 typedef struct check {
     const char *op;

@@ -212,6 +212,172 @@ START_TEST(is_set_to_compares_storage_and_layout)
 }
 END_TEST
 
+START_TEST(set_returns_the_content_of_source)
+{
+    core_tensor *x = VECTOR(2, 1, 2), *source = MATRIX(2, 2, 1, 2, 3, 4), *y;
+    bool shared;
+
+    y = CALL(set_source_tensor, x, source);
+    HOLDS(y, 4, 1, 2, 3, 4);
+    ck_assert_uint_eq(core_tensor_ndim(y), 2);
+    OK(core_is_set_to(y, source, &shared));
+    ck_assert(!shared);
+    HOLDS(x, 2, 1, 2);
+    y = CALL(set_empty, x);
+    ck_assert_uint_eq(core_tensor_ndim(y), 1);
+    ck_assert_int_eq(core_tensor_numel(y), 0);
+    ck_assert_uint_eq(core_tensor_dtype(y), CORE_F64);
+    FAILS(core_set_source_tensor(x, INDICES(1, 1), &y), CORE_ERROR_DTYPE,
+          "source is i64 and self f64");
+}
+END_TEST
+
+START_TEST(pooling_and_convolution_write_gradients_to_given_tensors)
+{
+    const int64_t two[] = {2, 2}, one[] = {1, 1}, none[] = {0, 0};
+    const int64_t image[] = {1, 1, 3, 3}, kernel[] = {1, 1, 2, 2}, empty = 0;
+    core_tensor *out[3];
+
+    for (int i = 0; i < 3; i++)
+        out[i] = CALL(zeros, &empty, 1, CORE_F64, NULL);
+    OK(core_slow_conv2d_backward_all_out(CALL(ones, kernel, 4, CORE_F64, NULL),
+                                         CALL(ones, image, 4, CORE_F64, NULL),
+                                         CALL(ones, kernel, 4, CORE_F64, NULL),
+                                         two, 2, one, 2, none, 2, out[0],
+                                         out[1], out[2]));
+    HOLDS(out[0], 9, 1, 2, 1, 2, 4, 2, 1, 2, 1);
+    HOLDS(out[1], 4, 4, 4, 4, 4);
+    HOLDS(out[2], 1, 4);
+    out[0] = CALL(zeros, &empty, 1, CORE_F64, NULL);
+    OK(core_adaptive_avg_pool3d_grad_input_out(
+        CALL(ones, (int64_t[]){1, 1, 1, 2}, 4, CORE_F64, NULL),
+        CALL(ones, (int64_t[]){1, 1, 2, 2}, 4, CORE_F64, NULL), out[0]));
+    HOLDS(out[0], 4, .5, .5, .5, .5);
+}
+END_TEST
+
+/* An even kernel leaves one more zero at the end. */
+START_TEST(convolution_pads_to_the_size_of_its_input)
+{
+    const int64_t one = 1, row[] = {1, 1, 4}, taps[] = {1, 1, 2}, two = 2;
+    const double x[] = {1, 2, 3, 4}, w[] = {10, 1};
+    core_tensor *input = typed(CORE_F64, 3, row, x);
+    core_tensor *weight = typed(CORE_F64, 3, taps, w), *y;
+
+    y = CALL(conv1d_padding, input, weight, NULL, &one, 1, "same", &one, 1, 1);
+    HOLDS(y, 4, 12, 23, 34, 40);
+    y = CALL(conv1d_padding, input, weight, NULL, &one, 1, "same", &two, 1, 1);
+    HOLDS(y, 4, 2, 13, 24, 30);
+    y = CALL(conv1d_padding, input, weight, NULL, &two, 1, "valid", &one, 1, 1);
+    HOLDS(y, 2, 12, 34);
+    FAILS(core_conv1d_padding(input, weight, NULL, &two, 1, "same", &one, 1, 1,
+                              &y),
+          CORE_ERROR_INVALID_ARGUMENT, "stride 2");
+    FAILS(core_conv1d_padding(input, weight, NULL, &one, 1, "full", &one, 1, 1,
+                              &y),
+          CORE_ERROR_INVALID_ARGUMENT, "\"full\"");
+}
+END_TEST
+
+START_TEST(elements_are_repeated_in_a_dimension_or_in_all)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *y;
+    const int64_t first = 0, last = 1, wrong = 3;
+
+    HOLDS(CALL(repeat_interleave_self_int, x, 2, NULL, NULL), 8, 1, 1, 2, 2, 3,
+          3, 4, 4);
+    HOLDS(CALL(repeat_interleave_self_int, x, 2, &first, NULL), 8, 1, 2, 1, 2,
+          3, 4, 3, 4);
+    ck_assert_int_eq(
+        core_tensor_numel(CALL(repeat_interleave_self_int, x, 0, &last, NULL)),
+        0);
+    HOLDS(CALL(repeat_interleave_self_tensor, x, INDICES(2, 1, 2), &last, NULL),
+          6, 1, 2, 2, 3, 4, 4);
+    HOLDS(CALL(repeat_interleave_self_tensor, x, INDICES(1, 2), &first, NULL),
+          8, 1, 2, 1, 2, 3, 4, 3, 4);
+    FAILS(core_repeat_interleave_self_int(x, -1, NULL, NULL, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "repeats is -1");
+    FAILS(core_repeat_interleave_self_int(x, 1, &first, &wrong, &y),
+          CORE_ERROR_SHAPE, "output_size is 3; it must be 2");
+    FAILS(core_repeat_interleave_self_tensor(x, INDICES(3, 1, 2, 3), &last,
+                                             NULL, &y),
+          CORE_ERROR_SHAPE, "1 or 2");
+}
+END_TEST
+
+START_TEST(overloads_with_numbers_equal_those_with_tensors)
+{
+    core_tensor *x = VECTOR(3, -2, 0, 3), *many[3];
+    core_tensor *i = INDICES(2, 7, -7);
+    bool stable = true;
+
+    HOLDS(CALL(div_scalar_mode, x, core_int(2), "floor"), 3, -1, 0, 1);
+    HOLDS(CALL(div_scalar_mode, i, core_int(2), "floor"), 2, 3, -4);
+    ck_assert_uint_eq(
+        core_tensor_dtype(CALL(div_scalar_mode, i, core_int(2), "trunc")),
+        CORE_I64);
+    HOLDS(CALL(div_scalar_mode, i, core_float(2.5), "trunc"), 2, 2, -2);
+    HOLDS(CALL(div_scalar_mode, i, core_int(2), NULL), 2, 3.5, -3.5);
+    HOLDS(CALL(xlogy_scalar_other, x, core_float(2)), 3, -2 * M_LN2, 0,
+          3 * M_LN2);
+    HOLDS(CALL(xlogy_scalar_self, core_float(0), VECTOR(2, 0, 1)), 2, 0, 0);
+    HOLDS(CALL(special_xlog1py_other_scalar, x, core_int(1)), 3, -2 * M_LN2, 0,
+          3 * M_LN2);
+    HOLDS(CALL(special_chebyshev_polynomial_t_n_scalar, VECTOR(2, .5, 2),
+               core_int(2)),
+          2, -.5, 7);
+    HOLDS(CALL(special_hermite_polynomial_h_x_scalar, core_float(2),
+               INDICES(3, 0, 1, 2)),
+          3, 1, 4, 14);
+    HOLDS(CALL(var_unbiased, VECTOR(2, 1, 3), true), 1, 2);
+    HOLDS(CALL(std_unbiased, VECTOR(2, 1, 3), false), 1, 1);
+    HOLDS(
+        CALL(var_dim, MATRIX(2, 2, 1, 3, 0, 4), (int64_t[]){1}, 1, false, true),
+        2, 1, 4);
+    OK(core_std_mean_dim(VECTOR(2, 1, 3), NULL, 0, false, false, &many[0],
+                         &many[1]));
+    HOLDS(keep(many[0]), 1, 1);
+    HOLDS(keep(many[1]), 1, 2);
+    HOLDS(CALL(argsort_stable, VECTOR(4, 1, 0, 1, 0), stable, 0, true), 4, 0, 2,
+          1, 3);
+}
+END_TEST
+
+START_TEST(where_of_a_condition_returns_indices)
+{
+    core_tensor **out;
+    size_t count;
+
+    OK(core_where_nonzero(MATRIX(2, 2, 1, 0, 0, 3), &out, &count));
+    ck_assert_uint_eq(count, 2);
+    HOLDS(out[0], 2, 0, 1);
+    HOLDS(out[1], 2, 0, 1);
+    core_tensors_release(out, count);
+    OK(core_where_nonzero(SCALAR(5), &out, &count));
+    ck_assert_uint_eq(count, 1);
+    HOLDS(out[0], 1, 0);
+    core_tensors_release(out, count);
+}
+END_TEST
+
+START_TEST(normal_of_two_numbers_has_the_given_sizes)
+{
+    const int64_t sizes[] = {50, 40};
+    core_tensor *x, *y;
+
+    core_seed(3);
+    x = CALL(normal_float_float, 5, .5, sizes, 2, NULL, CORE_F64, NULL);
+    ck_assert_int_eq(core_tensor_numel(x), 2000);
+    core_seed(3);
+    y = CALL(empty, sizes, 2, CORE_F64, NULL, -1);
+    OK(core_normal_(y, 5, .5, NULL));
+    y = CALL(max, CALL(abs, CALL(sub, x, y, core_int(1))));
+    HOLDS(y, 1, 0);
+    FAILS(core_normal_float_float(0, -1, sizes, 2, NULL, CORE_F64, NULL, &y),
+          CORE_ERROR_INVALID_ARGUMENT, "std");
+}
+END_TEST
+
 START_TEST(attention_tells_which_kernel_it_uses)
 {
     core_tensor *x = CALL(ones, (int64_t[]){1, 2, 4, 8}, 4, CORE_F32, NULL);
@@ -380,6 +546,13 @@ END_TEST
 SUITE("composites", attention_of_scores_that_overflow_is_zero,
       gradients_are_unscaled_and_infinity_is_found,
       equal_compares_sizes_and_elements, is_set_to_compares_storage_and_layout,
+      set_returns_the_content_of_source,
+      pooling_and_convolution_write_gradients_to_given_tensors,
+      convolution_pads_to_the_size_of_its_input,
+      elements_are_repeated_in_a_dimension_or_in_all,
+      overloads_with_numbers_equal_those_with_tensors,
+      where_of_a_condition_returns_indices,
+      normal_of_two_numbers_has_the_given_sizes,
       attention_tells_which_kernel_it_uses,
       out_tensor_of_a_result_not_requested_is_unchanged,
       out_variant_that_succeeds_keeps_the_error_record,

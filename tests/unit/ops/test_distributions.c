@@ -281,6 +281,19 @@ START_TEST(samplers_refuse_negative_parameters_and_integers)
 }
 END_TEST
 
+START_TEST(normal_samples_are_constant_in_mean_and_std)
+{
+    core_tensor *mean = leaf(VECTOR(2, 1, 2)), *std = leaf(VECTOR(2, 1, 2));
+
+    ck_assert(
+        !core_tensor_requires_grad(CALL(normal_tensor_float, mean, 1, NULL)));
+    ck_assert(
+        !core_tensor_requires_grad(CALL(normal_float_tensor, 1, std, NULL)));
+    ck_assert(!core_tensor_requires_grad(
+        CALL(normal_tensor_tensor, mean, std, NULL)));
+}
+END_TEST
+
 SUITE("distributions", exponential_numbers_are_above_zero,
       poisson_samples_have_mean_and_variance_of_the_rate,
       binomial_samples_have_mean_n_p_and_variance_n_p_q,
@@ -291,4 +304,5 @@ SUITE("distributions", exponential_numbers_are_above_zero,
       samples_do_not_depend_on_the_number_of_elements,
       gamma_gradient_keeps_the_quantile, dirichlet_gradient_keeps_the_quantile,
       gradient_of_gamma_samples_is_that_of_the_quantile,
+      normal_samples_are_constant_in_mean_and_std,
       samplers_refuse_negative_parameters_and_integers)

@@ -123,7 +123,7 @@ static core_status call_with(const callee *callee, core_tensor **outputs,
 {
     const arguments *a = callee->arguments;
     core_tensor *lists[ARGUMENTS][TENSORS];
-    core_value values[ARGUMENTS], results[4];
+    core_value values[ARGUMENTS], results[RESULTS];
     core_status status;
 
     memcpy(values, a->values, sizeof values);
@@ -139,9 +139,9 @@ static core_status call_with(const callee *callee, core_tensor **outputs,
         values[i].u.tensors = lists[i];
     }
     core_seed(7);
-    CORE_TRY(core_op_call(callee->op, values, a->count, results, 4));
+    CORE_TRY(core_op_call(callee->op, values, a->count, results, RESULTS));
     status = CORE_OK;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < RESULTS; i++) {
         core_value *r = &results[i];
 
         if (r->tag == CORE_VALUE_TENSOR && status == CORE_OK)

@@ -16,7 +16,7 @@ static core_status gradients(arguments *a, const core_value *results)
     core_tensor *total, *grads[TENSORS] = {NULL};
     core_status status = CORE_OK;
 
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < RESULTS; k++) {
         if (results[k].tag != CORE_VALUE_TENSOR ||
             !core_tensor_requires_grad(results[k].u.tensor))
             continue;
@@ -34,15 +34,16 @@ static core_status gradients(arguments *a, const core_value *results)
 
 static core_status run(arguments *a)
 {
-    core_value results[4] = {0};
-    core_status status = core_op_call(a->op, a->values, a->count, results, 4);
+    core_value results[RESULTS] = {0};
+    core_status status =
+        core_op_call(a->op, a->values, a->count, results, RESULTS);
 
     if (status == CORE_OK)
         status = gradients(a, results);
     else
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < RESULTS; k++)
             ck_assert_uint_eq(results[k].tag, CORE_VALUE_NONE);
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < RESULTS; k++)
         core_value_release(&results[k]);
     return status;
 }

@@ -14,8 +14,6 @@
 
 #include <ctype.h>
 
-enum { RESULTS = 4 };
-
 static bool in_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_';

@@ -147,22 +147,22 @@ static void keeps_error(const check *c)
 /* False: the sizes depend on data. */
 static bool compare(const check *c, arguments *a)
 {
-    core_value real[4] = {0}, said[4] = {0};
+    core_value real[RESULTS] = {0}, said[RESULTS] = {0};
     core_status status;
 
     core_error_set(CORE_ERROR_IO, earlier);
-    status = core_op_call(a->op, a->values, a->count, real, 4);
+    status = core_op_call(a->op, a->values, a->count, real, RESULTS);
     ck_assert_msg(status == CORE_OK, "%s(%s): %s", c->op, c->words,
                   core_error_message());
     keeps_error(c);
     to_meta(a);
     core_error_set(CORE_ERROR_IO, earlier);
-    status = core_op_call(a->op, a->values, a->count, said, 4);
+    status = core_op_call(a->op, a->values, a->count, said, RESULTS);
     ck_assert_msg(status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT,
                   "meta, %s(%s): %s", c->op, c->words, core_error_message());
     if (status == CORE_OK)
         keeps_error(c);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < RESULTS; k++) {
         if (status == CORE_OK)
             same(c, &real[k], &said[k]);
         core_value_release(&real[k]);
@@ -281,17 +281,17 @@ START_TEST(wrong_arguments_are_refused_with_reason)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *r = &refusals[i];
-        core_value results[4] = {0};
+        core_value results[RESULTS] = {0};
         arguments a;
         core_status status;
 
         parse(&a, &r->call);
-        status = core_op_call(a.op, a.values, a.count, results, 4);
+        status = core_op_call(a.op, a.values, a.count, results, RESULTS);
         ck_assert_msg(status == r->code &&
                           strstr(core_error_message(), r->text),
                       "%s(%s): %d, \"%s\"", r->call.op, r->call.words, status,
                       status ? core_error_message() : "");
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < RESULTS; k++)
             ck_assert_uint_eq(results[k].tag, CORE_VALUE_NONE);
     }
 }

@@ -15,7 +15,7 @@
 #include <libcore/device.h>
 #include <libcore/random.h>
 
-enum { OPERATORS = 2048, RESULTS = 4 };
+enum { OPERATORS = 2048 };
 
 static bool reached[OPERATORS];
 

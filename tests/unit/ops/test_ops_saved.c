@@ -86,7 +86,7 @@ typedef struct outcome {
 
 typedef struct graph {
     arguments a;
-    core_value results[4];
+    core_value results[RESULTS];
     core_tensor *outputs[GRADIENTS], *grads[GRADIENTS];
     size_t noutputs;
 } graph;
@@ -231,9 +231,9 @@ static void record(graph *g)
     packed = changed = 0;
     core_seed(7);
     OK(core_saved_hooks_push(&hooks));
-    OK(core_op_call(g->a.op, values, g->a.count, g->results, 4));
+    OK(core_op_call(g->a.op, values, g->a.count, g->results, RESULTS));
     OK(core_saved_hooks_pop());
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < RESULTS; i++) {
         const core_value *r = &g->results[i];
 
         if (r->tag == CORE_VALUE_TENSOR)
@@ -255,7 +255,7 @@ static void run(const sample *s)
         disturb_each(&g, 0);
         disturb_each(&g, CORE_CREATE_GRAPH);
     }
-    for (int r = 0; r < 4; r++)
+    for (int r = 0; r < RESULTS; r++)
         core_value_release(&g.results[r]);
     while (packed)
         core_tensor_release(held[--packed]);
