@@ -360,7 +360,7 @@ int main(void)
         backward_without_its_tensors_is_refused,
     };
     const test_suite suite = {
-        .name = "fused linear: errors",
+        .name = "linear/linear_errors",
         .setup = setup,
         .teardown = teardown,
         .seconds = 60,

@@ -538,7 +538,7 @@ int main(void)
         nested_backward_quantizes_once_per_worker,
     };
     const test_suite suite = {
-        .name = "fused linear: use",
+        .name = "linear/linear_use",
         .setup = setup_use,
         .teardown = teardown_use,
         .seconds = 60,

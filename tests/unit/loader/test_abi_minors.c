@@ -558,7 +558,7 @@ int main(void)
         {requirements_of_a_later_minor_are_unsupported, 0, 6},
     };
     const test_suite suite = {
-        .name = "abi/minors",
+        .name = "loader/abi_minors",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),
