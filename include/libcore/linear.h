@@ -188,7 +188,8 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_bias);
 
 /* Releases the tensors of a core_linear_intermediates.  Accepts NULL. */
-void core_linear_intermediates_release(core_linear_intermediates *intermediates);
+void core_linear_intermediates_release(
+    core_linear_intermediates *intermediates);
 
 /* Releases the contents of a core_linear_backward_args, except grad_output.
  * Accepts NULL. */
