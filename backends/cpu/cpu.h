@@ -22,7 +22,7 @@ typedef struct cpu_kernel {
     core_function launch;
     void *user;
     uint32_t signature[CORE_SIGNATURE_MAX]; /* kernel.h; 0 = any */
-    uint32_t demands;
+    uint32_t requirements;
 } cpu_kernel;
 
 typedef struct cpu_kernel_table {

@@ -99,7 +99,7 @@ static core_status register_rows(const core_host *host, core_registry *registry,
     memset(kernels, 0, count * sizeof kernels[0]);
     for (uint32_t k = 0; k < count; k++) {
         kernels[k].struct_size = sizeof(core_kernel);
-        kernels[k].demands = rows[k].demands;
+        kernels[k].demands = rows[k].requirements;
         kernels[k].name = core_sdk_string(rows[k].name);
         memcpy(kernels[k].signature, rows[k].signature,
                sizeof rows[k].signature);

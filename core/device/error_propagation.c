@@ -264,7 +264,7 @@ static void keep_last_error(core__error_source *source)
     core__error_restore(&saved);
 }
 
-void core__queue_own_errors_end(core__queue *queue)
+void core__queue_end_own_errors(core__queue *queue)
 {
     core__error_source *source;
 
@@ -283,10 +283,10 @@ void core__queue_own_errors_end(core__queue *queue)
     release(source);
 }
 
-void core__queue_errors_end(core__queue *queue)
+void core__queue_end_errors(core__queue *queue)
 {
     for (uint32_t i = 0; i < queue->awaited_count; i++)
         release(queue->awaited_sources[i].source);
     core__free(queue->awaited_sources);
-    core__queue_own_errors_end(queue);
+    core__queue_end_own_errors(queue);
 }

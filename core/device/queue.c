@@ -49,7 +49,7 @@ static void destroy(core__queue *queue)
 {
     core_device *device = queue->device;
 
-    core__queue_errors_end(queue);
+    core__queue_end_errors(queue);
     if (!queue->ended && core__device_has_generation(device, queue->generation))
         device->backend->streams.destroy(device->impl, queue->impl);
     pthread_mutex_destroy(&queue->lock);
@@ -282,7 +282,7 @@ static void end_adopted(core__queue *queue)
     keep_unreported(device->queues, queue, status);
     pthread_mutex_unlock(&device->queues->lock);
     core__error_restore(&saved);
-    core__queue_own_errors_end(queue);
+    core__queue_end_own_errors(queue);
     pthread_mutex_lock(&queue->lock);
     queue->ended = true;
     pthread_mutex_unlock(&queue->lock);

@@ -262,9 +262,9 @@ core_status core__queue_take_awaited_errors(core__queue *queue, uint64_t waited,
 core_status core__queue_take_unshared_error(core__queue *queue,
                                             const char *reason);
 /* Before the plugin's stream is destroyed. */
-void core__queue_errors_end(core__queue *queue);
+void core__queue_end_errors(core__queue *queue);
 /* The same for its own errors only. */
-void core__queue_own_errors_end(core__queue *queue);
+void core__queue_end_own_errors(core__queue *queue);
 
 /* Fails with UNSUPPORTED: what the host requests of this stream cannot be part
  * of a capture.  Its capture, if any, is invalidated. */

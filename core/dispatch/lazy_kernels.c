@@ -25,7 +25,7 @@ struct core__pending_kernel {
                           * follows the oldest */
     core_function launch;
     void *user;
-    uint32_t demands;
+    uint32_t requirements;
     uint32_t index; /* index in its slab */
     uint32_t later; /* registrations between its slab's and its own */
     uint32_t signature[OPERANDS];
@@ -89,7 +89,7 @@ bool core__pending_kernel_add(core__kernel_slab *slab, uint32_t index,
     pending = &slab->pending->rows[index];
     pending->launch = kernel->launch;
     pending->user = kernel->user;
-    pending->demands = kernel->demands;
+    pending->requirements = kernel->demands;
     pending->index = index;
     pending->later = (uint32_t)(sequence - slab->sequence);
     memcpy(pending->signature, kernel->signature, sizeof pending->signature);
@@ -105,7 +105,7 @@ static void make(const core__pending_kernel *pending, core_operator *op)
     core__kernel_slab *slab = slab_of(pending);
     core_kernel kernel = {
         .struct_size = sizeof kernel,
-        .demands = pending->demands,
+        .demands = pending->requirements,
         .launch = pending->launch,
         .user = pending->user,
     };

@@ -34,7 +34,7 @@ struct core__plan {
     const core_kernel *kernel;
     const core_device *device;
     void (*destroy)(void *plan);
-    void *word;
+    void *handle;
     uint32_t users;
     bool dropped; /* removed from the table; destroyed by the last user */
     uint64_t hash;
@@ -249,7 +249,7 @@ static bool remove_plan(core__plan *plan)
 static void destroy(core__plan *plan)
 {
     if (plan->destroy)
-        plan->destroy(plan->word);
+        plan->destroy(plan->handle);
     core__free(plan);
 }
 
@@ -301,7 +301,7 @@ static core_status make(core__kernel_call *run, const core_kernel *kernel,
     if (!plan)
         return core__error_memory(sizeof *plan + size);
     status = kernel->prepare(&run->call, args, nargs, results, nresults,
-                             &plan->word);
+                             &plan->handle);
     if (status != CORE_OK) {
         core__free(plan);
         return status;
@@ -348,7 +348,7 @@ done:
 
 void *core__plan_handle(const core__plan *plan)
 {
-    return plan->word;
+    return plan->handle;
 }
 
 void core__plan_release(core__plan *plan)

@@ -489,8 +489,8 @@ static core_status measure(void *handle, uint32_t index, core_measurement *out)
 
 /* ------------------------------------------- memory managed by devices -- */
 
-static core_status own_alloc(void *handle, void *stream, uint64_t size,
-                             core_memory *out)
+static core_status allocator_alloc(void *handle, void *stream, uint64_t size,
+                                   core_memory *out)
 {
     interposer_device *device = handle;
     interposer_call call;
@@ -520,8 +520,8 @@ static core_status own_alloc(void *handle, void *stream, uint64_t size,
                             out->handle, (unsigned long long)out->offset);
 }
 
-static void own_free(void *handle, void *stream, core_memory memory,
-                     uint64_t size)
+static void allocator_free(void *handle, void *stream, core_memory memory,
+                           uint64_t size)
 {
     interposer_device *device = handle;
     interposer_call call;
@@ -537,7 +537,7 @@ static void own_free(void *handle, void *stream, core_memory memory,
         (unsigned long long)memory.offset, (unsigned long long)size);
 }
 
-static core_status own_trim(void *handle)
+static core_status allocator_trim(void *handle)
 {
     interposer_device *device = handle;
     interposer_call call;
@@ -578,8 +578,8 @@ static const core__interfaces wrappers = {
                  function_ulp},
     .telemetry = {sizeof(core_telemetry_interface), 0, measure},
     .fork_safe = {sizeof(core_fork_safe_interface), 0, forked},
-    .allocator = {sizeof(core_allocator_interface), 0, own_alloc, own_free,
-                  own_trim},
+    .allocator = {sizeof(core_allocator_interface), 0, allocator_alloc,
+                  allocator_free, allocator_trim},
 };
 
 /* Tables are struct_size, reserved, and functions.  A function that the plugin

@@ -150,12 +150,12 @@ static core_status check_kernel(const core_plugin *plugin,
     plans =
         kernel->struct_size > offsetof(core_kernel, prepare) && kernel->prepare;
     if (kernel->demands & ~known)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%.*s\" has the demands 0x%x; plugin ABI "
-                           "%d.%u accepts 0x%x",
-                           (int)kernel->name.size, kernel->name.data,
-                           kernel->demands, CORE_ABI_MAJOR,
-                           core__plugin_minor(plugin), known);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "kernel \"%.*s\" has the requirements 0x%x; plugin ABI "
+            "%d.%u accepts 0x%x",
+            (int)kernel->name.size, kernel->name.data, kernel->demands,
+            CORE_ABI_MAJOR, core__plugin_minor(plugin), known);
     if (plans && core__plugin_minor(plugin) < 2)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "kernel \"%.*s\" has plans, which plugin ABI %d.%u "

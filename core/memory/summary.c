@@ -33,7 +33,7 @@ typedef struct heap_state {
     uint64_t largest; /* largest free block */
 } heap_state;
 
-static void look_at_heap(core__heap *heap, heap_state *state)
+static void add_heap_state(core__heap *heap, heap_state *state)
 {
     core__spin_lock(&heap->lock);
     core__heap_join_deferred(heap);
@@ -63,7 +63,7 @@ core_status core__out_of_memory_error(core__heap *heap, uint64_t requested,
     char t[8][24];
 
     for (core__heap *h = allocator->heaps; h; h = h->next)
-        look_at_heap(h, &state);
+        add_heap_state(h, &state);
     if (device->memory.info)
         device->memory.info(device->impl, &device_free, &device_total);
     if (allocator->limit != UINT64_MAX)

@@ -35,8 +35,8 @@ static core_tensor *normal(core__scope *s, core_tensor *self,
     return x;
 }
 
-static core_status want_floating(const core_operator *op,
-                                 const core_tensor *self)
+static core_status check_floating(const core_operator *op,
+                                  const core_tensor *self)
 {
     if (core__dtype_is_floating(self->dtype))
         return CORE_OK;
@@ -60,7 +60,7 @@ CORE__COMPOSITE(cauchy)
     double sigma = core__arg_float(args, 2, 1);
     core_tensor *x;
 
-    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(check_floating(call->op, self));
     if (!(sigma > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "sigma is %g; it must be above 0", sigma);
@@ -79,7 +79,7 @@ CORE__COMPOSITE(exponential)
     double rate = core__arg_float(args, 1, 1);
     core_tensor *x;
 
-    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(check_floating(call->op, self));
     if (!(rate > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "lambd is %g; it must be above 0", rate);
@@ -120,7 +120,7 @@ CORE__COMPOSITE(log_normal)
     double std = core__arg_float(args, 2, 2);
     core_tensor *x;
 
-    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(check_floating(call->op, self));
     if (!(std > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "std is %g; it must be above 0", std);
@@ -139,7 +139,7 @@ CORE__COMPOSITE(normal_of_tensors)
     uint32_t ndim;
     core_tensor *x;
 
-    CORE_TRY(want_floating(call->op, like));
+    CORE_TRY(check_floating(call->op, like));
     if (mean && std)
         CORE_TRY(core__sizes_broadcast(call->op, mean->ndim, mean->sizes,
                                        std->ndim, std->sizes, &ndim, sizes));
@@ -166,7 +166,7 @@ CORE__COMPOSITE(bernoulli_tensor)
     core_tensor *self = args[0].u.tensor;
     core_tensor *p = core__x_detach(scope, args[1].u.tensor);
 
-    CORE_TRY(want_floating(call->op, args[1].u.tensor));
+    CORE_TRY(check_floating(call->op, args[1].u.tensor));
     p = CORE__DO(scope, core_expand, p, self->sizes, self->ndim, false);
     return drawn(
         scope, CORE__DO(scope, core_bernoulli, p, core__generator_of(&args[2])),
@@ -235,7 +235,7 @@ CORE__COMPOSITE(rrelu_with_noise)
         args[3].tag == CORE_VALUE_NONE ? 1.0 / 3 : core__double_of(&args[3]);
     core_tensor *slope;
 
-    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(check_floating(call->op, self));
     CORE_TRY(core__sizes_check_equal(call->op, "noise", noise, self->ndim,
                                      self->sizes));
     if (!(low <= high))
@@ -279,7 +279,7 @@ CORE__COMPOSITE(sample_dirichlet)
     core_scalar least, most;
     core_tensor *x, *sums;
 
-    CORE_TRY(want_floating(call->op, self));
+    CORE_TRY(check_floating(call->op, self));
     inside_unit(self->dtype, &least, &most);
     x = core__x_cast(scope, core__x_detach(scope, self), CORE_F64);
     x = CORE__DO(scope, core_standard_gamma, x, core__generator_of(&args[1]));

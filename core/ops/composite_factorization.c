@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-static core_status want_matrices(const core_operator *op, const char *name,
-                                 const core_tensor *x, bool square)
+static core_status check_matrices(const core_operator *op, const char *name,
+                                  const core_tensor *x, bool square)
 {
     char text[256];
 
@@ -50,8 +50,8 @@ CORE__COMPOSITE(cholesky_solve)
     core_tensor *other;
     bool upper = core__arg_bool(args, 2, false);
 
-    CORE_TRY(want_matrices(call->op, "self", x, false));
-    CORE_TRY(want_matrices(call->op, "input2", factor, true));
+    CORE_TRY(check_matrices(call->op, "self", x, false));
+    CORE_TRY(check_matrices(call->op, "input2", factor, true));
     CORE_TRY(same_dtype(call->op, "self and input2", x, factor));
     other = core__x_adjoint(scope, factor);
     x = core__x_solve_triangular(scope, upper ? other : factor, x, false, true,
@@ -76,7 +76,7 @@ CORE__COMPOSITE(cholesky_inverse)
     core_tensor *factor = args[0].u.tensor;
     core_tensor *x;
 
-    CORE_TRY(want_matrices(call->op, "self", factor, true));
+    CORE_TRY(check_matrices(call->op, "self", factor, true));
     x = CORE__DO(scope, core_eye, factor->sizes[factor->ndim - 1],
                  factor->dtype, factor->device);
     x = CORE__DO(scope, core_expand, x, factor->sizes, factor->ndim, false);
@@ -109,7 +109,8 @@ static core_tensor *nothing(core__scope *s, core_tensor *like)
     return core__x_new_zeros(s, like, (const int64_t[]){0}, 1);
 }
 
-static core_status give(core__scope *s, const factors *f, core_value *results)
+static core_status store_results(core__scope *s, const factors *f,
+                                 core_value *results)
 {
     CORE_TRY(core__scope_result(s, f->p, &results[0]));
     CORE_TRY(core__scope_result(s, f->l, &results[1]));
@@ -152,7 +153,7 @@ CORE__COMPOSITE(lu_unpack)
     if (core__arg_bool(args, 3, true))
         f.p = CORE__DO(scope, core_lu_permutation, args[1].u.tensor,
                        lu->sizes[lu->ndim - 2], lu->dtype);
-    return give(scope, &f, results);
+    return store_results(scope, &f, results);
 }
 
 /* linalg_lu(A, *, pivot) -> (P, L, U) */
@@ -171,7 +172,7 @@ CORE__COMPOSITE(linalg_lu)
         f.p = !pivot ? nothing(scope, lu)
                      : CORE__DO(scope, core_lu_permutation, pivots,
                                 lu->sizes[lu->ndim - 2], lu->dtype);
-        status = give(scope, &f, results);
+        status = store_results(scope, &f, results);
     }
     core_tensor_release(lu);
     core_tensor_release(pivots);
@@ -189,8 +190,8 @@ CORE__COMPOSITE(linalg_lu_solve)
     bool turned = core__arg_bool(args, 4, false) == left;
     factors f;
 
-    CORE_TRY(want_matrices(call->op, "LU", lu, true));
-    CORE_TRY(want_matrices(call->op, "B", x, false));
+    CORE_TRY(check_matrices(call->op, "LU", lu, true));
+    CORE_TRY(check_matrices(call->op, "B", x, false));
     CORE_TRY(same_dtype(call->op, "LU and B", lu, x));
     CORE_TRY(check_factors(call->op, lu, args[1].u.tensor));
     unpack(scope, lu, &f);
@@ -233,7 +234,7 @@ CORE__COMPOSITE(linalg_solve_ex)
     core_tensor *lu = NULL, *pivots = NULL, *info = NULL, *x;
     bool vector;
 
-    CORE_TRY(want_matrices(call->op, "A", a, true));
+    CORE_TRY(check_matrices(call->op, "A", a, true));
     CORE_TRY(same_dtype(call->op, "A and B", a, b));
     vector = is_vector(a, b);
     if (vector && !left)
@@ -268,8 +269,8 @@ CORE__COMPOSITE(triangular_solve)
     uint32_t ndim;
     core_tensor *copy;
 
-    CORE_TRY(want_matrices(call->op, "self", b, false));
-    CORE_TRY(want_matrices(call->op, "A", a, true));
+    CORE_TRY(check_matrices(call->op, "self", b, false));
+    CORE_TRY(check_matrices(call->op, "A", a, true));
     CORE_TRY(same_dtype(call->op, "self and A", b, a));
     CORE_TRY(core__sizes_broadcast(call->op, a->ndim - 2, a->sizes, b->ndim - 2,
                                    b->sizes, &ndim, sizes));
@@ -295,8 +296,8 @@ CORE__COMPOSITE(linalg_ldl_solve)
     int64_t rows;
     uint32_t ndim;
 
-    CORE_TRY(want_matrices(call->op, "LD", ld, true));
-    CORE_TRY(want_matrices(call->op, "B", b, false));
+    CORE_TRY(check_matrices(call->op, "LD", ld, true));
+    CORE_TRY(check_matrices(call->op, "B", b, false));
     CORE_TRY(check_factors(call->op, ld, pivots));
     CORE_TRY(core__sizes_broadcast(call->op, ld->ndim - 2, ld->sizes,
                                    b->ndim - 2, b->sizes, &ndim, sizes));
@@ -327,7 +328,7 @@ CORE__COMPOSITE(linalg_matrix_sqrth)
 {
     core_tensor *values = NULL, *vectors = NULL, *x;
 
-    CORE_TRY(want_matrices(call->op, "self", args[0].u.tensor, true));
+    CORE_TRY(check_matrices(call->op, "self", args[0].u.tensor, true));
     CORE__RUN(scope, core_linalg_eigh_parts(args[0].u.tensor, "L", true,
                                             &values, &vectors));
     values = core__scope_keep(scope, values);
@@ -345,7 +346,7 @@ CORE__COMPOSITE(linalg_polar)
     core_tensor *w = NULL, *values = NULL, *vh = NULL, *x;
     uint32_t n = a->ndim;
 
-    CORE_TRY(want_matrices(call->op, "A", a, false));
+    CORE_TRY(check_matrices(call->op, "A", a, false));
     if (a->sizes[n - 2] < a->sizes[n - 1])
         return core__op_error(CORE_ERROR_SHAPE, call->op,
                               "A has %lld rows and %lld columns; it must not "
@@ -425,7 +426,7 @@ static core_status check_reflections(const core_operator *op,
 {
     uint32_t n = input->ndim;
 
-    CORE_TRY(want_matrices(op, "the matrix of reflections", input, false));
+    CORE_TRY(check_matrices(op, "the matrix of reflections", input, false));
     CORE_TRY(same_dtype(op, "the matrix of reflections and tau", input, tau));
     if (tau->ndim + 1u == n &&
         memcmp(tau->sizes, input->sizes, (n - 2) * sizeof(int64_t)) == 0 &&
@@ -481,7 +482,7 @@ CORE__COMPOSITE(ormqr)
     core_tensor *made;
 
     CORE_TRY(check_reflections(call->op, input, args[1].u.tensor));
-    CORE_TRY(want_matrices(call->op, "input3", x, false));
+    CORE_TRY(check_matrices(call->op, "input3", x, false));
     CORE_TRY(same_dtype(call->op, "self and input3", input, x));
     if (x->ndim != n ||
         memcmp(x->sizes, input->sizes, (n - 2) * sizeof(int64_t)) != 0 ||

@@ -182,8 +182,8 @@ CORE__COMPOSITE(binary_cross_entropy_each)
 
 /* Checks self where that needs no wait; on other devices the logarithm of a
  * value outside is NaN, and so is the loss.  The target may be any number. */
-static void want_probabilities(core__scope *s, const core_operator *op,
-                               const char *name, core_tensor *x)
+static void check_probabilities(core__scope *s, const core_operator *op,
+                                const char *name, core_tensor *x)
 {
     core_tensor *ends[2] = {NULL, NULL};
     core_scalar low = core_float(0), high = core_float(1);
@@ -210,7 +210,7 @@ CORE__COMPOSITE(binary_cross_entropy)
     core_tensor *weight = core__tensor_of(&args[2]);
     core_tensor *x;
 
-    want_probabilities(scope, call->op, "self", args[0].u.tensor);
+    check_probabilities(scope, call->op, "self", args[0].u.tensor);
     x = CORE__DO(scope, core_binary_cross_entropy_each, args[0].u.tensor,
                  args[1].u.tensor);
 

@@ -85,8 +85,8 @@ static void decompose(core__scope *s, core_tensor *self, bool symmetric,
     *values = core__x_abs(s, *values);
 }
 
-static core_status want_floats(const core_operator *op, const char *name,
-                               const core_tensor *x)
+static core_status check_floats(const core_operator *op, const char *name,
+                                const core_tensor *x)
 {
     if (core__dtype_is_floating(x->dtype) && x->ndim >= 2)
         return CORE_OK;
@@ -108,7 +108,7 @@ CORE__COMPOSITE(linalg_pinv)
     core_tensor *vh = NULL;
     core_tensor *least;
 
-    CORE_TRY(want_floats(call->op, "self", self));
+    CORE_TRY(check_floats(call->op, "self", self));
     if (symmetric && self->sizes[n - 1] != self->sizes[n - 2])
         return core__op_error(
             CORE_ERROR_SHAPE, call->op,
@@ -152,7 +152,7 @@ static core_status least_read(const core_operator *op, const core_value *args,
     const char *driver =
         args[3].tag == CORE_VALUE_STRING ? args[3].u.string : "gelsy";
 
-    CORE_TRY(want_floats(op, "self", a));
+    CORE_TRY(check_floats(op, "self", a));
     if (a->dtype != b->dtype)
         return core__op_error(
             CORE_ERROR_DTYPE, op,
@@ -235,8 +235,8 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
 }
 
 /* "gels" requires matrices of full rank.  Reads the ranks on the host. */
-static core_status want_full_rank(core__scope *s, const core_operator *op,
-                                  const least *l, core_tensor *ranks)
+static core_status check_full_rank(core__scope *s, const core_operator *op,
+                                   const least *l, core_tensor *ranks)
 {
     int64_t m = l->a->sizes[l->a->ndim - 2];
     int64_t n = l->a->sizes[l->a->ndim - 1];
@@ -275,7 +275,7 @@ CORE__COMPOSITE(linalg_lstsq)
     x = CORE__DO(scope, core_linalg_pinv, l.a, NULL, x, false);
     x = core__x_matmul(scope, x, l.b);
     ranks = rank(scope, &l, &values);
-    CORE_TRY(want_full_rank(scope, call->op, &l, ranks));
+    CORE_TRY(check_full_rank(scope, call->op, &l, ranks));
     given[0] = l.vector ? CORE__DO(scope, core_squeeze_dim, x, -1) : x;
     given[1] = residuals(scope, &l, x, ranks);
     given[2] = l.ranks ? ranks : nothing(scope, l.a, CORE_I64);

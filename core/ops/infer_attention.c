@@ -94,8 +94,8 @@ static core_status probability(const core__inference *infer, uint32_t position)
 /* If the heads of a position are adjacent in `like`, they are in the result
  * too, so that it can be viewed as [batch, position, heads x elements] without
  * a copy. */
-static void lay_out(core__result_spec *result, const core_tensor *like,
-                    core_dtype dtype, const int64_t *sizes)
+static void set_result(core__result_spec *result, const core_tensor *like,
+                       core_dtype dtype, const int64_t *sizes)
 {
     core__result_set(result, dtype, 4, sizes);
     if (like->sizes[1] == 1 || like->sizes[2] == 1 ||
@@ -121,8 +121,8 @@ CORE__INFER(attention)
     CORE_TRY(shape_of(infer, 0, &s));
     CORE_TRY(probability(infer, 5));
     sums = s.query->dtype == CORE_F64 ? CORE_F64 : CORE_F32;
-    lay_out(&infer->results[0], s.query, s.query->dtype,
-            (const int64_t[]){s.batch, s.heads, s.queries, s.outer});
+    set_result(&infer->results[0], s.query, s.query->dtype,
+               (const int64_t[]){s.batch, s.heads, s.queries, s.outer});
     core__result_set(
         &infer->results[1], sums, 3,
         (const int64_t[]){s.batch, s.heads, compute ? s.queries : 0});
@@ -169,9 +169,9 @@ CORE__INFER(attention_backward)
     CORE_TRY(shape_of(infer, 1, &s));
     CORE_TRY(probability(infer, 9));
     CORE_TRY(check_saved(infer, &s));
-    lay_out(&infer->results[0], s.query, s.query->dtype, s.query->sizes);
-    lay_out(&infer->results[1], s.key, s.key->dtype, s.key->sizes);
-    lay_out(&infer->results[2], s.value, s.value->dtype, s.value->sizes);
+    set_result(&infer->results[0], s.query, s.query->dtype, s.query->sizes);
+    set_result(&infer->results[1], s.key, s.key->dtype, s.key->sizes);
+    set_result(&infer->results[2], s.value, s.value->dtype, s.value->sizes);
     if (s.bias && s.bias->dtype != CORE_BOOL)
         core__result_set(&infer->results[3], s.bias->dtype, 4, s.bias->sizes);
     else

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-static core_status want_matrix(const core_operator *op, const core_tensor *self,
-                               bool square)
+static core_status check_matrix(const core_operator *op,
+                                const core_tensor *self, bool square)
 {
     uint32_t n = self->ndim;
     char text[256];
@@ -61,7 +61,7 @@ CORE__INFER(lu_factor)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
 
-    CORE_TRY(want_matrix(infer->op, self, false));
+    CORE_TRY(check_matrix(infer->op, self, false));
     whole(&infer->results[0], self);
     some_each(&infer->results[1], CORE_I32, self, shorter(self));
     one_each(&infer->results[2], CORE_I32, self);
@@ -72,7 +72,7 @@ CORE__INFER(lu_factor)
  * matrices */
 CORE__INFER(ldl_factor)
 {
-    CORE_TRY(want_matrix(infer->op, core__arg_tensor(infer->args, 0), true));
+    CORE_TRY(check_matrix(infer->op, core__arg_tensor(infer->args, 0), true));
     return core__infer_lu_factor(infer);
 }
 
@@ -81,7 +81,7 @@ CORE__INFER(inverse)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
 
-    CORE_TRY(want_matrix(infer->op, self, true));
+    CORE_TRY(check_matrix(infer->op, self, true));
     whole(&infer->results[0], self);
     one_each(&infer->results[1], CORE_I32, self);
     return CORE_OK;
@@ -94,7 +94,7 @@ CORE__INFER(determinant)
     const core_tensor *self = core__arg_tensor(infer->args, 0);
     uint32_t at = infer->op->nresults - 2;
 
-    CORE_TRY(want_matrix(infer->op, self, true));
+    CORE_TRY(check_matrix(infer->op, self, true));
     for (uint32_t i = 0; i < at; i++)
         one_each(&infer->results[i], self->dtype, self);
     whole(&infer->results[at], self);
@@ -135,8 +135,8 @@ CORE__INFER(ldl_solve)
     const core_tensor *b = core__arg_tensor(infer->args, 2);
     core_tensor batches = {.sizes = ld->sizes};
 
-    CORE_TRY(want_matrix(infer->op, ld, true));
-    CORE_TRY(want_matrix(infer->op, b, false));
+    CORE_TRY(check_matrix(infer->op, ld, true));
+    CORE_TRY(check_matrix(infer->op, b, false));
     if (ld->dtype != b->dtype || pivots->dtype != CORE_I32)
         return core__op_error(CORE_ERROR_DTYPE, infer->op,
                               "LD is %s, B %s and pivots %s; LD and B must "
@@ -165,7 +165,7 @@ CORE__INFER(geqrf)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
 
-    CORE_TRY(want_matrix(infer->op, self, false));
+    CORE_TRY(check_matrix(infer->op, self, false));
     whole(&infer->results[0], self);
     some_each(&infer->results[1], self->dtype, self, shorter(self));
     return CORE_OK;
@@ -179,7 +179,7 @@ CORE__INFER(eigh)
         infer->args[1].tag == CORE_VALUE_STRING ? infer->args[1].u.string : "L";
     int64_t none = 0;
 
-    CORE_TRY(want_matrix(infer->op, self, true));
+    CORE_TRY(check_matrix(infer->op, self, true));
     if (!half[0] || half[1] || !strchr("LUlu", half[0]))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
                               "UPLO must be \"L\" or \"U\", not \"%s\"", half);
@@ -201,7 +201,7 @@ CORE__INFER(svd)
     uint32_t n = self->ndim;
     int64_t none = 0;
 
-    CORE_TRY(want_matrix(infer->op, self, false));
+    CORE_TRY(check_matrix(infer->op, self, false));
     if (infer->args[3].tag == CORE_VALUE_STRING)
         return core__op_error(
             CORE_ERROR_UNSUPPORTED, infer->op,
@@ -225,7 +225,7 @@ CORE__INFER(matrix_exp)
 {
     const core_tensor *self = core__arg_tensor(infer->args, 0);
 
-    CORE_TRY(want_matrix(infer->op, self, true));
+    CORE_TRY(check_matrix(infer->op, self, true));
     whole(&infer->results[0], self);
     return CORE_OK;
 }

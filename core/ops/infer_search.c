@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-static core_status want_dtype(const core_operator *op, const char *name,
-                              const core_tensor *tensor, core_dtype dtype)
+static core_status check_dtype(const core_operator *op, const char *name,
+                               const core_tensor *tensor, core_dtype dtype)
 {
     if (!tensor || tensor->dtype == dtype)
         return CORE_OK;
@@ -75,7 +75,7 @@ CORE__INFER(searchsorted)
                           .sizes = rows->sizes};
 
     CORE_TRY(check_side(infer));
-    CORE_TRY(want_dtype(infer->op, "sorter", sorter, CORE_I64));
+    CORE_TRY(check_dtype(infer->op, "sorter", sorter, CORE_I64));
     CORE_TRY(core__sizes_check_equal(infer->op, "sorter", sorter, rows->ndim,
                                      rows->sizes));
     if (rows->ndim == 0)
@@ -140,7 +140,7 @@ CORE__INFER(histc)
 static core_status weighted(const core_operator *op, const core_tensor *self,
                             const core_tensor *weight)
 {
-    CORE_TRY(want_dtype(op, "weight", weight, self->dtype));
+    CORE_TRY(check_dtype(op, "weight", weight, self->dtype));
     return core__sizes_check_equal(op, "weight", weight, self->ndim,
                                    self->sizes);
 }
@@ -175,7 +175,7 @@ CORE__INFER(histogram_bins)
     if (bins->ndim != 1)
         return core__op_error(CORE_ERROR_SHAPE, infer->op,
                               "bins must have 1 dimension, not %u", bins->ndim);
-    CORE_TRY(want_dtype(infer->op, "bins", bins, self->dtype));
+    CORE_TRY(check_dtype(infer->op, "bins", bins, self->dtype));
     CORE_TRY(weighted(infer->op, self, core__arg_tensor(infer->args, 2)));
     CORE_TRY(counted(infer, self, bins->numel - 1));
     core__result_set(&infer->results[1], bins->dtype, 1, bins->sizes);

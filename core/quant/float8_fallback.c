@@ -32,8 +32,9 @@ static core_status bytes_of(core_tensor *tensor, core_tensor **out_bytes)
 
 /* Calls the operator again with other first arguments, below all layers, which
  * have already run. */
-static core_status again(core_call *call, const core_value *args,
-                         uint32_t nargs, core_tensor *self, core_tensor *src)
+static core_status call_operator(core_call *call, const core_value *args,
+                                 uint32_t nargs, core_tensor *self,
+                                 core_tensor *src)
 {
     core_value given[4];
 
@@ -60,7 +61,7 @@ static core_status fill(core_call *call, const core_value *args, uint32_t nargs)
             core_int(core__float8_encode((core_dtype)self->dtype, value));
     }
     CORE_TRY(bytes_of(self, &bytes));
-    status = again(call, given, nargs, bytes, NULL);
+    status = call_operator(call, given, nargs, bytes, NULL);
     core__tensor_release(bytes);
     return status;
 }
@@ -99,7 +100,7 @@ static core_status copy(core_call *call, const core_value *args, uint32_t nargs)
     if (status == CORE_OK && is_float8(self))
         status = bytes_of(self, &to);
     if (status == CORE_OK)
-        status = again(call, args, nargs, to ? to : self, from);
+        status = call_operator(call, args, nargs, to ? to : self, from);
     core__tensor_release(to);
     core__tensor_release(from);
     return status;

@@ -197,7 +197,7 @@ enum { CORE_SIGNATURE_MAX = 8 };
 /* A kernel, as a plugin registers it (core_host.register_kernels). */
 struct core_kernel {
     uint32_t struct_size;
-    uint32_t demands; /* CORE_REQUIRE_… */
+    uint32_t demands; /* requirements: CORE_REQUIRE_… */
 
     /* The name of the functional operator, "add.Tensor".  The kernel also
      * serves its in-place and out variants. */

@@ -167,15 +167,15 @@ core_status core_linear_apply(const core_linear_forward_args *args,
                               core_tensor **out_output);
 
 /* Computes the output and the intermediate results, without autograd.  The
- * caller owns *out_output and the contents of *out_made. */
+ * caller owns *out_output and the contents of *out_intermediates. */
 core_status core_linear_forward(const core_linear_forward_args *args,
                                 core_tensor **out_output,
-                                core_linear_intermediates *out_made);
+                                core_linear_intermediates *out_intermediates);
 
 /* Fills *out_backward with references to what the backward needs.  Computes
  * nothing.  The caller releases it with core_linear_backward_release. */
 core_status core_linear_setup(const core_linear_forward_args *forward,
-                              const core_linear_intermediates *made,
+                              const core_linear_intermediates *intermediates,
                               core_linear_backward_args *out_backward);
 
 /* Computes the gradients.  The caller sets args->grad_output before, and owns
@@ -188,7 +188,8 @@ core_status core_linear_backward(const core_linear_backward_args *args,
                                  core_tensor **out_grad_bias);
 
 /* Releases the tensors of a core_linear_intermediates.  Accepts NULL. */
-void core_linear_intermediates_release(core_linear_intermediates *made);
+void core_linear_intermediates_release(
+    core_linear_intermediates *intermediates);
 
 /* Releases the contents of a core_linear_backward_args, except grad_output.
  * Accepts NULL. */

@@ -104,7 +104,7 @@ core_status core_optimizer_step(core_optimizer *optimizer);
  * NULL. */
 void core_optimizer_zero_grad(core_optimizer *optimizer);
 
-/* Returns the learning rate. */
+/* Returns the learning rate.  optimizer must not be NULL. */
 double core_optimizer_learning_rate(const core_optimizer *optimizer);
 
 /* Sets the learning rate of the following steps.  INVALID_ARGUMENT if it is
@@ -112,11 +112,11 @@ double core_optimizer_learning_rate(const core_optimizer *optimizer);
 core_status core_optimizer_set_learning_rate(core_optimizer *optimizer,
                                              double learning_rate);
 
-/* Returns the number of parameters. */
+/* Returns the number of parameters.  optimizer must not be NULL. */
 size_t core_optimizer_parameter_count(const core_optimizer *optimizer);
 
 /* Returns a parameter, borrowed.  parameter: an index from 0.  NULL after the
- * last one. */
+ * last one.  optimizer must not be NULL. */
 core_tensor *core_optimizer_parameter(const core_optimizer *optimizer,
                                       size_t parameter);
 

@@ -275,11 +275,11 @@ typedef struct core_sdk_member {
 
 /* Registers launch as a kernel for each member and each dtype of the mask, with
  * all operands of that dtype.  backend: a device type of this plugin.
- * dtypes: a mask (CORE_DTYPE_MASK).  demands: CORE_REQUIRE_….  Call it in init.
+ * dtypes: a mask (CORE_DTYPE_MASK).  requirements: CORE_REQUIRE_….  Call it in init.
  * Stops at the first error and returns it. */
 static inline core_status core_sdk_register_family(
     const core_host *host, core_registry *registry, core_string backend,
-    core_function launch, uint32_t dtypes, uint32_t demands,
+    core_function launch, uint32_t dtypes, uint32_t requirements,
     const core_sdk_member *members, uint32_t count)
 {
     core_status status = CORE_OK;
@@ -294,7 +294,7 @@ static inline core_status core_sdk_register_family(
                 continue;
             memset(&kernel, 0, sizeof(kernel));
             kernel.struct_size = (uint32_t)sizeof(kernel);
-            kernel.demands = demands;
+            kernel.demands = requirements;
             kernel.name = core_sdk_string(members[i].name);
             for (k = 0;
                  k <= members[i].inputs && k < (uint32_t)CORE_SIGNATURE_MAX;

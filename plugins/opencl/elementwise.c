@@ -182,7 +182,7 @@ static double read_parameter(const parameter *p, const core_value *value)
     case READ_IS_PRESENT:
         return value->tag != CORE_VALUE_NONE;
     default:
-        return core_sdk_double(value, p->otherwise);
+        return core_sdk_double(value, p->default_value);
     }
 }
 
@@ -285,7 +285,7 @@ static void put_parameters(opencl_launch *l, const operation *op,
     for (uint32_t i = 0; i < 4; i++) {
         const parameter *p = &op->parameters[i];
         const core_value *value = NULL;
-        double number = p->otherwise;
+        double number = p->default_value;
         uint64_t bits;
 
         if (p->argument > 0 && (uint32_t)p->argument <= nargs) {

@@ -20,7 +20,7 @@ enum {
 
 typedef struct parameter {
     int argument; /* counted from 1; 0: no such parameter */
-    double otherwise;
+    double default_value;
     int how;
 } parameter;
 

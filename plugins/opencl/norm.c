@@ -23,13 +23,13 @@ static bool is_present(const core_value *value)
     return value->tag == CORE_VALUE_VIEW;
 }
 
-/* The first tensor's dtype, else the second's, else `otherwise`. */
+/* The first tensor's dtype, else the second's, else default_dtype. */
 static core_dtype dtype_of(const core_value *a, const core_value *b,
-                           core_dtype otherwise)
+                           core_dtype default_dtype)
 {
     return is_present(a)   ? a->u.view->dtype
            : is_present(b) ? b->u.view->dtype
-                           : otherwise;
+                           : default_dtype;
 }
 
 static core_status run_rows(opencl_launch *l, int64_t rows)

@@ -231,7 +231,7 @@ typedef struct opencl_row {
     core_function launch;
     void *user;
     uint32_t signature[CORE_SIGNATURE_MAX];
-    uint32_t demands;
+    uint32_t requirements;
 } opencl_row;
 core_status opencl_register(core_registry *registry, const opencl_row *rows,
                             uint32_t count, uint32_t max_ndim);

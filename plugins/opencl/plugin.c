@@ -94,7 +94,7 @@ core_status opencl_register(core_registry *registry, const opencl_row *rows,
         kernel.name = core_sdk_string(rows[i].name);
         kernel.launch = rows[i].launch;
         kernel.user = rows[i].user;
-        kernel.demands = rows[i].demands;
+        kernel.demands = rows[i].requirements;
         kernel.max_ndim = max_ndim;
         for (uint32_t k = 0; k < CORE_SIGNATURE_MAX; k++)
             if (rows[i].signature[k] & OPENCL_F64)

@@ -19,7 +19,7 @@ typedef struct reduction {
     const char *least; /* INITIAL for integers; NULL: initial */
     int indexed, moments, by;
     int argument; /* of the number, counted from 1; 0: none */
-    double otherwise;
+    double default_value;
     uint32_t inputs; /* mask of dtypes */
     const char *alias;
 } reduction;
@@ -146,7 +146,7 @@ static core_status launch(core_call *call, const core_value *args,
     const core_loop *loop = call->loop;
     const core_operand *in = &loop->operands[loop->noutputs];
     core_dtype types[2] = {loop->operands[0].dtype, in->dtype};
-    double number = r->otherwise;
+    double number = r->default_value;
     bool lines;
     opencl_launch l;
     shape p;

@@ -120,7 +120,7 @@ static void poison(opencl_stream *stream, cl_int code)
 }
 
 /* Returns CORE_OK: done; BUSY; or an error, which poisons the stream. */
-static core_status look(opencl_stream *stream, cl_event event)
+static core_status query_event(opencl_stream *stream, cl_event event)
 {
     cl_int state = CL_COMPLETE, code;
 
@@ -171,7 +171,7 @@ static core_status query(void *device, void *handle)
     if (!atomic_exchange(&stream->asked, true))
         mark(stream);
     event = newest(stream);
-    status = look(stream, event);
+    status = query_event(stream, event);
     if (status != CORE_ERROR_BUSY)
         stream->asked = false;
     if (status == CORE_ERROR_BUSY)
@@ -192,7 +192,7 @@ static core_status synchronize(void *device, void *handle)
     mark(stream);
     event = newest(stream);
     code = event != NULL ? cl.WaitForEvents(1, &event) : CL_SUCCESS;
-    status = look(stream, event);
+    status = query_event(stream, event);
     if (status == CORE_ERROR_BUSY)
         status = opencl_fail(stream->device, code, "clWaitForEvents");
     if (event != NULL)

@@ -54,8 +54,8 @@ static core_status run_fill(sim_work *work)
     return status;
 }
 
-static core_status give(sim_device *device, sim_stream *stream,
-                        const sim_work *work)
+static core_status enqueue(sim_device *device, sim_stream *stream,
+                           const sim_work *work)
 {
     core_status status;
 
@@ -80,7 +80,7 @@ core_status sim_copy_from_host(void *device, void *stream, core_memory to,
                      .host = (void *)(uintptr_t)from,
                      .size = size};
 
-    return give(device, stream, &work);
+    return enqueue(device, stream, &work);
 }
 
 core_status sim_copy_to_host(void *device, void *stream, void *to,
@@ -92,7 +92,7 @@ core_status sim_copy_to_host(void *device, void *stream, void *to,
                      .host = to,
                      .size = size};
 
-    return give(device, stream, &work);
+    return enqueue(device, stream, &work);
 }
 
 core_status sim_copy(void *device, void *stream, core_memory to,
@@ -105,7 +105,7 @@ core_status sim_copy(void *device, void *stream, core_memory to,
                      .from_device = device,
                      .size = size};
 
-    return give(device, stream, &work);
+    return enqueue(device, stream, &work);
 }
 
 core_status sim_fill(void *device, void *stream, core_memory to, uint64_t size,
@@ -118,7 +118,7 @@ core_status sim_fill(void *device, void *stream, core_memory to, uint64_t size,
                      .pattern = pattern,
                      .pattern_size = pattern_size};
 
-    return give(device, stream, &work);
+    return enqueue(device, stream, &work);
 }
 
 /* ----------------------------------------------------------------- peers -- */
@@ -142,7 +142,7 @@ static core_status peer_copy(void *device, void *stream, core_memory to,
                      .size = size};
     core_status status = sim_usable(from_device);
 
-    return status == CORE_OK ? give(device, stream, &work) : status;
+    return status == CORE_OK ? enqueue(device, stream, &work) : status;
 }
 
 const core_peer_interface sim_peer = {

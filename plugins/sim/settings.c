@@ -65,7 +65,7 @@ core_status sim_settings_read(void)
     static const char *const memories[] = {"handle", "flat", NULL};
     static const struct {
         const char *name;
-        uint64_t least, most, otherwise;
+        uint64_t least, most, default_value;
         uint64_t *value;
     } numbers[] = {
         {"DEVICES", 0, SIM_DEVICES, 2, &sim_set.devices},
@@ -88,7 +88,7 @@ core_status sim_settings_read(void)
     char name[64];
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        *numbers[i].value = numbers[i].otherwise;
+        *numbers[i].value = numbers[i].default_value;
         snprintf(name, sizeof name, "LIBCORE_SIM_%s", numbers[i].name);
         status =
             number(name, numbers[i].least, numbers[i].most, numbers[i].value);

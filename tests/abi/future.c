@@ -182,7 +182,7 @@ typedef struct future_kernel {
 } future_kernel;
 
 static core_status register_kernel(core_registry *registry, const char *name,
-                                   uint32_t demands)
+                                   uint32_t requirements)
 {
     future_kernel kernel;
     const core_kernel *const all[] = {&kernel.known};
@@ -190,7 +190,7 @@ static core_status register_kernel(core_registry *registry, const char *name,
     memset(&kernel, 0xff, sizeof(kernel));
     memset(&kernel.known, 0, sizeof(kernel.known));
     kernel.known.struct_size = sizeof(kernel);
-    kernel.known.demands = CORE_DEMAND_CONTIGUOUS | demands;
+    kernel.known.demands = CORE_DEMAND_CONTIGUOUS | requirements;
     kernel.known.name = core_sdk_string(name);
     kernel.known.signature[0] = CORE_DTYPE_MASK(CORE_F32);
     kernel.known.signature[1] = CORE_DTYPE_MASK(CORE_F32);
@@ -233,7 +233,7 @@ static core_status init(const core_host *given, core_registry *registry,
         status = register_kernel(registry, "neg", 0);
     if (status == CORE_OK)
         status = register_kernel(registry, "operator_of_2030", 0);
-    if (status == CORE_OK && uses("demand"))
+    if (status == CORE_OK && uses("requirement"))
         status = register_kernel(registry, "exp", UNKNOWN);
     if (status == CORE_OK && uses("key"))
         status = host->register_function(registry, core_sdk_string("neg"), 77,

@@ -339,8 +339,9 @@ static core_status register_newer(core_registry *registry)
     absolute.prepare = prepare;
     absolute.plan_destroy = plan_destroy;
     /* A bit that the plugin does not know itself: set by a test. */
-    if (getenv("ABI_DEMANDS"))
-        absolute.demands |= (uint32_t)strtoul(getenv("ABI_DEMANDS"), NULL, 0);
+    if (getenv("ABI_REQUIREMENTS"))
+        absolute.demands |=
+            (uint32_t)strtoul(getenv("ABI_REQUIREMENTS"), NULL, 0);
     host->error_last(&last);
 #if ABI_MINOR >= 3
     if (host->abi_minor >= 3) {

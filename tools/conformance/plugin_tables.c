@@ -64,7 +64,7 @@ core_string plugin_setting(core_string name)
     return (core_string){value, value ? strlen(value) : 0};
 }
 
-static core_status say(core_status code, const char *text)
+static core_status report_error(core_status code, const char *text)
 {
     core_error_info info = {
         .struct_size = sizeof info, .code = code, .text = {text, strlen(text)}};
@@ -90,8 +90,9 @@ static core_status host_backend(core_registry *registry,
     plugin_tables *self = opening;
 
     if (!self || registry != (core_registry *)(void *)self)
-        return say(CORE_ERROR_INVALID_ARGUMENT,
-                   "this host function is not available while init runs");
+        return report_error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "this host function is not available while init runs");
     if (self->backends++ > 0)
         return CORE_OK; /* only the first is tested */
     copy_table(&self->backend, sizeof self->backend, backend);
@@ -174,11 +175,11 @@ static core_status host_borrowed(core_string backend, uint32_t index,
 
     *out_kernel = NULL;
     if (backend.size >= sizeof type)
-        return say(CORE_ERROR_NOT_FOUND, "no such backend");
+        return report_error(CORE_ERROR_NOT_FOUND, "no such backend");
     memcpy(type, backend.data, backend.size);
     type[backend.size] = 0;
     if (!opened && core_device_find(type, &opened) != CORE_OK)
-        return say(CORE_ERROR_NOT_FOUND, core_error_message());
+        return report_error(CORE_ERROR_NOT_FOUND, core_error_message());
     return core_kernel_at(type, index, out_kernel);
 }
 
@@ -188,11 +189,11 @@ static core_status host_find(core_string name, core_operator **out)
 
     *out = NULL;
     if (name.size >= sizeof text || !name.data)
-        return say(CORE_ERROR_NOT_FOUND, "no such operator");
+        return report_error(CORE_ERROR_NOT_FOUND, "no such operator");
     memcpy(text, name.data, name.size);
     text[name.size] = 0;
     if (core_op_find(text, out) != CORE_OK)
-        return say(CORE_ERROR_NOT_FOUND, core_error_message());
+        return report_error(CORE_ERROR_NOT_FOUND, core_error_message());
     return CORE_OK;
 }
 
@@ -207,7 +208,7 @@ static core_status host_cache(core_string name, core_string *out_path)
 {
     (void)name;
     *out_path = (core_string){0};
-    return say(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
+    return report_error(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
 static void fill_host(core_host *host)

@@ -72,9 +72,9 @@ typedef struct guarded_answer {
     unsigned char guard[64];
 } guarded_answer;
 
-static core_status ask(core_plugin_entry_function entry, uint32_t major,
-                       uint32_t least, uint32_t most, uint32_t size,
-                       guarded_answer *out)
+static core_status call_entry(core_plugin_entry_function entry, uint32_t major,
+                              uint32_t least, uint32_t most, uint32_t size,
+                              guarded_answer *out)
 {
     core_plugin_offer offer = {sizeof offer, major, least, most, {"test", 4}};
 
@@ -92,8 +92,8 @@ static void rejects_other_major(suite *self, outcome *out, const test *one)
     (void)one;
     if (!entry)
         return;
-    status =
-        ask(entry, CORE_ABI_MAJOR + 99, 0, 5, sizeof answer.answer, &answer);
+    status = call_entry(entry, CORE_ABI_MAJOR + 99, 0, 5, sizeof answer.answer,
+                        &answer);
     expect(out, status != CORE_OK, "it accepts a host of another ABI major");
     expect(out,
            status == CORE_OK ||
@@ -108,8 +108,8 @@ static void selects_offered_minor(suite *self, outcome *out, const test *one)
 
     (void)one;
     for (uint32_t most = 0; entry && most <= CORE_ABI_MINOR + 5; most++) {
-        core_status status =
-            ask(entry, CORE_ABI_MAJOR, 0, most, sizeof answer.answer, &answer);
+        core_status status = call_entry(entry, CORE_ABI_MAJOR, 0, most,
+                                        sizeof answer.answer, &answer);
 
         if (status != CORE_OK)
             expect(out, answer.answer.refusal.size > 0,
@@ -122,8 +122,8 @@ static void selects_offered_minor(suite *self, outcome *out, const test *one)
     }
     if (entry)
         expect(out,
-               ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
-                   sizeof answer.answer, &answer) == CORE_OK,
+               call_entry(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
+                          sizeof answer.answer, &answer) == CORE_OK,
                "it refuses the current ABI version");
 }
 
@@ -136,7 +136,8 @@ static void respects_reply_size(suite *self, outcome *out, const test *one)
     if (!entry)
         return;
     /* A later host's answer is larger; the plugin must not write its tail. */
-    ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR, sizeof answer, &answer);
+    call_entry(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR, sizeof answer,
+               &answer);
     for (size_t i = 0; i < sizeof answer.guard; i++)
         if (!expect(out, answer.guard[i] == 0xa5,
                     "the entry writes %zu bytes past the answer", i + 1))
@@ -394,8 +395,8 @@ static void init_propagates_failure(suite *self, outcome *out, const test *one)
 
     (void)one;
     if (!entry || !expect(out,
-                          ask(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
-                              sizeof answer.answer, &answer) == CORE_OK,
+                          call_entry(entry, CORE_ABI_MAJOR, 1, CORE_ABI_MINOR,
+                                     sizeof answer.answer, &answer) == CORE_OK,
                           "the entry refuses"))
         return;
     memset(&plugin, 0, sizeof plugin);

@@ -197,7 +197,7 @@ static void reads_stay_in_bounds(suite *self, outcome *out, const test *one)
 
 /* -------------------------------------------------------------- asking -- */
 
-static bool ask(plugin_tables *p, outcome *out)
+static bool query_device(plugin_tables *p, outcome *out)
 {
     static const char *const names[] = {"core.timing", "core.host_memory",
                                         "core.graph_capture", "core.nothing"};
@@ -358,7 +358,7 @@ static void queries_do_not_leak(suite *self, outcome *out, const test *one)
 
     (void)one;
     if (p)
-        leaks_nothing(p, out, 200, ask, "querying the device");
+        leaks_nothing(p, out, 200, query_device, "querying the device");
 }
 
 static void opening_does_not_leak(suite *self, outcome *out, const test *one)

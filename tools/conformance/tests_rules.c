@@ -131,7 +131,7 @@ static void operands_are_unchanged(suite *self, outcome *out, const test *one)
     each_call(self, out, keeps_operands);
 }
 
-/* -------------------------------------------------------------- manners -- */
+/* ------------------------------------------- resources, process state -- */
 
 static bool leaves_resources(suite *self, const sample_call *call,
                              const reference *wanted, outcome *out)

@@ -358,8 +358,8 @@ enum { BY_INPUT, BY_OUTPUT };
 typedef struct operation {
     const cpu_reducers *reducers;
     int by;
-    int argument;     /* of the number, or -1 */
-    double otherwise; /* where that is NONE */
+    int argument;         /* of the number, or -1 */
+    double default_value; /* where that is NONE */
 } operation;
 
 static const cpu_reducers *norm_of(double order)
@@ -389,10 +389,10 @@ static core_status reduce_launch(core_call *call, const core_value *args,
 
     (void)results;
     (void)nresults;
-    p.reduction.number = self->otherwise;
+    p.reduction.number = self->default_value;
     if (self->argument >= 0 && (uint32_t)self->argument < nargs)
         p.reduction.number =
-            core_sdk_double(&args[self->argument], self->otherwise);
+            core_sdk_double(&args[self->argument], self->default_value);
     if (reducers == NULL)
         reducers = norm_of(p.reduction.number);
     dtype = self->by == BY_OUTPUT ? loop->operands[0].dtype : p.input->dtype;

@@ -219,7 +219,7 @@ typedef struct gpu_row {
     core_function launch;
     void *user;
     uint32_t signature[CORE_SIGNATURE_MAX];
-    uint32_t demands;
+    uint32_t requirements;
     core_status (*supports)(const core_call *call, const core_value *args,
                             uint32_t nargs);
 } gpu_row;

@@ -37,7 +37,7 @@ static core_status finish(core_call *call, const char *stem, const char *type,
                       sizeof *p);
 }
 
-static const char *word_of(const core_view *view)
+static const char *index_type_name(const core_view *view)
 {
     return gpu_width_name(core_sdk_itemsize(view->dtype));
 }
@@ -66,7 +66,7 @@ static core_status select_lines(core_call *call, const core_value *args,
     p.from = gpu_data(&args[0]);
     set_lines(&p, gpu_line_of(args[0].u.view, embedding ? 0 : args[1].u.i),
               index->u.view->numel);
-    return finish(call, "index_select", word_of(results[0].u.view), &p);
+    return finish(call, "index_select", index_type_name(results[0].u.view), &p);
 }
 
 /* ------------------------------------------------------------- elements -- */
@@ -113,7 +113,7 @@ static core_status gather(core_call *call, const core_value *args,
     p.from = gpu_data(&args[0]);
     set_elements(&p, results[0].u.view, self, args[1].u.i);
     p.limit = self->ndim > 0 ? self->sizes[self->ndim - 1 - p.dim] : 1;
-    return finish(call, "index_gather", word_of(self), &p);
+    return finish(call, "index_gather", index_type_name(self), &p);
 }
 
 core_status gpu_register_index(core_registry *registry)

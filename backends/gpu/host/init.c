@@ -19,7 +19,7 @@ core_status gpu_register(core_registry *registry, const gpu_row *rows,
         kernel.name = core_sdk_string(rows[i].name);
         kernel.launch = rows[i].launch;
         kernel.user = rows[i].user;
-        kernel.demands = rows[i].demands;
+        kernel.demands = rows[i].requirements;
         kernel.supports = rows[i].supports;
         memcpy(kernel.signature, rows[i].signature, sizeof kernel.signature);
         status = gpu_host->register_kernels(

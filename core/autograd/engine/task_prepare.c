@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-static core_status see(core__task *task, core_node *node, core__slot **out_slot)
+static core_status find_or_add_slot(core__task *task, core_node *node,
+                                    core__slot **out_slot)
 {
     if (core__likely(atomic_load_explicit(&node->slot.task,
                                           memory_order_relaxed) == task)) {
@@ -33,7 +34,7 @@ static core_status count_edges(core__task *task)
 
             if (!node->edges[i].node)
                 continue;
-            CORE_TRY(see(task, node->edges[i].node, &slot));
+            CORE_TRY(find_or_add_slot(task, node->edges[i].node, &slot));
             slot->dependencies++;
         }
     }
@@ -53,7 +54,7 @@ static core_status mark_needed_from(core__task *task, core_node *root,
     size_t depth = 0;
     core__slot *slot;
 
-    CORE_TRY(see(task, root, &slot));
+    CORE_TRY(find_or_add_slot(task, root, &slot));
     if (slot->flags & CORE__SLOT_DONE)
         return CORE_OK;
     slot->flags |= CORE__SLOT_DONE;
@@ -71,7 +72,7 @@ static core_status mark_needed_from(core__task *task, core_node *root,
         next = top->node->edges[top->edge++].node;
         if (!next)
             continue;
-        CORE_TRY(see(task, next, &slot));
+        CORE_TRY(find_or_add_slot(task, next, &slot));
         if (slot->flags & CORE__SLOT_DONE) {
             if (slot->flags & (CORE__SLOT_NEEDED | CORE__SLOT_CAPTURE))
                 top->slot->flags |= CORE__SLOT_NEEDED;
@@ -105,7 +106,7 @@ static core_status mark_needed(core__task *task, const core__edge *roots,
 
         if (!task->captures[i].node)
             continue;
-        status = see(task, task->captures[i].node, &slot);
+        status = find_or_add_slot(task, task->captures[i].node, &slot);
         if (status == CORE_OK)
             slot->flags |= CORE__SLOT_CAPTURE;
     }
@@ -150,7 +151,7 @@ core_status core__task_prepare(core__task *task, const core__edge *roots,
     for (size_t i = 0; i < count; i++) {
         core__slot *slot;
 
-        CORE_TRY(see(task, roots[i].node, &slot));
+        CORE_TRY(find_or_add_slot(task, roots[i].node, &slot));
     }
     if (task->captures) {
         CORE_TRY(mark_needed(task, roots, count));

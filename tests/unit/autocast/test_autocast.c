@@ -641,7 +641,7 @@ START_TEST(failed_allocation_is_out_of_memory_without_leaks)
 }
 END_TEST
 
-SUITE("autocast", matrix_products_run_in_lower_dtype,
+SUITE("autocast/autocast", matrix_products_run_in_lower_dtype,
       range_sensitive_operators_run_in_f32,
       multi_tensor_operators_use_widest_dtype,
       other_operators_f64_and_integers_are_not_cast,

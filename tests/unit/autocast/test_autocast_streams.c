@@ -150,6 +150,6 @@ START_TEST(region_left_open_by_recomputation_is_closed)
 }
 END_TEST
 
-SUITE("autocast in time", cached_cast_is_used_only_on_its_stream,
+SUITE("autocast/autocast_streams", cached_cast_is_used_only_on_its_stream,
       capture_does_not_share_casts_with_eager_calls,
       region_left_open_by_recomputation_is_closed)

@@ -118,7 +118,7 @@ START_TEST(anomaly_mode_works_with_long_graphs)
 }
 END_TEST
 
-SUITE("anomaly mode", anomaly_mode_names_node_and_its_place,
+SUITE("autograd/autograd_anomaly", anomaly_mode_names_node_and_its_place,
       unrecorded_place_is_reported_as_unknown,
       unset_place_defaults_to_the_stack_trace, node_error_reports_its_place,
       node_created_in_backward_names_the_original_node,

@@ -234,7 +234,7 @@ START_TEST(unused_deep_graph_is_freed_on_small_stack)
 }
 END_TEST
 
-SUITE("deep graphs", deep_chain_runs_on_small_stack,
+SUITE("autograd/autograd_deep", deep_chain_runs_on_small_stack,
       deep_chain_has_second_derivative_on_small_stack,
       deep_chain_of_saved_values_runs_on_small_stack,
       deep_chain_of_views_runs_on_small_stack,

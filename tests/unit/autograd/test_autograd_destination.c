@@ -402,7 +402,8 @@ START_TEST(zero_copy_packing_stores_both_gradients_in_one_buffer)
 }
 END_TEST
 
-SUITE("gradient destinations", gradients_are_written_into_views_of_one_bucket,
+SUITE("autograd/autograd_destination",
+      gradients_are_written_into_views_of_one_bucket,
       main_gradients_may_have_a_wider_dtype,
       all_contributions_accumulate_in_one_buffer,
       hooks_see_gradients_with_destinations,

@@ -521,7 +521,7 @@ START_TEST(backward_may_run_in_another_thread_than_forward)
 }
 END_TEST
 
-SUITE("autograd engine", backward_failing_without_message_gets_one,
+SUITE("autograd/autograd_engine", backward_failing_without_message_gets_one,
       function_outputs_must_be_new_tensors, null_tensor_is_refused,
       custom_function_takes_part_in_backward,
       second_backward_of_custom_function_names_it,

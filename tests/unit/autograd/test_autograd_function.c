@@ -479,7 +479,8 @@ START_TEST(invalid_function_steps_are_refused)
 }
 END_TEST
 
-SUITE("functions", backward_runs_even_if_all_gradients_are_undefined,
+SUITE("autograd/autograd_function",
+      backward_runs_even_if_all_gradients_are_undefined,
       function_applied_in_steps_has_gradients_of_any_order,
       output_marked_non_differentiable_requires_no_grad,
       function_records_nothing_if_no_input_requires_grad,

@@ -290,7 +290,7 @@ START_TEST(more_outputs_than_allowed_are_refused)
 }
 END_TEST
 
-SUITE("functional", vjp_is_vectors_times_jacobian,
+SUITE("autograd/autograd_functional", vjp_is_vectors_times_jacobian,
       jvp_is_jacobian_times_vectors,
       jacobian_returns_a_matrix_per_output_and_input, hessian_and_hvp_agree,
       derivatives_are_differentiable_with_create_graph,

@@ -174,7 +174,8 @@ START_TEST(gradcheck_refuses_invalid_arguments)
 }
 END_TEST
 
-SUITE("gradcheck", correct_derivative_passes_and_inputs_are_restored,
+SUITE("autograd/autograd_gradcheck",
+      correct_derivative_passes_and_inputs_are_restored,
       wrong_derivative_is_reported_with_its_elements,
       gradcheck_accepts_only_f64_leaves,
       gradcheck_refuses_functions_without_usable_outputs,

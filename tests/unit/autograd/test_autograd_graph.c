@@ -511,7 +511,7 @@ START_TEST(failed_allocation_is_reported_without_leaks)
 }
 END_TEST
 
-SUITE("autograd graph", gradient_of_a_factor_is_the_other_factor,
+SUITE("autograd/autograd_graph", gradient_of_a_factor_is_the_other_factor,
       tensor_used_twice_gets_the_sum_of_gradients,
       backward_accumulates_in_place,
       operands_without_requires_grad_record_nothing,

@@ -367,7 +367,7 @@ START_TEST(node_pre_hook_must_not_change_sizes)
 }
 END_TEST
 
-SUITE("autograd hooks", hooks_run_in_documented_order,
+SUITE("autograd/autograd_hooks", hooks_run_in_documented_order,
       hook_replaces_the_gradient_until_removed, hook_must_not_change_sizes,
       hooks_require_tensors_with_gradients, retain_grad_keeps_grad_of_a_result,
       retained_grad_accumulates_over_backward_calls,

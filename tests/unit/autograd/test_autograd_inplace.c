@@ -588,7 +588,8 @@ START_TEST(changes_through_views_leak_no_memory)
 }
 END_TEST
 
-SUITE("autograd in place", leaf_that_requires_grad_refuses_in_place_change,
+SUITE("autograd/autograd_inplace",
+      leaf_that_requires_grad_refuses_in_place_change,
       in_place_change_gives_result_a_new_history,
       plain_tensor_joins_the_graph_on_in_place_change,
       in_place_product_with_itself_has_correct_gradient,

@@ -305,7 +305,8 @@ START_TEST(polygamma_in_place_takes_its_tensor_first)
 }
 END_TEST
 
-SUITE("view operators in place", in_place_view_operator_has_layout_of_the_view,
+SUITE("autograd/autograd_relayout",
+      in_place_view_operator_has_layout_of_the_view,
       dimensions_beyond_inline_storage_are_added_and_removed,
       in_place_view_operator_has_gradient_of_the_view,
       relayout_of_view_keeps_layout_of_base,

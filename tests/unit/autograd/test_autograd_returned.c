@@ -249,7 +249,7 @@ START_TEST(changed_input_must_be_marked_dirty)
 }
 END_TEST
 
-SUITE("returned inputs", returned_input_has_gradient_of_the_function,
+SUITE("autograd/autograd_returned", returned_input_has_gradient_of_the_function,
       input_may_be_returned_twice, returned_plain_input_stays_plain,
       returned_view_of_input_has_gradient_of_the_function,
       returned_input_refuses_in_place_change,

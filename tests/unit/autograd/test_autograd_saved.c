@@ -562,7 +562,7 @@ START_TEST(checkpoint_refuses_invalid_function_results)
 }
 END_TEST
 
-SUITE("saved tensors", saved_tensors_can_be_offloaded_to_the_host,
+SUITE("autograd/autograd_saved", saved_tensors_can_be_offloaded_to_the_host,
       unpacked_tensors_keep_their_history, saved_tensors_in_lists_are_packed,
       only_innermost_saved_hooks_are_called,
       pack_and_unpack_errors_reach_the_caller,

@@ -236,7 +236,7 @@ START_TEST(hook_may_move_a_gradient_into_a_buffer)
 }
 END_TEST
 
-SUITE("sums of gradients", gradient_owned_by_the_engine_is_summed_in_place,
+SUITE("autograd/autograd_sums", gradient_owned_by_the_engine_is_summed_in_place,
       gradient_referenced_elsewhere_is_not_changed,
       gradient_memory_referenced_elsewhere_is_not_changed,
       recorded_gradient_is_not_changed,

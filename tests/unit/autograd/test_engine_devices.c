@@ -482,9 +482,12 @@ int main(void)
         child_forked_during_backward_gets_an_error,
     };
     const test_suite suites[] = {
-        {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
-        {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
-        {"other modes", every_other_mode, drop_all, 0, SUITE_TESTS(tests)},
+        {"autograd/engine_devices, plain", NULL, drop_all, 0,
+         SUITE_TESTS(tests)},
+        {"autograd/engine_devices, one queue", one_queue, drop_all, 0,
+         SUITE_TESTS(tests)},
+        {"autograd/engine_devices, other modes", every_other_mode, drop_all, 0,
+         SUITE_TESTS(tests)},
     };
 
     setenv("LIBCORE_SIM_CHECK", "1", 0); /* makes races errors */

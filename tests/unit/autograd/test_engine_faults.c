@@ -367,7 +367,7 @@ int main(void)
          SIM_FAULT_WAIT + 1},
     };
     const test_suite suite = {
-        .name = "engine and faults",
+        .name = "autograd/engine_faults",
         .teardown = drop_all,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

@@ -656,5 +656,6 @@ int main(void)
 
     /* Makes races errors. */
     setenv("LIBCORE_SIM_CHECK", "1", 0);
-    return run_suite("engine and streams", tests, sizeof tests / sizeof *tests);
+    return run_suite("autograd/engine_streams", tests,
+                     sizeof tests / sizeof *tests);
 }

@@ -137,5 +137,6 @@ int main(void)
     };
 
     setenv("LIBCORE_SIM_CHECK", "1", 0); /* makes races errors */
-    return run_suite("engine, turns", tests, sizeof tests / sizeof *tests);
+    return run_suite("autograd/gradient_order", tests,
+                     sizeof tests / sizeof *tests);
 }

@@ -157,7 +157,7 @@ START_TEST(null_node_is_accepted)
 }
 END_TEST
 
-SUITE("rules of the graph", newest_ready_node_runs_first,
+SUITE("autograd/rules_graph", newest_ready_node_runs_first,
       accumulation_runs_before_other_ready_nodes,
       graph_keeps_leaf_alive_and_leaf_does_not_keep_its_node,
       first_error_is_reported_and_pending_nodes_do_not_run,

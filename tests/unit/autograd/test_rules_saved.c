@@ -148,7 +148,7 @@ START_TEST(matrix_products_save_only_needed_factors)
 }
 END_TEST
 
-SUITE("rules of saved values", failed_in_place_change_keeps_the_version,
+SUITE("autograd/rules_saved", failed_in_place_change_keeps_the_version,
       stale_saved_tensor_error_names_shape_node_and_versions,
       elementwise_operators_save_what_their_gradient_needs,
       sums_and_views_save_nothing, matrix_products_save_only_needed_factors)

@@ -392,7 +392,7 @@ int main(void)
         {out_of_memory_names_operator_bytes_and_device, 0, 2},
     };
     const test_suite suite = {
-        .name = "error texts",
+        .name = "base/error_texts",
         .teardown = drop_all,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

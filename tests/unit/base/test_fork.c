@@ -470,9 +470,9 @@ int main(void)
         child_gets_no_cached_memory_of_an_unusable_device,
     };
     const test_suite suites[] = {
-        {"plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
-        {"one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
-        {"other modes", every_other_mode_validated, drop_all, 0,
+        {"base/fork, plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
+        {"base/fork, one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
+        {"base/fork, other modes", every_other_mode_validated, drop_all, 0,
          SUITE_TESTS(tests)},
     };
 

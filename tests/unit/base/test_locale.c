@@ -155,6 +155,6 @@ int main(void)
                                   settings_are_read_with_a_point,
                                   locale_of_the_program_is_unchanged};
 
-    return run_suite_with("locale", use_comma, tests,
+    return run_suite_with("base/locale", use_comma, tests,
                           sizeof tests / sizeof *tests);
 }

@@ -421,7 +421,7 @@ int main(void)
         null_in_derivative_calls_is_named,
     };
     const test_suite suite = {
-        .name = "null",
+        .name = "base/null_arguments",
         .setup = start,
         .teardown = stop,
         SUITE_TESTS(tests),

@@ -271,7 +271,7 @@ int main(void)
         memory_of_a_graph_is_not_reused_while_the_graph_lives,
     };
     const test_suite suite = {
-        .name = "capture",
+        .name = "capture/capture",
         .setup = begin,
         .teardown = end,
         SUITE_TESTS(tests),

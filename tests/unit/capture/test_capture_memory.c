@@ -162,7 +162,7 @@ START_TEST(launch_on_another_stream_waits_if_no_event_can_be_recorded)
 }
 END_TEST
 
-SUITE("memory of captures",
+SUITE("capture/capture_memory",
       graph_may_be_released_while_it_runs_on_another_stream,
       launch_on_another_stream_waits_if_no_event_can_be_created,
       launch_on_another_stream_waits_if_no_event_can_be_recorded,

@@ -453,13 +453,13 @@ int main(void)
     };
     const test_suite suites[] = {
         {
-            .name = "capture",
+            .name = "capture/capture_refused",
             .setup = begin,
             .teardown = end,
             SUITE_TESTS(tests),
         },
         {
-            .name = "plans",
+            .name = "capture/capture_refused, plans",
             .teardown = drop_all,
             SUITE_TESTS(plans_tests),
         },

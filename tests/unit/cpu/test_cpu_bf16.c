@@ -477,7 +477,7 @@ int main(void)
         {isa_setting_disables_bf16_instructions, 0, ISAS},
     };
     const test_suite suite = {
-        .name = "bf16 products",
+        .name = "cpu/cpu_bf16",
         .seconds = 120,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

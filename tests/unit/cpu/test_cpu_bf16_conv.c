@@ -312,7 +312,7 @@ int main(void)
         {average_pooling_matches_rounded_f32, 0, ISAS},
     };
     const test_suite suite = {
-        .name = "bf16 convolutions",
+        .name = "cpu/cpu_bf16_conv",
         .seconds = 120,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

@@ -276,7 +276,7 @@ int main(void)
         {f32_convolutions_match_f64, 0, ISAS},
     };
     const test_suite suite = {
-        .name = "cpu convolutions",
+        .name = "cpu/cpu_conv",
         .seconds = 120,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

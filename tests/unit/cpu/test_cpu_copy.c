@@ -275,7 +275,7 @@ int main(void)
         {fill_writes_only_strided_elements, 0, 3},
     };
     const test_suite suite = {
-        .name = "cpu copy",
+        .name = "cpu/cpu_copy",
         SUITE_LOOPS(loops),
     };
 

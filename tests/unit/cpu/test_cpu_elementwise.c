@@ -480,7 +480,7 @@ int main(void)
         {nextafter_of_half_steps_to_adjacent_half, 0, 3},
     };
     const test_suite suite = {
-        .name = "cpu element-wise",
+        .name = "cpu/cpu_elementwise",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

@@ -391,13 +391,13 @@ int main(void)
     };
     const test_suite suites[] = {
         {
-            .name = "products",
+            .name = "cpu/cpu_gemm, products",
             .seconds = 120,
             SUITE_TESTS(products_tests),
             SUITE_LOOPS(products_loops),
         },
         {
-            .name = "scratch",
+            .name = "cpu/cpu_gemm, scratch",
             SUITE_TESTS(scratch_tests),
         },
     };

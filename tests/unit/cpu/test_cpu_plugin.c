@@ -164,7 +164,7 @@ int main(void)
         every_registered_kernel_has_name_and_function,
     };
     const test_suite suite = {
-        .name = "cpu plugin",
+        .name = "cpu/cpu_plugin",
         SUITE_TESTS(tests),
     };
 

@@ -300,7 +300,7 @@ int main(void)
         {sum_and_logsumexp_handle_infinities, 0, 3},
     };
     const test_suite suite = {
-        .name = "cpu reduce",
+        .name = "cpu/cpu_reduce",
         .seconds = 120,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),

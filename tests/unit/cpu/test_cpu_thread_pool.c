@@ -135,7 +135,7 @@ int main(void)
         invalid_thread_counts_are_refused,
     };
     const test_suite suite = {
-        .name = "cpu pool",
+        .name = "cpu/cpu_thread_pool",
         SUITE_TESTS(tests),
     };
 

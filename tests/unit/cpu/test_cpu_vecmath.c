@@ -152,7 +152,7 @@ int main(void)
         {f32_special_values_match_libm, 0, 3},
     };
     const test_suite suite = {
-        .name = "cpu vecmath",
+        .name = "cpu/cpu_vecmath",
         .seconds = 300,
         SUITE_LOOPS(loops),
     };

@@ -157,7 +157,7 @@ int main(void)
         {single_element_has_bits_of_vector_element, 0, 3},
     };
     const test_suite suite = {
-        .name = "cpu vecmath64",
+        .name = "cpu/cpu_vecmath64",
         .seconds = 300,
         SUITE_LOOPS(loops),
     };

@@ -601,7 +601,7 @@ int main(void)
          sizeof(convolutions) / sizeof(convolutions[0])},
     };
     const test_suite suite = {
-        .name = "gradients of view kernels",
+        .name = "cpu/cpu_view_gradients",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

@@ -283,7 +283,7 @@ int main(void)
         {index_out_of_range_error_names_index_and_dimension, 0, 2},
     };
     const test_suite suite = {
-        .name = "index and order",
+        .name = "cpu/cpu_view_index",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

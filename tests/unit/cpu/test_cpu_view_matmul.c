@@ -232,7 +232,7 @@ int main(void)
         {products_of_any_layout_are_correct, 0, 3},
     };
     const test_suite suite = {
-        .name = "matrix products",
+        .name = "cpu/cpu_view_matmul",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

@@ -185,7 +185,7 @@ int main(void)
         {element_depends_only_on_seed_and_position, 0, 4},
     };
     const test_suite suite = {
-        .name = "random kernels",
+        .name = "cpu/cpu_view_random",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

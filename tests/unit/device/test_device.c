@@ -218,7 +218,7 @@ START_TEST(null_device_has_no_name_and_is_not_released)
 }
 END_TEST
 
-SUITE("device", first_available_device_of_the_preference_is_default,
+SUITE("device/device", first_available_device_of_the_preference_is_default,
       cpu_is_default_where_none_of_the_preference_is_available,
       malformed_names_and_missing_devices_are_reported,
       malformed_preference_is_refused_and_changes_nothing,

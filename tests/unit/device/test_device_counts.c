@@ -170,7 +170,7 @@ START_TEST(measurement_index_out_of_range_names_their_number)
 }
 END_TEST
 
-SUITE("device/counts", each_device_counts_its_kernels,
+SUITE("device/device_counts", each_device_counts_its_kernels,
       launches_of_ended_threads_are_counted, failing_call_is_not_a_launch,
       meta_device_launches_nothing, graph_launches_are_counted_separately,
       older_struct_size_is_filled_to_its_size,

@@ -199,7 +199,7 @@ START_TEST(tensors_without_elements_take_no_memory)
 }
 END_TEST
 
-SUITE("misuse", host_memory_is_aligned_whatever_its_size,
+SUITE("device/device_misuse", host_memory_is_aligned_whatever_its_size,
       tensors_without_elements_take_no_memory,
       device_stays_open_while_an_object_of_it_is_alive,
       host_pointer_is_refused_as_a_device_handle,

@@ -230,5 +230,5 @@ int main(void)
     };
 
     delays();
-    return run_suite("event", tests, sizeof tests / sizeof *tests);
+    return run_suite("device/event", tests, sizeof tests / sizeof *tests);
 }

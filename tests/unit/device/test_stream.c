@@ -158,6 +158,6 @@ START_TEST(wait_for_the_same_stream_needs_no_event)
 }
 END_TEST
 
-SUITE("stream", synchronous_device_accepts_every_call, meta_device_has_a_stream,
-      each_thread_has_its_own_current_stream, guards_nest_and_restore,
-      wait_for_the_same_stream_needs_no_event)
+SUITE("device/stream", synchronous_device_accepts_every_call,
+      meta_device_has_a_stream, each_thread_has_its_own_current_stream,
+      guards_nest_and_restore, wait_for_the_same_stream_needs_no_event)

@@ -289,7 +289,8 @@ START_TEST(operands_of_two_devices_are_refused)
 }
 END_TEST
 
-SUITE("stream_errors", bad_data_is_reported_once_and_the_stream_continues,
+SUITE("device/stream_errors",
+      bad_data_is_reported_once_and_the_stream_continues,
       bad_value_is_reported_only_if_the_plugin_knows_it,
       bad_data_is_reported_by_every_waiting_call,
       call_itself_fails_in_blocking_mode,

@@ -451,6 +451,6 @@ int main(void)
         streams_released_while_busy_do_not_accumulate,
     };
 
-    return run_suite_with("stream_faults", start, tests,
+    return run_suite_with("device/stream_faults", start, tests,
                           sizeof tests / sizeof *tests);
 }

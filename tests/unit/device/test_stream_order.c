@@ -478,8 +478,8 @@ int main(void)
         failed_queue_is_not_reused,
     };
     const test_suite suites[] = {
-        {"stream_order", start, drop_all, 0, SUITE_TESTS(plain)},
-        {"stream_queues", NULL, drop_all, 0, SUITE_TESTS(few)},
+        {"device/stream_order", start, drop_all, 0, SUITE_TESTS(plain)},
+        {"device/stream_order, queues", NULL, drop_all, 0, SUITE_TESTS(few)},
     };
 
     return suite_run(suites, sizeof suites / sizeof *suites);

@@ -198,7 +198,8 @@ START_TEST(integers_are_summed_without_conversion)
 }
 END_TEST
 
-SUITE("detours", common_operators_need_no_conversion_on_the_cpu,
+SUITE("dispatch/conversion_count",
+      common_operators_need_no_conversion_on_the_cpu,
       numbers_and_broadcast_operands_need_no_conversion,
       conversion_of_a_second_dtype_is_counted,
       integers_are_summed_without_conversion)

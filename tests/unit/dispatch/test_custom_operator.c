@@ -608,7 +608,7 @@ int main(void)
         wrong_registrations_are_refused,
     };
     const test_suite suite = {
-        .name = "custom operators",
+        .name = "dispatch/custom_operator",
         .setup = open_cpu,
         .teardown = undo_all,
         SUITE_TESTS(tests),

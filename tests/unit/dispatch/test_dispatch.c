@@ -478,7 +478,7 @@ int main(void)
         calls_run_while_registrations_change,
     };
     const test_suite suite = {
-        .name = "dispatch",
+        .name = "dispatch/dispatch",
         .setup = setup,
         SUITE_TESTS(tests),
     };

@@ -263,13 +263,13 @@ int main(void)
     };
     const test_suite suites[] = {
         {
-            .name = "backend",
+            .name = "dispatch/elementwise_fast_path, backend",
             .setup = begin,
             .teardown = end,
             SUITE_TESTS(mine),
         },
         {
-            .name = "cpu",
+            .name = "dispatch/elementwise_fast_path, cpu",
             .teardown = drop_all,
             SUITE_TESTS(tests),
         },

@@ -246,7 +246,7 @@ int main(void)
         loop_that_cannot_be_split_is_passed_to_the_next_kernel,
     };
     const test_suite suite = {
-        .name = "dispatch/demands",
+        .name = "dispatch/kernel_constraints",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

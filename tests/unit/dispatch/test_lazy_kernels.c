@@ -241,7 +241,7 @@ int main(void)
         registering_touches_little_memory,
     };
     const test_suite suite = {
-        .name = "dispatch/pending",
+        .name = "dispatch/lazy_kernels",
         .setup = setup,
         SUITE_TESTS(tests),
     };

@@ -323,7 +323,7 @@ int main(void)
         evicted_plan_is_destroyed_after_its_last_call,
     };
     const test_suite suite = {
-        .name = "plans",
+        .name = "dispatch/plan",
         .setup = begin,
         .teardown = end,
         SUITE_TESTS(tests),

@@ -187,7 +187,7 @@ int main(void)
         memory_kinds_match_what_the_device_provides,
     };
     const test_suite suite = {
-        .name = "device/layout",
+        .name = "dispatch/preferred_layout",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

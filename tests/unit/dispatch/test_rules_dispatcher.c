@@ -660,7 +660,7 @@ int main(void)
         decomposition_is_differentiated_through_its_operators,
     };
     const test_suite suite = {
-        .name = "rules of the dispatcher",
+        .name = "dispatch/rules_dispatcher",
         .setup = open_cpu,
         .teardown = undo_all,
         SUITE_TESTS(tests),

@@ -330,7 +330,7 @@ START_TEST(out_of_memory_at_every_allocation_leaks_nothing)
 }
 END_TEST
 
-SUITE("structured", promotion_ranks_category_before_dimensions,
+SUITE("dispatch/structured", promotion_ranks_category_before_dimensions,
       numbers_rank_below_tensors, operands_broadcast,
       incompatible_shapes_are_both_named, different_devices_are_both_named,
       strided_operands_are_not_copied_and_determine_the_layout,

@@ -152,13 +152,13 @@ int main(void)
     };
     const test_suite suites[] = {
         {
-            .name = "on",
+            .name = "dispatch/trace, on",
             .setup = traced,
             .teardown = stop,
             SUITE_TESTS(on_tests),
         },
         {
-            .name = "off",
+            .name = "dispatch/trace, off",
             .teardown = stop,
             SUITE_TESTS(off_tests),
         },

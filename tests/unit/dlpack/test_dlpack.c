@@ -633,7 +633,7 @@ int main(void)
         device_of_plugin_is_exported_as_extension,
     };
     const test_suite suite = {
-        .name = "dlpack",
+        .name = "dlpack/dlpack",
         .setup = set_up,
         SUITE_TESTS(tests),
     };

@@ -267,6 +267,6 @@ int main(void)
         failed_stream_wait_is_reported,
     };
 
-    return run_suite_with("streams of DLPack", start, tests,
+    return run_suite_with("dlpack/dlpack_stream", start, tests,
                           sizeof tests / sizeof *tests);
 }

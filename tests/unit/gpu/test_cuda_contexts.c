@@ -125,7 +125,7 @@ int main(void)
         device_can_be_reset_during_queries,
     };
     const test_suite suite = {
-        .name = "cuda contexts",
+        .name = "gpu/cuda_contexts",
         SUITE_TESTS(tests),
     };
 

@@ -271,6 +271,6 @@ int main(void)
         lack_of_workspace_fails_and_the_device_still_works,
     };
 
-    return run_with_fake_cudnn("convolutions by cuDNN", tests,
+    return run_with_fake_cudnn("gpu/cuda_dnn", tests,
                                sizeof tests / sizeof *tests);
 }

@@ -578,6 +578,6 @@ int main(void)
         devices_have_separate_handles,
     };
 
-    return run_with_fake_cudnn("the use of cuDNN", tests,
+    return run_with_fake_cudnn("gpu/cuda_dnn_use", tests,
                                sizeof tests / sizeof *tests);
 }

@@ -563,6 +563,6 @@ int main(void)
         failed_product_is_a_lost_device,
     };
 
-    return run_with_fake_driver("cuda driver", "core_cuda.so", tests,
+    return run_with_fake_driver("gpu/cuda_driver", "core_cuda.so", tests,
                                 sizeof tests / sizeof *tests);
 }

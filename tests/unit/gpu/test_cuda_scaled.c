@@ -565,6 +565,5 @@ int main(void)
              build);
     setenv("LIBCORE_PLUGIN_PATH", name, 1);
     unsetenv("LIBCORE_DEVICE");
-    return run_suite("8-bit products by cuBLASLt", tests,
-                     sizeof tests / sizeof *tests);
+    return run_suite("gpu/cuda_scaled", tests, sizeof tests / sizeof *tests);
 }

@@ -599,8 +599,9 @@ START_TEST(threads_can_share_a_stream_for_callbacks)
 END_TEST
 
 EMULATED_SUITE(
-    "gpu callbacks", stream_waits_at_a_gate, stream_waits_in_a_host_function,
-    later_work_waits_for_a_callback, later_work_waits_for_a_host_function,
+    "gpu/gpu_callbacks", stream_waits_at_a_gate,
+    stream_waits_in_a_host_function, later_work_waits_for_a_callback,
+    later_work_waits_for_a_host_function,
     callback_can_compute_on_another_stream, callback_without_gates_can_compute,
     memory_freed_in_a_callback_is_freed_later,
     memory_freed_without_gates_is_freed_later,

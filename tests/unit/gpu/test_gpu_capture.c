@@ -135,7 +135,8 @@ START_TEST(bad_data_is_reported_once_without_memory)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, graphs", bad_data_is_reported_where_the_graph_was_captured,
+EMULATED_SUITE("gpu/gpu_capture",
+               bad_data_is_reported_where_the_graph_was_captured,
                bad_data_of_a_graph_is_reported_by_a_wait,
                with_blocking_the_launch_fails,
                bad_data_is_reported_once_without_memory)

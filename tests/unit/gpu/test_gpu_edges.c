@@ -353,7 +353,7 @@ START_TEST(numbers_at_their_limits_are_as_on_the_cpu)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, edges", index_into_an_empty_table_is_reported,
+EMULATED_SUITE("gpu/gpu_edges", index_into_an_empty_table_is_reported,
                chunks_of_images_are_summed_in_f32,
                zero_dimensional_tensors_are_flipped_and_selected,
                tensors_of_different_dtypes_are_concatenated,

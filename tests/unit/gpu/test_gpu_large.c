@@ -344,7 +344,7 @@ START_TEST(products_of_several_tiles_match_the_cpu)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, large", lines_longer_than_a_tile_are_sorted,
+EMULATED_SUITE("gpu/gpu_large", lines_longer_than_a_tile_are_sorted,
                middle_dimension_is_sorted_and_selected_from,
                scans_continue_across_tiles, masked_elements_keep_their_order,
                reductions_count_beyond_31_bits,

@@ -78,7 +78,7 @@ int main(void)
         unknown_device_has_no_node,
     };
     const test_suite suite = {
-        .name = "gpu, nodes of memory",
+        .name = "gpu/gpu_numa",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

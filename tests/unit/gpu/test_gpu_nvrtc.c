@@ -344,7 +344,7 @@ int main(void)
         {families_compile_for_every_architecture, 0, 0},
     };
     const test_suite suite = {
-        .name = "gpu/nvrtc",
+        .name = "gpu/gpu_nvrtc",
         .seconds =
             getenv("LIBCORE_TEST_LONG") != NULL ? SECONDS_OF_ALL : SECONDS,
         SUITE_TESTS(tests),

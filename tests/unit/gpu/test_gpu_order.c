@@ -344,5 +344,5 @@ int main(void)
     };
 
     setenv("GPUEMU_ORDER", "1", 1);
-    return run_emulated("gpu, order", tests, sizeof tests / sizeof *tests);
+    return run_emulated("gpu/gpu_order", tests, sizeof tests / sizeof *tests);
 }

@@ -273,5 +273,5 @@ int main(void)
 
     build = getenv("LIBCORE_BUILD");
     build = build != NULL ? build : ".";
-    return run_emulated("gpu ranges", tests, sizeof tests / sizeof *tests);
+    return run_emulated("gpu/gpu_ranges", tests, sizeof tests / sizeof *tests);
 }

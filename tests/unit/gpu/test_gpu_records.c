@@ -116,6 +116,6 @@ START_TEST(second_session_records_again)
 }
 END_TEST
 
-EMULATED_SUITE("gpu records", kernels_and_copies_belong_to_their_operators,
+EMULATED_SUITE("gpu/gpu_records", kernels_and_copies_belong_to_their_operators,
                kernels_of_a_graph_belong_to_its_launch,
                second_session_records_again)

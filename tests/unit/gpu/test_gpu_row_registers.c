@@ -344,7 +344,7 @@ START_TEST(long_columns_are_split)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, held", softmax_matches_the_cpu,
+EMULATED_SUITE("gpu/gpu_row_registers", softmax_matches_the_cpu,
                half_to_float_matches_the_cpu, special_numbers_match_the_cpu,
                layer_norms_match_the_cpu,
                layer_norms_without_parameters_match_the_cpu,

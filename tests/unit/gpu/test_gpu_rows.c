@@ -170,4 +170,4 @@ START_TEST(rows_use_the_row_kernel)
 }
 END_TEST
 
-EMULATED_SUITE("gpu, rows", results_match_the_cpu, rows_use_the_row_kernel)
+EMULATED_SUITE("gpu/gpu_rows", results_match_the_cpu, rows_use_the_row_kernel)

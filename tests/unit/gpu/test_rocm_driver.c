@@ -400,6 +400,6 @@ int main(void)
         failed_product_is_a_lost_device,
     };
 
-    return run_with_fake_driver("rocm driver", "core_rocm.so", tests,
+    return run_with_fake_driver("gpu/rocm_driver", "core_rocm.so", tests,
                                 sizeof tests / sizeof *tests);
 }

@@ -690,17 +690,17 @@ int main(void)
     };
     const test_suite suites[] = {
         {
-            .name = "validate",
+            .name = "interpose/interposers, validate",
             .setup = validate,
             .teardown = end,
             SUITE_TESTS(checks_tests),
         },
         {
-            .name = "others",
+            .name = "interpose/interposers, others",
             SUITE_TESTS(others_tests),
         },
         {
-            .name = "plugins",
+            .name = "interpose/interposers, plugins",
             .setup = folder_make,
             .teardown = folder_remove,
             SUITE_TESTS(plugins_tests),

@@ -168,7 +168,7 @@ int main(void)
         process_state_is_not_checked_without_validate,
     };
     const test_suite suite = {
-        .name = "process state",
+        .name = "interpose/process_state_check",
         .setup = validate,
         .teardown = end,
         SUITE_TESTS(tests),

@@ -492,7 +492,7 @@ int main(void)
         linear_with_no_wait_quantizers_never_synchronizes,
     };
     const test_suite suite = {
-        .name = "fused linear",
+        .name = "linear/linear",
         .setup = setup,
         .teardown = teardown,
         .seconds = 60,

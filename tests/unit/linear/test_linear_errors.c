@@ -163,7 +163,7 @@ START_TEST(failed_allocation_restores_the_quantizers)
 {
     core_status status = CORE_ERROR_OUT_OF_MEMORY;
     core_linear_backward_args back;
-    core_linear_intermediates made;
+    core_linear_intermediates intermediates;
     core_quantizer_state states[3];
     float histories[3][4];
     core_tensor *y, *grads[3];
@@ -183,14 +183,14 @@ START_TEST(failed_allocation_restores_the_quantizers)
     states[2] = state_of(2, histories[2]);
     for (int64_t n = 0; status != CORE_OK; n++) {
         core__alloc_fault_set(n, false);
-        status = core_linear_forward(&args, &y, &made);
+        status = core_linear_forward(&args, &y, &intermediates);
         core__alloc_fault_set(-1, false);
         failed[0] += status != CORE_OK;
         if (status != CORE_OK)
             same_state(0, &states[0], histories[0]);
     }
     core_tensor_release(y);
-    core_linear_intermediates_release(&made);
+    core_linear_intermediates_release(&intermediates);
     ck_assert_uint_eq(calls(0), states[0].calls + 2);
     status = CORE_ERROR_OUT_OF_MEMORY;
     for (int64_t n = 0; status != CORE_OK; n++) {
@@ -259,16 +259,16 @@ END_TEST
  * both computing and recording. */
 START_TEST(call_saves_quantizer_state_only_once)
 {
-    core_linear_intermediates made;
+    core_linear_intermediates intermediates;
     core_tensor *y;
 
     quantized(CORE_SCALING_DELAYED);
     y = apply();
     ck_assert(core_tensor_requires_grad(y));
     ck_assert_int_eq(marks, 2);
-    OK(core_linear_forward(&args, &y, &made));
+    OK(core_linear_forward(&args, &y, &intermediates));
     keep(y);
-    core_linear_intermediates_release(&made);
+    core_linear_intermediates_release(&intermediates);
     ck_assert_int_eq(marks, 4);
     y = apply();
     ck_assert_int_eq(marks, 6);
@@ -360,7 +360,7 @@ int main(void)
         backward_without_its_tensors_is_refused,
     };
     const test_suite suite = {
-        .name = "fused linear: errors",
+        .name = "linear/linear_errors",
         .setup = setup,
         .teardown = teardown,
         .seconds = 60,

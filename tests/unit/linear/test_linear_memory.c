@@ -258,7 +258,7 @@ int main(void)
         only_needed_bytes_are_held_with_retained_graph,
     };
     const test_suite suite = {
-        .name = "fused linear: memory",
+        .name = "linear/linear_memory",
         .setup = setup,
         .teardown = teardown,
         .seconds = 60,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* The fused linear layer as programs use it: workspaces and stores that outlive
+/* The fused linear layer as programs use it: workspaces and queues that outlive
  * their tensors or are used on several streams, autocast regions around its
  * steps, f16 main gradients, and zero features. */
 
@@ -31,7 +31,7 @@ static void teardown_use(void)
     teardown();
 }
 
-/* ---------------------------------------------- workspaces and stores -- */
+/* ---------------------------------------------- workspaces and queues -- */
 
 START_TEST(workspace_is_refused_for_another_weight)
 {
@@ -79,7 +79,7 @@ static void with_flags(uint32_t flags)
 }
 
 /* Runs steps on two streams alternately; backward_dw runs on a third. */
-START_TEST(workspace_and_store_are_ordered_across_streams)
+START_TEST(workspace_and_queue_are_ordered_across_streams)
 {
     core_stream *streams[2] = {new_stream("sim"), new_stream("sim")};
     core_tensor *want, *y, *ones, *input = to_sim(x);
@@ -152,7 +152,7 @@ END_TEST
 
 /* Linear layers on two devices fill one queue from the engine's threads; races
  * show up occasionally, and always under a thread sanitizer. */
-static void *fill_store(void *unused)
+static void *fill_queue(void *unused)
 {
     for (int i = 0; i < PUSHES; i++) {
         core__linear_weight_gradient dw = {.grad = core_tensor_retain(b)};
@@ -162,12 +162,12 @@ static void *fill_store(void *unused)
     return unused;
 }
 
-START_TEST(several_threads_may_fill_one_store)
+START_TEST(several_threads_may_fill_one_queue)
 {
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++)
-        pthread_create(&threads[i], NULL, fill_store, NULL);
+        pthread_create(&threads[i], NULL, fill_queue, NULL);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(core_linear_wgrad_queue_count(queue), THREADS * PUSHES);
@@ -204,14 +204,14 @@ END_TEST
 START_TEST(backward_calls_ignore_autocast_regions)
 {
     core_linear_backward_args saved;
-    core_linear_intermediates made;
+    core_linear_intermediates intermediates;
     core_tensor *grads[2][3], *y, *delayed[2];
     uint64_t region = 0;
 
     args.input_requires_grad = args.weight_requires_grad = 1;
-    OK(core_linear_forward(&args, &y, &made));
-    OK(core_linear_setup(&args, &made, &saved));
-    core_linear_intermediates_release(&made);
+    OK(core_linear_forward(&args, &y, &intermediates));
+    OK(core_linear_setup(&args, &intermediates, &saved));
+    core_linear_intermediates_release(&intermediates);
     saved.grad_output = keep(y);
     args.wgrad_queue = queue;
     for (int i = 0; i < 2; i++) {
@@ -525,9 +525,9 @@ int main(void)
 {
     const TTest *const tests[] = {
         workspace_is_refused_for_another_weight,
-        workspace_and_store_are_ordered_across_streams,
+        workspace_and_queue_are_ordered_across_streams,
         main_grad_is_ready_when_backward_returns,
-        several_threads_may_fill_one_store,
+        several_threads_may_fill_one_queue,
         delayed_gradient_refuses_changed_input,
         backward_calls_ignore_autocast_regions,
         float8_linear_accepts_inputs_lowered_by_autocast,
@@ -538,7 +538,7 @@ int main(void)
         nested_backward_quantizes_once_per_worker,
     };
     const test_suite suite = {
-        .name = "fused linear: use",
+        .name = "linear/linear_use",
         .setup = setup_use,
         .teardown = teardown_use,
         .seconds = 60,

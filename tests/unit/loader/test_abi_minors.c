@@ -476,7 +476,7 @@ END_TEST
 
 START_TEST(unknown_requirements_are_unsupported)
 {
-    refuses("demand", "\"exp\" has the demands 0x100001");
+    refuses("requirement", "\"exp\" has the requirements 0x100001");
 }
 END_TEST
 
@@ -484,13 +484,13 @@ END_TEST
  * on 0.2: the core would not meet them. */
 START_TEST(requirements_of_a_later_minor_are_unsupported)
 {
-    static const char *const demands[] = {"0x4", "0x8", "0x500"};
+    static const char *const requirements[] = {"0x4", "0x8", "0x500"};
     const char *name = _i < 3 ? "abi_0_2" : "abi_0_4";
 
     core__abi_minor_offered = 2;
-    setenv("ABI_DEMANDS", demands[_i % 3], 1);
+    setenv("ABI_REQUIREMENTS", requirements[_i % 3], 1);
     FAILS(core_plugin_load(abi_plugin(name), NULL), CORE_ERROR_UNSUPPORTED,
-          "demands", "0.2", "abs");
+          "requirements", "0.2", "abs");
 }
 END_TEST
 
@@ -558,7 +558,7 @@ int main(void)
         {requirements_of_a_later_minor_are_unsupported, 0, 6},
     };
     const test_suite suite = {
-        .name = "abi/minors",
+        .name = "loader/abi_minors",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

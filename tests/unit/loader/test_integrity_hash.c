@@ -673,7 +673,7 @@ int main(void)
         quarantine_of_unsealed_plugins_loads_sealed_ones_directly,
     };
     const test_suite suite = {
-        .name = "loader/seal",
+        .name = "loader/integrity_hash",
         .setup = prepare,
         .teardown = clean,
         .seconds = 300, /* ten thousand loads */

@@ -176,7 +176,7 @@ int main(void)
         {silent_error_of_a_synchronous_device_is_described, 0, 6},
     };
     const test_suite suite = {
-        .name = "loader/invalid values",
+        .name = "loader/loader_invalid_values",
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
     };

@@ -592,7 +592,7 @@ int main(void)
         shorter_error_struct_is_not_read_beyond_its_size,
     };
     const test_suite suite = {
-        .name = "loader/open",
+        .name = "loader/loader_open",
         .setup = folder_make,
         .teardown = folder_remove,
         SUITE_TESTS(tests),

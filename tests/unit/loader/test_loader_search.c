@@ -97,7 +97,7 @@ END_TEST
 
 START_TEST(working_directory_is_never_searched)
 {
-    /* Relative folders in the environment: test_loader_settings. */
+    /* Relative folders in the environment: base/test_settings. */
     install("good", "core_good.so");
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(core_setting_set("LIBCORE_PLUGIN_PATH", "."),
@@ -506,7 +506,7 @@ static int run_all(void)
         {file_with_the_hash_of_its_manifest_is_opened, 0, 2},
     };
     const test_suite suite = {
-        .name = "loader/search",
+        .name = "loader/loader_search",
         .setup = folder_make,
         .teardown = folder_remove,
         SUITE_TESTS(tests),

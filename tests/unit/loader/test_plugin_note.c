@@ -590,7 +590,7 @@ int main(void)
         ten_thousand_corrupted_notes_never_crash,
     };
     const test_suite suite = {
-        .name = "loader/note",
+        .name = "loader/plugin_note",
         .setup = load_good,
         .teardown = free_good,
         SUITE_TESTS(tests),

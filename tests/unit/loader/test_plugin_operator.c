@@ -172,7 +172,7 @@ int main(void)
         loading_and_unloading_leaks_nothing,
     };
     const test_suite suite = {
-        .name = "operators of plugins",
+        .name = "loader/plugin_operator",
         .setup = open_plugin,
         .teardown = drop_all,
         SUITE_TESTS(tests),

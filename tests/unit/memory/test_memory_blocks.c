@@ -588,7 +588,7 @@ START_TEST(failing_host_allocations_leak_nothing)
 }
 END_TEST
 
-SUITE("memory blocks", sizes_round_to_512_and_choose_their_segments,
+SUITE("memory/memory_blocks", sizes_round_to_512_and_choose_their_segments,
       freed_block_is_reused_at_once_best_fit_first,
       adjacent_blocks_are_joined_in_any_order,
       small_blocks_are_joined_before_memory_grows,

@@ -332,7 +332,7 @@ START_TEST(allocation_waits_for_memory_that_is_about_to_be_freed)
 }
 END_TEST
 
-SUITE("memory callbacks", callback_may_release_objects_without_memory,
+SUITE("memory/memory_callbacks", callback_may_release_objects_without_memory,
       callback_may_release_host_memory,
       callback_may_release_the_last_tensor_of_a_pool,
       callback_may_release_a_pool_with_memory, callback_may_release_a_graph,

@@ -184,7 +184,7 @@ START_TEST(streams_that_share_memory_do_not_keep_each_other_alive)
 }
 END_TEST
 
-SUITE("memory of ended streams",
+SUITE("memory/memory_ended",
       next_stream_does_not_wait_for_unfinished_work_of_an_ended_one,
       next_stream_waits_if_many_ended_with_unfinished_work,
       memory_of_failed_work_is_reused_without_its_error,

@@ -285,7 +285,7 @@ START_TEST(fallback_without_memory_fails)
 }
 END_TEST
 
-SUITE("memory faults", step_on_the_cpu_survives_every_failing_allocation,
+SUITE("memory/memory_faults", step_on_the_cpu_survives_every_failing_allocation,
       step_on_sim_survives_every_failing_allocation,
       permanent_lack_of_memory_fails_every_step_on_the_cpu,
       permanent_lack_of_memory_fails_every_step_on_sim,

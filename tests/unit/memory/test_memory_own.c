@@ -178,7 +178,7 @@ START_TEST(core_caching_is_unsupported_for_such_a_device)
 }
 END_TEST
 
-SUITE("memory own", memory_is_returned_while_its_stream_is_busy,
+SUITE("memory/memory_own", memory_is_returned_while_its_stream_is_busy,
       memory_in_use_by_another_stream_is_kept,
       more_memory_than_the_device_has_is_allocated_in_turn,
       captures_keep_their_memory, core_caching_is_unsupported_for_such_a_device)

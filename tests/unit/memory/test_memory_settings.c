@@ -600,7 +600,8 @@ START_TEST(history_records_memory_mapped_to_and_unmapped_from_ranges)
 }
 END_TEST
 
-SUITE("memory settings", environment_sets_the_initial_settings_of_devices,
+SUITE("memory/memory_settings",
+      environment_sets_the_initial_settings_of_devices,
       invalid_environment_is_reported_when_a_device_opens,
       concurrent_changes_of_different_settings_are_all_kept,
       bad_values_are_refused_and_nothing_changes,

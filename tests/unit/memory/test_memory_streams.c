@@ -632,7 +632,7 @@ START_TEST(pinned_tensor_is_on_the_cpu_and_row_major)
 }
 END_TEST
 
-SUITE("memory streams", stream_of_the_block_needs_no_record_stream,
+SUITE("memory/memory_streams", stream_of_the_block_needs_no_record_stream,
       block_is_reused_when_every_stream_is_done,
       one_busy_stream_keeps_the_block_from_reuse,
       tensors_and_streams_of_two_devices_are_refused,

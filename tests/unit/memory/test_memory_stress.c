@@ -157,7 +157,7 @@ START_TEST(traffic_where_memory_runs_out_in_expandable_segments)
 }
 END_TEST
 
-SUITE("memory stress", traffic_with_default_settings,
+SUITE("memory/memory_stress", traffic_with_default_settings,
       traffic_in_expandable_segments,
       traffic_with_rounded_sizes_and_unsplit_blocks,
       traffic_where_memory_runs_out,

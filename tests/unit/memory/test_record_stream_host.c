@@ -183,7 +183,8 @@ START_TEST(invalid_call_or_stream_is_refused)
 }
 END_TEST
 
-SUITE("record word", memory_is_not_reused_before_the_recorded_stream_is_done,
+SUITE("memory/record_stream_host",
+      memory_is_not_reused_before_the_recorded_stream_is_done,
       memory_is_reused_if_no_stream_was_recorded,
       validate_accepts_streams_of_the_plugin,
       last_of_several_records_on_one_stream_counts,

@@ -531,5 +531,5 @@ int main(void)
     };
 
     on_gpu = gpu_plugin_found();
-    return run_suite("attention", tests, sizeof tests / sizeof *tests);
+    return run_suite("ops/attention", tests, sizeof tests / sizeof *tests);
 }

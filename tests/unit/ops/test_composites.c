@@ -543,7 +543,7 @@ START_TEST(lengths_of_sequences_are_read_at_once)
 }
 END_TEST
 
-SUITE("composites", attention_of_scores_that_overflow_is_zero,
+SUITE("ops/composites", attention_of_scores_that_overflow_is_zero,
       gradients_are_unscaled_and_infinity_is_found,
       equal_compares_sizes_and_elements, is_set_to_compares_storage_and_layout,
       set_returns_the_content_of_source,

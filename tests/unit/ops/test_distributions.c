@@ -294,7 +294,7 @@ START_TEST(normal_samples_are_constant_in_mean_and_std)
 }
 END_TEST
 
-SUITE("distributions", exponential_numbers_are_above_zero,
+SUITE("ops/distributions", exponential_numbers_are_above_zero,
       poisson_samples_have_mean_and_variance_of_the_rate,
       binomial_samples_have_mean_n_p_and_variance_n_p_q,
       binomial_samples_at_limits_are_certain,

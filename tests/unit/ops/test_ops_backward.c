@@ -173,7 +173,8 @@ START_TEST(gradient_of_ctc_loss_holds_for_normalised_probabilities)
 }
 END_TEST
 
-SUITE("ops backward", gradient_of_ctc_loss_holds_for_normalised_probabilities,
+SUITE("ops/ops_backward",
+      gradient_of_ctc_loss_holds_for_normalised_probabilities,
       padding_backward_requires_sizes_of_forward,
       arguments_impossible_in_forward_are_refused,
       cat_and_stack_take_a_thousand_tensors, out_on_another_device_is_refused)

@@ -205,6 +205,6 @@ START_TEST(scaled_bessel_functions_are_accurate_for_large_x)
 }
 END_TEST
 
-SUITE("ops bounds", numbers_beyond_any_size_are_refused,
+SUITE("ops/ops_bounds", numbers_beyond_any_size_are_refused,
       int64_limits_have_their_literal_meaning,
       scaled_bessel_functions_are_accurate_for_large_x)

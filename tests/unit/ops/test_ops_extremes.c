@@ -557,7 +557,7 @@ START_TEST(out_of_wrong_size_is_refused_before_anything_is_computed)
 }
 END_TEST
 
-SUITE("ops extremes", elementwise_operators_end_for_every_argument,
+SUITE("ops/ops_extremes", elementwise_operators_end_for_every_argument,
       special_functions_far_out_have_known_values,
       random_numbers_stay_in_range_at_limits_of_dtypes,
       numbers_between_any_bounds_are_between_them,

@@ -323,7 +323,7 @@ START_TEST(segment_reduce_accepts_empty_segments)
 }
 END_TEST
 
-SUITE("ops factors", factors_multiply_back_to_the_matrix,
+SUITE("ops/ops_factors", factors_multiply_back_to_the_matrix,
       lu_solve_solves_both_sides_and_adjoint,
       singular_matrix_error_names_its_index,
       gradient_of_singular_determinant_is_the_cofactors,

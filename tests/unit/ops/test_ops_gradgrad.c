@@ -441,7 +441,7 @@ START_TEST(every_operator_with_a_gradient_has_a_sample)
 }
 END_TEST
 
-SUITE("ops gradgrad", elementwise_gradients_match_finite_differences,
+SUITE("ops/ops_gradgrad", elementwise_gradients_match_finite_differences,
       reduction_gradients_match_finite_differences,
       kernel_gradients_match_finite_differences,
       view_gradients_match_finite_differences,

@@ -41,5 +41,5 @@ START_TEST(slopes_at_domain_edges_are_limits)
 }
 END_TEST
 
-SUITE("ops gradients", backward_without_formula_names_the_operator,
+SUITE("ops/ops_gradients", backward_without_formula_names_the_operator,
       slopes_at_domain_edges_are_limits)

@@ -566,5 +566,5 @@ START_TEST(mutated_valid_calls_succeed_or_report_an_error)
 }
 END_TEST
 
-SUITE("ops hostile", random_calls_succeed_or_report_an_error,
+SUITE("ops/ops_hostile", random_calls_succeed_or_report_an_error,
       mutated_valid_calls_succeed_or_report_an_error)

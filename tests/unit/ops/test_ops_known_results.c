@@ -747,7 +747,8 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
 }
 END_TEST
 
-SUITE("ops answers", embedding_bag_forward_only_returns_a_size_per_offset,
+SUITE("ops/ops_known_results",
+      embedding_bag_forward_only_returns_a_size_per_offset,
       images_of_bytes_are_resampled_with_whole_weights,
       safe_softmax_of_masked_row_has_zero_gradient,
       topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,

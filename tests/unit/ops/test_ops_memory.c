@@ -98,7 +98,7 @@ int main(void)
         {failed_allocation_is_out_of_memory_without_leaks, 0, SAMPLES},
     };
     const test_suite suite = {
-        .name = "ops memory",
+        .name = "ops/ops_memory",
         .teardown = drop_all,
         SUITE_LOOPS(loops),
     };

@@ -123,4 +123,4 @@ START_TEST(every_error_names_operator_and_argument)
 }
 END_TEST
 
-SUITE("ops messages", every_error_names_operator_and_argument)
+SUITE("ops/ops_messages", every_error_names_operator_and_argument)

@@ -297,7 +297,7 @@ START_TEST(wrong_arguments_are_refused_with_reason)
 }
 END_TEST
 
-SUITE("ops meta", meta_results_match_cpu_results,
+SUITE("ops/ops_meta", meta_results_match_cpu_results,
       meta_says_what_the_cpu_does_for_every_sample,
       data_dependent_shape_is_refused_on_meta,
       wrong_arguments_are_refused_with_reason)

@@ -202,7 +202,7 @@ int main(void)
         former_name_finds_the_operator,
     };
     const test_suite suite = {
-        .name = "ops/names",
+        .name = "ops/ops_names",
         SUITE_TESTS(tests),
     };
 

@@ -397,5 +397,5 @@ START_TEST(factories_take_dtype_and_device_from_out)
 }
 END_TEST
 
-SUITE("ops out", out_operators_store_the_functional_result,
+SUITE("ops/ops_out", out_operators_store_the_functional_result,
       factories_take_dtype_and_device_from_out)

@@ -653,7 +653,7 @@ START_TEST(unknown_memory_format_is_refused)
 }
 END_TEST
 
-SUITE("ops refusals", messages_name_argument_sizes_and_dtype,
+SUITE("ops/ops_refusals", messages_name_argument_sizes_and_dtype,
       softshrink_refuses_negative_lambd,
       vector_norm_of_zero_elements_refuses_orders_of_extremes,
       max_unpool3d_refuses_invalid_strides_and_padding,

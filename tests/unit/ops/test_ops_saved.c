@@ -313,4 +313,4 @@ START_TEST(every_saved_tensor_is_read_by_a_gradient)
 }
 END_TEST
 
-SUITE("ops saved", every_saved_tensor_is_read_by_a_gradient)
+SUITE("ops/ops_saved", every_saved_tensor_is_read_by_a_gradient)

@@ -187,7 +187,7 @@ START_TEST(convolution_and_pooling_keep_channels_last)
 }
 END_TEST
 
-SUITE("ops views", views_share_memory_and_accept_negative_indices,
+SUITE("ops/ops_views", views_share_memory_and_accept_negative_indices,
       reshape_copies_only_if_strides_require_it,
       scalars_and_empty_tensors_are_valid_operands,
       split_and_chunk_return_lists_of_views,

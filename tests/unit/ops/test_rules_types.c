@@ -238,7 +238,7 @@ START_TEST(shrink_bounds_are_rounded_to_the_operand_dtype)
 }
 END_TEST
 
-SUITE("rules of types", trilinear_of_integers_keeps_their_dtype,
+SUITE("ops/rules_types", trilinear_of_integers_keeps_their_dtype,
       all_and_any_of_u8_return_u8_for_any_dimensions,
       ldexp_by_integers_keeps_a_floating_dtype,
       ldexp_overflows_only_if_the_result_does,

@@ -396,7 +396,7 @@ START_TEST(fast_views_record_tensors_that_require_grad)
 }
 END_TEST
 
-SUITE("ops_quick", fast_views_equal_general_views,
+SUITE("ops/view_fast_path", fast_views_equal_general_views,
       fast_views_equal_general_views_without_grad_mode,
       fast_views_equal_general_views_in_inference_mode,
       fast_views_equal_general_views_below_autograd,

@@ -472,7 +472,7 @@ int main(void)
         failed_unscale_changes_no_gradient,
     };
     const test_suite suite = {
-        .name = "gradient scaler",
+        .name = "optim/grad_scaler",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -567,7 +567,7 @@ int main(void)
         {failed_allocation_in_first_step_leaks_nothing, 0, 2},
     };
     const test_suite suite = {
-        .name = "optim",
+        .name = "optim/optim",
         .setup = set_up,
         .teardown = tear_down,
         SUITE_TESTS(tests),

@@ -436,7 +436,7 @@ int main(void)
          sizeof instruction_sets / sizeof *instruction_sets},
     };
     const test_suite suite = {
-        .name = "optim, cpu",
+        .name = "optim/optim_cpu",
         .teardown = drop_all,
         .seconds = SUITE_SECONDS,
         SUITE_TESTS(tests),

@@ -334,7 +334,7 @@ START_TEST(adamw_matches_its_formula)
 }
 END_TEST
 
-SUITE("optimizers by their formulas", clip_grad_norm_scales_grads_as_one_vector,
+SUITE("optim/optim_formulas", clip_grad_norm_scales_grads_as_one_vector,
       clip_grad_norm_ignores_empty_grads,
       clip_grad_norm_keeps_small_grads_unchanged,
       clip_grad_norm_ignores_parameters_without_grad,

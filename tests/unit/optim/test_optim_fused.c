@@ -292,5 +292,5 @@ int main(void)
 
     if (!gpu_plugin_found())
         return suite_skip_all("the plugin of %s is not built", gpu_name());
-    return run_suite("optim, fused", tests, sizeof tests / sizeof *tests);
+    return run_suite("optim/optim_fused", tests, sizeof tests / sizeof *tests);
 }

@@ -228,7 +228,7 @@ int main(void)
         {joint_step_equals_individual_steps, 0, sizeof kinds / sizeof *kinds},
     };
     const test_suite suite = {
-        .name = "optim many",
+        .name = "optim/optim_many",
         .teardown = drop_all,
         .seconds = 60,
         SUITE_LOOPS(loops),

@@ -444,7 +444,7 @@ int main(void)
         {profiler_does_not_consume_device_errors, 0, 2},
     };
     const test_suite suite = {
-        .name = "profiler/records",
+        .name = "profiler/device_records",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -171,7 +171,7 @@ int main(void)
         nan_check_accepts_only_boolean_values,
     };
     const test_suite suite = {
-        .name = "nan check",
+        .name = "profiler/nan_check",
         .setup = begin,
         .teardown = end,
         SUITE_TESTS(tests),

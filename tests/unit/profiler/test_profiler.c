@@ -660,7 +660,7 @@ int main(void)
         child_may_start_session_despite_session_of_other_thread,
     };
     const test_suite suite = {
-        .name = "profiler",
+        .name = "profiler/profiler",
         .setup = setup,
         .teardown = teardown,
         .seconds = 60,

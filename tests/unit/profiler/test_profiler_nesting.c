@@ -252,7 +252,7 @@ int main(void)
         ready_callback_may_stop_a_stopping_session,
     };
     const test_suite suite = {
-        .name = "profiler nesting",
+        .name = "profiler/profiler_nesting",
         .setup = setup,
         .teardown = teardown,
         .seconds = CASE_SECONDS,

@@ -214,7 +214,7 @@ int main(void)
         range_started_at_session_end_has_zero_length,
     };
     const test_suite suite = {
-        .name = "profiler reports",
+        .name = "profiler/profiler_reports",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -319,7 +319,7 @@ int main(void)
         grad_scaler_backs_off_when_float8_overflows,
     };
     const test_suite suite = {
-        .name = "quantizer that waits for nothing",
+        .name = "quant/async_scaling",
         .teardown = teardown,
         .seconds = 60,
         SUITE_TESTS(tests),

@@ -218,7 +218,7 @@ START_TEST(fallback_refuses_other_operators_and_dtypes)
 }
 END_TEST
 
-SUITE("eight bits without kernels", fallback_conversions_equal_kernel_bits,
+SUITE("quant/float8_fallback", fallback_conversions_equal_kernel_bits,
       fallback_stochastic_rounding_equals_kernel_bits,
       fallback_fills_and_copies_write_only_their_view,
       fallback_refuses_other_operators_and_dtypes)

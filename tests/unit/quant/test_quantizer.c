@@ -432,7 +432,7 @@ int main(void)
         quantizer_on_meta_refuses_data_dependent_calls,
     };
     const test_suite suite = {
-        .name = "quantizer",
+        .name = "quant/quantizer",
         .teardown = teardown,
         .seconds = 60,
         SUITE_TESTS(tests),

@@ -256,7 +256,7 @@ START_TEST(backward_through_scaled_mm_is_unsupported)
 }
 END_TEST
 
-SUITE("products of eight bits", scaled_mm_equals_product_of_dequantized_numbers,
+SUITE("quant/scaled_mm", scaled_mm_equals_product_of_dequantized_numbers,
       scaled_mm_gives_same_result_for_any_layout, scaled_mm_propagates_nan,
       scaled_mm_over_empty_dimension_returns_the_bias,
       autocast_does_not_change_scaled_mm,

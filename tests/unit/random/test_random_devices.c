@@ -153,7 +153,7 @@ START_TEST(checkpoints_restore_which_devices_had_no_generator)
 }
 END_TEST
 
-SUITE("random numbers of devices",
+SUITE("random/random_devices",
       devices_share_a_generator_until_they_have_their_own,
       state_of_a_device_generator_is_saved_and_restored,
       checkpoints_restore_device_generators,

@@ -117,6 +117,6 @@ START_TEST(generator_may_be_set_while_other_threads_draw)
 }
 END_TEST
 
-SUITE("random numbers in threads", threads_draw_each_number_of_a_generator_once,
+SUITE("random/random_threads", threads_draw_each_number_of_a_generator_once,
       threads_draw_each_number_of_the_default_generator_once,
       generator_may_be_set_while_other_threads_draw)

@@ -603,7 +603,7 @@ int main(void)
         {malformed_file_is_reported_as_corrupt_with_its_path, 0, MALFORMED},
     };
     const test_suite suite = {
-        .name = "safetensors",
+        .name = "safetensors/safetensors",
         .setup = set_up,
         .teardown = tear_down,
         SUITE_TESTS(tests),

@@ -279,6 +279,6 @@ int main(void)
         parsers_do_not_read_beyond_their_input,
     };
 
-    return run_files("damaged safetensors", tests,
+    return run_files("safetensors/safetensors_damage", tests,
                      sizeof tests / sizeof *tests);
 }

@@ -278,6 +278,6 @@ int main(void)
         failed_allocation_leaves_no_mapping,
     };
 
-    return run_files("safetensors in place", tests,
+    return run_files("safetensors/safetensors_map", tests,
                      sizeof tests / sizeof *tests);
 }

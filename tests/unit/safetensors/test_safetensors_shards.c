@@ -285,7 +285,7 @@ int main(void)
          sizeof malformed / sizeof *malformed},
     };
     const test_suite suite = {
-        .name = "safetensors in shards",
+        .name = "safetensors/safetensors_shards",
         .setup = set_up,
         .teardown = tear_down,
         SUITE_TESTS(tests),

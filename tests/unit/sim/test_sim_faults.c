@@ -453,7 +453,7 @@ int main(void)
         launch_requires_the_plan_of_its_structure,
     };
     const test_suite suite = {
-        .name = "sim: faults",
+        .name = "sim/sim_faults",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -375,10 +375,12 @@ int main(void)
         addresses_of_freed_blocks_are_reused_under_a_limit,
     };
     const test_suite suites[] = {
-        {"handles", setup_handles, teardown, 0, SUITE_TESTS(both)},
-        {"handles", setup_handles, teardown, 0, SUITE_TESTS(handles)},
-        {"flat", setup_flat, teardown, 0, SUITE_TESTS(both)},
-        {"flat", setup_flat, teardown, 0, SUITE_TESTS(flat)},
+        {"sim/sim_memory, handles", setup_handles, teardown, 0,
+         SUITE_TESTS(both)},
+        {"sim/sim_memory, handles", setup_handles, teardown, 0,
+         SUITE_TESTS(handles)},
+        {"sim/sim_memory, flat", setup_flat, teardown, 0, SUITE_TESTS(both)},
+        {"sim/sim_memory, flat", setup_flat, teardown, 0, SUITE_TESTS(flat)},
     };
 
     return suite_run(suites, sizeof suites / sizeof *suites);

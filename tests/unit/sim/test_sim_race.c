@@ -421,7 +421,7 @@ int main(void)
         {detection_matches_a_complete_oracle, 0, 20},
     };
     const test_suite suite = {
-        .name = "sim: races",
+        .name = "sim/sim_race",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -314,7 +314,7 @@ int main(void)
         {work_of_one_stream_keeps_its_order_under_delays, 0, 3},
     };
     const test_suite suite = {
-        .name = "sim: streams",
+        .name = "sim/sim_streams",
         .setup = setup,
         .teardown = teardown,
         SUITE_TESTS(tests),

@@ -482,5 +482,5 @@ int main(void)
         float8_is_copied_between_devices,
     };
 
-    return run_suite("eight-bit floats", tests, sizeof tests / sizeof *tests);
+    return run_suite("tensor/float8", tests, sizeof tests / sizeof *tests);
 }

@@ -176,7 +176,7 @@ int main(void)
         {out_of_memory_names_operator_and_device, 0, DEVICES},
     };
     const test_suite suite = {
-        .name = "numbers",
+        .name = "tensor/number_format",
         .teardown = drop_all,
         SUITE_LOOPS(loops),
     };

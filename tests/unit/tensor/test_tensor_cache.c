@@ -251,7 +251,7 @@ START_TEST(recording_works_beside_calls_without_recording)
 }
 END_TEST
 
-SUITE("kept", dropped_tensor_is_reused_for_the_next_of_its_size,
+SUITE("tensor/tensor_cache", dropped_tensor_is_reused_for_the_next_of_its_size,
       reused_tensor_has_nothing_of_the_old_one,
       tensors_cached_in_inference_mode_are_ordinary_outside,
       shared_tensor_is_not_cached,

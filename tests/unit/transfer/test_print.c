@@ -354,7 +354,7 @@ int main(void)
         out_of_memory_sets_the_result_to_null,
     };
     const test_suite suite = {
-        .name = "tensor/print",
+        .name = "transfer/print",
         SUITE_TESTS(tests),
     };
 

@@ -262,6 +262,6 @@ int main(void)
         event_lives_as_long_as_its_last_reference,
     };
 
-    return run_suite_with("stream copies", open_devices, tests,
+    return run_suite_with("transfer/stream_copies", open_devices, tests,
                           sizeof tests / sizeof *tests);
 }

@@ -524,7 +524,7 @@ int main(void)
         {faults_without_their_interposer_are_reported, 0, 2},
     };
     const test_suite suite = {
-        .name = "base/settings and log",
+        .name = "base/settings",
         .setup = clear,
         SUITE_TESTS(tests),
         SUITE_LOOPS(loops),
