@@ -747,7 +747,33 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
 }
 END_TEST
 
-SUITE("ops answers", embedding_bag_forward_only_returns_a_size_per_offset,
+START_TEST(index_fill_counts_negative_indices_from_the_end)
+{
+    core_tensor *x,
+        *index = typed(CORE_I64, 1, (int64_t[]){2}, (double[]){-1, -3});
+    core_tensor *beyond = typed(CORE_I64, 1, (int64_t[]){1}, (double[]){-4});
+    core_tensor *out, *value = SCALAR(7);
+
+    x = VECTOR(3, 1, 2, 3);
+    HOLDS(CALL(index_fill, x, 0, index, core_int(9)), 3, 9, 2, 9);
+    HOLDS(CALL(index_fill_tensor, x, 0, index, value), 3, 7, 2, 7);
+    OK(core_index_fill_(x, 0, index, core_int(8)));
+    HOLDS(x, 3, 8, 2, 8);
+    FAILS(core_index_fill(x, 0, beyond, core_int(9), &out), CORE_ERROR_INDEX,
+          "index_fill", "-4");
+    FAILS(core_index_fill_(x, 0, beyond, core_int(9)), CORE_ERROR_INDEX,
+          "index_fill", "-4");
+    HOLDS(x, 3, 8, 2, 8);
+    FAILS(core_index_fill_(x, 0,
+                           typed(CORE_I64, 1, (int64_t[]){1}, (double[]){3}),
+                           core_int(9)),
+          CORE_ERROR_INDEX, "index_fill", "3");
+    HOLDS(x, 3, 8, 2, 8);
+}
+END_TEST
+
+SUITE("ops answers", index_fill_counts_negative_indices_from_the_end,
+      embedding_bag_forward_only_returns_a_size_per_offset,
       images_of_bytes_are_resampled_with_whole_weights,
       safe_softmax_of_masked_row_has_zero_gradient,
       topk_of_scalar_returns_the_scalar, losses_of_scalars_have_known_values,
