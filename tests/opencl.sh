@@ -113,10 +113,10 @@ ok 'padding and interpolation pass' samples 'ref*_pad2d*/f32' \
 ok 'gradients are correct and a model learns' says \
     'level training no failure: 2 PASS' conformance --only training \
     --filter 'training/[am]*'
-for name in sum addmm; do
+for op in sum addmm; do
     for set in public current; do
-        ok "$set: golden cases of $name pass" \
-            says '^[1-9][0-9]* passed, 0 failed' golden "$set" --filter "$name"
+        ok "$set: golden cases of $op pass" \
+            says '^[1-9][0-9]* passed, 0 failed' golden "$set" --filter "$op"
     done
 done
 ok 'an operator without a kernel is reported as missing' \
