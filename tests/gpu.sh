@@ -38,6 +38,14 @@ replay() {
     done
 }
 
+# kernels_listed DEVICE FILE
+kernels_listed() {
+    "$LIBCORE_BUILD/core-info" --kernels --json |
+        "${PYTHON:-python3}" "$LIBCORE_SOURCE/tests/kernel-lists.py" "$1" \
+            "$LIBCORE_BUILD/core/ops/generated/operators.json" \
+            "$LIBCORE_SOURCE/$2"
+}
+
 recorded() { # settings...
     replay gpuemu "$@"
 }
@@ -76,6 +84,8 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
+    ok operators_without_kernels_are_documented \
+        kernels_listed gpuemu backends/gpu/README.md
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \

@@ -127,6 +127,16 @@ ok 'LIBCORE_FALLBACK=count computes it on the CPU' \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
 
+# kernels_listed DEVICE FILE
+kernels_listed() {
+    "$LIBCORE_BUILD/core-info" --kernels --json |
+        "${PYTHON:-python3}" "$LIBCORE_SOURCE/tests/kernel-lists.py" "$1" \
+            "$LIBCORE_BUILD/core/ops/generated/operators.json" \
+            "$LIBCORE_SOURCE/$2"
+}
+ok 'operators without kernels are documented' \
+    kernels_listed opencl docs/devices.md
+
 # ------------------------------------------------ broadcast of values
 
 # index_put at self[:, index] and the like, compared with the CPU.
