@@ -317,6 +317,10 @@ CORE__COMPOSITE(sample_dirichlet)
     inside_unit(self->dtype, &least, &most);
     x = core__x_cast(scope, core__x_detach(scope, self), CORE_F64);
     x = CORE__DO(scope, core_standard_gamma, x, core__generator_of(&args[1]));
+    if (self->numel > 0) /* the sum of large samples would be infinite */
+        x = core__x_div(
+            scope, x,
+            CORE__DO(scope, core_amax, x, (const int64_t[]){-1}, 1, true));
     sums = core__x_sum_dim(scope, x, (const int64_t[]){-1}, 1, true);
     x = CORE__DO(scope, core_clamp, core__x_div(scope, x, sums), &least, &most);
     return drawn(scope, x, self, &results[0]);

@@ -499,6 +499,21 @@ START_TEST(random_numbers_of_extreme_parameters_are_numbers)
 }
 END_TEST
 
+START_TEST(dirichlet_samples_of_huge_shapes_sum_to_one)
+{
+    const int64_t four = 4;
+    core_tensor *x;
+    double total;
+
+    OK(core_device_find("cpu", &cpu));
+    x = CALL(full, &four, 1, core_float(DBL_MAX), CORE_F64, cpu);
+    x = CALL(sum, CALL(sample_dirichlet, x, NULL), CORE_F64);
+    OK(core_tensor_read(x, &total, sizeof total));
+    ck_assert_double_eq_tol(total, 1, 1e-12);
+    drop_all();
+}
+END_TEST
+
 static core_tensor *from_doubles(const double *values, int64_t count,
                                  core_dtype dtype)
 {
@@ -725,6 +740,7 @@ SUITE("ops extremes", elementwise_operators_end_for_every_argument,
       random_numbers_stay_in_range_at_limits_of_dtypes,
       numbers_between_any_bounds_are_between_them,
       random_numbers_of_extreme_parameters_are_numbers,
+      dirichlet_samples_of_huge_shapes_sum_to_one,
       multinomial_never_draws_weight_of_zero,
       histograms_near_limit_of_dtype_have_right_bins,
       integers_beyond_doubles_are_scattered_exactly,
