@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number=0
 emulated=$LIBCORE_BUILD/backends/gpu/emulated/.libs
-golden=$LIBCORE_SOURCE/tests/golden/public
+golden=$LIBCORE_SOURCE/tests/golden
 
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
@@ -27,16 +27,30 @@ says() { # pattern, command...
     grep -qE "$pattern" "$work/out"
 }
 
-replay() { # device, arguments...
+# replay DEVICE SETTING…: the recorded cases of both versions of PyTorch.
+replay() {
     device=$1
     shift
-    "$LIBCORE_BUILD/core-conformance" --golden "$golden" --device "$device" \
-        "$@"
+    for required in public current-gpu; do
+        env "$@" "$LIBCORE_BUILD/core-conformance" \
+            --golden "$golden/${required%-gpu}" \
+            --device "$device" --required "$golden/$required.ops" || return
+    done
+}
+
+# kernels_listed DEVICE FILE
+kernels_listed() {
+    operators=core/ops/generated/operators.json # a release ships it
+    for folder in "$LIBCORE_SOURCE" "$LIBCORE_BUILD"; do
+        [ ! -f "$folder/$operators" ] || found=$folder/$operators
+    done
+    "$LIBCORE_BUILD/core-info" --kernels --json |
+        "${PYTHON:-python3}" "$LIBCORE_SOURCE/tests/kernel-lists.py" "$1" \
+            "$found" "$LIBCORE_SOURCE/$2"
 }
 
 recorded() { # settings...
-    env "$@" "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device gpuemu --required "$LIBCORE_SOURCE/tests/golden/public.ops"
+    replay gpuemu "$@"
 }
 
 in_other_ways() {
@@ -73,12 +87,14 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
+    ok operators_without_kernels_are_documented \
+        kernels_listed gpuemu backends/gpu/README.md
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \
         says 'device must be opened again' \
         env GPUEMU_LOSE_AFTER=5 "$LIBCORE_BUILD/core-conformance" \
-        --golden "$golden" --device gpuemu --filter add.Tensor
+        --golden "$golden/public" --device gpuemu --filter add.Tensor
 else
     skip emulated_device 'no C++ compiler was found'
 fi
@@ -96,8 +112,7 @@ vendor() { # name, folder, pattern of libraries not to link to
     ok "core_$1_links_to_no_vendor_library" sh -c "
         ! readelf -d '$file' | grep NEEDED | grep -E '$3'"
     if grep -qE "^ *$1 .*streams" "$work/out"; then
-        ok "recorded_cases_pass_on_$1" replay "$1" \
-            --required "$LIBCORE_SOURCE/tests/golden/public.ops"
+        ok "recorded_cases_pass_on_$1" replay "$1"
     else
         ok "$1_reports_why_there_is_no_device" says "$1.*(no |too old|does not)" \
             "$LIBCORE_BUILD/core-info"
@@ -146,9 +161,7 @@ with_fakes() { # name, folder, libraries...; with $settings
     export LIBCORE_PLUGIN_PATH
     # shellcheck disable=SC2086 # word splitting is intended
     ok "recorded_cases_pass_on_${vendor}_with_fake $*" \
-        env LD_LIBRARY_PATH="$work/$vendor" $settings \
-        "$LIBCORE_BUILD/core-conformance" --golden "$golden" \
-        --device "$vendor" --required "$LIBCORE_SOURCE/tests/golden/public.ops"
+        replay "$vendor" LD_LIBRARY_PATH="$work/$vendor" $settings
     # Once for each vendor, or with LIBCORE_TEST_LONG with each library.
     if [ "$level_reached" != "$vendor" ] || [ -n "${LIBCORE_TEST_LONG-}" ]; then
         # shellcheck disable=SC2086 # word splitting is intended

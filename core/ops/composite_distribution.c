@@ -45,6 +45,20 @@ static core_status check_floating(const core_operator *op,
                           core__dtype_name(self->dtype));
 }
 
+/* Refuses a finite parameter that the dtype cannot hold, as normal_ does: it
+ * would become infinite, and 0 times it NaN. */
+static core_status want_within(const core_operator *op, core_dtype dtype,
+                               const char *name, double value)
+{
+    double largest = core__dtype_largest(dtype);
+
+    if (!isfinite(value) || fabs(value) <= largest)
+        return CORE_OK;
+    return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
+                          "%s is %g, but the largest number of %s is %g", name,
+                          value, core__dtype_name(dtype), largest);
+}
+
 static core_status drawn(core__scope *scope, core_tensor *x, core_tensor *self,
                          core_value *result)
 {
@@ -64,6 +78,8 @@ CORE__COMPOSITE(cauchy)
     if (!(sigma > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "sigma is %g; it must be above 0", sigma);
+    CORE_TRY(want_within(call->op, self->dtype, "median", median));
+    CORE_TRY(want_within(call->op, self->dtype, "sigma", sigma));
     x = uniform(scope, self, &args[3]);
     x = core__x_mul_scalar(scope, core__x_add_scalar(scope, x, -0.5), M_PI);
     x = core__x_mul_scalar(scope, CORE__DO(scope, core_tan, x), sigma);
@@ -71,8 +87,19 @@ CORE__COMPOSITE(cauchy)
                  &results[0]);
 }
 
-/* exponential(self, lambd, generator): -log(1 - u) / lambd, above 0 although u
- * may be 0: the logarithm is at most -eps / 2, as in PyTorch. */
+/* log(1 - u), below 0 although u may be 0: it is at most -eps / 2, as in
+ * PyTorch. */
+static core_tensor *log_uniform(core__scope *s, core_tensor *self,
+                                const core_value *generator)
+{
+    core_tensor *x = core__x_neg(s, uniform(s, self, generator));
+
+    return CORE__DO(
+        s, core_clamp_max, core__x_log1p(s, x),
+        core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53 : -0x1p-24));
+}
+
+/* exponential(self, lambd, generator): -log(1 - u) / lambd */
 CORE__COMPOSITE(exponential)
 {
     core_tensor *self = args[0].u.tensor;
@@ -83,11 +110,8 @@ CORE__COMPOSITE(exponential)
     if (!(rate > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "lambd is %g; it must be above 0", rate);
-    x = core__x_neg(scope, uniform(scope, self, &args[2]));
-    x = CORE__DO(
-        scope, core_clamp_max, core__x_log1p(scope, x),
-        core_float(drawn_dtype(self) == CORE_F64 ? -0x1p-53 : -0x1p-24));
-    x = core__x_mul_scalar(scope, x, -1 / rate);
+    x = core__x_mul_scalar(scope, log_uniform(scope, self, &args[2]),
+                           -1 / rate);
     return drawn(scope, x, self, &results[0]);
 }
 
@@ -105,8 +129,8 @@ CORE__COMPOSITE(geometric)
             "p is %g and self is %s; p must be between 0 and 1, and self hold "
             "numbers",
             p, core__dtype_name(self->dtype));
-    x = core__x_neg(scope, uniform(scope, self, &args[2]));
-    x = core__x_mul_scalar(scope, core__x_log1p(scope, x), 1 / log1p(-p));
+    x = core__x_mul_scalar(scope, log_uniform(scope, self, &args[2]),
+                           1 / log1p(-p));
     x = CORE__DO(scope, core_ceil, x);
     x = CORE__DO(scope, core_clamp_min, x, core_int(1));
     return drawn(scope, x, self, &results[0]);
@@ -124,6 +148,8 @@ CORE__COMPOSITE(log_normal)
     if (!(std > 0))
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "std is %g; it must be above 0", std);
+    CORE_TRY(want_within(call->op, drawn_dtype(self), "mean", mean));
+    CORE_TRY(want_within(call->op, drawn_dtype(self), "std", std));
     x = core__x_mul_scalar(scope, normal(scope, self, &args[3]), std);
     x = core__x_exp(scope, core__x_add_scalar(scope, x, mean));
     return drawn(scope, x, self, &results[0]);
@@ -147,6 +173,12 @@ CORE__COMPOSITE(normal_of_tensors)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, call->op,
                               "std is %g; it must be 0 or more",
                               core__double_of(&args[1]));
+    if (!mean)
+        CORE_TRY(want_within(call->op, like->dtype, "mean",
+                             core__double_of(&args[0])));
+    if (!std)
+        CORE_TRY(want_within(call->op, like->dtype, "std",
+                             core__double_of(&args[1])));
     if (mean && std)
         like = CORE__DO(scope, core_new_empty, like, sizes, ndim,
                         CORE_DTYPE_NONE, NULL);
@@ -283,6 +315,10 @@ CORE__COMPOSITE(sample_dirichlet)
     inside_unit(self->dtype, &least, &most);
     x = core__x_cast(scope, core__x_detach(scope, self), CORE_F64);
     x = CORE__DO(scope, core_standard_gamma, x, core__generator_of(&args[1]));
+    if (self->numel > 0) /* the sum of large samples would be infinite */
+        x = core__x_div(
+            scope, x,
+            CORE__DO(scope, core_amax, x, (const int64_t[]){-1}, 1, true));
     sums = core__x_sum_dim(scope, x, (const int64_t[]){-1}, 1, true);
     x = CORE__DO(scope, core_clamp, core__x_div(scope, x, sums), &least, &most);
     return drawn(scope, x, self, &results[0]);

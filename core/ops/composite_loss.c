@@ -68,6 +68,16 @@ static core_tensor *narrowed(core__scope *scope, const core_value *args,
                : loss;
 }
 
+/* The result has the dtype of the first operand. */
+static core_tensor *like_self(core__scope *scope, const core_value *args,
+                              core_tensor *loss)
+{
+    core_dtype dtype = args[0].u.tensor->dtype;
+
+    return core__dtype_is_floating(dtype) ? core__x_cast(scope, loss, dtype)
+                                          : loss;
+}
+
 CORE__COMPOSITE(mse_loss)
 {
     core_tensor *d = difference(scope, args);
@@ -130,7 +140,7 @@ CORE__COMPOSITE(huber_loss)
     d = core__x_zero_where(scope, d, far);
     inner = core__x_mul_scalar(scope, core__x_mul(scope, d, d), 0.5);
     d = core__x_where(scope, far, outer, inner);
-    return reduced(scope, call->op, narrowed(scope, args, d), &args[2],
+    return reduced(scope, call->op, like_self(scope, args, d), &args[2],
                    &results[0]);
 }
 
@@ -139,7 +149,8 @@ CORE__COMPOSITE(soft_margin_loss)
     core_tensor *x = core__x_mul(scope, args[0].u.tensor, args[1].u.tensor);
 
     x = core__x_log1p(scope, core__x_exp(scope, core__x_neg(scope, x)));
-    return reduced(scope, call->op, x, &args[2], &results[0]);
+    return reduced(scope, call->op, like_self(scope, args, x), &args[2],
+                   &results[0]);
 }
 
 /* target (log target - self); kl_div(self, target, reduction, *, log_target) */

@@ -12,6 +12,7 @@
 #include "support/crash_guard.h"
 
 #include "dispatch/operator.h"
+#include "tensor/dtype.h"
 
 #include <libcore/random.h>
 
@@ -336,6 +337,183 @@ START_TEST(numbers_between_any_bounds_are_between_them)
 }
 END_TEST
 
+/* ------------------------------------------- parameters of distributions -- */
+
+/* With this seed one of the first 1024 uniform numbers in f32 is 0. */
+enum { SEED_OF_ZERO = 42591, DRAWN = 1024 };
+
+typedef struct distribution {
+    const char *op;
+    double parameters[2];
+    char result; /* 'f': finite; 'n': not NaN; 'r': refused; 0: finite, not
+                    negative */
+    double most; /* of dtypes that hold this; negative: of those that do not;
+                    0: of all */
+} distribution;
+
+static core_status draw(const distribution *d, core_dtype dtype,
+                        core_tensor **out)
+{
+    const int64_t size = DRAWN;
+    core_value args[4], results[2] = {{0}};
+    const core__schema *schema;
+    core_operator *op;
+    core_status status;
+    uint32_t place = 0;
+
+    *out = CALL(zeros, &size, 1, dtype, cpu);
+    OK(core_op_find(d->op, &op));
+    OK(core__schema_of(op, &schema));
+    for (uint32_t i = 0; i < schema->narguments; i++) {
+        const core__schema_argument *argument = &schema->arguments[i];
+
+        args[i] = core_pack_none();
+        if (argument->tag == CORE_VALUE_TENSOR && argument->mutated)
+            args[i] = core_pack_tensor(*out);
+        else if (argument->tag == CORE_VALUE_TENSOR)
+            args[i] = core_pack_tensor(CALL(full, &size, 1,
+                                            core_float(d->parameters[place++]),
+                                            dtype, cpu));
+        else if (argument->tag == CORE_VALUE_FLOAT)
+            args[i] = core_float(d->parameters[place++]);
+        else if (argument->tag == CORE_VALUE_INT)
+            args[i] = core_int((int64_t)d->parameters[place++]);
+    }
+    core_seed(SEED_OF_ZERO);
+    alarm(HOSTILE_SECONDS);
+    status = core_op_call(op, args, schema->narguments, results, 2);
+    alarm(0);
+    if (status == CORE_OK)
+        *out = keep(results[0].u.tensor);
+    return status;
+}
+
+static void draws(const distribution *d, core_dtype dtype)
+{
+    static double values[DRAWN];
+    core_tensor *x;
+    core_status status = draw(d, dtype, &x);
+
+    if (d->result == 'r') {
+        ck_assert_msg(status == CORE_ERROR_INVALID_ARGUMENT, "%s of %s: %d: %s",
+                      d->op, core_dtype_name(dtype), status,
+                      core_error_message());
+        return;
+    }
+    ck_assert_msg(status == CORE_OK, "%s of %s: %s", d->op,
+                  core_dtype_name(dtype), core_error_message());
+    x = CALL(to_copy, x, CORE_F64, NULL, false, -1);
+    OK(core_tensor_read(x, values, sizeof values));
+    for (int i = 0; i < DRAWN; i++)
+        ck_assert_msg(
+            !isnan(values[i]) && (d->result == 'n' || isfinite(values[i])) &&
+                (d->result != 0 || values[i] >= 0),
+            "%s(%g, %g) of %s, element %d: %g", d->op, d->parameters[0],
+            d->parameters[1], core_dtype_name(dtype), i, values[i]);
+}
+
+static const distribution distributions[] = {
+    {"cauchy_", {0, 1}, 'n', 0},
+    {"cauchy_", {0, 1e-300}, 'f', 0},
+    {"cauchy_", {1e30, 1e30}, 'n', 1e31},
+    {"cauchy_", {1e300, 1}, 'r', -1e39},
+    {"cauchy_", {0, 1e300}, 'r', -1e39},
+    {"cauchy_", {0, 1e300}, 'n', 1e300},
+    {"cauchy_", {0, 1e-3}, 'f', 1e30},
+    {"log_normal_", {0, 1}, 'f', 0},
+    {"log_normal_", {0, 1e-300}, 'f', 0},
+    {"log_normal_", {700, 1e-3}, 'f', 1e300},
+    {"log_normal_", {200, 1}, 'n', 0},
+    {"log_normal_", {-1e30, 1e30}, 'n', 0},
+    {"log_normal_", {-1e300, 1e300}, 'r', -1e39},
+    {"log_normal_", {-1e300, 1e300}, 'n', 1e300},
+    {"exponential_", {1, 0}, 'f', 0},
+    {"exponential_", {1e300, 0}, 'f', 0},
+    {"exponential_", {INFINITY, 0}, 'f', 0},
+    {"exponential_", {1e-300, 0}, 'n', 0},
+    {"exponential_", {1e-300, 0}, 'f', 1e300},
+    {"exponential_", {4.9e-324, 0}, 'n', 0},
+    {"geometric_", {.5, 0}, 'f', 0},
+    {"geometric_", {1e-40, 0}, 'n', 0},
+    {"geometric_", {1e-40, 0}, 'f', 1e300},
+    {"geometric_", {1e-300, 0}, 'f', 1e300},
+    {"geometric_", {4.9e-324, 0}, 'n', 0},
+    {"geometric_", {.9999999999999999, 0}, 'f', 0},
+    {"normal.Tensor_float", {0, 1e300}, 'r', -1e39},
+    {"normal.float_Tensor", {1e300, 0}, 'r', -1e39},
+    {"normal.Tensor_float", {0, 1e300}, 'f', 1e300},
+    {"normal.Tensor_Tensor", {0, 1e300}, 'f', 1e300},
+    {"random_", {0, 0}, 0, 0},
+    {"random_.to", {2000, 0}, 0, 0},
+    {"random_.from", {0, 9e18}, 0, 1e30},
+    {"random_.from", {0, 1e6}, 'r', -1e5},
+    {"poisson", {0, 0}, 0, 0},
+    {"poisson", {1e-300, 0}, 0, 0},
+    {"poisson", {1e4, 0}, 0, 0},
+    {"poisson", {1e30, 0}, 0, 1e30},
+    {"poisson", {1e300, 0}, 0, 1e300},
+    {"poisson", {DBL_MAX, 0}, 0, 1e300},
+    {"poisson", {INFINITY, 0}, 'n', 0},
+    {"binomial", {1e4, .5}, 0, 0},
+    {"binomial", {1e30, 1e-30}, 0, 1e31},
+    {"binomial", {1e300, .5}, 0, 1e300},
+    {"binomial", {1e300, 1e-300}, 0, 1e300},
+    {"binomial", {DBL_MAX, .5}, 0, 1e300},
+    {"binomial", {DBL_MAX, 1}, 0, 1e300},
+    {"_standard_gamma", {1e-300, 0}, 'f', 0},
+    {"_standard_gamma", {4.9e-324, 0}, 'f', 0},
+    {"_standard_gamma", {1e4, 0}, 'f', 0},
+    {"_standard_gamma", {1e30, 0}, 'f', 1e31},
+    {"_standard_gamma", {1e300, 0}, 'f', 1e300},
+    {"_standard_gamma", {DBL_MAX, 0}, 'f', 1e300},
+    {"_sample_dirichlet", {1e-300, 0}, 'f', 0},
+    {"_sample_dirichlet", {1e-6, 0}, 'f', 0},
+    {"_sample_dirichlet", {10, 0}, 'f', 0},
+    {"_sample_dirichlet", {1e300, 0}, 'f', 1e300},
+    {"_sample_dirichlet", {DBL_MAX, 0}, 'f', 1e300},
+};
+
+/* An infinite number is drawn only where the distribution's are larger than the
+ * dtype's. */
+START_TEST(random_numbers_of_extreme_parameters_are_numbers)
+{
+    static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_BF16,
+                                        CORE_F16};
+
+    signal(SIGALRM, hostile_signal);
+    OK(core_device_find("cpu", &cpu));
+    for (size_t i = 0; i < sizeof distributions / sizeof *distributions; i++)
+        for (int k = 0; k < 4; k++) {
+            const distribution *d = &distributions[i];
+
+            if (d->most > 0 && core__dtype_largest(dtypes[k]) < d->most)
+                continue;
+            if (d->most < 0 && core__dtype_largest(dtypes[k]) > -d->most)
+                continue;
+            snprintf(hostile_name, sizeof hostile_name,
+                     "%s(%g, %g) of %s does not end\n", d->op, d->parameters[0],
+                     d->parameters[1], core_dtype_name(dtypes[k]));
+            draws(d, dtypes[k]);
+            drop_all();
+        }
+}
+END_TEST
+
+START_TEST(dirichlet_samples_of_huge_shapes_sum_to_one)
+{
+    const int64_t four = 4;
+    core_tensor *x;
+    double total;
+
+    OK(core_device_find("cpu", &cpu));
+    x = CALL(full, &four, 1, core_float(DBL_MAX), CORE_F64, cpu);
+    x = CALL(sum, CALL(sample_dirichlet, x, NULL), CORE_F64);
+    OK(core_tensor_read(x, &total, sizeof total));
+    ck_assert_double_eq_tol(total, 1, 1e-12);
+    drop_all();
+}
+END_TEST
+
 static core_tensor *from_doubles(const double *values, int64_t count,
                                  core_dtype dtype)
 {
@@ -561,6 +739,8 @@ SUITE("ops/ops_extremes", elementwise_operators_end_for_every_argument,
       special_functions_far_out_have_known_values,
       random_numbers_stay_in_range_at_limits_of_dtypes,
       numbers_between_any_bounds_are_between_them,
+      random_numbers_of_extreme_parameters_are_numbers,
+      dirichlet_samples_of_huge_shapes_sum_to_one,
       multinomial_never_draws_weight_of_zero,
       histograms_near_limit_of_dtype_have_right_bins,
       integers_beyond_doubles_are_scattered_exactly,

@@ -7,8 +7,9 @@
  * it fails it must set a message, return no result and leak nothing.
  *
  * Each call has a number and depends only on the seed and that number.
- * HOSTILE_SEED, HOSTILE_CALLS (calls per operator), HOSTILE_OP (one operator)
- * and HOSTILE_CALL (one call) select others; a crash prints which call it was.
+ * LIBCORE_TEST_SEED, HOSTILE_CALLS (calls per operator), HOSTILE_OP (one
+ * operator) and HOSTILE_CALL (one call) select others; a failure prints which
+ * call it was.  `make fuzz` runs this program with new seeds.
  * HOSTILE_APART runs each operator in a separate process, so that a crash
  * does not stop the rest.  Allocations have exactly the requested size, so that
  * an address sanitizer sees the first byte beyond them. */
@@ -27,7 +28,7 @@ static void settings_read(void)
 {
     const char *text;
 
-    if ((text = getenv("HOSTILE_SEED")))
+    if ((text = getenv("LIBCORE_TEST_SEED")))
         seed = strtoull(text, NULL, 10);
     if ((text = getenv("HOSTILE_CALLS")))
         calls = (uint32_t)strtoul(text, NULL, 10);
@@ -385,8 +386,9 @@ static void random_calls(uint32_t index)
         if (only_call != UINT64_MAX && k != only_call)
             continue;
         snprintf(hostile_name, sizeof hostile_name,
-                 "call of HOSTILE_OP=%s HOSTILE_CALL=%llu\n", name,
-                 (unsigned long long)k);
+                 "call of LIBCORE_TEST_SEED=%llu HOSTILE_OP=%s "
+                 "HOSTILE_CALL=%llu\n",
+                 (unsigned long long)seed, name, (unsigned long long)k);
         random_begin(seed, hash(name), k);
         good += random_call(op);
         ck_assert_msg(hostile_alive() == before, "%s%lld storages leak",
@@ -527,8 +529,9 @@ static void mutated_call(const sample *s, const char *words, bool good)
     int64_t before = hostile_alive();
     arguments a;
 
-    snprintf(hostile_name, sizeof hostile_name, "call of %s(%s)\n", s->op,
-             words);
+    snprintf(hostile_name, sizeof hostile_name,
+             "call of LIBCORE_TEST_SEED=%llu %s(%s)\n",
+             (unsigned long long)seed, s->op, words);
     parse_sample(&a, s, words);
     if (good)
         make_positive(&a);

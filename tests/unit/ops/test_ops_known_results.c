@@ -747,7 +747,80 @@ START_TEST(images_of_bytes_are_resampled_with_whole_weights)
 }
 END_TEST
 
+START_TEST(index_fill_counts_negative_indices_from_the_end)
+{
+    core_tensor *x,
+        *index = typed(CORE_I64, 1, (int64_t[]){2}, (double[]){-1, -3});
+    core_tensor *beyond = typed(CORE_I64, 1, (int64_t[]){1}, (double[]){-4});
+    core_tensor *out, *value = SCALAR(7);
+
+    x = VECTOR(3, 1, 2, 3);
+    HOLDS(CALL(index_fill, x, 0, index, core_int(9)), 3, 9, 2, 9);
+    HOLDS(CALL(index_fill_tensor, x, 0, index, value), 3, 7, 2, 7);
+    OK(core_index_fill_(x, 0, index, core_int(8)));
+    HOLDS(x, 3, 8, 2, 8);
+    FAILS(core_index_fill(x, 0, beyond, core_int(9), &out), CORE_ERROR_INDEX,
+          "index_fill", "-4");
+    FAILS(core_index_fill_(x, 0, beyond, core_int(9)), CORE_ERROR_INDEX,
+          "index_fill", "-4");
+    HOLDS(x, 3, 8, 2, 8);
+    FAILS(core_index_fill_(x, 0,
+                           typed(CORE_I64, 1, (int64_t[]){1}, (double[]){3}),
+                           core_int(9)),
+          CORE_ERROR_INDEX, "index_fill", "3");
+    HOLDS(x, 3, 8, 2, 8);
+}
+END_TEST
+
+START_TEST(huber_and_soft_margin_loss_have_the_dtype_of_self)
+{
+    static const core_dtype dtypes[] = {CORE_BF16, CORE_F32, CORE_F64};
+
+    for (int i = 0; i < 9; i++)
+        for (int64_t reduction = 0; reduction < 3; reduction++) {
+            core_tensor *x =
+                typed(dtypes[i % 3], 1, (int64_t[]){2}, (double[]){1, 2});
+            core_tensor *y =
+                typed(dtypes[i / 3], 1, (int64_t[]){2}, (double[]){-1, 1});
+
+            ck_assert_int_eq(
+                core_tensor_dtype(CALL(huber_loss, x, y, reduction, 1)),
+                dtypes[i % 3]);
+            ck_assert_int_eq(
+                core_tensor_dtype(CALL(soft_margin_loss, x, y, reduction)),
+                dtypes[i % 3]);
+        }
+}
+END_TEST
+
+START_TEST(nextafter_of_f16_steps_in_f16)
+{
+    core_tensor *one = typed(CORE_F16, 0, NULL, (double[]){1});
+    core_tensor *zero = typed(CORE_F16, 0, NULL, (double[]){0});
+
+    HOLDS(CALL(to_copy, CALL(nextafter, one, zero), CORE_F64, NULL, false, -1),
+          1, 1 - 0x1p-11);
+}
+END_TEST
+
+START_TEST(shifts_by_invalid_counts_leave_the_sign)
+{
+    core_tensor *x = typed(CORE_I8, 1, (int64_t[]){3}, (double[]){1, 2, -3});
+    static const int64_t counts[] = {-1, 8, 9, 100};
+
+    for (int i = 0; i < 4; i++) {
+        HOLDS(CALL(bitwise_left_shift_scalar, x, core_int(counts[i])), 3, 0, 0,
+              0);
+        HOLDS(CALL(bitwise_right_shift_scalar, x, core_int(counts[i])), 3, 0, 0,
+              -1);
+    }
+}
+END_TEST
+
 SUITE("ops/ops_known_results",
+      huber_and_soft_margin_loss_have_the_dtype_of_self,
+      nextafter_of_f16_steps_in_f16, shifts_by_invalid_counts_leave_the_sign,
+      index_fill_counts_negative_indices_from_the_end,
       embedding_bag_forward_only_returns_a_size_per_offset,
       images_of_bytes_are_resampled_with_whole_weights,
       safe_softmax_of_masked_row_has_zero_gradient,

@@ -381,7 +381,7 @@ START_TEST(lists_that_do_not_match_are_refused)
 }
 END_TEST
 
-SUITE("fused optimizer operators", sgd_gives_the_values_of_its_formula,
+SUITE("optim/fused_operators", sgd_gives_the_values_of_its_formula,
       adam_and_adamw_give_the_values_of_their_formulas,
       adagrad_gives_the_values_of_its_formula,
       infinity_that_was_found_skips_the_step,

@@ -296,7 +296,7 @@ START_TEST(groups_that_do_not_fit_are_refused)
 }
 END_TEST
 
-SUITE("recipes of scaled products", rows_and_columns_have_their_scales,
+SUITE("quant/scaled_recipes", rows_and_columns_have_their_scales,
       scaled_addmm_adds_self, stacked_matrices_are_multiplied_one_by_one,
       rows_are_multiplied_by_the_matrix_of_their_group,
       columns_are_multiplied_by_the_matrix_of_their_group,
