@@ -42,7 +42,9 @@ static core_status check(const core_device *device, core_dtype dtype,
 {
     if (flags & ~(uint32_t)(CORE_AUTOCAST_OFF | CORE_AUTOCAST_NO_CACHE))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_autocast_begin: unknown flags 0x%x", flags);
+                           "core_autocast_begin: the flags are 0x%x; accepted: "
+                           "CORE_AUTOCAST_OFF and CORE_AUTOCAST_NO_CACHE",
+                           flags);
     if (flags & CORE_AUTOCAST_OFF || dtype == CORE_BF16 || dtype == CORE_F16)
         return CORE_OK;
     return core__error(

@@ -121,6 +121,8 @@ void core__backend_remove(core__backend *backend);
 extern void (*_Atomic core__device_closing)(core_device *device);
 core__backend *core__backend_by_type(const char *type, size_t size);
 core__backend *core__backend_by_slot(uint32_t slot);
+/* NOT_FOUND, with the device types of the loaded backends. */
+core_status core__backend_not_found(const char *type, size_t size);
 /* Removes the device from all threads and caches, before it is closed. */
 void core__device_remove_from_threads(core_device *device);
 void core__device_lock(void);

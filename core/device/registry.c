@@ -113,6 +113,26 @@ core__backend *core__backend_by_type(const char *type, size_t size)
     return backend;
 }
 
+core_status core__backend_not_found(const char *type, size_t size)
+{
+    char loaded[256] = "";
+    size_t used = 0;
+
+    core__device_lock();
+    for (uint32_t i = CORE__SLOT_META; i < CORE__SLOTS; i++) {
+        const core__backend *backend = atomic_load(&slots[i]);
+
+        if (backend && used < sizeof loaded)
+            used +=
+                (size_t)snprintf(loaded + used, sizeof loaded - used, "%s%s",
+                                 used > 0 ? ", " : "", backend->type);
+    }
+    core__device_unlock();
+    return core__error(CORE_ERROR_NOT_FOUND,
+                       "no backend \"%.*s\" is loaded; loaded: %s", (int)size,
+                       type, loaded);
+}
+
 /* Copies the part of a table that the plugin knew into a complete one. */
 static void copy_table(void *to, size_t full, const void *from)
 {

@@ -208,7 +208,8 @@ static core_status check_value(completion *call, uint32_t i)
     case CORE_VALUE_DTYPE:
         if (value->u.i < 0 || value->u.i >= CORE_DTYPE_LIMIT)
             return core__error(
-                CORE_ERROR_INVALID_ARGUMENT, "%s: %lld is not a dtype",
+                CORE_ERROR_INVALID_ARGUMENT,
+                "%s: %lld is not a dtype; accepted: " CORE__DTYPE_NAMES,
                 core__operator_name(call->op), (long long)value->u.i);
         status = core__dtype_check((core_dtype)value->u.i);
         if (status != CORE_OK)

@@ -90,7 +90,6 @@ core_status core_kernel_at(const char *device_type, uint32_t index,
     CORE__NOT_NULL(device_type);
     backend = core__backend_by_type(device_type, strlen(device_type));
     if (!backend)
-        return core__error(CORE_ERROR_NOT_FOUND, "no backend \"%s\" is loaded",
-                           device_type);
+        return core__backend_not_found(device_type, strlen(device_type));
     return core__registry_kernel_at(backend, index, out_kernel);
 }

@@ -233,9 +233,7 @@ static core_status slot_of(core_string backend, uint32_t *out_slot)
         found = core__backend_by_type(backend.data, backend.size);
     }
     if (!found)
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "no backend \"%.*s\" is loaded", (int)backend.size,
-                           backend.data);
+        return core__backend_not_found(backend.data, backend.size);
     *out_slot = found->slot;
     return CORE_OK;
 }
@@ -268,8 +266,11 @@ core_status core__registry_add_function(core_registry *registry,
     uint32_t slot;
 
     if (key > CORE_KEY_COMPOSITE_IMPLICIT)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "there is no dispatch key %u", key);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "there is no dispatch key %u; accepted: CORE_KEY_BACKEND (%u) to "
+            "CORE_KEY_COMPOSITE_IMPLICIT (%u)",
+            key, CORE_KEY_BACKEND, CORE_KEY_COMPOSITE_IMPLICIT);
     if (!function)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "the function to register is NULL");

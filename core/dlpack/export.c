@@ -48,8 +48,9 @@ static core_status check(const core_tensor *tensor, uint64_t flags)
 
     if (flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "DLPack: unknown export flags 0x%llx",
-                           (unsigned long long)(flags & ~known));
+                           "DLPack: the export flags are 0x%llx; accepted: "
+                           "CORE_DLPACK_READ_ONLY and CORE_DLPACK_COPIED",
+                           (unsigned long long)flags);
     if (core__tensor_requires_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "DLPack: the tensor requires grad and cannot be "

@@ -116,6 +116,28 @@ static core_status check_blocks(const core_linear_forward_args *args)
                        (long long)features, CORE_QUANTIZER_BLOCK);
 }
 
+static core_status check_modes(const core_linear_forward_args *args)
+{
+    if (args->flags & ~(uint32_t)CORE_LINEAR_ACCUMULATE)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "linear: the flags are 0x%x; accepted: 0 or CORE_LINEAR_ACCUMULATE",
+            args->flags);
+    if (args->activation > CORE_LINEAR_GELU)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "linear: activation is %u; accepted: CORE_LINEAR_NO_ACTIVATION, "
+            "CORE_LINEAR_RELU and CORE_LINEAR_GELU",
+            args->activation);
+    if (args->microbatch > CORE_LINEAR_LATER_MICROBATCH)
+        return core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "linear: microbatch is %u; accepted: CORE_LINEAR_WHOLE_BATCH, "
+            "CORE_LINEAR_FIRST_MICROBATCH and CORE_LINEAR_LATER_MICROBATCH",
+            args->microbatch);
+    return CORE_OK;
+}
+
 core_status core__linear_check(const core_linear_forward_args *args)
 {
     if (args->struct_size < sizeof *args)
@@ -127,13 +149,7 @@ core_status core__linear_check(const core_linear_forward_args *args)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "linear: the argument %s is NULL",
                            args->input ? "weight" : "input");
-    if (args->flags & ~(uint32_t)CORE_LINEAR_ACCUMULATE ||
-        args->activation > CORE_LINEAR_GELU ||
-        args->microbatch > CORE_LINEAR_LATER_MICROBATCH)
-        return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "linear: unknown flags 0x%x, activation %u or "
-                           "microbatch %u",
-                           args->flags, args->activation, args->microbatch);
+    CORE_TRY(check_modes(args));
     if (!args->input_quantizer != !args->weight_quantizer ||
         (args->grad_quantizer && !args->input_quantizer))
         return core__error(

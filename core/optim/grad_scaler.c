@@ -49,7 +49,9 @@ static core_status check_state(const core_grad_scaler_state *state)
             state->struct_size, sizeof *state);
     if (state->flags & ~(uint32_t)CORE_GRAD_SCALER_OFF)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "gradient scaler: unknown flags 0x%x", state->flags);
+                           "gradient scaler: the flags are 0x%x; accepted: 0 "
+                           "or CORE_GRAD_SCALER_OFF",
+                           state->flags);
     if (!(state->scale >= FLT_MIN && state->scale <= MAX_SCALE))
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,

@@ -247,8 +247,10 @@ core_status core__event_summary_sorted(core_profiler *profiler,
 {
     if ((unsigned)order > CORE_PROFILE_BY_NAME)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "order is %d, which is not a core_profiler_order",
-                           (int)order);
+                           "order is %d; accepted: CORE_PROFILE_BY_SELF (%d) "
+                           "to CORE_PROFILE_BY_NAME (%d)",
+                           (int)order, CORE_PROFILE_BY_SELF,
+                           CORE_PROFILE_BY_NAME);
     if (profiler->number && profiler->recorded)
         return core__error(
             CORE_ERROR_BUSY,

@@ -37,9 +37,11 @@ static core_status check_options(const core_profiler_options *options)
                            "sizeof(core_profiler_options), %zu",
                            options->struct_size, sizeof *options);
     if (options->flags & ~flags)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "core_profiler_start: unknown flags 0x%x",
-                           options->flags & ~flags);
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_profiler_start: the flags are 0x%x; accepted: "
+            "CORE_PROFILE_SHAPES, CORE_PROFILE_MEMORY and CORE_PROFILE_DEVICE",
+            options->flags);
     if (options->active == 0 &&
         (options->wait || options->warmup || options->repeat))
         return core__error(CORE_ERROR_INVALID_ARGUMENT,

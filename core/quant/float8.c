@@ -44,7 +44,9 @@ core_status core_float8_cast(core_tensor *tensor, core_dtype dtype,
     CORE__NOT_NULL(tensor);
     if (flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_float8_cast: unknown flags 0x%x", flags);
+                           "core_float8_cast: the flags are 0x%x; accepted: "
+                           "CORE_FLOAT8_SATURATE and CORE_FLOAT8_STOCHASTIC",
+                           flags);
     if (!core_float8_max(dtype) ||
         !core_dtype_is_floating(core_tensor_dtype(tensor)))
         return core__error(

@@ -50,7 +50,8 @@ static core_status check_options(const core_quantizer_options *options)
         options->scaling > CORE_SCALING_BLOCK)
         return core__error(
             CORE_ERROR_INVALID_ARGUMENT,
-            "quantizer: scaling is %u, which is not a core_scaling",
+            "quantizer: scaling is %u; accepted: CORE_SCALING_CURRENT, "
+            "CORE_SCALING_DELAYED and CORE_SCALING_BLOCK",
             options->scaling);
     if (!core_float8_max(options->dtype))
         return core__error(
@@ -59,7 +60,10 @@ static core_status check_options(const core_quantizer_options *options)
             core_dtype_name(options->dtype));
     if (options->flags & ~known)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "quantizer: unknown flags 0x%x", options->flags);
+                           "quantizer: the flags are 0x%x; accepted: "
+                           "CORE_QUANTIZER_STOCHASTIC, _MOST_RECENT, "
+                           "_POWER_OF_TWO and _NO_WAIT",
+                           options->flags);
     return check_delayed(options);
 }
 

@@ -30,7 +30,9 @@ core_status core__dtype_check(core_dtype dtype)
         return core__error(
             CORE_ERROR_UNSUPPORTED,
             "dtype %u is reserved and not supported by this release", dtype);
-    return core__error(CORE_ERROR_INVALID_ARGUMENT, "%u is not a dtype", dtype);
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "%u is not a dtype; accepted: " CORE__DTYPE_NAMES,
+                       dtype);
 }
 
 core__category core__dtype_category(core_dtype dtype)

@@ -60,6 +60,9 @@ double core__dtype_largest(core_dtype dtype);
 core_dtype core__dtype_default(void);
 /* Short names such as "f32"; printing uses names such as "float32". */
 const char *core__dtype_name(core_dtype dtype);
+/* For errors: the names of all dtypes. */
+#define CORE__DTYPE_NAMES \
+    "f64, f32, f16, bf16, i64, i32, i16, i8, u8, bool, f8e4m3 and f8e5m2"
 core_dtype core__dtype_from_name(const char *name, size_t size);
 
 /* Converts scalars to and from one element in host memory. */

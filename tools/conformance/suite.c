@@ -222,3 +222,23 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index)
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
     return hash ^ hash >> 31;
 }
+
+core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
+                       core_tensor **out_tensor)
+{
+    core_value result = {0};
+    core_operator *op;
+    core_status status = core_op_find(name, &op);
+
+    *out_tensor = NULL;
+    if (status == CORE_OK)
+        status = core_op_call(op, args, nargs, &result, 1);
+    if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
+        *out_tensor = result.u.tensor;
+    return status;
+}
+
+core_value suite_tensor_value(core_tensor *tensor)
+{
+    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
+}

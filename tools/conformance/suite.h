@@ -132,6 +132,10 @@ kernel_counts suite_kernel_counts(const suite *self);
 /* Checks that since then the device has run kernels and the CPU has run none
  * for it. */
 bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out);
+/* Calls an operator; *out_tensor is its first result, or NULL. */
+core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
+                       core_tensor **out_tensor);
+core_value suite_tensor_value(core_tensor *tensor);
 /* Returns a number that depends on the seed and on its purpose. */
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 

@@ -19,26 +19,6 @@ typedef struct large {
     core_tensor *view;
 } large;
 
-static core_status call(const char *name, const core_value *args,
-                        uint32_t nargs, core_tensor **out_tensor)
-{
-    core_value result = {0};
-    core_operator *op;
-    core_status status = core_op_find(name, &op);
-
-    *out_tensor = NULL;
-    if (status == CORE_OK)
-        status = core_op_call(op, args, nargs, &result, 1);
-    if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
-        *out_tensor = result.u.tensor;
-    return status;
-}
-
-static core_value tensor_value(core_tensor *tensor)
-{
-    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
-}
-
 static core_value int_value(int64_t number)
 {
     return (core_value){CORE_VALUE_INT, 0, {.i = number}};
@@ -47,11 +27,11 @@ static core_value int_value(int64_t number)
 /* A tensor of one element alone, which is read and written by plain copies. */
 static core_status element(const large *l, int64_t i, core_tensor **out)
 {
-    const core_value args[] = {tensor_value(l->all), int_value(0),
+    const core_value args[] = {suite_tensor_value(l->all), int_value(0),
                                int_value(i * l->step),
                                int_value(i * l->step + 1), int_value(1)};
 
-    return call("slice.Tensor", args, 5, out);
+    return suite_call("slice.Tensor", args, 5, out);
 }
 
 static void put(core_dtype dtype, int64_t number, void *to)
@@ -104,17 +84,17 @@ static bool begin(suite *self, core_dtype dtype, large *l, outcome *out)
     args[1] = (core_value){CORE_VALUE_DTYPE, 0, {.i = dtype}};
     args[2] = (core_value){0};
     args[3] = (core_value){CORE_VALUE_DEVICE, 0, {.device = self->device}};
-    status = call("empty", args, 4, &l->all);
+    status = suite_call("empty", args, 4, &l->all);
     if (status != CORE_OK) {
         expect(out, status == CORE_ERROR_OUT_OF_MEMORY, "a tensor of 2 GiB: %s",
                core_error_message());
         return false;
     }
-    args[0] = tensor_value(l->all);
+    args[0] = suite_tensor_value(l->all);
     args[1] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &three}};
     args[2] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &l->step}};
     args[3] = int_value(0);
-    return expect_ok(out, call("as_strided", args, 4, &l->view),
+    return expect_ok(out, suite_call("as_strided", args, 4, &l->view),
                      "as_strided") &&
            fill(l, out);
 }
@@ -161,12 +141,12 @@ static const struct {
 static void read_far(large *l, outcome *out, uint32_t *ran)
 {
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
-        const core_value args[2] = {tensor_value(l->view),
-                                    tensor_value(l->view)};
+        const core_value args[2] = {suite_tensor_value(l->view),
+                                    suite_tensor_value(l->view)};
         core_tensor *got;
         core_status status;
 
-        status = call(reads[i].name, args, reads[i].tensors, &got);
+        status = suite_call(reads[i].name, args, reads[i].tensors, &got);
         if (status == CORE_ERROR_NO_KERNEL)
             continue;
         ++*ran;
@@ -193,9 +173,9 @@ static void write_far(suite *self, large *l, outcome *out)
                                          self->device, &near),
                    "making the operand"))
         return;
-    args[0] = tensor_value(near);
-    args[1] = tensor_value(l->view);
-    status = call("neg.out", args, 2, &result);
+    args[0] = suite_tensor_value(near);
+    args[1] = suite_tensor_value(l->view);
+    status = suite_call("neg.out", args, 2, &result);
     for (int64_t i = 0; status == CORE_OK && i < ELEMENTS; i++) {
         const int64_t wanted = -100 - i;
         core_tensor *one = NULL;

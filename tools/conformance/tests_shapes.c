@@ -60,26 +60,6 @@ static float second_value(int64_t i)
     return (float)(1 << i % 7);
 }
 
-static core_status call(const char *name, const core_value *args,
-                        uint32_t nargs, core_tensor **out_tensor)
-{
-    core_value result = {0};
-    core_operator *op;
-    core_status status = core_op_find(name, &op);
-
-    *out_tensor = NULL;
-    if (status == CORE_OK)
-        status = core_op_call(op, args, nargs, &result, 1);
-    if (status == CORE_OK && result.tag == CORE_VALUE_TENSOR)
-        *out_tensor = result.u.tensor;
-    return status;
-}
-
-static core_value tensor_value(core_tensor *tensor)
-{
-    return (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
-}
-
 /* A kernel that is missing or refuses proves nothing. */
 static bool done(shaped *test, core_status status, const char *name)
 {
@@ -155,11 +135,12 @@ static void many(suite *self, outcome *out, const test *one)
         a = filled(&test, data, first_value);
         b = a ? filled(&test, data, second_value) : NULL;
         for (size_t i = 0; b && i < sizeof some / sizeof *some; i++) {
-            core_value args[2] = {tensor_value(a), tensor_value(b)};
+            core_value args[2] = {suite_tensor_value(a), suite_tensor_value(b)};
             core_tensor *got;
             const char *name = operations[some[i]].name;
 
-            if (done(&test, call(name, args, operations[some[i]].tensors, &got),
+            if (done(&test,
+                     suite_call(name, args, operations[some[i]].tensors, &got),
                      name))
                 holds_many(&test, some[i], got, data);
             core_tensor_release(got);
@@ -210,11 +191,11 @@ static core_status spread(suite *self, float (*value)(int64_t),
     *out_window = NULL;
     CORE_TRY(core_tensor_from_data(data, CORE_F32, &capacity, 1, self->device,
                                    out_all));
-    args[0] = tensor_value(*out_all);
+    args[0] = suite_tensor_value(*out_all);
     args[1] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = sizes}};
     args[2] = (core_value){CORE_VALUE_INT_LIST, DIMENSIONS, {.ints = strides}};
     args[3] = core_int(0);
-    return call("as_strided", args, 4, out_window);
+    return suite_call("as_strided", args, 4, out_window);
 }
 
 static void holds_window(shaped *test, size_t which, core_tensor *got)
@@ -255,13 +236,14 @@ static void dimensions(suite *self, outcome *out, const test *one)
                                         self->device, &rows),
                   "making an operand")) {
         for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
-            core_value args[2] = {tensor_value(window), tensor_value(rows)};
+            core_value args[2] = {suite_tensor_value(window),
+                                  suite_tensor_value(rows)};
             core_tensor *got;
 
-            if (done(
-                    &test,
-                    call(operations[i].name, args, operations[i].tensors, &got),
-                    operations[i].name))
+            if (done(&test,
+                     suite_call(operations[i].name, args, operations[i].tensors,
+                                &got),
+                     operations[i].name))
                 holds_window(&test, i, got);
             core_tensor_release(got);
         }
@@ -297,9 +279,9 @@ static void number_at(shaped *test, size_t which, bool first)
                                          test->self->host, &zero),
                    "making a number"))
         goto done;
-    args[first] = tensor_value(tensor);
-    args[!first] = tensor_value(zero);
-    if (!done(test, call(name, args, 2, &got), name) ||
+    args[first] = suite_tensor_value(tensor);
+    args[!first] = suite_tensor_value(zero);
+    if (!done(test, suite_call(name, args, 2, &got), name) ||
         !expect_ok(test->out, core_tensor_read(got, data, sizeof data),
                    "reading a result"))
         goto done;
@@ -372,15 +354,16 @@ static void call_twice(shaped *test, size_t which, core_tensor *const *pair)
     const char *name = product ? "mm" : operations[which].name;
     float a[SQUARE], b[SQUARE], data[SQUARE];
     core_tensor *before = NULL, *got = NULL;
-    core_value args[2] = {tensor_value(pair[0]), tensor_value(pair[1])};
+    core_value args[2] = {suite_tensor_value(pair[0]),
+                          suite_tensor_value(pair[1])};
     uint32_t nargs = product ? 2 : operations[which].tensors;
 
     square_of(first_value, a);
     square_of(second_value, b);
     if (!write_both(test, pair, b, a) ||
-        !done(test, call(name, args, nargs, &before), name) ||
+        !done(test, suite_call(name, args, nargs, &before), name) ||
         !write_both(test, pair, a, b) ||
-        !done(test, call(name, args, nargs, &got), name) ||
+        !done(test, suite_call(name, args, nargs, &got), name) ||
         !expect_ok(test->out, core_tensor_read(got, data, sizeof data),
                    "reading a result"))
         goto done;

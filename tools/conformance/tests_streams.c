@@ -66,6 +66,26 @@ static bool bench_begin(bench *self, suite *of, uint32_t streams, outcome *out)
                "creating an event");
 }
 
+/* Prepares a stream that waits at the closed gate, with the event recorded
+ * behind it. */
+static bool bench_begin_gated(bench *self, suite *of, outcome *out)
+{
+    plugin_tables *plugin;
+
+    if (!bench_begin(self, of, 1, out))
+        return false;
+    plugin = self->plugin;
+    if (!self->gated) {
+        not_supported(out, "this needs host callbacks");
+        return false;
+    }
+    return stream_gate_close(&self->gate, plugin, self->first, out) &&
+           expect_plugin_ok(
+               out,
+               plugin->events.record(plugin->device, self->event, self->first),
+               "recording an event");
+}
+
 static void bench_end(bench *self)
 {
     plugin_tables *plugin = self->plugin;
@@ -205,19 +225,9 @@ static void query_reports_completion(suite *self, outcome *out, const test *one)
     plugin_tables *plugin;
 
     (void)one;
-    if (!bench_begin(&bench, self, 1, out))
+    if (!bench_begin_gated(&bench, self, out))
         goto done;
     plugin = bench.plugin;
-    if (!bench.gated) {
-        not_supported(out, "this needs host callbacks");
-        goto done;
-    }
-    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
-        !expect_plugin_ok(
-            out,
-            plugin->events.record(plugin->device, bench.event, bench.first),
-            "recording an event"))
-        goto done;
     expect(out,
            plugin->streams.query(plugin->device, bench.first) ==
                CORE_ERROR_BUSY,
@@ -415,19 +425,9 @@ static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
     uint32_t passed = 0, dropped = 0;
 
     (void)one;
-    if (!bench_begin(&bench, self, 1, out))
+    if (!bench_begin_gated(&bench, self, out))
         goto done;
     plugin = bench.plugin;
-    if (!bench.gated) {
-        not_supported(out, "this needs host callbacks");
-        goto done;
-    }
-    if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
-        !expect_plugin_ok(
-            out,
-            plugin->events.record(plugin->device, bench.event, bench.first),
-            "recording an event"))
-        goto done;
     plugin->streams.destroy(plugin->device, bench.first);
     bench.first = NULL;
     if (bench.is_plugins)

@@ -105,7 +105,8 @@ static core_status reduction_of(const core_value *name, uint32_t *out)
             return CORE_OK;
         }
     return gpu_refuse(CORE_ERROR_INVALID_ARGUMENT,
-                      "scatter: reduce is '%.*s', which is not a reduction",
+                      "scatter: reduce is '%.*s'; accepted: sum, add, prod, "
+                      "multiply, mean, amax and amin",
                       (int)name->count, name->u.string);
 }
 

@@ -246,7 +246,7 @@ static core_status create_with(void *opaque, uint32_t flags, int32_t priority,
     *out_stream = NULL;
     if (flags != 0)
         return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "stream flags 0x%x are not known", flags);
+                          "the stream flags are 0x%x; accepted: 0", flags);
     status = make(device, &stream);
     if (status != CORE_OK)
         return status;
@@ -368,8 +368,10 @@ static core_status event_create(void *opaque, uint32_t flags, void **out_event)
 
     *out_event = NULL;
     if (flags & ~(uint32_t)CORE_EVENT_TIMING)
-        return gpu_refuse(CORE_ERROR_UNSUPPORTED,
-                          "event flags 0x%x are not known", flags);
+        return gpu_refuse(
+            CORE_ERROR_UNSUPPORTED,
+            "the event flags are 0x%x; accepted: 0 or CORE_EVENT_TIMING",
+            flags);
     return gpu_report(
         device,
         calls->event_create(device->context,

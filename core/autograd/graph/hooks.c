@@ -10,6 +10,9 @@
 #include "autograd/graph/retain_grad.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "device/device.h"
+#include "ops/infer.h"
+#include "tensor/dtype.h"
 
 #include <string.h>
 
@@ -338,6 +341,22 @@ core_status core__hooks_run_tensor(core__hook_list list, uint32_t output,
     return walk_end(&walk, status);
 }
 
+static core_status replaced_error(uint32_t index, const core__tensor_meta *meta,
+                                  const core_tensor *grad)
+{
+    char given[256], expected[256];
+
+    return core__error(
+        CORE_ERROR_AUTOGRAD,
+        "a hook replaced gradient %u by one of %s with sizes %s on \"%s\"; it "
+        "must be of %s with sizes %s on \"%s\"",
+        index, core__dtype_name(grad->dtype),
+        core__sizes_text(grad->ndim, grad->sizes, given, sizeof given),
+        grad->device->name, core__dtype_name(meta->dtype),
+        core__sizes_text(meta->ndim, meta->sizes, expected, sizeof expected),
+        meta->device->name);
+}
+
 /* A replaced gradient must match the original. */
 static core_status check_replaced(const core_node *node,
                                   core_tensor *const *grads)
@@ -350,10 +369,7 @@ static core_status check_replaced(const core_node *node,
                      grad->device != meta->device ||
                      memcmp(grad->sizes, meta->sizes,
                             grad->ndim * sizeof *grad->sizes) != 0))
-            return core__error(CORE_ERROR_AUTOGRAD,
-                               "a hook replaced gradient %u by one with "
-                               "different sizes, dtype or device",
-                               i);
+            return replaced_error(i, meta, grad);
     }
     return CORE_OK;
 }

@@ -178,7 +178,8 @@ START_TEST(a_dtype_that_does_not_exist_is_refused_by_name)
     core_tensor *of = VECTOR(2, 1, 2), *out;
 
     FAILS(core_to_copy(of, none, NULL, false, -1, &out),
-          CORE_ERROR_INVALID_ARGUMENT, "_to_copy: ", "99 is not a dtype");
+          CORE_ERROR_INVALID_ARGUMENT,
+          "_to_copy: ", "99 is not a dtype; accepted: f64, f32");
     FAILS(core_zeros((int64_t[]){2}, 1, none, NULL, &out),
           CORE_ERROR_INVALID_ARGUMENT, "zeros: ", "99 is not a dtype");
     FAILS(core_sum(of, none, &out), CORE_ERROR_INVALID_ARGUMENT,

@@ -222,7 +222,7 @@ START_TEST(dtypes_and_formats_are_checked)
     core_value_release(&result);
     args[1].u.i = -1;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_INVALID_ARGUMENT,
-         "-1 is not a dtype");
+         "-1 is not a dtype; accepted: f64, f32");
     args[1].u.i = CORE_COMPLEX64;
     says(core_op_call(sum, args, 2, &result, 1), CORE_ERROR_UNSUPPORTED,
          "reserved");

@@ -70,7 +70,8 @@ START_TEST(invalid_linear_arguments_are_refused)
     args.flags = 64;
     refused(CORE_ERROR_INVALID_ARGUMENT, "0x40");
     args.activation = 3;
-    refused(CORE_ERROR_INVALID_ARGUMENT, "activation 3");
+    refused(CORE_ERROR_INVALID_ARGUMENT,
+            "activation is 3; accepted: CORE_LINEAR_NO_ACTIVATION");
     args.microbatch = CORE_LINEAR_FIRST_MICROBATCH;
     refused(CORE_ERROR_INVALID_ARGUMENT, "needs a workspace");
     quantized(CORE_SCALING_CURRENT);

@@ -183,7 +183,6 @@ START_TEST(former_name_finds_the_operator)
         {"norm.ScalarOpt_dim_out", "norm.out"},
         {"pow_.Tensor_Tensor", "pow_.Tensor"},
         {"any.dim_out", "any.out"},
-        {"any.out", "any.out"}, /* formerly the variant over all elements */
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
