@@ -4,6 +4,8 @@
 /* Sums, means and maxima of bags of embedding rows, and the gradients.  A bag
  * is a run of indices, which begins at its offset. */
 
+#include "base/memory.h"
+#include "device/device.h"
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "tensor/dtype.h"
@@ -152,11 +154,14 @@ static core_tensor *places_of(core__scope *s, const bags *b, core_tensor *rows,
     return core__x_reshape(s, at, sizes, 2);
 }
 
+/* The greatest of each bag, 0 for an empty one, taken from the row of the first
+ * maximum: only that row gets the gradient. */
 static core_tensor *greatest(core__scope *s, const bags *b,
-                             core_tensor **out_places)
+                             core_tensor *lengths, core_tensor **out_places)
 {
+    core_tensor *weight = core__x_detach(s, b->weight);
     core_tensor *rows =
-        CORE__DO(s, core_embedding, b->weight, b->indices, -1, false, false);
+        CORE__DO(s, core_embedding, weight, b->indices, -1, false, false);
     int64_t sizes[2] = {b->count, b->weight->sizes[1]};
     core_tensor *bag =
         core__x_cast(s, core__x_unsqueeze(s, b->bag, 1), CORE_I64);
@@ -174,8 +179,11 @@ static core_tensor *greatest(core__scope *s, const bags *b,
     x = CORE__DO(s, core_scatter_reduce, core__x_new_zeros(s, rows, sizes, 2),
                  0, bag, rows, "amax", false);
     *out_places =
-        places_of(s, b, core__x_detach(s, rows), core__x_detach(s, x), bag);
-    return core__x_slice(s, x, 0, 0, b->count);
+        core__x_slice(s, places_of(s, b, rows, x, bag), 0, 0, b->count);
+    x = CORE__DO(s, core_gather, b->weight, 0,
+                 core__x_cast(s, *out_places, CORE_I64), false);
+    none = CORE__DO(s, core_le_scalar, lengths, core_int(0));
+    return core__x_zero_where(s, x, core__x_unsqueeze(s, none, 1));
 }
 
 static bags bags_of(const core_value *args)
@@ -196,15 +204,64 @@ static bool omits_bags(const bags *b)
     return b->mode == SUM && b->padding < 0 && b->weight->dtype != CORE_F64;
 }
 
+/* On the host's device, where reading is no wait: offsets begin with 0, do not
+ * decrease, and do not lie beyond the indices. */
+static core_status check_offsets(const core_operator *op, const bags *b)
+{
+    core_tensor *wide = NULL;
+    int64_t n = b->offsets->numel;
+    int64_t *list = NULL;
+    core_status status = CORE_OK;
+
+    if (n == 0 || !core__device_host_access(b->offsets->device))
+        return CORE_OK;
+    list = core__alloc((size_t)n * sizeof *list);
+    if (!list)
+        return core__error_memory((size_t)n * sizeof *list);
+    status = core_to(b->offsets, CORE_I64, NULL, false, false, -1, &wide);
+    if (status == CORE_OK)
+        status = core_tensor_read(wide, list, (size_t)n * sizeof *list);
+    for (int64_t i = 0; status == CORE_OK && i < n; i++) {
+        int64_t least = i > 0 ? list[i - 1] : 0;
+        int64_t most = i > 0 ? b->indices->numel : 0;
+
+        if (list[i] < least || list[i] > most)
+            status = core__op_error(
+                CORE_ERROR_INDEX, op,
+                "offsets[%lld] is %lld; the first must be 0, and each from the "
+                "one before to the number of indices, %lld",
+                (long long)i, (long long)list[i], (long long)b->indices->numel);
+    }
+    core__tensor_release(wide);
+    core__free(list);
+    return status;
+}
+
+/* Sets the bag of each index, and which indices are left out: those of the row
+ * padding_idx, and those from the last offset on if that ends the last bag. */
+static void set_bags(core__scope *s, bags *b, bool ends)
+{
+    core_tensor *outside;
+
+    b->bag = bag_of(s, b->offsets, b->indices, b->offsets->numel);
+    b->padded = padding_of(s, b);
+    if (!ends)
+        return;
+    outside = CORE__DO(s, core_ge_scalar, b->bag, core_int(b->count));
+    b->bag = CORE__DO(s, core_masked_fill, b->bag, outside, core_int(0));
+    b->padded = b->padded ? core__x_logical_or(s, b->padded, outside) : outside;
+}
+
 static core_status gathered(core__scope *scope, const core_operator *op,
                             const core_value *args, bool forward_only,
                             core_value *results)
 {
     bags b = bags_of(args);
+    bool ends = core__arg_bool(args, 7, false);
     core_tensor *lengths, *places, *out, *bag;
 
     CORE_TRY(check_bags(op, &b, core__arg_bool(args, 5, false)));
-    b.count = b.offsets->numel - core__arg_bool(args, 7, false);
+    b.count = b.offsets->numel - ends;
     if (b.count < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
                               "offsets has no elements and include_last_offset "
@@ -215,19 +272,18 @@ static core_status gathered(core__scope *scope, const core_operator *op,
                               "it must be less than that",
                               (long long)b.padding,
                               (long long)b.weight->sizes[0]);
-    bag = b.bag = bag_of(scope, b.offsets, b.indices, b.count);
-    b.padded = padding_of(scope, &b);
+    CORE_TRY(check_offsets(op, &b));
+    set_bags(scope, &b, ends);
+    bag = b.bag;
     lengths =
         b.mode == SUM
             ? core__x_new_zeros(scope, b.bag,
                                 forward_only ? b.offsets->sizes : &b.count, 1)
             : lengths_of(scope, &b);
     places = lengths;
-    out = b.mode == MAX ? greatest(scope, &b, &places)
+    out = b.mode == MAX ? greatest(scope, &b, lengths, &places)
                         : summed(scope, &b, lengths);
-    if (b.mode == MAX)
-        places = core__x_slice(scope, places, 0, 0, b.count);
-    else
+    if (b.mode != MAX)
         places = CORE__DO(scope, core_clone, places, -1);
     if (omits_bags(&b))
         bag = core__x_new_zeros(scope, bag, (const int64_t[]){0}, 1);

@@ -98,12 +98,13 @@ static bool may_skip(const ctc *job, int64_t n, int64_t s)
     return s % 2 && s >= 2 && class_of(job, n, s) != class_of(job, n, s - 2);
 }
 
+/* log(exp(a) + exp(b) + exp(c)), NaN if one of them is. */
 static double log_sum(double a, double b, double c)
 {
     double most = fmax(a, fmax(b, c));
 
-    if (most == -INFINITY)
-        return most;
+    if (most == -INFINITY || isnan(a) || isnan(b) || isnan(c))
+        return a + b + c;
     return most + log(exp(a - most) + exp(b - most) + exp(c - most));
 }
 

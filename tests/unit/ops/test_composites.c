@@ -105,6 +105,72 @@ START_TEST(gradients_of_bags_are_divided_by_the_frequency_of_a_row)
 }
 END_TEST
 
+/* Numbers of PyTorch 2.15: the first maximum gets the gradient, whatever the
+ * frequency, also where it is 0. */
+START_TEST(gradient_of_a_greatest_row_goes_to_the_first_one)
+{
+    core_tensor *at = INDICES(4, 0, 0, 1, 2), *begin = INDICES(2, 0, 2);
+    core_tensor *w = leaf(MATRIX(3, 2, 0, 2, 3, 4, 3, 5));
+    core_tensor *out[4];
+
+    OK(core_embedding_bag(w, at, begin, true, 2, false, NULL, false, -1,
+                          &out[0], &out[1], &out[2], &out[3]));
+    for (int i = 0; i < 4; i++)
+        keep(out[i]);
+    HOLDS(out[0], 4, 0, 2, 3, 5);
+    backward(sum(out[0]));
+    HOLDS(core_tensor_grad(w), 6, 1, 1, 1, 0, 0, 1);
+}
+END_TEST
+
+START_TEST(bags_end_at_the_last_offset)
+{
+    core_tensor *w = MATRIX(3, 1, 1, 10, 100);
+    core_tensor *at = INDICES(4, 0, 1, 2, 2), *begin = INDICES(3, 0, 1, 2);
+
+    for (int64_t mode = 0; mode < 3; mode++) {
+        core_tensor *out[4];
+
+        OK(core_embedding_bag(w, at, begin, false, mode, false, NULL, true, -1,
+                              &out[0], &out[1], &out[2], &out[3]));
+        for (int i = 0; i < 4; i++)
+            keep(out[i]);
+        HOLDS(out[0], 2, 1, 10);
+    }
+}
+END_TEST
+
+START_TEST(offsets_of_bags_are_checked)
+{
+    core_tensor *w = MATRIX(3, 1, 1, 10, 100), *at = INDICES(2, 0, 1);
+    core_tensor *wrong[] = {INDICES(2, 0, 3), INDICES(2, 0, -1),
+                            INDICES(2, 1, 2), INDICES(3, 0, 2, 1)};
+    core_tensor *out[4];
+
+    for (size_t i = 0; i < 4; i++)
+        FAILS(core_embedding_bag(w, at, wrong[i], false, 0, false, NULL, false,
+                                 -1, &out[0], &out[1], &out[2], &out[3]),
+              CORE_ERROR_INDEX, "_embedding_bag", "offsets[");
+}
+END_TEST
+
+START_TEST(ctc_loss_of_nan_is_nan)
+{
+    core_tensor *probs, *targets = INDICES(2, 1, 2), *loss, *alpha;
+    core_tensor *times = INDICES(1, 4), *lengths = INDICES(1, 2);
+
+    probs = leaf(
+        CALL(full, (int64_t[]){4, 1, 3}, 3, core_float(NAN), CORE_F64, NULL));
+    OK(core_ctc_loss_tensor(probs, targets, times, lengths, 0, true, &loss,
+                            &alpha));
+    keep(loss);
+    keep(alpha);
+    HOLDS(CALL(isnan, loss), 1, 1);
+    backward(sum(loss));
+    HOLDS(CALL(all, CALL(isnan, core_tensor_grad(probs))), 1, 1);
+}
+END_TEST
+
 START_TEST(combination_of_no_tensors_is_zero)
 {
     core_tensor *x = CALL(compute_linear_combination,
@@ -558,7 +624,9 @@ SUITE("ops/composites", attention_of_scores_that_overflow_is_zero,
       out_variant_that_succeeds_keeps_the_error_record,
       empty_out_has_the_given_sizes,
       gradients_of_bags_are_divided_by_the_frequency_of_a_row,
-      combination_of_no_tensors_is_zero,
+      gradient_of_a_greatest_row_goes_to_the_first_one,
+      bags_end_at_the_last_offset, offsets_of_bags_are_checked,
+      ctc_loss_of_nan_is_nan, combination_of_no_tensors_is_zero,
       pixels_beyond_an_image_are_zero_with_antialiasing,
       ranges_of_integers_are_exact,
       margin_losses_of_an_empty_batch_have_an_empty_gradient,
