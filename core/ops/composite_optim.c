@@ -324,7 +324,7 @@ CORE__COMPOSITE(fused_sgd)
                        .update = update_sgd,
                        .lists = 3,
                        .results = 3,
-                       .optional = 2,
+                       .optional = core__arg_float(args, 4, 0) != 0 ? 0 : 2,
                        .lr = 5,
                        .maximize = core__arg_bool(args, 8, false),
                        .grad_scale = core__arg_tensor(args, 10),

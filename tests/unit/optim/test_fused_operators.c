@@ -378,6 +378,11 @@ START_TEST(lists_that_do_not_match_are_refused)
     FAILS(STEP(whole, 2, NULL), CORE_ERROR_DTYPE, "grads[1]", "i64");
     FAILS(STEP(x, 2, x[0]), CORE_ERROR_SHAPE, "grad_scale has 2 elements");
 #undef STEP
+    FAILS(core_fused_sgd(x, 2, x, 2, NULL, 0, 0, 0.9, 1, 0, false, false, false,
+                         NULL, NULL, &out[0], &n[0], &out[1], &n[1], &out[2],
+                         &n[2]),
+          CORE_ERROR_INVALID_ARGUMENT,
+          "momentum_buffer_list has 0 tensors and self 2");
 }
 END_TEST
 
