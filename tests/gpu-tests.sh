@@ -102,7 +102,11 @@ staged() {
         grep '^golden, current, on sim: [1-9][0-9]* passed, 0 failed' \
             "$work/out" &&
         [ -x "$work/stage/build/tests/unit/gpu/test_gpu_rows" ] &&
-        ls "$work"/stage/build/.libs/libcore.so.0
+        ls "$work"/stage/build/.libs/libcore.so.0 &&
+        # In the stage, not in the build folder that the programs name.
+        env LD_LIBRARY_PATH="$work/stage/build/.libs" \
+            ldd "$work/stage/build/tests/unit/gpu/test_gpu_rows" |
+        grep 'libcore_internal.so => .*/stage/'
 }
 
 no_foreign_folder() {
