@@ -33,7 +33,8 @@ sanitize_tests() {
     left='configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
     left="$left|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
     left="$left|test_fork"
-    [ $full = yes ] || left="$left|core-bench|test_gpu_nvrtc|train(-amp|-reports)?"
+    [ $full = yes ] ||
+        left="$left|core-bench|test_gpu_nvrtc|train(-amp|-reports)?"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
     sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort
