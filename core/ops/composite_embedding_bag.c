@@ -22,6 +22,7 @@ typedef struct bags {
     bool by_frequency;   /* gradients are divided by how often a row occurs */
     core_tensor *bag;    /* of each index */
     core_tensor *padded; /* whether an index is to be left out, or NULL */
+    core_tensor *after; /* whether an index is after the last offset, or NULL */
 } bags;
 
 static core_status check_indices(const core_operator *op, const char *name,
@@ -121,6 +122,8 @@ static core_tensor *summed(core__scope *s, const bags *b, core_tensor *lengths)
 
     if (b->padded)
         x = core__x_zero_where(s, x, core__x_unsqueeze(s, b->padded, 1));
+    if (b->after)
+        x = core__x_zero_where(s, x, core__x_unsqueeze(s, b->after, 1));
     x = CORE__DO(s, core_index_add, core__x_new_zeros(s, x, sizes, 2), 0,
                  b->bag, x, core_int(1));
     if (b->mode == MEAN) {
@@ -237,19 +240,18 @@ static core_status check_offsets(const core_operator *op, const bags *b)
     return status;
 }
 
-/* Sets the bag of each index, and which indices are left out: those of the row
- * padding_idx, and those from the last offset on if that ends the last bag. */
+/* Sets the bag of each index, and which indices are left out.  If the last offset
+ * ends the last bag, sums end there; the divisor of a mean and a maximum count
+ * what is after it, as in PyTorch. */
 static void set_bags(core__scope *s, bags *b, bool ends)
 {
-    core_tensor *outside;
-
     b->bag = bag_of(s, b->offsets, b->indices, b->offsets->numel);
     b->padded = padding_of(s, b);
     if (!ends)
         return;
-    outside = CORE__DO(s, core_ge_scalar, b->bag, core_int(b->count));
-    b->bag = CORE__DO(s, core_masked_fill, b->bag, outside, core_int(0));
-    b->padded = b->padded ? core__x_logical_or(s, b->padded, outside) : outside;
+    b->after = CORE__DO(s, core_ge_scalar, b->bag, core_int(b->count));
+    b->bag =
+        CORE__DO(s, core_masked_fill, b->bag, b->after, core_int(b->count - 1));
 }
 
 static core_status gathered(core__scope *scope, const core_operator *op,
