@@ -38,17 +38,6 @@ replay() {
     done
 }
 
-# kernels_listed DEVICE FILE
-kernels_listed() {
-    operators=core/ops/generated/operators.json # a release ships it
-    for folder in "$LIBCORE_SOURCE" "$LIBCORE_BUILD"; do
-        [ ! -f "$folder/$operators" ] || found=$folder/$operators
-    done
-    "$LIBCORE_BUILD/core-info" --kernels --json |
-        "${PYTHON:-python3}" "$LIBCORE_SOURCE/tests/kernel-lists.py" "$1" \
-            "$found" "$LIBCORE_SOURCE/$2"
-}
-
 recorded() { # settings...
     replay gpuemu "$@"
 }
@@ -87,8 +76,8 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
-    ok operators_without_kernels_are_documented \
-        kernels_listed gpuemu backends/gpu/README.md
+    ok_kernel_lists operators_without_kernels_are_documented gpuemu \
+        backends/gpu/README.md
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \
         env GPUEMU_DEVICES=0 "$LIBCORE_BUILD/core-info"
     ok lost_device_stays_lost \

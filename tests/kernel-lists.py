@@ -11,7 +11,7 @@ plugins: of `core-info --kernels --json`, what the CPU has and a device has not.
 The list is between the lines <!-- no kernels: DEVICE --> and <!-- end -->.
 Overloads and gradients are not listed apart from their operator if that has no
 kernel either, nor are operators that libcore makes of others.  A CPU plugin that
-found no OpenBLAS has fewer kernels than the list expects, which is no error."""
+found no OpenBLAS has fewer kernels than the list expects, which is not an error."""
 
 import json
 import re

@@ -124,25 +124,16 @@ for op in sum addmm; do
     done
 done
 ok 'an operator without a kernel is reported as missing' \
-    says '^0 passed, 0 failed, [1-9][0-9]* missing' golden public --filter linalg_qr
+    says '^0 passed, 0 failed, [1-9][0-9]* missing' golden public \
+    --filter linalg_qr
 ok 'LIBCORE_FALLBACK=count computes it on the CPU' \
     says '^[1-9][0-9]* passed, 0 failed' env LIBCORE_FALLBACK=count \
     "$LIBCORE_BUILD/core-conformance" \
     --golden "$LIBCORE_SOURCE/tests/golden/public" --device opencl \
     --filter linalg_qr
 
-# kernels_listed DEVICE FILE
-kernels_listed() {
-    operators=core/ops/generated/operators.json # a release ships it
-    for folder in "$LIBCORE_SOURCE" "$LIBCORE_BUILD"; do
-        [ ! -f "$folder/$operators" ] || found=$folder/$operators
-    done
-    "$LIBCORE_BUILD/core-info" --kernels --json |
-        "${PYTHON:-python3}" "$LIBCORE_SOURCE/tests/kernel-lists.py" "$1" \
-            "$found" "$LIBCORE_SOURCE/$2"
-}
-ok 'operators without kernels are documented' \
-    kernels_listed opencl docs/devices.md
+ok_kernel_lists 'operators without kernels are documented' opencl \
+    docs/devices.md
 
 # ------------------------------------------------ broadcast of values
 

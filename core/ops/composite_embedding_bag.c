@@ -207,7 +207,7 @@ static bool omits_bags(const bags *b)
     return b->mode == SUM && b->padding < 0 && b->weight->dtype != CORE_F64;
 }
 
-/* On the host's device, where reading is no wait: offsets begin with 0, do not
+/* On the host's device, where reading does not wait: offsets begin with 0, do not
  * decrease, and do not lie beyond the indices. */
 static core_status check_offsets(const core_operator *op, const bags *b)
 {
@@ -275,6 +275,12 @@ static core_status gathered(core__scope *scope, const core_operator *op,
                               (long long)b.padding,
                               (long long)b.weight->sizes[0]);
     CORE_TRY(check_offsets(op, &b));
+    if (ends && b.count == 0) {
+        /* All indices are after the last offset, and there is no bag. */
+        b.indices = core__x_slice(scope, b.indices, 0, 0, 0);
+        if (b.scales)
+            b.scales = core__x_slice(scope, b.scales, 0, 0, 0);
+    }
     set_bags(scope, &b, ends);
     bag = b.bag;
     lengths =

@@ -49,7 +49,7 @@ core_status core__dims_mask(const core_operator *op, const core_value *list,
                             uint32_t ndim, uint32_t *out_mask);
 
 /* Returns INVALID_ARGUMENT for a scale factor so large or small that a position
- * might not be an index.  NONE is no factor. */
+ * might not be an index.  NONE means no factor. */
 core_status core__scales_check(const core_operator *op,
                                const core_value *scales, uint32_t count);
 

@@ -151,7 +151,8 @@ typedef enum core_profile_order {
 
 /* The functions below return BUSY while the session records. */
 
-/* Gets the number of rows.  INVALID_ARGUMENT if profiler or out_count is NULL. */
+/* Gets the number of rows.  INVALID_ARGUMENT if profiler or out_count is
+ * NULL. */
 core_status core_profiler_count_rows(core_profiler *profiler,
                                      size_t *out_count);
 

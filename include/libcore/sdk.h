@@ -275,8 +275,8 @@ typedef struct core_sdk_member {
 
 /* Registers launch as a kernel for each member and each dtype of the mask, with
  * all operands of that dtype.  backend: a device type of this plugin.
- * dtypes: a mask (CORE_DTYPE_MASK).  requirements: CORE_REQUIRE_….  Call it in init.
- * Stops at the first error and returns it. */
+ * dtypes: a mask (CORE_DTYPE_MASK).  requirements: CORE_REQUIRE_….  Call it in
+ * init.  Stops at the first error and returns it. */
 static inline core_status core_sdk_register_family(
     const core_host *host, core_registry *registry, core_string backend,
     core_function launch, uint32_t dtypes, uint32_t requirements,

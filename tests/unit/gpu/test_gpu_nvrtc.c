@@ -196,7 +196,7 @@ static void kernel_has(const char *ptx, const instruction *wanted)
     free(code);
 }
 
-/* Leaves out the element-wise kernels that no instruction is wanted of; all take
+/* Leaves out the element-wise kernels that the list does not name: all take
  * as long as the other families together. */
 static void keep_kernels(char *text, const instruction *wanted, size_t count)
 {

@@ -138,6 +138,12 @@ START_TEST(bags_end_at_the_last_offset)
         for (int i = 0; i < 4; i++)
             keep(out[i]);
         HOLDS(out[0], 2, 1, second[mode]);
+        /* no bag */
+        OK(core_embedding_bag(w, at, INDICES(1, 0), false, mode, false, NULL,
+                              true, -1, &out[0], &out[1], &out[2], &out[3]));
+        for (int i = 0; i < 4; i++)
+            keep(out[i]);
+        ck_assert_int_eq(core_tensor_sizes(out[0])[0], 0);
     }
 }
 END_TEST
