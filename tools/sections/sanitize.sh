@@ -7,7 +7,7 @@
 #
 # - scripts whose subject is not C of this tree (configure-gpu, explain,
 #   quickstart, gpu-tests) or that build their own (fuzz, guide, template,
-#   opencl-objects);
+#   typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
@@ -31,7 +31,7 @@ section_sanitize() {
 
 sanitize_tests() {
     left='configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
+    left="$left|typed-calls|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
     left="$left|test_fork"
     [ $full = yes ] ||
         left="$left|core-bench|test_gpu_nvrtc|train(-amp|-reports)?"
