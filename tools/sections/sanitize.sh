@@ -14,7 +14,8 @@
 #   allocator may be locked, and what those threads had looks lost;
 # - but with --full: core-bench, whose rows repeat calls; train, train-amp and
 #   train-reports, whose parts have unit tests, beside the training below;
-#   test_gpu_nvrtc, where NVIDIA's compiler computes.
+#   test_gpu_nvrtc, where NVIDIA's compiler computes; test_gpu_beyond_31_bits,
+#   whose results show what overflows.
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
@@ -34,7 +35,7 @@ sanitize_tests() {
     left="$left|typed-calls|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
     left="$left|test_fork"
     [ $full = yes ] ||
-        left="$left|core-bench|test_gpu_nvrtc|train(-amp|-reports)?"
+        left="$left|core-bench|test_gpu_(nvrtc|beyond_31_bits)|train(-amp|-reports)?"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
     sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort
