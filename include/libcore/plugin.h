@@ -217,13 +217,13 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
  * note. */
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 5,
+    CORE_ABI_MINOR = 6,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
 /* The same two numbers as macros, for #if. */
 #define CORE_ABI_MAJOR 0
-#define CORE_ABI_MINOR 5
+#define CORE_ABI_MINOR 6
 
 /* The content of the note.  The loader reads it from the file, with every
  * bound checked, before any code of the plugin runs.  Strings are UTF-8,
