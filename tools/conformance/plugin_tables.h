@@ -8,6 +8,7 @@
 #ifndef CONFORMANCE_PLUGIN_TABLES_H
 #define CONFORMANCE_PLUGIN_TABLES_H
 
+#include "side_effects.h"
 #include "suite.h"
 
 enum { PLUGIN_ERROR_TEXT = 400 };
@@ -33,6 +34,8 @@ struct plugin_tables {
     uint32_t backends;
     uint32_t kernels;
     plugin_operators operators;
+    side_effects effects;  /* of opening it */
+    double seconds[SLOTS]; /* that the calls took until it was open */
     void *device;
     void *stream; /* NULL on a synchronous device */
     core_device_properties properties;
