@@ -52,7 +52,7 @@ patience=600
 # caught RULE TEST VERDICT WHERE
 caught() {
     timeout=$patience
-    [ "$3" = TIMEOUT ] && timeout=5
+    [ "$3" = TIMEOUT ] && timeout=2
     budget=600
     [ "$2" = core/opening/in-time ] && budget=1
     LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" --filter "$2" \

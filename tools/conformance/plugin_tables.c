@@ -306,17 +306,29 @@ static core_status call_entry(core_plugin_entry_function entry,
     return status;
 }
 
-static core_status call_init(plugin_tables *plugin)
+core_status plugin_tables_init(plugin_tables *plugin, slot as)
 {
-    slot before = slot_enter(SLOT_INIT);
+    slot before = slot_enter(as);
     core_status status;
 
     opening = plugin;
     status = plugin->answer.init(&plugin->host, (core_registry *)(void *)plugin,
                                  &plugin->plugin);
     opening = NULL;
-    slot_leave(SLOT_INIT, before);
+    slot_leave(as, before);
     return status;
+}
+
+void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
+                            uint32_t size)
+{
+    core_host whole;
+
+    fill_host(&whole);
+    memset(&plugin->host, 0, sizeof plugin->host);
+    memcpy(&plugin->host, &whole, size);
+    plugin->host.struct_size = size;
+    plugin->host.abi_minor = minor;
 }
 
 static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
@@ -334,7 +346,7 @@ static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
         return false;
     plugin->host.abi_minor = plugin->answer.abi_minor;
     side_effects_begin(&before);
-    status = call_init(plugin);
+    status = plugin_tables_init(plugin, SLOT_INIT);
     side_effects_end(&before, SLOT_INIT, &plugin->effects);
     return expect_plugin_ok(out, status, "init") &&
            expect(out, plugin->backends > 0, "init registers no backend") &&

@@ -57,6 +57,12 @@ plugin_tables *plugin_tables_open(suite *self, outcome *out);
 /* Opens the file and finds the entry, for tests of the negotiation. */
 core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out);
 
+/* Fills `host` as a host of an older minor has it. */
+void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
+                            uint32_t size);
+/* Calls init. */
+core_status plugin_tables_init(plugin_tables *plugin, slot as);
+
 /* Returns an optional interface, or NULL. */
 const void *plugin_interface(const plugin_tables *plugin, const char *name);
 

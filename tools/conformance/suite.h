@@ -149,6 +149,8 @@ bool suite_add_opening(suite *self);
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
 bool suite_add_streams(suite *self);
+bool suite_add_waits(suite *self);
+bool suite_add_devices(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
