@@ -371,6 +371,36 @@ continues_after_a_crash() {
         grep -q '^ok .* ops/expm1/f32' "$work/out"
 }
 
+# names_cause RULE CAUSE: a plugin that cannot be opened fails once, and the rest
+# is not run.
+names_cause() {
+    LIBCORE_MUTANT_RULE=$1 ends 1 "^Bail out! .*: $2\$" --plugin "$mutant" \
+        --level core && [ "$(grep -c '^not ok' "$work/out")" = 1 ] &&
+        grep "^# stopped: core/opening/plugin-opens: $2\$" "$work/out"
+}
+
+one_cause() {
+    names_cause crashes-in-init 'signal 6 .* during init' &&
+        names_cause crashes-in-enumerate 'signal 6 .* during enumerate' &&
+        names_cause crashes-in-device-open 'signal 6 .* during device_open' &&
+        names_cause lacks-copy 'the memory table lacks one of alloc, .*' &&
+        names_cause accepts-nothing 'the entry refuses: .*'
+}
+
+no_device() {
+    LIBCORE_SIM_DEVICES=0 ends 1 \
+        '^Bail out! .*: there is no device: LIBCORE_SIM_DEVICES is 0$' \
+        --plugin "$sim" --level core &&
+        [ "$(grep -c '^not ok' "$work/out")" = 1 ]
+}
+
+names_slot() {
+    LIBCORE_MUTANT_RULE=destroy-waits ends 1 \
+        'not finished after 1 seconds.* destroy of a stream.* not returned' \
+        --plugin "$mutant" --filter core/streams/destroy-does-not-wait \
+        --timeout 1
+}
+
 resumes() {
     "$conformance" --plugin "$sim" --filter 'core/entry/*' \
         --jsonl "$work/run" || return 1
@@ -458,6 +488,7 @@ if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     done
 fi
 ok "the template passes the level that it claims" template
+ok "a plugin without devices is reported once" no_device
 ok "shards divide the tests among them" shards
 ok "a run is resumed" resumes
 ok "a filtered run is not a conformance run" ends 0 \
@@ -525,6 +556,8 @@ ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then
     ok "a run continues after a crash" continues_after_a_crash
+    ok "a plugin that cannot be opened is reported once" one_cause
+    ok "a test that hangs names the function of the plugin" names_slot
     ok "a failure is waived" waived fills-with-one-byte \
         'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
     ok "an expired waiver has no effect" waived fills-with-one-byte \
