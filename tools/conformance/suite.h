@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.2"
+#define SUITE_VERSION "1.3"
 
 typedef enum verdict {
     VERDICT_PASS,
@@ -77,6 +77,7 @@ struct suite {
     const char *golden; /* prefix, or NULL */
     const char *wanted; /* the device's name, or NULL: the plugin's first */
     const char *filter; /* runs only tests of matching names; NULL: all */
+    bool quick;         /* leaves out calls of many elements */
     uint64_t seed;
     test *tests;
     size_t count;
