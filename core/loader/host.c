@@ -256,6 +256,15 @@ static core_status register_gradient(core_registry *registry,
                               &registry->plugin->recorded);
 }
 
+static core_status register_shape(core_registry *registry,
+                                  core_string operator_name,
+                                  core_shape_function shape, void *user)
+{
+    CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(operator_name, "an operator's name"));
+    return core__registry_add_shape(registry, operator_name, shape, user);
+}
+
 static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
 {
     return core_node_needs_gradient(node, input);
@@ -370,6 +379,7 @@ const core_host core__host = {
     .cache_directory = core__cache_folder,
     .call_record_stream = core__call_record_stream,
     .tensor_record_stream = core__host_record_stream,
+    .register_shape = register_shape,
 };
 
 /* A plugin sees the size of its minor's table, and NULL after it. */
@@ -378,6 +388,7 @@ void core__host_fill(core_host *host, uint32_t abi_minor)
     size_t known = abi_minor < 2   ? offsetof(core_host, error_last)
                    : abi_minor < 3 ? offsetof(core_host, cache_directory)
                    : abi_minor < 4 ? offsetof(core_host, call_record_stream)
+                   : abi_minor < 6 ? offsetof(core_host, register_shape)
                                    : sizeof *host;
 
     *host = core__host;

@@ -294,19 +294,32 @@ END_TEST
 
 START_TEST(plugin_of_0_6_has_the_features_of_0_6)
 {
+    core_value argument = {.tag = CORE_VALUE_TENSOR}, result = {0};
+    core_operator *op;
+
     ck_assert_uint_eq(load("abi_0_6"), 6);
     computes("abisix", "abi_0_6::squared");
     reported("ABI_HOST", 6, sizeof(core_host));
+    argument.u.tensor = on("abisix", (float[]){1, -2, 3, -4});
+    OK(core_op_find("abi_0_6::twice", &op));
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    reads(keep(result.u.tensor), (float[]){2, -4, 6, -8});
+    reported("ABI_OWN", 1, 4);
 }
 END_TEST
 
 START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
 {
+    core_operator *op;
+
     core__abi_minor_offered = 5;
     ck_assert_uint_eq(load("abi_0_6"), 5);
     computes("abisix", "abi_0_6::squared");
     reported("ABI_HOST", 5, HOST_SIZE_0_5);
     ck_assert_uint_eq(prefers("abisix", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    /* Without register_shape its operator has no kernel. */
+    FAILS(core_op_find("abi_0_6::twice", &op), CORE_ERROR_NOT_FOUND,
+          "abi_0_6::twice");
 }
 END_TEST
 
