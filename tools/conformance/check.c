@@ -53,6 +53,7 @@ typedef struct options {
     const char *verify;
     bool list;
     bool verbose;
+    bool quick;
     bool child_list;
     bool child_list_core;
     bool child_run;
@@ -68,6 +69,7 @@ const char check_usage[] =
     "                        [--golden PREFIX] [--tap FILE] [--jsonl FILE] "
     "[--junit FILE]\n"
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
+    "                        [--quick]\n"
     "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
 
 static int print_error(const char *what, const char *more)
@@ -105,6 +107,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--verify", &out->verify, NULL},
         {"--list", NULL, &out->list},
         {"--verbose", NULL, &out->verbose},
+        {"--quick", NULL, &out->quick},
         {"--child-list", NULL, &out->child_list},
         {"--child-list-core", NULL, &out->child_list_core},
         {"--child-run", NULL, &out->child_run},
@@ -183,6 +186,7 @@ static bool complete_options(const options *chosen, report *out,
     out->filter = chosen->filter;
     out->plugin = chosen->plugin;
     out->only = chosen->only != NULL;
+    out->quick = chosen->quick;
     if (chosen->only && chosen->level) {
         print_error("--only and --level exclude each other", "");
         return false;
@@ -377,6 +381,7 @@ static int child_main(const options *chosen)
                   .wanted = chosen->device,
                   .golden = chosen->golden,
                   .filter = chosen->filter,
+                  .quick = chosen->quick,
                   .seed = 1};
     uint64_t budget = COMPILE_BUDGET, open_budget = OPEN_BUDGET;
     sigset_t nothing;
@@ -533,6 +538,8 @@ int check_main(int argc, char **argv)
         arguments[n++] = "--filter";
         arguments[n++] = chosen.filter;
     }
+    if (chosen.quick)
+        arguments[n++] = "--quick";
     arguments[n] = NULL;
     self.verbose = chosen.verbose;
     result = run(&chosen, &self, &found);

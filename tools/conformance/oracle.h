@@ -40,5 +40,8 @@ bool oracle_knows_special(const char *op);
 /* Operators that move elements without computing. */
 bool oracle_moves(const char *op);
 bool oracle_random(const char *op);
+/* Operators that factor matrices, or solve with them: the error depends on the
+ * condition of the matrix. */
+bool oracle_factors(const char *op);
 
 #endif

@@ -128,7 +128,12 @@ int report_reached(const report *self)
 
 bool report_partial(const report *self)
 {
-    return self->filter || self->shards > 1 || self->only;
+    return self->filter || self->shards > 1 || self->only || self->quick;
+}
+
+const char *report_suite(const report *self)
+{
+    return self->quick ? SUITE_VERSION " quick" : SUITE_VERSION;
 }
 
 bool report_passed(const report *self)
@@ -188,7 +193,8 @@ void report_summary(const report *self, FILE *to, const char *prefix)
                 prefix,
                 self->filter       ? "what the filter matches"
                 : self->shards > 1 ? "one shard"
-                                   : "one level");
+                : self->only       ? "one level"
+                                   : "calls of few elements");
     else
         fprintf(to, "%slevel reached: %s\n", prefix,
                 reached < 0 ? "none" : level_names[reached]);

@@ -45,6 +45,7 @@ typedef struct report {
     uint32_t shards;
     level up_to; /* the highest requested level */
     bool only;   /* only that level */
+    bool quick;  /* without calls of many elements */
     /* Remarks on waivers, printed beside the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
@@ -78,9 +79,12 @@ bool report_wants(const report *self, level which);
 /* Returns the highest level that was passed together with all before it, or
  * -1. */
 int report_reached(const report *self);
-/* A run with a filter, a shard or one level only does not show conformance. */
+/* A run with a filter, a shard or one level only, or a quick one, does not show
+ * conformance. */
 bool report_partial(const report *self);
 bool report_passed(const report *self);
+/* The version of the tests, which differs for a quick run. */
+const char *report_suite(const report *self);
 
 /* Return false if the output could not be written. */
 bool report_tap(const report *self, FILE *to);

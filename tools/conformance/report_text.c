@@ -69,7 +69,7 @@ static bool jsonl_head(const report *self, FILE *to)
     json.flat = true;
     core__json_object(&json, NULL);
     core__json_text(&json, "record", "run");
-    core__json_text(&json, "suite", SUITE_VERSION);
+    core__json_text(&json, "suite", report_suite(self));
     core__json_text(&json, "libcore", core_version());
     core__json_text(&json, "plugin", self->plugin);
     core__json_text(&json, "sha256", self->sha256);
@@ -311,7 +311,7 @@ static bool same_run(const report *self, char *line, char *text,
     sha = field(line, "sha256");
     suite_version = field(line, "suite");
     same = same && sha && strcmp(sha, self->sha256) == 0 && suite_version &&
-           strcmp(suite_version, SUITE_VERSION) == 0;
+           strcmp(suite_version, report_suite(self)) == 0;
     if (!same)
         snprintf(text, capacity,
                  "the run to resume used another plugin file, seed or suite");
