@@ -93,6 +93,7 @@ struct suite {
     core_device_properties properties;
     core_device_information information;
     core_numerics numerics;
+    bool list;             /* the tests will be listed only */
     double compile_budget; /* seconds that a first call may take */
     double open_budget;    /* seconds that a slot may take until it is open */
     /* Set by plugin_tables_open (plugin_tables.h). */
@@ -161,6 +162,7 @@ bool suite_add_rules(suite *self);
 bool suite_add_large(suite *self);
 bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
+bool suite_add_backward(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

@@ -2,15 +2,15 @@
  * Copyright The libcore authors */
 
 /* Level core: what waits for what, between streams, events and host callbacks.
- * A gate blocks a stream (stream_gate.h); nothing depends on time, except that
- * a missing wait has a moment to show. */
+ * A gate blocks a stream (stream_gate.h), and a missing wait shows when the other
+ * threads have come to rest; nothing depends on time. */
 
+#include "process_state.h"
 #include "stream_gate.h"
 #include "plugin_tables.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STREAMS = 3, BYTES = 4096 };
 
@@ -108,7 +108,7 @@ static void expect_held(bench *self, uint32_t streams, const char *what)
 {
     uint32_t passed, dropped;
 
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    process_settle();
     stream_gate_counts(&self->behind, &passed, &dropped);
     expect(self->out, passed == 0, "%s: %u of %u streams did not wait", what,
            passed, streams);
@@ -228,7 +228,7 @@ static void copies_use_their_stream(suite *self, outcome *out, const test *one)
         !plugin_write(p, out, b.b.memory, ones, BYTES) || !close_gate(&b) ||
         !enqueue_copies(&b, fours))
         goto done;
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    process_settle();
     stream_gate_open(&b.gate);
     if (expect_plugin_ok(out, p->streams.synchronize(p->device, b.streams[0]),
                          "synchronizing") &&
@@ -308,7 +308,7 @@ static void callbacks_are_in_order(suite *self, outcome *out, const test *one)
                               "enqueuing a host callback"))
             goto done;
     }
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    process_settle();
     expect(out, seen.count == 0,
            "a host callback ran before an earlier one of its stream returned");
     stream_gate_open(&b.gate);
