@@ -22,16 +22,14 @@ typedef struct visit {
     plugin_block made; /* by the main thread */
     void *stream;      /* blocked by the main thread; NULL: none */
     void *event;
-    bool gated;
 } visit;
 
 /* Work that the main thread enqueued is pending for every thread. */
-static void query_from_here(visit *self)
+static void *query_from_here(void *context)
 {
+    visit *self = context;
     plugin_tables *p = self->plugin;
 
-    if (!self->gated)
-        return;
     expect(self->out,
            p->streams.query(p->device, self->stream) == CORE_ERROR_BUSY,
            "a stream with pending work is not BUSY in another thread than the "
@@ -40,6 +38,7 @@ static void query_from_here(visit *self)
            p->events.query(p->device, self->event) == CORE_ERROR_BUSY,
            "an event behind pending work is not BUSY in another thread than "
            "the one that recorded it");
+    return NULL;
 }
 
 static void *visit_device(void *context)
@@ -51,7 +50,6 @@ static void *visit_device(void *context)
     void *stream = NULL;
 
     memset(wrote, 5, sizeof wrote);
-    query_from_here(self);
     if (p->synchronous || p->properties.max_streams != 0 ||
         expect_plugin_ok(self->out, p->streams.create(p->device, 0, &stream),
                          "creating a stream in another thread")) {
@@ -74,43 +72,55 @@ static void *visit_device(void *context)
     return NULL;
 }
 
+static void in_another_thread(void *(*run)(void *), visit *work)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, run, work) != 0)
+        harness_error(work->out, "no thread");
+    else
+        pthread_join(thread, NULL);
+}
+
+/* Only queries: other functions may wait for a blocked stream. */
+static void query_in_thread(visit *work, stream_gate *gate)
+{
+    plugin_tables *p = work->plugin;
+    outcome *out = work->out;
+
+    if (expect_plugin_ok(out, p->streams.create(p->device, 0, &work->stream),
+                         "creating a stream") &&
+        expect_plugin_ok(out, p->events.create(p->device, 0, &work->event),
+                         "creating an event") &&
+        stream_gate_close(gate, p, work->stream, out) &&
+        expect_plugin_ok(out,
+                         p->events.record(p->device, work->event, work->stream),
+                         "recording an event"))
+        in_another_thread(query_from_here, work);
+    stream_gate_open(gate);
+    if (work->stream) {
+        p->streams.synchronize(p->device, work->stream);
+        p->streams.destroy(p->device, work->stream);
+    }
+    if (work->event)
+        p->events.destroy(p->device, work->event);
+}
+
 static void any_thread(suite *self, outcome *out, const test *one)
 {
     plugin_tables *p = plugin_tables_open(self, out);
     visit work = {.plugin = p, .out = out};
     stream_gate gate;
-    pthread_t thread;
 
     (void)one;
     if (!p)
         return;
     stream_gate_init(&gate);
-    if (!plugin_alloc(p, out, BYTES, &work.made))
-        goto done;
-    work.gated = !p->synchronous && p->properties.max_streams == 0 &&
-                 plugin_interface(p, "core.host_callback");
-    if (work.gated &&
-        (!expect_plugin_ok(out, p->streams.create(p->device, 0, &work.stream),
-                           "creating a stream") ||
-         !expect_plugin_ok(out, p->events.create(p->device, 0, &work.event),
-                           "creating an event") ||
-         !stream_gate_close(&gate, p, work.stream, out) ||
-         !expect_plugin_ok(out,
-                           p->events.record(p->device, work.event, work.stream),
-                           "recording an event")))
-        goto done;
-    if (pthread_create(&thread, NULL, visit_device, &work) != 0)
-        harness_error(out, "no thread");
-    else
-        pthread_join(thread, NULL);
-done:
-    stream_gate_open(&gate);
-    if (work.event)
-        p->events.destroy(p->device, work.event);
-    if (work.stream) {
-        p->streams.synchronize(p->device, work.stream);
-        p->streams.destroy(p->device, work.stream);
-    }
+    if (!p->synchronous && p->properties.max_streams == 0 &&
+        plugin_interface(p, "core.host_callback"))
+        query_in_thread(&work, &gate);
+    if (plugin_alloc(p, out, BYTES, &work.made))
+        in_another_thread(visit_device, &work);
     plugin_free(p, &work.made);
     stream_gate_destroy(&gate);
 }
