@@ -36,6 +36,7 @@
 #include "random/generator.h"
 #include "tensor/tensor_cache.h"
 #include "tensor/upcalls.h"
+#include "transfer/fill.h"
 #include "transfer/transfer.h"
 
 /* ---------------------------------------------------------------- base -- */
@@ -160,6 +161,7 @@ static const core_host *plugin_host(const core_plugin *plugin)
 const struct core__dispatch_upcalls core__dispatch_upcalls = {
     .function_fast_path = core__function_fast_path,
     .tensor_copy = core__tensor_copy_flags,
+    .fill_fallback = core__fill_fallback,
     .float8_fallback = core__float8_fallback,
     .gradient_has_fast_path = core__gradient_has_fast_path,
     .record_fast_path = core__autograd_layer_fast_path,

@@ -43,6 +43,14 @@ ok 'the only kernel computes, with copies through the CPU' \
 LIBCORE_FALLBACK=count
 ok 'every recorded case passes with the fallback' \
     says '^[0-9]{4} passed, 0 failed, 0 missing' golden
+ok 'the calls of each operator are reported at exit' \
+    says '^libcore info: fallback: +[1-9][0-9]*  exp$' golden --filter 'exp'
+LIBCORE_FALLBACK=exp,copy_
+# shellcheck disable=SC2016 # the inner shell expands
+ok 'nothing is reported at exit without LIBCORE_FALLBACK=count' \
+    sh -c '"$@" >"$0" 2>&1 && ! grep "fallback:" "$0"' "$work/silent" \
+    "$LIBCORE_BUILD/core-conformance" --golden \
+    "$LIBCORE_SOURCE/tests/golden/public" --device minimal --filter exp
 LIBCORE_FALLBACK=exp,mull
 ok 'a misspelt operator is reported' says 'mull' golden --filter 'exp' --verbose
 echo "1..$number"

@@ -33,6 +33,27 @@ ok 'the source compiles without warnings' ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra
     -Werror -fPIC -fvisibility=hidden -I"$LIBCORE_SOURCE/include" -shared \
     -Wl,-z,defs -Wl,--version-script="$work/plugin.map" \
     -o "$work/core_template.so" "$work/template.c" -lm
+# The Makefile of the template, for a device with another name.
+renamed() {
+    mkdir -p "$work/pc" "$work/mine" || return 1
+    sed -e "s,^includedir=.*,includedir=$LIBCORE_SOURCE/include," \
+        -e "s,^bindir=.*,bindir=$LIBCORE_BUILD," \
+        "$LIBCORE_BUILD/libcore.pc" >"$work/pc/libcore.pc"
+    cp "$work/Makefile.standalone" "$work/plugin.map" "$work/mine"
+    sed 's/^#define NAME "template"/#define NAME "mine"/' \
+        "$work/template.c" >"$work/mine/device.c"
+    PKG_CONFIG_PATH=$work/pc make -C "$work/mine" -f Makefile.standalone &&
+        LIBCORE_PLUGIN_PATH=$work/mine says '^ *mine ' \
+            "$LIBCORE_BUILD/core-info" &&
+        [ "$(cd "$work/mine" && echo core_*.so)" = core_mine.so ]
+}
+if command -v pkg-config >/dev/null 2>&1; then
+    ok 'the Makefile names the plugin after its device' renamed
+else
+    number=$((number + 1))
+    echo "ok $number - the Makefile names the plugin after its device" \
+        '# SKIP no pkg-config'
+fi
 LIBCORE_PLUGIN_PATH=$LIBCORE_BUILD/.libs:$work
 export LIBCORE_PLUGIN_PATH
 ok 'core-info lists the device' says '^ *template ' "$LIBCORE_BUILD/core-info"

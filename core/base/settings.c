@@ -93,7 +93,9 @@ static const setting_row rows[CORE__SETTINGS] = {
         {"LIBCORE_FALLBACK", CORE_SETTING_LIST, NULL, 0, 0, 0, "error",
          "error, count, or names of operators separated by commas",
          "The operators that the cpu may compute for a device without a "
-         "kernel: none, all (counted), or those listed.",
+         "kernel: none, all, or those listed.  With count in the environment, "
+         "the number of such calls per operator is logged when the process "
+         "exits.",
          "dispatch"},
     [CORE__SETTING_DETERMINISTIC] =
         {"LIBCORE_DETERMINISTIC", CORE_SETTING_BOOLEAN, NULL, 0, 1, 0, "0",

@@ -27,13 +27,6 @@
 
 enum { TENSORS_MAX = 32, ARGUMENTS_MAX = 32 };
 
-static _Atomic uint64_t counted;
-
-uint64_t core__fallback_count(void)
-{
-    return atomic_load(&counted);
-}
-
 /* "error", "count", or a list of operators for which it is allowed. */
 static bool allowed(const core_operator *op)
 {
@@ -223,8 +216,7 @@ static core_status compute(core_operator *op, const core_value *args,
     for (uint32_t i = 0; i < nresults && status != CORE_OK; i++)
         core_value_release(&results[i]);
     if (status == CORE_OK) {
-        atomic_fetch_add(&counted, 1);
-        core__conversion_count(op, CORE_CONVERSION_HOST);
+        core__fallback_note(op);
         if (f.origin)
             atomic_fetch_add(&f.origin->fallbacks, 1);
         core__observe_fallback(f.origin ? f.origin : f.host);
@@ -295,9 +287,12 @@ static core_status try_fallbacks(core_call *call, const core_value *args,
                                  uint32_t nargs, core_value *results,
                                  uint32_t nresults)
 {
-    core_status status = core__dispatch_upcalls.float8_fallback(
+    core_status status = core__dispatch_upcalls.fill_fallback(
         call, args, nargs, results, nresults);
 
+    if (status == CORE_ERROR_NO_KERNEL)
+        status = core__dispatch_upcalls.float8_fallback(call, args, nargs,
+                                                        results, nresults);
     if (status != CORE_ERROR_NO_KERNEL)
         return status;
     CORE_TRY(check_setting(call->op));
@@ -355,7 +350,8 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
                    "\"%s\" has no kernel; %s%s. With LIBCORE_FALLBACK=count "
                    "the CPU computes operators that a device lacks",
                    backend ? backend->type : "?",
-                   length ? "backends that have one: " : "no backend has one",
+                   length ? "loaded backends that have one: "
+                          : "no loaded backend has one",
                    available);
     return core__fallback(call, args, nargs, results, nresults);
 }

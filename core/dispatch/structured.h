@@ -133,7 +133,8 @@ static inline core_status core__dtype_check_computable(const core_operator *op,
                : core__dtype_storage_error(op, dtype);
 }
 
-uint64_t core__fallback_count(void);
+/* Counts a call that the CPU computed for a device. */
+void core__fallback_note(const core_operator *op) __attribute__((cold));
 
 /* Counts a conversion for core_op_conversions. */
 void core__conversion_count(const core_operator *op, core_conversion conversion)
@@ -144,6 +145,9 @@ core_status core__call_scratch(core_call *call, uint64_t size,
                                core_memory *out_memory);
 core_status core__call_record_stream(core_call *call, void *stream);
 core_status core__host_record_stream(core_tensor *tensor, void *stream);
+core_status core__call_view_content(const core_call *call,
+                                    const core_view *view,
+                                    core_view_content *out_content);
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,

@@ -19,6 +19,8 @@ struct core__dispatch_upcalls {
     /* to[...] = from[...], between any devices, dtypes and layouts. */
     core_status (*tensor_copy)(core_tensor *to, core_tensor *from,
                                bool non_blocking);
+    /* Fills without a kernel (transfer/fill.h).  NO_KERNEL: it cannot. */
+    core_function fill_fallback;
     /* Computes an operator on 8-bit floats for which the device has no kernel.
      * NO_KERNEL: it cannot either. */
     core_function float8_fallback;

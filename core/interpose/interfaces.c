@@ -621,12 +621,25 @@ const void *interposer_get_interface(void *user, core_string name,
 #define ROW(field)                                                   \
     {"core." #field, &real->field, &wrapped->field, &wrappers.field, \
      sizeof real->field}
-        ROW(timing),       ROW(host_callback),   ROW(host_memory),
-        ROW(stream_adopt), ROW(stream_priority), ROW(virtual_memory),
-        ROW(peer),         ROW(graph_capture),   ROW(device_reset),
-        ROW(stream_error), ROW(numerics),        ROW(telemetry),
-        ROW(fork_safe),    ROW(allocator),       OTHER(profiler),
-        OTHER(layout),     OTHER(ranges),
+        ROW(timing),
+        ROW(host_callback),
+        ROW(host_memory),
+        ROW(stream_adopt),
+        ROW(stream_priority),
+        ROW(virtual_memory),
+        ROW(peer),
+        ROW(graph_capture),
+        ROW(device_reset),
+        ROW(stream_error),
+        ROW(numerics),
+        ROW(telemetry),
+        ROW(fork_safe),
+        ROW(allocator),
+        OTHER(profiler),
+        OTHER(layout),
+        OTHER(ranges),
+        {"core.hotplug", &backend->hotplug, &backend->wrapped_hotplug,
+         &interposer_hotplug, sizeof backend->hotplug},
 #undef ROW
 #undef OTHER
     };

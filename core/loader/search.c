@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "loader/loader.h"
+#include "loader/plugin_note.h"
 
 #include <libcore/plugins.h>
 
@@ -124,10 +125,14 @@ static bool ends_with(const char *name, const char *end)
     return size >= length && strcmp(name + size - length, end) == 0;
 }
 
-static int is_plugin(const struct dirent *entry)
+static bool has_prefix(const char *name)
 {
-    return strncmp(entry->d_name, "core_", 5) == 0 &&
-           ends_with(entry->d_name, ".so");
+    return strncmp(name, "core_", 5) == 0;
+}
+
+static int is_library(const struct dirent *entry)
+{
+    return ends_with(entry->d_name, ".so");
 }
 
 static int is_manifest(const struct dirent *entry)
@@ -147,16 +152,59 @@ static int compare_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+/* True if a file has a libcore note, and is not a link to a plugin in the same
+ * folder. */
+static bool is_misnamed(const char *path, const char *folder)
+{
+    core__plugin_image image;
+    core_plugin_note note;
+    char *real = NULL;
+    const char *slash;
+    bool misnamed = false;
+    int file;
+
+    if (core__search_open(path, &file, &real) == CORE_OK) {
+        slash = strrchr(real, '/');
+        misnamed = !(has_prefix(slash + 1) &&
+                     strlen(folder) == (size_t)(slash - real) &&
+                     strncmp(real, folder, strlen(folder)) == 0) &&
+                   core__plugin_image_of_file(file, &image) == CORE_OK &&
+                   core__plugin_note_read(&image, &note) == CORE_OK;
+    }
+    if (file >= 0)
+        close(file);
+    free(real);
+    return misnamed;
+}
+
+/* A plugin, or a file whose name keeps it from being one. */
+static void visit_file(core__search_visit visit, void *context, uint32_t from,
+                       const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+
+    if (length <= 0 || (size_t)length >= sizeof path)
+        return;
+    if (has_prefix(name))
+        visit(context, from, path, "", CORE_OK);
+    else if (is_misnamed(path, folder))
+        visit(context, from, path, "",
+              core__error(CORE_ERROR_REFUSED,
+                          "is a libcore plugin, but in folders only files "
+                          "named core_*.so are loaded: rename it, or let "
+                          "LIBCORE_PLUGIN_PATH name the file itself"));
+}
+
 static void visit_folder(core__search_visit visit, void *context, uint32_t from,
                          const char *folder)
 {
     struct dirent **names = NULL;
     core_status status = check_folder(folder);
-    char path[PATH_MAX];
     int count = 0;
 
     if (status == CORE_OK) {
-        count = scandir(folder, &names, is_plugin, compare_bytes);
+        count = scandir(folder, &names, is_library, compare_bytes);
         if (count < 0)
             status = core__error(CORE_ERROR_IO, "cannot be read: %s",
                                  strerror(errno));
@@ -165,13 +213,8 @@ static void visit_folder(core__search_visit visit, void *context, uint32_t from,
         visit(context, from, folder, "", status);
         return;
     }
-    for (int i = 0; i < count; i++) {
-        int length =
-            snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-
-        if (length > 0 && (size_t)length < sizeof path)
-            visit(context, from, path, "", CORE_OK);
-    }
+    for (int i = 0; i < count; i++)
+        visit_file(visit, context, from, folder, names[i]->d_name);
     free_names(names, count);
 }
 

@@ -22,7 +22,7 @@ static core_status begin(core_stream *stream, const char *reason)
     return CORE_OK;
 }
 
-/* A copy that is being submitted to a stream. */
+/* A copy or fill that is being submitted to a stream. */
 typedef struct submission {
     uint64_t id;     /* 0: the device is synchronous */
     void *work;      /* base/observe.h */
@@ -49,13 +49,18 @@ static core_status submission_end(core_stream *stream,
     return core__stream_check_submitted(stream, status, submission->errors);
 }
 
-/* Records the copy, so that later errors name it. */
+/* Records the operator, so that later errors name it. */
+static core_status record(core_stream *stream, uint32_t op,
+                          const submission *submission)
+{
+    return submission->id ? core__stream_record_launch(
+                                stream, &core__operators[op], submission->id)
+                          : CORE_OK;
+}
+
 static core_status launched(core_stream *stream, const submission *submission)
 {
-    return submission->id
-               ? core__stream_record_launch(
-                     stream, &core__operators[CORE_OP_COPY_], submission->id)
-               : CORE_OK;
+    return record(stream, CORE_OP_COPY_, submission);
 }
 
 /* Waits if the copy was submitted and something failed afterwards: the copy
@@ -183,4 +188,19 @@ core_status core__copy_peer(core_device *to_device, core_memory to,
     CORE_TRY(launched(target, &copy));
     /* The source's stream may next change or free the memory being read. */
     return core__stream_order_reuse(source, target);
+}
+
+core_status core__fill_bytes(const core_operator *op, core_device *device,
+                             core_memory to, uint64_t size, uint64_t pattern,
+                             uint32_t pattern_size)
+{
+    core_stream *stream = core__stream_current(device);
+    submission fill;
+
+    CORE_TRY(begin(stream, NULL));
+    fill = submission_begin(stream, "fill");
+    CORE_TRY(submission_end(stream, &fill,
+                            device->memory.fill(device->impl, stream->impl, to,
+                                                size, pattern, pattern_size)));
+    return record(stream, op->id, &fill);
 }

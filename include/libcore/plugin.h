@@ -127,6 +127,7 @@ typedef struct core_device core_device;
 typedef struct core_generator core_generator;
 typedef struct core_operator core_operator;
 typedef struct core_view core_view;
+typedef struct core_view_content core_view_content;
 typedef struct core_call core_call;
 typedef struct core_loop core_loop;
 typedef struct core_kernel core_kernel;
@@ -217,13 +218,13 @@ CORE_STATIC_ASSERT(sizeof(core_memory) == 16, "core_memory is frozen");
  * note. */
 enum {
     CORE_ABI_MAJOR = 0,
-    CORE_ABI_MINOR = 5,
+    CORE_ABI_MINOR = 6,
     CORE_NOTE_TYPE = 0x434f5245, /* n_type of the note; its owner: "libcore" */
     CORE_NOTE_VERSION = 1
 };
 /* The same two numbers as macros, for #if. */
 #define CORE_ABI_MAJOR 0
-#define CORE_ABI_MINOR 5
+#define CORE_ABI_MINOR 6
 
 /* The content of the note.  The loader reads it from the file, with every
  * bound checked, before any code of the plugin runs.  Strings are UTF-8,
@@ -499,8 +500,26 @@ typedef struct core_host {
     /* Does the same as call_record_stream for the memory of one tensor.  For
      * functions. */
     core_status (*tensor_record_stream)(core_tensor *tensor, void *stream);
+
+    /* Since ABI 0.6. */
+
+    /* Announces that the devices of a device type changed: some were added,
+     * removed or reordered (core.hotplug in backend.h).  Any thread may call
+     * it at any time after init, with locks of the plugin's held: it calls no
+     * function of the plugin.  The core enumerates the devices again when a
+     * program looks for one the next time.  NOT_FOUND if no backend has that
+     * type; UNSUPPORTED if the backend does not provide core.hotplug. */
+    core_status (*devices_changed)(core_string device_type);
+
+    /* Identifies the content of a view's memory (kernel.h), for a kernel that
+     * keeps what it computed from an operand, such as a packed weight.  view: a
+     * view among the arguments or results of the running call, not a copy.
+     * INVALID_ARGUMENT for another view. */
+    core_status (*call_view_content)(const core_call *call,
+                                     const core_view *view,
+                                     core_view_content *out_content);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 31, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 33, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

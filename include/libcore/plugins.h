@@ -18,8 +18,8 @@
  * another hash is refused, so it detects damaged and replaced files.  (A seal,
  * core_plugin_seal_file, detects damage only.)  A manifest in /etc overrides
  * that of the same name in /usr/share; an empty one hides it.  In directories,
- * plugins are the files named core_*.so.  The working directory is never
- * searched.
+ * plugins are the files named core_*.so; a plugin with another name is refused.
+ * The working directory is never searched.
  *
  * Scanning reads a few bytes of each file and runs none of its code.  A file or
  * directory that is world-writable, or that belongs to neither root nor the

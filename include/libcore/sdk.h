@@ -202,18 +202,41 @@ enum { CORE_SDK_OPERANDS = 16 };
 typedef void (*core_sdk_row)(void *context, char *const *data,
                              const int64_t *strides, int64_t count);
 
-/* Calls row for every row of an element-wise or reduction loop.  The memory of
- * the operands must be accessible to the plugin's own code.  UNSUPPORTED,
- * without a message, for more than CORE_SDK_OPERANDS operands or CORE_MAX_NDIM
- * dimensions. */
-static inline core_status core_sdk_loop_rows(const core_loop *loop,
-                                             core_sdk_row row, void *context)
+/* Moves to the next index along the dimensions of a mask, the innermost first,
+ * and data with it.  Returns 0 after the last index, when both are where they
+ * began. */
+static inline int core_sdk_loop_next(const core_loop *loop, uint32_t dimensions,
+                                     int64_t *index, char **data)
 {
-    char *data[CORE_SDK_OPERANDS] = {0};
-    int64_t inner[CORE_SDK_OPERANDS] = {0};
-    int64_t index[CORE_MAX_NDIM];
-    int64_t count = loop->ndim > 0 ? loop->sizes[0] : 1;
     uint32_t d, k;
+
+    for (d = 0; d < loop->ndim; d++) {
+        int64_t steps = 1;
+
+        if (!(dimensions >> d & 1))
+            continue;
+        if (++index[d] == loop->sizes[d]) {
+            steps -= loop->sizes[d];
+            index[d] = 0;
+        }
+        for (k = 0; k < loop->noperands; k++)
+            if (!(loop->operands[k].flags & (uint32_t)CORE_OPERAND_IMMEDIATE))
+                data[k] += loop->operands[k].strides[d] * steps;
+        if (steps == 1)
+            return 1;
+    }
+    return 0;
+}
+
+/* Begins to walk a loop: data points to the first element of each operand, and
+ * strides are those along `dimension`, or 0 if there is no such dimension.
+ * UNSUPPORTED, without a message, for more than CORE_SDK_OPERANDS operands or
+ * CORE_MAX_NDIM dimensions. */
+static inline core_status core_sdk_loop_begin(const core_loop *loop,
+                                              uint32_t dimension, char **data,
+                                              int64_t *strides)
+{
+    uint32_t k;
 
     if (loop->noperands > (uint32_t)CORE_SDK_OPERANDS ||
         loop->ndim > (uint32_t)CORE_MAX_NDIM)
@@ -224,30 +247,170 @@ static inline core_status core_sdk_loop_rows(const core_loop *loop,
 
         data[k] = fixed ? (char *)(uintptr_t)&operand->immediate
                         : core_sdk_address(operand->memory);
-        inner[k] = fixed || loop->ndim == 0 ? 0 : operand->strides[0];
+        strides[k] =
+            fixed || dimension >= loop->ndim ? 0 : operand->strides[dimension];
     }
-    for (d = 0; d < loop->ndim; d++) {
-        index[d] = 0;
-        if (loop->sizes[d] == 0)
-            return CORE_OK;
-    }
-    for (;;) {
-        row(context, data, inner, count);
-        for (d = 1; d < loop->ndim; d++) {
-            int64_t back = ++index[d] < loop->sizes[d] ? 0 : index[d];
+    return CORE_OK;
+}
 
-            for (k = 0; k < loop->noperands; k++)
-                if (!(loop->operands[k].flags &
-                      (uint32_t)CORE_OPERAND_IMMEDIATE))
-                    data[k] +=
-                        loop->operands[k].strides[d] * (back ? 1 - back : 1);
-            if (!back)
-                break;
-            index[d] = 0;
-        }
-        if (d >= loop->ndim)
-            return CORE_OK;
+/* Returns 1 if one of the dimensions of a mask has no elements, else 0. */
+static inline int core_sdk_loop_is_empty(const core_loop *loop,
+                                         uint32_t dimensions)
+{
+    uint32_t d;
+
+    for (d = 0; d < loop->ndim; d++)
+        if (dimensions >> d & 1 && loop->sizes[d] == 0)
+            return 1;
+    return 0;
+}
+
+/* Calls row for every row of an element-wise or reduction loop.  The memory of
+ * the operands must be accessible to the plugin's own code.  A reduction may
+ * have several rows per output element; core_sdk_loop_reduce says where one
+ * begins and ends.  If a reduced dimension is empty, row is called with count 0
+ * for each output element: it then writes the identity.  UNSUPPORTED, without
+ * a message, for more than CORE_SDK_OPERANDS operands or CORE_MAX_NDIM
+ * dimensions. */
+static inline core_status core_sdk_loop_rows(const core_loop *loop,
+                                             core_sdk_row row, void *context)
+{
+    char *data[CORE_SDK_OPERANDS] = {0};
+    int64_t strides[CORE_SDK_OPERANDS] = {0};
+    int64_t index[CORE_MAX_NDIM] = {0};
+    int64_t count = loop->ndim > 0 ? loop->sizes[0] : 1;
+    uint32_t others = ~UINT32_C(1);
+    core_status status = core_sdk_loop_begin(loop, 0, data, strides);
+
+    if (status != CORE_OK || core_sdk_loop_is_empty(loop, ~loop->reduced))
+        return status;
+    if (core_sdk_loop_is_empty(loop, loop->reduced)) {
+        others = ~loop->reduced;
+        count = 0;
     }
+    do
+        row(context, data, strides, count);
+    while (core_sdk_loop_next(loop, others, index, data));
+    return CORE_OK;
+}
+
+/* How core_sdk_loop_reduce computes an output element. */
+typedef struct core_sdk_reduction {
+    /* Begins with the identity. */
+    void (*begin)(void *context);
+    /* Adds count elements of the inputs; operands as for core_sdk_row.  It does
+     * not access the outputs, whose strides are 0. */
+    core_sdk_row row;
+    /* Writes the outputs: data[0], … */
+    void (*end)(void *context, char *const *data);
+} core_sdk_reduction;
+
+/* Computes a reduction loop: for each output element `begin`, `row` for each row
+ * of the elements that are reduced to it, and `end`.  `row` is not called if a
+ * reduced dimension is empty; `end` then writes the identity.  The conditions
+ * and the error are those of core_sdk_loop_rows. */
+static inline core_status core_sdk_loop_reduce(
+    const core_loop *loop, const core_sdk_reduction *reduction, void *context)
+{
+    char *data[CORE_SDK_OPERANDS] = {0};
+    int64_t strides[CORE_SDK_OPERANDS] = {0};
+    int64_t index[CORE_MAX_NDIM] = {0};
+    uint32_t first = 0;
+    int64_t count;
+    int empty = core_sdk_loop_is_empty(loop, loop->reduced);
+    core_status status;
+
+    while (first < loop->ndim && !(loop->reduced >> first & 1))
+        first++;
+    count = first < loop->ndim ? loop->sizes[first] : 1;
+    status = core_sdk_loop_begin(loop, first, data, strides);
+    if (status != CORE_OK || core_sdk_loop_is_empty(loop, ~loop->reduced))
+        return status;
+    do {
+        reduction->begin(context);
+        if (!empty)
+            do
+                reduction->row(context, data, strides, count);
+            while (core_sdk_loop_next(
+                loop, loop->reduced & ~(UINT32_C(1) << (first & 31)), index,
+                data));
+        reduction->end(context, data);
+    } while (core_sdk_loop_next(loop, ~loop->reduced, index, data));
+    return CORE_OK;
+}
+
+/* --------------------------------------------------- 16-bit conversions -- */
+
+/* Returns the value of an f16. */
+static inline float core_sdk_f16_to_f32(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+    uint32_t exponent = bits >> 10 & 31u, mantissa = bits & 1023u;
+    uint32_t wide = 0;
+    float value;
+
+    if (exponent == 31)
+        wide = 0x7f800000u | mantissa << 13;
+    else if (exponent > 0)
+        wide = (exponent + 112) << 23 | mantissa << 13;
+    else {
+        value = (float)mantissa * 5.9604644775390625e-8f; /* 2 ** -24 */
+        memcpy(&wide, &value, sizeof(wide));
+    }
+    wide |= sign;
+    memcpy(&value, &wide, sizeof(value));
+    return value;
+}
+
+/* Returns the f16 nearest to a number, to even at ties: an infinity from 65520
+ * on.  NaN stays NaN. */
+static inline uint16_t core_sdk_f32_to_f16(float value)
+{
+    uint32_t wide, sign, magnitude, rest, half;
+    uint32_t shift = 13;
+
+    memcpy(&wide, &value, sizeof(wide));
+    sign = wide >> 16 & 0x8000u;
+    magnitude = wide & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x33000000u) /* below half the least subnormal */
+        return (uint16_t)sign;
+    if (magnitude >= 0x38800000u) {
+        magnitude -= 0x38000000u;
+    } else { /* subnormal: from the significand in units of 2 ** -24 */
+        shift = 126 - (magnitude >> 23);
+        magnitude = (magnitude & 0x7fffffu) | 0x800000u;
+    }
+    half = UINT32_C(1) << (shift - 1);
+    rest = magnitude & (2 * half - 1);
+    magnitude >>= shift;
+    if (rest > half || (rest == half && (magnitude & 1)))
+        magnitude++;
+    return (uint16_t)(sign | magnitude);
+}
+
+/* Returns the value of a bf16. */
+static inline float core_sdk_bf16_to_f32(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof(value));
+    return value;
+}
+
+/* Returns the bf16 nearest to a number, to even at ties.  NaN stays NaN. */
+static inline uint16_t core_sdk_f32_to_bf16(float value)
+{
+    uint32_t wide;
+
+    memcpy(&wide, &value, sizeof(wide));
+    if ((wide & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(wide >> 16 | 0x40u);
+    return (uint16_t)((wide + 0x7fffu + (wide >> 16 & 1)) >> 16);
 }
 
 /* -------------------------------------------------------- requirements -- */

@@ -210,7 +210,7 @@ int main(void)
     const char *build = getenv("LIBCORE_BUILD");
     char path[4096];
 
-    printf("1..5\n");
+    printf("1..6\n");
     snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_1.so",
              build ? build : ".");
     check("a plugin of 0.1 runs in a host of 0.1", path, 1);
@@ -226,5 +226,8 @@ int main(void)
     snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_5.so",
              build ? build : ".");
     check("a plugin of 0.5 runs in a host of 0.1", path, 1);
+    snprintf(path, sizeof path, "%s/tests/abi/.libs/core_abi_0_6.so",
+             build ? build : ".");
+    check("a plugin of 0.6 runs in a host of 0.1", path, 1);
     return 0;
 }

@@ -27,6 +27,7 @@
 enum {
     EXIT_USAGE = 2,
     COMPILE_BUDGET = 30, /* seconds */
+    OPEN_BUDGET = 30,
     LONGEST = 7 * 86400
 };
 
@@ -41,6 +42,7 @@ typedef struct options {
     const char *seed;
     const char *timeout;
     const char *budget;
+    const char *open_budget;
     const char *waivers;
     const char *resume;
     const char *tap;
@@ -61,9 +63,11 @@ const char check_usage[] =
     "       core-conformance --plugin FILE.so [--device NAME] [--level LEVEL]\n"
     "                        [--only LEVEL] [--filter GLOB] [--shard I/N]\n"
     "                        [--seed N] [--timeout SECONDS]\n"
-    "                        [--compile-budget SECONDS] [--waivers FILE]\n"
-    "                        [--resume FILE] [--list] [--golden PREFIX]\n"
-    "                        [--tap FILE] [--jsonl FILE] [--junit FILE]\n"
+    "                        [--open-budget SECONDS] [--compile-budget "
+    "SECONDS]\n"
+    "                        [--waivers FILE] [--resume FILE] [--list]\n"
+    "                        [--golden PREFIX] [--tap FILE] [--jsonl FILE] "
+    "[--junit FILE]\n"
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
     "                        [--quick]\n"
     "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
@@ -92,6 +96,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--seed", &out->seed, NULL},
         {"--timeout", &out->timeout, NULL},
         {"--compile-budget", &out->budget, NULL},
+        {"--open-budget", &out->open_budget, NULL},
         {"--waivers", &out->waivers, NULL},
         {"--resume", &out->resume, NULL},
         {"--tap", &out->tap, NULL},
@@ -191,6 +196,7 @@ static bool complete_options(const options *chosen, report *out,
         (chosen->seed && !read_number(chosen->seed, &out->seed)) ||
         (chosen->shard && !read_shard(chosen->shard, out)) ||
         (chosen->budget && !read_number(chosen->budget, &budget)) ||
+        (chosen->open_budget && !read_number(chosen->open_budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
     if (seconds > LONGEST) {
@@ -377,7 +383,7 @@ static int child_main(const options *chosen)
                   .filter = chosen->filter,
                   .quick = chosen->quick,
                   .seed = 1};
-    uint64_t budget = COMPILE_BUDGET;
+    uint64_t budget = COMPILE_BUDGET, open_budget = OPEN_BUDGET;
     sigset_t nothing;
 
     setrlimit(RLIMIT_CORE, &none);
@@ -386,9 +392,12 @@ static int child_main(const options *chosen)
     sigemptyset(&nothing);
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     if ((chosen->seed && !read_number(chosen->seed, &self.seed)) ||
-        (chosen->budget && !read_number(chosen->budget, &budget)))
+        (chosen->budget && !read_number(chosen->budget, &budget)) ||
+        (chosen->open_budget &&
+         !read_number(chosen->open_budget, &open_budget)))
         return EXIT_USAGE;
     self.compile_budget = (double)budget;
+    self.open_budget = (double)open_budget;
     return chosen->child_run ? child_run(&self)
                              : child_list(&self, chosen->child_list);
 }
@@ -481,7 +490,7 @@ static bool lacks_reference(void)
 int check_main(int argc, char **argv)
 {
     options chosen = {0};
-    const char *arguments[16];
+    const char *arguments[18];
     report found = {0};
     runner self = {.arguments = arguments, .report = &found};
     char *plugin = NULL;
@@ -520,6 +529,10 @@ int check_main(int argc, char **argv)
     if (chosen.budget) {
         arguments[n++] = "--compile-budget";
         arguments[n++] = chosen.budget;
+    }
+    if (chosen.open_budget) {
+        arguments[n++] = "--open-budget";
+        arguments[n++] = chosen.open_budget;
     }
     if (chosen.filter) {
         arguments[n++] = "--filter";

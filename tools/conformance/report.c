@@ -64,6 +64,12 @@ void report_remark(report *self, const char *format, ...)
     va_end(arguments);
 }
 
+void report_stop(report *self, const record *cause)
+{
+    if (!self->stopped)
+        self->stopped = cause;
+}
+
 void report_free(report *self)
 {
     free(self->records);
@@ -192,4 +198,7 @@ void report_summary(const report *self, FILE *to, const char *prefix)
     else
         fprintf(to, "%slevel reached: %s\n", prefix,
                 reached < 0 ? "none" : level_names[reached]);
+    if (self->stopped)
+        fprintf(to, "%sstopped: %s: %s\n", prefix, self->stopped->name,
+                self->stopped->detail);
 }

@@ -49,6 +49,8 @@ typedef struct report {
     /* Remarks on waivers, printed beside the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
+    const record *stopped; /* the test after which nothing more was run, because
+                              every other would fail of the same cause */
 } report;
 
 /* NULL: no memory. */
@@ -59,6 +61,8 @@ void report_set_about(report *self, const char *key, const char *value);
 /* Remarks that do not fit are dropped. */
 void report_remark(report *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Ends the run with this test as the cause. */
+void report_stop(report *self, const record *cause);
 void report_free(report *self);
 
 /* Tests for a verdict that prevents a level from being passed. */

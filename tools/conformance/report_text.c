@@ -21,6 +21,15 @@ static void tap_detail(const record *one, FILE *to)
         fprintf(to, "# %s: %.4g %s\n", one->name, one->measured, one->unit);
 }
 
+/* Tests that were not run after the cause was found, and the list of operators,
+ * which has the same cause, are not lines of their own. */
+static bool is_consequence(const report *self, const record *one)
+{
+    return one != self->stopped &&
+           (one->verdict == VERDICT_NOT_RUN ||
+            strcmp(one->name, "ops/operators/are-listed") == 0);
+}
+
 bool report_tap(const report *self, FILE *to)
 {
     size_t number = 0;
@@ -29,7 +38,7 @@ bool report_tap(const report *self, FILE *to)
     for (size_t i = 0; i < self->count; i++) {
         const record *one = &self->records[i];
 
-        if (!one->chosen)
+        if (!one->chosen || (self->stopped && is_consequence(self, one)))
             continue;
         fprintf(to, "%sok %zu - %s", report_bad(one) ? "not " : "", ++number,
                 one->name);
@@ -41,6 +50,9 @@ bool report_tap(const report *self, FILE *to)
         tap_detail(one, to);
     }
     fprintf(to, "1..%zu\n", number);
+    if (self->stopped)
+        fprintf(to, "Bail out! every other test would fail likewise: %s\n",
+                self->stopped->detail);
     for (size_t i = 0; i < self->nremarks; i++)
         fprintf(to, "# %s\n", self->remarks[i]);
     report_summary(self, to, "# ");

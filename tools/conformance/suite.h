@@ -19,6 +19,9 @@
 
 #define SUITE_VERSION "1.3"
 
+/* If this test fails, every other would: the run ends. */
+#define SUITE_OPENING_TEST "core/opening/plugin-opens"
+
 typedef enum verdict {
     VERDICT_PASS,
     VERDICT_FAIL,
@@ -91,6 +94,7 @@ struct suite {
     core_device_information information;
     core_numerics numerics;
     double compile_budget; /* seconds that a first call may take */
+    double open_budget;    /* seconds that a slot may take until it is open */
     /* Set by plugin_tables_open (plugin_tables.h). */
     plugin_tables *tables;
 };
@@ -142,9 +146,12 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 
 /* Each adds the tests of its area; false: no memory.  The tests of ops are
  * known only after the plugin was loaded. */
+bool suite_add_opening(suite *self);
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
 bool suite_add_streams(suite *self);
+bool suite_add_waits(suite *self);
+bool suite_add_devices(suite *self);
 bool suite_add_features(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);

@@ -493,8 +493,6 @@ static void create_and_destroy_many(suite *self, outcome *out, const test *one)
            "every %d streams and events leak on the host's heap", ROUNDS);
 }
 
-/* The slots must work from any thread, not only from the one that created the
- * object. */
 static void unknown_flags_are_refused(suite *self, outcome *out,
                                       const test *one)
 {

@@ -8,6 +8,7 @@
 #include "support/autograd.h"
 #include "support/loader.h"
 
+#include "dispatch/dispatch.h"
 #include "loader/plugin_note.h"
 
 #include <libcore/device.h>
@@ -109,7 +110,9 @@ enum {
     HOST_SIZE_0_2 = 8 + 8 * 28,
     HOST_SIZE_0_3 = 8 + 8 * 29,
     HOST_SIZE_0_4 = 8 + 8 * 31,
-    PROPERTIES_SIZE_0_1 = 56
+    HOST_SIZE_0_5 = HOST_SIZE_0_4,
+    PROPERTIES_SIZE_0_1 = 56,
+    PROPERTIES_SIZE_0_2 = 64
 };
 
 START_TEST(plugin_of_0_1_runs_in_this_core)
@@ -130,8 +133,7 @@ START_TEST(plugin_of_0_2_has_the_features_of_0_2)
     ck_assert_uint_eq(load("abi_0_2"), 2);
     computes("abitwo", "abi_0_2::squared");
     reported("ABI_HOST", 2, HOST_SIZE_0_2);
-    reported("ABI_PROPERTIES", sizeof(core_device_properties),
-             sizeof(core_device_properties));
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_2, PROPERTIES_SIZE_0_2);
     ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
     a = on("abitwo", (float[]){1, -2, 3, -4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
@@ -272,7 +274,7 @@ START_TEST(plugin_of_0_5_has_the_features_of_0_5)
 {
     ck_assert_uint_eq(load("abi_0_5"), 5);
     computes("abifive", "abi_0_5::squared");
-    reported("ABI_HOST", 5, sizeof(core_host));
+    reported("ABI_HOST", 5, HOST_SIZE_0_5);
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
     /* It is queried once. */
     ck_assert_uint_eq(prefers("abifive", "1 0"), CORE_FORMAT_CHANNELS_LAST);
@@ -288,6 +290,45 @@ START_TEST(plugin_of_0_5_runs_in_a_core_of_0_4)
     reported("ABI_HOST", 4, HOST_SIZE_0_4);
     ck_assert_uint_eq(prefers("abifive", ""), CORE_FORMAT_CONTIGUOUS);
     ck_assert_uint_eq(memory_kinds("abifive"), CORE_MEMORY_DEVICE);
+}
+END_TEST
+
+START_TEST(plugin_of_0_6_has_the_features_of_0_6)
+{
+    core_device *device;
+
+    ck_assert_uint_eq(load("abi_0_6"), 6);
+    computes("abisix", "abi_0_6::squared");
+    reported("ABI_HOST", 6, sizeof(core_host));
+    reported("ABI_PROPERTIES", sizeof(core_device_properties),
+             sizeof(core_device_properties));
+    reported("ABI_DEVICE_ID", 1, 0);
+    reported("ABI_CONTENT", CORE_ERROR_INVALID_ARGUMENT, 0);
+    OK(core_device_find_id("abisix", "the only one", &device));
+    OK(core__host.devices_changed((core_string){"abisix", 6}));
+    ck_assert_uint_gt(core_device_changes(), 0);
+    OK(core_device_find("abisix", &device));
+    reported("ABI_DEVICE_ID", 2, 0);
+}
+END_TEST
+
+START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
+{
+    core_device *device;
+
+    core__abi_minor_offered = 5;
+    ck_assert_uint_eq(load("abi_0_6"), 5);
+    computes("abisix", "abi_0_6::squared");
+    reported("ABI_HOST", 5, HOST_SIZE_0_5);
+    ck_assert_uint_eq(prefers("abisix", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_2,
+             sizeof(core_device_properties));
+    /* core.hotplug is not queried. */
+    FAILS(core_device_find_id("abisix", "the only one", &device),
+          CORE_ERROR_NOT_FOUND, "the only one");
+    ck_assert_ptr_null(getenv("ABI_DEVICE_ID"));
+    FAILS(core__host.devices_changed((core_string){"abisix", 6}),
+          CORE_ERROR_UNSUPPORTED, "abisix", "core.hotplug");
 }
 END_TEST
 
@@ -337,11 +378,13 @@ START_TEST(old_plugins_never_receive_newer_dtypes)
     ck_assert_uint_eq(load("abi_0_3"), 3);
     ck_assert_uint_eq(load("abi_0_4"), 4);
     ck_assert_uint_eq(load("abi_0_5"), 5);
+    ck_assert_uint_eq(load("abi_0_6"), 6);
     never_sees_float8("abione", true);
     never_sees_float8("abitwo", true);
     never_sees_float8("abithree", false);
     never_sees_float8("abifour", false);
     never_sees_float8("abifive", false);
+    never_sees_float8("abisix", false);
 }
 END_TEST
 
@@ -352,11 +395,13 @@ START_TEST(all_minors_run_side_by_side)
     ck_assert_uint_eq(load("abi_0_3"), 3);
     ck_assert_uint_eq(load("abi_0_4"), 4);
     ck_assert_uint_eq(load("abi_0_5"), 5);
+    ck_assert_uint_eq(load("abi_0_6"), 6);
     computes("abione", "abi_0_1::squared");
     computes("abitwo", "abi_0_2::squared");
     computes("abithree", "abi_0_3::squared");
     computes("abifour", "abi_0_4::squared");
     computes("abifive", "abi_0_5::squared");
+    computes("abisix", "abi_0_6::squared");
 }
 END_TEST
 
@@ -542,6 +587,8 @@ int main(void)
         plugin_of_0_4_runs_in_a_core_of_0_3,
         plugin_of_0_5_has_the_features_of_0_5,
         plugin_of_0_5_runs_in_a_core_of_0_4,
+        plugin_of_0_6_has_the_features_of_0_6,
+        plugin_of_0_6_runs_in_a_core_of_0_5,
         old_plugins_never_receive_newer_dtypes,
         all_minors_run_side_by_side,
         forked_child_has_only_fork_safe_devices,

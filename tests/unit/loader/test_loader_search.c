@@ -47,13 +47,30 @@ static const char *manifest_for(const char *fixture_name)
 START_TEST(only_files_with_plugin_names_are_found)
 {
     install("good", "core_good.so");
-    install("good", "libgood.so");
+    install("no_note", "libother.so");
     install("good", "core_good.so.1");
+    ck_assert_int_eq(symlink("core_good.so", inside("libgood.so")), 0);
+    file_write(inside("libtext.so"), "text", 4);
     scan();
     ck_assert_uint_eq(core_plugin_count(), 1);
     ck_assert_uint_eq(entry_of("/core_good.so").state, CORE_PLUGIN_FOUND);
     ck_assert_uint_eq(entry_of("/core_good.so").source,
                       CORE_PLUGIN_SOURCE_ENVIRONMENT);
+}
+END_TEST
+
+START_TEST(plugin_with_another_file_name_is_reported)
+{
+    install("good", "libgood.so");
+    scan();
+    ck_assert_uint_eq(core_plugin_count(), 1);
+    assert_refused("/libgood.so", CORE_PLUGIN_REFUSED, CORE_ERROR_REFUSED,
+                   "only files named core_*.so are loaded: rename it");
+    /* The file itself may have any name. */
+    core_setting_set("LIBCORE_PLUGIN_PATH", inside("libgood.so"));
+    scan();
+    ck_assert_uint_eq(core_plugin_count(), 1);
+    ck_assert_uint_eq(entry_of("/libgood.so").state, CORE_PLUGIN_FOUND);
 }
 END_TEST
 
@@ -478,6 +495,7 @@ static int run_all(void)
 {
     const TTest *const tests[] = {
         only_files_with_plugin_names_are_found,
+        plugin_with_another_file_name_is_reported,
         path_may_name_files_and_several_folders,
         environment_precedes_the_installation,
         working_directory_is_never_searched,
