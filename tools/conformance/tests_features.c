@@ -482,8 +482,10 @@ bool suite_add_features(suite *self)
         {"core/features/layout", features_layout, true},
         {"core/features/hotplug", features_hotplug, true},
         {"core/features/copy-streams", features_copy_streams, true},
-        {"core/features/copy-streams-refuse-kernels",
+        {"core/copy-streams/refuse-kernels",
          features_copy_streams_refuse_kernels, true},
+        {"core/features/registered-host-memory",
+         features_registered_host_memory, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,
