@@ -223,6 +223,13 @@ static core_status host_cache(core_string name, core_string *out_path)
     return report_error(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
+/* The suite enumerates by itself. */
+static core_status host_devices_changed(core_string device_type)
+{
+    (void)device_type;
+    return CORE_OK;
+}
+
 static void fill_host(core_host *host)
 {
     *host = (core_host){.struct_size = sizeof *host,
@@ -241,6 +248,8 @@ static void fill_host(core_host *host)
                         .error_last = host_error_last,
                         .register_gradient = host_gradient,
                         .cache_directory = host_cache,
+                        .devices_changed = host_devices_changed,
+
                         .register_shape = host_shape};
 }
 
