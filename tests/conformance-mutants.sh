@@ -52,9 +52,11 @@ patience=600
 # caught RULE TEST VERDICT WHERE
 caught() {
     timeout=$patience
-    [ "$3" = TIMEOUT ] && timeout=5
-    LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" \
-        --filter "$2" --timeout $timeout >"$work/out" 2>&1
+    [ "$3" = TIMEOUT ] && timeout=2
+    budget=600
+    [ "$2" = core/opening/in-time ] && budget=1
+    LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" --filter "$2" \
+        --timeout $timeout --open-budget $budget >"$work/out" 2>&1
     status=$?
     good=no
     [ $status = 1 ] && good=yes
@@ -65,7 +67,7 @@ caught() {
 # passed TEST WHERE
 passed() {
     "$conformance" --plugin "$mutant" --filter "$1" --timeout $patience \
-        >"$work/out" 2>&1
+        --open-budget $patience >"$work/out" 2>&1
     status=$?
     good=no
     [ $status = 0 ] && grep -q "^ok 1 - $1\$" "$work/out" && good=yes

@@ -264,9 +264,14 @@ if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libopenblas\.so\.0'; then
 fi
 ok "golden cases pass on cpu" ends 0 "$all" \
     --golden "$golden/public" --device cpu --required "$wanted"
-for device in cpu sim; do
+# LIBCORE_TEST_SLOW (sanitizers): what repeats kernels with other settings, or on
+# another device, is left out.
+slow=${LIBCORE_TEST_SLOW-} devices='cpu sim'
+modes='MEMORY=flat QUEUES=1 COMPILE=1 CHECK=1'
+[ -z "$slow" ] || devices=cpu modes=CHECK=1
+for device in $devices; do
     ok "golden cases of 2.15 pass on $device" ends 0 'passed, 0 failed' \
-        --golden "$golden/current" --device $device --required "$current"
+        --golden "$golden/current" --device "$device" --required "$current"
 done
 ok "sums that agree only with f64 are counted" ends 0 'agree with the same' \
     --golden "$golden/public" --device cpu --filter 'mm'
@@ -280,7 +285,7 @@ golden_in() {
             --required "$wanted"
     )
 }
-for mode in MEMORY=flat QUEUES=1 COMPILE=1 CHECK=1; do
+for mode in $modes; do
     ok "golden cases pass on sim with $mode" golden_in "$mode"
 done
 ok "shapes and dtypes pass on meta" ends 0 'passed, 0 failed' \
@@ -334,6 +339,20 @@ passes() { # level, plugin, setting, more…
     [ $got = 0 ] && grep -qE "^# level reached: $reached" "$work/out"
 }
 
+# The same without calls of many elements, which take minutes.
+passes_quickly() { # level, plugin, setting
+    reached=$1 plugin=$2 setting=$3
+    env "$setting" "$conformance" --plugin "$plugin" --level "$reached" \
+        --timeout 600 --quick >"$work/out" 2>&1
+    got=$?
+    cat "$work/out"
+    [ $got = 0 ] && grep -qE "^# level $reached  *no failure" "$work/out" &&
+        grep -q 'not a conformance run: only calls of few elements' \
+            "$work/out"
+}
+quick=passes_quickly
+[ -z "${LIBCORE_TEST_LONG-}" ] || quick=passes
+
 template() {
     cp "$LIBCORE_SOURCE"/plugins/template/* "$work/"
     # shellcheck disable=SC2086 # CC may have arguments
@@ -364,6 +383,36 @@ continues_after_a_crash() {
     cat "$work/out"
     grep -q '^not ok .* ops/exp/f32 # CRASH' "$work/out" &&
         grep -q '^ok .* ops/expm1/f32' "$work/out"
+}
+
+# names_cause RULE CAUSE: a plugin that cannot be opened fails once, and the rest
+# is not run.
+names_cause() {
+    LIBCORE_MUTANT_RULE=$1 ends 1 "^Bail out! .*: $2\$" --plugin "$mutant" \
+        --level core && [ "$(grep -c '^not ok' "$work/out")" = 1 ] &&
+        grep "^# stopped: core/opening/plugin-opens: $2\$" "$work/out"
+}
+
+one_cause() {
+    names_cause crashes-in-init 'signal 6 .* during init' &&
+        names_cause crashes-in-enumerate 'signal 6 .* during enumerate' &&
+        names_cause crashes-in-device-open 'signal 6 .* during device_open' &&
+        names_cause lacks-copy 'the memory table lacks one of alloc, .*' &&
+        names_cause accepts-nothing 'the entry refuses: .*'
+}
+
+no_device() {
+    LIBCORE_SIM_DEVICES=0 ends 1 \
+        '^Bail out! .*: there is no device: LIBCORE_SIM_DEVICES is 0$' \
+        --plugin "$sim" --level core &&
+        [ "$(grep -c '^not ok' "$work/out")" = 1 ]
+}
+
+names_slot() {
+    LIBCORE_MUTANT_RULE=destroy-waits ends 1 \
+        'not finished after 1 seconds.* destroy of a stream.* not returned' \
+        --plugin "$mutant" --filter core/streams/destroy-does-not-wait \
+        --timeout 1
 }
 
 resumes() {
@@ -431,14 +480,13 @@ modes='MEMORY=flat CHECK=1 QUEUES=3 COMPILE=1 GRANULARITY=4096
     ALIGNMENT=256 TAIL=100 DEVICES=1 DELAY_US=100'
 if [ -n "${LIBCORE_TEST_SHORT-}" ]; then
     modes=MEMORY=flat
+elif [ -n "$slow" ]; then
+    modes='MEMORY=flat DELAY_US=100'
+    ok "sim passes every level" "$quick" stress "$sim" A=1
 else
-    ok "cpu passes every level" passes stress "$plugins/core_cpu.so" A=1
-    ok "sim passes every level" passes stress "$sim" A=1
-fi
-if [ -n "${LIBCORE_TEST_SLOW-}" ]; then
-    modes='MEMORY=flat QUEUES=3 DELAY_US=100'
-elif [ -z "${LIBCORE_TEST_SHORT-}" ]; then
-    ok "sim passes level ops in steps of 4096" passes ops "$sim" \
+    ok "cpu passes every level" "$quick" stress "$plugins/core_cpu.so" A=1
+    ok "sim passes every level" "$quick" stress "$sim" A=1
+    ok "sim passes level ops in steps of 4096" "$quick" ops "$sim" \
         LIBCORE_SIM_GRANULARITY=4096
 fi
 for mode in $modes; do
@@ -454,6 +502,7 @@ if [ -n "${LIBCORE_TEST_LONG-}" ]; then
     done
 fi
 ok "the template passes the level that it claims" template
+ok "a plugin without devices is reported once" no_device
 ok "shards divide the tests among them" shards
 ok "a run is resumed" resumes
 ok "a filtered run is not a conformance run" ends 0 \
@@ -521,6 +570,8 @@ ok "a missing plugin is named" ends 2 'No such file' \
     --plugin "$work/none.so"
 if [ -f "$mutant" ]; then
     ok "a run continues after a crash" continues_after_a_crash
+    ok "a plugin that cannot be opened is reported once" one_cause
+    ok "a test that hangs names the function of the plugin" names_slot
     ok "a failure is waived" waived fills-with-one-byte \
         'waive mutant core/memory/* 2999-01-01 known' 0 'fills # WAIVED'
     ok "an expired waiver has no effect" waived fills-with-one-byte \

@@ -118,7 +118,10 @@ units() { # architecture, number of kernels that use them
             /v_mfma_f32_16x16x4/ && !seen[kernel]++ { print kernel; count++ }
             END { exit count + 0 != '"$2"' }' "$work/$1.s"
 }
-for row in gfx906:0 gfx908:5 gfx90a:5 gfx1030:0; do
+rows='gfx906:0 gfx90a:5'
+[ -z "${LIBCORE_TEST_LONG-}" ] || rows="$rows gfx908:5 gfx1030:0"
+[ -z "$slow" ] || rows=
+for row in $rows; do
     name="${row#*:}_kernels_use_matrix_units_on_${row%:*}"
     if [ -z "$hipcc" ] || [ ! -f "$LIBCORE_BUILD/backends/rocm/.libs/core_rocm.so" ]; then
         skip "$name" 'no hipcc'

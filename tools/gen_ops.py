@@ -69,6 +69,7 @@ def main():
         write(options.out, "ops_table.c", emit.table(model))
         write(options.out, "ops_gradients.c", emit.gradients(model))
         write(options.out, "ops.h", emit.header(model, names, preamble))
+        write(options.out, "ops_inline.h", emit.definitions(model, names))
         write(options.out, "ops_samples.h", samples.tests(model))
         write(options.out, "ops_conformance.c", samples.conformance(model))
         write(options.out, "operators.json", emit.listing(model))

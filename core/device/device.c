@@ -76,6 +76,23 @@ core_status core__device_name_check(const char *text)
     return CORE_ERROR_INVALID_ARGUMENT;
 }
 
+/* Loads the plugin if necessary. */
+static core_status find_backend(const char *type, size_t size,
+                                core__backend **out_backend)
+{
+    *out_backend = core__backend_by_type(type, size);
+    if (!*out_backend) {
+        CORE_TRY(core__settings_check());
+        CORE_TRY(core__device_upcalls.load_type(type, size));
+        *out_backend = core__backend_by_type(type, size);
+    }
+    if (*out_backend)
+        return CORE_OK;
+    return core__error(CORE_ERROR_NOT_FOUND,
+                       "no plugin provides devices of type \"%.*s\"", (int)size,
+                       type);
+}
+
 static core_status find(const char *name, size_t size, core_device **out_device)
 {
     core__backend *backend;
@@ -85,16 +102,7 @@ static core_status find(const char *name, size_t size, core_device **out_device)
     *out_device = NULL;
     if (!parse_name(name, size, &type, &index))
         return name_error(name, size);
-    backend = core__backend_by_type(name, type);
-    if (!backend) {
-        CORE_TRY(core__settings_check());
-        CORE_TRY(core__device_upcalls.load_type(name, type));
-        backend = core__backend_by_type(name, type);
-    }
-    if (!backend)
-        return core__error(CORE_ERROR_NOT_FOUND,
-                           "no plugin provides devices of type \"%.*s\"",
-                           (int)type, name);
+    CORE_TRY(find_backend(name, type, &backend));
     return core__backend_device(backend, index, out_device);
 }
 
@@ -104,6 +112,52 @@ core_status core_device_find(const char *name, core_device **out_device)
     *out_device = NULL;
     CORE__NOT_NULL(name);
     return find(name, strlen(name), out_device);
+}
+
+/* Whether the device of an index has the id; opens it if its plugin cannot
+ * identify it without. */
+static bool has_id(core__backend *backend, uint32_t index, const char *id)
+{
+    core_device *device;
+    core_string text;
+
+    if (backend->hotplug.device_id)
+        return strcmp(backend->places[index].id, id) == 0;
+    if (core__backend_device(backend, index, &device) != CORE_OK)
+        return false;
+    text = device->information.stable_id;
+    return text.size == strlen(id) && memcmp(text.data, id, text.size) == 0;
+}
+
+core_status core_device_find_id(const char *type, const char *stable_id,
+                                core_device **out_device)
+{
+    core__error_record earlier;
+    core__backend *backend;
+    core_status status;
+    uint32_t index = 0;
+
+    CORE__NOT_NULL(out_device);
+    *out_device = NULL;
+    CORE__NOT_NULL(type);
+    CORE__NOT_NULL(stable_id);
+    CORE_TRY(find_backend(type, strlen(type), &backend));
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    core__error_save(&earlier);
+    while (status == CORE_OK && index < backend->device_count &&
+           !(*stable_id && has_id(backend, index, stable_id)))
+        index++;
+    core__error_restore(&earlier);
+    if (status == CORE_OK && index == backend->device_count)
+        status = core__error(CORE_ERROR_NOT_FOUND,
+                             "core_device_find_id: no device of type \"%s\" "
+                             "has the stable id \"%.128s\"",
+                             type, stable_id);
+    else if (status == CORE_OK)
+        status = core__backend_device(backend, index, out_device);
+    core__device_unlock();
+    return status;
 }
 
 core_status core__device_host(core_device **out_device)
@@ -257,15 +311,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
     if (out_reason)
         *out_reason = "";
     CORE__NOT_NULL(type);
-    backend = core__backend_by_type(type, strlen(type));
-    if (!backend) {
-        CORE_TRY(core__device_upcalls.load_type(type, strlen(type)));
-        backend = core__backend_by_type(type, strlen(type));
-        if (!backend)
-            return core__error(CORE_ERROR_NOT_FOUND,
-                               "no plugin provides devices of type \"%s\"",
-                               type);
-    }
+    CORE_TRY(find_backend(type, strlen(type), &backend));
     core__device_lock();
     status = core__backend_enumerate(backend);
     if (status == CORE_OK)

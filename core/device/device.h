@@ -37,7 +37,18 @@ typedef struct core__backend {
     /* Names of kernels that are never called, or NULL. */
     char *unmatched_kernels;
     void *fallback; /* core__kernel_set of its fallback kernel */
+    /* core.hotplug (device/hotplug.c); NULL where the plugin has none. */
+    core_hotplug_interface hotplug;
+    _Atomic bool hotplug_missing; /* it was queried, and there is none */
+    _Atomic bool changed;         /* announced since the last enumeration */
+    struct core__device_place *places; /* of each device, with hotplug */
 } core__backend;
+
+/* Where a device is in the plugin's enumeration. */
+typedef struct core__device_place {
+    const char *id;    /* lives as long as the process */
+    uint32_t position; /* UINT32_MAX: not present */
+} core__device_place;
 
 /* Complete copies of the optional tables; all NULL where the plugin has
  * none. */
@@ -59,6 +70,7 @@ typedef struct core__interfaces {
     core_profiler_interface profiler;
     core_layout_interface layout;
     core_ranges_interface ranges;
+    core_ipc_interface ipc;
 } core__interfaces;
 
 enum { CORE__DEVICE_FORMATS = 64 };
@@ -128,6 +140,20 @@ void core__device_remove_from_threads(core_device *device);
 void core__device_lock(void);
 void core__device_unlock(void);
 core_status core__backend_enumerate(core__backend *backend);
+/* Matches the `count` devices that the plugin enumerates now with the known
+ * ones, by their ids; adds new ones, and loses those that are missing.  With
+ * the lock held. */
+core_status core__hotplug_update(core__backend *backend, uint32_t count,
+                                 uint32_t limit);
+/* The plugin's index of a device.  NO_DEVICE if it is not present. */
+core_status core__hotplug_position(const core__backend *backend, uint32_t index,
+                                   uint32_t *out_position);
+/* For core_host.devices_changed. */
+core_status core__devices_changed(core_string device_type);
+/* Notes that the devices of a type changed; false: no backend has the type. */
+bool core__backend_note_change(core_string device_type, bool *out_supported);
+/* Marks a device as lost for a reason that its plugin did not report. */
+void core__device_lose(core_device *device, const char *reason);
 /* Enumerates the devices if that was not done, and opens the device. */
 core_status core__backend_device(core__backend *backend, uint32_t index,
                                  core_device **out_device);

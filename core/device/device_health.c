@@ -31,6 +31,18 @@ static void mark_lost(core_device *device)
     atomic_fetch_add(&device->generation, 1);
 }
 
+void core__device_lose(core_device *device, const char *reason)
+{
+    core__error_record earlier;
+
+    core__error_save(&earlier);
+    core__error(CORE_ERROR_DEVICE_LOST, "%s", reason);
+    pthread_mutex_lock(&lock);
+    mark_lost(device);
+    pthread_mutex_unlock(&lock);
+    core__error_restore(&earlier);
+}
+
 core__error_record *core__device_error_record(const core_device *device,
                                               core_status status,
                                               uint32_t errors)

@@ -15,8 +15,9 @@ typedef struct core__queues {
     uint32_t count;
     uint32_t capacity;
     uint32_t next; /* next queue to be shared */
-    /* Own queues that are on no list any more but still exist in the plugin. */
-    uint32_t ending;
+    /* Own queues of each kind that are on no list any more but still exist in
+     * the plugin. */
+    uint32_t ending[CORE_STREAM_COPY + 1];
     uint32_t outliving; /* number of listed queues that outlive their streams */
     uint32_t inspecting; /* threads that inspect outliving queues */
     pthread_cond_t left; /* signalled when an ending queue is destroyed or an
@@ -110,6 +111,7 @@ static bool is_own(const core__queue *queue)
 void core__queue_release(core__queue *queue)
 {
     core__queues *queues;
+    uint32_t kind;
     bool last, own;
 
     if (!queue || queue == &core__queue_synchronous || queue->device->forked)
@@ -124,7 +126,8 @@ void core__queue_release(core__queue *queue)
                 queues->list[i] = queues->list[i + 1];
         }
     own = last && is_own(queue);
-    queues->ending += own;
+    kind = queue->kind;
+    queues->ending[kind] += own;
     pthread_mutex_unlock(&queues->lock);
     if (!last)
         return;
@@ -132,7 +135,7 @@ void core__queue_release(core__queue *queue)
     if (!own)
         return;
     pthread_mutex_lock(&queues->lock);
-    queues->ending--;
+    queues->ending[kind]--;
     pthread_cond_broadcast(&queues->left);
     pthread_mutex_unlock(&queues->lock);
 }
@@ -363,9 +366,9 @@ static core_status grow_list(core__queues *queues)
     return CORE_OK;
 }
 
-/* Creates the plugin's stream: adopted, with a priority, or plain. */
-static core_status open_impl(core_device *device, int32_t priority,
-                             void *native, void **out_impl)
+/* Creates the plugin's stream: adopted, with a priority, or of a kind. */
+static core_status open_impl(core_device *device, uint32_t kind,
+                             int32_t priority, void *native, void **out_impl)
 {
     const core__interfaces *interfaces = &device->interfaces;
 
@@ -374,12 +377,13 @@ static core_status open_impl(core_device *device, int32_t priority,
     if (priority != 0)
         return interfaces->stream_priority.create(device->impl, 0, priority,
                                                   out_impl);
-    return device->backend->streams.create(device->impl, 0, out_impl);
+    return device->backend->streams.create(device->impl, kind, out_impl);
 }
 
 /* With the lock of the queues held. */
-static core_status queue_new(core_device *device, int32_t priority,
-                             void *native, core__queue **out_queue)
+static core_status queue_new(core_device *device, uint32_t kind,
+                             int32_t priority, void *native,
+                             core__queue **out_queue)
 {
     core__queues *queues = device->queues;
     core__queue *queue;
@@ -394,9 +398,10 @@ static core_status queue_new(core_device *device, int32_t priority,
     queue->streams = 1;
     queue->device = device;
     queue->generation = atomic_load(&device->generation);
+    queue->kind = kind;
     queue->priority = priority;
     queue->adopted = native != NULL;
-    status = open_impl(device, priority, native, &queue->impl);
+    status = open_impl(device, kind, priority, native, &queue->impl);
     if (status != CORE_OK) {
         core__free(queue);
         return core__device_check_status(device, status, errors);
@@ -414,19 +419,19 @@ static bool accepts_streams(const core__queue *queue)
            queue->generation == atomic_load(&queue->device->generation);
 }
 
-/* How many of the device's streams are in use. */
-static uint32_t count_own(const core__queues *queues)
+/* How many of the device's streams of a kind are in use. */
+static uint32_t count_own(const core__queues *queues, uint32_t kind)
 {
-    uint32_t count = queues->ending;
+    uint32_t count = queues->ending[kind];
 
     for (uint32_t i = 0; i < queues->count; i++)
-        count += is_own(queues->list[i]);
+        count += is_own(queues->list[i]) && queues->list[i]->kind == kind;
     return count;
 }
 
-/* The next usable queue in turn, preferably of the same priority and not the
- * default stream's.  An outliving queue gets a stream again. */
-static core__queue *share(core__queues *queues, int32_t priority)
+/* The next usable queue of the kind in turn, preferably of the same priority
+ * and not the default stream's.  An outliving queue gets a stream again. */
+static core__queue *share(core__queues *queues, uint32_t kind, int32_t priority)
 {
     core__queue *best = NULL;
     uint32_t first = queues->next++;
@@ -435,7 +440,7 @@ static core__queue *share(core__queues *queues, int32_t priority)
         uint32_t index = (first + i) % queues->count;
         core__queue *queue = queues->list[index];
 
-        if (!accepts_streams(queue))
+        if (!accepts_streams(queue) || queue->kind != kind)
             continue;
         if (queue->priority == priority && index > 0) {
             best = queue;
@@ -453,11 +458,21 @@ static core__queue *share(core__queues *queues, int32_t priority)
     return best;
 }
 
-core_status core__queue_take(core_device *device, int32_t priority,
-                             core__queue **out_queue)
+/* How many streams of a kind the device has; 0: no limit. */
+static uint32_t limit_of(const core_device *device, uint32_t kind)
+{
+    uint32_t copies = device->properties.copy_streams;
+
+    if (kind == CORE_STREAM_COPY)
+        return copies == UINT32_MAX ? 0 : copies;
+    return device->properties.max_streams;
+}
+
+core_status core__queue_take(core_device *device, uint32_t kind,
+                             int32_t priority, core__queue **out_queue)
 {
     core__queues *queues = device->queues;
-    uint32_t limit = device->properties.max_streams;
+    uint32_t limit = limit_of(device, kind);
     core_status status = CORE_OK;
     bool full = false;
 
@@ -465,16 +480,16 @@ core_status core__queue_take(core_device *device, int32_t priority,
     CORE_TRY(core__device_check_process(device));
     core__queues_reap(device);
     pthread_mutex_lock(&queues->lock);
-    while (limit && count_own(queues) >= limit) {
+    while (limit && count_own(queues, kind) >= limit) {
         full = true;
-        *out_queue = share(queues, priority);
-        if (*out_queue || !queues->ending)
+        *out_queue = share(queues, kind, priority);
+        if (*out_queue || !queues->ending[kind])
             break;
         pthread_cond_wait(&queues->left, &queues->lock);
         full = false;
     }
     if (!full)
-        status = queue_new(device, priority, NULL, out_queue);
+        status = queue_new(device, kind, priority, NULL, out_queue);
     pthread_mutex_unlock(&queues->lock);
     if (status == CORE_OK && !*out_queue)
         return core__error(CORE_ERROR_STREAM,
@@ -492,7 +507,7 @@ core_status core__queue_adopt(core_device *device, void *native,
     *out_queue = NULL;
     CORE_TRY(core__device_check_process(device));
     pthread_mutex_lock(&device->queues->lock);
-    status = queue_new(device, 0, native, out_queue);
+    status = queue_new(device, CORE_STREAM_COMPUTE, 0, native, out_queue);
     pthread_mutex_unlock(&device->queues->lock);
     return status;
 }

@@ -21,6 +21,9 @@ enum { DEVICES_LIMIT = 4096, PROPERTY_LIMIT = 1 << 30 };
 /* Recursive: opening a device runs a plugin's code, which may query another
  * backend's kernels. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+/* Guards changes of `slots`, for a search that must not wait for a plugin; no
+ * other lock is taken while it is held. */
+static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 static core__backend *_Atomic slots[CORE__SLOTS] = {
     [CORE__SLOT_META] = &core__meta_backend,
 };
@@ -69,6 +72,7 @@ static void renew_lock(void)
         pthread_mutex_unlock(&lock);
     else
         lock = initial;
+    pthread_mutex_init(&slots_lock, NULL);
 }
 
 void core__devices_after_fork(void)
@@ -111,6 +115,28 @@ core__backend *core__backend_by_type(const char *type, size_t size)
     backend = find(type, size);
     core__device_unlock();
     return backend;
+}
+
+bool core__backend_note_change(core_string device_type, bool *out_supported)
+{
+    core__backend *backend;
+
+    *out_supported = false;
+    pthread_mutex_lock(&slots_lock);
+    backend = find(device_type.data, device_type.size);
+    if (backend && backend != &core__meta_backend)
+        *out_supported = !atomic_load(&backend->hotplug_missing);
+    if (*out_supported)
+        atomic_store(&backend->changed, true);
+    pthread_mutex_unlock(&slots_lock);
+    return backend != NULL;
+}
+
+static void set_slot(uint32_t slot, core__backend *backend)
+{
+    pthread_mutex_lock(&slots_lock);
+    atomic_store(&slots[slot], backend);
+    pthread_mutex_unlock(&slots_lock);
 }
 
 core_status core__backend_not_found(const char *type, size_t size)
@@ -319,7 +345,7 @@ core_status core__backend_add(const core_backend *table, core_plugin *plugin,
     status = check_tables(backend);
     if (status != CORE_OK)
         goto done;
-    atomic_store(&slots[slot], backend);
+    set_slot(slot, backend);
     *out_backend = backend;
     backend = NULL;
 done:
@@ -352,12 +378,13 @@ void core__backend_remove(core__backend *backend)
         if (backend->devices[i])
             closing(backend->devices[i]);
     core__device_lock();
-    atomic_store(&slots[backend->slot], NULL);
+    set_slot(backend->slot, NULL);
     for (uint32_t i = 0; backend->devices && i < backend->device_count; i++)
         if (backend->devices[i])
             device_destroy(backend->devices[i]);
     core__device_unlock();
     core__free(backend->devices);
+    core__free(backend->places);
     core__free(backend->unmatched_kernels);
     core__free(backend);
 }
@@ -376,6 +403,43 @@ static core_status with_reason(const core__backend *backend, core_status status,
                        backend->type, what);
 }
 
+static void fetch_hotplug(core__backend *backend)
+{
+    core_string name = {"core.hotplug", 12};
+    const core_backend *table = &backend->table;
+
+    if (backend->hotplug.device_id || atomic_load(&backend->hotplug_missing))
+        return;
+    if (table->get_interface &&
+        core__device_upcalls.plugin_minor(backend->plugin) >= 6)
+        copy_table(&backend->hotplug, sizeof backend->hotplug,
+                   table->get_interface(table->user, name, 1));
+    if (!backend->hotplug.device_id)
+        atomic_store(&backend->hotplug_missing, true);
+}
+
+static bool is_enumerated(core__backend *backend)
+{
+    if (backend == &core__meta_backend)
+        return true;
+    return backend->device_count != UINT32_MAX && backend->device_count > 0 &&
+           !atomic_load(&backend->changed);
+}
+
+/* Stores what an enumeration found. */
+static core_status set_devices(core__backend *backend, uint32_t count)
+{
+    if (backend->hotplug.device_id)
+        return core__hotplug_update(backend, count, DEVICES_LIMIT);
+    if (count > 0) {
+        backend->devices = core__alloc_zero(count * sizeof(core_device *));
+        if (!backend->devices)
+            return core__error_memory(count * sizeof(core_device *));
+    }
+    backend->device_count = count;
+    return CORE_OK;
+}
+
 core_status core__backend_enumerate(core__backend *backend)
 {
     core__error_record earlier;
@@ -384,9 +448,10 @@ core_status core__backend_enumerate(core__backend *backend)
     uint32_t count = 0;
 
     core__device_lock();
-    if (backend->device_count != UINT32_MAX &&
-        (backend->device_count > 0 || backend == &core__meta_backend))
+    if (is_enumerated(backend))
         goto done;
+    fetch_hotplug(backend);
+    atomic_store(&backend->changed, false); /* later changes are new ones */
     core__error_save(&earlier);
     status = with_reason(
         backend, backend->table.enumerate(backend->table.user, &count, &reason),
@@ -407,15 +472,10 @@ core_status core__backend_enumerate(core__backend *backend)
         status = core__error_memory(reason.size);
         goto done;
     }
-    if (count > 0) {
-        backend->devices = core__alloc_zero(count * sizeof(core_device *));
-        if (!backend->devices) {
-            status = core__error_memory(count * sizeof(core_device *));
-            goto done;
-        }
-    }
-    backend->device_count = count;
+    status = set_devices(backend, count);
 done:
+    if (status != CORE_OK && backend->hotplug.device_id)
+        atomic_store(&backend->changed, true); /* the next caller tries again */
     core__device_unlock();
     return status;
 }
@@ -436,11 +496,11 @@ static void fetch_interfaces(const core__backend *backend,
         ROW(peer),         ROW(graph_capture),   ROW(device_reset),
         ROW(stream_error), ROW(numerics),        ROW(telemetry),
         ROW(fork_safe),    ROW(allocator),       ROW(profiler),
-        ROW(layout),       ROW(ranges),
+        ROW(layout),       ROW(ranges),          ROW(ipc),
 #undef ROW
     };
     /* By the minor that the plugin and the core negotiated. */
-    static const size_t known[] = {0, 0, 10, 13, 14};
+    static const size_t known[] = {0, 0, 10, 13, 14, 17};
     uint32_t minor = core__device_upcalls.plugin_minor(backend->plugin);
     size_t count = minor < sizeof known / sizeof *known
                        ? known[minor]
@@ -467,6 +527,8 @@ static core_status fetch_properties(core_device *device)
     p->struct_size =
         core__device_upcalls.plugin_minor(device->backend->plugin) < 2
             ? offsetof(core_device_properties, max_streams)
+        : core__device_upcalls.plugin_minor(device->backend->plugin) < 6
+            ? offsetof(core_device_properties, copy_streams)
             : sizeof *p;
     core__error_save(&earlier);
     status =
@@ -494,11 +556,14 @@ static core_status fetch_properties(core_device *device)
 static core_status device_open(core__backend *backend, uint32_t index,
                                core_device **out_device)
 {
-    core_device *device = core__alloc_zero(sizeof *device);
+    core_device *device;
     core__error_record earlier;
     core_status status;
+    uint32_t position;
 
     *out_device = NULL;
+    CORE_TRY(core__hotplug_position(backend, index, &position));
+    device = core__alloc_zero(sizeof *device);
     if (!device)
         return core__error_memory(sizeof *device);
     if (!ordinal_take(&device->ordinal)) {
@@ -508,10 +573,10 @@ static core_status device_open(core__backend *backend, uint32_t index,
                            backend->type);
     }
     core__error_save(&earlier);
-    status = with_reason(
-        backend,
-        backend->table.device_open(backend->table.user, index, &device->impl),
-        "device_open", &earlier);
+    status = with_reason(backend,
+                         backend->table.device_open(backend->table.user,
+                                                    position, &device->impl),
+                         "device_open", &earlier);
     if (status != CORE_OK) {
         ordinal_release(device->ordinal);
         core__free(device);

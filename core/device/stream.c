@@ -52,7 +52,8 @@ core_status core__stream_default_create(core_device *device)
         if (status == CORE_OK)
             status = core__event_stock_create(device);
         if (status == CORE_OK)
-            status = core__queue_take(device, 0, &stream->queue);
+            status = core__queue_take(device, CORE_STREAM_COMPUTE, 0,
+                                      &stream->queue);
         if (status != CORE_OK) {
             stream->queue = NULL;
             stream_free(stream);
@@ -70,7 +71,7 @@ core_status core__stream_default_renew(core_device *device)
     core__queue *queue = &core__queue_synchronous;
 
     if (!device->synchronous)
-        CORE_TRY(core__queue_take(device, 0, &queue));
+        CORE_TRY(core__queue_take(device, CORE_STREAM_COMPUTE, 0, &queue));
     core__queue_stream_end(stream->queue);
     stream->queue = queue;
     stream->impl = queue->impl;
@@ -115,14 +116,14 @@ static core_status check_alive(core_device *device)
                                       : CORE_OK;
 }
 
-static core_status create(core_device *device, int32_t priority,
+static core_status create(core_device *device, uint32_t kind, int32_t priority,
                           core_stream **out_stream)
 {
     core__queue *queue = &core__queue_synchronous;
 
     CORE_TRY(check_alive(device));
     if (!device->synchronous)
-        CORE_TRY(core__queue_take(device, priority, &queue));
+        CORE_TRY(core__queue_take(device, kind, priority, &queue));
     return wrap(device, queue, out_stream);
 }
 
@@ -131,7 +132,46 @@ core_status core_stream_create(core_device *device, core_stream **out_stream)
     CORE__NOT_NULL(out_stream);
     *out_stream = NULL;
     CORE__NOT_NULL(device);
-    return create(device, 0, out_stream);
+    return create(device, CORE_STREAM_COMPUTE, 0, out_stream);
+}
+
+core_status core_device_stream_kinds(core_device *device, uint32_t *out_kinds)
+{
+    CORE__NOT_NULL(out_kinds);
+    *out_kinds = 0;
+    CORE__NOT_NULL(device);
+    *out_kinds = 1u << CORE_STREAM_COMPUTE;
+    if (!device->synchronous && device->properties.copy_streams > 0)
+        *out_kinds |= 1u << CORE_STREAM_COPY;
+    return CORE_OK;
+}
+
+core_status core_stream_create_kind(core_device *device, uint32_t kind,
+                                    core_stream **out_stream)
+{
+    uint32_t kinds;
+
+    CORE__NOT_NULL(out_stream);
+    *out_stream = NULL;
+    CORE__NOT_NULL(device);
+    if (kind > CORE_STREAM_COPY)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_stream_create_kind: the kind is %u; accepted: "
+                           "CORE_STREAM_COMPUTE (0) and CORE_STREAM_COPY (1)",
+                           kind);
+    CORE_TRY(core_device_stream_kinds(device, &kinds));
+    if (!(kinds >> kind & 1))
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_stream_create_kind: \"%s\" has no streams "
+            "that only copy; CORE_STREAM_COMPUTE (0) is accepted",
+            device->name);
+    return create(device, kind, 0, out_stream);
+}
+
+uint32_t core_stream_kind(const core_stream *stream)
+{
+    return stream ? stream->queue->kind : (uint32_t)CORE_STREAM_COMPUTE;
 }
 
 core_status core_device_priorities(core_device *device, int32_t *out_least,
@@ -170,7 +210,7 @@ core_status core_stream_create_priority(core_device *device, int32_t priority,
         priority = least;
     if (priority < greatest)
         priority = greatest;
-    return create(device, priority, out_stream);
+    return create(device, CORE_STREAM_COMPUTE, priority, out_stream);
 }
 
 core_status core_stream_adopt(core_device *device, void *native,

@@ -39,7 +39,8 @@ typedef struct core__queue {
     uint32_t served;     /* streams served in total */
     uint32_t generation; /* the device's at creation */
     core_device *device;
-    void *impl; /* the backend's handle; NULL on a synchronous device */
+    void *impl;    /* the backend's handle; NULL on a synchronous device */
+    uint32_t kind; /* CORE_STREAM_… */
     int32_t priority;
     bool adopted;
     /* The plugin has destroyed its stream, which events may outlive.  Set with
@@ -202,8 +203,8 @@ core_status core__queues_create(core_device *device);
 /* All queues but the default stream's have ended, or are destroyed here. */
 void core__queues_destroy(core_device *device);
 /* Returns a queue for a new stream: its own, or a shared one. */
-core_status core__queue_take(core_device *device, int32_t priority,
-                             core__queue **out_queue);
+core_status core__queue_take(core_device *device, uint32_t kind,
+                             int32_t priority, core__queue **out_queue);
 core_status core__queue_adopt(core_device *device, void *native,
                               core__queue **out_queue);
 /* Releases the queue of a stream that ends, which it took or adopted. */

@@ -373,6 +373,45 @@ core_status core__host_record_stream(core_tensor *tensor, void *stream)
     return core__tensor_record_handle(tensor, stream);
 }
 
+/* The running call's tensor that a view shows; NULL: it shows none. */
+static core_tensor *tensor_of(const core__kernel_call *run,
+                              const core_view *view)
+{
+    core_tensor *const *tensors =
+        run->ntensors > CORE__KERNEL_TENSORS ? run->many : run->tensors;
+
+    for (uint32_t i = 0; i < run->ntensors; i++) {
+        core_memory memory = core__tensor_memory(tensors[i]);
+
+        if (tensors[i]->sizes == view->sizes &&
+            memory.handle == view->memory.handle &&
+            memory.offset == view->memory.offset)
+            return tensors[i];
+    }
+    return NULL;
+}
+
+core_status core__call_view_content(const core_call *call,
+                                    const core_view *view,
+                                    core_view_content *out_content)
+{
+    core_view_content content = {.struct_size = sizeof content};
+    core__kernel_call *run = call ? call->core : NULL;
+    core_tensor *tensor = run && view ? tensor_of(run, view) : NULL;
+
+    CORE__NOT_NULL(out_content);
+    if (!tensor || !tensor->storage)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "call_view_content: the view is not one of the "
+                           "running call's arguments or results");
+    content.storage = core__storage_number(tensor->storage);
+    /* Both only increase, so the sum changes if one does. */
+    content.version = (uint64_t)core__tensor_version(tensor) +
+                      atomic_load(&tensor->device->graphs);
+    core__device_copy_struct(out_content, &content, sizeof content);
+    return CORE_OK;
+}
+
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,

@@ -145,6 +145,9 @@ core_status core__call_scratch(core_call *call, uint64_t size,
                                core_memory *out_memory);
 core_status core__call_record_stream(core_call *call, void *stream);
 core_status core__host_record_stream(core_tensor *tensor, void *stream);
+core_status core__call_view_content(const core_call *call,
+                                    const core_view *view,
+                                    core_view_content *out_content);
 core_status core__call_allocate_result(core_call *call, uint32_t index,
                                        core_dtype dtype, uint32_t ndim,
                                        const int64_t *sizes,

@@ -68,6 +68,8 @@ static void read_properties(interposer_device *device)
 
     if (device->backend->interposers->minor < 2)
         p.struct_size = offsetof(core_device_properties, max_streams);
+    else if (device->backend->interposers->minor < 6)
+        p.struct_size = offsetof(core_device_properties, copy_streams);
     if (device->backend->real.device_properties(device->impl, &p) != CORE_OK)
         return;
     device->flags = p.flags;

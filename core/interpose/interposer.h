@@ -72,6 +72,7 @@ typedef struct interposer_backend {
     core_stream_table streams, wrapped_streams;
     core_event_table events, wrapped_events;
     core__interfaces interfaces, wrapped_interfaces;
+    core_hotplug_interface hotplug, wrapped_hotplug;
     uint32_t enumerated;
     char type[32];
 } interposer_backend;
@@ -253,6 +254,7 @@ void interposer_callbacks_free(core__interposers *interposers);
 extern const core_profiler_interface interposer_profiler;
 extern const core_layout_interface interposer_layout;
 extern const core_ranges_interface interposer_ranges;
+extern const core_hotplug_interface interposer_hotplug;
 const void *interposer_get_interface(void *user, core_string name,
                                      uint32_t version);
 /* True if the call runs in this thread; the host accepts no other. */

@@ -379,6 +379,8 @@ const core_host core__host = {
     .cache_directory = core__cache_folder,
     .call_record_stream = core__call_record_stream,
     .tensor_record_stream = core__host_record_stream,
+    .devices_changed = core__devices_changed,
+    .call_view_content = core__call_view_content,
     .register_shape = register_shape,
 };
 
@@ -388,7 +390,7 @@ void core__host_fill(core_host *host, uint32_t abi_minor)
     size_t known = abi_minor < 2   ? offsetof(core_host, error_last)
                    : abi_minor < 3 ? offsetof(core_host, cache_directory)
                    : abi_minor < 4 ? offsetof(core_host, call_record_stream)
-                   : abi_minor < 6 ? offsetof(core_host, register_shape)
+                   : abi_minor < 6 ? offsetof(core_host, devices_changed)
                                    : sizeof *host;
 
     *host = core__host;

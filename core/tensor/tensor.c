@@ -39,6 +39,7 @@ static inline core_storage *storage_wrap(core_device *device,
     storage->cache_class = 0;
     storage->release = NULL;
     storage->context = NULL;
+    atomic_init(&storage->number, 0);
     core__thread_add64(
         &core__thread_self()->storages[core__keys_slot(device->keys)], 1);
     return storage;
@@ -94,6 +95,20 @@ core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
     storage->release = release;
     storage->context = context;
     return CORE_OK;
+}
+
+uint64_t core__storage_number(core_storage *storage)
+{
+    static _Atomic uint64_t newest;
+    uint64_t number = atomic_load(&storage->number), fresh;
+
+    if (number)
+        return number;
+    fresh = atomic_fetch_add(&newest, 1) + 1;
+    if (storage->cache_class ||
+        atomic_compare_exchange_strong(&storage->number, &number, fresh))
+        return fresh;
+    return number;
 }
 
 /* ------------------------------------------------------------- tensors -- */

@@ -35,6 +35,7 @@ struct core_storage {
     /* For memory that was passed in: called instead of freeing it. */
     void (*release)(void *context, void *data);
     void *context;
+    _Atomic uint64_t number; /* for core__storage_number; 0: none yet */
 };
 
 enum {
@@ -144,6 +145,9 @@ void core__storage_destroy(core_storage *storage);
 core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
                                 void (*release)(void *, void *), void *context,
                                 core_storage **out_storage);
+/* The number that identifies a storage's memory; never used again.  Memory that
+ * threads recycle (tensor_cache.h) has a new one each time. */
+uint64_t core__storage_number(core_storage *storage);
 /* Creates a row-major tensor at the start of a storage. */
 core_status core__tensor_new_on_storage(core_storage *storage, core_dtype dtype,
                                         uint32_t ndim, const int64_t *sizes,

@@ -32,6 +32,23 @@ extern "C" {
  * returned unchanged. */
 core_status core_device_find(const char *name, core_device **out_device);
 
+/* Finds a device of a type by its stable id (core_device_information) and opens
+ * it if necessary.  The id finds the same device after the devices were
+ * enumerated in another order, also in another process.  If the plugin does not
+ * provide core.hotplug, this opens the devices of the type until one has the
+ * id.  NOT_FOUND if no device of the type has had the id; NO_DEVICE if that
+ * device was removed before it was opened; otherwise as for
+ * core_device_find. */
+core_status core_device_find_id(const char *type, const char *stable_id,
+                                core_device **out_device);
+
+/* Returns how often plugins have announced that devices were added, removed or
+ * reordered.  The announcement takes effect when a program looks for a device
+ * or counts devices the next time.  A device keeps its name and its index.  A
+ * removed device is lost: its tensors, streams and events return DEVICE_LOST.
+ * When it is present again, core_device_reset makes it usable. */
+uint64_t core_device_changes(void);
+
 /* Gets the default device, which calls use that are not given a device.  It is
  * the device that core_device_set_current set in this thread; otherwise that of
  * the setting LIBCORE_DEVICE; otherwise the first available one of
@@ -48,7 +65,9 @@ core_status core_device_set_preference(const char *names);
 core_status core_device_set_current(core_device *device);
 
 /* Counts the devices of a type, and loads the plugin if necessary.  Once a type
- * has devices, its count does not change.  If there are none, *out_reason says
+ * has devices, its count does not change, unless its plugin provides
+ * core.hotplug: then the count grows with devices that are added, and includes
+ * those that were removed.  If there are none, *out_reason says
  * why; otherwise it is "".  out_reason may be NULL; the text lives as long as
  * the process.  NOT_FOUND if no plugin provides the type. */
 core_status core_device_count(const char *type, uint32_t *out_count,

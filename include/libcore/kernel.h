@@ -63,6 +63,31 @@ struct core_view {
 };
 CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
 
+/* Since ABI 0.6. */
+
+/* Identifies the content of the memory that a view is in
+ * (core_host.call_view_content).  If a kernel has computed something from an
+ * operand, and both numbers, and the view's memory, dtype, sizes and strides,
+ * are those of then, the operand has not changed.  The operand is then the one
+ * that work enqueued on the call's stream reads; a kernel that keeps what it
+ * computed for other streams makes them wait for it.
+ *
+ * A change counts when it is enqueued: in-place operators, copies, and results
+ * written to the memory, also through other views.  Each launch of a graph
+ * counts as a change of all memory of its device.  Not counted are changes that
+ * a program makes by address (core_tensor_data, DLPack), in another process, or
+ * by enqueueing work itself (core_stream_native).  While a stream is being
+ * captured (CORE_CALL_CAPTURING) a kernel must not use what it has kept: the
+ * graph may run after the operand has changed. */
+struct core_view_content {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t storage; /* a number of the memory, never used again for other
+                         memory of this process, at the same address too */
+    uint64_t version; /* increases with each change of the memory */
+};
+CORE_STATIC_ASSERT(sizeof(core_view_content) == 24, "core_view_content");
+
 /* --------------------------------------------------------------- loops -- */
 
 /* Flags of an operand. */

@@ -57,6 +57,25 @@ core_status core_stream_create(core_device *device, core_stream **out_stream);
 core_status core_stream_create_priority(core_device *device, int32_t priority,
                                         core_stream **out_stream);
 
+/* Gets the kinds of streams that a device has: a mask of 1 << CORE_STREAM_…
+ * (backend.h).  Every device has CORE_STREAM_COMPUTE. */
+core_status core_device_stream_kinds(core_device *device, uint32_t *out_kinds);
+
+/* Creates a stream of a kind, CORE_STREAM_… (backend.h).  The caller owns one
+ * reference.  A stream of the kind CORE_STREAM_COPY uses a part of the device
+ * that only copies: it takes copies between devices and between device and
+ * host, of contiguous tensors of the same dtype (core_tensor_copy), waits for
+ * events, and host callbacks.  An operator that needs a kernel returns
+ * UNSUPPORTED while it is the current stream.  If more such streams are created
+ * than the device has, several share one queue.  UNSUPPORTED if the device has
+ * no streams of that kind: there is no substitute, and core_stream_create
+ * works on every device. */
+core_status core_stream_create_kind(core_device *device, uint32_t kind,
+                                    core_stream **out_stream);
+
+/* Returns the kind of a stream.  CORE_STREAM_COMPUTE for NULL. */
+uint32_t core_stream_kind(const core_stream *stream);
+
 /* Gets the numbers of the lowest and the highest priority of a device.  Both
  * are 0 if the device has no priorities. */
 core_status core_device_priorities(core_device *device, int32_t *out_least,

@@ -147,7 +147,7 @@ static core_status create(void *device, uint32_t flags, int32_t priority,
             "a stream of priority %d, with the flags 0x%x: priorities are %d "
             "to %d, and no flags are accepted",
             priority, flags, GREATEST, LEAST);
-    return sim_stream_create(device, priority, out_stream);
+    return sim_stream_create(device, CORE_STREAM_COMPUTE, priority, out_stream);
 }
 
 const core_stream_priority_interface sim_stream_priority = {

@@ -144,7 +144,7 @@ static core_status native_create(uint32_t index, void **out_native)
 
     *out_native = NULL;
     if (status == CORE_OK)
-        status = sim_stream_create(device, 0, out_native);
+        status = sim_stream_create(device, CORE_STREAM_COMPUTE, 0, out_native);
     return status;
 }
 
@@ -193,4 +193,7 @@ const sim_control sim_control_table = {
     .native_fill = native_fill,
     .native_synchronize = native_synchronize,
     .conflict = conflict,
+    .remove = sim_hotplug_remove,
+    .add = sim_hotplug_add,
+    .reverse = sim_hotplug_reverse,
 };

@@ -55,7 +55,10 @@ core_status sim_usable(const sim_device *device)
                               device->name);
     if (!atomic_load(&device->lost))
         return CORE_OK;
-    snprintf(text, sizeof text, "%s is lost until it is reset", device->name);
+    snprintf(text, sizeof text,
+             device->present ? "%s is lost until it is reset"
+                             : "%s was removed",
+             device->name);
     info.text = core_sdk_string(text);
     return sim_host->error(&info);
 }
@@ -78,22 +81,25 @@ core_status sim_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
 {
     (void)backend;
-    *out_count = (uint32_t)sim_set.devices;
+    *out_count = sim_hotplug_count();
     *out_reason =
-        core_sdk_string(sim_set.devices ? "" : "LIBCORE_SIM_DEVICES is 0");
+        core_sdk_string(*out_count        ? ""
+                        : sim_set.devices ? "all were removed"
+                                          : "LIBCORE_SIM_DEVICES is 0");
     return CORE_OK;
 }
 
 core_status sim_device_open(void *backend, uint32_t index, void **out_device)
 {
-    sim_device *device = &sim_devices[index];
+    sim_device *device = sim_hotplug_device(index);
     core_status status;
 
     (void)backend;
     *out_device = NULL;
-    device->index = index;
-    snprintf(device->name, sizeof device->name, "sim:%u", index);
-    snprintf(device->id, sizeof device->id, "sim-%u", index);
+    if (!device)
+        return core_sdk_error(sim_host, CORE_ERROR_NO_DEVICE, "sim",
+                              "there is no device %u", index);
+    snprintf(device->name, sizeof device->name, "sim:%u", device->index);
     atomic_store(&device->lost, false);
     status = sim_usable(device);
     if (status == CORE_OK)
@@ -146,6 +152,8 @@ core_status sim_device_properties(void *device, core_device_properties *out)
     out->compute_units = 1;
     out->numa_node = UINT32_MAX;
     out->max_streams = (uint32_t)sim_set.queues;
+    if (out->struct_size > offsetof(core_device_properties, copy_streams))
+        out->copy_streams = (uint32_t)sim_set.copy_queues;
     return CORE_OK;
 }
 
@@ -174,6 +182,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.allocator", &sim_allocator},
         {"core.profiler", &sim_profiler},
         {"core.layout", &sim_layout},
+        {"core.hotplug", &sim_hotplug},
         {"sim.control", &sim_control_table},
     };
 

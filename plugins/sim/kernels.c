@@ -49,6 +49,20 @@ static core_status run_now(sim_stream *stream, sim_work *work)
     return status;
 }
 
+static core_status check_kind(const core_call *call)
+{
+    const sim_stream *stream = call->stream;
+    core_string name;
+
+    if (stream->kind != CORE_STREAM_COPY)
+        return CORE_OK;
+    name = sim_host->operator_name(call->op);
+    return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                          "%.*s needs a kernel, and the current stream of %s "
+                          "only copies",
+                          (int)name.size, name.data, stream->device->name);
+}
+
 static core_status launch(core_call *call, const core_value *args,
                           uint32_t nargs, core_value *results,
                           uint32_t nresults)
@@ -62,6 +76,8 @@ static core_status launch(core_call *call, const core_value *args,
                      .kernel = call->user};
     core_status status = sim_usable(call->device);
 
+    if (status == CORE_OK)
+        status = check_kind(call);
     if (status == CORE_OK)
         status = sim_fault(call->device, SIM_FAULT_LAUNCH);
     if (status != CORE_OK)

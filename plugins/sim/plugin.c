@@ -67,6 +67,8 @@ static core_status init(const core_host *host, core_registry *registry,
     pthread_once(&once, sim_handle_forks);
     status = sim_settings_read();
     if (status == CORE_OK)
+        sim_hotplug_open();
+    if (status == CORE_OK)
         status = sim_faults_read();
     if (status == CORE_OK)
         status = host->register_backend(registry, &backend);

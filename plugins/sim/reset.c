@@ -29,7 +29,7 @@ static core_status reset(void *handle)
     sim_device *device = handle;
     core_status status;
 
-    if (sim_forked())
+    if (sim_forked() || !device->present)
         return sim_usable(device);
     pthread_mutex_lock(&sim_lock);
     sim_lose(device, "the device was reset");

@@ -70,6 +70,7 @@ core_status sim_settings_read(void)
     } numbers[] = {
         {"DEVICES", 0, SIM_DEVICES, 2, &sim_set.devices},
         {"QUEUES", 0, 1024, 0, &sim_set.queues},
+        {"COPY_QUEUES", 0, 1024, 1, &sim_set.copy_queues},
         {"SEED", 0, UINT64_MAX, 1, &sim_set.seed},
         {"DELAY_US", 0, 10000000, 0, &sim_set.delay_us},
         {"CHECK", 0, 1, 0, &sim_set.check},

@@ -44,6 +44,7 @@ enum { SIM_DEVICES = 64, SIM_FAULT_KINDS = 13 };
 typedef struct sim_settings {
     uint64_t devices;
     uint64_t queues; /* 0: unlimited */
+    uint64_t copy_queues;
     uint64_t seed;
     uint64_t delay_us; /* the longest delay */
     uint64_t check;    /* 1: race.h */
@@ -67,8 +68,9 @@ core_status sim_settings_read(void);
 /* -------------------------------------------------------------- devices -- */
 
 struct sim_device {
-    uint32_t index;
+    uint32_t index; /* in sim_devices, and part of its id */
     bool open;
+    bool present; /* hotplug.c */
     _Atomic bool lost;
     bool held; /* starts no new work */
     pthread_cond_t released;
@@ -90,6 +92,16 @@ struct sim_device {
 };
 
 extern sim_device sim_devices[SIM_DEVICES];
+
+/* hotplug.c: which devices are present, and in which order. */
+void sim_hotplug_open(void);
+uint32_t sim_hotplug_count(void);
+/* Returns the device at an index of the enumeration; NULL: there is none. */
+sim_device *sim_hotplug_device(uint32_t index);
+core_status sim_hotplug_remove(uint32_t device);
+core_status sim_hotplug_add(uint32_t device);
+core_status sim_hotplug_reverse(void);
+extern const core_hotplug_interface sim_hotplug;
 
 /* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
  * child. */
@@ -130,6 +142,7 @@ struct sim_stream {
     uint32_t holders;    /* create and adopt, minus destroy */
     uint64_t id;
     int32_t priority;
+    uint32_t kind; /* CORE_STREAM_… */
     bool started;
     bool idle;    /* the worker sleeps until there is work */
     bool busy;    /* has work that is not waiting */

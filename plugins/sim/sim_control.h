@@ -93,6 +93,13 @@ typedef struct sim_control {
     /* Copies the text of the newest conflict, NUL-terminated; at most size
      * bytes. */
     core_status (*conflict)(char *text, uint64_t size);
+
+    /* Simulate changes of the hardware, which are announced to the core
+     * (core.hotplug).  `device` is the number in the device's stable id,
+     * "sim-1": below 64. */
+    core_status (*remove)(uint32_t device);
+    core_status (*add)(uint32_t device);
+    core_status (*reverse)(void); /* the order of the enumeration */
 } sim_control;
 
 #ifdef __cplusplus

@@ -149,10 +149,11 @@ static core_status wait_event(void *device, void *handle, void *of)
 
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
-    if (flags != 0)
+    if (flags != CORE_STREAM_COMPUTE &&
+        (flags != CORE_STREAM_COPY || sim_set.copy_queues == 0))
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
                               "a stream with the flags 0x%x", flags);
-    return sim_stream_create(device, 0, out_stream);
+    return sim_stream_create(device, flags, 0, out_stream);
 }
 
 static void destroy(void *device, void *handle)

@@ -24,13 +24,19 @@ static pthread_cond_t some_ended = PTHREAD_COND_INITIALIZER;
 
 /* ------------------------------------------------------------ creation -- */
 
-static uint32_t count_streams(const sim_device *device)
+static uint32_t count_streams(const sim_device *device, uint32_t kind)
 {
     uint32_t count = 0;
 
     for (sim_stream *at = device->streams; at; at = at->next)
-        count += !at->closing;
+        count += !at->closing && at->kind == kind;
     return count;
+}
+
+/* 0: unlimited. */
+static uint64_t limit_of(uint32_t kind)
+{
+    return kind == CORE_STREAM_COPY ? sim_set.copy_queues : sim_set.queues;
 }
 
 /* With the lock, which it releases temporarily. */
@@ -47,10 +53,11 @@ static void join_ended(void)
     }
 }
 
-core_status sim_stream_create(sim_device *device, int32_t priority,
-                              void **out_stream)
+core_status sim_stream_create(sim_device *device, uint32_t kind,
+                              int32_t priority, void **out_stream)
 {
     core_status status = sim_usable(device);
+    uint64_t limit = limit_of(kind);
     sim_stream *stream;
     bool capacity;
 
@@ -67,13 +74,14 @@ core_status sim_stream_create(sim_device *device, int32_t priority,
     stream->holders = 1;
     stream->references = 1; /* the list's */
     stream->priority = priority;
+    stream->kind = kind;
     stream->awaited = UINT64_MAX;
     pthread_cond_init(&stream->wake, NULL);
     pthread_cond_init(&stream->progress, NULL);
     pthread_mutex_lock(&sim_lock);
     join_ended(); /* a program may create any number of streams, one after the
                    * other */
-    capacity = sim_set.queues == 0 || count_streams(device) < sim_set.queues;
+    capacity = limit == 0 || count_streams(device, kind) < limit;
     if (capacity) {
         stream->id = ++streams_created;
         device->count.streams_created++;
@@ -90,7 +98,7 @@ core_status sim_stream_create(sim_device *device, int32_t priority,
     if (!capacity)
         return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
                               "%s has %llu streams, and all are in use",
-                              device->name, (unsigned long long)sim_set.queues);
+                              device->name, (unsigned long long)limit);
     return CORE_OK;
 }
 

@@ -9,8 +9,8 @@
 #include "event.h"
 #include "sim.h"
 
-core_status sim_stream_create(sim_device *device, int32_t priority,
-                              void **out_stream);
+core_status sim_stream_create(sim_device *device, uint32_t kind,
+                              int32_t priority, void **out_stream);
 /* The stream has ended: removes it from the device's list.  Under the lock. */
 void sim_stream_leave(sim_stream *stream);
 

@@ -4,7 +4,7 @@
 /* A plugin that is built once with the headers of each minor.  It reports what
  * the host passed to it through the environment, which the tests read:
  * ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS, ABI_CACHE,
- * ABI_RECORDED, ABI_LAYOUT, ABI_OWN. */
+ * ABI_RECORDED, ABI_LAYOUT, ABI_DEVICE_ID, ABI_CONTENT, ABI_OWN. */
 
 #include <libcore/sdk.h>
 
@@ -115,6 +115,24 @@ static uint32_t preferred(void *device, core_string name, core_dtype dtype,
                : CORE_FORMAT_CONTIGUOUS;
 }
 
+/* Features of 0.6. */
+#if ABI_MINOR >= 6
+static core_status device_id(void *backend, uint32_t index, core_string *out_id)
+{
+    static int asked;
+
+    (void)backend;
+    report("ABI_DEVICE_ID", ++asked, index);
+    *out_id = core_sdk_string("the only one");
+    return CORE_OK;
+}
+
+static const core_hotplug_interface hotplug = {
+    .struct_size = sizeof hotplug,
+    .device_id = device_id,
+};
+#endif
+
 /* Its device is synchronous, so core.profiler is never requested. */
 static const void *newest_interface(core_string name)
 {
@@ -125,6 +143,10 @@ static const void *newest_interface(core_string name)
 
     if (core_sdk_string_equal(name, "core.layout"))
         return &layout;
+#if ABI_MINOR >= 6
+    if (core_sdk_string_equal(name, "core.hotplug"))
+        return &hotplug;
+#endif
     return NULL;
 }
 #else
@@ -258,6 +280,15 @@ static core_status launch(core_call *call, const core_value *args,
 #if ABI_MINOR >= 4
     if (call->host->abi_minor >= 4 && which == NEG)
         report("ABI_RECORDED", call->host->call_record_stream(call, NULL), 0);
+#endif
+#if ABI_MINOR >= 6
+    if (call->host->abi_minor >= 6 && which == NEG) {
+        core_view_content content = {.struct_size = sizeof content};
+
+        /* A loop has no views. */
+        report("ABI_CONTENT",
+               call->host->call_view_content(call, NULL, &content), 0);
+    }
 #endif
     return CORE_OK;
 }

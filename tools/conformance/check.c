@@ -27,6 +27,7 @@
 enum {
     EXIT_USAGE = 2,
     COMPILE_BUDGET = 30, /* seconds */
+    OPEN_BUDGET = 30,
     LONGEST = 7 * 86400
 };
 
@@ -41,6 +42,7 @@ typedef struct options {
     const char *seed;
     const char *timeout;
     const char *budget;
+    const char *open_budget;
     const char *waivers;
     const char *resume;
     const char *tap;
@@ -51,6 +53,7 @@ typedef struct options {
     const char *verify;
     bool list;
     bool verbose;
+    bool quick;
     bool child_list;
     bool child_list_core;
     bool child_run;
@@ -60,10 +63,13 @@ const char check_usage[] =
     "       core-conformance --plugin FILE.so [--device NAME] [--level LEVEL]\n"
     "                        [--only LEVEL] [--filter GLOB] [--shard I/N]\n"
     "                        [--seed N] [--timeout SECONDS]\n"
-    "                        [--compile-budget SECONDS] [--waivers FILE]\n"
-    "                        [--resume FILE] [--list] [--golden PREFIX]\n"
-    "                        [--tap FILE] [--jsonl FILE] [--junit FILE]\n"
+    "                        [--open-budget SECONDS] [--compile-budget "
+    "SECONDS]\n"
+    "                        [--waivers FILE] [--resume FILE] [--list]\n"
+    "                        [--golden PREFIX] [--tap FILE] [--jsonl FILE] "
+    "[--junit FILE]\n"
     "                        [--html FILE] [--submit FILE.tar] [--verbose]\n"
+    "                        [--quick]\n"
     "       core-conformance --verify FILE.tar [--plugin FILE.so]\n";
 
 static int print_error(const char *what, const char *more)
@@ -90,6 +96,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--seed", &out->seed, NULL},
         {"--timeout", &out->timeout, NULL},
         {"--compile-budget", &out->budget, NULL},
+        {"--open-budget", &out->open_budget, NULL},
         {"--waivers", &out->waivers, NULL},
         {"--resume", &out->resume, NULL},
         {"--tap", &out->tap, NULL},
@@ -100,6 +107,7 @@ static int read_options(int argc, char **argv, options *out)
         {"--verify", &out->verify, NULL},
         {"--list", NULL, &out->list},
         {"--verbose", NULL, &out->verbose},
+        {"--quick", NULL, &out->quick},
         {"--child-list", NULL, &out->child_list},
         {"--child-list-core", NULL, &out->child_list_core},
         {"--child-run", NULL, &out->child_run},
@@ -178,6 +186,7 @@ static bool complete_options(const options *chosen, report *out,
     out->filter = chosen->filter;
     out->plugin = chosen->plugin;
     out->only = chosen->only != NULL;
+    out->quick = chosen->quick;
     if (chosen->only && chosen->level) {
         print_error("--only and --level exclude each other", "");
         return false;
@@ -187,6 +196,7 @@ static bool complete_options(const options *chosen, report *out,
         (chosen->seed && !read_number(chosen->seed, &out->seed)) ||
         (chosen->shard && !read_shard(chosen->shard, out)) ||
         (chosen->budget && !read_number(chosen->budget, &budget)) ||
+        (chosen->open_budget && !read_number(chosen->open_budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
     if (seconds > LONGEST) {
@@ -332,8 +342,26 @@ static bool can_finish(const options *chosen)
     return false;
 }
 
+/* What a plugin must have for each level, as comments. */
+static void list_needs(const report *self)
+{
+    if (report_wants(self, LEVEL_CORE))
+        printf("# level core needs no kernel\n");
+    if (report_wants(self, LEVEL_OPS))
+        printf("# level ops needs at least one kernel; each one is tested in "
+               "every dtype that it is registered for\n");
+    if (report_wants(self, LEVEL_TRAINING) && self->needs[0])
+        printf("# level training needs, in f32: %s; and for each registered "
+               "operator that has a gradient the operators of its backward\n",
+               self->needs);
+    if (report_wants(self, LEVEL_STRESS))
+        printf("# level stress needs no further kernel\n");
+}
+
 static int list_tests(const report *self)
 {
+    if (!report_partial(self))
+        list_needs(self);
     for (size_t i = 0; i < self->count; i++)
         if (self->records[i].chosen)
             printf("%s\n", self->records[i].name);
@@ -371,8 +399,9 @@ static int child_main(const options *chosen)
                   .wanted = chosen->device,
                   .golden = chosen->golden,
                   .filter = chosen->filter,
+                  .quick = chosen->quick,
                   .seed = 1};
-    uint64_t budget = COMPILE_BUDGET;
+    uint64_t budget = COMPILE_BUDGET, open_budget = OPEN_BUDGET;
     sigset_t nothing;
 
     setrlimit(RLIMIT_CORE, &none);
@@ -381,9 +410,13 @@ static int child_main(const options *chosen)
     sigemptyset(&nothing);
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     if ((chosen->seed && !read_number(chosen->seed, &self.seed)) ||
-        (chosen->budget && !read_number(chosen->budget, &budget)))
+        (chosen->budget && !read_number(chosen->budget, &budget)) ||
+        (chosen->open_budget &&
+         !read_number(chosen->open_budget, &open_budget)))
         return EXIT_USAGE;
     self.compile_budget = (double)budget;
+    self.list = chosen->list;
+    self.open_budget = (double)open_budget;
     return chosen->child_run ? child_run(&self)
                              : child_list(&self, chosen->child_list);
 }
@@ -476,7 +509,7 @@ static bool lacks_reference(void)
 int check_main(int argc, char **argv)
 {
     options chosen = {0};
-    const char *arguments[16];
+    const char *arguments[20];
     report found = {0};
     runner self = {.arguments = arguments, .report = &found};
     char *plugin = NULL;
@@ -516,10 +549,18 @@ int check_main(int argc, char **argv)
         arguments[n++] = "--compile-budget";
         arguments[n++] = chosen.budget;
     }
+    if (chosen.open_budget) {
+        arguments[n++] = "--open-budget";
+        arguments[n++] = chosen.open_budget;
+    }
     if (chosen.filter) {
         arguments[n++] = "--filter";
         arguments[n++] = chosen.filter;
     }
+    if (chosen.quick)
+        arguments[n++] = "--quick";
+    if (chosen.list)
+        arguments[n++] = "--list";
     arguments[n] = NULL;
     self.verbose = chosen.verbose;
     result = run(&chosen, &self, &found);

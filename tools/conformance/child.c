@@ -4,6 +4,8 @@
 #include "child.h"
 
 #include "process_state.h"
+#include "side_effects.h"
+#include "tests_training.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -14,11 +16,15 @@ static FILE *results;
 
 static bool add_all(suite *self, bool with_ops)
 {
-    return suite_add_abi(self) && suite_add_memory(self) &&
-           suite_add_streams(self) && suite_add_features(self) &&
-           suite_add_tensors(self) && (!with_ops || suite_add_ops(self)) &&
-           suite_add_rules(self) && suite_add_large(self) &&
-           suite_add_shapes(self) && suite_add_order(self) &&
+    return suite_add_opening(self) && suite_add_abi(self) &&
+           suite_add_memory(self) && suite_add_blocks(self) &&
+           suite_add_streams(self) && suite_add_waits(self) &&
+           suite_add_devices(self) && suite_add_features(self) &&
+           suite_add_reset(self) && suite_add_tensors(self) &&
+           (!with_ops || suite_add_ops(self)) && suite_add_rules(self) &&
+           suite_add_large(self) && suite_add_shapes(self) &&
+           suite_add_conversions(self) && suite_add_values(self) &&
+           suite_add_order(self) && suite_add_backward(self) &&
            suite_add_training(self) && suite_add_custom(self) &&
            suite_add_stress(self) && suite_add_alloc_failure(self) &&
            suite_add_cross_thread_free(self) && suite_add_perf(self);
@@ -48,6 +54,17 @@ static void put_string(const char *key, core_string text)
     putc('\n', results);
 }
 
+static void put_needs(suite *self)
+{
+    char text[1200];
+
+    if (!training_list_needs(self, text, sizeof text))
+        return;
+    fprintf(results, "needs\t");
+    put(text);
+    putc('\n', results);
+}
+
 static bool open_results(void)
 {
     results = fdopen(CHILD_RESULTS, "w");
@@ -61,6 +78,7 @@ int child_list(suite *self, bool load)
 
     if (!open_results())
         return EXIT_FAILURE;
+    slot_watch_share();
     loaded = load && suite_device(self, &out);
     if (!add_all(self, loaded))
         return EXIT_FAILURE;
@@ -82,6 +100,8 @@ int child_list(suite *self, bool load)
         put(out.detail);
         putc('\n', results);
     }
+    if (loaded && self->list)
+        put_needs(self);
     for (size_t i = 0; i < self->count; i++)
         fprintf(results, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);
@@ -107,14 +127,21 @@ static const test *find(const suite *self, const char *name)
     return NULL;
 }
 
+/* Opening the plugin has tests of its own for this. */
 static void run_one(suite *self, const test *one, outcome *out)
 {
+    char printed[TEST_DETAIL / 4];
     process_state before;
 
     core_error_clear();
     process_state_save(&before);
+    side_effects_take_output(printed, sizeof printed);
     one->run(self, out, one);
     process_state_check(&before, out);
+    expect(out, !side_effects_take_output(printed, sizeof printed),
+           "the plugin prints to standard output, which is the program's: "
+           "\"%s\"",
+           printed);
 }
 
 int child_run(suite *self)
@@ -126,6 +153,8 @@ int child_run(suite *self)
 
     if (!open_results())
         return EXIT_FAILURE;
+    slot_watch_share();
+    side_effects_redirect_output();
     while (fgets(name, sizeof name, stdin)) {
         const test *one;
 
@@ -134,6 +163,7 @@ int child_run(suite *self)
          * looks like a leak.  Measurements keep them. */
         if (!all && strncmp(name, "perf/", 5) != 0)
             mallopt(M_ARENA_MAX, 1);
+        slot_watch_restart();
         fprintf(results, "begin\t%s\n", name);
         fflush(results);
         out = (outcome){.error = -1, .measured = -1};

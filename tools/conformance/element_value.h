@@ -19,5 +19,7 @@ double element_rounded(core_dtype dtype, double value);
 double dtype_epsilon(core_dtype dtype);
 /* Returns the smallest positive normal number. */
 double dtype_min_normal(core_dtype dtype);
+/* Returns the largest finite number; 0 for integers. */
+double dtype_largest(core_dtype dtype);
 
 #endif

@@ -8,10 +8,12 @@
 
 #include "bounds.h"
 
-enum { OPERATORS_POISON = 0xa5, OPERATORS_GUARD = 64 };
+/* The guard is odd, so that a window begins at no round address. */
+enum { OPERATORS_POISON = 0xa5, OPERATORS_GUARD = 67 };
 
-/* Makes the call on the device and compares every result.  Memory that the
- * results may get is filled with a pattern beforehand. */
+/* Makes the call on the device and compares every result, and the operands with
+ * what they were.  Memory that the results may get is filled with a pattern
+ * beforehand. */
 bool operators_check(suite *self, const sample_call *call,
                      const reference *wanted, arrangement how, outcome *out);
 /* The same through the operator's out variant, into a window of patterned
@@ -25,7 +27,12 @@ bool operators_has_out(const sample_call *call, const reference *wanted);
 /* The same in place of the first operand, where the operator has such a variant
  * and the result is compatible. */
 bool operators_check_in_place(suite *self, const sample_call *call,
-                              const reference *wanted, outcome *out);
+                              const reference *wanted, arrangement how,
+                              outcome *out);
+/* Makes the call twice with the same tensors, whose values differ the first
+ * time, and compares the second results. */
+bool operators_check_again(suite *self, const sample_call *call,
+                           const reference *wanted, outcome *out);
 /* Checks that the memory behind each result, within its block, stays unchanged:
  * for operators without a window. */
 bool operators_check_tails(suite *self, const sample_call *call,

@@ -46,7 +46,8 @@ static bool fits(core_tensor *operand, const reference *wanted)
 }
 
 bool operators_check_in_place(suite *self, const sample_call *call,
-                              const reference *wanted, outcome *out)
+                              const reference *wanted, arrangement how,
+                              outcome *out)
 {
     core_operator *op = in_place_variant(call);
     core_value result = {0};
@@ -57,15 +58,15 @@ bool operators_check_in_place(suite *self, const sample_call *call,
     if (!op || wanted->nresults != 1 || call->first[0] < 0 ||
         call->items[0] >= 0 || oracle_random(core_op_name(call->op)))
         return true;
-    good = expect_ok(out,
-                     sample_call_prepare(call, self->device, call->dtype,
-                                         ARRANGED_ROWS, &on),
-                     "making the operands");
+    good = expect_ok(
+        out, sample_call_prepare(call, self->device, call->dtype, how, &on),
+        "making the operands");
     first = on.tensors[call->first[0]];
     if (good && fits(first, wanted))
         good = expect_ok(out, core_op_call(op, on.args, on.nargs, &result, 1),
                          core_op_name(op)) &&
-               operators_check_result(self, call, wanted, 0, first, out);
+               operators_check_result(self, call, wanted, 0, first, out) &&
+               sample_call_check_operands(call, &on, true, out);
     core_value_release(&result);
     sample_call_done(&on);
     return good;

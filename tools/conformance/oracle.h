@@ -20,6 +20,7 @@ typedef struct reference {
     double scale;  /* the largest of operands and results, for sums */
     bool relative; /* each element is correct to a few of its units */
     bool own;      /* computed by the suite; else by the CPU in f64 */
+    bool zeros;    /* the signs of zeros are defined */
     bool exact;    /* bit for bit: nothing is rounded */
 } reference;
 
@@ -40,5 +41,8 @@ bool oracle_knows_special(const char *op);
 /* Operators that move elements without computing. */
 bool oracle_moves(const char *op);
 bool oracle_random(const char *op);
+/* Operators that factor matrices, or solve with them: the error depends on the
+ * condition of the matrix. */
+bool oracle_factors(const char *op);
 
 #endif

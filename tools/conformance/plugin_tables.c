@@ -100,6 +100,8 @@ static core_status host_backend(core_registry *registry,
     copy_table(&self->streams, sizeof self->streams, self->backend.streams);
     copy_table(&self->events, sizeof self->events, self->backend.events);
     self->synchronous = !self->backend.streams;
+    slot_watch_tables(&self->memory, &self->streams, &self->events);
+    slot_watch_backend(&self->backend);
     return CORE_OK;
 }
 
@@ -221,6 +223,13 @@ static core_status host_cache(core_string name, core_string *out_path)
     return report_error(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
+/* The suite enumerates by itself. */
+static core_status host_devices_changed(core_string device_type)
+{
+    (void)device_type;
+    return CORE_OK;
+}
+
 static void fill_host(core_host *host)
 {
     *host = (core_host){.struct_size = sizeof *host,
@@ -239,6 +248,8 @@ static void fill_host(core_host *host)
                         .error_last = host_error_last,
                         .register_gradient = host_gradient,
                         .cache_directory = host_cache,
+                        .devices_changed = host_devices_changed,
+
                         .register_shape = host_shape};
 }
 
@@ -249,8 +260,12 @@ core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out)
     static void *library;
     core_plugin_entry_function entry;
 
-    if (!library)
+    if (!library) {
+        slot before = slot_enter(SLOT_CONSTRUCTORS);
+
         library = dlopen(self->plugin, RTLD_NOW | RTLD_LOCAL);
+        slot_leave(SLOT_CONSTRUCTORS, before);
+    }
     if (!expect(out, library != NULL, "the file cannot be opened: %s",
                 library ? "" : dlerror()))
         return NULL;
@@ -294,81 +309,145 @@ static bool has_required_slots(const plugin_tables *plugin, outcome *out)
                   "the event table lacks a function");
 }
 
-static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
-                  outcome *out)
+static core_status call_entry(core_plugin_entry_function entry,
+                              core_plugin_answer *answer)
 {
     core_plugin_offer offer = {sizeof offer,
                                CORE_ABI_MAJOR,
                                1,
                                CORE_ABI_MINOR,
                                {core_version(), strlen(core_version())}};
+    slot before = slot_enter(SLOT_ENTRY);
     core_status status;
 
-    plugin->answer.struct_size = sizeof plugin->answer;
-    if (!expect(out, entry(&offer, &plugin->answer) == CORE_OK,
-                "the entry refuses: %.*s", (int)plugin->answer.refusal.size,
-                plugin->answer.refusal.data ? plugin->answer.refusal.data : ""))
-        return false;
-    plugin->host.abi_minor = plugin->answer.abi_minor;
+    answer->struct_size = sizeof *answer;
+    status = entry(&offer, answer);
+    slot_leave(SLOT_ENTRY, before);
+    return status;
+}
+
+core_status plugin_tables_init(plugin_tables *plugin, slot as)
+{
+    slot before = slot_enter(as);
+    core_status status;
+
     opening = plugin;
     status = plugin->answer.init(&plugin->host, (core_registry *)(void *)plugin,
                                  &plugin->plugin);
     opening = NULL;
+    slot_leave(as, before);
+    return status;
+}
+
+void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
+                            uint32_t size)
+{
+    core_host whole;
+
+    fill_host(&whole);
+    memset(&plugin->host, 0, sizeof plugin->host);
+    memcpy(&plugin->host, &whole, size);
+    plugin->host.struct_size = size;
+    plugin->host.abi_minor = minor;
+}
+
+static bool start(plugin_tables *plugin, core_plugin_entry_function entry,
+                  outcome *out)
+{
+    side_effects_before before;
+    core_status status;
+
+    side_effects_begin(&before);
+    status = call_entry(entry, &plugin->answer);
+    side_effects_end(&before, SLOT_ENTRY, &plugin->effects);
+    if (!expect(out, status == CORE_OK, "the entry refuses: %.*s",
+                (int)plugin->answer.refusal.size,
+                plugin->answer.refusal.data ? plugin->answer.refusal.data : ""))
+        return false;
+    plugin->host.abi_minor = plugin->answer.abi_minor;
+    side_effects_begin(&before);
+    status = plugin_tables_init(plugin, SLOT_INIT);
+    side_effects_end(&before, SLOT_INIT, &plugin->effects);
     return expect_plugin_ok(out, status, "init") &&
            expect(out, plugin->backends > 0, "init registers no backend") &&
            has_required_slots(plugin, out);
 }
 
-static bool open_device(plugin_tables *plugin, outcome *out)
+static bool find_device(plugin_tables *plugin, outcome *out)
 {
-    uint32_t count = 0;
     core_string reason = {"", 0};
-    void *user = plugin->backend.user;
+    side_effects_before before;
+    uint32_t count = 0;
+    core_status status;
 
-    if (!expect_plugin_ok(out, plugin->backend.enumerate(user, &count, &reason),
-                          "enumerate"))
+    side_effects_begin(&before);
+    status = plugin->backend.enumerate(plugin->backend.user, &count, &reason);
+    side_effects_end(&before, SLOT_ENUMERATE, &plugin->effects);
+    if (!expect_plugin_ok(out, status, "enumerate"))
         return false;
-    if (count == 0) {
+    if (count == 0)
         not_supported(out, "there is no device: %.*s", (int)reason.size,
                       reason.data ? reason.data : "");
-        return false;
-    }
+    return count > 0;
+}
+
+static bool open_device(plugin_tables *plugin, outcome *out)
+{
+    side_effects_before before;
+    core_status status;
+
     plugin->properties.struct_size = sizeof plugin->properties;
     plugin->information.struct_size = sizeof plugin->information;
     plugin->properties.granularity = 1;
-    if (!expect_plugin_ok(out,
-                          plugin->backend.device_open(user, 0, &plugin->device),
-                          "device_open") ||
-        !expect_plugin_ok(out,
-                          plugin->backend.device_properties(
-                              plugin->device, &plugin->properties),
-                          "device_properties"))
+    side_effects_begin(&before);
+    status =
+        plugin->backend.device_open(plugin->backend.user, 0, &plugin->device);
+    side_effects_end(&before, SLOT_DEVICE_OPEN, &plugin->effects);
+    if (!expect_plugin_ok(out, status, "device_open"))
         return false;
+    side_effects_begin(&before);
+    status =
+        plugin->backend.device_properties(plugin->device, &plugin->properties);
+    side_effects_end(&before, SLOT_DEVICE_PROPERTIES, &plugin->effects);
+    return expect_plugin_ok(out, status, "device_properties");
+}
+
+static bool open_stream(plugin_tables *plugin, outcome *out)
+{
+    side_effects_before before;
+    core_status status;
+
     if (plugin->synchronous)
         return true;
-    return expect_plugin_ok(
-        out, plugin->streams.create(plugin->device, 0, &plugin->stream),
-        "creating a stream");
+    side_effects_begin(&before);
+    status = plugin->streams.create(plugin->device, 0, &plugin->stream);
+    side_effects_end(&before, SLOT_STREAM_CREATE, &plugin->effects);
+    return expect_plugin_ok(out, status, "creating a stream");
 }
 
 plugin_tables *plugin_tables_open(suite *self, outcome *out)
 {
     core_plugin_entry_function entry;
+    side_effects_before before;
     plugin_tables *plugin;
 
     if (self->tables)
         return self->tables;
-    entry = plugin_tables_entry(self, out);
-    if (!entry)
-        return NULL;
     plugin = calloc(1, sizeof *plugin);
     if (!plugin) {
         harness_error(out, "no memory");
         return NULL;
     }
+    side_effects_begin(&before);
+    entry = plugin_tables_entry(self, out);
+    side_effects_end(&before, SLOT_CONSTRUCTORS, &plugin->effects);
     fill_host(&plugin->host);
-    if (!start(plugin, entry, out) || !open_device(plugin, out))
+    if (!entry || !start(plugin, entry, out) || !find_device(plugin, out) ||
+        !open_device(plugin, out) || !open_stream(plugin, out))
         return NULL; /* what was opened stays open: the process ends soon */
+    for (int i = 0; i < SLOTS; i++)
+        plugin->seconds[i] = slot_seconds((slot)i);
+    slot_watch_opened();
     self->tables = plugin;
     return plugin;
 }
@@ -401,9 +480,13 @@ bool expect_plugin_error(outcome *out, core_status status, core_status wanted,
     return expect(out, status == wanted, "%s: got %s, expected %s", what,
                   status == CORE_OK ? "success" : core_status_name(status),
                   core_status_name(wanted)) &&
-           expect(out, last.count > 0 && last.code == status && last.text[0],
+           expect(out, last.count > 0 && last.text[0],
                   "%s: returns %s without reporting an error to the host", what,
-                  core_status_name(status));
+                  core_status_name(status)) &&
+           expect(out, last.code == status,
+                  "%s: returns %s, but reports %s to the host (\"%s\")", what,
+                  core_status_name(status), core_status_name(last.code),
+                  last.text);
 }
 
 /* -------------------------------------------------------------- memory -- */
@@ -422,6 +505,18 @@ bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
         return false;
     block->size = size;
     return true;
+}
+
+uint64_t plugin_visible_size(const plugin_tables *plugin, uint64_t left)
+{
+    uint64_t largest = plugin->properties.largest_allocation;
+    uint64_t size = left / 8;
+
+    if (size > 64 << 20)
+        size = 64 << 20;
+    if (largest > 0 && size > largest / 2)
+        size = largest / 2;
+    return size;
 }
 
 void plugin_free(plugin_tables *plugin, plugin_block *block)

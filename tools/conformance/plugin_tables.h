@@ -8,6 +8,7 @@
 #ifndef CONFORMANCE_PLUGIN_TABLES_H
 #define CONFORMANCE_PLUGIN_TABLES_H
 
+#include "side_effects.h"
 #include "suite.h"
 
 enum { PLUGIN_ERROR_TEXT = 400 };
@@ -33,6 +34,8 @@ struct plugin_tables {
     uint32_t backends;
     uint32_t kernels;
     plugin_operators operators;
+    side_effects effects;  /* of opening it */
+    double seconds[SLOTS]; /* that the calls took until it was open */
     void *device;
     void *stream; /* NULL on a synchronous device */
     core_device_properties properties;
@@ -53,6 +56,12 @@ plugin_error *plugin_last_error(void);
 plugin_tables *plugin_tables_open(suite *self, outcome *out);
 /* Opens the file and finds the entry, for tests of the negotiation. */
 core_plugin_entry_function plugin_tables_entry(suite *self, outcome *out);
+
+/* Fills `host` as a host of an older minor has it. */
+void plugin_tables_old_host(plugin_tables *plugin, uint32_t minor,
+                            uint32_t size);
+/* Calls init. */
+core_status plugin_tables_init(plugin_tables *plugin, slot as);
 
 /* Returns an optional interface, or NULL. */
 const void *plugin_interface(const plugin_tables *plugin, const char *name);
@@ -75,6 +84,9 @@ typedef struct plugin_block {
 bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
                   plugin_block *block);
 void plugin_free(plugin_tables *plugin, plugin_block *block);
+/* Returns a size whose allocation shows in the device's free memory, of which
+ * there are so many bytes. */
+uint64_t plugin_visible_size(const plugin_tables *plugin, uint64_t left);
 core_memory plugin_block_at(const plugin_block *block, uint64_t offset);
 /* Copies that are complete when the call returns. */
 bool plugin_write(plugin_tables *plugin, outcome *out, core_memory to,

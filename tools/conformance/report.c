@@ -64,6 +64,12 @@ void report_remark(report *self, const char *format, ...)
     va_end(arguments);
 }
 
+void report_stop(report *self, const record *cause)
+{
+    if (!self->stopped)
+        self->stopped = cause;
+}
+
 void report_free(report *self)
 {
     free(self->records);
@@ -122,7 +128,12 @@ int report_reached(const report *self)
 
 bool report_partial(const report *self)
 {
-    return self->filter || self->shards > 1 || self->only;
+    return self->filter || self->shards > 1 || self->only || self->quick;
+}
+
+const char *report_suite(const report *self)
+{
+    return self->quick ? SUITE_VERSION " quick" : SUITE_VERSION;
 }
 
 bool report_passed(const report *self)
@@ -182,8 +193,12 @@ void report_summary(const report *self, FILE *to, const char *prefix)
                 prefix,
                 self->filter       ? "what the filter matches"
                 : self->shards > 1 ? "one shard"
-                                   : "one level");
+                : self->only       ? "one level"
+                                   : "calls of few elements");
     else
         fprintf(to, "%slevel reached: %s\n", prefix,
                 reached < 0 ? "none" : level_names[reached]);
+    if (self->stopped)
+        fprintf(to, "%sstopped: %s: %s\n", prefix, self->stopped->name,
+                self->stopped->detail);
 }

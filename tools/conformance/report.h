@@ -45,9 +45,13 @@ typedef struct report {
     uint32_t shards;
     level up_to; /* the highest requested level */
     bool only;   /* only that level */
+    bool quick;  /* without calls of many elements */
     /* Remarks on waivers, printed beside the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
+    char needs[1200]; /* operators of level training, where they are listed */
+    const record *stopped; /* the test after which nothing more was run, because
+                              every other would fail of the same cause */
 } report;
 
 /* NULL: no memory. */
@@ -58,6 +62,8 @@ void report_set_about(report *self, const char *key, const char *value);
 /* Remarks that do not fit are dropped. */
 void report_remark(report *self, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Ends the run with this test as the cause. */
+void report_stop(report *self, const record *cause);
 void report_free(report *self);
 
 /* Tests for a verdict that prevents a level from being passed. */
@@ -74,9 +80,12 @@ bool report_wants(const report *self, level which);
 /* Returns the highest level that was passed together with all before it, or
  * -1. */
 int report_reached(const report *self);
-/* A run with a filter, a shard or one level only does not show conformance. */
+/* A run with a filter, a shard or one level only, or a quick one, does not show
+ * conformance. */
 bool report_partial(const report *self);
 bool report_passed(const report *self);
+/* The version of the tests, which differs for a quick run. */
+const char *report_suite(const report *self);
 
 /* Return false if the output could not be written. */
 bool report_tap(const report *self, FILE *to);

@@ -21,6 +21,15 @@ static void tap_detail(const record *one, FILE *to)
         fprintf(to, "# %s: %.4g %s\n", one->name, one->measured, one->unit);
 }
 
+/* Tests that were not run after the cause was found, and the list of operators,
+ * which has the same cause, are not lines of their own. */
+static bool is_consequence(const report *self, const record *one)
+{
+    return one != self->stopped &&
+           (one->verdict == VERDICT_NOT_RUN ||
+            strcmp(one->name, "ops/operators/are-listed") == 0);
+}
+
 bool report_tap(const report *self, FILE *to)
 {
     size_t number = 0;
@@ -29,7 +38,7 @@ bool report_tap(const report *self, FILE *to)
     for (size_t i = 0; i < self->count; i++) {
         const record *one = &self->records[i];
 
-        if (!one->chosen)
+        if (!one->chosen || (self->stopped && is_consequence(self, one)))
             continue;
         fprintf(to, "%sok %zu - %s", report_bad(one) ? "not " : "", ++number,
                 one->name);
@@ -41,6 +50,9 @@ bool report_tap(const report *self, FILE *to)
         tap_detail(one, to);
     }
     fprintf(to, "1..%zu\n", number);
+    if (self->stopped)
+        fprintf(to, "Bail out! every other test would fail likewise: %s\n",
+                self->stopped->detail);
     for (size_t i = 0; i < self->nremarks; i++)
         fprintf(to, "# %s\n", self->remarks[i]);
     report_summary(self, to, "# ");
@@ -57,7 +69,7 @@ static bool jsonl_head(const report *self, FILE *to)
     json.flat = true;
     core__json_object(&json, NULL);
     core__json_text(&json, "record", "run");
-    core__json_text(&json, "suite", SUITE_VERSION);
+    core__json_text(&json, "suite", report_suite(self));
     core__json_text(&json, "libcore", core_version());
     core__json_text(&json, "plugin", self->plugin);
     core__json_text(&json, "sha256", self->sha256);
@@ -299,7 +311,7 @@ static bool same_run(const report *self, char *line, char *text,
     sha = field(line, "sha256");
     suite_version = field(line, "suite");
     same = same && sha && strcmp(sha, self->sha256) == 0 && suite_version &&
-           strcmp(suite_version, SUITE_VERSION) == 0;
+           strcmp(suite_version, report_suite(self)) == 0;
     if (!same)
         snprintf(text, capacity,
                  "the run to resume used another plugin file, seed or suite");

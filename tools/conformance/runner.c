@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-#define _GNU_SOURCE /* asprintf */
+#define _GNU_SOURCE /* asprintf, memfd_create */
 
 #include "runner.h"
 
 #include "child.h"
+#include "slot_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +34,8 @@ typedef struct child {
     record *current;
     bool done;
     bool timed_out;
+    bool lists;        /* it lists the tests */
+    slot_watch *slots; /* shared with it; NULL: not available */
 } child;
 
 static double now(void)
@@ -75,7 +79,7 @@ static char **without_thread_caches(char **out_set)
 
 /* Measurements use the default environment. */
 static pid_t spawn(const runner *self, const char *flag, const char *group,
-                   int input, int output)
+                   int input, int output, int slots)
 {
     char *arguments[ARGUMENTS] = {(char *)(uintptr_t) "core-conformance",
                                   (char *)(uintptr_t)flag};
@@ -95,6 +99,8 @@ static pid_t spawn(const runner *self, const char *flag, const char *group,
         posix_spawn_file_actions_adddup2(&actions, 2, 1) != 0 ||
         posix_spawn_file_actions_adddup2(&actions, output, CHILD_RESULTS) !=
             0 ||
+        (slots >= 0 && posix_spawn_file_actions_adddup2(
+                           &actions, slots, SLOT_WATCH_FILE) != 0) ||
         posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments,
                     without ? without : environ) != 0)
         pid = -1;
@@ -128,21 +134,49 @@ static FILE *names_file(const runner *self, const char *group)
     return file;
 }
 
+static void forget(child *self)
+{
+    if (self->slots)
+        munmap(self->slots, sizeof *self->slots);
+    self->slots = NULL;
+}
+
+/* Returns a descriptor of memory that the child maps too, or -1. */
+static int share_slots(slot_watch **out)
+{
+    int file = memfd_create("slots", MFD_CLOEXEC), high = -1;
+    void *shared;
+
+    *out = NULL;
+    if (file < 0)
+        return -1;
+    if (ftruncate(file, sizeof **out) == 0)
+        high = fcntl(file, F_DUPFD_CLOEXEC, 64);
+    close(file);
+    shared = high < 0 ? MAP_FAILED
+                      : mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE,
+                             MAP_SHARED, high, 0);
+    if (shared != MAP_FAILED)
+        *out = shared;
+    return high;
+}
+
 static bool start(const runner *self, const char *flag, const char *group,
                   child *out)
 {
     FILE *names = names_file(self, group);
-    int ends[2] = {-1, -1};
+    int ends[2] = {-1, -1}, slots;
 
     memset(out, 0, sizeof *out);
     out->pid = -1;
+    slots = share_slots(&out->slots);
     /* High numbers, so that dup2 to CHILD_RESULTS really duplicates, which
      * clears the close-on-exec flag. */
     if (names && pipe2(ends, O_CLOEXEC) == 0) {
         int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);
 
         if (high >= 0) {
-            out->pid = spawn(self, flag, group, fileno(names), high);
+            out->pid = spawn(self, flag, group, fileno(names), high, slots);
             close(high);
         }
         close(ends[1]);
@@ -150,8 +184,12 @@ static bool start(const runner *self, const char *flag, const char *group,
     out->results = ends[0];
     if (names)
         fclose(names);
+    if (slots >= 0)
+        close(slots);
     if (out->pid < 0 && ends[0] >= 0)
         close(ends[0]);
+    if (out->pid < 0)
+        forget(out);
     out->started = now();
     return out->pid >= 0;
 }
@@ -164,7 +202,7 @@ static char *next(char **line)
     return *line ? strsep(line, "\t") : NULL;
 }
 
-static void end_test(child *from, char *rest)
+static void end_test(runner *self, child *from, char *rest)
 {
     record *one = from->current;
     const char *name = next(&rest);
@@ -184,6 +222,8 @@ static void end_test(child *from, char *rest)
     one->milliseconds = (now() - from->started) * 1000;
     snprintf(one->unit, sizeof one->unit, "%s", unit);
     snprintf(one->detail, sizeof one->detail, "%s", detail);
+    if (strcmp(one->name, SUITE_OPENING_TEST) == 0 && report_bad(one))
+        report_stop(self->report, one);
 }
 
 static void print_result(const runner *self, const record *one)
@@ -203,7 +243,7 @@ static void take_line(runner *self, child *from)
         from->current = report_find(self->report, rest);
         from->started = now();
     } else if (strcmp(word, "end") == 0) {
-        end_test(from, rest);
+        end_test(self, from, rest);
         print_result(self, one);
     } else if (strcmp(word, "done") == 0) {
         from->done = true;
@@ -212,6 +252,8 @@ static void take_line(runner *self, child *from)
 
         if (key && rest)
             report_set_about(self->report, key, rest);
+    } else if (strcmp(word, "needs") == 0 && rest) {
+        snprintf(self->report->needs, sizeof self->report->needs, "%s", rest);
     } else if (strcmp(word, "test") == 0) {
         const char *name = next(&rest), *which = next(&rest);
 
@@ -232,6 +274,8 @@ static bool take(runner *self, child *from)
     if (size < 0)
         return errno == EINTR;
     for (ssize_t i = 0; i < size; i++) {
+        if (self->report->stopped)
+            return false;
         if (part[i] == '\n') {
             from->line[from->used] = 0;
             from->used = 0;
@@ -243,6 +287,14 @@ static bool take(runner *self, child *from)
     return size > 0;
 }
 
+/* Listing may take longer than one test, but opening the device may not. */
+static double limit_of(const runner *self, const child *from)
+{
+    bool lists = from->lists && (!from->slots || from->slots->opened);
+
+    return self->timeout * (lists ? LISTING : 1);
+}
+
 /* Reads until the child ends or is killed. */
 static int watch(runner *self, child *from)
 {
@@ -250,7 +302,7 @@ static int watch(runner *self, child *from)
 
     for (;;) {
         struct pollfd one = {.fd = from->results, .events = POLLIN};
-        double left = from->started + self->timeout - now();
+        double left = from->started + limit_of(self, from) - now();
         int ready;
 
         if (left <= 0) {
@@ -260,12 +312,13 @@ static int watch(runner *self, child *from)
         ready = poll(&one, 1, (int)(left * 1000) + 1);
         if (ready < 0 && errno != EINTR)
             break;
-        if (ready > 0 && !take(self, from))
+        if ((ready > 0 && !take(self, from)) || self->report->stopped)
             break;
     }
     /* A child that has closed its results writes nothing more; one that crashes
      * takes a moment to end. */
-    for (double end = now() + 5; !from->done && !from->timed_out;) {
+    for (double end = now() + 5;
+         !from->done && !from->timed_out && !self->report->stopped;) {
         if (waitpid(from->pid, &status, WNOHANG) == from->pid)
             goto done;
         if (now() > end)
@@ -280,33 +333,48 @@ done:
     return status;
 }
 
+/* Tests whether the child ended while it opened the device, which every other
+ * test does, too. */
+static bool ended_while_opening(const child *from)
+{
+    return from->slots && !from->slots->opened &&
+           from->slots->current != SLOT_NONE &&
+           from->slots->current <= SLOT_OPENING_LAST;
+}
+
 /* Turns the way the child ended into the verdict of the running test. */
-static void set_verdict_of_exit(const runner *self, const child *from,
-                                int status)
+static void set_verdict_of_exit(runner *self, const child *from, int status)
 {
     record *one = from->current;
+    char where[200] = "";
 
     if (!one)
         return;
+    if (from->slots)
+        slot_watch_describe(from->slots,
+                            from->timed_out ? limit_of(self, from) : 0, where,
+                            sizeof where);
     one->done = true;
     one->milliseconds = (now() - from->started) * 1000;
     if (from->timed_out) {
         one->verdict = VERDICT_TIMEOUT;
         snprintf(one->detail, sizeof one->detail,
-                 "not finished after %g seconds", self->timeout);
+                 "not finished after %g seconds%s", limit_of(self, from),
+                 where);
     } else if (WIFSIGNALED(status)) {
         one->verdict = VERDICT_CRASH;
-        snprintf(one->detail, sizeof one->detail, "signal %d (%s)",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(one->detail, sizeof one->detail, "signal %d (%s)%s",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)), where);
     } else {
         one->verdict = VERDICT_CRASH;
         snprintf(one->detail, sizeof one->detail,
-                 "the process ended with status %d", WEXITSTATUS(status));
+                 "the process ended with status %d%s", WEXITSTATUS(status),
+                 where);
     }
+    if (ended_while_opening(from))
+        report_stop(self->report, one);
     print_result(self, one);
 }
-
-/* ----------------------------------------------------------------- runs -- */
 
 /* The matrix of operators could not be listed.  A failed test reports that, so
  * that its absence is not taken for success. */
@@ -319,15 +387,15 @@ static void report_unlisted_matrix(runner *self, const child *of, int status)
         return;
     none.current->level = LEVEL_OPS;
     set_verdict_of_exit(self, &none, status);
+    /* The first selected test that opens the device finds the same. */
+    self->report->stopped = NULL;
 }
 
 /* A plugin that crashes or hangs when it is loaded does so in its tests, too;
- * the list of the others does not need it.  Listing may take longer than one
- * test. */
+ * the list of the others does not need it. */
 bool runner_list(runner *self, char *text, size_t capacity)
 {
     static const char *const flags[] = {"--child-list", "--child-list-core"};
-    const double timeout = self->timeout;
     child one, failed;
     int status, failure = 0;
 
@@ -338,16 +406,20 @@ bool runner_list(runner *self, char *text, size_t capacity)
                      strerror(errno));
             return false;
         }
-        self->timeout = timeout * LISTING;
+        one.lists = true;
         status = watch(self, &one);
-        self->timeout = timeout;
         if (one.done && i > 0)
             report_unlisted_matrix(self, &failed, failure);
-        if (one.done)
+        if (i > 0)
+            forget(&failed);
+        if (one.done) {
+            forget(&one);
             return true;
+        }
         failed = one;
         failure = status;
     }
+    forget(&failed);
     snprintf(text, capacity, "the tests cannot be listed");
     return false;
 }
@@ -404,7 +476,11 @@ static bool run_group(runner *self, const char *group, char *text,
             return false;
         }
         status = watch(self, &one);
-        set_verdict_of_exit(self, &one, status);
+        if (!self->report->stopped)
+            set_verdict_of_exit(self, &one, status);
+        forget(&one);
+        if (self->report->stopped)
+            break;
         if (left(self) == before) {
             snprintf(text, capacity, "the process of %s ran no test", group);
             return false;
@@ -424,6 +500,8 @@ bool runner_run(runner *self, char *text, size_t capacity)
         group_of(one->name, group, sizeof group);
         if (!run_group(self, group, text, capacity))
             return false;
+        if (self->report->stopped)
+            break;
     }
     return true;
 }

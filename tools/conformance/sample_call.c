@@ -4,6 +4,7 @@
 #include "sample_call.h"
 
 #include "element_value.h"
+#include "oracle.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,9 @@ const sample *sample_at(size_t index)
 }
 
 /* -------------------------------------------------------------- values -- */
+
+/* Prime numbers, the second more than SAMPLE_NUMEL. */
+enum { FEW = 101, MANY = 140009 };
 
 static double draw(const suite *of, const sample *from, uint32_t which,
                    int64_t i)
@@ -39,15 +43,19 @@ static double whole(const sample *from, core_dtype dtype, double value)
     return 1 + floor(share * 6);
 }
 
-static double distinct(const sample *from, core_dtype dtype, int64_t i)
+/* Up to `period` different values. */
+static double distinct(const sample *from, const operand *one, int64_t i)
 {
-    double place = (double)(i * 37 % 101);
+    int64_t period = one->numel > FEW ? MANY : FEW;
+    int64_t place = i * 37 % period;
 
-    if (core_dtype_is_floating(dtype))
-        return from->low + (from->high - from->low) * place / 101;
-    if (dtype == CORE_BOOL)
-        return (i * 37 % 101) % 2;
-    return from->low < 0 && dtype != CORE_U8 ? place - 50 : place;
+    if (core_dtype_is_floating(one->dtype))
+        return from->low +
+               (from->high - from->low) * (double)place / (double)period;
+    if (one->dtype == CORE_BOOL)
+        return (double)(place % 2);
+    return (double)(from->low < 0 && one->dtype != CORE_U8 ? place - period / 2
+                                                           : place);
 }
 
 static double value_at(const sample_call *self, const suite *of,
@@ -74,7 +82,7 @@ static double value_at(const sample_call *self, const suite *of,
                                      (double)one->numel
                    : (double)i;
     case 'u':
-        return distinct(from, one->dtype, i);
+        return distinct(from, one, i);
     default:
         value = draw(of, from, self->noperands, i);
         return core_dtype_is_floating(one->dtype)
@@ -271,34 +279,47 @@ bool sample_call_has_dtype(const sample_call *self)
 
 void sample_call_make_special(sample_call *self)
 {
-    static const double special[] = {NAN, INFINITY, -INFINITY, 0.0,    -0.0,
-                                     1,   -1,       65504,     -65504, .5};
+    enum { SPECIAL = 17 };
+    int64_t step = 1;
 
     for (uint32_t k = 0; k < self->noperands; k++) {
         operand *one = &self->operands[k];
+        double least = dtype_min_normal(one->dtype);
+        double tiny = least * dtype_epsilon(one->dtype);
+        double most = dtype_largest(one->dtype);
+        const double special[SPECIAL] = {
+            NAN,  INFINITY,  -INFINITY, 0,     -0.0,      1,
+            -1,   65504,     -65504,    .5,    least / 2, -least / 4,
+            tiny, -3 * tiny, most,      -most, least};
 
         if (!core_dtype_is_floating(one->dtype))
             continue;
-        /* Different strides, so that every pair of values occurs. */
         for (int64_t i = 0; i < one->numel; i++)
-            one->values[i] = element_rounded(
-                one->dtype, special[(k == 0 ? i : i / 3 + i * 3) % 10]);
+            one->values[i] =
+                element_rounded(one->dtype, special[i / step % SPECIAL]);
+        step *= SPECIAL;
     }
 }
 
 /* --------------------------------------------------------------- calls -- */
 
-/* The storage index of (row-major) element i. */
-static int64_t place_of(const operand *one, const int64_t *strides,
-                        int64_t offset, int64_t i)
-{
-    int64_t at = offset;
+/* The place of an element in memory, advanced in row-major order. */
+typedef struct place {
+    const operand *of;
+    const int64_t *strides;
+    int64_t index[8];
+    int64_t at;
+} place;
 
-    for (uint32_t d = one->ndim; d-- > 0;) {
-        at += i % one->sizes[d] * strides[d];
-        i /= one->sizes[d];
+static void next_place(place *p)
+{
+    for (uint32_t d = p->of->ndim; d-- > 0;) {
+        p->at += p->strides[d];
+        if (++p->index[d] < p->of->sizes[d])
+            return;
+        p->at -= p->strides[d] * p->of->sizes[d];
+        p->index[d] = 0;
     }
-    return at;
 }
 
 static core_status strided(core_tensor *storage, const operand *one,
@@ -320,42 +341,141 @@ static core_status strided(core_tensor *storage, const operand *one,
     return CORE_OK;
 }
 
+const char *const layout_names[LAYOUTS] = {
+    "row-major",
+    "transposed with gaps",
+    "at an offset of one element",
+    "with gaps between rows",
+    "with gaps between elements",
+    "transposed",
+    "with stride 0 in its first dimension",
+    "with stride 0 in its last dimension",
+};
+
+/* The dimension with stride 0, or the number of dimensions. */
+static uint32_t repeated(const operand *one, layout how)
+{
+    uint32_t first = 0, last = one->ndim;
+
+    while (first < one->ndim && one->sizes[first] == 1)
+        first++;
+    while (last > 0 && one->sizes[last - 1] == 1)
+        last--;
+    if (how == LAYOUT_ONE_ROW)
+        return first;
+    return how == LAYOUT_ONE_COLUMN && last > 0 ? last - 1 : one->ndim;
+}
+
+/* Computes offset and strides; returns the number of elements of memory. */
+static int64_t arrange(const operand *one, layout how, int64_t *offset,
+                       int64_t *strides)
+{
+    bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED;
+    uint32_t fixed = repeated(one, how);
+    int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
+
+    *offset = how == LAYOUT_STRIDED ? 3 : how == LAYOUT_OFFSET;
+    for (uint32_t d = 0; d < one->ndim; d++) {
+        uint32_t at = reversed ? d : one->ndim - 1 - d;
+
+        strides[at] = at == fixed ? 0 : step;
+        step *= at == fixed ? 1 : one->sizes[at];
+        if (how == LAYOUT_APART && d == 0)
+            step += 3;
+    }
+    return *offset + step + 1;
+}
+
+bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
+{
+    const struct operand *one = &self->operands[operand];
+    const char *op = core_op_name(self->op);
+    uint32_t fixed = repeated(one, how);
+
+    if (how < LAYOUT_ONE_ROW)
+        return one->numel > 0 && !(self->absent >> operand & 1) &&
+               (one->ndim > 1 ||
+                (how != LAYOUT_APART && how != LAYOUT_TRANSPOSED));
+    /* Distinct values, permutations and matrices of full rank have no equal
+     * rows; where elements are written, positions must differ. */
+    return fixed < one->ndim && one->numel > 0 &&
+           !(self->absent >> operand & 1) && strchr("tpxm", one->kind) &&
+           !sample_call_writes(self, operand) && strncmp(op, "hist", 4) != 0 &&
+           (one->kind != 'x' || strncmp(op, "scatter", 7) != 0) &&
+           (fixed + 2 < one->ndim || !oracle_factors(op)) &&
+           (how != LAYOUT_ONE_COLUMN || fixed != repeated(one, LAYOUT_ONE_ROW));
+}
+
+void sample_call_repeat(sample_call *self, uint32_t operand, layout how)
+{
+    struct operand *one = &self->operands[operand];
+    uint32_t fixed = repeated(one, how);
+    int64_t step = 1;
+
+    for (uint32_t d = fixed + 1; d < one->ndim; d++)
+        step *= one->sizes[d];
+    for (int64_t i = 0; i < one->numel; i++)
+        one->values[i] = one->values[i - i / step % one->sizes[fixed] * step];
+}
+
+bool sample_call_writes(const sample_call *self, uint32_t operand)
+{
+    const char *schema = strchr(core_op_schema(self->op), '(') + 1;
+    const char *name = core_op_name(self->op);
+    uint32_t argument = 0;
+    int depth = 0;
+
+    while (
+        argument + 1 < self->count &&
+        (self->first[argument] < 0 ||
+         self->first[argument] +
+                 (self->items[argument] < 0 ? 0 : self->items[argument] - 1) <
+             (int32_t)operand))
+        argument++;
+    /* Running statistics, which are not part of the schema. */
+    if (strcmp(name, "native_batch_norm") == 0)
+        return argument == 3 || argument == 4;
+    if (strcmp(name, "batch_norm_update_stats") == 0)
+        return argument == 1 || argument == 2;
+    for (; *schema && argument > 0; schema++) {
+        depth += (*schema == '(' || *schema == '[') -
+                 (*schema == ')' || *schema == ']');
+        if (depth == 0 && *schema == ',' && strncmp(schema, ", *,", 4) != 0)
+            argument--;
+    }
+    return memchr(schema, '!', strcspn(schema, ",")) != NULL &&
+           strcspn(schema, "!") < strcspn(schema, ",");
+}
+
 static core_status make_tensor(const operand *one, core_device *device,
-                               core_dtype as, arrangement how,
-                               core_tensor **out)
+                               core_dtype as, layout how, uint32_t k,
+                               prepared *out)
 {
     size_t size = core_dtype_size(as);
-    int64_t strides[8], offset = how == ARRANGED_STRIDED ? 3 : 0;
-    int64_t step = how == ARRANGED_STRIDED ? 2 : 1;
-    int64_t capacity = offset + one->numel * step + 1;
-    char *bytes = calloc((size_t)capacity, size);
-    core_tensor *storage = NULL;
-    core_status status;
+    int64_t strides[8], offset, capacity = arrange(one, how, &offset, strides);
+    place to = {.of = one, .strides = strides};
+    unsigned char *bytes = malloc((size_t)capacity * size);
 
-    *out = NULL;
+    out->bytes[k] = bytes;
     if (!bytes)
         return core_error_set(CORE_ERROR_OUT_OF_MEMORY, "no memory");
-    for (uint32_t d = 0; d < one->ndim; d++) {
-        uint32_t at = how == ARRANGED_STRIDED ? d : one->ndim - 1 - d;
-
-        strides[at] = step;
-        step *= one->sizes[at];
+    /* A value that would be noticed in a result. */
+    for (int64_t i = 0; how != LAYOUT_ROWS && i < capacity; i++)
+        element_store(as, strchr("xqy", one->kind) ? 0 : 113,
+                      bytes + (size_t)i * size);
+    to.at = offset;
+    for (int64_t i = 0; i < one->numel; i++, next_place(&to))
+        element_store(as, one->values[i], bytes + (size_t)to.at * size);
+    if (how == LAYOUT_ROWS) {
+        CORE_TRY(core_tensor_from_data(bytes, as, one->sizes, one->ndim, device,
+                                       &out->tensors[k]));
+        out->memory[k] = out->tensors[k];
+        core_tensor_retain(out->memory[k]);
+        return CORE_OK;
     }
-    for (int64_t i = 0; i < one->numel; i++)
-        element_store(as, one->values[i],
-                      bytes + (size_t)place_of(one, strides, offset, i) * size);
-    if (how == ARRANGED_ROWS) {
-        status = core_tensor_from_data(bytes, as, one->sizes, one->ndim, device,
-                                       out);
-    } else {
-        status =
-            core_tensor_from_data(bytes, as, &capacity, 1, device, &storage);
-        if (status == CORE_OK)
-            status = strided(storage, one, strides, offset, out);
-        core_tensor_release(storage);
-    }
-    free(bytes);
-    return status;
+    CORE_TRY(core_tensor_from_data(bytes, as, &capacity, 1, device,
+                                   &out->memory[k]));
+    return strided(out->memory[k], one, strides, offset, &out->tensors[k]);
 }
 
 core_status sample_call_prepare(const sample_call *self, core_device *device,
@@ -363,13 +483,14 @@ core_status sample_call_prepare(const sample_call *self, core_device *device,
 {
     memset(out, 0, sizeof *out);
     out->nargs = self->count;
+    out->how = how;
     for (uint32_t k = 0; k < self->noperands; k++) {
         const operand *one = &self->operands[k];
         bool tested = !strchr("xqym", one->kind ? one->kind : 't');
 
         if (!(self->absent >> k & 1))
-            CORE_TRY(make_tensor(one, device, tested ? as : one->dtype, how,
-                                 &out->tensors[k]));
+            CORE_TRY(make_tensor(one, device, tested ? as : one->dtype,
+                                 (layout)(how >> 4 * k & 15), k, out));
     }
     for (uint32_t i = 0; i < self->count; i++) {
         core_value *to = &out->args[i];
@@ -413,11 +534,79 @@ core_status sample_call_run(const sample_call *self, prepared *on)
     return CORE_OK;
 }
 
+/* Compares the memory of an operand with what was written to it. */
+static bool same_operand(const sample_call *self, const prepared *on,
+                         uint32_t k, bool written, outcome *out)
+{
+    const operand *one = &self->operands[k];
+    core_dtype dtype = core_tensor_dtype(on->memory[k]);
+    size_t size = core_dtype_size(dtype);
+    size_t bytes = (size_t)core_tensor_numel(on->memory[k]) * size, at = 0;
+    unsigned char *now = malloc(bytes + 1);
+    bool good = false;
+
+    if (!now)
+        harness_error(out, "no memory");
+    else if (expect_ok(out, core_tensor_read(on->memory[k], now, bytes),
+                       "reading an operand")) {
+        int64_t strides[8];
+        place to = {.of = one, .strides = strides};
+
+        arrange(one, (layout)(on->how >> 4 * k & 15), &to.at, strides);
+        for (int64_t i = 0; written && i < one->numel; i++, next_place(&to))
+            memcpy(on->bytes[k] + (size_t)to.at * size,
+                   now + (size_t)to.at * size, size);
+        good = memcmp(now, on->bytes[k], bytes) == 0;
+    }
+    for (; now && !good && at + size < bytes; at += size)
+        if (memcmp(now + at, on->bytes[k] + at, size) != 0)
+            break;
+    if (now)
+        expect(out, good,
+               "operand %u, %s, is changed by the call: element %zu of %s was "
+               "%.9g and is %.9g",
+               k, layout_names[on->how >> 4 * k & 15], at / size,
+               written ? "the gaps in its memory" : "its memory",
+               element_load(dtype, on->bytes[k] + at),
+               element_load(dtype, now + at));
+    free(now);
+    return good;
+}
+
+bool sample_call_check_operands(const sample_call *self, const prepared *on,
+                                bool in_place, outcome *out)
+{
+    for (uint32_t k = 0; k < self->noperands; k++) {
+        bool written = (in_place && k == 0) || sample_call_writes(self, k);
+
+        if (on->memory[k] && !same_operand(self, on, k, written, out))
+            return false;
+    }
+    return true;
+}
+
+core_status sample_call_write(const sample_call *self, prepared *on,
+                              uint32_t operand, int64_t turned)
+{
+    const struct operand *one = &self->operands[operand];
+    core_tensor *to = on->tensors[operand];
+    core_dtype dtype = core_tensor_dtype(to);
+    size_t size = core_dtype_size(dtype);
+
+    for (int64_t i = 0; i < one->numel; i++)
+        element_store(dtype, one->values[(i + turned) % one->numel],
+                      on->bytes[operand] + (size_t)i * size);
+    return core_tensor_write(to, on->bytes[operand], (size_t)one->numel * size);
+}
+
 void sample_call_done(prepared *self)
 {
     for (uint32_t i = 0; i < SAMPLE_RESULTS; i++)
         core_value_release(&self->results[i]);
-    for (uint32_t k = 0; k < SAMPLE_TENSORS; k++)
+    for (uint32_t k = 0; k < SAMPLE_TENSORS; k++) {
         core_tensor_release(self->tensors[k]);
+        core_tensor_release(self->memory[k]);
+        free(self->bytes[k]);
+    }
     memset(self, 0, sizeof *self);
 }

@@ -3,6 +3,8 @@
 
 #include "suite.h"
 
+#include "side_effects.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,16 +149,30 @@ static bool find_backend(suite *self, outcome *out)
                   self->type);
 }
 
-bool suite_device(suite *self, outcome *out)
+static bool load(suite *self, core_plugin **out_plugin, outcome *out)
+{
+    slot before = slot_enter(SLOT_LOAD);
+    core_status status = core_plugin_load(self->plugin, out_plugin);
+
+    slot_leave(SLOT_LOAD, before);
+    return expect_ok(out, status, "loading the plugin");
+}
+
+static bool find(suite *self, const char *name, outcome *out)
+{
+    slot before = slot_enter(SLOT_FIND);
+    core_status status = core_device_find(name, &self->device);
+
+    slot_leave(SLOT_FIND, before);
+    return expect_ok(out, status, "opening the device");
+}
+
+static bool open_device(suite *self, outcome *out)
 {
     core_plugin *plugin = NULL;
-    const char *name = self->wanted;
     bool good;
 
-    if (self->device)
-        return true;
-    if (!expect_ok(out, core_plugin_load(self->plugin, &plugin),
-                   "loading the plugin"))
+    if (!load(self, &plugin, out))
         return false;
     /* libcore keeps it in its list as long as the process runs, so the name
      * stays valid. */
@@ -167,10 +183,9 @@ bool suite_device(suite *self, outcome *out)
     self->properties.struct_size = sizeof self->properties;
     self->information.struct_size = sizeof self->information;
     self->numerics.struct_size = sizeof self->numerics;
-    if (!expect_ok(out,
-                   core_device_find(name ? name : self->type, &self->device),
-                   "opening the device"))
+    if (!find(self, self->wanted ? self->wanted : self->type, out))
         return false;
+    slot_watch_opened();
     if (!is_own(self, plugin, out)) {
         self->device = NULL;
         return false;
@@ -190,6 +205,16 @@ bool suite_device(suite *self, outcome *out)
            expect_ok(out,
                      core_device_get_numerics(self->device, &self->numerics),
                      "reading the device's numerics");
+}
+
+bool suite_device(suite *self, outcome *out)
+{
+    char printed[2];
+    bool good = self->device || open_device(self, out);
+
+    /* What it printed is reported by core/opening/prints-nothing. */
+    side_effects_take_output(printed, sizeof printed);
+    return good;
 }
 
 kernel_counts suite_kernel_counts(const suite *self)

@@ -17,7 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.2"
+#define SUITE_VERSION "1.3"
+
+/* If this test fails, every other would: the run ends. */
+#define SUITE_OPENING_TEST "core/opening/plugin-opens"
 
 typedef enum verdict {
     VERDICT_PASS,
@@ -77,6 +80,7 @@ struct suite {
     const char *golden; /* prefix, or NULL */
     const char *wanted; /* the device's name, or NULL: the plugin's first */
     const char *filter; /* runs only tests of matching names; NULL: all */
+    bool quick;         /* leaves out calls of many elements */
     uint64_t seed;
     test *tests;
     size_t count;
@@ -89,7 +93,9 @@ struct suite {
     core_device_properties properties;
     core_device_information information;
     core_numerics numerics;
+    bool list;             /* the tests will be listed only */
     double compile_budget; /* seconds that a first call may take */
+    double open_budget;    /* seconds that a slot may take until it is open */
     /* Set by plugin_tables_open (plugin_tables.h). */
     plugin_tables *tables;
 };
@@ -141,16 +147,24 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 
 /* Each adds the tests of its area; false: no memory.  The tests of ops are
  * known only after the plugin was loaded. */
+bool suite_add_opening(suite *self);
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
+bool suite_add_blocks(suite *self);
 bool suite_add_streams(suite *self);
+bool suite_add_waits(suite *self);
+bool suite_add_devices(suite *self);
 bool suite_add_features(suite *self);
+bool suite_add_reset(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
 bool suite_add_large(suite *self);
 bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
+bool suite_add_backward(suite *self);
+bool suite_add_conversions(suite *self);
+bool suite_add_values(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

@@ -7,6 +7,8 @@
 #include "process_state.h"
 #include "plugin_tables.h"
 
+#include <libcore/plugins.h>
+
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -77,10 +79,14 @@ static core_status call_entry(core_plugin_entry_function entry, uint32_t major,
                               guarded_answer *out)
 {
     core_plugin_offer offer = {sizeof offer, major, least, most, {"test", 4}};
+    slot before = slot_enter(SLOT_ENTRY_OFFERED);
+    core_status status;
 
     memset(out, 0xa5, sizeof *out);
     out->answer.struct_size = size;
-    return entry(&offer, &out->answer);
+    status = entry(&offer, &out->answer);
+    slot_leave(SLOT_ENTRY_OFFERED, before);
+    return status;
 }
 
 static void rejects_other_major(suite *self, outcome *out, const test *one)
@@ -145,6 +151,63 @@ static void respects_reply_size(suite *self, outcome *out, const test *one)
     expect(out, answer.answer.struct_size <= sizeof answer.answer,
            "it reports that it filled %u bytes of the answer",
            answer.answer.struct_size);
+}
+
+/* Reads the plugin's note without running any of its code. */
+static bool read_note(const suite *self, core_plugin_information *about,
+                      outcome *out)
+{
+    core_plugin *one;
+
+    if (core_setting_set("LIBCORE_PLUGIN_PATH", self->plugin) != CORE_OK ||
+        core_plugins_scan() != CORE_OK) {
+        harness_error(out, "the note cannot be read: %s", core_error_message());
+        return false;
+    }
+    for (uint32_t i = 0; (one = core_plugin_at(i)); i++) {
+        about->struct_size = sizeof *about;
+        if (core_plugin_describe(one, about) == CORE_OK &&
+            strcmp(about->path, self->plugin) == 0)
+            return true;
+    }
+    harness_error(out, "the note cannot be read: the file was not found");
+    return false;
+}
+
+/* libcore decides by the note whether to open the file, and by the entry
+ * whether to use it. */
+static void agrees_with_note(suite *self, outcome *out, const test *one)
+{
+    core_plugin_entry_function entry = plugin_tables_entry(self, out);
+    core_plugin_information about;
+    guarded_answer answer;
+
+    (void)one;
+    if (!entry || !read_note(self, &about, out))
+        return;
+    for (uint32_t minor = 1; minor <= CORE_ABI_MINOR; minor++) {
+        bool accepted = call_entry(entry, CORE_ABI_MAJOR, 1, minor,
+                                   sizeof answer.answer, &answer) == CORE_OK;
+
+        expect(out, accepted || minor < about.abi_minor_min,
+               "the note says that it runs from minor %u on, and the entry "
+               "refuses a host of minor %u: %.*s",
+               about.abi_minor_min, minor, (int)answer.answer.refusal.size,
+               answer.answer.refusal.data);
+        expect(out, !accepted || minor >= about.abi_minor_min,
+               "the note says that it runs from minor %u on, and the entry "
+               "accepts a host of minor %u",
+               about.abi_minor_min, minor);
+        expect(out, !accepted || answer.answer.abi_minor <= about.abi_minor_max,
+               "the note says that it was built against minor %u, and the "
+               "entry selects minor %u",
+               about.abi_minor_max, answer.answer.abi_minor);
+        expect(out,
+               !accepted || answer.answer.host_minor_min == about.abi_minor_min,
+               "the note says that it runs from minor %u on, and the entry's "
+               "host_minor_min is %u",
+               about.abi_minor_min, answer.answer.host_minor_min);
+    }
 }
 
 /* ------------------------------------------------------------ tables -- */
@@ -392,6 +455,8 @@ static void init_propagates_failure(suite *self, outcome *out, const test *one)
     core_plugin_entry_function entry = plugin_tables_entry(self, out);
     guarded_answer answer;
     plugin_tables plugin;
+    core_status status;
+    slot before;
 
     (void)one;
     if (!entry || !expect(out,
@@ -407,11 +472,30 @@ static void init_propagates_failure(suite *self, outcome *out, const test *one)
                               .setting = plugin_setting,
                               .register_backend = refuse_backend,
                               .backend_kernel = no_kernel};
-    expect(out,
-           answer.answer.init(&plugin.host, (core_registry *)(void *)&plugin,
-                              &plugin.plugin) != CORE_OK,
+    before = slot_enter(SLOT_INIT_REFUSED);
+    status = answer.answer.init(&plugin.host, (core_registry *)(void *)&plugin,
+                                &plugin.plugin);
+    slot_leave(SLOT_INIT_REFUSED, before);
+    expect(out, status != CORE_OK,
            "init succeeds although the host refused its backend");
     expect(out, plugin.backends > 0, "init registers no backend");
+}
+
+/* Once in a process. */
+static core_status shut_down(plugin_tables *plugin)
+{
+    static core_status status = CORE_ERROR_NOT_FOUND;
+    slot before;
+
+    if (status != CORE_ERROR_NOT_FOUND)
+        return status;
+    if (plugin->stream)
+        plugin->streams.destroy(plugin->device, plugin->stream);
+    plugin->backend.device_close(plugin->backend.user, plugin->device);
+    before = slot_enter(SLOT_SHUTDOWN);
+    status = plugin->answer.shutdown(plugin->plugin, UINT64_C(5000000000));
+    slot_leave(SLOT_SHUTDOWN, before);
+    return status;
 }
 
 static void shutdown_succeeds(suite *self, outcome *out, const test *one)
@@ -419,14 +503,34 @@ static void shutdown_succeeds(suite *self, outcome *out, const test *one)
     plugin_tables *plugin = plugin_tables_open(self, out);
 
     (void)one;
+    if (plugin)
+        expect_plugin_ok(out, shut_down(plugin), "shutdown");
+}
+
+/* dlclose would remove the code that a thread still runs.  A thread that is
+ * about to end does not sleep. */
+static void shutdown_ends_threads(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *plugin = plugin_tables_open(self, out);
+    uint32_t left, asleep, slept = 0;
+
+    (void)one;
     if (!plugin)
         return;
-    if (plugin->stream)
-        plugin->streams.destroy(plugin->device, plugin->stream);
-    plugin->backend.device_close(plugin->backend.user, plugin->device);
-    expect_plugin_ok(
-        out, plugin->answer.shutdown(plugin->plugin, UINT64_C(5000000000)),
-        "shutdown");
+    if (!(plugin->answer.flags & CORE_PLUGIN_UNLOAD_SAFE)) {
+        not_supported(out, "it does not declare CORE_PLUGIN_UNLOAD_SAFE");
+        return;
+    }
+    if (!expect_plugin_ok(out, shut_down(plugin), "shutdown"))
+        return;
+    while ((left = process_threads(&asleep)) > 0 && slept < 50) {
+        slept = asleep == left ? slept + 1 : 0;
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    expect(out, left == 0,
+           "it declares CORE_PLUGIN_UNLOAD_SAFE, and after shutdown %u of its "
+           "threads still wait",
+           left);
 }
 
 static void device_reopens(suite *self, outcome *out, const test *one)
@@ -459,6 +563,7 @@ bool suite_add_abi(suite *self)
         {"core/entry/rejects-other-abi-major", rejects_other_major, false},
         {"core/entry/selects-an-offered-minor", selects_offered_minor, false},
         {"core/entry/respects-reply-size", respects_reply_size, false},
+        {"core/entry/agrees-with-the-note", agrees_with_note, false},
         {"core/init/propagates-failure", init_propagates_failure, false},
         {"core/device/tables-are-complete", tables_are_complete, false},
         {"core/device/properties-are-consistent", properties_are_consistent,
@@ -470,6 +575,7 @@ bool suite_add_abi(suite *self)
         {"core/device/status-is-ok", status_is_ok, false},
         {"core/device/threads-block-signals", threads_block_signals, false},
         {"core/shutdown/succeeds", shutdown_succeeds, false},
+        {"core/shutdown/ends-threads", shutdown_ends_threads, true},
         {"core/reopen/device-reopens", device_reopens, false},
     };
 

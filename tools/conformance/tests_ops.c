@@ -7,13 +7,21 @@
 
 #include "claims.h"
 #include "operators.h"
+#include "resize.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 2053 };
+enum {
+    ROW = 4133,     /* more than a work group has threads */
+    LARGE = 131103, /* more than a launch of 2^16 threads, or twice as many */
+    FEW = 500,
+    COLUMNS = 20003,
+    SPECIAL = 2053,
+    MOST_SMALL = 65, /* sizes up to one more than a vector loop's step */
+};
 
 static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
                                     CORE_I64, CORE_I32, CORE_I16, CORE_I8,
@@ -43,6 +51,14 @@ static bool was_refused(sample_counts *all, outcome *out)
     return true;
 }
 
+static void prepend_detail(outcome *out, const char *what)
+{
+    char text[TEST_DETAIL];
+
+    snprintf(text, sizeof text, "%s%.500s", what, out->detail);
+    snprintf(out->detail, sizeof out->detail, "%s", text);
+}
+
 static bool run_special(suite *self, sample_call *call, sample_counts *all,
                         outcome *out)
 {
@@ -54,88 +70,234 @@ static bool run_special(suite *self, sample_call *call, sample_counts *all,
         reference_values(call, self, &wanted) != CORE_OK)
         goto done;
     core_error_clear();
-    good = operators_check(self, call, &wanted, ARRANGED_ROWS, out) ||
-           was_refused(all, out);
+    good = operators_check(self, call, &wanted, ARRANGED_ROWS, out);
+    if (good)
+        all->ran++;
+    else
+        good = was_refused(all, out);
+    if (!good && out->verdict == VERDICT_FAIL)
+        prepend_detail(out, "special values: ");
 done:
     reference_free(&wanted);
     return good;
 }
 
-static void prepend_detail(outcome *out, const char *what)
+/* Runs all kinds of results, skipping refused calls. */
+static bool run_results(suite *self, const sample_call *call,
+                        const reference *wanted, sample_counts *all,
+                        outcome *out)
 {
-    char text[TEST_DETAIL];
-
-    snprintf(text, sizeof text, "%s%.500s", what, out->detail);
-    snprintf(out->detail, sizeof out->detail, "%s", text);
-}
-
-/* Runs all arrangements of operands and results, skipping refused calls. */
-static bool run_arranged(suite *self, const sample_call *call,
-                         const reference *wanted, sample_counts *all,
-                         outcome *out)
-{
-    static const char *const arrangement_prefixes[] = {
-        "",
-        "operands with gaps: ",
-        "into a part of a tensor: ",
-        "into a tensor with gaps: ",
-        "in place: ",
-        ""};
+    static const char *const prefixes[] = {"",
+                                           "into a part of a tensor: ",
+                                           "into a tensor with gaps: ",
+                                           "in place: ",
+                                           "in place, with gaps: ",
+                                           "with operands that changed since "
+                                           "the last call: ",
+                                           ""};
     bool good = true;
 
-    for (int how = 0; good && how < 6; how++) {
+    for (int how = 0; good && how < 7; how++) {
         core_error_clear();
-        if (how < 2)
-            good = operators_check(self, call, wanted,
-                                   how ? ARRANGED_STRIDED : ARRANGED_ROWS, out);
-        else if (how < 4)
-            good = operators_check_out(self, call, wanted, how - 1, out);
-        else if (how == 4)
-            good = operators_check_in_place(self, call, wanted, out);
+        if (how == 0)
+            good = operators_check(self, call, wanted, ARRANGED_ROWS, out);
+        else if (how < 3)
+            good = operators_check_out(self, call, wanted, how, out);
+        else if (how < 5)
+            good = operators_check_in_place(
+                self, call, wanted,
+                how == 3 ? ARRANGED_ROWS : ARRANGED(LAYOUT_SPACED, 0), out);
+        else if (how == 5)
+            good = operators_check_again(self, call, wanted, out);
         else if (!operators_has_out(call, wanted))
             good = operators_check_tails(self, call, wanted, out);
         if (good) /* few operators have all the others */
-            all->ran += how < 2;
+            all->ran += how == 0;
         else
             good = was_refused(all, out);
         if (!good && out->verdict == VERDICT_FAIL)
-            prepend_detail(out, arrangement_prefixes[how]);
+            prepend_detail(out, prefixes[how]);
     }
     return good;
 }
 
+/* --------------------------------------------------------------- layouts -- */
+
+/* Names the operands that are not row-major: "operand 1 transposed: ". */
+static void prepend_layouts(const sample_call *call, arrangement how,
+                            outcome *out)
+{
+    char text[300] = "";
+    size_t used = 0;
+
+    for (uint32_t k = 0; k < call->noperands; k++) {
+        uint32_t at = how >> 4 * k & 15;
+
+        if (at != LAYOUT_ROWS && used < sizeof text)
+            used += (size_t)snprintf(text + used, sizeof text - used,
+                                     "%soperand %u %s", used ? ", " : "", k,
+                                     layout_names[at]);
+    }
+    if (used > 0 && used + 3 < sizeof text) {
+        snprintf(text + used, sizeof text - used, ": ");
+        prepend_detail(out, text);
+    }
+}
+
+static bool run_arranged(suite *self, const sample_call *call,
+                         const reference *wanted, arrangement how,
+                         sample_counts *all, outcome *out)
+{
+    bool good;
+
+    core_error_clear();
+    good = operators_check(self, call, wanted, how, out);
+    if (good)
+        all->ran++;
+    else
+        good = was_refused(all, out);
+    if (!good && out->verdict == VERDICT_FAIL)
+        prepend_layouts(call, how, out);
+    return good;
+}
+
+/* The layouts of the operands, counted from the `turn`-th on. */
+static arrangement in_turn(const sample_call *call, uint32_t turn)
+{
+    arrangement how = ARRANGED_ROWS;
+
+    for (uint32_t k = 0; k < call->noperands; k++) {
+        layout one = (layout)((k + turn) % LAYOUT_ONE_ROW);
+
+        if (sample_call_allows(call, k, one))
+            how |= ARRANGED(one, k);
+    }
+    return how;
+}
+
+/* A reference for the same call with an operand of equal rows or columns. */
+static bool run_repeated(suite *self, sample_call *call, uint32_t k, layout how,
+                         sample_counts *all, outcome *out)
+{
+    operand *one = &call->operands[k];
+    size_t bytes = (size_t)one->numel * sizeof *one->values;
+    double *values = malloc(bytes + 1);
+    reference wanted;
+    core_status status;
+    bool good = true;
+
+    if (!values) {
+        harness_error(out, "no memory");
+        return false;
+    }
+    memcpy(values, one->values, bytes);
+    sample_call_repeat(call, k, how);
+    status = reference_shapes(call, &wanted);
+    if ((status == CORE_OK || status == CORE_ERROR_DATA_DEPENDENT) &&
+        reference_values(call, self, &wanted) == CORE_OK)
+        good = run_arranged(self, call, &wanted, ARRANGED(how, k), all, out);
+    reference_free(&wanted);
+    memcpy(one->values, values, bytes);
+    free(values);
+    return good;
+}
+
+/* Every operand alone in every layout, and all in different ones. */
+static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
+                        sample_counts *all, outcome *out)
+{
+    bool good = run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+
+    for (uint32_t k = 0; good && k < call->noperands; k++)
+        for (uint32_t at = 1; good && at < LAYOUTS; at++) {
+            if (!sample_call_allows(call, k, (layout)at))
+                continue;
+            if (at < LAYOUT_ONE_ROW)
+                good =
+                    run_arranged(self, call, wanted, ARRANGED(at, k), all, out);
+            else
+                good = run_repeated(self, call, k, (layout)at, all, out);
+        }
+    for (uint32_t turn = 0; good && call->noperands > 1 &&
+                            wanted->numel[0] < FEW && turn < LAYOUT_ONE_ROW;
+         turn++)
+        good = run_arranged(self, call, wanted, in_turn(call, turn), all, out);
+    return good;
+}
+
+/* --------------------------------------------------------------- samples -- */
+
+/* What is done with a sample. */
+typedef enum extent {
+    EXTENT_ALL,     /* all layouts and results */
+    EXTENT_LEVEL,   /* the same, of a call that need not be valid */
+    EXTENT_SIZE,    /* row-major, also into a window of memory */
+    EXTENT_LARGE,   /* row-major, and transposed with gaps */
+    EXTENT_COLUMNS, /* row-major */
+    EXTENT_SPECIAL, /* NaN, infinities and the like */
+} extent;
+
+/* Tests whether the order of elements that may be equal decides the result. */
+static bool depends_on_ties(sample_call *call, const reference *wanted)
+{
+    bool few = !(call->dtype == CORE_F64 || call->dtype == CORE_F32 ||
+                 call->dtype == CORE_I64 || call->dtype == CORE_I32);
+
+    for (uint32_t k = 0; k < call->noperands; k++)
+        call->tied |= few && call->operands[k].kind == 'u' &&
+                      call->operands[k].numel > 64;
+    return call->tied && wanted->nresults > 0 && wanted->dtypes[0] == CORE_I64;
+}
+
+static bool run_extent(suite *self, sample_call *call, const reference *wanted,
+                       extent what, sample_counts *all, outcome *out)
+{
+    bool good;
+
+    if (what == EXTENT_SPECIAL)
+        return run_special(self, call, all, out);
+    if (what == EXTENT_ALL || what == EXTENT_LEVEL)
+        return run_results(self, call, wanted, all, out) &&
+               run_layouts(self, call, wanted, all, out);
+    good = run_arranged(self, call, wanted, ARRANGED_ROWS, all, out);
+    core_error_clear();
+    if (good && what == EXTENT_SIZE)
+        good = operators_check_out(self, call, wanted, 1, out) ||
+               was_refused(all, out);
+    /* Kernels of other dtypes differ in the conversion alone. */
+    if (good && what == EXTENT_LARGE && core_dtype_size(call->dtype) == 4)
+        good = run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+    return good;
+}
+
 static bool run_sample(suite *self, const sample *from, core_dtype dtype,
-                       sample_counts *all, outcome *out)
+                       extent what, sample_counts *all, outcome *out)
 {
     static sample_call call;
     reference wanted;
-    bool good = false;
+    bool good = true;
 
     memset(&wanted, 0, sizeof wanted);
     if (!sample_call_parse(&call, self, from, dtype)) {
-        harness_error(out, "malformed sample: %s", from->words);
+        good = what != EXTENT_ALL;
+        if (!good)
+            harness_error(out, "malformed sample: %s", from->words);
         goto done;
     }
     if (reference_shapes(&call, &wanted) != CORE_OK &&
-        core_error_code() != CORE_ERROR_DATA_DEPENDENT) {
-        good = true; /* the operator does not take this dtype */
+        core_error_code() != CORE_ERROR_DATA_DEPENDENT)
+        goto done; /* the operator does not take this dtype */
+    if (!oracle_defines(&call) || depends_on_ties(&call, &wanted) ||
+        claim_of(self, &call, &wanted) == CLAIM_NONE)
         goto done;
-    }
-    if (!oracle_defines(&call) ||
-        claim_of(self, &call, &wanted) == CLAIM_NONE) {
-        good = true;
-        goto done;
-    }
     if (reference_values(&call, self, &wanted) != CORE_OK) {
-        good = true;
-        harness_error(out, "there is no reference for \"%s %s\": %s", from->op,
-                      from->words, core_error_message());
+        if (what == EXTENT_ALL)
+            harness_error(out, "there is no reference for \"%s %s\": %s",
+                          from->op, from->words, core_error_message());
         goto done;
     }
     all->own |= wanted.own;
-    good = run_arranged(self, &call, &wanted, all, out);
-    if (good && oracle_knows_special(from->op) && core_dtype_is_floating(dtype))
-        good = run_special(self, &call, all, out);
+    good = run_extent(self, &call, &wanted, what, all, out);
 done:
     reference_free(&wanted);
     if (!good && out->verdict == VERDICT_FAIL) {
@@ -145,54 +307,93 @@ done:
     return good;
 }
 
-/* The same call with rows of WIDE elements, more than a work group or a vector
- * loop has.  False: no row has the same length in all of its tensors. */
-static bool widen(const sample *from, char *text, size_t capacity, sample *out)
+/* Runs a sample with all sizes up to that of a vector. */
+static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
 {
-    const char *at = from->words;
-    int64_t row = 0;
-    size_t size = 0;
+    int64_t first, last;
+    resized other;
+    bool good = true;
 
-    while (*at) {
-        size_t word = strcspn(at, " "), tail = word;
-        int64_t last;
-
-        while (tail > 0 && at[tail - 1] >= '0' && at[tail - 1] <= '9')
-            tail--;
-        last = tail < word ? strtoll(at + tail, NULL, 10) : 0;
-        if (at[0] == 't' && word > 1 && at[1] == ':') {
-            if (last == 0 || (row > 1 && last > 1 && last != row))
-                return false;
-            row = last > row ? last : row;
-        } else if (strchr("uhvpxqmy[", at[0]))
-            return false;
-        if (at[0] == 't' && last > 1)
-            size += (size_t)snprintf(text + size, capacity - size, "%.*s%d",
-                                     (int)tail, at, WIDE);
-        else
-            size += (size_t)snprintf(text + size, capacity - size, "%.*s",
-                                     (int)word, at);
-        at += word;
-        if (*at == ' ')
-            size += (size_t)snprintf(text + size, capacity - size, " "), at++;
-    }
-    *out = *from;
-    out->words = text;
-    return row > 1;
+    if (!sample_sizes(from, &first, &last))
+        return true;
+    for (int64_t size = 1; good && size <= MOST_SMALL; size += size > 16 ? 16
+                                                               : self->quick
+                                                                   ? 4
+                                                                   : 1)
+        if (size != last && sample_resize(from, last, size, &other))
+            good =
+                run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
+    return good;
 }
 
-/* Runs the first sample of an element-wise operator that can be widened. */
-static bool run_wide(suite *self, const char *op, core_dtype dtype,
-                     sample_counts *all, outcome *out)
+/* Runs a sample with long rows and many of them, then with many short ones. */
+static bool run_large(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
 {
-    const sample *at;
-    sample wide;
-    char text[200];
+    int64_t first, last;
+    resized rows, both;
+    uint32_t before = all->ran;
+    bool good = true;
 
-    for (size_t i = 0; oracle_knows_special(op) && (at = sample_at(i)); i++)
-        if (strcmp(at->op, op) == 0 && widen(at, text, sizeof text, &wide))
-            return run_sample(self, &wide, dtype, all, out);
-    return true;
+    if (!sample_sizes(from, &first, &last))
+        return true;
+    if (first == last)
+        return !sample_enlarge(from, last, LARGE, &rows) ||
+               run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
+    if (sample_resize(from, last, ROW, &rows) &&
+        sample_numel(&rows.sample) <= LARGE &&
+        sample_enlarge(&rows.sample, first, LARGE, &both))
+        good = run_sample(self, &both.sample, dtype, EXTENT_LARGE, all, out);
+    if (good && all->ran == before && sample_enlarge(from, last, LARGE, &rows))
+        good = run_sample(self, &rows.sample, dtype, EXTENT_LARGE, all, out);
+    if (good && sample_enlarge(from, first, COLUMNS, &rows))
+        good = run_sample(self, &rows.sample, dtype, EXTENT_COLUMNS, all, out);
+    return good;
+}
+
+/* Runs a sample with all pairs of special values. */
+static bool run_all_special(suite *self, const sample *from, core_dtype dtype,
+                            sample_counts *all, outcome *out)
+{
+    int64_t first, last;
+    resized other;
+
+    if (!oracle_knows_special(from->op) || !core_dtype_is_floating(dtype) ||
+        !sample_sizes(from, &first, &last) ||
+        !sample_enlarge(from, last, SPECIAL, &other))
+        return true;
+    return run_sample(self, &other.sample, dtype, EXTENT_SPECIAL, all, out);
+}
+
+/* Runs a sample whose tensors are broadcast with tensors of one shape. */
+static bool run_level(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
+{
+    resized other;
+
+    return !sample_level(from, &other) ||
+           (run_sample(self, &other.sample, dtype, EXTENT_LEVEL, all, out) &&
+            run_all_special(self, &other.sample, dtype, all, out) &&
+            (self->quick || run_large(self, &other.sample, dtype, all, out)));
+}
+
+typedef bool (*with_sample)(suite *self, const sample *from, core_dtype dtype,
+                            sample_counts *all, outcome *out);
+
+/* Runs the first sample of an operator that has another size. */
+static bool run_first(suite *self, const char *op, core_dtype dtype,
+                      with_sample run, sample_counts *all, outcome *out)
+{
+    uint32_t before = all->ran + all->refused;
+    const sample *at;
+    bool good = true;
+
+    for (size_t i = 0;
+         good && all->ran + all->refused == before && (at = sample_at(i)); i++)
+        if (strcmp(at->op, op) == 0)
+            good = run(self, at, dtype, all, out);
+    return good;
 }
 
 static void run_operator(suite *self, outcome *out, const test *one)
@@ -209,9 +410,15 @@ static void run_operator(suite *self, outcome *out, const test *one)
         return;
     for (size_t i = 0; good && (at = sample_at(i)); i++)
         if (strcmp(at->op, first->op) == 0)
-            good = run_sample(self, at, dtype, &all, out);
+            good = run_sample(self, at, dtype, EXTENT_ALL, &all, out);
     if (good)
-        good = run_wide(self, first->op, dtype, &all, out);
+        good = run_first(self, first->op, dtype, run_sizes, &all, out);
+    if (good)
+        good = run_first(self, first->op, dtype, run_all_special, &all, out);
+    if (good)
+        good = run_first(self, first->op, dtype, run_level, &all, out);
+    if (good && !self->quick)
+        good = run_first(self, first->op, dtype, run_large, &all, out);
     if (out->verdict != VERDICT_PASS)
         return;
     if (all.ran == 0 && all.refused > 0)

@@ -302,33 +302,33 @@ def comment(text):
     return "\n".join(lines + [current + " */"])
 
 
+def refuse(condition, operator, text):
+    """A check of a typed call.  It has braces since otherwise GCC compares its
+    indentation, which takes half a second in a file of this length."""
+    return ("    if (%s) {\n"
+            "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
+            "            \"%s: the argument %s\");\n"
+            "    }" % (condition, operator.c, text))
+
+
 def address_checks(operator):
     """The checks of a typed call: strings and lists that are NULL, and lists
     that are too long for a value."""
     checks = []
     for argument in operator.schema.arguments:
         parameters, packing = c_parameters(argument)
-        if argument.kind == "str":
-            name = re.search(r"(\w+)$", parameters[0]).group(1)
-            checks.append(
-                "    if (!%s)\n"
-                "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
-                "            \"%s: the argument %s is NULL\");" % (
-                    name, operator.c, name))
-        if len(parameters) < 2:
+        if not parameters:
             continue
         name = re.search(r"(\w+)$", parameters[0]).group(1)
+        if argument.kind == "str":
+            checks.append(refuse("!" + name, operator, name + " is NULL"))
+        if len(parameters) < 2:
+            continue
         if "optional" not in packing:
-            checks.append(
-                "    if (!%s && %s_count > 0)\n"
-                "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
-                "            \"%s: the argument %s is NULL\");" % (
-                    name, name, operator.c, name))
-        checks.append(
-            "    if (%s_count > CORE_PACK_MOST)\n"
-            "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
-            "            \"%s: the argument %s is longer than a list can be"
-            "\");" % (name, operator.c, name))
+            checks.append(refuse("!%s && %s_count > 0" % (name, name),
+                                 operator, name + " is NULL"))
+        checks.append(refuse("%s_count > CORE_PACK_MOST" % name, operator,
+                             name + " is longer than a list can be"))
     return checks
 
 
@@ -337,13 +337,10 @@ def out_checks(operator, outs):
     nothing if the caller passes the address of a variable."""
     checks = []
     if len(outs) > 1:
-        checks += ["    if (%s)\n        *%s = %s;" % (name, name, empty)
+        checks += ["    if (%s) {\n        *%s = %s;\n    }" % (name, name, empty)
                    for name, empty in outs if empty]
-    return checks + [
-        "    if (!%s)\n"
-        "        return core_error_set(CORE_ERROR_INVALID_ARGUMENT,\n"
-        "            \"%s: the argument %s is NULL\");" % (
-            name, operator.c, name) for name, _ in outs]
+    return checks + [refuse("!" + name, operator, name + " is NULL")
+                     for name, _ in outs]
 
 
 # Results that are numbers: C type, value before the call, value after it.
@@ -352,84 +349,150 @@ NUMBERS = {"Scalar": ("core_scalar", None, "%s"),
            "int": ("int64_t", "0", "%s.u.i")}
 
 
-def wrapper(operator, names):
-    o, schema = operator, operator.schema
-    declarations, packed = [], []
-    out_results = schema.results if o.variant == "FUNCTIONAL" else []
-    for argument in schema.arguments:
-        parameters, packing = c_parameters(argument)
-        declarations += parameters
-        packed.append(packing)
-    outs = []
-    for i, result in enumerate(out_results):
-        name = "out"
-        if len(out_results) > 1:
-            name = "out_" + result.name if result.name else "out%d" % i
-        outs.append(name)
-        if result.list:
-            declarations += ["core_tensor ***" + name,
-                             "size_t *%s_count" % name]
-        elif result.base in NUMBERS:
-            declarations.append("%s *%s" % (NUMBERS[result.base][0], name))
+class Call:
+    """A typed call: its C declaration and its body."""
+
+    def __init__(self, operator, names):
+        self.operator = operator
+        self.id = names[operator.name]
+        self.parameters, self.packed = [], []
+        for argument in operator.schema.arguments:
+            parameters, packing = c_parameters(argument)
+            self.parameters += parameters
+            self.packed.append(packing)
+        results = operator.schema.results
+        self.results = results if operator.variant == "FUNCTIONAL" else []
+        self.outs = [self.out_name(i) for i in range(len(self.results))]
+        for name, result in zip(self.outs, self.results):
+            if result.list:
+                self.parameters += ["core_tensor ***" + name,
+                                    "size_t *%s_count" % name]
+            elif result.base in NUMBERS:
+                self.parameters.append(
+                    "%s *%s" % (NUMBERS[result.base][0], name))
+            else:
+                self.parameters.append("core_tensor **" + name)
+
+    def out_name(self, i):
+        if len(self.results) == 1:
+            return "out"
+        name = self.results[i].name
+        return "out_" + name if name else "out%d" % i
+
+    def head(self):
+        return wrap("CORE_OPS_CALL core_status %s(%s)" % (
+            self.operator.c, ", ".join(self.parameters) or "void"), "    ")
+
+    def prototype(self):
+        return "%s\n%s;\n" % (comment(self.operator.schema.text()),
+                              self.head())
+
+    def initial_values(self):
+        """The names of the outputs, and what each is before the call."""
+        values = []
+        for name, result in zip(self.outs, self.results):
+            number = not result.list and NUMBERS.get(result.base)
+            values.append((name, number[1] if number else "NULL"))
+            if result.list:
+                values.append((name + "_count", "0"))
+        return values
+
+    def definition(self):
+        checks = address_checks(self.operator)
+        arguments = "NULL"
+        lines = [self.head(), "{"]
+        if self.packed:
+            arguments = "args_"
+            lines.append("    core_value args_[%d];" % len(self.packed))
+        single = (len(self.outs) == 1 and not checks and
+                  not self.results[0].list and
+                  self.results[0].base not in NUMBERS)
+        if self.outs and not single:
+            lines += ["    core_value results_[%d];" % len(self.outs),
+                      "    core_status status_;"]
+        lines.append("")
+        if self.outs and not single:
+            lines += self.preparation(checks)
         else:
-            declarations.append("core_tensor **" + name)
-    head = "static inline core_status %s(%s)" % (
-        o.c, ", ".join(declarations) or "void")
-    lines = [comment(schema.text()), wrap(head, "    "), "{"]
-    arguments = "NULL"
-    if packed:
-        lines.append("    core_value args_[%d];" % len(packed))
-        arguments = "args_"
-    if outs:
-        lines += ["    core_value results_[%d];" % len(outs),
-                  "    core_status status_;"]
-    lines.append("")
-    written = []
-    for i, name in enumerate(outs):
-        number = not out_results[i].list and NUMBERS.get(out_results[i].base)
-        written.append((name, number[1] if number else "NULL"))
-        if out_results[i].list:
-            written.append((name + "_count", "0"))
-    lines += out_checks(o, written)
-    checks = address_checks(o)
-    if checks:
-        for i, name in enumerate(outs):
-            if out_results[i].list:
-                lines.append("    *%s_count = 0;" % name)
-            if dict(written)[name]:
-                lines.append("    *%s = %s;" % (name, dict(written)[name]))
-    lines += checks
-    for i, packing in enumerate(packed):
-        lines.append("    args_[%d] = %s;" % (i, packing))
-    call = "core_op_invoke(%s, %s, %d, %s, %d)" % (
-        names[o.name], arguments, len(packed), "results_" if outs else "NULL",
-        len(outs))
-    if not outs:
-        lines.append("    " + wrap("return %s;" % call, "        ", 75))
-    else:
-        lines.append("    core_pack_nothing(results_, %d);" % len(outs))
-        lines.append("    " + wrap("status_ = %s;" % call, "        ", 75))
-        for i, name in enumerate(outs):
-            if out_results[i].list:
+            lines += checks
+        for i, packing in enumerate(self.packed):
+            lines.append("    args_[%d] = %s;" % (i, packing))
+        if single:
+            lines.append("    " + wrap(
+                "return core_pack_call(%s, %s, %s, %d, out);" % (
+                    self.id, c_string(self.operator.c +
+                                      ": the argument out is NULL"),
+                    arguments, len(self.packed)), "        ", 75))
+        else:
+            lines += self.invocation(arguments)
+        return "\n".join(lines + ["}", ""])
+
+    def preparation(self, checks):
+        """Refuses outputs that are NULL and sets the others."""
+        values = self.initial_values()
+        lines = out_checks(self.operator, values)
+        if checks:
+            lines += ["    *%s = %s;" % value for value in values if value[1]]
+        return lines + checks
+
+    def invocation(self, arguments):
+        call = "core_op_invoke(%s, %s, %d, %s, %d)" % (
+            self.id, arguments, len(self.packed),
+            "results_" if self.outs else "NULL", len(self.outs))
+        if not self.outs:
+            return ["    " + wrap("return %s;" % call, "        ", 75)]
+        lines = ["    core_pack_nothing(results_, %d);" % len(self.outs),
+                 "    " + wrap("status_ = %s;" % call, "        ", 75)]
+        for i, name in enumerate(self.outs):
+            if self.results[i].list:
                 lines.append("    *%s = core_unpack_tensors(&results_[%d], "
                              "%s_count);" % (name, i, name))
-            elif out_results[i].base in NUMBERS:
+            elif self.results[i].base in NUMBERS:
                 lines.append("    *%s = %s;" % (
-                    name, NUMBERS[out_results[i].base][2] %
+                    name, NUMBERS[self.results[i].base][2] %
                     ("results_[%d]" % i)))
             else:
                 lines.append("    *%s = core_unpack_tensor(&results_[%d]);" % (
                     name, i))
-        lines.append("    return status_;")
-    lines += ["}", ""]
-    return "\n".join(lines)
+        return lines + ["    return status_;"]
+
+
+def calls(model, names):
+    return [model.guard(operator.name, lambda: Call(operator, names))
+            for operator in model.operators]
 
 
 def header(model, names, preamble):
+    """ops.h: declarations."""
     parts = [HEAD + preamble]
-    for operator in model.operators:
-        parts.append(model.guard(operator.name,
-                                 lambda: wrapper(operator, names)))
+    parts += [call.prototype() for call in calls(model, names)]
+    parts.append("""#ifdef __cplusplus
+}
+#endif
+
+#if !defined CORE_OPS_EXTERN || defined CORE_OPS_IMPLEMENTATION
+#include "ops_inline.h"
+#endif
+
+#endif
+""")
+    return "\n".join(parts)
+
+
+def definitions(model, names):
+    """ops_inline.h: what ops.h declares."""
+    parts = [HEAD + """/* ops_inline.h: the functions that ops.h declares.  Include ops.h. */
+
+#ifndef LIBCORE_OPS_INLINE_H
+#define LIBCORE_OPS_INLINE_H
+
+#include "ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+"""]
+    parts += [call.definition() for call in calls(model, names)]
     parts.append("#ifdef __cplusplus\n}\n#endif\n\n#endif\n")
     return "\n".join(parts)
 

@@ -16,7 +16,20 @@
  * is core_int(2), core_float(0.5) or core_bool(true).
  *
  * Every call is thread-safe, under the conditions of tensor.h.  Errors are
- * reported as status.h describes. */
+ * reported as status.h describes.
+ *
+ * The calls are inline functions, which take most of the time to compile a short
+ * file.  A program of many files compiles faster if each of them defines
+ * CORE_OPS_EXTERN before it includes any header of libcore, which then only
+ * declares the calls, and one file, with CORE_OPS_IMPLEMENTATION, has their
+ * definitions:
+ *
+ *     #define CORE_OPS_IMPLEMENTATION
+ *     #include <libcore/ops.h>
+ *
+ * Compiled with -ffunction-sections and linked with -Wl,--gc-sections, the
+ * program contains only those that it calls.  A shared library does not export
+ * them. */
 
 #ifndef LIBCORE_OPS_H
 #define LIBCORE_OPS_H
@@ -30,6 +43,14 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if !defined CORE_OPS_EXTERN && !defined CORE_OPS_IMPLEMENTATION
+#define CORE_OPS_CALL static inline
+#elif defined __GNUC__
+#define CORE_OPS_CALL __attribute__((visibility("hidden")))
+#else
+#define CORE_OPS_CALL
 #endif
 
 /* ------------------------------------------------------------- packing -- */
@@ -234,6 +255,23 @@ static inline core_tensor **core_unpack_tensors(const core_value *value,
     }
     *out_count = value->count;
     return (core_tensor **)value->u.tensors;
+}
+
+/* Calls an operator with one result, a tensor, which it stores in *out; NULL on
+ * failure.  If out is NULL, fails with that error message. */
+static inline core_status core_pack_call(uint32_t op, const char *no_out,
+                                         const core_value *args, uint32_t nargs,
+                                         core_tensor **out)
+{
+    core_value result;
+    core_status status;
+
+    if (!out)
+        return core_error_set(CORE_ERROR_INVALID_ARGUMENT, no_out);
+    core_pack_nothing(&result, 1);
+    status = core_op_invoke(op, args, nargs, &result, 1);
+    *out = core_unpack_tensor(&result);
+    return status;
 }
 
 /* --------------------------------------------------------------- calls -- */

@@ -32,6 +32,13 @@ use_ccache() {
     export CC CXX CXX_CHECK CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR
 }
 
+# configure prefers bash, in which libtool takes twice as long.
+use_dash() {
+    [ -x /bin/dash ] || return 0
+    CONFIG_SHELL=/bin/dash
+    export CONFIG_SHELL
+}
+
 use_build() { # folder
     LIBCORE_PLUGIN_PATH=$1/.libs
     export LIBCORE_PLUGIN_PATH
@@ -51,20 +58,23 @@ copy_kernel_images() { # folder
 }
 
 # Kernels are not optimized.  Unless there is a GPU, on which the section
-# `devices` runs them, element-wise kernels are compiled by nvcc, and parsed by
-# HIP's compiler, for f32 only: those of other dtypes come from the same templates,
-# and the emulated device has them all.  The section `kernels` (--full) compiles
-# what is installed.
+# `devices` runs them, nvcc compiles, and HIP's compiler parses, element-wise
+# kernels for f32 only: those of other dtypes come from the same templates, and the
+# emulated device has them all.  HIP's compiler only parses the other kernels too;
+# gpu.sh compiles some of them.  The section `kernels` (--full) compiles what is
+# installed.
 unoptimized_kernels() {
     NVCCFLAGS='-Xcicc -O0 -Xptxas -O0'
     HIPCCFLAGS=-O0
+    GPU_GENERATED_OPTIMIZATION=-O0
     CUDA_EMPTY_IMAGES="elementwise_f16 elementwise_bf16 elementwise_f64
         elementwise_whole"
-    HIP_PARSED_IMAGES=elementwise_f32
-    HIP_EMPTY_IMAGES="elementwise_f32 $CUDA_EMPTY_IMAGES"
+    HIP_PARSED_IMAGES="elementwise_f32 $(cd backends/gpu/kernels &&
+        printf '%s ' *.cu | sed 's/\.cu//g')"
+    HIP_EMPTY_IMAGES=%
     [ ! -e /dev/nvidiactl ] || CUDA_EMPTY_IMAGES=
     [ ! -e /dev/kfd ] || HIP_EMPTY_IMAGES=
-    export NVCCFLAGS HIPCCFLAGS
+    export NVCCFLAGS HIPCCFLAGS GPU_GENERATED_OPTIMIZATION
     export CUDA_EMPTY_IMAGES HIP_PARSED_IMAGES HIP_EMPTY_IMAGES
 }
 

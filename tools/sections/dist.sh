@@ -16,7 +16,7 @@ section_dist() {
     [ $full = no ] || flags=--without-python
     set -- AM_DISTCHECK_CONFIGURE_FLAGS="$flags CFLAGS='$optimized'"
     [ $full = yes ] || set -- "$@" check_PROGRAMS=tests/first_result \
-        TESTS='tests/core-info.sh tests/template.sh tests/guide.sh'
+        TESTS='tests/core-info.sh tests/template.sh'
     rm -rf "$main"/libcore-*
     # shellcheck disable=SC2046 # empty or one option
     try distcheck env LIBCORE_TEST_SHORT=1 XZ_OPT=-1 make -C "$main" \

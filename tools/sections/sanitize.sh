@@ -7,14 +7,15 @@
 #
 # - scripts whose subject is not C of this tree (configure-gpu, explain,
 #   quickstart, gpu-tests) or that build their own (fuzz, guide, template,
-#   opencl-objects);
+#   typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
 #   allocator may be locked, and what those threads had looks lost;
 # - but with --full: core-bench, whose rows repeat calls; train, train-amp and
 #   train-reports, whose parts have unit tests, beside the training below;
-#   test_gpu_nvrtc, where NVIDIA's compiler computes.
+#   test_gpu_nvrtc, where NVIDIA's compiler computes; test_gpu_beyond_31_bits,
+#   whose results show what overflows.
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
@@ -31,10 +32,10 @@ section_sanitize() {
 
 sanitize_tests() {
     left='configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
+    left="$left|typed-calls|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
     left="$left|test_fork"
     [ $full = yes ] ||
-        left="$left|core-bench|test_gpu_nvrtc|train(-amp|-reports)?"
+        left="$left|core-bench|test_gpu_(nvrtc|beyond_31_bits)|train(-amp|-reports)?"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
     sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort

@@ -5,8 +5,12 @@
 
 #include "device.h"
 
-CORE_SDK_NOTE("steps", "The libcore authors", "0.1", "Apache-2.0 OR MIT-0",
-              "steps", "");
+/* The oldest ABI minor that the plugin runs under, in the note and in the
+ * entry. */
+#define OLDEST_MINOR (STEP >= 2 ? 2 : 1)
+
+CORE_SDK_NOTE_SINCE(OLDEST_MINOR, "steps", "The libcore authors", "0.1",
+                    "Apache-2.0 OR MIT-0", "steps", "");
 
 const core_host *host;
 
@@ -140,5 +144,5 @@ CORE_SDK_EXPORT core_status core_plugin_entry(const core_plugin_offer *offer,
                                               core_plugin_answer *answer)
 {
     /* Streams have threads of ours, so the plugin is not safe to unload. */
-    return core_sdk_negotiate(offer, answer, STEP >= 2 ? 2 : 1, 0, init, stop);
+    return core_sdk_negotiate(offer, answer, OLDEST_MINOR, 0, init, stop);
 }

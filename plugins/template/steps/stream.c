@@ -133,14 +133,17 @@ core_status stream_submit(stream *to, job work)
 
 static core_status create(void *device, uint32_t flags, void **out_stream)
 {
-    stream *created = calloc(1, sizeof *created);
+    stream *created;
     sigset_t all, before;
     pthread_t thread;
     int failed;
 
     (void)device;
-    (void)flags;
     *out_stream = NULL;
+    if (flags != 0)
+        return core_sdk_error(host, CORE_ERROR_UNSUPPORTED, "steps",
+                              "streams with the flags %#x", flags);
+    created = calloc(1, sizeof *created);
     if (created == NULL)
         return no_memory();
     created->last = &created->first;

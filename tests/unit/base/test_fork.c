@@ -6,6 +6,7 @@
 
 #include "support/children.h"
 #include "support/devices.h"
+#include "support/effort.h"
 
 #include "base/log.h"
 #include "device/device.h"
@@ -17,13 +18,6 @@
 
 #include <stdatomic.h>
 #include <time.h>
-
-static bool is_long(void)
-{
-    const char *text = getenv("LIBCORE_TEST_LONG");
-
-    return text && *text && strcmp(text, "0") != 0;
-}
 
 static _Atomic bool enough;
 
@@ -316,7 +310,7 @@ START_TEST(forked_child_can_use_only_the_host)
                                         i ? take_and_give : order_and_copy,
                                         devices),
                          0);
-    for (int i = 0; i < (is_long() ? 200 : 15); i++) {
+    for (int i = 0; i < (effort_is_long() ? 200 : 15); i++) {
         pid_t child = fork();
 
         if (child == 0) {
@@ -361,7 +355,7 @@ START_TEST(child_can_use_pinned_host_memory)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_and_unpin, NULL),
                          0);
-    for (int i = 0; i < (is_long() ? 1000 : 30); i++) {
+    for (int i = 0; i < (effort_is_long() ? 1000 : 30); i++) {
         pid_t child = fork();
         void *pinned;
 
@@ -437,7 +431,7 @@ START_TEST(child_works_whatever_other_threads_were_doing)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, again_and_again,
                                         (void *)&kinds[i]),
                          0);
-    for (int i = 0; i < (is_long() ? 1000 : 30); i++) {
+    for (int i = 0; i < (effort_is_long() ? 1000 : 30); i++) {
         pid_t child = fork();
 
         if (child == 0) {

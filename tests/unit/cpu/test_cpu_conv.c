@@ -4,6 +4,7 @@
 /* f32 convolutions in any layout equal the f64 results up to rounding.  All
  * cases are large enough for the kernels that serve large convolutions. */
 
+#include "support/effort.h"
 #include "support/cpu_view.h"
 
 #include <float.h>
@@ -193,17 +194,9 @@ static void run(const convolution *c, operands *o, bool wide)
     ck_assert_int_eq(run_call(&backward), CORE_OK);
 }
 
-/* In slow environments, LIBCORE_TEST_SLOW runs only every third case. */
-static int step(void)
-{
-    const char *text = getenv("LIBCORE_TEST_SLOW");
-
-    return text != NULL && *text != 0 ? 3 : 1;
-}
-
 START_TEST(f32_convolutions_match_f64)
 {
-    for (int i = 0; i < CASES; i += step())
+    for (int i = 0; i < CASES; i += effort_is_slow() ? 3 : 1)
         for (int layout = 0; layout < LAYOUTS; layout++) {
             const convolution *c = &cases[i];
             int64_t taps = 1, positions = c->images;
@@ -248,7 +241,7 @@ START_TEST(f32_convolution_bits_do_not_depend_on_threads)
         uint64_t hash = 14695981039346656037u;
 
         cpu_threads(threads);
-        for (int i = 0; i < CASES; i += step()) {
+        for (int i = 0; i < CASES; i += effort_is_slow() ? 3 : 1) {
             operands o;
 
             operands_new(&cases[i], i % LAYOUTS, &o);

@@ -8,6 +8,7 @@
 #include "support/autograd.h"
 #include "support/loader.h"
 
+#include "dispatch/dispatch.h"
 #include "loader/plugin_note.h"
 
 #include <libcore/device.h>
@@ -110,7 +111,8 @@ enum {
     HOST_SIZE_0_3 = 8 + 8 * 29,
     HOST_SIZE_0_4 = 8 + 8 * 31,
     HOST_SIZE_0_5 = HOST_SIZE_0_4,
-    PROPERTIES_SIZE_0_1 = 56
+    PROPERTIES_SIZE_0_1 = 56,
+    PROPERTIES_SIZE_0_2 = 64
 };
 
 START_TEST(plugin_of_0_1_runs_in_this_core)
@@ -131,8 +133,7 @@ START_TEST(plugin_of_0_2_has_the_features_of_0_2)
     ck_assert_uint_eq(load("abi_0_2"), 2);
     computes("abitwo", "abi_0_2::squared");
     reported("ABI_HOST", 2, HOST_SIZE_0_2);
-    reported("ABI_PROPERTIES", sizeof(core_device_properties),
-             sizeof(core_device_properties));
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_2, PROPERTIES_SIZE_0_2);
     ck_assert_ptr_nonnull(getenv("ABI_INTERFACES"));
     a = on("abitwo", (float[]){1, -2, 3, -4});
     reads(CALL(abs, a), (float[]){1, 2, 3, 4});
@@ -294,12 +295,22 @@ END_TEST
 
 START_TEST(plugin_of_0_6_has_the_features_of_0_6)
 {
+    core_device *device;
     core_value argument = {.tag = CORE_VALUE_TENSOR}, result = {0};
     core_operator *op;
 
     ck_assert_uint_eq(load("abi_0_6"), 6);
     computes("abisix", "abi_0_6::squared");
     reported("ABI_HOST", 6, sizeof(core_host));
+    reported("ABI_PROPERTIES", sizeof(core_device_properties),
+             sizeof(core_device_properties));
+    reported("ABI_DEVICE_ID", 1, 0);
+    reported("ABI_CONTENT", CORE_ERROR_INVALID_ARGUMENT, 0);
+    OK(core_device_find_id("abisix", "the only one", &device));
+    OK(core__host.devices_changed((core_string){"abisix", 6}));
+    ck_assert_uint_gt(core_device_changes(), 0);
+    OK(core_device_find("abisix", &device));
+    reported("ABI_DEVICE_ID", 2, 0);
     argument.u.tensor = on("abisix", (float[]){1, -2, 3, -4});
     OK(core_op_find("abi_0_6::twice", &op));
     OK(core_op_call(op, &argument, 1, &result, 1));
@@ -310,6 +321,7 @@ END_TEST
 
 START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
 {
+    core_device *device;
     core_operator *op;
 
     core__abi_minor_offered = 5;
@@ -317,6 +329,14 @@ START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
     computes("abisix", "abi_0_6::squared");
     reported("ABI_HOST", 5, HOST_SIZE_0_5);
     ck_assert_uint_eq(prefers("abisix", "1 0"), CORE_FORMAT_CHANNELS_LAST);
+    reported("ABI_PROPERTIES", PROPERTIES_SIZE_0_2,
+             sizeof(core_device_properties));
+    /* core.hotplug is not queried. */
+    FAILS(core_device_find_id("abisix", "the only one", &device),
+          CORE_ERROR_NOT_FOUND, "the only one");
+    ck_assert_ptr_null(getenv("ABI_DEVICE_ID"));
+    FAILS(core__host.devices_changed((core_string){"abisix", 6}),
+          CORE_ERROR_UNSUPPORTED, "abisix", "core.hotplug");
     /* Without register_shape its operator has no kernel. */
     FAILS(core_op_find("abi_0_6::twice", &op), CORE_ERROR_NOT_FOUND,
           "abi_0_6::twice");

@@ -6,16 +6,10 @@
  * returned.  Takes a few seconds; with LIBCORE_TEST_LONG=1 a minute.
  * LIBCORE_TEST_SEED repeats the requests of each thread. */
 
+#include "support/effort.h"
 #include "support/memory_stress.h"
 
 #include <sched.h>
-
-static bool is_long(void)
-{
-    const char *text = getenv("LIBCORE_TEST_LONG");
-
-    return text && *text && strcmp(text, "0") != 0;
-}
 
 static uint64_t seed(void)
 {
@@ -101,8 +95,8 @@ static void run(const char *settings, uint64_t limit)
 {
     static worker workers[THREADS];
     traffic all = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                   .steps = 2500,
-                   .until = is_long() ? now() + 12 : 0,
+                   .steps = effort_is_slow() ? 800 : 2500,
+                   .until = effort_is_long() ? now() + 12 : 0,
                    .tight = limit != 0 || strstr(settings, "fraction")};
     uint64_t streams;
 

@@ -54,8 +54,13 @@ typedef struct core_device_properties {
     uint32_t max_streams; /* that execute concurrently; 0 = no limit.  The core
                              multiplexes its streams onto that many. */
     uint32_t reserved;
+    /* Since ABI 0.6. */
+    uint32_t copy_streams; /* streams of the kind CORE_STREAM_COPY that execute
+                              concurrently, in addition to max_streams; 0 =
+                              the device has none, UINT32_MAX = no limit */
+    uint32_t reserved_copy_streams; /* 0 */
 } core_device_properties;
-CORE_STATIC_ASSERT(sizeof(core_device_properties) == 64, "properties");
+CORE_STATIC_ASSERT(sizeof(core_device_properties) == 72, "properties");
 
 /* Human-readable information about a device, as core-info prints it.  Strings
  * live as long as the device. */
@@ -119,6 +124,16 @@ CORE_STATIC_ASSERT(sizeof(core_memory_table) == 64, "core_memory_table");
 
 /* ---------------------------------------------------- streams, events -- */
 
+/* Since ABI 0.6.  The kinds of a stream.  Programs name them too
+ * (core_stream_create_kind in stream.h). */
+enum {
+    CORE_STREAM_COMPUTE = 0, /* takes all work */
+    CORE_STREAM_COPY = 1     /* takes the copies and fills of the memory table
+                                and of core.peer, waits for events and host
+                                callbacks; the launch of a kernel on it returns
+                                UNSUPPORTED */
+};
+
 /* The streams of a device.  Work on one stream runs in order.  A backend whose
  * stream table is NULL is synchronous: every call completes before it returns.
  *
@@ -141,7 +156,8 @@ typedef struct core_stream_table {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Creates a stream.  flags: 0. */
+    /* Creates a stream.  flags: its kind, CORE_STREAM_….  Until ABI 0.5: 0.  The
+     * core requests CORE_STREAM_COPY only of a device with copy_streams. */
     core_status (*create)(void *device, uint32_t flags, void **out_stream);
 
     /* Destroys a stream without waiting for it: work that was enqueued runs to
@@ -298,7 +314,21 @@ typedef struct core_host_memory_interface {
 
     /* Frees memory from alloc; `size` is the size that was requested. */
     void (*free)(void *device, void *data, uint64_t size);
+
+    /* Since ABI 0.6. */
+
+    /* Pins host memory of the program's, which may begin and end anywhere, so
+     * that copies from and to it are asynchronous.  It overlaps no other pinned
+     * memory of the device.  OUT_OF_MEMORY if the system pins no more.  NULL:
+     * the device pins only what it allocates. */
+    core_status (*register_memory)(void *device, void *data, uint64_t size);
+
+    /* Ends register_memory of the same range; the program keeps the memory.  No
+     * unfinished work uses it.  NULL only if register_memory is NULL. */
+    void (*unregister_memory)(void *device, void *data, uint64_t size);
 } core_host_memory_interface;
+CORE_STATIC_ASSERT(sizeof(core_host_memory_interface) == 40,
+                   "core.host_memory");
 
 /* "core.stream_adopt": streams that another library created. */
 typedef struct core_stream_adopt_interface {
@@ -638,6 +668,64 @@ typedef struct core_ranges_interface {
     void (*end)(void *device);
 } core_ranges_interface;
 CORE_STATIC_ASSERT(sizeof(core_ranges_interface) == 24, "core.ranges");
+
+/* Since ABI 0.6. */
+
+/* The size of the handles of core.ipc, in bytes. */
+enum { CORE_IPC_HANDLE_SIZE = 128 };
+
+/* "core.ipc": device memory that several processes share.  The process that
+ * allocated memory exports it; another one of the same machine, or the same
+ * one, opens it by the handle.  Processes order their work themselves. */
+typedef struct core_ipc_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+
+    /* Exports an allocation.  memory, size: as alloc (of the memory table, or
+     * of core.allocator) returned and received them.  handle:
+     * CORE_IPC_HANDLE_SIZE bytes, which the core has zeroed; they contain no
+     * address.  An allocation may be exported several times. */
+    core_status (*export_memory)(void *device, core_memory memory,
+                                 uint64_t size, void *handle);
+
+    /* Opens exported memory.  size: that of the export.  The memory stays
+     * accessible until `close`, even if the process that exported it frees it
+     * or ends; its content is then undefined.  NOT_FOUND if the export has
+     * ended or its process has; INVALID_ARGUMENT if the handle is not one of
+     * this device's. */
+    core_status (*open)(void *device, const void *handle, uint64_t size,
+                        core_memory *out_memory);
+
+    /* Closes memory from `open`, which no unfinished work uses. */
+    void (*close)(void *device, core_memory memory, uint64_t size);
+
+    /* Ends one export, before the memory is freed.  Where the device can tell,
+     * the handle opens no more; memory that is open stays open.  NULL: nothing
+     * to do. */
+    void (*end_export)(void *device, core_memory memory, uint64_t size);
+} core_ipc_interface;
+CORE_STATIC_ASSERT(sizeof(core_ipc_interface) == 40, "core.ipc");
+
+/* "core.hotplug": devices that are added and removed while the process runs.
+ * The plugin announces a change with core_host.devices_changed.  The core then
+ * calls enumerate and, for each index, device_id.  It identifies devices by
+ * their ids: a device that it knows keeps the index by which programs know it,
+ * whatever its place in the enumeration; a new one gets the next index; and one
+ * that is missing is lost.  Every call for an object of a missing device
+ * returns DEVICE_LOST.  If the device is present again, the `reset` of
+ * core.device_reset makes its handle usable. */
+typedef struct core_hotplug_interface {
+    uint32_t struct_size;
+    uint32_t reserved;
+
+    /* Gets the id of the device that device_open opens by `index`, without
+     * opening it.  The id is not empty, differs from those of other devices,
+     * and equals stable_id of its core_device_information.  The core copies the
+     * string.  NOT_FOUND if that device has gone since enumerate. */
+    core_status (*device_id)(void *backend, uint32_t index,
+                             core_string *out_id);
+} core_hotplug_interface;
+CORE_STATIC_ASSERT(sizeof(core_hotplug_interface) == 16, "core.hotplug");
 
 #ifdef __cplusplus
 }

@@ -127,6 +127,7 @@ typedef struct core_device core_device;
 typedef struct core_generator core_generator;
 typedef struct core_operator core_operator;
 typedef struct core_view core_view;
+typedef struct core_view_content core_view_content;
 typedef struct core_call core_call;
 typedef struct core_loop core_loop;
 typedef struct core_kernel core_kernel;
@@ -504,6 +505,22 @@ typedef struct core_host {
 
     /* Since ABI 0.6. */
 
+    /* Announces that the devices of a device type changed: some were added,
+     * removed or reordered (core.hotplug in backend.h).  Any thread may call
+     * it at any time after init, with locks of the plugin's held: it calls no
+     * function of the plugin.  The core enumerates the devices again when a
+     * program looks for one the next time.  NOT_FOUND if no backend has that
+     * type; UNSUPPORTED if the backend does not provide core.hotplug. */
+    core_status (*devices_changed)(core_string device_type);
+
+    /* Identifies the content of a view's memory (kernel.h), for a kernel that
+     * keeps what it computed from an operand, such as a packed weight.  view: a
+     * view among the arguments or results of the running call, not a copy.
+     * INVALID_ARGUMENT for another view. */
+    core_status (*call_view_content)(const core_call *call,
+                                     const core_view *view,
+                                     core_view_content *out_content);
+
     /* Registers how the results of an operator follow from its arguments
      * (core_shape_function in kernel.h).  Kernels can then be registered for
      * it, as for built-in operators that receive views: the core allocates the
@@ -518,7 +535,7 @@ typedef struct core_host {
                              core_result_shape *shapes, uint32_t nresults),
         void *user);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 32, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 34, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Devices that a program adds, removes and reorders through sim.control. */
+
+#include "sim.h"
+
+/* Indices in sim_devices, in the order of the enumeration; under sim_lock. */
+static uint32_t order[SIM_DEVICES];
+static uint32_t present;
+
+void sim_hotplug_open(void)
+{
+    present = (uint32_t)sim_set.devices;
+    for (uint32_t i = 0; i < SIM_DEVICES; i++) {
+        order[i] = i;
+        sim_devices[i].index = i;
+        sim_devices[i].present = i < present;
+        snprintf(sim_devices[i].id, sizeof sim_devices[i].id, "sim-%u", i);
+    }
+}
+
+uint32_t sim_hotplug_count(void)
+{
+    uint32_t count;
+
+    pthread_mutex_lock(&sim_lock);
+    count = present;
+    pthread_mutex_unlock(&sim_lock);
+    return count;
+}
+
+sim_device *sim_hotplug_device(uint32_t index)
+{
+    sim_device *device = NULL;
+
+    pthread_mutex_lock(&sim_lock);
+    if (index < present)
+        device = &sim_devices[order[index]];
+    pthread_mutex_unlock(&sim_lock);
+    return device;
+}
+
+static core_status announce(void)
+{
+    return sim_host->devices_changed(core_sdk_string("sim"));
+}
+
+static core_status unsupported(void)
+{
+    return core_sdk_error(sim_host, CORE_ERROR_UNSUPPORTED, "sim",
+                          "devices change from ABI 0.6 on");
+}
+
+core_status sim_hotplug_remove(uint32_t index)
+{
+    bool removed;
+
+    if (sim_host->abi_minor < 6)
+        return unsupported();
+    pthread_mutex_lock(&sim_lock);
+    removed = index < SIM_DEVICES && sim_devices[index].present;
+    if (removed) {
+        uint32_t at = 0;
+
+        while (order[at] != index)
+            at++;
+        for (present--; at < present; at++)
+            order[at] = order[at + 1];
+        sim_devices[index].present = false;
+        if (sim_devices[index].open)
+            sim_lose(&sim_devices[index], "the device was removed");
+    }
+    pthread_mutex_unlock(&sim_lock);
+    if (!removed)
+        return core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
+                              "sim-%u is not present", index);
+    return announce();
+}
+
+core_status sim_hotplug_add(uint32_t index)
+{
+    bool added;
+
+    if (sim_host->abi_minor < 6)
+        return unsupported();
+    pthread_mutex_lock(&sim_lock);
+    added = index < SIM_DEVICES && !sim_devices[index].present;
+    if (added) {
+        order[present++] = index;
+        sim_devices[index].present = true;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    if (!added)
+        return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
+                              "sim-%u is present, or not below %d", index,
+                              SIM_DEVICES);
+    return announce();
+}
+
+core_status sim_hotplug_reverse(void)
+{
+    if (sim_host->abi_minor < 6)
+        return unsupported();
+    pthread_mutex_lock(&sim_lock);
+    for (uint32_t i = 0; i < present / 2; i++) {
+        uint32_t first = order[i];
+
+        order[i] = order[present - 1 - i];
+        order[present - 1 - i] = first;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return announce();
+}
+
+static core_status device_id(void *backend, uint32_t index, core_string *out_id)
+{
+    sim_device *device = sim_hotplug_device(index);
+
+    (void)backend;
+    *out_id = core_sdk_string(device ? device->id : "");
+    return device ? CORE_OK
+                  : core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
+                                   "there is no device %u", index);
+}
+
+const core_hotplug_interface sim_hotplug = {
+    .struct_size = sizeof(core_hotplug_interface),
+    .device_id = device_id,
+};

@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# ops.h in its two forms: typed calls as inline functions, and declared in all
+# files of a program and defined in one of them.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
+
+cat >"$work/sum.c" <<'END'
+#include <libcore/core.h>
+
+core_status sum_of(core_tensor *x, double *out)
+{
+    core_tensor *sum = NULL;
+    core_status status = core_sum(x, CORE_DTYPE_NONE, &sum);
+
+    if (status == CORE_OK)
+        status = core_tensor_read(sum, out, sizeof *out);
+    core_tensor_release(sum);
+    return status;
+}
+END
+cat >"$work/main.c" <<'END'
+#include <libcore/core.h>
+
+#include <stdio.h>
+#include <string.h>
+
+core_status sum_of(core_tensor *x, double *out);
+
+int main(void)
+{
+    int64_t size = 5;
+    core_tensor *x = NULL;
+    double sum = 0;
+
+    if (core_ones(&size, 1, CORE_F64, NULL, &x) != CORE_OK ||
+        sum_of(x, &sum) != CORE_OK) {
+        puts(core_error_message());
+        return 1;
+    }
+    core_tensor_release(x);
+    if (core_ones(&size, 1, CORE_F64, NULL, NULL) == CORE_OK ||
+        !strstr(core_error_message(), "core_ones: the argument out is NULL"))
+        return 1;
+    printf("%g\n", sum);
+    return sum != 5;
+}
+END
+cat >"$work/calls.c" <<'END'
+#define CORE_OPS_IMPLEMENTATION
+#include <libcore/ops.h>
+END
+
+program() { # file, compiler's arguments...
+    file=$1
+    shift
+    # shellcheck disable=SC2086 # CC may have arguments
+    ${CC:-cc} -std=c11 -Wall -Wextra -Werror -o "$work/$file" \
+        -I"$LIBCORE_BUILD/include" -I"$LIBCORE_SOURCE/include" \
+        -iquote "$LIBCORE_BUILD/include/libcore" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" "$@" \
+        -L"$LIBCORE_BUILD/.libs" -lcore -Wl,-rpath,"$LIBCORE_BUILD/.libs"
+}
+
+definitions() {
+    program calls.o -c -fPIC -ffunction-sections -DCORE_OPS_EXTERN \
+        "$work/calls.c"
+}
+
+inline_calls() {
+    program inline "$work/main.c" "$work/sum.c" && "$work/inline"
+}
+
+one_definition() {
+    program extern -DCORE_OPS_EXTERN -Wl,--gc-sections \
+        "$work/main.c" "$work/sum.c" "$work/calls.o" && "$work/extern" ||
+        return
+    nm "$work/extern" | grep -w core_sum && ! nm "$work/extern" |
+        grep -w core_matmul
+}
+
+no_definition() {
+    ! program missing -DCORE_OPS_EXTERN "$work/main.c" "$work/sum.c" \
+        2>"$work/out" && grep -w core_sum "$work/out"
+}
+
+not_exported() {
+    program shared.so -shared -fPIC -DCORE_OPS_EXTERN "$work/sum.c" \
+        "$work/calls.o" && nm -D --defined-only "$work/shared.so" |
+        grep -w sum_of && ! nm -D --defined-only "$work/shared.so" |
+        grep -E ' T core_'
+}
+
+ok 'the definitions are compiled' definitions
+ok 'typed calls are inline functions' inline_calls
+ok 'typed calls are declared, and defined in one file' one_definition
+ok 'a program without the definitions is not linked' no_definition
+ok 'a shared library does not export the definitions' not_exported
+echo "1..$number"

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Devices that are added, removed and reordered while the process runs. */
+
+#include "support/sim_device.h"
+#include "support/stream.h"
+
+#include <pthread.h>
+
+static void start(void)
+{
+    sim_find("sim");
+}
+
+static uint32_t count_sim(void)
+{
+    const char *reason;
+    uint32_t count;
+
+    OK(core_device_count("sim", &count, &reason));
+    return count;
+}
+
+static core_device *by_id(const char *id)
+{
+    core_device *device;
+
+    OK(core_device_find_id("sim", id, &device));
+    return device;
+}
+
+START_TEST(device_is_found_by_its_stable_id)
+{
+    core_device *device, *host;
+    core_device_information p = {.struct_size = sizeof p};
+    char id[128];
+
+    ck_assert_ptr_eq(by_id("sim-1"), device_of("sim:1"));
+    ck_assert_ptr_eq(by_id("sim-0"), sim);
+    FAILS(core_device_find_id("sim", "sim-9", &device), CORE_ERROR_NOT_FOUND,
+          "core_device_find_id", "sim-9");
+    ck_assert_ptr_null(device);
+    FAILS(core_device_find_id("sim", "", &device), CORE_ERROR_NOT_FOUND);
+    FAILS(core_device_find_id("none", "sim-0", &device), CORE_ERROR_NOT_FOUND,
+          "none");
+    /* A plugin without core.hotplug. */
+    host = device_of("cpu");
+    OK(core_device_get_information(host, &p));
+    snprintf(id, sizeof id, "%.*s", (int)p.stable_id.size, p.stable_id.data);
+    if (*id) {
+        OK(core_device_find_id("cpu", id, &device));
+        ck_assert_ptr_eq(device, host);
+    }
+    FAILS(core_device_find_id("cpu", "no such id", &device),
+          CORE_ERROR_NOT_FOUND, "no such id");
+}
+END_TEST
+
+START_TEST(added_device_gets_the_next_index)
+{
+    uint64_t before = core_device_changes();
+    core_device *device;
+
+    ck_assert_uint_eq(count_sim(), 2);
+    OK(control->add(5));
+    ck_assert_uint_eq(core_device_changes(), before + 1);
+    ck_assert_uint_eq(count_sim(), 3);
+    device = device_of("sim:2");
+    ck_assert_ptr_eq(by_id("sim-5"), device);
+    all_are(add(filled(device, 8, 1), filled(device, 8, 2)), 3);
+}
+END_TEST
+
+START_TEST(devices_keep_their_names_when_they_are_reordered)
+{
+    core_tensor *here = filled(sim, 8, 1);
+
+    OK(control->add(2));
+    OK(control->reverse());
+    ck_assert_ptr_eq(device_of("sim"), sim);
+    ck_assert_ptr_eq(by_id("sim-0"), sim);
+    ck_assert_str_eq(core_device_name(by_id("sim-1")), "sim:1");
+    ck_assert_str_eq(core_device_name(by_id("sim-2")), "sim:2");
+    all_are(add(here, here), 2);
+    all_are(filled(by_id("sim-1"), 8, 3), 3);
+}
+END_TEST
+
+START_TEST(objects_of_a_removed_device_are_lost)
+{
+    core_device *gone = device_of("sim:1");
+    core_tensor *there = filled(gone, 8, 1), *here = filled(sim, 8, 1), *out;
+    core_stream *stream = stream_of(gone);
+    float values[8];
+
+    OK(core_device_synchronize(gone));
+    OK(control->remove(1));
+    ck_assert_uint_eq(count_sim(), 2); /* the index stays the device's */
+    FAILS(core_device_status(gone), CORE_ERROR_DEVICE_LOST, "sim:1",
+          "\"sim-1\" was removed");
+    FAILS(core_mul(there, there, &out), CORE_ERROR_DEVICE_LOST, "sim:1",
+          "was removed");
+    ck_assert_ptr_null(out);
+    FAILS(core_tensor_read(there, values, sizeof values),
+          CORE_ERROR_DEVICE_LOST, "was removed");
+    FAILS(core_stream_synchronize(stream), CORE_ERROR_DEVICE_LOST);
+    FAILS(core_device_reset(gone), CORE_ERROR_DEVICE_LOST, "removed");
+    core_stream_release(stream);
+    all_are(add(here, here), 2);
+}
+END_TEST
+
+/* The plugin reports the loss before the core enumerates again. */
+START_TEST(removed_device_is_lost_at_its_next_use)
+{
+    core_device *gone = device_of("sim:1");
+    core_tensor *there = filled(gone, 8, 1), *out;
+
+    OK(core_device_synchronize(gone));
+    OK(control->remove(1));
+    FAILS(core_mul(there, there, &out), CORE_ERROR_DEVICE_LOST, "sim:1",
+          "removed");
+}
+END_TEST
+
+START_TEST(removed_device_that_returns_is_reset)
+{
+    core_device *device = device_of("sim:1");
+    core_tensor *old = filled(device, 8, 1), *out;
+
+    OK(core_device_synchronize(device));
+    OK(control->remove(1));
+    ck_assert_uint_eq(count_sim(), 2);
+    OK(control->add(1));
+    ck_assert_uint_eq(count_sim(), 2);
+    ck_assert_ptr_eq(by_id("sim-1"), device);
+    FAILS(core_device_status(device), CORE_ERROR_DEVICE_LOST);
+    OK(core_device_reset(device));
+    OK(core_device_status(device));
+    all_are(add(filled(device, 8, 1), filled(device, 8, 2)), 3);
+    FAILS(core_mul(old, old, &out), CORE_ERROR_DEVICE_LOST);
+}
+END_TEST
+
+START_TEST(device_removed_before_it_was_opened_is_missing)
+{
+    core_device *device;
+
+    OK(control->remove(1));
+    ck_assert_uint_eq(count_sim(), 2);
+    FAILS(core_device_find("sim:1", &device), CORE_ERROR_NO_DEVICE, "sim:1",
+          "removed", "sim-1");
+    ck_assert_ptr_null(device);
+    FAILS(core_device_find_id("sim", "sim-1", &device), CORE_ERROR_NO_DEVICE,
+          "sim-1");
+    OK(control->add(1));
+    all_are(filled(device_of("sim:1"), 4, 2), 2);
+}
+END_TEST
+
+START_TEST(all_devices_may_be_removed)
+{
+    core_device *device;
+
+    OK(control->remove(0));
+    OK(control->remove(1));
+    OK(core_device_find("sim", &device)); /* it is open */
+    ck_assert_ptr_eq(device, sim);
+    FAILS(core_device_status(device), CORE_ERROR_DEVICE_LOST, "was removed");
+    FAILS(core_device_find("sim:1", &device), CORE_ERROR_NO_DEVICE, "sim-1");
+}
+END_TEST
+
+static void *change(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < 200; i++) {
+        OK(control->add(7));
+        OK(control->reverse());
+        OK(control->remove(7));
+    }
+    return NULL;
+}
+
+START_TEST(devices_change_in_any_thread)
+{
+    core_tensor *here = filled(sim, 8, 1);
+    core_device *device;
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, change, NULL), 0);
+    for (int i = 0; i < 200; i++) {
+        ck_assert_uint_ge(count_sim(), 2);
+        ck_assert_ptr_eq(by_id("sim-0"), sim);
+        ck_assert_str_eq(core_device_name(by_id("sim-1")), "sim:1");
+        if (core_device_find_id("sim", "sim-7", &device) == CORE_OK)
+            ck_assert_str_eq(core_device_name(device), "sim:2");
+    }
+    pthread_join(thread, NULL);
+    all_are(add(here, here), 2);
+}
+END_TEST
+
+START_TEST(changes_under_interposers_are_seen)
+{
+    OK(core_setting_set("LIBCORE_INTERPOSERS", "validate"));
+    sim_find("sim");
+    OK(control->add(3));
+    ck_assert_uint_eq(count_sim(), 3);
+    ck_assert_str_eq(core_device_name(by_id("sim-3")), "sim:2");
+    all_are(filled(by_id("sim-3"), 4, 2), 2);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        device_is_found_by_its_stable_id,
+        added_device_gets_the_next_index,
+        devices_keep_their_names_when_they_are_reordered,
+        objects_of_a_removed_device_are_lost,
+        removed_device_is_lost_at_its_next_use,
+        removed_device_that_returns_is_reset,
+        device_removed_before_it_was_opened_is_missing,
+        all_devices_may_be_removed,
+        devices_change_in_any_thread,
+    };
+    const TTest *const settings[] = {changes_under_interposers_are_seen};
+
+    const test_suite suites[] = {
+        {"device/hotplug", start, drop_all, 0, SUITE_TESTS(tests)},
+        {"device/hotplug, interposers", NULL, drop_all, 0,
+         SUITE_TESTS(settings)},
+    };
+
+    return suite_run(suites, sizeof suites / sizeof *suites);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+#include "resize.h"
+
+#include "oracle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIMENSIONS = 8 };
+
+/* A word that is a tensor: its sizes, and the limit of its indices or 0. */
+typedef struct tensor_word {
+    char kind;
+    uint32_t ndim;
+    int64_t sizes[DIMENSIONS];
+    int64_t limit;
+} tensor_word;
+
+static bool read_word(const char *word, size_t length, tensor_word *out)
+{
+    const char *at = word + 2, *end = word + length;
+
+    memset(out, 0, sizeof *out);
+    if (length < 2 || word[1] != ':' || !strchr("tupvxqymh", word[0]))
+        return false;
+    out->kind = word[0];
+    while (at < end && *at >= '0' && *at <= '9' && out->ndim < DIMENSIONS) {
+        out->sizes[out->ndim++] = strtoll(at, (char **)(uintptr_t)&at, 10);
+        at += at < end && *at == ',';
+    }
+    if (at < end && *at == '/')
+        out->limit = strtoll(at + 1, NULL, 10);
+    return true;
+}
+
+static size_t write_word(const tensor_word *word, char *to, size_t capacity)
+{
+    size_t used = (size_t)snprintf(to, capacity, "%c:", word->kind);
+
+    for (uint32_t d = 0; d < word->ndim && used < capacity; d++)
+        used += (size_t)snprintf(to + used, capacity - used, "%s%" PRId64,
+                                 d ? "," : "", word->sizes[d]);
+    if (word->limit > 0 && used < capacity)
+        used += (size_t)snprintf(to + used, capacity - used, "/%" PRId64,
+                                 word->limit);
+    return used;
+}
+
+static int64_t numel_of(const tensor_word *word)
+{
+    int64_t numel = 1;
+
+    for (uint32_t d = 0; d < word->ndim && numel < INT32_MAX; d++)
+        numel *= word->sizes[d];
+    return numel;
+}
+
+/* False: a matrix that is factored has this size. */
+static bool replace(const sample *from, tensor_word *word, int64_t size,
+                    int64_t to)
+{
+    bool factored =
+        word->kind == 'h' || word->kind == 'y' || oracle_factors(from->op);
+
+    for (uint32_t d = 0; d < word->ndim; d++) {
+        if (word->sizes[d] != size)
+            continue;
+        if (factored && (d + 2 >= word->ndim || word->kind == 'y'))
+            return false;
+        word->sizes[d] = to;
+    }
+    if (word->limit == size)
+        word->limit = to;
+    return true;
+}
+
+bool sample_resize(const sample *from, int64_t size, int64_t to, resized *out)
+{
+    const char *at = from->words;
+    char text[sizeof out->words];
+    size_t used = 0;
+
+    /* The bins of a histogram depend on rounding. */
+    if (strncmp(from->op, "hist", 4) == 0)
+        return false;
+    while (*at && used + 1 < sizeof text) {
+        size_t length = strcspn(at, " "), room = sizeof text - used;
+        tensor_word word;
+
+        if (!read_word(at, length, &word)) {
+            used +=
+                (size_t)snprintf(text + used, room, "%.*s", (int)length, at);
+        } else {
+            if (!replace(from, &word, size, to))
+                return false;
+            used += write_word(&word, text + used, room);
+        }
+        at += length;
+        if (*at == ' ' && used + 1 < sizeof text)
+            text[used++] = *at++;
+    }
+    if (*at || used + 1 >= sizeof text)
+        return false;
+    text[used] = 0;
+    out->sample = *from;
+    memcpy(out->words, text, used + 1);
+    out->sample.words = out->words;
+    return true;
+}
+
+int64_t sample_numel(const sample *from)
+{
+    int64_t most = 0;
+
+    for (const char *at = from->words; *at;) {
+        size_t length = strcspn(at, " ");
+        tensor_word word;
+
+        if (read_word(at, length, &word) && numel_of(&word) > most)
+            most = numel_of(&word);
+        at += length;
+        at += *at == ' ';
+    }
+    return most;
+}
+
+bool sample_enlarge(const sample *from, int64_t size, int64_t numel,
+                    resized *out)
+{
+    int64_t least = size, most = numel;
+    resized other;
+
+    while (least < most) {
+        int64_t middle = (least + most + 1) / 2;
+
+        if (!sample_resize(from, size, middle, &other))
+            return false;
+        if (sample_numel(&other.sample) <= numel)
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    least -= least % 2 == 0;
+    return least > size && sample_resize(from, size, least, out);
+}
+
+bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last)
+{
+    bool found = false;
+
+    for (const char *at = from->words; *at && !found;) {
+        size_t length = strcspn(at, " ");
+        tensor_word word;
+
+        if (read_word(at, length, &word))
+            for (uint32_t d = 0; d < word.ndim; d++) {
+                if (word.sizes[d] < 2)
+                    continue;
+                if (!found)
+                    *out_first = word.sizes[d];
+                *out_last = word.sizes[d];
+                found = true;
+            }
+        at += length;
+        at += *at == ' ';
+    }
+    return found;
+}
+
+/* Tests whether a tensor is broadcast to another. */
+static bool fits_into(const tensor_word *small, const tensor_word *large)
+{
+    if (small->ndim > large->ndim)
+        return false;
+    for (uint32_t d = 1; d <= small->ndim; d++)
+        if (small->sizes[small->ndim - d] != 1 &&
+            small->sizes[small->ndim - d] != large->sizes[large->ndim - d])
+            return false;
+    return true;
+}
+
+bool sample_level(const sample *from, resized *out)
+{
+    tensor_word words[DIMENSIONS], *most = words;
+    uint32_t count = 0;
+    size_t used = 0;
+    bool differ = false;
+
+    for (const char *at = from->words; *at && count < DIMENSIONS;) {
+        size_t length = strcspn(at, " ");
+
+        if (read_word(at, length, &words[count])) {
+            if (numel_of(&words[count]) > numel_of(most))
+                most = &words[count];
+            count++;
+        }
+        at += length;
+        at += *at == ' ';
+    }
+    for (uint32_t k = 0; k < count; k++) {
+        if (!strchr("tupm", words[k].kind) || !fits_into(&words[k], most))
+            return false;
+        differ |= numel_of(&words[k]) != numel_of(most);
+    }
+    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+        size_t length = strcspn(at, " "), room = sizeof out->words - used;
+        tensor_word word;
+
+        if (read_word(at, length, &word)) {
+            char kind = word.kind;
+
+            word = *most;
+            word.kind = kind;
+            used += write_word(&word, out->words + used, room);
+        } else {
+            used += (size_t)snprintf(out->words + used, room, "%.*s",
+                                     (int)length, at);
+        }
+        at += length;
+        if (*at == ' ')
+            out->words[used++] = *at++;
+    }
+    out->words[used] = 0;
+    out->sample = *from;
+    out->sample.words = out->words;
+    return differ;
+}
