@@ -141,9 +141,11 @@ static double allowance(const bounds *self, const sample_call *call,
            flushed;
 }
 
-static bool same(double got, double want)
+static bool same(const reference *wanted, double got, double want)
 {
-    return got == want || (isnan(got) && isnan(want));
+    return (got == want &&
+            (!wanted->zeros || want != 0 || !signbit(got) == !signbit(want))) ||
+           (isnan(got) && isnan(want));
 }
 
 bool bounds_hold(const bounds *allowed, const sample_call *call,
@@ -157,8 +159,15 @@ bool bounds_hold(const bounds *allowed, const sample_call *call,
         double want = element_rounded(dtype, wanted->values[r][i]);
         double limit;
 
-        if (same(got[i], want))
+        if (same(wanted, got[i], want))
             continue;
+        /* Numbers that were flushed, too. */
+        if (got[i] == 0 && want == 0 &&
+            !expect(out, allowed->flushes & CORE_DTYPE_MASK(dtype),
+                    "result %u, element %lld: got %g, expected %g: the sign "
+                    "of zero is wrong",
+                    r, (long long)i, got[i], want))
+            return false;
         if (!floating || wanted->exact || isnan(got[i]) || isnan(want))
             return expect(out, false,
                           "result %u, element %lld: got %.17g, expected %.17g",

@@ -109,6 +109,7 @@ enum {
     SPECIAL = 4,      /* also for NaN, infinities and zeros */
     ALPHA = 8,        /* b is multiplied by the argument that follows */
     ALPHA_FIRST = 16, /* a is */
+    ZEROS = 32,       /* signs of zeros are defined */
 };
 
 static const struct {
@@ -117,8 +118,8 @@ static const struct {
     uint32_t operands;
     uint32_t flags;
 } elements[] = {
-    {"abs", do_abs, 1, EXACT | SPECIAL},
-    {"neg", do_neg, 1, EXACT | SPECIAL},
+    {"abs", do_abs, 1, EXACT | SPECIAL | ZEROS},
+    {"neg", do_neg, 1, EXACT | SPECIAL | ZEROS},
     {"exp", do_exp, 1, RELATIVE | SPECIAL},
     {"exp2", do_exp2, 1, RELATIVE | SPECIAL},
     {"expm1", do_expm1, 1, RELATIVE | SPECIAL},
@@ -140,15 +141,15 @@ static const struct {
     {"atanh", do_atanh, 1, RELATIVE},
     {"erf", do_erf, 1, RELATIVE | SPECIAL},
     {"erfc", do_erfc, 1, RELATIVE},
-    {"sqrt", do_sqrt, 1, RELATIVE | SPECIAL},
+    {"sqrt", do_sqrt, 1, RELATIVE | SPECIAL | ZEROS},
     {"rsqrt", do_rsqrt, 1, RELATIVE | SPECIAL},
-    {"reciprocal", do_reciprocal, 1, RELATIVE | SPECIAL},
+    {"reciprocal", do_reciprocal, 1, RELATIVE | SPECIAL | ZEROS},
     {"sigmoid", do_sigmoid, 1, RELATIVE | SPECIAL},
     {"relu", do_relu, 1, EXACT | SPECIAL},
-    {"ceil", do_ceil, 1, EXACT | SPECIAL},
-    {"floor", do_floor, 1, EXACT | SPECIAL},
-    {"trunc", do_trunc, 1, EXACT | SPECIAL},
-    {"round", do_round, 1, EXACT | SPECIAL},
+    {"ceil", do_ceil, 1, EXACT | SPECIAL | ZEROS},
+    {"floor", do_floor, 1, EXACT | SPECIAL | ZEROS},
+    {"trunc", do_trunc, 1, EXACT | SPECIAL | ZEROS},
+    {"round", do_round, 1, EXACT | SPECIAL | ZEROS},
     {"silu", do_silu, 1, RELATIVE},
     {"deg2rad", do_deg2rad, 1, RELATIVE},
     {"rad2deg", do_rad2deg, 1, RELATIVE},
@@ -158,11 +159,11 @@ static const struct {
     {"isneginf", do_isneginf, 1, EXACT | SPECIAL},
     {"signbit", do_signbit, 1, EXACT | SPECIAL},
     {"sign", do_sign, 1, EXACT},
-    {"add.Tensor", do_add, 2, ALPHA | SPECIAL},
-    {"sub.Tensor", do_sub, 2, ALPHA | SPECIAL},
+    {"add.Tensor", do_add, 2, ALPHA | SPECIAL | ZEROS},
+    {"sub.Tensor", do_sub, 2, ALPHA | SPECIAL | ZEROS},
     {"rsub.Tensor", do_rsub, 2, ALPHA_FIRST},
-    {"mul.Tensor", do_mul, 2, RELATIVE | SPECIAL},
-    {"div.Tensor", do_div, 2, RELATIVE | SPECIAL},
+    {"mul.Tensor", do_mul, 2, RELATIVE | SPECIAL | ZEROS},
+    {"div.Tensor", do_div, 2, RELATIVE | SPECIAL | ZEROS},
     {"maximum", do_maximum, 2, EXACT | SPECIAL},
     {"minimum", do_minimum, 2, EXACT | SPECIAL},
     {"fmax", do_fmax, 2, EXACT | SPECIAL},
@@ -171,7 +172,7 @@ static const struct {
     {"atan2", do_atan2, 2, RELATIVE},
     {"hypot", do_hypot, 2, RELATIVE},
     {"pow.Tensor_Tensor", do_pow, 2, RELATIVE},
-    {"copysign.Tensor", do_copysign, 2, EXACT},
+    {"copysign.Tensor", do_copysign, 2, EXACT | ZEROS},
     {"eq.Tensor", do_eq, 2, EXACT | SPECIAL},
     {"ne.Tensor", do_ne, 2, EXACT | SPECIAL},
     {"lt.Tensor", do_lt, 2, EXACT | SPECIAL},
@@ -249,6 +250,7 @@ static bool element_values(const sample_call *call, reference *out)
     }
     out->exact = (elements[which].flags & EXACT) != 0;
     out->relative = (elements[which].flags & RELATIVE) != 0;
+    out->zeros = (elements[which].flags & ZEROS) != 0;
     return true;
 }
 

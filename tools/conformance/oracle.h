@@ -20,6 +20,7 @@ typedef struct reference {
     double scale;  /* the largest of operands and results, for sums */
     bool relative; /* each element is correct to a few of its units */
     bool own;      /* computed by the suite; else by the CPU in f64 */
+    bool zeros;    /* the signs of zeros are defined */
     bool exact;    /* bit for bit: nothing is rounded */
 } reference;
 

@@ -156,6 +156,16 @@ static core_status host_gradient(core_registry *registry, core_string name,
     return CORE_OK;
 }
 
+static core_status host_shape(core_registry *registry, core_string name,
+                              core_shape_function shape, void *user)
+{
+    (void)registry;
+    (void)name;
+    (void)shape;
+    (void)user;
+    return CORE_OK;
+}
+
 static core_status host_function(core_registry *registry, core_string name,
                                  uint32_t key, core_string backend,
                                  core_function function, void *user)
@@ -213,6 +223,13 @@ static core_status host_cache(core_string name, core_string *out_path)
     return report_error(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
+/* The suite enumerates by itself. */
+static core_status host_devices_changed(core_string device_type)
+{
+    (void)device_type;
+    return CORE_OK;
+}
+
 static void fill_host(core_host *host)
 {
     *host = (core_host){.struct_size = sizeof *host,
@@ -230,7 +247,9 @@ static void fill_host(core_host *host)
                         .backend_kernel = host_borrowed,
                         .error_last = host_error_last,
                         .register_gradient = host_gradient,
-                        .cache_directory = host_cache};
+                        .cache_directory = host_cache,
+                        .devices_changed = host_devices_changed,
+                        .register_shape = host_shape};
 }
 
 /* --------------------------------------------------------------- open -- */

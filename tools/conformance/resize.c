@@ -170,3 +170,62 @@ bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last)
     }
     return found;
 }
+
+/* Tests whether a tensor is broadcast to another. */
+static bool fits_into(const tensor_word *small, const tensor_word *large)
+{
+    if (small->ndim > large->ndim)
+        return false;
+    for (uint32_t d = 1; d <= small->ndim; d++)
+        if (small->sizes[small->ndim - d] != 1 &&
+            small->sizes[small->ndim - d] != large->sizes[large->ndim - d])
+            return false;
+    return true;
+}
+
+bool sample_level(const sample *from, resized *out)
+{
+    tensor_word words[DIMENSIONS], *most = words;
+    uint32_t count = 0;
+    size_t used = 0;
+    bool differ = false;
+
+    for (const char *at = from->words; *at && count < DIMENSIONS;) {
+        size_t length = strcspn(at, " ");
+
+        if (read_word(at, length, &words[count])) {
+            if (numel_of(&words[count]) > numel_of(most))
+                most = &words[count];
+            count++;
+        }
+        at += length;
+        at += *at == ' ';
+    }
+    for (uint32_t k = 0; k < count; k++) {
+        if (!strchr("tupm", words[k].kind) || !fits_into(&words[k], most))
+            return false;
+        differ |= numel_of(&words[k]) != numel_of(most);
+    }
+    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+        size_t length = strcspn(at, " "), room = sizeof out->words - used;
+        tensor_word word;
+
+        if (read_word(at, length, &word)) {
+            char kind = word.kind;
+
+            word = *most;
+            word.kind = kind;
+            used += write_word(&word, out->words + used, room);
+        } else {
+            used += (size_t)snprintf(out->words + used, room, "%.*s",
+                                     (int)length, at);
+        }
+        at += length;
+        if (*at == ' ')
+            out->words[used++] = *at++;
+    }
+    out->words[used] = 0;
+    out->sample = *from;
+    out->sample.words = out->words;
+    return differ;
+}

@@ -163,6 +163,8 @@ bool suite_add_large(suite *self);
 bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
 bool suite_add_backward(suite *self);
+bool suite_add_conversions(suite *self);
+bool suite_add_values(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

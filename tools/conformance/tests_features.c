@@ -394,6 +394,8 @@ static void tables_are_complete(suite *self, outcome *out, const test *one)
         {"core.profiler", 5},
         {"core.layout", 1},
         {"core.ranges", 2},
+        {"core.hotplug", 1},
+        {"core.ipc", 3},
     };
     plugin_tables *plugin = plugin_tables_open(self, out);
 
@@ -518,6 +520,12 @@ bool suite_add_features(suite *self)
         {"core/features/telemetry", telemetry, true},
         {"core/features/profiler", features_profiler, true},
         {"core/features/layout", features_layout, true},
+        {"core/features/hotplug", features_hotplug, true},
+        {"core/features/copy-streams", features_copy_streams, true},
+        {"core/copy-streams/refuse-kernels",
+         features_copy_streams_refuse_kernels, true},
+        {"core/features/registered-host-memory",
+         features_registered_host_memory, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

@@ -230,6 +230,7 @@ static bool run_layouts(suite *self, sample_call *call, const reference *wanted,
 /* What is done with a sample. */
 typedef enum extent {
     EXTENT_ALL,     /* all layouts and results */
+    EXTENT_LEVEL,   /* the same, of a call that need not be valid */
     EXTENT_SIZE,    /* row-major, also into a window of memory */
     EXTENT_LARGE,   /* row-major, and transposed with gaps */
     EXTENT_COLUMNS, /* row-major */
@@ -255,7 +256,7 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
 
     if (what == EXTENT_SPECIAL)
         return run_special(self, call, all, out);
-    if (what == EXTENT_ALL)
+    if (what == EXTENT_ALL || what == EXTENT_LEVEL)
         return run_results(self, call, wanted, all, out) &&
                run_layouts(self, call, wanted, all, out);
     good = run_arranged(self, call, wanted, ARRANGED_ROWS, all, out);
@@ -316,9 +317,10 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
 
     if (!sample_sizes(from, &first, &last))
         return true;
-    for (int64_t size = 1; good && size <= MOST_SMALL; size += size < 18  ? 1
-                                                               : size % 2 ? 14
-                                                                          : 2)
+    for (int64_t size = 1; good && size <= MOST_SMALL; size += size > 16 ? 16
+                                                               : self->quick
+                                                                   ? 4
+                                                                   : 1)
         if (size != last && sample_resize(from, last, size, &other))
             good =
                 run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
@@ -364,6 +366,18 @@ static bool run_all_special(suite *self, const sample *from, core_dtype dtype,
     return run_sample(self, &other.sample, dtype, EXTENT_SPECIAL, all, out);
 }
 
+/* Runs a sample whose tensors are broadcast with tensors of one shape. */
+static bool run_level(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
+{
+    resized other;
+
+    return !sample_level(from, &other) ||
+           (run_sample(self, &other.sample, dtype, EXTENT_LEVEL, all, out) &&
+            run_all_special(self, &other.sample, dtype, all, out) &&
+            (self->quick || run_large(self, &other.sample, dtype, all, out)));
+}
+
 typedef bool (*with_sample)(suite *self, const sample *from, core_dtype dtype,
                             sample_counts *all, outcome *out);
 
@@ -401,6 +415,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
         good = run_first(self, first->op, dtype, run_sizes, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_all_special, &all, out);
+    if (good)
+        good = run_first(self, first->op, dtype, run_level, &all, out);
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_large, &all, out);
     if (out->verdict != VERDICT_PASS)
