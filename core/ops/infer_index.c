@@ -427,6 +427,9 @@ CORE__INFER(multinomial)
             "num_samples is %lld and self has %lld categories; num_samples "
             "must be above 0 and, without replacement, not exceed them",
             (long long)samples, (long long)self->sizes[self->ndim - 1]);
+    if (self->sizes[self->ndim - 1] == 0 && (self->ndim == 1 || self->sizes[0]))
+        return core__op_error(CORE_ERROR_INVALID_ARGUMENT, infer->op,
+                              "self has no categories to draw from");
     core__result_set(result, CORE_I64, self->ndim, self->sizes);
     result->sizes[self->ndim - 1] = samples;
     return core__sizes_check(infer->op, result->ndim, result->sizes);

@@ -464,6 +464,26 @@ bool oracle_random(const char *op)
     return false;
 }
 
+bool oracle_orders(const char *op)
+{
+    static const char *const names[] = {
+        "amax",      "amin",     "max",          "min",    "max.dim",
+        "min.dim",   "aminmax",  "cummax",       "cummin", "sort",
+        "topk",      "kthvalue", "median",       "clamp",  "median.dim",
+        "nanmedian", "maximum",  "nanmedian.dim"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(op, names[i]) == 0)
+            return true;
+    return false;
+}
+
+bool oracle_normalizes(const char *op)
+{
+    return strcmp(op, "_softmax") == 0 || strcmp(op, "_log_softmax") == 0 ||
+           strcmp(op, "logsumexp") == 0;
+}
+
 bool oracle_factors(const char *op)
 {
     static const char *const begins[] = {"linalg_lu",

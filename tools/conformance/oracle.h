@@ -38,6 +38,10 @@ bool oracle_values(const sample_call *call, reference *inout);
 bool oracle_defines(const sample_call *call);
 /* Operators whose results for NaN, infinities and zeros are known, too. */
 bool oracle_knows_special(const char *op);
+/* Operators that compare elements, so that NaN and infinities are ordered. */
+bool oracle_orders(const char *op);
+/* Operators of exponentials that must not overflow. */
+bool oracle_normalizes(const char *op);
 /* Operators that move elements without computing. */
 bool oracle_moves(const char *op);
 bool oracle_random(const char *op);

@@ -249,7 +249,6 @@ static void fill_host(core_host *host)
                         .register_gradient = host_gradient,
                         .cache_directory = host_cache,
                         .devices_changed = host_devices_changed,
-
                         .register_shape = host_shape};
 }
 

@@ -229,3 +229,82 @@ bool sample_level(const sample *from, resized *out)
     out->sample.words = out->words;
     return differ;
 }
+
+/* The number of the argument that is called "dim", or -1. */
+static int32_t dim_argument(const sample *from)
+{
+    core_operator *op;
+    const char *schema, *end, *at;
+    int32_t argument = 0;
+    int depth = 0;
+
+    if (core_op_find(from->op, &op) != CORE_OK)
+        return -1;
+    schema = strchr(core_op_schema(op), '(') + 1;
+    end = strstr(schema, ") ->");
+    for (at = schema; at < end; at++) {
+        depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
+        if (depth == 0 && *at == ',' && strncmp(at, ", *,", 4) != 0)
+            argument++;
+        if (strncmp(at, " dim", 4) == 0 && strchr(",)= ", at[4]))
+            return argument;
+    }
+    return -1;
+}
+
+bool sample_other_dim(const sample *from, int64_t dim, resized *out)
+{
+    int32_t argument = dim_argument(from), count = 0;
+    size_t used = 0;
+    bool replaced = false, list = false;
+
+    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+        size_t length = strcspn(at, " "), room = sizeof out->words - used;
+
+        list = (list || *at == '[') && *at != ']';
+        if (count == argument && !list && length > 2 &&
+            (at[0] == 'i' || at[0] == 'l') &&
+            strtoll(at + 2, NULL, 10) != dim && !memchr(at, ',', length)) {
+            used += (size_t)snprintf(out->words + used, room, "%c:%" PRId64,
+                                     at[0], dim);
+            replaced = true;
+        } else {
+            used += (size_t)snprintf(out->words + used, room, "%.*s",
+                                     (int)length, at);
+        }
+        count += !list;
+        at += length;
+        if (*at == ' ')
+            out->words[used++] = *at++;
+    }
+    out->words[used] = 0;
+    out->sample = *from;
+    out->sample.words = out->words;
+    return replaced;
+}
+
+bool sample_other_numbers(const sample *from, resized *out)
+{
+    size_t used = 0;
+    bool replaced = false;
+
+    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+        size_t length = strcspn(at, " "), room = sizeof out->words - used;
+
+        if (at[0] == 'f' && length > 2 && strtod(at + 2, NULL) != 0) {
+            used += (size_t)snprintf(out->words + used, room, "f:%.9g",
+                                     strtod(at + 2, NULL) * .75);
+            replaced = true;
+        } else {
+            used += (size_t)snprintf(out->words + used, room, "%.*s",
+                                     (int)length, at);
+        }
+        at += length;
+        if (*at == ' ')
+            out->words[used++] = *at++;
+    }
+    out->words[used] = 0;
+    out->sample = *from;
+    out->sample.words = out->words;
+    return replaced;
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* resize.h: samples with other sizes. */
+/* resize.h: samples with other sizes, dimensions and numbers. */
 
 #ifndef CONFORMANCE_RESIZE_H
 #define CONFORMANCE_RESIZE_H
@@ -30,6 +30,12 @@ bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last);
 /* Gives all tensors of a sample the sizes of the largest, if they are broadcast
  * to it.  Returns false if they are not, or have its sizes already. */
 bool sample_level(const sample *from, resized *out);
+/* Replaces the dimension that is the argument `dim`, the first of several, by
+ * another.  Returns false if there is no such argument, or it is that one. */
+bool sample_other_dim(const sample *from, int64_t dim, resized *out);
+/* Makes the numbers that are not whole three quarters of what they are.  Returns
+ * false if there are none. */
+bool sample_other_numbers(const sample *from, resized *out);
 /* Returns the number of elements of the largest tensor. */
 int64_t sample_numel(const sample *from);
 

@@ -301,6 +301,36 @@ void sample_call_make_special(sample_call *self)
     }
 }
 
+void sample_call_make_masked(sample_call *self)
+{
+    for (uint32_t k = 0; k < self->noperands; k++) {
+        operand *one = &self->operands[k];
+
+        for (int64_t i = 0;
+             core_dtype_is_floating(one->dtype) && i < one->numel; i++)
+            one->values[i] =
+                i % 3 == 1
+                    ? -(double)INFINITY
+                    : element_rounded(one->dtype, one->values[i] * 200 + 300);
+    }
+}
+
+bool sample_call_make_twins(sample_call *self)
+{
+    operand *a = &self->operands[0], *b = &self->operands[1];
+
+    if (self->noperands < 2 || self->items[0] >= 0 || self->first[0] != 0 ||
+        self->count < 2 || self->first[1] != 1 || self->items[1] >= 0 ||
+        !strchr("tp", a->kind) || !strchr("tp", b->kind) ||
+        a->ndim != b->ndim || a->numel == 0 || sample_call_writes(self, 0) ||
+        sample_call_writes(self, 1) ||
+        memcmp(a->sizes, b->sizes, a->ndim * sizeof *a->sizes) != 0)
+        return false;
+    memcpy(b->values, a->values, (size_t)a->numel * sizeof *a->values);
+    self->twins = true;
+    return true;
+}
+
 /* --------------------------------------------------------------- calls -- */
 
 /* The place of an element in memory, advanced in row-major order. */
@@ -488,7 +518,10 @@ core_status sample_call_prepare(const sample_call *self, core_device *device,
         const operand *one = &self->operands[k];
         bool tested = !strchr("xqym", one->kind ? one->kind : 't');
 
-        if (!(self->absent >> k & 1))
+        if (self->twins && k == 1) {
+            out->tensors[1] = out->tensors[0];
+            core_tensor_retain(out->tensors[1]);
+        } else if (!(self->absent >> k & 1))
             CORE_TRY(make_tensor(one, device, tested ? as : one->dtype,
                                  (layout)(how >> 4 * k & 15), k, out));
     }

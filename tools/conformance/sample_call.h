@@ -34,6 +34,7 @@ typedef struct sample_call {
     uint32_t count;
     int32_t first[SAMPLE_ARGUMENTS]; /* tensors: the first operand, or -1 */
     int32_t items[SAMPLE_ARGUMENTS]; /* -1: not a list */
+    bool twins;                      /* the first two operands are one tensor */
     bool tied;       /* elements may be equal: their order is not defined */
     uint32_t absent; /* mask of operands that are NULL in a list */
     bool device[SAMPLE_ARGUMENTS];
@@ -89,6 +90,12 @@ bool sample_call_has_dtype(const sample_call *self);
 /* Replaces the values of t-operands by NaN, infinities, zeros, extremes and
  * subnormal numbers, so that a call of many elements has all pairs of them. */
 void sample_call_make_special(sample_call *self);
+/* Makes values with which exponentials overflow, and minus infinities between
+ * them. */
+void sample_call_make_masked(sample_call *self);
+/* Makes the second operand equal to the first; they are one tensor then.
+ * Returns false if they differ in more than their values. */
+bool sample_call_make_twins(sample_call *self);
 /* Tests whether an operand can have a layout; those with stride 0 need an
  * operand whose values may repeat. */
 bool sample_call_allows(const sample_call *self, uint32_t operand, layout how);

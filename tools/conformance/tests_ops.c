@@ -65,7 +65,11 @@ static bool run_special(suite *self, sample_call *call, sample_counts *all,
     reference wanted;
     bool good = true;
 
-    sample_call_make_special(call);
+    if (oracle_normalizes(core_op_name(call->op)))
+        sample_call_make_masked(call);
+    else
+        sample_call_make_special(call);
+    call->tied = true;
     if (reference_shapes(call, &wanted) != CORE_OK ||
         reference_values(call, self, &wanted) != CORE_OK)
         goto done;
@@ -233,6 +237,7 @@ typedef enum extent {
     EXTENT_LEVEL,   /* the same, of a call that need not be valid */
     EXTENT_SIZE,    /* row-major, also into a window of memory */
     EXTENT_LARGE,   /* row-major, and transposed with gaps */
+    EXTENT_TWINS,   /* one tensor as the first two operands */
     EXTENT_COLUMNS, /* row-major */
     EXTENT_SPECIAL, /* NaN, infinities and the like */
 } extent;
@@ -284,6 +289,8 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
             harness_error(out, "malformed sample: %s", from->words);
         goto done;
     }
+    if (what == EXTENT_TWINS && !sample_call_make_twins(&call))
+        goto done;
     if (reference_shapes(&call, &wanted) != CORE_OK &&
         core_error_code() != CORE_ERROR_DATA_DEPENDENT)
         goto done; /* the operator does not take this dtype */
@@ -300,6 +307,8 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
     good = run_extent(self, &call, &wanted, what, all, out);
 done:
     reference_free(&wanted);
+    if (!good && out->verdict == VERDICT_FAIL && what == EXTENT_TWINS)
+        prepend_detail(out, "one tensor as both operands: ");
     if (!good && out->verdict == VERDICT_FAIL) {
         prepend_detail(out, ": ");
         prepend_detail(out, from->words);
@@ -317,7 +326,7 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
 
     if (!sample_sizes(from, &first, &last))
         return true;
-    for (int64_t size = 1; good && size <= MOST_SMALL; size += size > 16 ? 16
+    for (int64_t size = 0; good && size <= MOST_SMALL; size += size > 16 ? 16
                                                                : self->quick
                                                                    ? 4
                                                                    : 1)
@@ -359,11 +368,35 @@ static bool run_all_special(suite *self, const sample *from, core_dtype dtype,
     int64_t first, last;
     resized other;
 
-    if (!oracle_knows_special(from->op) || !core_dtype_is_floating(dtype) ||
-        !sample_sizes(from, &first, &last) ||
+    if (!(oracle_knows_special(from->op) || oracle_orders(from->op) ||
+          oracle_normalizes(from->op)) ||
+        !core_dtype_is_floating(dtype) || !sample_sizes(from, &first, &last) ||
         !sample_enlarge(from, last, SPECIAL, &other))
         return true;
     return run_sample(self, &other.sample, dtype, EXTENT_SPECIAL, all, out);
+}
+
+/* Runs a sample along each other dimension, and with other numbers. */
+static bool run_varied(suite *self, const sample *from, core_dtype dtype,
+                       sample_counts *all, outcome *out)
+{
+    resized other;
+    bool good = true;
+
+    for (int64_t dim = 0; good && dim < 4; dim++)
+        if (sample_other_dim(from, dim, &other))
+            good =
+                run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
+    if (good && sample_other_numbers(from, &other))
+        good = run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
+    return good;
+}
+
+/* Passes one tensor as the first two operands. */
+static bool run_twins(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
+{
+    return run_sample(self, from, dtype, EXTENT_TWINS, all, out);
 }
 
 /* Runs a sample whose tensors are broadcast with tensors of one shape. */
@@ -375,6 +408,7 @@ static bool run_level(suite *self, const sample *from, core_dtype dtype,
     return !sample_level(from, &other) ||
            (run_sample(self, &other.sample, dtype, EXTENT_LEVEL, all, out) &&
             run_all_special(self, &other.sample, dtype, all, out) &&
+            run_twins(self, &other.sample, dtype, all, out) &&
             (self->quick || run_large(self, &other.sample, dtype, all, out)));
 }
 
@@ -417,6 +451,11 @@ static void run_operator(suite *self, outcome *out, const test *one)
         good = run_first(self, first->op, dtype, run_all_special, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_level, &all, out);
+    for (size_t i = 0; good && (at = sample_at(i)); i++)
+        if (strcmp(at->op, first->op) == 0)
+            good = run_varied(self, at, dtype, &all, out);
+    if (good)
+        good = run_first(self, first->op, dtype, run_twins, &all, out);
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_large, &all, out);
     if (out->verdict != VERDICT_PASS)

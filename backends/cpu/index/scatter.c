@@ -292,7 +292,9 @@ static void scatter_begin(gather_job *job, const core_value *args,
         double number = cpu_float(&args[3]);
 
         job->number = args[3];
-        if (cpu_compute_dtype(job->full->dtype) == CORE_I64)
+        if (job->full->dtype == CORE_BOOL)
+            cpu_put_i64(CORE_BOOL, &job->value, 1, &(int64_t){number != 0}, 1);
+        else if (cpu_compute_dtype(job->full->dtype) == CORE_I64)
             cpu_put_i64(job->full->dtype, &job->value, 1,
                         &(int64_t){cpu_int(&args[3])}, 1);
         else

@@ -543,6 +543,35 @@ START_TEST(multinomial_never_draws_weight_of_zero)
 }
 END_TEST
 
+START_TEST(scatter_of_a_fraction_makes_a_bool_true)
+{
+    static const double zero[1] = {0};
+    const core_scalar half = core_float(.5);
+    core_tensor *self, *index;
+    unsigned char got;
+
+    OK(core_device_find("cpu", &cpu));
+    self = from_doubles(zero, 1, CORE_BOOL);
+    index = from_doubles(zero, 1, CORE_I64);
+    OK(core_tensor_read(CALL(scatter_value, self, 0, index, half), &got, 1));
+    ck_assert_int_eq(got, 1);
+    drop_all();
+}
+END_TEST
+
+/* Otherwise the result would be memory that nothing was written to. */
+START_TEST(multinomial_without_categories_fails)
+{
+    static const double none[1] = {0};
+    core_tensor *x;
+
+    OK(core_device_find("cpu", &cpu));
+    FAILS(core_multinomial(from_doubles(none, 0, CORE_F64), 4, true, NULL, &x),
+          CORE_ERROR_INVALID_ARGUMENT, "no categories");
+    drop_all();
+}
+END_TEST
+
 /* -------------------------------------------------- numbers to indices -- */
 
 static void counts_are(core_tensor *counts, const int *wanted, int bins)
@@ -742,6 +771,8 @@ SUITE("ops/ops_extremes", elementwise_operators_end_for_every_argument,
       random_numbers_of_extreme_parameters_are_numbers,
       dirichlet_samples_of_huge_shapes_sum_to_one,
       multinomial_never_draws_weight_of_zero,
+      multinomial_without_categories_fails,
+      scatter_of_a_fraction_makes_a_bool_true,
       histograms_near_limit_of_dtype_have_right_bins,
       integers_beyond_doubles_are_scattered_exactly,
       linspace_over_more_than_largest_number_is_finite,
