@@ -80,10 +80,10 @@ static double apply(const operation *op, double a, double b)
         return sqrt(a);
     case TANH:
         return tanh(a);
-    case ADD:
-        return a + op->alpha * b;
+    case ADD: /* alpha * b may overflow where the sum does not */
+        return fma(op->alpha, b, a);
     case SUB:
-        return a - op->alpha * b;
+        return fma(-op->alpha, b, a);
     case MUL:
         return a * b;
     default:
