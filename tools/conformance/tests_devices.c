@@ -443,12 +443,16 @@ static void outputs_stay_in_size(suite *self, outcome *out, const test *one)
 /* ---------------------------------------------------------- interfaces -- */
 
 static const char *const interfaces[] = {
-    "core.cpu_threads",    "core.timing",       "core.host_callback",
-    "core.host_memory",    "core.stream_adopt", "core.stream_priority",
-    "core.virtual_memory", "core.peer",         "core.graph_capture",
-    "core.device_reset",   "core.stream_error", "core.numerics",
-    "core.telemetry",      "core.fork_safe",    "core.allocator",
-    "core.profiler",       "core.layout",       "core.ranges",
+    "core.cpu_threads",    "core.timing",
+    "core.host_callback",  "core.host_memory",
+    "core.stream_adopt",   "core.stream_priority",
+    "core.virtual_memory", "core.peer",
+    "core.graph_capture",  "core.device_reset",
+    "core.stream_error",   "core.numerics",
+    "core.telemetry",      "core.fork_safe",
+    "core.allocator",      "core.ipc",
+    "core.hotplug",        "core.profiler",
+    "core.layout",         "core.ranges",
 };
 
 static void interfaces_are_stable(suite *self, outcome *out, const test *one)
@@ -505,6 +509,20 @@ static core_status trap_cache(core_string name, core_string *out_path)
     return trap("cache_directory");
 }
 
+static core_status trap_shape(core_registry *registry, core_string name,
+                              core_status (*shape)(void *, const core_value *,
+                                                   uint32_t,
+                                                   core_result_shape *,
+                                                   uint32_t),
+                              void *user)
+{
+    (void)registry;
+    (void)name;
+    (void)shape;
+    (void)user;
+    return trap("register_shape");
+}
+
 static void trap_last(core_error_info *out)
 {
     trap("error_last");
@@ -517,6 +535,7 @@ static uint32_t host_size(uint32_t minor)
     return minor < 2   ? offsetof(core_host, error_last)
            : minor < 3 ? offsetof(core_host, cache_directory)
            : minor < 4 ? offsetof(core_host, call_record_stream)
+           : minor < 6 ? offsetof(core_host, devices_changed)
                        : sizeof(core_host);
 }
 
@@ -546,6 +565,8 @@ static void works_with_oldest_host(suite *self, outcome *out, const test *one)
     }
     if (offer.abi_minor_max < 3)
         tables.host.cache_directory = trap_cache;
+    if (offer.abi_minor_max < 6)
+        tables.host.register_shape = trap_shape;
     status = plugin_tables_init(&tables, SLOT_INIT_OLD_HOST);
     expect(out, !called[0],
            "init calls %s of the host, which minor %u does not have (abi_minor "
