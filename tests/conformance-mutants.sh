@@ -74,6 +74,18 @@ passed() {
     report "$1 passes without the violation$2" $good
 }
 
+# passed_in_level TEST: the same, in one run of all tests of its level.
+passed_in_level() {
+    level=${1%%/*}
+    [ -f "$work/$level" ] ||
+        "$conformance" --plugin "$mutant" --only "$level" --timeout $patience \
+            --open-budget $patience >"$work/$level" 2>&1
+    good=no
+    grep -q "^ok [0-9]* - $1\$" "$work/$level" && good=yes
+    grep " $1" "$work/$level" >"$work/out"
+    report "$1 passes without the violation" $good
+}
+
 while read -r rule name verdict; do
     if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
         number=$((number + 1))
@@ -90,7 +102,10 @@ sed -e 's/ *[^ ]* *\([^ ]*\).*/\1/' -e '/\/unreached$/d' "$work/rules" |
     sort -u >"$work/names"
 while read -r name; do
     offer "$name"
-    passed "$name" ''
+    case $name in
+    core/features/allocator | ops/* | stress/*) passed "$name" '' ;;
+    *) passed_in_level "$name" ;;
+    esac
 done <"$work/names"
 
 # Device memory used by other programs is not a leak.

@@ -60,6 +60,17 @@ conforms() { # level, file
     grep "^# level $1  *no failure" "$work/out"
 }
 
+# The tests of level training that call the plugin's own operators.
+own_operator() {
+    LIBCORE_PLUGIN_PATH=$path "$LIBCORE_BUILD/core-conformance" \
+        --plugin "$work/8/core_steps.so" --filter 'training/custom-operators/*' \
+        >"$work/out" 2>&1
+    cat "$work/out"
+    ! grep '^not ok' "$work/out" &&
+        [ "$(grep -c '^ok [0-9].*training/custom-operators' "$work/out")" -ge 2 ] &&
+        ! grep 'SKIP\|NOT_SUPPORTED' "$work/out"
+}
+
 both() { # file
     conforms core "$1" && conforms ops "$1"
 }
@@ -244,7 +255,7 @@ libtool_macro() { # c | cxx
             awk '{ print $3 }')" = core_plugin_entry ])
 }
 
-for step in 1 2 3 4 5 6 7; do
+for step in 1 2 3 4 5 6 7 8; do
     ok "step $step builds without warnings" build_step $step
     ok "step $step is a complete device and passes validate" complete $step
 done
@@ -254,7 +265,8 @@ done
 ok 'the product of step 4 is correct' own_kernel 4 mm
 ok 'the product with a plan of step 5 is correct' own_kernel 5 mm
 ok 'step 7 captures and launches a graph' captures
-for step in 3 7; do
+ok 'the operator of step 8 has kernels, a shape and a gradient' own_operator
+for step in 3 8; do
     ok "step $step conforms" both "$work/$step/core_steps.so"
 done
 ok 'quoted code is in the sources' quoted
@@ -266,18 +278,30 @@ rust() {
             awk '{ print $3 }')" = core_plugin_entry ] &&
         LIBCORE_PLUGIN_PATH=$path:$work/rust "$LIBCORE_BUILD/core-info" \
             >"$work/info" && grep -E 'template_rs.*loaded' "$work/info" &&
-        entries "$work/rust/core_template_rs.so"
+        entries "$work/rust/core_template_rs.so" &&
+        passes='^[1-9][0-9]* passed, 0 failed' &&
+        LIBCORE_FALLBACK=copy_ golden "$work/rust" rust --filter exp &&
+        passes='^[0-9]{4} passed, 0 failed, 0 missing' &&
+        LIBCORE_INTERPOSERS=validate LIBCORE_FALLBACK=count golden "$work/rust" rust &&
+        both "$work/rust/core_template_rs.so"
 }
 
 # Sizes and offsets that the Rust source asserts equal the headers'.
 rust_layout() {
     sed -n -e 's/^ *assert!(size_of::<\([A-Za-z]*\)>() == \([0-9]*\));/\1 - \2/p' \
-        -e 's/^ *assert!(offset_of!(\([A-Za-z]*\), \([a-z_]*\)) == \([0-9]*\));/\1 \2 \3/p' \
+        -e 's/^ *assert!(offset_of!(\([A-Za-z]*\), \(r#\)\{0,1\}\([a-z_]*\)) == \([0-9]*\));/\1 \3 \4/p' \
         "$template/template.rs" >"$work/layout"
     {
-        echo '#include <libcore/plugin.h>'
+        echo '#include <libcore/backend.h>'
+        echo '#include <libcore/kernel.h>'
         echo 'typedef core_string Text; typedef core_plugin_offer Offer;'
         echo 'typedef core_plugin_answer Answer; typedef core_plugin_note Note;'
+        echo 'typedef core_error_info ErrorInfo; typedef core_host Host;'
+        echo 'typedef core_memory Memory; typedef core_memory_table MemoryTable;'
+        echo 'typedef core_device_properties Properties;'
+        echo 'typedef core_backend Backend; typedef core_operand Operand;'
+        echo 'typedef core_loop Loop; typedef core_call Call;'
+        echo 'typedef core_kernel Kernel;'
         # The header of an ELF note, its owner, its content.
         echo 'typedef struct { uint32_t sizes[3]; char owner[8]; Note content; }'
         echo 'NoteInFile;'
@@ -298,9 +322,9 @@ ok 'Rust structs match the headers' rust_layout
 
 rustc=${RUSTC-rustc}
 if command -v "$rustc" >/dev/null 2>&1; then
-    ok 'the Rust plugin builds and loads' rust
+    ok 'the Rust template builds and computes' rust
 else
-    skip 'the Rust plugin builds and loads' \
+    skip 'the Rust template builds and computes' \
         'no rustc'
 fi
 compiler=${CXX:-c++} # may have arguments

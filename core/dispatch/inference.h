@@ -40,6 +40,9 @@ struct core__inference {
 
 #define CORE__DRAWS_LARGEST UINT64_MAX
 
+/* The inference of a plugin's operator: its shape function. */
+core_status core__shape_infer(core__inference *inference);
+
 static inline core_tensor *core__tensor_of(const core_value *value)
 {
     return value->tag == CORE_VALUE_TENSOR ? value->u.tensor : NULL;

@@ -22,12 +22,19 @@ void core__kernel_list_reset(const core__backend *backend)
         last.kernel = NULL;
 }
 
-static const core__kernel *first_of(uint32_t op, const core__backend *backend)
+/* Built-in operators, then custom ones; NULL after the last. */
+static core_operator *operator_at(uint32_t index)
+{
+    return index < core__operator_count
+               ? &core__operators[index]
+               : core__registry_custom_at(index - core__operator_count);
+}
+
+static const core__kernel *first_of(const core_operator *op,
+                                    const core__backend *backend)
 {
     core__kernel_set *set =
-        core__operators[op].data
-            ? core__registry_set(&core__operators[op], backend)
-            : NULL;
+        op && op->data ? core__registry_set(op, backend) : NULL;
 
     return set ? atomic_load(&set->first) : NULL;
 }
@@ -44,15 +51,15 @@ core_status core__registry_kernel_at(core__backend *backend, uint32_t index,
         kernel = last.kernel;
         op = last.op;
         left = index - last.index;
-    } else if (core__operator_count > 0) {
-        kernel = first_of(0, backend);
+    } else {
+        kernel = first_of(operator_at(0), backend);
     }
-    while (op < core__operator_count && (!kernel || left > 0)) {
+    while (operator_at(op) && (!kernel || left > 0)) {
         if (kernel) {
             kernel = kernel->next;
             left--;
-        } else if (++op < core__operator_count) {
-            kernel = first_of(op, backend);
+        } else {
+            kernel = first_of(operator_at(++op), backend);
         }
     }
     if (kernel) {

@@ -12,6 +12,7 @@
 #include "dispatch/plan.h"
 #include "dispatch/kernel_constraints.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/inference.h"
 #include "dispatch/schema.h"
 #include "dispatch/table.h"
 #include "device/upcalls.h"
@@ -33,6 +34,7 @@ typedef struct custom_operator {
     char *schema_text;
     core__schema schema;
     bool registered;
+    core__registration *_Atomic shape; /* of its shape function */
     struct custom_operator *next;
 } custom_operator;
 static custom_operator *customs;
@@ -157,8 +159,8 @@ static core_status custom_find_or_make(core_string text,
     return CORE_OK;
 }
 
-static core_status registration_new(core_registry *registry,
-                                    core__registration **out)
+core_status core__registry_new_registration(core_registry *registry,
+                                            core__registration **out)
 {
     core__registration *registration = core__alloc_zero(sizeof *registration);
 
@@ -206,11 +208,12 @@ core_status core__registry_add_operator(core_registry *registry,
     }
     status = custom_find_or_make(schema, &custom);
     if (status == CORE_OK)
-        status = registration_new(registry, &registration);
+        status = core__registry_new_registration(registry, &registration);
     if (status != CORE_OK)
         goto done;
     custom->registered = true;
     registration->custom = &custom->op;
+    core__kernel_list_reset(NULL); /* it lists operators by position */
 done:
     core__registry_unlock();
     core__free(parsed);
@@ -290,7 +293,7 @@ core_status core__registry_add_function(core_registry *registry,
                         (int)operator_name.size, operator_name.data);
         goto done;
     }
-    status = registration_new(registry, &registration);
+    status = core__registry_new_registration(registry, &registration);
     if (status != CORE_OK)
         goto done;
     registration->op = op;
@@ -465,15 +468,19 @@ static core_status add_kernel(core__kernel_slab *slab, const core_kernel *from,
                                            op))
             return CORE_OK;
     }
-    if (op->flags & CORE__OP_CUSTOM)
-        return core__error(CORE_ERROR_UNSUPPORTED,
-                           "kernel \"%s\": results of an operator that is not "
-                           "built in are not known before the call; register a "
-                           "function for its backend's key instead",
-                           core__operator_name(op));
+    if (op->flags & CORE__OP_CUSTOM && !core__registry_shape(op))
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "kernel \"%s\": the results of this operator are "
+            "not known before the call; register a shape "
+            "function first (register_shape, plugin ABI 0.6), or "
+            "a function for its backend's key",
+            core__operator_name(op));
     *before = op;
     slab->used++;
     sequence++;
+    if (op->flags & CORE__OP_CUSTOM)
+        return core__registry_create_kernel(slab, index, from, op, sequence);
     if (core__pending_kernel_add(slab, index, from,
                                  (uint32_t)(op - core__operators), sequence))
         return CORE_OK;
@@ -579,6 +586,8 @@ static void undo_registration(core__registration *registration)
             if (&c->op == registration->custom)
                 c->registered = false;
     }
+    if (registration->key == CORE__KEY_SHAPE)
+        core__registry_set_shape(op, NULL);
     if (op) {
         core__registration **at = &op->registrations;
 
@@ -671,4 +680,33 @@ void core__registry_each_custom(void (*visit)(core_operator *))
 {
     for (custom_operator *c = customs; c; c = c->next)
         visit(&c->op);
+}
+
+core_operator *core__registry_custom_at(uint32_t index)
+{
+    custom_operator *custom = customs;
+
+    while (custom && index-- > 0)
+        custom = custom->next;
+    return custom ? &custom->op : NULL;
+}
+
+void core__registry_set_shape(core_operator *op, core__registration *shape)
+{
+    custom_operator *custom = (custom_operator *)(void *)op;
+    uint8_t family = shape ? CORE__FAMILY_KERNEL : CORE__FAMILY_FUNCTION;
+
+    custom->data.infer = shape ? core__shape_infer : NULL;
+    custom->data.family = op->family = family;
+    /* 8-bit floats: signatures of kernels name them. */
+    op->flags = CORE__OP_CUSTOM | (op->flags & CORE__OP_FACTORY) |
+                (shape ? CORE__OP_FLOAT8 : 0);
+    atomic_store(&custom->shape, shape);
+}
+
+const core__registration *core__registry_shape(const core_operator *op)
+{
+    const custom_operator *custom = (const custom_operator *)(const void *)op;
+
+    return atomic_load(&custom->shape);
 }

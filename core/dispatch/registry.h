@@ -137,6 +137,9 @@ core_status core__registry_add_function(core_registry *registry,
                                         core_string operator_name, uint32_t key,
                                         core_string backend,
                                         core_function function, void *user);
+core_status core__registry_add_shape(core_registry *registry,
+                                     core_string operator_name,
+                                     core_shape_function shape, void *user);
 /* Makes the newest registration own the memory of its user pointer. */
 void core__registry_set_payload(core_registry *registry,
                                 core__retired *payload);

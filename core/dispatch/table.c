@@ -288,6 +288,9 @@ static const core__entry *write_entry(const core_operator *op,
 
 static void fill(core_operator *op, operator_table *table)
 {
+    /* Custom operators become structured with a shape function. */
+    if (structured(op) && !table->meta.function)
+        table->meta = (core__entry){core__structured_run(op, NULL), NULL};
     __atomic_store_n(&op->mask_without_autograd,
                      op->mask & ~skippable_layers(op), __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
@@ -395,7 +398,6 @@ static core_status resolve(core_call *call, const core_value *args,
         }
         table->function =
             (core__entry){core__dispatch_upcalls.function_fast_path(op), NULL};
-        table->meta = (core__entry){core__structured_run(op, NULL), NULL};
         op->fast_path = core__elementwise_fast_path(op);
         op->kernel_op = core__operator_kernel(op);
         fill(op, table);

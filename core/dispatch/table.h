@@ -11,6 +11,9 @@
 /* The slot of a registration whose backend was unloaded. */
 enum { CORE__SLOT_UNLOADED = 255 };
 
+/* The key of a shape function: after the CORE_KEY_… of plugin.h. */
+enum { CORE__KEY_SHAPE = 256 };
+
 /* A function under a key, or a custom operator. */
 struct core__registration {
     core_operator *op;
@@ -21,6 +24,8 @@ struct core__registration {
     core__entry entry;
     uint64_t sequence;
     core__entry decomposition;      /* of a composite; its entry calls it */
+    core_shape_function shape;      /* of CORE__KEY_SHAPE; entry.user is its
+                                     * user pointer */
     core__registration *next;       /* same operator, older */
     core__registration *next_owned; /* same registry */
     core__retired retired;
@@ -37,6 +42,16 @@ core_status core__decompose(core_call *call, const core_value *args,
 void core__registry_lock(void);
 void core__registry_unlock(void);
 void core__registry_each_custom(void (*visit)(core_operator *));
+/* Custom operator `index`, in no particular order; NULL after the last one. */
+core_operator *core__registry_custom_at(uint32_t index);
+/* A custom operator has got a shape function, or (NULL) lost it. */
+void core__registry_set_shape(core_operator *op, core__registration *shape);
+/* The registration of its shape function, or NULL.  Any thread may call it; what
+ * is returned is valid while the calling call runs. */
+const core__registration *core__registry_shape(const core_operator *op);
+/* Creates a registration; with the registry's lock held. */
+core_status core__registry_new_registration(core_registry *registry,
+                                            core__registration **out);
 
 /* With the registry's lock held: recomputes the entries of op's table, if it
  * has one. */

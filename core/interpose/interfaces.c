@@ -176,6 +176,36 @@ static void host_free(void *handle, void *data, uint64_t size)
                           (unsigned long long)size);
 }
 
+static core_status host_register(void *handle, void *data, uint64_t size)
+{
+    interposer_device *device = handle;
+    interposer_call call;
+    core_status status;
+
+    CORE_TRY(
+        enter(&call, device, "host_memory.register_memory", INTERPOSER_ALLOC));
+    status =
+        REAL(device)->host_memory.register_memory(device->impl, data, size);
+    if (status == CORE_OK)
+        interposer_created(&call, INTERPOSER_HOST_OBJECT, device, data, 0,
+                           size);
+    return interposer_leave(&call, status, "%p, %p, %llu", device->impl, data,
+                            (unsigned long long)size);
+}
+
+static void host_unregister(void *handle, void *data, uint64_t size)
+{
+    interposer_device *device = handle;
+    interposer_call call;
+
+    enter(&call, device, "host_memory.unregister_memory", INTERPOSER_NEVER);
+    if (interposer_destroys(&call, INTERPOSER_HOST_OBJECT, device, data, 0,
+                            size))
+        REAL(device)->host_memory.unregister_memory(device->impl, data, size);
+    interposer_leave_void(&call, "%p, %p, %llu", device->impl, data,
+                          (unsigned long long)size);
+}
+
 /* ------------------------------------------------------------- streams -- */
 
 static core_status adopt(void *handle, void *native, void **out_stream)
@@ -563,7 +593,7 @@ static const core__interfaces wrappers = {
     .host_callback = {sizeof(core_host_callback_interface), 0,
                       callback_enqueue},
     .host_memory = {sizeof(core_host_memory_interface), 0, host_alloc,
-                    host_free},
+                    host_free, host_register, host_unregister},
     .stream_adopt = {sizeof(core_stream_adopt_interface), 0, adopt, native},
     .stream_priority = {sizeof(core_stream_priority_interface), 0,
                         priority_range, priority_create},

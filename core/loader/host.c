@@ -256,6 +256,15 @@ static core_status register_gradient(core_registry *registry,
                               &registry->plugin->recorded);
 }
 
+static core_status register_shape(core_registry *registry,
+                                  core_string operator_name,
+                                  core_shape_function shape, void *user)
+{
+    CORE_TRY(check_open(registry));
+    CORE_TRY(check_text(operator_name, "an operator's name"));
+    return core__registry_add_shape(registry, operator_name, shape, user);
+}
+
 static uint32_t host_node_needs_gradient(const core_node *node, uint64_t input)
 {
     return core_node_needs_gradient(node, input);
@@ -372,6 +381,7 @@ const core_host core__host = {
     .tensor_record_stream = core__host_record_stream,
     .devices_changed = core__devices_changed,
     .call_view_content = core__call_view_content,
+    .register_shape = register_shape,
 };
 
 /* A plugin sees the size of its minor's table, and NULL after it. */

@@ -9,7 +9,9 @@
  * freed block waits for an event on each stream that copied with it.
  *
  * After a reset of the device the memory remains readable and writable until
- * it is freed, but is no longer pinned: it is not reused, and copies wait. */
+ * it is freed, but is no longer pinned: it is not reused, and copies wait.
+ *
+ * Memory that a program registers is a block in use, too, but never cached. */
 
 #include "memory/host_memory.h"
 
@@ -30,6 +32,8 @@ typedef struct host_block {
     uint32_t class;
     uint32_t generation; /* the device's at allocation */
     bool tensor;         /* belongs to a tensor, which alone frees it */
+    bool registered;     /* the program's memory */
+    bool pending;        /* the plugin is registering it */
     core__stream_use *uses;
 } host_block;
 
@@ -73,6 +77,27 @@ static void raw_free(core_device *device, void *data, uint64_t size)
         free(data);
     else
         device->interfaces.host_memory.free(device->impl, data, size);
+}
+
+static core_status raw_register(core_device *device, void *data, uint64_t size)
+{
+    core_status status;
+    uint32_t errors = core__error_sequence();
+
+    if (device->synchronous)
+        return CORE_OK;
+    status = device->interfaces.host_memory.register_memory(device->impl, data,
+                                                            size);
+    return status == CORE_OK
+               ? CORE_OK
+               : core__device_check_status(device, status, errors);
+}
+
+static void raw_unregister(core_device *device, void *data, uint64_t size)
+{
+    if (!device->synchronous)
+        device->interfaces.host_memory.unregister_memory(device->impl, data,
+                                                         size);
 }
 
 /* ------------------------------------------------------------ the pool -- */
@@ -279,7 +304,10 @@ static void destroy(core_device *device, host_block *list)
     while (list) {
         host_block *next = list->next;
 
-        raw_free(device, list->data, list->capacity);
+        if (list->registered)
+            raw_unregister(device, list->data, list->size);
+        else
+            raw_free(device, list->data, list->capacity);
         core__free(list);
         list = next;
     }
@@ -352,7 +380,8 @@ bool core__host_memory_is_pinned(core_device *device, const void *data,
         return false;
     pthread_mutex_lock(&pool->lock);
     block = find(pool, data, size);
-    pinned = block && core__device_has_generation(device, block->generation);
+    pinned = block && !block->pending &&
+             core__device_has_generation(device, block->generation);
     pthread_mutex_unlock(&pool->lock);
     return pinned;
 }
@@ -468,6 +497,8 @@ core_status core_host_memory_alloc(core_device *device, size_t size,
 static const char *reason_not_to_free(const host_block *block, const void *data,
                                       bool tensor)
 {
+    if (block && block->registered)
+        return "it was registered, and core_host_memory_unregister ends that";
     if (!block || block->data != data)
         return "it is not allocated pinned memory";
     return block->tensor == tensor ? NULL
@@ -517,4 +548,167 @@ core_status core_host_memory_free(core_device *device, void *data)
 {
     CORE__NOT_NULL(device);
     return data ? core__host_memory_free(device, data, false) : CORE_OK;
+}
+
+/* -------------------------------------------------------- registration -- */
+
+/* A used block that has a byte in common with the range, or NULL.  With the
+ * lock. */
+static const host_block *find_overlap(const host_pool *pool, const char *data,
+                                      uint64_t size)
+{
+    uint64_t at = position(pool, data);
+    const host_block *block = at ? pool->used[at - 1] : NULL;
+
+    if (block && (uint64_t)(data - block->data) < block->size)
+        return block;
+    block = at < pool->count ? pool->used[at] : NULL;
+    return block && (uint64_t)(block->data - data) < size ? block : NULL;
+}
+
+/* Lists the block, so that no other that overlaps it can be. */
+static core_status add_registered(host_pool *pool, host_block *block)
+{
+    core_status status;
+    const host_block *other;
+
+    pthread_mutex_lock(&pool->lock);
+    other = find_overlap(pool, block->data, block->size);
+    if (other)
+        status = core__error(
+            CORE_ERROR_INVALID_ARGUMENT,
+            "core_host_memory_register: %llu bytes at %p overlap %llu bytes at "
+            "%p, which are already pinned for \"%s\"",
+            (unsigned long long)block->size, (void *)block->data,
+            (unsigned long long)other->size, (void *)other->data,
+            pool->device->name);
+    else
+        status = grow_used(pool);
+    if (status == CORE_OK)
+        add_used(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+static core_status check_range(const core_device *device, const char *data,
+                               size_t size)
+{
+    const core_host_memory_interface *table = &device->interfaces.host_memory;
+
+    if (size == 0 || (uintptr_t)data + size < (uintptr_t)data)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_host_memory_register: %zu bytes at %p are not "
+                           "a range of memory",
+                           size, (const void *)data);
+    if (!device->synchronous &&
+        !(table->register_memory && table->unregister_memory))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_host_memory_register: the plugin of \"%s\" "
+                           "does not register host memory of programs; "
+                           "core_host_memory_alloc allocates pinned memory",
+                           device->name);
+    return CORE_OK;
+}
+
+core_status core_host_memory_register(core_device *device, void *data,
+                                      size_t size)
+{
+    host_block *block;
+    core_status status;
+    host_pool *pool;
+
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(data);
+    CORE_TRY(check_range(device, data, size));
+    if (atomic_load(&device->lost))
+        return core__device_stale_error(device);
+    CORE_TRY(pool_make(device, &pool));
+    block = core__alloc_zero(sizeof *block);
+    if (!block)
+        return core__error_memory(sizeof *block);
+    block->data = data;
+    block->size = block->capacity = size;
+    block->generation = atomic_load(&device->generation);
+    block->registered = block->pending = true;
+    status = add_registered(pool, block);
+    if (status != CORE_OK) {
+        core__free(block);
+        return status;
+    }
+    status = raw_register(device, data, size);
+    pthread_mutex_lock(&pool->lock);
+    block->pending = false;
+    if (status != CORE_OK)
+        remove_used(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+    if (status != CORE_OK)
+        core__free(block);
+    return status;
+}
+
+/* Waits for the work that uses the block; false while a capture prevents
+ * that. */
+static bool wait_for_block(host_pool *pool, host_block *block)
+{
+    core_device *device = pool->device;
+    bool mark = device->synchronous ||
+                core__allocator_can_record_events(device->allocator);
+    core__stream_use *done = NULL;
+    uint64_t events = 0;
+
+    if (!core__device_has_generation(device, block->generation)) {
+        core__stream_uses_free(block->uses);
+        block->uses = NULL;
+        return true;
+    }
+    done = core__stream_uses_settle(device, &block->uses, mark, true, &events,
+                                    done);
+    core__stream_uses_free(done);
+    return !block->uses;
+}
+
+/* Removes a registered block from the pool; NULL: there is none at `data`. */
+static host_block *take_registered(host_pool *pool, const void *data)
+{
+    host_block *block;
+
+    pthread_mutex_lock(&pool->lock);
+    block = find(pool, data, 1);
+    if (block && (block->data != data || !block->registered || block->pending))
+        block = NULL;
+    if (block)
+        remove_used(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+    return block;
+}
+
+core_status core_host_memory_unregister(core_device *device, void *data)
+{
+    host_block *block = NULL;
+    core_status status;
+    host_pool *pool;
+
+    CORE__NOT_NULL(device);
+    CORE__NOT_NULL(data);
+    CORE_TRY(core__device_check_process(device));
+    pool = pool_of(device);
+    if (pool)
+        block = take_registered(pool, data);
+    if (!block)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_host_memory_unregister: %p is not the begin "
+                           "of memory that is registered for \"%s\"",
+                           data, device->name);
+    if (wait_for_block(pool, block)) {
+        block->next = NULL;
+        destroy(device, block);
+        return CORE_OK;
+    }
+    status = add_registered(pool, block);
+    if (status != CORE_OK)
+        return status;
+    return core__error(CORE_ERROR_BUSY,
+                       "core_host_memory_unregister: copies use %p, and cannot "
+                       "be waited for while work of \"%s\" is captured",
+                       data, device->name);
 }

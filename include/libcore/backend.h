@@ -688,11 +688,6 @@ typedef struct core_ipc_interface {
     core_status (*export_memory)(void *device, core_memory memory,
                                  uint64_t size, void *handle);
 
-    /* Ends one export, before the memory is freed.  Where the device can tell,
-     * the handle opens no more; memory that is open stays open.  NULL: nothing
-     * to do. */
-    void (*end_export)(void *device, core_memory memory, uint64_t size);
-
     /* Opens exported memory.  size: that of the export.  The memory stays
      * accessible until `close`, even if the process that exported it frees it
      * or ends; its content is then undefined.  NOT_FOUND if the export has
@@ -703,6 +698,11 @@ typedef struct core_ipc_interface {
 
     /* Closes memory from `open`, which no unfinished work uses. */
     void (*close)(void *device, core_memory memory, uint64_t size);
+
+    /* Ends one export, before the memory is freed.  Where the device can tell,
+     * the handle opens no more; memory that is open stays open.  NULL: nothing
+     * to do. */
+    void (*end_export)(void *device, core_memory memory, uint64_t size);
 } core_ipc_interface;
 CORE_STATIC_ASSERT(sizeof(core_ipc_interface) == 40, "core.ipc");
 

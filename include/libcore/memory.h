@@ -174,6 +174,25 @@ core_status core_host_memory_alloc(core_device *device, size_t size,
  * INVALID_ARGUMENT for other memory, and for that of core_tensor_pinned. */
 core_status core_host_memory_free(core_device *device, void *data);
 
+/* Pins host memory that the caller has allocated, so that copies between it and
+ * the device are asynchronous (CORE_COPY_NON_BLOCKING), as with memory of
+ * core_host_memory_alloc.  data, size: any range, in bytes; the system may pin
+ * the pages around it.  The caller keeps the memory allocated until
+ * core_host_memory_unregister.  The same range may be registered for several
+ * devices.  After core_device_reset the memory is no longer pinned: unregister
+ * it, and register it again.  INVALID_ARGUMENT if a byte of the range is
+ * already pinned for the device; UNSUPPORTED if the plugin cannot register
+ * memory; OUT_OF_MEMORY if the system pins no more. */
+core_status core_host_memory_register(core_device *device, void *data,
+                                      size_t size);
+
+/* Ends core_host_memory_register.  data: the begin of the registered range.
+ * Waits until the copies that use the memory are done; afterwards no graph that
+ * contains such a copy may be launched.  INVALID_ARGUMENT if no range that
+ * begins there is registered for the device; BUSY if a copy cannot be waited
+ * for because work of the device is being captured. */
+core_status core_host_memory_unregister(core_device *device, void *data);
+
 /* Creates an uninitialised, row-major tensor on "cpu" in pinned memory of a
  * device.  The caller owns one reference; the memory is freed with the last
  * tensor that uses it.  UNSUPPORTED if the plugin does not provide

@@ -136,6 +136,7 @@ typedef struct core_registry core_registry;
 typedef struct core_node core_node;
 typedef struct core_function_context core_function_context;
 typedef struct core_operator_gradient core_operator_gradient;
+typedef struct core_result_shape core_result_shape;
 
 /* A UTF-8 string.  It is not NUL-terminated unless stated, and lives as long
  * as the object that it was obtained from. */
@@ -326,7 +327,8 @@ typedef struct core_host {
 
     /* Registers kernels for one of this plugin's backends.  backend: its device
      * type.  kernels: an array of pointers, so that core_kernel can grow; the
-     * structs and their strings are copied. */
+     * structs and their strings are copied.  UNSUPPORTED for a registered
+     * operator without a shape function (register_shape). */
     core_status (*register_kernels)(core_registry *registry,
                                     core_string backend,
                                     const core_kernel *const *kernels,
@@ -518,8 +520,22 @@ typedef struct core_host {
     core_status (*call_view_content)(const core_call *call,
                                      const core_view *view,
                                      core_view_content *out_content);
+
+    /* Registers how the results of an operator follow from its arguments
+     * (core_shape_function in kernel.h).  Kernels can then be registered for
+     * it, as for built-in operators that receive views: the core allocates the
+     * results, and calls `shape` before any kernel.  On "meta" it is the whole
+     * call.  The operator was registered by this init, before; its kernels are
+     * registered afterwards.  UNSUPPORTED if a result is not a tensor, if there
+     * are more than four, or if the operator changes arguments, except in place:
+     * name_(Tensor(a!) self, …) -> Tensor(a!).  user: passed to `shape`. */
+    core_status (*register_shape)(
+        core_registry *registry, core_string operator_name,
+        core_status (*shape)(void *user, const core_value *args, uint32_t nargs,
+                             core_result_shape *shapes, uint32_t nresults),
+        void *user);
 } core_host;
-CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 33, "core_host");
+CORE_STATIC_ASSERT(sizeof(core_host) == 8 + 8 * 34, "core_host");
 
 /* -------------------------------------------------------- negotiation -- */
 

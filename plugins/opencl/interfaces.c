@@ -120,24 +120,27 @@ const core_host_callback_interface opencl_host_callback = {
 
 /* ---------------------------------------------------------- host memory -- */
 
-/* Buffers that the driver keeps in host memory, permanently mapped. */
+/* Buffers in host memory, the driver's or the program's, permanently mapped. */
 struct opencl_pinned {
     opencl_pinned *next;
     cl_mem buffer;
     void *data;
 };
 
-static core_status map(opencl_device *device, uint64_t size, opencl_pinned *to)
+/* host: memory of the program, or NULL: the driver allocates it. */
+static core_status map(opencl_device *device, void *host, uint64_t size,
+                       opencl_pinned *to)
 {
+    cl_mem_flags place =
+        host != NULL ? CL_MEM_USE_HOST_PTR : CL_MEM_ALLOC_HOST_PTR;
     cl_int code;
     cl_command_queue queue =
         cl.CreateCommandQueue(device->context, device->id, 0, &code);
 
     if (code != CL_SUCCESS)
         return opencl_fail(device, code, "clCreateCommandQueue");
-    to->buffer = cl.CreateBuffer(device->context,
-                                 CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR,
-                                 size, NULL, &code);
+    to->buffer = cl.CreateBuffer(device->context, CL_MEM_READ_WRITE | place,
+                                 size, host, &code);
     if (code == CL_SUCCESS)
         to->data = cl.EnqueueMapBuffer(queue, to->buffer, CL_TRUE,
                                        CL_MAP_READ | CL_MAP_WRITE, 0, size, 0,
@@ -152,9 +155,9 @@ static core_status map(opencl_device *device, uint64_t size, opencl_pinned *to)
     return opencl_fail(device, code, "pinned host memory");
 }
 
-static core_status host_alloc(void *handle, uint64_t size, void **out_data)
+static core_status pin(opencl_device *device, void *host, uint64_t size,
+                       void **out_data)
 {
-    opencl_device *device = handle;
     opencl_pinned *pinned_block = calloc(1, sizeof *pinned_block);
     core_status status;
 
@@ -168,7 +171,7 @@ static core_status host_alloc(void *handle, uint64_t size, void **out_data)
             "%llu bytes of host memory; the largest allocation is %llu",
             (unsigned long long)size, (unsigned long long)device->largest);
     else
-        status = map(device, size, pinned_block);
+        status = map(device, host, size, pinned_block);
     if (status != CORE_OK) {
         free(pinned_block);
         return status;
@@ -179,6 +182,19 @@ static core_status host_alloc(void *handle, uint64_t size, void **out_data)
     device->pinned = pinned_block;
     pthread_mutex_unlock(&device->lock);
     return CORE_OK;
+}
+
+static core_status host_alloc(void *handle, uint64_t size, void **out_data)
+{
+    return pin(handle, NULL, size, out_data);
+}
+
+/* A buffer on the program's memory is mapped at that memory. */
+static core_status host_register(void *handle, void *data, uint64_t size)
+{
+    void *mapped;
+
+    return pin(handle, data, size, &mapped);
 }
 
 static void host_free(void *handle, void *data, uint64_t size)
@@ -204,6 +220,8 @@ const core_host_memory_interface opencl_host_memory = {
     .struct_size = sizeof(core_host_memory_interface),
     .alloc = host_alloc,
     .free = host_free,
+    .register_memory = host_register,
+    .unregister_memory = host_free,
 };
 
 /* ------------------------------------------------------- others' queues -- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Pinned host memory: ordinary memory that is tracked, so that unordered uses
- * by streams are detected in it, too. */
+/* Pinned host memory: ordinary memory, allocated here or registered, that is
+ * tracked, so that unordered uses by streams are detected in it, too. */
 
 #include "block.h"
 #include "fault.h"
@@ -13,6 +13,7 @@ typedef struct sim_pinned {
     struct sim_pinned *next;
     char *data;
     uint64_t size;
+    bool registered; /* the program's memory */
     sim_history history;
 } sim_pinned;
 
@@ -30,6 +31,15 @@ sim_history *sim_pinned_history(const void *data, uint64_t size,
         return &at->history;
     }
     return NULL;
+}
+
+static void add(sim_pinned *block)
+{
+    pthread_mutex_lock(&sim_lock);
+    block->next = all;
+    all = block;
+    sim_pinned_blocks++;
+    pthread_mutex_unlock(&sim_lock);
 }
 
 static core_status alloc(void *device, uint64_t size, void **out_data)
@@ -53,12 +63,28 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     }
     memset(block->data, SIM_POISON, size);
     block->size = size;
-    pthread_mutex_lock(&sim_lock);
-    block->next = all;
-    all = block;
-    sim_pinned_blocks++;
-    pthread_mutex_unlock(&sim_lock);
+    add(block);
     *out_data = block->data;
+    return CORE_OK;
+}
+
+static core_status register_memory(void *device, void *data, uint64_t size)
+{
+    core_status status = sim_usable(device);
+    sim_pinned *block;
+
+    if (status == CORE_OK)
+        status = sim_fault(device, SIM_FAULT_HOST);
+    if (status != CORE_OK)
+        return status;
+    block = calloc(1, sizeof *block);
+    if (!block)
+        return core_sdk_error(sim_host, CORE_ERROR_OUT_OF_MEMORY, "sim",
+                              "no host memory to register a range");
+    block->data = data;
+    block->size = size;
+    block->registered = true;
+    add(block);
     return CORE_OK;
 }
 
@@ -68,8 +94,10 @@ void sim_pinned_free(sim_pinned *pinned)
 
     for (; pinned; pinned = next) {
         next = pinned->next;
-        memset(pinned->data, SIM_POISON_FREED, pinned->size);
-        free(pinned->data);
+        if (!pinned->registered) {
+            memset(pinned->data, SIM_POISON_FREED, pinned->size);
+            free(pinned->data);
+        }
         free(pinned);
     }
 }
@@ -102,7 +130,7 @@ static void release(void *handle, void *data, uint64_t size)
         sim_pinned_blocks--;
         block->next = NULL;
     }
-    if (block && device->open && device->lost) {
+    if (block && !block->registered && device->open && device->lost) {
         block->next = device->memory->pinned;
         device->memory->pinned = block;
         block = NULL;
@@ -115,4 +143,6 @@ const core_host_memory_interface sim_host_memory = {
     .struct_size = sizeof(core_host_memory_interface),
     .alloc = alloc,
     .free = release,
+    .register_memory = register_memory,
+    .unregister_memory = release,
 };

@@ -4,7 +4,7 @@
 /* A plugin that is built once with the headers of each minor.  It reports what
  * the host passed to it through the environment, which the tests read:
  * ABI_HOST, ABI_PROPERTIES, ABI_INTERFACES, ABI_PLANS, ABI_NUMERICS, ABI_CACHE,
- * ABI_RECORDED, ABI_LAYOUT, ABI_DEVICE_ID, ABI_CONTENT. */
+ * ABI_RECORDED, ABI_LAYOUT, ABI_DEVICE_ID, ABI_CONTENT, ABI_OWN. */
 
 #include <libcore/sdk.h>
 
@@ -409,6 +409,66 @@ static core_status squared(core_call *call, const core_value *args,
     return status;
 }
 
+/* A feature of 0.6: twice(self) has a shape function and a kernel. */
+#if ABI_MINOR >= 6
+static core_status twice_shape(void *user, const core_value *args,
+                               uint32_t nargs, core_result_shape *shapes,
+                               uint32_t nresults)
+{
+    const core_view *self = args[0].u.view;
+
+    (void)user;
+    (void)nargs;
+    (void)nresults;
+    shapes[0].dtype = self->dtype;
+    shapes[0].ndim = self->ndim;
+    memcpy(shapes[0].sizes, self->sizes, self->ndim * sizeof *self->sizes);
+    return CORE_OK;
+}
+
+static core_status twice(core_call *call, const core_value *args,
+                         uint32_t nargs, core_value *results, uint32_t nresults)
+{
+    const core_view *self = args[0].u.view, *out = results[0].u.view;
+
+    (void)nargs;
+    (void)nresults;
+    report("ABI_OWN", call->device != NULL, out->numel);
+    for (int64_t i = 0; i < out->numel; i++)
+        ((float *)(void *)address(out->memory))[i] =
+            2 * ((const float *)(const void *)address(self->memory))[i];
+    return CORE_OK;
+}
+
+static core_status register_own(core_registry *registry)
+{
+    const core_kernel kernel = {.struct_size = sizeof kernel,
+                                .demands = CORE_REQUIRE_CONTIGUOUS,
+                                .name = core_sdk_string(ABI_NAME "::twice"),
+                                .signature = {F32, F32},
+                                .launch = twice};
+    const core_kernel *const all[] = {&kernel};
+    core_status status;
+
+    if (host->abi_minor < 6)
+        return CORE_OK;
+    status = host->register_operator(
+        registry, core_sdk_string(ABI_NAME "::twice(Tensor self) -> Tensor"));
+    if (status == CORE_OK)
+        status = host->register_shape(registry, kernel.name, twice_shape, NULL);
+    if (status == CORE_OK)
+        status =
+            host->register_kernels(registry, core_sdk_string(ABI_TYPE), all, 1);
+    return status;
+}
+#else
+static core_status register_own(core_registry *registry)
+{
+    (void)registry;
+    return CORE_OK;
+}
+#endif
+
 /* ------------------------------------------------------------ the plugin -- */
 
 static core_backend backend = {
@@ -445,6 +505,8 @@ static core_status init(const core_host *given, core_registry *registry,
         status = host->register_function(
             registry, core_sdk_string(ABI_NAME "::squared"),
             CORE_KEY_COMPOSITE_IMPLICIT, core_sdk_string(""), squared, NULL);
+    if (status == CORE_OK)
+        status = register_own(registry);
     return status;
 }
 

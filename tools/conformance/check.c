@@ -342,8 +342,26 @@ static bool can_finish(const options *chosen)
     return false;
 }
 
+/* What a plugin must have for each level, as comments. */
+static void list_needs(const report *self)
+{
+    if (report_wants(self, LEVEL_CORE))
+        printf("# level core needs no kernel\n");
+    if (report_wants(self, LEVEL_OPS))
+        printf("# level ops needs at least one kernel; each one is tested in "
+               "every dtype that it is registered for\n");
+    if (report_wants(self, LEVEL_TRAINING) && self->needs[0])
+        printf("# level training needs, in f32: %s; and for each registered "
+               "operator that has a gradient the operators of its backward\n",
+               self->needs);
+    if (report_wants(self, LEVEL_STRESS))
+        printf("# level stress needs no further kernel\n");
+}
+
 static int list_tests(const report *self)
 {
+    if (!report_partial(self))
+        list_needs(self);
     for (size_t i = 0; i < self->count; i++)
         if (self->records[i].chosen)
             printf("%s\n", self->records[i].name);
@@ -397,6 +415,7 @@ static int child_main(const options *chosen)
          !read_number(chosen->open_budget, &open_budget)))
         return EXIT_USAGE;
     self.compile_budget = (double)budget;
+    self.list = chosen->list;
     self.open_budget = (double)open_budget;
     return chosen->child_run ? child_run(&self)
                              : child_list(&self, chosen->child_list);
@@ -490,7 +509,7 @@ static bool lacks_reference(void)
 int check_main(int argc, char **argv)
 {
     options chosen = {0};
-    const char *arguments[18];
+    const char *arguments[20];
     report found = {0};
     runner self = {.arguments = arguments, .report = &found};
     char *plugin = NULL;
@@ -540,6 +559,8 @@ int check_main(int argc, char **argv)
     }
     if (chosen.quick)
         arguments[n++] = "--quick";
+    if (chosen.list)
+        arguments[n++] = "--list";
     arguments[n] = NULL;
     self.verbose = chosen.verbose;
     result = run(&chosen, &self, &found);

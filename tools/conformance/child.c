@@ -5,6 +5,7 @@
 
 #include "process_state.h"
 #include "side_effects.h"
+#include "tests_training.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -16,16 +17,17 @@ static FILE *results;
 static bool add_all(suite *self, bool with_ops)
 {
     return suite_add_opening(self) && suite_add_abi(self) &&
-           suite_add_memory(self) && suite_add_streams(self) &&
-           suite_add_waits(self) && suite_add_devices(self) &&
-           suite_add_features(self) && suite_add_tensors(self) &&
+           suite_add_memory(self) && suite_add_blocks(self) &&
+           suite_add_streams(self) && suite_add_waits(self) &&
+           suite_add_devices(self) && suite_add_features(self) &&
+           suite_add_reset(self) && suite_add_tensors(self) &&
            (!with_ops || suite_add_ops(self)) && suite_add_rules(self) &&
            suite_add_large(self) && suite_add_shapes(self) &&
            suite_add_conversions(self) && suite_add_values(self) &&
-           suite_add_order(self) && suite_add_training(self) &&
-           suite_add_custom(self) && suite_add_stress(self) &&
-           suite_add_alloc_failure(self) && suite_add_cross_thread_free(self) &&
-           suite_add_perf(self);
+           suite_add_order(self) && suite_add_backward(self) &&
+           suite_add_training(self) && suite_add_custom(self) &&
+           suite_add_stress(self) && suite_add_alloc_failure(self) &&
+           suite_add_cross_thread_free(self) && suite_add_perf(self);
 }
 
 /* Tabs and newlines separate fields and lines; other control characters are
@@ -49,6 +51,17 @@ static void put_string(const char *key, core_string text)
     copy[size] = 0;
     fprintf(results, "about\t%s\t", key);
     put(copy);
+    putc('\n', results);
+}
+
+static void put_needs(suite *self)
+{
+    char text[1200];
+
+    if (!training_list_needs(self, text, sizeof text))
+        return;
+    fprintf(results, "needs\t");
+    put(text);
     putc('\n', results);
 }
 
@@ -87,6 +100,8 @@ int child_list(suite *self, bool load)
         put(out.detail);
         putc('\n', results);
     }
+    if (loaded && self->list)
+        put_needs(self);
     for (size_t i = 0; i < self->count; i++)
         fprintf(results, "test\t%s\t%d\t%d\n", self->tests[i].name,
                 (int)self->tests[i].level, self->tests[i].optional);

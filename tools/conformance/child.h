@@ -10,6 +10,7 @@
  *
  *     test    NAME LEVEL OPTIONAL
  *     about   KEY VALUE
+ *     needs   OPERATORS of level training, with --list
  *     begin   NAME
  *     end     NAME VERDICT ERROR MEASURED UNIT DETAIL
  *     done

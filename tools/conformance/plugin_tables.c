@@ -156,6 +156,16 @@ static core_status host_gradient(core_registry *registry, core_string name,
     return CORE_OK;
 }
 
+static core_status host_shape(core_registry *registry, core_string name,
+                              core_shape_function shape, void *user)
+{
+    (void)registry;
+    (void)name;
+    (void)shape;
+    (void)user;
+    return CORE_OK;
+}
+
 static core_status host_function(core_registry *registry, core_string name,
                                  uint32_t key, core_string backend,
                                  core_function function, void *user)
@@ -213,6 +223,13 @@ static core_status host_cache(core_string name, core_string *out_path)
     return report_error(CORE_ERROR_UNSUPPORTED, "this host stores nothing");
 }
 
+/* The suite enumerates by itself. */
+static core_status host_devices_changed(core_string device_type)
+{
+    (void)device_type;
+    return CORE_OK;
+}
+
 static void fill_host(core_host *host)
 {
     *host = (core_host){.struct_size = sizeof *host,
@@ -230,7 +247,9 @@ static void fill_host(core_host *host)
                         .backend_kernel = host_borrowed,
                         .error_last = host_error_last,
                         .register_gradient = host_gradient,
-                        .cache_directory = host_cache};
+                        .cache_directory = host_cache,
+                        .devices_changed = host_devices_changed,
+                        .register_shape = host_shape};
 }
 
 /* --------------------------------------------------------------- open -- */
@@ -460,9 +479,13 @@ bool expect_plugin_error(outcome *out, core_status status, core_status wanted,
     return expect(out, status == wanted, "%s: got %s, expected %s", what,
                   status == CORE_OK ? "success" : core_status_name(status),
                   core_status_name(wanted)) &&
-           expect(out, last.count > 0 && last.code == status && last.text[0],
+           expect(out, last.count > 0 && last.text[0],
                   "%s: returns %s without reporting an error to the host", what,
-                  core_status_name(status));
+                  core_status_name(status)) &&
+           expect(out, last.code == status,
+                  "%s: returns %s, but reports %s to the host (\"%s\")", what,
+                  core_status_name(status), core_status_name(last.code),
+                  last.text);
 }
 
 /* -------------------------------------------------------------- memory -- */
@@ -481,6 +504,18 @@ bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
         return false;
     block->size = size;
     return true;
+}
+
+uint64_t plugin_visible_size(const plugin_tables *plugin, uint64_t left)
+{
+    uint64_t largest = plugin->properties.largest_allocation;
+    uint64_t size = left / 8;
+
+    if (size > 64 << 20)
+        size = 64 << 20;
+    if (largest > 0 && size > largest / 2)
+        size = largest / 2;
+    return size;
 }
 
 void plugin_free(plugin_tables *plugin, plugin_block *block)

@@ -84,6 +84,9 @@ typedef struct plugin_block {
 bool plugin_alloc(plugin_tables *plugin, outcome *out, uint64_t size,
                   plugin_block *block);
 void plugin_free(plugin_tables *plugin, plugin_block *block);
+/* Returns a size whose allocation shows in the device's free memory, of which
+ * there are so many bytes. */
+uint64_t plugin_visible_size(const plugin_tables *plugin, uint64_t left);
 core_memory plugin_block_at(const plugin_block *block, uint64_t offset);
 /* Copies that are complete when the call returns. */
 bool plugin_write(plugin_tables *plugin, outcome *out, core_memory to,

@@ -5,6 +5,7 @@
 
 #include "process_state.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fenv.h>
@@ -277,4 +278,52 @@ uint32_t process_descriptors(void)
     if (folder)
         closedir(folder);
     return count;
+}
+
+/* The state of a thread of this process, 'S' if it sleeps; 0 if it has ended. */
+static char state_of(const char *thread)
+{
+    char path[300], line[300], state = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
+    file = fopen(path, "r");
+    if (file && fgets(line, sizeof line, file) && strrchr(line, ')'))
+        sscanf(strrchr(line, ')') + 1, " %c", &state);
+    if (file)
+        fclose(file);
+    return state;
+}
+
+uint32_t process_threads(uint32_t *out_asleep)
+{
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    uint32_t count = 0;
+
+    *out_asleep = 0;
+    while (folder && (entry = readdir(folder))) {
+        char state;
+
+        if (!isdigit((unsigned char)entry->d_name[0]) ||
+            atol(entry->d_name) == (long)getpid())
+            continue;
+        state = state_of(entry->d_name);
+        count += state != 0;
+        *out_asleep += state == 'S';
+    }
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+void process_settle(void)
+{
+    enum { CHECKS = 3, MOST = 2500 };
+    uint32_t asleep, quiet = 0;
+
+    for (int i = 0; i < MOST && quiet < CHECKS; i++) {
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        quiet = process_threads(&asleep) == asleep ? quiet + 1 : 0;
+    }
 }

@@ -56,6 +56,12 @@ uint64_t process_mapped(void);
 enum { PROCESS_MAP_BYTES = 2048, PROCESS_MAP_ROUNDS = 2 };
 /* Waits likewise for the mapped bytes to be below a limit. */
 bool process_mapped_below(uint64_t limit);
+/* Counts the threads of the process besides the suite's own, and how many of
+ * them sleep. */
+uint32_t process_threads(uint32_t *out_asleep);
+/* Waits a few milliseconds, and until all other threads sleep: what they can do
+ * they have done, however busy the machine is. */
+void process_settle(void);
 /* Returns the number of open descriptors. */
 uint32_t process_descriptors(void);
 

@@ -49,6 +49,7 @@ typedef struct report {
     /* Remarks on waivers, printed beside the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
+    char needs[1200]; /* operators of level training, where they are listed */
     const record *stopped; /* the test after which nothing more was run, because
                               every other would fail of the same cause */
 } report;

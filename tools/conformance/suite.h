@@ -93,6 +93,7 @@ struct suite {
     core_device_properties properties;
     core_device_information information;
     core_numerics numerics;
+    bool list;             /* the tests will be listed only */
     double compile_budget; /* seconds that a first call may take */
     double open_budget;    /* seconds that a slot may take until it is open */
     /* Set by plugin_tables_open (plugin_tables.h). */
@@ -149,16 +150,19 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 bool suite_add_opening(suite *self);
 bool suite_add_abi(suite *self);
 bool suite_add_memory(suite *self);
+bool suite_add_blocks(suite *self);
 bool suite_add_streams(suite *self);
 bool suite_add_waits(suite *self);
 bool suite_add_devices(suite *self);
 bool suite_add_features(suite *self);
+bool suite_add_reset(suite *self);
 bool suite_add_tensors(suite *self);
 bool suite_add_ops(suite *self);
 bool suite_add_rules(suite *self);
 bool suite_add_large(suite *self);
 bool suite_add_order(suite *self);
 bool suite_add_shapes(suite *self);
+bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);
 bool suite_add_training(suite *self);

@@ -507,44 +507,6 @@ static void shutdown_succeeds(suite *self, outcome *out, const test *one)
         expect_plugin_ok(out, shut_down(plugin), "shutdown");
 }
 
-/* The state of a thread of this process, 'S' if it sleeps; 0 if it has ended. */
-static char state_of(const char *thread)
-{
-    char path[300], line[300], state = 0;
-    FILE *file;
-
-    snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
-    file = fopen(path, "r");
-    if (file && fgets(line, sizeof line, file) && strrchr(line, ')'))
-        sscanf(strrchr(line, ')') + 1, " %c", &state);
-    if (file)
-        fclose(file);
-    return state;
-}
-
-/* Counts the threads besides the suite's own, and how many of them sleep. */
-static uint32_t count_threads(uint32_t *out_asleep)
-{
-    DIR *folder = opendir("/proc/self/task");
-    struct dirent *entry;
-    uint32_t count = 0;
-
-    *out_asleep = 0;
-    while (folder && (entry = readdir(folder))) {
-        char state;
-
-        if (!isdigit((unsigned char)entry->d_name[0]) ||
-            atol(entry->d_name) == (long)getpid())
-            continue;
-        state = state_of(entry->d_name);
-        count += state != 0;
-        *out_asleep += state == 'S';
-    }
-    if (folder)
-        closedir(folder);
-    return count;
-}
-
 /* dlclose would remove the code that a thread still runs.  A thread that is
  * about to end does not sleep. */
 static void shutdown_ends_threads(suite *self, outcome *out, const test *one)
@@ -561,7 +523,7 @@ static void shutdown_ends_threads(suite *self, outcome *out, const test *one)
     }
     if (!expect_plugin_ok(out, shut_down(plugin), "shutdown"))
         return;
-    while ((left = count_threads(&asleep)) > 0 && slept < 50) {
+    while ((left = process_threads(&asleep)) > 0 && slept < 50) {
         slept = asleep == left ? slept + 1 : 0;
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }

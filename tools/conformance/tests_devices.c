@@ -4,6 +4,7 @@
 /* Level core: the device's functions from other threads, beside a second
  * device, with the structs of their caller, and under the oldest host. */
 
+#include "process_state.h"
 #include "stream_gate.h"
 #include "plugin_tables.h"
 
@@ -22,16 +23,14 @@ typedef struct visit {
     plugin_block made; /* by the main thread */
     void *stream;      /* blocked by the main thread; NULL: none */
     void *event;
-    bool gated;
 } visit;
 
 /* Work that the main thread enqueued is pending for every thread. */
-static void query_from_here(visit *self)
+static void *query_from_here(void *context)
 {
+    visit *self = context;
     plugin_tables *p = self->plugin;
 
-    if (!self->gated)
-        return;
     expect(self->out,
            p->streams.query(p->device, self->stream) == CORE_ERROR_BUSY,
            "a stream with pending work is not BUSY in another thread than the "
@@ -40,6 +39,7 @@ static void query_from_here(visit *self)
            p->events.query(p->device, self->event) == CORE_ERROR_BUSY,
            "an event behind pending work is not BUSY in another thread than "
            "the one that recorded it");
+    return NULL;
 }
 
 static void *visit_device(void *context)
@@ -51,7 +51,6 @@ static void *visit_device(void *context)
     void *stream = NULL;
 
     memset(wrote, 5, sizeof wrote);
-    query_from_here(self);
     if (p->synchronous || p->properties.max_streams != 0 ||
         expect_plugin_ok(self->out, p->streams.create(p->device, 0, &stream),
                          "creating a stream in another thread")) {
@@ -74,43 +73,55 @@ static void *visit_device(void *context)
     return NULL;
 }
 
+static void in_another_thread(void *(*run)(void *), visit *work)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, run, work) != 0)
+        harness_error(work->out, "no thread");
+    else
+        pthread_join(thread, NULL);
+}
+
+/* Only queries: other functions may wait for a blocked stream. */
+static void query_in_thread(visit *work, stream_gate *gate)
+{
+    plugin_tables *p = work->plugin;
+    outcome *out = work->out;
+
+    if (expect_plugin_ok(out, p->streams.create(p->device, 0, &work->stream),
+                         "creating a stream") &&
+        expect_plugin_ok(out, p->events.create(p->device, 0, &work->event),
+                         "creating an event") &&
+        stream_gate_close(gate, p, work->stream, out) &&
+        expect_plugin_ok(out,
+                         p->events.record(p->device, work->event, work->stream),
+                         "recording an event"))
+        in_another_thread(query_from_here, work);
+    stream_gate_open(gate);
+    if (work->stream) {
+        p->streams.synchronize(p->device, work->stream);
+        p->streams.destroy(p->device, work->stream);
+    }
+    if (work->event)
+        p->events.destroy(p->device, work->event);
+}
+
 static void any_thread(suite *self, outcome *out, const test *one)
 {
     plugin_tables *p = plugin_tables_open(self, out);
     visit work = {.plugin = p, .out = out};
     stream_gate gate;
-    pthread_t thread;
 
     (void)one;
     if (!p)
         return;
     stream_gate_init(&gate);
-    if (!plugin_alloc(p, out, BYTES, &work.made))
-        goto done;
-    work.gated = !p->synchronous && p->properties.max_streams == 0 &&
-                 plugin_interface(p, "core.host_callback");
-    if (work.gated &&
-        (!expect_plugin_ok(out, p->streams.create(p->device, 0, &work.stream),
-                           "creating a stream") ||
-         !expect_plugin_ok(out, p->events.create(p->device, 0, &work.event),
-                           "creating an event") ||
-         !stream_gate_close(&gate, p, work.stream, out) ||
-         !expect_plugin_ok(out,
-                           p->events.record(p->device, work.event, work.stream),
-                           "recording an event")))
-        goto done;
-    if (pthread_create(&thread, NULL, visit_device, &work) != 0)
-        harness_error(out, "no thread");
-    else
-        pthread_join(thread, NULL);
-done:
-    stream_gate_open(&gate);
-    if (work.event)
-        p->events.destroy(p->device, work.event);
-    if (work.stream) {
-        p->streams.synchronize(p->device, work.stream);
-        p->streams.destroy(p->device, work.stream);
-    }
+    if (!p->synchronous && p->properties.max_streams == 0 &&
+        plugin_interface(p, "core.host_callback"))
+        query_in_thread(&work, &gate);
+    if (plugin_alloc(p, out, BYTES, &work.made))
+        in_another_thread(visit_device, &work);
     plugin_free(p, &work.made);
     stream_gate_destroy(&gate);
 }
@@ -155,6 +166,16 @@ static bool open_second(suite *self, plugin_tables *first, second *other,
             expect(out, other->tables.stream != first->stream,
                    "a stream of device 1 has the handle of a stream of device "
                    "0"));
+}
+
+/* Closes device 1 and its stream. */
+static void close_second(plugin_tables *first, second *other)
+{
+    if (!other->open)
+        return;
+    if (other->tables.stream && other->tables.stream != first->stream)
+        first->streams.destroy(other->tables.device, other->tables.stream);
+    first->backend.device_close(first->backend.user, other->tables.device);
 }
 
 static bool same_text(core_string a, core_string b)
@@ -221,10 +242,8 @@ static void devices_are_separate(suite *self, outcome *out, const test *one)
         have_own_ids(first, &other.tables, out);
         keep_own_data(first, &other.tables, out);
     }
+    close_second(first, &other);
     if (other.open) {
-        if (other.tables.stream && other.tables.stream != first->stream)
-            first->streams.destroy(other.tables.device, other.tables.stream);
-        first->backend.device_close(first->backend.user, other.tables.device);
         if (out->verdict == VERDICT_PASS &&
             expect_plugin_ok(
                 out,
@@ -239,6 +258,130 @@ static void devices_are_separate(suite *self, outcome *out, const test *one)
     }
     if (out->verdict == VERDICT_PASS) /* or device 0 may be gone */
         plugin_free(first, &kept);
+}
+
+/* A thread that uses one device. */
+typedef struct worker {
+    plugin_tables *plugin;
+    outcome out;
+    int number;
+    pthread_barrier_t *start; /* both begin at once */
+} worker;
+
+static void *work(void *context)
+{
+    enum { ROUNDS = 100 };
+    worker *self = context;
+    plugin_tables *p = self->plugin;
+    plugin_block a = {{0}, 0}, b = {{0}, 0};
+    unsigned char wrote[BYTES], got[BYTES];
+
+    pthread_barrier_wait(self->start);
+    if (!plugin_alloc(p, &self->out, BYTES, &a) ||
+        !plugin_alloc(p, &self->out, BYTES, &b))
+        goto done;
+    for (int i = 0; i < ROUNDS; i++) {
+        int byte = (2 * i + self->number) & 255;
+
+        memset(wrote, byte, sizeof wrote);
+        if (!plugin_write(p, &self->out, a.memory, wrote, BYTES) ||
+            !expect_plugin_ok(
+                &self->out,
+                p->memory.copy(p->device, p->stream, b.memory, a.memory, BYTES),
+                "copy") ||
+            !plugin_read(p, &self->out, got, b.memory, BYTES) ||
+            !expect(&self->out, memcmp(got, wrote, BYTES) == 0,
+                    "two threads use device 0 and device 1 at once: round %d "
+                    "on device %d: byte 0 is %d and the last %d, expected %d",
+                    i, self->number, got[0], got[BYTES - 1], byte))
+            break;
+    }
+done:
+    plugin_free(p, &a);
+    plugin_free(p, &b);
+    return NULL;
+}
+
+static void devices_work_at_once(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *first = plugin_tables_open(self, out);
+    second other = {.open = false};
+    pthread_barrier_t start;
+    worker workers[2] = {{.number = 0, .start = &start},
+                         {.number = 1, .start = &start}};
+    pthread_t thread;
+
+    (void)one;
+    if (!first || !open_second(self, first, &other, out))
+        return;
+    workers[0].plugin = first;
+    workers[1].plugin = &other.tables;
+    workers[0].out = workers[1].out = *out;
+    pthread_barrier_init(&start, NULL, 2);
+    if (pthread_create(&thread, NULL, work, &workers[1]) != 0) {
+        harness_error(out, "no thread");
+    } else {
+        work(&workers[0]);
+        pthread_join(thread, NULL);
+        *out = workers[workers[0].out.verdict == VERDICT_PASS].out;
+    }
+    pthread_barrier_destroy(&start);
+    close_second(first, &other);
+}
+
+/* near = 1, then near = far, behind a gate: a copy that does not wait for its
+ * stream is overwritten. */
+static void peer_copies_in_order(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    const core_peer_interface *table =
+        p ? plugin_interface(p, "core.peer") : NULL;
+    plugin_block near = {{0}, 0}, far = {{0}, 0};
+    unsigned char twos[BYTES], got[BYTES] = {0};
+    second other = {.open = false};
+    stream_gate gate;
+    uint32_t yes = 0;
+
+    (void)one;
+    stream_gate_init(&gate);
+    if (p && (!table || p->synchronous))
+        not_supported(out, "it has no core.peer, or no streams");
+    if (!table || p->synchronous || !open_second(self, p, &other, out) ||
+        !expect_plugin_ok(
+            out, table->can_access(p->device, other.tables.device, &yes),
+            "can_access") ||
+        !yes)
+        goto done;
+    memset(twos, 2, sizeof twos);
+    if (!plugin_alloc(p, out, BYTES, &near) ||
+        !plugin_alloc(&other.tables, out, BYTES, &far) ||
+        !plugin_write(&other.tables, out, far.memory, twos, BYTES))
+        goto done;
+    if (plugin_interface(p, "core.host_callback"))
+        stream_gate_close(&gate, p, p->stream, out);
+    if (!expect_plugin_ok(
+            out, p->memory.fill(p->device, p->stream, near.memory, BYTES, 1, 1),
+            "fill") ||
+        !expect_plugin_ok(out,
+                          table->copy(p->device, p->stream, near.memory,
+                                      other.tables.device, far.memory, BYTES),
+                          "copy of core.peer"))
+        goto done;
+    process_settle();
+    stream_gate_open(&gate);
+    if (plugin_wait(p, out) && plugin_read(p, out, got, near.memory, BYTES))
+        expect(out, got[0] == 2 && got[BYTES - 1] == 2,
+               "copy of core.peer, behind a fill with 1 on its stream: byte 0 "
+               "is %d, expected 2",
+               got[0]);
+done:
+    stream_gate_open(&gate);
+    if (p)
+        plugin_wait(p, out);
+    plugin_free(p, &near);
+    plugin_free(&other.tables, &far);
+    close_second(p, &other);
+    stream_gate_destroy(&gate);
 }
 
 /* ------------------------------------------------------------ structs -- */
@@ -418,6 +561,9 @@ bool suite_add_devices(suite *self)
         {"core/device/outputs-stay-in-size", outputs_stay_in_size, false},
         {"core/device/interfaces-are-stable", interfaces_are_stable, false},
         {"core/two-devices/are-separate", devices_are_separate, true},
+        {"core/two-devices/work-at-once", devices_work_at_once, true},
+        {"core/two-devices/peer-copies-are-in-order", peer_copies_in_order,
+         true},
         {"core/oldest-host/init-succeeds", works_with_oldest_host, false},
     };
 

@@ -130,6 +130,38 @@ static void host_memory(suite *self, outcome *out, const test *one)
     plugin_free(plugin, &block);
 }
 
+static void host_blocks_do_not_overlap(suite *self, outcome *out,
+                                       const test *one)
+{
+    enum { SIZE = 5000, COUNT = 4 };
+    plugin_tables *plugin;
+    const core_host_memory_interface *table =
+        need(self, out, "core.host_memory", &plugin);
+    void *blocks[COUNT] = {NULL};
+
+    (void)one;
+    for (int i = 0; table && i < COUNT; i++)
+        if (!expect_plugin_ok(out,
+                              table->alloc(plugin->device, SIZE, &blocks[i]),
+                              "allocating host memory"))
+            goto done;
+    for (int i = 0; table && i < COUNT; i++)
+        for (int k = 0; k < i; k++) {
+            uintptr_t a = (uintptr_t)blocks[i], b = (uintptr_t)blocks[k];
+
+            if (!expect(out, a + SIZE <= b || b + SIZE <= a,
+                        "of %d blocks of host memory of %d bytes, two overlap, "
+                        "at %#llx and %#llx",
+                        COUNT, SIZE, (unsigned long long)a,
+                        (unsigned long long)b))
+                return; /* freeing them may crash */
+        }
+done:
+    for (int i = 0; table && i < COUNT; i++)
+        if (blocks[i])
+            table->free(plugin->device, blocks[i], SIZE);
+}
+
 static void adoption(suite *self, outcome *out, const test *one)
 {
     plugin_tables *plugin;
@@ -362,6 +394,8 @@ static void tables_are_complete(suite *self, outcome *out, const test *one)
         {"core.profiler", 5},
         {"core.layout", 1},
         {"core.ranges", 2},
+        {"core.hotplug", 1},
+        {"core.ipc", 3},
     };
     plugin_tables *plugin = plugin_tables_open(self, out);
 
@@ -467,17 +501,31 @@ bool suite_add_features(suite *self)
         {"core/features/stream-priority", priorities, true},
         {"core/features/virtual-memory", virtual_memory, true},
         {"core/features/peer", peers, true},
+        {"core/features/host-memory-blocks-do-not-overlap",
+         host_blocks_do_not_overlap, true},
         {"core/features/graph-capture", captures, true},
         {"core/features/destroyed-graph-completes",
          features_destroyed_graph_completes, true},
         {"core/features/capture-records-one-stream",
          features_capture_records_one_stream, true},
+        {"core/features/graphs-are-separate", features_graphs_are_separate,
+         true},
+        {"core/features/graph-launches-on-its-stream",
+         features_graph_launches_on_its_stream, true},
+        {"core/features/capture-can-be-discarded",
+         features_capture_can_be_discarded, true},
         {"core/features/stream-error", stream_error, true},
         {"core/features/allocator", features_allocator, true},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},
         {"core/features/profiler", features_profiler, true},
         {"core/features/layout", features_layout, true},
+        {"core/features/hotplug", features_hotplug, true},
+        {"core/features/copy-streams", features_copy_streams, true},
+        {"core/copy-streams/refuse-kernels",
+         features_copy_streams_refuse_kernels, true},
+        {"core/features/registered-host-memory",
+         features_registered_host_memory, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

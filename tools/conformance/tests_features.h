@@ -11,11 +11,22 @@
 void features_allocator(suite *self, outcome *out, const test *one);
 void features_profiler(suite *self, outcome *out, const test *one);
 void features_layout(suite *self, outcome *out, const test *one);
+void features_hotplug(suite *self, outcome *out, const test *one);
+void features_copy_streams(suite *self, outcome *out, const test *one);
+void features_registered_host_memory(suite *self, outcome *out,
+                                     const test *one);
+void features_copy_streams_refuse_kernels(suite *self, outcome *out,
+                                          const test *one);
 void features_timing_matches_host_clock(suite *self, outcome *out,
                                         const test *one);
 void features_destroyed_graph_completes(suite *self, outcome *out,
                                         const test *one);
 void features_capture_records_one_stream(suite *self, outcome *out,
                                          const test *one);
+void features_graphs_are_separate(suite *self, outcome *out, const test *one);
+void features_graph_launches_on_its_stream(suite *self, outcome *out,
+                                           const test *one);
+void features_capture_can_be_discarded(suite *self, outcome *out,
+                                       const test *one);
 
 #endif

@@ -3,6 +3,7 @@
 
 /* Level core: contents and lifetime of graphs. */
 
+#include "process_state.h"
 #include "stream_gate.h"
 #include "tests_features.h"
 
@@ -186,5 +187,139 @@ done:
         b.table->destroy(b.plugin->device, graph);
     if (stream)
         b.plugin->streams.destroy(b.plugin->device, stream);
+    bench_end(&b);
+}
+
+/* --------------------------------------------------------- several graphs -- */
+
+/* Captures to = from as one graph. */
+static bool capture_copy(bench *self, const plugin_block *to,
+                         const plugin_block *from, void **out_graph,
+                         outcome *out)
+{
+    plugin_tables *p = self->plugin;
+    bool good;
+
+    if (!expect_plugin_ok(out, self->table->begin(p->device, p->stream),
+                          "beginning a capture"))
+        return false;
+    good = move(self, p->stream, to, from, out);
+    return expect_plugin_ok(out,
+                            self->table->end(p->device, p->stream, out_graph),
+                            "ending a capture") &&
+           good;
+}
+
+static bool launch(bench *self, void *graph, void *stream, outcome *out)
+{
+    plugin_tables *p = self->plugin;
+
+    return expect_plugin_ok(out, self->table->launch(p->device, graph, stream),
+                            "launching a graph");
+}
+
+/* Graphs b = a and d = c exist at the same time. */
+void features_graphs_are_separate(suite *self, outcome *out, const test *one)
+{
+    static bench b;
+    void *first = NULL, *second = NULL;
+
+    (void)one;
+    if (bench_begin(&b, self, out) &&
+        capture_copy(&b, &b.b, &b.a, &first, out) &&
+        capture_copy(&b, &b.d, &b.c, &second, out) &&
+        launch(&b, first, b.plugin->stream, out) &&
+        holds(&b, out, &b.b, 1, "the launch of the first of two graphs") &&
+        holds(&b, out, &b.d, 4,
+              "the launch of the first of two graphs runs the second") &&
+        launch(&b, second, b.plugin->stream, out))
+        holds(&b, out, &b.d, 3, "the launch of the second of two graphs");
+    if (first)
+        b.table->destroy(b.plugin->device, first);
+    if (second)
+        b.table->destroy(b.plugin->device, second);
+    bench_end(&b);
+}
+
+/* The stream that was captured is blocked; the graph runs on another. */
+void features_graph_launches_on_its_stream(suite *self, outcome *out,
+                                           const test *one)
+{
+    static bench b;
+    void *graph = NULL, *stream = NULL;
+    stream_gate hold;
+    plugin_tables *p;
+
+    (void)one;
+    stream_gate_init(&hold);
+    if (!bench_begin(&b, self, out) || !plugin_has_streams(b.plugin, 1, out) ||
+        !capture_copy(&b, &b.b, &b.a, &graph, out))
+        goto done;
+    p = b.plugin;
+    if (!expect_plugin_ok(out, p->streams.create(p->device, 0, &stream),
+                          "creating a stream"))
+        goto done;
+    if (plugin_interface(p, "core.host_callback"))
+        stream_gate_close(&hold, p, p->stream, out);
+    if (launch(&b, graph, stream, out) &&
+        expect_plugin_ok(
+            out,
+            p->memory.copy(p->device, stream, b.d.memory, b.b.memory, BYTES),
+            "copy") &&
+        expect_plugin_ok(out, p->streams.synchronize(p->device, stream),
+                         "synchronizing")) {
+        stream_gate_open(&hold);
+        holds(&b, out, &b.d, 1,
+              "work behind the launch of a graph on a stream, while the stream "
+              "that was captured is blocked");
+    }
+done:
+    stream_gate_open(&hold);
+    if (b.plugin)
+        plugin_wait(b.plugin, out);
+    if (graph)
+        b.table->destroy(b.plugin->device, graph);
+    if (stream)
+        b.plugin->streams.destroy(b.plugin->device, stream);
+    bench_end(&b);
+    stream_gate_destroy(&hold);
+}
+
+/* Work that runs though it was captured has run. */
+static bool settle(void)
+{
+    process_settle();
+    return true;
+}
+
+/* b = a and a fill of d are captured and discarded. */
+void features_capture_can_be_discarded(suite *self, outcome *out,
+                                       const test *one)
+{
+    static bench b;
+    plugin_tables *p;
+    bool good;
+
+    (void)one;
+    if (!bench_begin(&b, self, out))
+        goto done;
+    p = b.plugin;
+    if (!expect_plugin_ok(out, b.table->begin(p->device, p->stream),
+                          "beginning a capture"))
+        goto done;
+    good =
+        move(&b, p->stream, &b.b, &b.a, out) &&
+        expect_plugin_ok(
+            out, p->memory.fill(p->device, p->stream, b.d.memory, BYTES, 9, 1),
+            "fill");
+    if (expect_plugin_ok(out, b.table->end(p->device, p->stream, NULL),
+                         "ending a capture without a graph") &&
+        good && settle() &&
+        holds(&b, out, &b.b, 2, "a captured copy that was discarded") &&
+        holds(&b, out, &b.d, 4, "a captured fill that was discarded") &&
+        move(&b, p->stream, &b.c, &b.a, out))
+        holds(&b, out, &b.c, 1,
+              "a copy on a stream whose capture was discarded");
+done:
     bench_end(&b);
 }

@@ -2,15 +2,15 @@
  * Copyright The libcore authors */
 
 /* Level core: what waits for what, between streams, events and host callbacks.
- * A gate blocks a stream (stream_gate.h); nothing depends on time, except that
- * a missing wait has a moment to show. */
+ * A gate blocks a stream (stream_gate.h), and a missing wait shows when the other
+ * threads have come to rest; nothing depends on time. */
 
+#include "process_state.h"
 #include "stream_gate.h"
 #include "plugin_tables.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STREAMS = 3, BYTES = 4096 };
 
@@ -108,7 +108,7 @@ static void expect_held(bench *self, uint32_t streams, const char *what)
 {
     uint32_t passed, dropped;
 
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    process_settle();
     stream_gate_counts(&self->behind, &passed, &dropped);
     expect(self->out, passed == 0, "%s: %u of %u streams did not wait", what,
            passed, streams);
@@ -172,56 +172,71 @@ static void destroyed_event_keeps_waiters(suite *self, outcome *out,
 
 /* ------------------------------------------------------------- streams -- */
 
-static bool first_byte_is(bench *self, const plugin_block *block, int byte,
-                          const char *what)
+static bool all_are(bench *self, const plugin_block *block, int byte,
+                    const char *what)
 {
-    plugin_tables *p = self->plugin;
     unsigned char got[BYTES];
 
-    return expect_plugin_ok(self->out,
-                            p->memory.copy_to_host(p->device, p->stream, got,
-                                                   block->memory, BYTES),
-                            "copy_to_host") &&
-           plugin_wait(p, self->out) &&
-           expect(self->out, got[0] == byte && got[BYTES - 1] == byte,
-                  "%s: the first byte is %d and the last %d, expected %d", what,
-                  got[0], got[BYTES - 1], byte);
+    if (!plugin_read(self->plugin, self->out, got, block->memory, BYTES))
+        return false;
+    for (int i = 0; i < BYTES; i++)
+        if (!expect(self->out, got[i] == byte, "%s: byte %d is %d, expected %d",
+                    what, i, got[i], byte))
+            return false;
+    return true;
 }
 
-/* Work of a blocked stream does not run, work of another does. */
+/* On the blocked stream: a = 2; b = a; a = 3; a = 4 from the host. */
+static bool enqueue_copies(bench *self, const unsigned char *fours)
+{
+    plugin_tables *p = self->plugin;
+    void *on = self->streams[0];
+
+    return expect_plugin_ok(
+               self->out,
+               p->memory.fill(p->device, on, self->a.memory, BYTES, 2, 1),
+               "fill") &&
+           expect_plugin_ok(self->out,
+                            p->memory.copy(p->device, on, self->b.memory,
+                                           self->a.memory, BYTES),
+                            "copy") &&
+           expect_plugin_ok(
+               self->out,
+               p->memory.fill(p->device, on, self->a.memory, BYTES, 3, 1),
+               "fill") &&
+           expect_plugin_ok(self->out,
+                            p->memory.copy_from_host(
+                                p->device, on, self->a.memory, fours, BYTES),
+                            "copy_from_host");
+}
+
+/* Work that ran on another stream would not see what the stream did before, or
+ * the stream would overwrite it. */
 static void copies_use_their_stream(suite *self, outcome *out, const test *one)
 {
-    unsigned char ones[BYTES], twos[BYTES];
+    unsigned char ones[BYTES], fours[BYTES];
     plugin_tables *p;
-    void *blocked;
     bench b;
 
     (void)one;
     memset(ones, 1, sizeof ones);
-    memset(twos, 2, sizeof twos);
+    memset(fours, 4, sizeof fours);
     if (!begin(&b, self, 1, out))
         goto done;
     p = b.plugin;
-    blocked = b.streams[0];
     if (!plugin_write(p, out, b.a.memory, ones, BYTES) ||
         !plugin_write(p, out, b.b.memory, ones, BYTES) || !close_gate(&b) ||
-        !expect_plugin_ok(out,
-                          p->memory.copy_from_host(p->device, blocked,
-                                                   b.a.memory, twos, BYTES),
-                          "copy_from_host") ||
-        !expect_plugin_ok(
-            out,
-            p->memory.copy(p->device, blocked, b.b.memory, b.a.memory, BYTES),
-            "copy"))
+        !enqueue_copies(&b, fours))
         goto done;
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
-    if (first_byte_is(&b, &b.a, 1,
-                      "copy_from_host runs before the work of its stream") &&
-        first_byte_is(&b, &b.b, 1, "copy runs before the work of its stream")) {
-        stream_gate_open(&b.gate);
-        p->streams.synchronize(p->device, blocked);
-        first_byte_is(&b, &b.b, 2, "a copy on a stream after its work");
-    }
+    process_settle();
+    stream_gate_open(&b.gate);
+    if (expect_plugin_ok(out, p->streams.synchronize(p->device, b.streams[0]),
+                         "synchronizing") &&
+        all_are(&b, &b.b, 2,
+                "copy, behind a fill with 2 and before one with 3 on its "
+                "stream"))
+        all_are(&b, &b.a, 4,
+                "copy_from_host of 4, behind a fill with 3 on its stream");
 done:
     end(&b);
 }
@@ -293,7 +308,7 @@ static void callbacks_are_in_order(suite *self, outcome *out, const test *one)
                               "enqueuing a host callback"))
             goto done;
     }
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    process_settle();
     expect(out, seen.count == 0,
            "a host callback ran before an earlier one of its stream returned");
     stream_gate_open(&b.gate);

@@ -32,6 +32,13 @@ use_ccache() {
     export CC CXX CXX_CHECK CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR
 }
 
+# configure prefers bash, in which libtool takes twice as long.
+use_dash() {
+    [ -x /bin/dash ] || return 0
+    CONFIG_SHELL=/bin/dash
+    export CONFIG_SHELL
+}
+
 use_build() { # folder
     LIBCORE_PLUGIN_PATH=$1/.libs
     export LIBCORE_PLUGIN_PATH

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT-0
  * Copyright The libcore authors */
 
-/* device.h: a device that grows in seven steps, explained in
+/* device.h: a device that grows in eight steps, explained in
  * docs/plugin-guide.md.  -DSTEP=N builds it as it is after N of them. */
 
 #ifndef STEPS_DEVICE_H
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #ifndef STEP
-#define STEP 7
+#define STEP 8
 #endif
 
 extern const core_host *host;
@@ -72,5 +72,8 @@ core_status launch_later(core_function compute, core_call *call,
 core_status graph_add(graph *to, job work);
 graph **stream_capture(stream *of);
 extern const core_graph_capture_interface capture_table;
+
+/* Step 8, operator.c. */
+core_status operator_register(core_registry *registry);
 
 #endif

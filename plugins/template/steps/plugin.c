@@ -124,6 +124,10 @@ static core_status init(const core_host *given, core_registry *registry,
     if (status == CORE_OK)
         status = product_register(registry);
 #endif
+#if STEP >= 8
+    if (status == CORE_OK)
+        status = operator_register(registry);
+#endif
     return status;
 }
 

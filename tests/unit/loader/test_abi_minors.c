@@ -296,6 +296,8 @@ END_TEST
 START_TEST(plugin_of_0_6_has_the_features_of_0_6)
 {
     core_device *device;
+    core_value argument = {.tag = CORE_VALUE_TENSOR}, result = {0};
+    core_operator *op;
 
     ck_assert_uint_eq(load("abi_0_6"), 6);
     computes("abisix", "abi_0_6::squared");
@@ -309,12 +311,18 @@ START_TEST(plugin_of_0_6_has_the_features_of_0_6)
     ck_assert_uint_gt(core_device_changes(), 0);
     OK(core_device_find("abisix", &device));
     reported("ABI_DEVICE_ID", 2, 0);
+    argument.u.tensor = on("abisix", (float[]){1, -2, 3, -4});
+    OK(core_op_find("abi_0_6::twice", &op));
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    reads(keep(result.u.tensor), (float[]){2, -4, 6, -8});
+    reported("ABI_OWN", 1, 4);
 }
 END_TEST
 
 START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
 {
     core_device *device;
+    core_operator *op;
 
     core__abi_minor_offered = 5;
     ck_assert_uint_eq(load("abi_0_6"), 5);
@@ -329,6 +337,9 @@ START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
     ck_assert_ptr_null(getenv("ABI_DEVICE_ID"));
     FAILS(core__host.devices_changed((core_string){"abisix", 6}),
           CORE_ERROR_UNSUPPORTED, "abisix", "core.hotplug");
+    /* Without register_shape its operator has no kernel. */
+    FAILS(core_op_find("abi_0_6::twice", &op), CORE_ERROR_NOT_FOUND,
+          "abi_0_6::twice");
 }
 END_TEST
 

@@ -271,6 +271,27 @@ struct core_kernel {
 };
 CORE_STATIC_ASSERT(sizeof(core_kernel) == 104, "core_kernel");
 
+/* --------------------------------------------------------------- shapes -- */
+
+/* Since ABI 0.6.  The dtype and sizes of a result.  Frozen. */
+struct core_result_shape {
+    core_dtype dtype;
+    uint32_t ndim;                /* at most CORE_MAX_NDIM */
+    int64_t sizes[CORE_MAX_NDIM]; /* outermost dimension first */
+};
+CORE_STATIC_ASSERT(sizeof(core_result_shape) == 264,
+                   "core_result_shape is frozen");
+
+/* Since ABI 0.6.  Infers the results of an operator that the plugin has
+ * registered (core_host.register_shape).  args: as for a kernel, but the views
+ * have no memory.  shapes: one per result of the schema, all 0; the function
+ * sets each.  It is pure: it depends on args alone.  An error is that of the
+ * call; arguments that do not fit together are CORE_ERROR_SHAPE or DTYPE. */
+typedef core_status (*core_shape_function)(void *user, const core_value *args,
+                                           uint32_t nargs,
+                                           core_result_shape *shapes,
+                                           uint32_t nresults);
+
 /* ------------------------------------------------------------ gradients -- */
 
 /* Flags of a gradient. */

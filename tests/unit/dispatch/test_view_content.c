@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* core_host.call_view_content: a kernel that keeps a copy of a weight sees when
+ * the weight has changed.  The mutant's mm keeps one under the rule
+ * caches-weights-by-content, and counts the copies that it makes. */
+
+#include "support/sim_device.h"
+#include "support/stream.h"
+
+#include <libcore/capture.h>
+#include <libcore/memory.h>
+#include <libcore/plugins.h>
+
+#include "tensor/tensor.h"
+
+enum { SIDE = 32 };
+
+static void start(void)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    core_plugin *plugin;
+    char path[4096];
+
+    setenv("LIBCORE_MUTANT_RULE", "caches-weights-by-content", 1);
+    snprintf(path, sizeof path,
+             "%s/tests/fixtures/mutants/.libs/core_mutant.so",
+             build ? build : ".");
+    OK(core_plugin_load(path, &plugin));
+    sim_find("mutant");
+}
+
+static int copies(void)
+{
+    const char *text = getenv("LIBCORE_MUTANT_COPIES");
+
+    return text ? atoi(text) : 0;
+}
+
+static core_tensor *square(double value)
+{
+    const int64_t sizes[2] = {SIDE, SIDE};
+    core_tensor *tensor;
+
+    OK(core_full(sizes, 2, core_float(value), CORE_F32, sim, &tensor));
+    return tensor;
+}
+
+/* The product of ones and the weight: every element is SIDE * value. */
+static void product_is(core_tensor *weight, double value)
+{
+    core_tensor *ones = square(1), *product;
+    float got[SIDE * SIDE];
+
+    OK(core_mm(ones, weight, &product));
+    OK(core_tensor_read(product, got, sizeof got));
+    for (int i = 0; i < SIDE * SIDE; i++)
+        ck_assert_float_eq(got[i], (float)(SIDE * value));
+    core_tensor_release(product);
+    core_tensor_release(ones);
+}
+
+START_TEST(unchanged_weight_is_copied_once)
+{
+    core_tensor *weight = keep(square(2)), *other = keep(square(3));
+
+    for (int i = 0; i < 4; i++)
+        product_is(weight, 2);
+    ck_assert_int_eq(copies(), 1);
+    product_is(other, 3);
+    ck_assert_int_eq(copies(), 2);
+}
+END_TEST
+
+/* Each way to change a weight in place. */
+START_TEST(changed_weight_is_copied_again)
+{
+    const int64_t whole[1] = {SIDE * SIDE};
+    core_tensor *weight = keep(square(2)), *other = keep(square(5));
+    core_tensor *view, *detached;
+    float values[SIDE * SIDE];
+    int before = 0;
+
+#define CHANGES(change, value)                  \
+    do {                                        \
+        product_is(weight, before_value);       \
+        before = copies();                      \
+        OK(change);                             \
+        product_is(weight, value);              \
+        ck_assert_int_eq(copies(), before + 1); \
+        before_value = (value);                 \
+    } while (0)
+    double before_value = 2;
+
+    CHANGES(core_fill_(weight, core_float(3)), 3);
+    CHANGES(core_add_(weight, other, core_float(1)), 8);
+    CHANGES(core_copy_(weight, other, false), 5);
+    CHANGES(core_tensor_copy(weight, keep(square(4)), 0), 4);
+    CHANGES(core_zero_(weight), 0);
+    CHANGES(core_mul_out(other, other, weight), 25);
+    OK(core_reshape(weight, whole, 1, &view));
+    keep(view);
+    CHANGES(core_fill_(view, core_float(6)), 6);
+    OK(core_detach(weight, &detached));
+    keep(detached);
+    CHANGES(core_fill_(detached, core_float(7)), 7);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        values[i] = 9;
+    CHANGES(core_tensor_write(weight, values, sizeof values), 9);
+#undef CHANGES
+}
+END_TEST
+
+START_TEST(changes_in_inference_mode_count)
+{
+    core_tensor *weight = keep(square(2));
+    uint64_t before = core_inference_begin();
+
+    product_is(weight, 2);
+    OK(core_fill_(weight, core_float(3)));
+    core_inference_end(before);
+    product_is(weight, 3);
+    ck_assert_int_eq(copies(), 2);
+}
+END_TEST
+
+/* Another weight at the address of a released one. */
+START_TEST(new_weight_at_an_old_address_is_copied)
+{
+    core_memory address = {0};
+    int seen_again = 0;
+
+    for (int i = 1; i <= 8; i++) {
+        core_tensor *weight = square(i);
+        core_memory now = weight->storage->memory;
+
+        seen_again +=
+            now.handle == address.handle && now.offset == address.offset;
+        address = now;
+        product_is(weight, i);
+        core_tensor_release(weight);
+    }
+    ck_assert_int_gt(seen_again, 0);
+    ck_assert_int_eq(copies(), 8);
+}
+END_TEST
+
+/* A graph changes memory without a call of an operator. */
+START_TEST(launch_of_a_graph_counts_as_a_change)
+{
+    core_tensor *weight = keep(square(1));
+    core_stream *stream = stream_of(sim);
+    core_stream_guard guard;
+    core_graph *graph;
+
+    OK(core_device_synchronize(sim));
+    OK(core_stream_guard_enter(stream, &guard));
+    product_is(weight, 1);
+    OK(core_capture_begin(stream, NULL));
+    OK(core_add_(weight, weight, core_float(1)));
+    OK(core_capture_end(stream, &graph));
+    product_is(weight, 1);
+    product_is(weight, 1);
+    for (int i = 1; i <= 3; i++) {
+        OK(core_graph_launch(graph, stream));
+        product_is(weight, 1 << i);
+    }
+    core_stream_guard_leave(&guard);
+    core_graph_release(graph);
+    core_stream_release(stream);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        unchanged_weight_is_copied_once,
+        changed_weight_is_copied_again,
+        changes_in_inference_mode_count,
+        new_weight_at_an_old_address_is_copied,
+        launch_of_a_graph_counts_as_a_change,
+    };
+
+    return run_suite_with("dispatch/view_content", start, tests,
+                          sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level training: every operator that it needs has a kernel.  The work is done
+ * with the fallback on, and the profiler names what the CPU computed. */
+
+#include "claims.h"
+#include "oracle.h"
+#include "tests_training.h"
+
+#include <libcore/profiler.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------- what is missing -- */
+
+enum { MISSING = 128, NAME = 80 };
+
+typedef struct missing {
+    uint32_t count; /* of different operators */
+    char names[MISSING][NAME];
+    char users[MISSING][NAME]; /* the first that needs it */
+} missing;
+
+static void add(missing *self, const char *name, const char *user)
+{
+    for (uint32_t i = 0; i < self->count && i < MISSING; i++)
+        if (strcmp(self->names[i], name) == 0)
+            return;
+    if (self->count < MISSING) {
+        snprintf(self->names[self->count], NAME, "%s", name);
+        snprintf(self->users[self->count], NAME, "%s", user);
+    }
+    self->count++;
+}
+
+static core_status start_profiler(core_profiler **out)
+{
+    core_profiler_options options = {.struct_size = sizeof options};
+
+    return core_profiler_start(&options, out);
+}
+
+/* Ends the session and adds the operators that the CPU computed. */
+static core_status end_profiler(core_profiler *session, missing *to,
+                                const char *user)
+{
+    core_status status = core_profiler_stop(session);
+    size_t rows = 0;
+
+    if (status == CORE_OK)
+        status = core_profiler_count_rows(session, &rows);
+    for (size_t i = 0; status == CORE_OK && i < rows; i++) {
+        core_profile_row row = {.struct_size = sizeof row};
+
+        status = core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row);
+        if (status == CORE_OK && row.kind == CORE_PROFILE_OPERATOR &&
+            row.fallbacks > 0)
+            add(to, row.name, user);
+    }
+    core_profiler_release(session);
+    return status;
+}
+
+/* ------------------------------------------------- of claimed operators -- */
+
+static core_status make_ones(const core_tensor *like, core_device *device,
+                             core_tensor **out)
+{
+    int64_t numel = core_tensor_numel(like);
+    float *ones = malloc((size_t)(numel ? numel : 1) * sizeof *ones);
+    core_status status = CORE_ERROR_OUT_OF_MEMORY;
+
+    *out = NULL;
+    for (int64_t i = 0; ones && i < numel; i++)
+        ones[i] = 1;
+    if (ones)
+        status = core_tensor_from_data(ones, CORE_F32, core_tensor_sizes(like),
+                                       core_tensor_ndim(like), device, out);
+    free(ones);
+    return status;
+}
+
+/* The first result that depends on an operand with a gradient. */
+static core_tensor *differentiable(const prepared *on)
+{
+    for (uint32_t i = 0; i < on->nflat; i++)
+        if (on->flat[i] && core_tensor_requires_grad(on->flat[i]) &&
+            core_tensor_dtype(on->flat[i]) == CORE_F32)
+            return on->flat[i];
+    return NULL;
+}
+
+/* Runs the backward of a call; the forward ran before. */
+static core_status run_backward(const suite *self, const sample_call *call,
+                                prepared *on)
+{
+    core_tensor *inputs[SAMPLE_TENSORS], *grads[SAMPLE_TENSORS] = {NULL};
+    core_tensor *result = differentiable(on), *ones = NULL;
+    size_t count = 0;
+    core_status status;
+
+    for (uint32_t i = 0; i < call->noperands; i++)
+        if (on->tensors[i] && core_tensor_requires_grad(on->tensors[i]))
+            inputs[count++] = on->tensors[i];
+    status = make_ones(result, self->device, &ones);
+    if (status == CORE_OK)
+        status = core_grad(&result, 1, &ones, inputs, count,
+                           CORE_ALLOW_UNUSED | CORE_RETAIN_GRAPH, grads);
+    for (size_t i = 0; i < count; i++)
+        core_tensor_release(grads[i]);
+    core_tensor_release(ones);
+    return status;
+}
+
+static core_status run_forward(const suite *self, const sample_call *call,
+                               prepared *on)
+{
+    core_status status =
+        sample_call_prepare(call, self->device, CORE_F32, ARRANGED_ROWS, on);
+
+    for (uint32_t i = 0; status == CORE_OK && i < call->noperands; i++)
+        if (on->tensors[i] && core_tensor_dtype(on->tensors[i]) == CORE_F32)
+            status = core_tensor_set_requires_grad(on->tensors[i], true);
+    return status == CORE_OK ? sample_call_run(call, on) : status;
+}
+
+/* Returns whether the call has a backward. */
+static bool find_missing(suite *self, const sample_call *call, const char *op,
+                         missing *to)
+{
+    core_profiler *session = NULL;
+    kernel_counts before;
+    bool has = false;
+    prepared on;
+
+    if (run_forward(self, call, &on) == CORE_OK && differentiable(&on)) {
+        before = suite_kernel_counts(self);
+        has = run_backward(self, call, &on) == CORE_OK;
+        if (has && suite_kernel_counts(self).fallbacks > before.fallbacks &&
+            start_profiler(&session) == CORE_OK) {
+            run_backward(self, call, &on);
+            end_profiler(session, to, op);
+        }
+    }
+    sample_call_done(&on);
+    return has;
+}
+
+/* The first sample of each claimed operator that has a backward. */
+static void find_of_claimed(suite *self, missing *to)
+{
+    static sample_call call;
+    const char *done = "";
+    const sample *one;
+
+    for (size_t i = 0; (one = sample_at(i)); i++) {
+        reference wanted;
+
+        if (strcmp(one->op, done) == 0 || oracle_random(one->op) ||
+            !sample_call_parse(&call, self, one, CORE_F32) ||
+            !sample_call_has_dtype(&call))
+            continue;
+        if (reference_shapes(&call, &wanted) == CORE_OK &&
+            claim_of(self, &call, &wanted) == CLAIM_KERNEL &&
+            find_missing(self, &call, one->op, to))
+            done = one->op;
+        reference_free(&wanted);
+    }
+    core_error_clear();
+}
+
+/* --------------------------------------------------------------- the test -- */
+
+static void report(const missing *all, outcome *out)
+{
+    char text[TEST_DETAIL - 100] = "";
+    size_t length = 0;
+    uint32_t shown = 0;
+
+    for (; shown < all->count && shown < MISSING; shown++) {
+        int more =
+            snprintf(text + length, sizeof text - length, "%s%s (for %s)",
+                     shown ? ", " : "", all->names[shown], all->users[shown]);
+
+        if (more < 0 || length + (size_t)more >= sizeof text - 1) {
+            text[length] = 0;
+            break;
+        }
+        length += (size_t)more;
+    }
+    if (shown < all->count)
+        expect(out, false, "no kernel for f32: %s, and %u more", text,
+               all->count - shown);
+    else
+        expect(out, all->count == 0, "no kernel for f32: %s", text);
+}
+
+static void operators_are_complete(suite *self, outcome *out, const test *one)
+{
+    static missing all;
+    core_profiler *session = NULL;
+
+    (void)one;
+    all.count = 0;
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "count"),
+                   "turning the fallback on") ||
+        !expect_ok(out, start_profiler(&session), "profiling"))
+        return;
+    expect_ok(out, training_work(self, self->device), "gradients and a model");
+    expect_ok(out, end_profiler(session, &all, "this level"), "profiling");
+    if (out->verdict == VERDICT_PASS)
+        find_of_claimed(self, &all);
+    report(&all, out);
+    core_setting_set("LIBCORE_FALLBACK", "error");
+}
+
+bool suite_add_backward(suite *self)
+{
+    static const listed tests[] = {
+        {"training/operators/are-complete", operators_are_complete, false},
+    };
+
+    return suite_add_list(self, LEVEL_TRAINING, tests,
+                          sizeof tests / sizeof *tests);
+}
+
+/* ----------------------------------------------------------------- needs -- */
+
+static bool has_kernel(const char *type, const char *name)
+{
+    const core_kernel *kernel;
+
+    for (uint32_t i = 0; core_kernel_at(type, i, &kernel) == CORE_OK; i++)
+        if (kernel->name.size == strlen(name) &&
+            memcmp(kernel->name.data, name, kernel->name.size) == 0)
+            return true;
+    return false;
+}
+
+bool training_list_needs(suite *self, char *text, size_t capacity)
+{
+    core_profiler *session = NULL;
+    size_t rows = 0, length = 0;
+
+    *text = 0;
+    if (start_profiler(&session) != CORE_OK)
+        return false;
+    if (training_work(self, self->host) == CORE_OK &&
+        core_profiler_stop(session) == CORE_OK)
+        core_profiler_count_rows(session, &rows);
+    for (size_t i = 0; i < rows; i++) {
+        core_profile_row row = {.struct_size = sizeof row};
+        int more;
+
+        if (core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row) !=
+                CORE_OK ||
+            row.kind != CORE_PROFILE_OPERATOR || !has_kernel("cpu", row.name))
+            continue;
+        more = snprintf(text + length, capacity - length, "%s%s",
+                        length ? ", " : "", row.name);
+        if (more < 0 || length + (size_t)more >= capacity)
+            break;
+        length += (size_t)more;
+    }
+    core_profiler_release(session);
+    return length > 0;
+}

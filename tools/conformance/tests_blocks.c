@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level core: the ends of blocks, what is free while they exist and after, and
+ * the host's side of copies. */
+
+#include "process_state.h"
+#include "stream_gate.h"
+#include "plugin_tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---------------------------------------------------------------- ends -- */
+
+enum { BLOCKS = 5, END = 64 };
+
+/* The number of a block, at its beginning and at its end. */
+static bool mark(plugin_tables *p, const plugin_block *block, int number,
+                 outcome *out)
+{
+    unsigned char bytes[END];
+
+    memset(bytes, number + 1, sizeof bytes);
+    return plugin_write(p, out, block->memory, bytes, END) &&
+           plugin_write(p, out, plugin_block_at(block, block->size - END),
+                        bytes, END);
+}
+
+static bool has_mark(plugin_tables *p, const plugin_block *block, int number,
+                     uint64_t offset, outcome *out)
+{
+    unsigned char bytes[END];
+
+    if (!plugin_read(p, out, bytes, plugin_block_at(block, offset), END))
+        return false;
+    for (int i = 0; i < END; i++)
+        if (!expect(out, bytes[i] == number + 1,
+                    "alloc: block %d of %d, of %llu bytes: byte %llu is %d, "
+                    "expected %d, after the ends of all blocks were written",
+                    number, BLOCKS, (unsigned long long)block->size,
+                    (unsigned long long)(offset + (uint64_t)i), bytes[i],
+                    number + 1))
+            return false;
+    return true;
+}
+
+static void blocks_keep_their_ends(suite *self, outcome *out, const test *one)
+{
+    static const uint64_t sizes[BLOCKS] = {1 << 16, 3 << 16, (1 << 20) + 1,
+                                           1 << 18, (1 << 16) + 4096};
+    plugin_tables *p = plugin_tables_open(self, out);
+    plugin_block blocks[BLOCKS] = {{{0}, 0}};
+
+    (void)one;
+    if (!p)
+        return;
+    for (int i = 0; i < BLOCKS; i++)
+        if (!plugin_alloc(p, out, sizes[i], &blocks[i]) ||
+            !mark(p, &blocks[i], i, out))
+            goto done;
+    for (int i = 0; i < BLOCKS; i++)
+        if (!has_mark(p, &blocks[i], i, 0, out) ||
+            !has_mark(p, &blocks[i], i, blocks[i].size - END, out))
+            break;
+done:
+    for (int i = 0; i < BLOCKS; i++)
+        plugin_free(p, &blocks[i]);
+}
+
+/* ---------------------------------------------------------------- free -- */
+
+enum { ROUNDS = 4, COUNT = 1000, SIZE = 1 << 16 };
+
+/* Memory that the device or the process has less of. */
+typedef struct usage {
+    uint64_t device; /* in use; 0: not reported */
+    uint64_t process;
+} usage;
+
+static usage used(plugin_tables *p)
+{
+    usage now = {0, process_heap() + process_mapped()};
+    uint64_t left = 0, total = 0;
+
+    if (p->memory.info && p->memory.info(p->device, &left, &total) == CORE_OK &&
+        left <= total)
+        now.device = total - left;
+    return now;
+}
+
+/* Freed memory may be kept for later, but not again and again. */
+static void free_returns_memory(suite *self, outcome *out, const test *one)
+{
+    const uint64_t limit = (uint64_t)COUNT * SIZE / 2;
+    plugin_tables *p = plugin_tables_open(self, out);
+    bool device = true, process = true;
+
+    (void)one;
+    for (int i = 0; p && (device || process) && i < ROUNDS; i++) {
+        usage before = used(p), after;
+
+        for (int k = 0; k < COUNT; k++) {
+            plugin_block block;
+
+            if (!plugin_alloc(p, out, SIZE, &block))
+                return;
+            plugin_free(p, &block);
+        }
+        after = used(p);
+        device = device && after.device > before.device + limit;
+        process = process && after.process > before.process + limit;
+    }
+    expect(out, !p || !(device || process),
+           "free does not return memory: %d times %d blocks of %d bytes were "
+           "allocated and freed, one after the other, and each time %s use "
+           "grew by more than half of that",
+           ROUNDS, COUNT, SIZE,
+           device ? "the device's memory in" : "the process's memory");
+}
+
+/* Memory that other processes free at the same time may hide an allocation, so
+ * one try that shows it is enough. */
+static void info_follows(suite *self, outcome *out, const test *one)
+{
+    enum { TRIES = 8 };
+    const uint32_t host = CORE_DEVICE_UNIFIED | CORE_DEVICE_HOST_ACCESS;
+    plugin_tables *p = plugin_tables_open(self, out);
+    uint64_t before = 0, after = 0, total = 0, size = 0;
+    bool follows = false;
+
+    (void)one;
+    if (!p)
+        return;
+    if (!p->memory.info || (p->properties.flags & host)) {
+        not_supported(out, "it does not report memory of its own");
+        return;
+    }
+    for (int i = 0; i < TRIES && !follows; i++) {
+        plugin_block block;
+
+        if (!expect_plugin_ok(out, p->memory.info(p->device, &before, &total),
+                              "memory info"))
+            return;
+        size = plugin_visible_size(p, before);
+        if (size == 0 || !plugin_alloc(p, out, size, &block))
+            return;
+        p->memory.info(p->device, &after, &total);
+        follows = after + size / 2 <= before;
+        plugin_free(p, &block);
+    }
+    expect(out, follows,
+           "info reports %llu free bytes before an allocation of %llu bytes "
+           "and %llu after it",
+           (unsigned long long)before, (unsigned long long)size,
+           (unsigned long long)after);
+}
+
+/* Both describe the same memory; some of it may be reserved. */
+static void totals_agree(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    uint64_t left = 0, total = 0, again = 0, stated;
+
+    (void)one;
+    if (!p)
+        return;
+    stated = p->properties.total_memory;
+    if (!p->memory.info || stated == 0) {
+        not_supported(out, "it does not report its memory twice");
+        return;
+    }
+    if (!expect_plugin_ok(out, p->memory.info(p->device, &left, &total),
+                          "memory info") ||
+        !expect_plugin_ok(out, p->memory.info(p->device, &left, &again),
+                          "memory info"))
+        return;
+    expect(out, total == again,
+           "info reports a total of %llu bytes, then of %llu",
+           (unsigned long long)total, (unsigned long long)again);
+    expect(out, total <= stated + stated / 8 && stated <= total + total / 8,
+           "info reports a total of %llu bytes, device_properties one of %llu",
+           (unsigned long long)total, (unsigned long long)stated);
+}
+
+/* ---------------------------------------------------------- host memory -- */
+
+enum { BYTES = 256 };
+
+static void any_host_pointer(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    unsigned char from[BYTES + 16], to[BYTES + 16];
+    plugin_block block = {{0}, 0};
+
+    (void)one;
+    if (!p || !plugin_alloc(p, out, BYTES, &block))
+        return;
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i + 1);
+    for (uint32_t offset = 0; offset < 16; offset++) {
+        uint32_t size = BYTES - offset;
+
+        memset(to, 0, sizeof to);
+        if (!plugin_write(p, out, block.memory, from + offset, size) ||
+            !plugin_read(p, out, to + offset, block.memory, size) ||
+            !expect(out, memcmp(to + offset, from + offset, size) == 0,
+                    "%u bytes from a host address that is %u more than a "
+                    "multiple of 16, to the device and back: byte 0 is %d, "
+                    "expected %d",
+                    size, (uint32_t)((uintptr_t)(from + offset) % 16),
+                    to[offset], from[offset]))
+            break;
+    }
+    plugin_free(p, &block);
+}
+
+/* With HOST_STABLE the host may change its memory when the call returns. */
+static void host_memory_is_stable(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *p = plugin_tables_open(self, out);
+    unsigned char ones[BYTES], got[BYTES];
+    plugin_block block = {{0}, 0};
+    stream_gate gate;
+
+    (void)one;
+    if (!p)
+        return;
+    stream_gate_init(&gate);
+    memset(ones, 1, sizeof ones);
+    if (!plugin_alloc(p, out, BYTES, &block))
+        goto done;
+    if (!p->synchronous && plugin_interface(p, "core.host_callback") &&
+        (p->properties.flags & CORE_DEVICE_HOST_STABLE))
+        stream_gate_close(&gate, p, p->stream, out);
+    if (!expect_plugin_ok(out,
+                          p->memory.copy_from_host(p->device, p->stream,
+                                                   block.memory, ones, BYTES),
+                          "copy_from_host"))
+        goto done;
+    if (p->properties.flags & CORE_DEVICE_HOST_STABLE)
+        memset(ones, 2, sizeof ones);
+    stream_gate_open(&gate);
+    if (plugin_wait(p, out) && plugin_read(p, out, got, block.memory, BYTES))
+        expect(out, got[0] == 1 && got[BYTES - 1] == 1,
+               "it declares CORE_DEVICE_HOST_STABLE, and copy_from_host reads "
+               "the host's memory after it has returned: byte 0 is %d, "
+               "expected 1",
+               got[0]);
+done:
+    stream_gate_open(&gate);
+    plugin_wait(p, out);
+    plugin_free(p, &block);
+    stream_gate_destroy(&gate);
+}
+
+bool suite_add_blocks(suite *self)
+{
+    static const listed tests[] = {
+        {"core/memory/blocks-keep-their-ends", blocks_keep_their_ends, false},
+        {"core/memory/free-returns-memory", free_returns_memory, false},
+        {"core/memory/info-follows-allocations", info_follows, true},
+        {"core/memory/totals-agree", totals_agree, true},
+        {"core/memory/host-pointers-of-any-alignment", any_host_pointer, false},
+        {"core/memory/host-memory-is-stable", host_memory_is_stable, false},
+    };
+
+    return suite_add_list(self, LEVEL_CORE, tests,
+                          sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Level core: streams that only copy, and the ids of devices. */
+
+#include "stream_gate.h"
+#include "tests_features.h"
+
+#include <libcore/stream.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --------------------------------------------------------------- hotplug -- */
+
+enum { IDS = 64, ID_MAX = 256 };
+
+/* Copies the id of a device, which must exist. */
+static bool read_id(const plugin_tables *plugin,
+                    const core_hotplug_interface *table, uint32_t index,
+                    outcome *out, char *id)
+{
+    core_string text = {NULL, 0};
+
+    if (!expect_plugin_ok(out,
+                          table->device_id(plugin->backend.user, index, &text),
+                          "device_id"))
+        return false;
+    if (!expect(out, text.data && text.size > 0 && text.size < ID_MAX,
+                "the id of device %u has %llu bytes; 1 to %d are accepted",
+                index, (unsigned long long)text.size, ID_MAX - 1))
+        return false;
+    memcpy(id, text.data, text.size);
+    id[text.size] = '\0';
+    return true;
+}
+
+void features_hotplug(suite *self, outcome *out, const test *one)
+{
+    plugin_tables *plugin = plugin_tables_open(self, out);
+    const core_hotplug_interface *table;
+    char ids[IDS][ID_MAX], again[ID_MAX];
+    core_string reason, text;
+    uint32_t count = 0;
+
+    (void)one;
+    if (!plugin)
+        return;
+    table = plugin_interface(plugin, "core.hotplug");
+    if (!table) {
+        not_supported(out, "it has no core.hotplug");
+        return;
+    }
+    if (!expect_plugin_ok(
+            out,
+            plugin->backend.enumerate(plugin->backend.user, &count, &reason),
+            "enumerate"))
+        return;
+    for (uint32_t i = 0; i < count && i < IDS; i++) {
+        if (!read_id(plugin, table, i, out, ids[i]) ||
+            !read_id(plugin, table, i, out, again) ||
+            !expect(out, strcmp(ids[i], again) == 0,
+                    "the id of device %u changes from \"%s\" to \"%s\"", i,
+                    ids[i], again))
+            return;
+        for (uint32_t k = 0; k < i; k++)
+            if (!expect(out, strcmp(ids[i], ids[k]) != 0,
+                        "devices %u and %u have the same id, \"%s\"", k, i,
+                        ids[i]))
+                return;
+    }
+    expect_plugin_error(
+        out, table->device_id(plugin->backend.user, count, &text),
+        CORE_ERROR_NOT_FOUND, "device_id of a device that does not exist");
+    if (plugin->backend.device_information)
+        plugin->backend.device_information(plugin->device,
+                                           &plugin->information);
+    text = plugin->information.stable_id;
+    expect(out,
+           count == 0 || (text.size == strlen(ids[0]) &&
+                          memcmp(text.data, ids[0], text.size) == 0),
+           "device_id of device 0 is \"%s\", its stable_id is \"%.*s\"", ids[0],
+           (int)(text.size < ID_MAX ? text.size : 0),
+           text.size ? text.data : "");
+}
+
+/* ---------------------------------------------------------- copy streams -- */
+
+enum { BYTES = 1 << 16 };
+
+typedef struct copying {
+    plugin_tables *plugin;
+    plugin_block a, b;
+    void *stream;
+    void *event;
+    unsigned char wrote[BYTES], got[BYTES];
+} copying;
+
+static bool copies_itself(copying *c, outcome *out)
+{
+    plugin_tables *p = c->plugin;
+
+    memset(c->wrote, 0x35, BYTES);
+    return expect_plugin_ok(out,
+                            p->memory.copy_from_host(p->device, c->stream,
+                                                     c->a.memory, c->wrote,
+                                                     BYTES),
+                            "copy_from_host on a copy stream") &&
+           expect_plugin_ok(out,
+                            p->memory.copy(p->device, c->stream, c->b.memory,
+                                           c->a.memory, BYTES),
+                            "copy on a copy stream") &&
+           expect_plugin_ok(
+               out,
+               p->memory.fill(p->device, c->stream, c->b.memory, 16, 0x77, 1),
+               "fill on a copy stream") &&
+           expect_plugin_ok(out,
+                            p->memory.copy_to_host(p->device, c->stream, c->got,
+                                                   c->b.memory, BYTES),
+                            "copy_to_host on a copy stream") &&
+           expect_plugin_ok(out, p->streams.synchronize(p->device, c->stream),
+                            "synchronizing a copy stream") &&
+           expect(out, c->got[0] == 0x77 && c->got[15] == 0x77,
+                  "a fill on a copy stream has no effect") &&
+           expect(out, memcmp(c->got + 16, c->wrote + 16, BYTES - 16) == 0,
+                  "copies on a copy stream lose data");
+}
+
+/* The copy stream waits for an event of the plugin's stream, which is behind a
+ * gate. */
+static void waits_for_events(copying *c, outcome *out)
+{
+    plugin_tables *p = c->plugin;
+    stream_gate gate;
+    bool closed;
+
+    stream_gate_init(&gate);
+    closed = plugin_interface(p, "core.host_callback") &&
+             stream_gate_close(&gate, p, p->stream, out);
+    if (expect_plugin_ok(
+            out,
+            p->memory.fill(p->device, p->stream, c->a.memory, BYTES, 0x21, 1),
+            "fill") &&
+        expect_plugin_ok(out, p->events.record(p->device, c->event, p->stream),
+                         "recording an event") &&
+        expect_plugin_ok(out,
+                         p->streams.wait_event(p->device, c->stream, c->event),
+                         "a wait of a copy stream for an event") &&
+        expect_plugin_ok(out,
+                         p->memory.copy(p->device, c->stream, c->b.memory,
+                                        c->a.memory, BYTES),
+                         "copy on a copy stream") &&
+        closed)
+        expect(out, p->streams.query(p->device, c->stream) == CORE_ERROR_BUSY,
+               "a copy stream does not wait for an event of another stream");
+    stream_gate_open(&gate);
+    if (expect_plugin_ok(out, p->streams.synchronize(p->device, c->stream),
+                         "synchronizing a copy stream") &&
+        plugin_read(p, out, c->got, c->b.memory, BYTES))
+        for (int i = 0; i < BYTES; i++)
+            if (!expect(out, c->got[i] == 0x21,
+                        "a copy stream reads memory before the event that it "
+                        "waits for"))
+                break;
+    plugin_wait(p, out);
+    stream_gate_destroy(&gate);
+}
+
+void features_copy_streams(suite *self, outcome *out, const test *one)
+{
+    copying *c = calloc(1, sizeof *c);
+    plugin_tables *p;
+
+    (void)one;
+    if (!c) {
+        harness_error(out, "no memory");
+        return;
+    }
+    p = c->plugin = plugin_tables_open(self, out);
+    if (!p)
+        goto done;
+    if (p->synchronous || p->properties.copy_streams == 0) {
+        not_supported(out, "it has no copy streams");
+        goto done;
+    }
+    if (plugin_alloc(p, out, BYTES, &c->a) &&
+        plugin_alloc(p, out, BYTES, &c->b) &&
+        expect_plugin_ok(
+            out, p->streams.create(p->device, CORE_STREAM_COPY, &c->stream),
+            "creating a copy stream") &&
+        expect_plugin_ok(out, p->events.create(p->device, 0, &c->event),
+                         "creating an event") &&
+        copies_itself(c, out))
+        waits_for_events(c, out);
+    if (c->event)
+        p->events.destroy(p->device, c->event);
+    if (c->stream)
+        p->streams.destroy(p->device, c->stream);
+    plugin_free(p, &c->a);
+    plugin_free(p, &c->b);
+done:
+    free(c);
+}
+
+/* Finds a kernel of the device, and calls it; NULL: it has none of these. */
+static const char *some_operator(core_value *args, core_tensor **out_tensor)
+{
+    static const char *const names[] = {"neg", "exp", "relu", "abs", "sqrt"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (suite_call(names[i], args, 1, out_tensor) == CORE_OK)
+            return names[i];
+    return NULL;
+}
+
+static void refuses(suite *self, core_stream *stream, core_tensor *tensor,
+                    outcome *out)
+{
+    core_value argument = suite_tensor_value(tensor);
+    core_tensor *result = NULL;
+    const char *name = some_operator(&argument, &result);
+    core_stream_guard guard;
+    core_status status;
+
+    core_tensor_release(result);
+    if (!name) {
+        not_supported(out, "it has no kernel of neg, exp, relu, abs or sqrt");
+        return;
+    }
+    if (!expect_ok(out, core_device_synchronize(self->device),
+                   "synchronizing the device") ||
+        !expect_ok(out, core_stream_guard_enter(stream, &guard),
+                   "making a copy stream current"))
+        return;
+    status = suite_call(name, &argument, 1, &result);
+    core_stream_guard_leave(&guard);
+    core_tensor_release(result);
+    if (!expect(out, status == CORE_ERROR_UNSUPPORTED,
+                "%s on a copy stream returns %s; its launch must return "
+                "CORE_ERROR_UNSUPPORTED",
+                name, core_status_name(status)))
+        return;
+    expect_ok(out, core_stream_synchronize(stream),
+              "synchronizing a copy stream that has refused a kernel");
+    expect_ok(out, suite_call(name, &argument, 1, &result),
+              "the same operator on the default stream");
+    core_tensor_release(result);
+}
+
+void features_copy_streams_refuse_kernels(suite *self, outcome *out,
+                                          const test *one)
+{
+    const float values[4] = {1, 2, 3, 4};
+    core_tensor *tensor = NULL;
+    core_stream *stream = NULL;
+    const int64_t size = 4;
+    uint32_t kinds = 0;
+
+    (void)one;
+    if (!suite_device(self, out))
+        return;
+    if (!expect_ok(out, core_device_stream_kinds(self->device, &kinds),
+                   "the kinds of its streams"))
+        return;
+    if (!(kinds >> CORE_STREAM_COPY & 1)) {
+        not_supported(out, "it has no copy streams");
+        return;
+    }
+    if (expect_ok(
+            out,
+            core_stream_create_kind(self->device, CORE_STREAM_COPY, &stream),
+            "creating a copy stream") &&
+        expect_ok(out,
+                  core_tensor_from_data(values, CORE_F32, &size, 1,
+                                        self->device, &tensor),
+                  "making a tensor"))
+        refuses(self, stream, tensor, out);
+    core_tensor_release(tensor);
+    core_stream_release(stream);
+}
