@@ -464,6 +464,13 @@ bool oracle_random(const char *op)
     return false;
 }
 
+bool oracle_scales(const char *op)
+{
+    int i = find_element(op);
+
+    return i >= 0 && (elements[i].flags & (ALPHA | ALPHA_FIRST));
+}
+
 bool oracle_orders(const char *op)
 {
     static const char *const names[] = {

@@ -38,6 +38,9 @@ bool oracle_values(const sample_call *call, reference *inout);
 bool oracle_defines(const sample_call *call);
 /* Operators whose results for NaN, infinities and zeros are known, too. */
 bool oracle_knows_special(const char *op);
+/* Operators that multiply an operand by a number, which may overflow or not
+ * before they add. */
+bool oracle_scales(const char *op);
 /* Operators that compare elements, so that NaN and infinities are ordered. */
 bool oracle_orders(const char *op);
 /* Operators of exponentials that must not overflow. */

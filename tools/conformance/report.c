@@ -194,7 +194,7 @@ void report_summary(const report *self, FILE *to, const char *prefix)
                 self->filter       ? "what the filter matches"
                 : self->shards > 1 ? "one shard"
                 : self->only       ? "one level"
-                                   : "calls of few elements");
+                                   : "a part without large calls");
     else
         fprintf(to, "%slevel reached: %s\n", prefix,
                 reached < 0 ? "none" : level_names[reached]);

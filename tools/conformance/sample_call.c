@@ -315,6 +315,17 @@ void sample_call_make_masked(sample_call *self)
     }
 }
 
+void sample_call_limit(sample_call *self, double most)
+{
+    for (uint32_t k = 0; k < self->noperands; k++)
+        for (int64_t i = 0; i < self->operands[k].numel; i++) {
+            double *at = &self->operands[k].values[i];
+
+            if (isfinite(*at) && fabs(*at) > most)
+                *at = copysign(2, *at);
+        }
+}
+
 bool sample_call_make_twins(sample_call *self)
 {
     operand *a = &self->operands[0], *b = &self->operands[1];
