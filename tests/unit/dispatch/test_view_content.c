@@ -81,14 +81,14 @@ START_TEST(changed_weight_is_copied_again)
     float values[SIDE * SIDE];
     int before = 0;
 
-#define CHANGES(change, value)                 \
-    do {                                       \
-        product_is(weight, before_value);      \
-        before = copies();                     \
-        OK(change);                            \
-        product_is(weight, value);             \
+#define CHANGES(change, value)                  \
+    do {                                        \
+        product_is(weight, before_value);       \
+        before = copies();                      \
+        OK(change);                             \
+        product_is(weight, value);              \
         ck_assert_int_eq(copies(), before + 1); \
-        before_value = (value);                \
+        before_value = (value);                 \
     } while (0)
     double before_value = 2;
 
@@ -134,8 +134,8 @@ START_TEST(new_weight_at_an_old_address_is_copied)
         core_tensor *weight = square(i);
         core_memory now = weight->storage->memory;
 
-        seen_again += now.handle == address.handle &&
-                      now.offset == address.offset;
+        seen_again +=
+            now.handle == address.handle && now.offset == address.offset;
         address = now;
         product_is(weight, i);
         core_tensor_release(weight);
