@@ -668,6 +668,7 @@ const void *interposer_get_interface(void *user, core_string name,
         OTHER(profiler),
         OTHER(layout),
         OTHER(ranges),
+        OTHER(ipc),
         {"core.hotplug", &backend->hotplug, &backend->wrapped_hotplug,
          &interposer_hotplug, sizeof backend->hotplug},
 #undef ROW

@@ -255,6 +255,7 @@ extern const core_profiler_interface interposer_profiler;
 extern const core_layout_interface interposer_layout;
 extern const core_ranges_interface interposer_ranges;
 extern const core_hotplug_interface interposer_hotplug;
+extern const core_ipc_interface interposer_ipc;
 const void *interposer_get_interface(void *user, core_string name,
                                      uint32_t version);
 /* True if the call runs in this thread; the host accepts no other. */

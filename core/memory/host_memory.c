@@ -17,6 +17,7 @@
 
 #include "base/memory.h"
 #include "memory/heap.h"
+#include "memory/imported.h"
 
 #include <libcore/tensor.h>
 
@@ -319,6 +320,8 @@ void core__host_memory_empty(core_device *device)
     core__stream_use *done;
     host_block *list;
 
+    if (!device->forked)
+        core__imported_empty(device);
     if (!pool)
         return;
     done = wait_for_all(pool);
@@ -334,6 +337,7 @@ void core__host_memory_reset(core_device *device)
     host_pool *pool = pool_of(device);
     host_block *list, *awaiting;
 
+    core__imported_reset(device);
     if (!pool)
         return;
     pthread_mutex_lock(&pool->lock);
@@ -351,9 +355,9 @@ void core__host_memory_end(core_device *device)
 {
     host_pool *pool = pool_of(device);
 
+    core__host_memory_empty(device);
     if (!pool)
         return;
-    core__host_memory_empty(device);
     while (pool->count) {
         host_block *block = pool->used[--pool->count];
 

@@ -5,6 +5,7 @@
 
 #include "memory/allocator.h"
 #include "memory/host_memory.h"
+#include "memory/imported.h"
 #include "memory/memory.h"
 #include "tensor/tensor.h"
 
@@ -30,6 +31,8 @@ core_status core_tensor_record_stream(core_tensor *tensor, core_stream *stream)
             "of \"%s\"; both must be of one device",
             device->name, stream->device->name);
     }
+    if (storage && core__storage_is_imported(storage))
+        return core__imported_record_stream(storage->context, stream);
     if (!storage || !storage->block)
         return CORE_OK;
     return core__allocator_record(device, storage->block, stream);
@@ -39,6 +42,13 @@ core_status core__tensor_record_handle(core_tensor *tensor, void *handle)
 {
     core_storage *storage = tensor->storage;
 
+    if (storage && core__storage_is_imported(storage) &&
+        !storage->device->synchronous)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "the plugin of \"%s\" cannot name another stream "
+                           "that uses imported memory; the call's stream must "
+                           "wait for it",
+                           storage->device->name);
     return core__memory_record_handle(tensor->device,
                                       storage ? storage->block : NULL, handle);
 }

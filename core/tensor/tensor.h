@@ -145,6 +145,8 @@ void core__storage_destroy(core_storage *storage);
 core_status core__storage_adopt(core_device *device, void *data, uint64_t size,
                                 void (*release)(void *, void *), void *context,
                                 core_storage **out_storage);
+/* True for memory of another process (exported_memory.c). */
+bool core__storage_is_imported(const core_storage *storage);
 /* The number that identifies a storage's memory; never used again.  Memory that
  * threads recycle (tensor_cache.h) has a new one each time. */
 uint64_t core__storage_number(core_storage *storage);

@@ -675,8 +675,8 @@ CORE_STATIC_ASSERT(sizeof(core_ranges_interface) == 24, "core.ranges");
 enum { CORE_IPC_HANDLE_SIZE = 128 };
 
 /* "core.ipc": device memory that several processes share.  The process that
- * allocated memory exports it; another one of the same machine, or the same
- * one, opens it by the handle.  Processes order their work themselves. */
+ * allocated memory exports it; another one of the same machine opens it by the
+ * handle.  The processes order their work themselves. */
 typedef struct core_ipc_interface {
     uint32_t struct_size;
     uint32_t reserved;

@@ -159,6 +159,64 @@ core_status core_memory_pool_begin(core_memory_pool *pool);
  * INVALID_ARGUMENT if that was for another pool, or there was none. */
 core_status core_memory_pool_end(core_memory_pool *pool);
 
+/* ----------------------------------------------- memory between processes -- */
+
+/* A process exports the memory of a tensor and sends the handle to another
+ * process of the same machine, which imports it as a tensor of its own.  Both
+ * then read and write the same device memory.
+ *
+ * Order.  An export waits for the work of the current stream.  From then on the
+ * processes order their work themselves: one synchronizes its stream and then
+ * sends the other a message.
+ *
+ * Lifetime.  The exporting process keeps the core_memory_export as long as the
+ * others use the memory; the export keeps the memory allocated.  If that
+ * process releases the export or ends before the memory is imported, the import
+ * returns NOT_FOUND.  If it does so later, tensors that were imported remain
+ * valid and are released as usual, but their content becomes undefined, because
+ * the memory may be used for something else.  A device may end them with
+ * DEVICE_LOST instead.  The importing process may end at any time. */
+
+/* What names exported memory in another process: bytes without pointers, to be
+ * sent in any way.  Whoever has it can read and write the memory, if the system
+ * lets that process access the exporting one. */
+typedef struct core_memory_handle {
+    uint8_t bytes[256];
+} core_memory_handle;
+
+/* Memory that is exported. */
+typedef struct core_memory_export core_memory_export;
+
+/* Exports the memory of a row-major tensor, and fills *out_handle.  The caller
+ * owns *out_export, which keeps the memory allocated, and passes it to
+ * core_memory_export_release.  Waits for the work enqueued so far on the
+ * current stream.  The same memory may be exported several times.  The other
+ * process can also access the rest of the allocation that contains the tensor.
+ * SHAPE if the tensor is not row-major or has no elements; UNSUPPORTED if the
+ * plugin does not provide core.ipc, for memory that libcore did not allocate
+ * (imported memory, for example), and for segments that grow in place. */
+core_status core_memory_export_create(core_tensor *tensor,
+                                      core_memory_handle *out_handle,
+                                      core_memory_export **out_export);
+
+/* Ends an export.  Accepts NULL.  Where the device can tell, the handle cannot
+ * be imported any more. */
+void core_memory_export_release(core_memory_export *exported);
+
+/* Creates a row-major tensor in memory that another process has exported, at
+ * the first element of the exported tensor.  device: the same device there and
+ * here, by its stable id.  dtype, sizes: any that need no more bytes than were
+ * exported.  The caller owns one reference.  The memory belongs to the current
+ * stream, and is closed after the last tensor in it is released and the work
+ * that uses it is done.  NOT_FOUND if the export has ended or its process has;
+ * INVALID_ARGUMENT for other bytes than a handle, CORRUPT for a damaged one;
+ * DEVICE if the memory is on another device; SHAPE if the tensor needs more
+ * bytes; UNSUPPORTED if the plugin does not provide core.ipc. */
+core_status core_memory_import(core_device *device,
+                               const core_memory_handle *handle,
+                               core_dtype dtype, const int64_t *sizes,
+                               size_t ndim, core_tensor **out_tensor);
+
 /* ---------------------------------------------------------- host memory -- */
 
 /* Allocates host memory that the device copies from and to asynchronously

@@ -39,6 +39,10 @@ typedef struct sim_block {
     uint32_t name;      /* index + 1 */
     uint32_t next_free; /* a name */
     bool fenced;        /* freed, and its name not reused */
+    bool imported;      /* memory of a file that `open` of core.ipc mapped */
+    int file;           /* exported: its file, plus 1 */
+    uint32_t exports;   /* that have not ended */
+    uint64_t shared;    /* bytes of a file's mapping; 0: data is allocated */
     sim_history history;
 } sim_block;
 
@@ -64,6 +68,10 @@ sim_block *sim_block_create(sim_device *device, uint64_t size, char *data,
 /* Fences its name: a later use reports the freed block. */
 void sim_block_destroy(sim_device *device, sim_block *block);
 void sim_block_free_data(sim_block *block);
+/* The bytes of a block's data with what follows it, and data that `alloc`
+ * allocated. */
+uint64_t sim_data_bytes(uint64_t size);
+void sim_data_free(char *data);
 /* Frees its data; on a lost device, when the device is reset or closed. */
 void sim_block_release(const sim_device *device, sim_block *block);
 void sim_pinned_free(struct sim_pinned *pinned);

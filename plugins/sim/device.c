@@ -183,6 +183,7 @@ const void *sim_get_interface(void *backend, core_string name, uint32_t version)
         {"core.profiler", &sim_profiler},
         {"core.layout", &sim_layout},
         {"core.hotplug", &sim_hotplug},
+        {"core.ipc", &sim_ipc},
         {"sim.control", &sim_control_table},
     };
 

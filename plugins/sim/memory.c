@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { QUARANTINE = 256 };
 
@@ -21,12 +22,17 @@ static uint32_t quarantine_next;
 uint64_t sim_overruns;
 uint64_t sim_bad_frees;
 
-static uint64_t data_bytes(uint64_t size)
+uint64_t sim_data_bytes(uint64_t size)
 {
     uint64_t all = size + sim_set.tail + SIM_CANARY;
 
     return (all + sim_set.alignment - 1) / sim_set.alignment *
            sim_set.alignment;
+}
+
+void sim_data_free(char *data)
+{
+    free(data);
 }
 
 static void evict(uint32_t index)
@@ -59,7 +65,12 @@ static void keep_poisoned(char *data, uint64_t size)
 void sim_block_free_data(sim_block *block)
 {
     sim_history_drop(&block->history);
-    if (block->mapped)
+    if (block->file)
+        close(block->file - 1);
+    block->file = 0;
+    if (block->shared)
+        munmap(block->data, block->shared);
+    else if (block->mapped)
         munmap(block->data, block->size);
     else if (block->size > UINT64_C(8) << 20)
         free(block->data);
@@ -126,9 +137,9 @@ static core_status alloc(void *handle, uint64_t size, core_memory *out_memory)
         status = sim_fault(device, SIM_FAULT_ALLOC);
     if (status != CORE_OK)
         return status;
-    data = aligned_alloc(sim_set.alignment, data_bytes(size));
+    data = aligned_alloc(sim_set.alignment, sim_data_bytes(size));
     if (data)
-        memset(data, SIM_POISON, data_bytes(size));
+        memset(data, SIM_POISON, sim_data_bytes(size));
     pthread_mutex_lock(&sim_lock);
     if (data && device->memory->taken + size <= sim_set.bytes)
         block = sim_block_create(device, size, data, out_memory);
@@ -153,7 +164,7 @@ static void report_error(const char *text)
 /* Checks that the bytes after the block are unchanged. */
 static void check_canary(const sim_device *device, const sim_block *block)
 {
-    uint64_t end = data_bytes(block->size);
+    uint64_t end = sim_data_bytes(block->size);
     char text[128];
 
     for (uint64_t i = block->size; i < end; i++) {
@@ -210,8 +221,8 @@ static void release(void *handle, core_memory freed, uint64_t size)
         return;
     pthread_mutex_lock(&sim_lock);
     block = sim_block_find(device, freed, &offset);
-    if (!block || !block->data || block->mapped || offset != 0 ||
-        block->size != size) {
+    if (!block || !block->data || block->mapped || block->imported ||
+        offset != 0 || block->size != size) {
         sim_bad_frees++;
         report_error(
             "freeing memory that is invalid, already freed, or of another "

@@ -102,6 +102,7 @@ core_status sim_hotplug_remove(uint32_t device);
 core_status sim_hotplug_add(uint32_t device);
 core_status sim_hotplug_reverse(void);
 extern const core_hotplug_interface sim_hotplug;
+extern const core_ipc_interface sim_ipc;
 
 /* Returns CORE_OK, or why the device cannot be used: lost, or in a forked
  * child. */

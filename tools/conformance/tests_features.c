@@ -524,6 +524,7 @@ bool suite_add_features(suite *self)
         {"core/features/copy-streams", features_copy_streams, true},
         {"core/copy-streams/refuse-kernels",
          features_copy_streams_refuse_kernels, true},
+        {"core/ipc/processes-share-memory", features_ipc, true},
         {"core/features/registered-host-memory",
          features_registered_host_memory, true},
     };

@@ -495,8 +495,8 @@ typedef struct core_host {
      * the same device.  It may be a stream that only the plugin knows, if no
      * other thread uses it during the call.  Call it before the kernel returns,
      * with the running call and not a copy, and again after more work.
-     * UNSUPPORTED while a capture on the device is active: the kernel must then
-     * make the call's stream wait. */
+     * UNSUPPORTED while a capture on the device is active, and for memory of
+     * core.ipc: the kernel must then make the call's stream wait. */
     core_status (*call_record_stream)(core_call *call, void *stream);
 
     /* Does the same as call_record_stream for the memory of one tensor.  For
