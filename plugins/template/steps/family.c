@@ -80,10 +80,10 @@ static double apply(const operation *op, double a, double b)
         return sqrt(a);
     case TANH:
         return tanh(a);
-    case ADD: /* alpha * b may overflow where the sum does not */
-        return fma(op->alpha, b, a);
+    case ADD:
+        return a + op->alpha * b;
     case SUB:
-        return fma(-op->alpha, b, a);
+        return a - op->alpha * b;
     case MUL:
         return a * b;
     default:
