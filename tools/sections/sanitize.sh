@@ -5,7 +5,7 @@
 # sanitize: tests under the address and undefined-behaviour sanitizers, which
 # find what they do with memory in C.  Left out are
 #
-# - scripts whose subject is not C of this tree (configure-gpu, explain,
+# - scripts whose subject is not C of this tree (checks, configure-gpu, explain,
 #   quickstart, gpu-tests) or that build their own (fuzz, guide, template,
 #   typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
@@ -14,8 +14,9 @@
 #   allocator may be locked, and what those threads had looks lost;
 # - but with --full: core-bench, whose rows repeat calls; train, train-amp and
 #   train-reports, whose parts have unit tests, beside the training below;
-#   test_gpu_nvrtc, where NVIDIA's compiler computes; test_gpu_beyond_31_bits,
-#   whose results show what overflows.
+#   opencl, whose plugin it builds without sanitizers; test_gpu_nvrtc, where
+#   NVIDIA's compiler computes; test_gpu_beyond_31_bits, whose results show what
+#   overflows.
 section_sanitize() {
     sanitizer_options
     tests=$(sanitize_tests | tr '\n' ' ')
@@ -31,11 +32,11 @@ section_sanitize() {
 }
 
 sanitize_tests() {
-    left='configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|typed-calls|opencl-objects|conformance-mutants|anomaly|compare-pytorch"
-    left="$left|test_fork"
-    [ $full = yes ] ||
-        left="$left|core-bench|test_gpu_(nvrtc|beyond_31_bits)|train(-amp|-reports)?"
+    left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
+    left="$left|typed-calls|opencl-objects|conformance-mutants|anomaly"
+    left="$left|compare-pytorch|test_fork"
+    [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
+    [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"
     find tests/unit -name 'test_*.c' >>"$logs/tests.txt"
     sed 's/\.c$//' "$logs/tests.txt" | grep -vE "/($left)(\.sh)?\$" | sort
