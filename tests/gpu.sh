@@ -76,6 +76,9 @@ if [ -f "$emulated/core_gpuemu.so" ]; then
     ok conformance_level_core_is_reached says 'level reached: core' \
         "$LIBCORE_BUILD/core-conformance" --level core \
         --timeout 600 --plugin "$emulated/core_gpuemu.so"
+    ok operators_of_training_are_complete says 'level training no failure: 1' \
+        "$LIBCORE_BUILD/core-conformance" --plugin \
+        "$emulated/core_gpuemu.so" --filter training/operators/are-complete
     ok_kernel_lists operators_without_kernels_are_documented gpuemu \
         backends/gpu/README.md
     ok missing_device_has_a_reason says 'GPUEMU_DEVICES is 0' \

@@ -31,6 +31,11 @@
 #define MATH_INLINE static inline
 #endif
 
+/* For functions that are too long to be inlined everywhere. */
+#if !defined(MATH_FUNCTION)
+#define MATH_FUNCTION static inline
+#endif
+
 /* a * b + c, rounded once where the instruction set does it. */
 #if defined(MATH_FMA_F32)
 #elif defined(__FMA__) || defined(__aarch64__)

@@ -238,6 +238,10 @@ SPECIAL_BINARY = [
     "special_hermite_polynomial_h", "special_hermite_polynomial_he",
     "special_laguerre_polynomial_l", "special_legendre_polynomial_p"]
 
+# Those in gamma.h, which GPUs share: gradients of lgamma.
+SHARED_SPECIAL = {"digamma": "math_digamma", "polygamma": "math_polygamma",
+                  "special_zeta": "math_zeta"}
+
 for name in SPECIAL_UNARY:
     unary(name, "(T)special((double)a)", 6, special=1)
 for name in SPECIAL_BINARY[1:]:

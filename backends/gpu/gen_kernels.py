@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from expressions.expansion import (  # noqa: E402
     BYTES, C_TYPE, CLASSES, CODE, HEADER, number, operand_types, used,
     used_setup, variants)
-from expressions.table import OPERATORS  # noqa: E402
+from expressions.table import OPERATORS, SHARED_SPECIAL  # noqa: E402
 
 FAMILIES = {
     "elementwise_f32": ["f32"], "elementwise_f64": ["f64"],
@@ -73,6 +73,9 @@ class Kernel:
         expression = self.expression
         if self.compute_type == "f32" and operator.beyond is not None:
             expression = NATIVE[operator.name]
+        if operator.special:
+            expression = expression.replace(
+                "special(", SHARED_SPECIAL[operator.name] + "(")
         setup = operator.setup if used_setup(operator, expression) else ""
         everything = expression + " " + setup
         operands = self.operands()
@@ -134,7 +137,7 @@ def chosen(operator, type_name, expressions):
 def rows():
     """(operator, type, [kernels]) for all that is served."""
     for operator in OPERATORS:
-        if operator.special:
+        if operator.special and operator.name not in SHARED_SPECIAL:
             continue
         for class_name, expressions in operator.forms.items():
             expressions = variants(expressions)

@@ -9,98 +9,26 @@
 
 #include <math.h>
 
+#include <expressions/gamma.h>
+
 static const double pi = 3.141592653589793238;
 static const double root_half = 0.70710678118654752440;
 
 /* --------------------------------------------------------------- gammas -- */
 
-/* Recurrence up to 12, then DLMF 5.11.2; below 0 by reflection, 5.5.4. */
 double cpu_digamma(double x)
 {
-    double sum = 0;
-    double y;
-
-    if (x == 0)
-        return copysign(INFINITY, -x);
-    if (x < 0) {
-        if (x == floor(x))
-            return NAN;
-        y = x - floor(x);
-        return cpu_digamma(1 - x) - pi / tan(pi * y);
-    }
-    for (; x < 12; x++)
-        sum -= 1 / x;
-    y = 1 / (x * x);
-    y *= 1.0 / 12 -
-         y * (1.0 / 120 -
-              y * (1.0 / 252 -
-                   y * (1.0 / 240 - y * (1.0 / 132 - y * 691.0 / 32760))));
-    return sum + log(x) - 0.5 / x - y;
+    return math_digamma(x);
 }
 
-/* For q far below 0, where s is an integer: the terms below 0 are a difference
- * of two such sums above it. */
-static double zeta_of_negative(double s, double q)
-{
-    double part = -q - floor(-q), sign = fmod(s, 2) == 1 ? -1 : 1;
-
-    return cpu_zeta(s, 1 - part) + sign * cpu_zeta(s, part) -
-           sign * cpu_zeta(s, 1 - q);
-}
-
-/* Sum of (q + k)^-s over k >= 0: terms, then Euler and Maclaurin, DLMF
- * 25.11.5. */
 double cpu_zeta(double s, double q)
 {
-    static const double bernoulli[] = {1.0 / 6,   -1.0 / 30,    1.0 / 42,
-                                       -1.0 / 30, 5.0 / 66,     -691.0 / 2730,
-                                       7.0 / 6,   -3617.0 / 510};
-    double sum = 0;
-    double factor;
-
-    if (isnan(s) || isnan(q) || s < 1)
-        return NAN;
-    if (s == 1 || (q <= 0 && q == floor(q)))
-        return INFINITY;
-    if (q <= 0 && s != floor(s))
-        return NAN;
-    if (q == INFINITY)
-        return 0; /* below, infinity times 0 */
-    if (q < -100)
-        return zeta_of_negative(s, q);
-    for (int k = 0; q < 10 || k < 10; k++, q++) {
-        double term = pow(q, -s);
-
-        sum += term;
-        if (fabs(term) < 1e-17 * fabs(sum) && q > 1)
-            return sum;
-    }
-    factor = pow(q, -s);
-    sum += factor * q / (s - 1) + factor / 2;
-    factor *= s / q;
-    for (int k = 1; k <= 8; k++) {
-        /* B(2k) / (2k)! s (s + 1) … (s + 2k - 2) q^(1 - s - 2k) */
-        factor /= 2 * k;
-        sum += bernoulli[k - 1] * factor;
-        factor *= (s + 2 * k - 1) * (s + 2 * k) / (q * q * (2 * k + 1));
-    }
-    return sum;
-}
-
-/* lgamma stores the sign in a global variable. */
-static double log_gamma(double x)
-{
-    int sign;
-
-    return lgamma_r(x, &sign);
+    return math_zeta(s, q);
 }
 
 double cpu_polygamma(double n, double x)
 {
-    if (n < 1)
-        return n == 0 ? cpu_digamma(x) : NAN;
-    return (fmod(n, 2) == 1 ? 1 : -1) * exp(log_gamma(n + 1)) *
-           cpu_zeta(n + 1, x);
+    return math_polygamma(n, x);
 }
 
 /* x^a exp(-x) / Γ(a + 1), accurate for large a and x near each other (DLMF
@@ -110,7 +38,7 @@ static double gamma_front(double a, double x)
     double d, rest;
 
     if (a < 20)
-        return exp(a * log(x) - x - log_gamma(a + 1));
+        return exp(a * log(x) - x - math_log_gamma(a + 1));
     d = (x - a) / a;
     rest = 1 / (12 * a) - 1 / (360 * a * a * a) + 1 / (1260 * pow(a, 5)) -
            1 / (1680 * pow(a, 7));

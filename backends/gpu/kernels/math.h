@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define MATH_INLINE GPU_DEVICE
+#define MATH_FUNCTION GPU_DEVICE
 #define MATH_FMA_F32(a, b, c) fmaf(a, b, c)
 #define MATH_FMA_F64(a, b, c) fma(a, b, c)
 #define MATH_NATIVE_WHOLE
@@ -22,5 +23,6 @@
 #define lgamma_r(x, sign) (*(sign) = 0, lgamma(x))
 #endif
 #include <expressions/functions.h>
+#include <expressions/gamma.h>
 
 #endif
