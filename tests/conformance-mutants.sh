@@ -116,6 +116,14 @@ for name in core/memory/no-leaks core/features/allocator \
     offer "$name"
     passed "$name" ', while other programs use memory'
 done
+# What a kernel of copy_ does not claim is not tested.
+LIBCORE_MUTANT_RULE=copies-equal-dtypes-only
+passed ops/conversions/f32 ', while copies require equal dtypes'
+LIBCORE_MUTANT_RULE=refuses-copies-to-bf16
+passed ops/conversions/f32 ', while copies to bf16 are refused'
+grep -q 'ops/conversions/f32: the kernel refuses [1-9][0-9]* of [1-9][0-9]* calls' \
+    "$work/out" && good=yes || good=no
+report 'refused conversions are counted' $good
 unset LIBCORE_MUTANT_RULE LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
 
 # A device with one stream is tested as far as possible.
