@@ -49,7 +49,8 @@ sed -e 's/#.*//' -e '/^ *$/d' "$rules" |
         '!each || NR % each == 1' >"$work/rules"
 # A test that hangs is ended soon, one that computes on a busy machine is not.
 patience=600
-# caught RULE TEST VERDICT WHERE
+# caught RULE TEST VERDICT WHERE [PATTERN]: the message matches PATTERN, an
+# extended regular expression.
 caught() {
     timeout=$patience
     [ "$3" = TIMEOUT ] && timeout=2
@@ -61,6 +62,7 @@ caught() {
     good=no
     [ $status = 1 ] && good=yes
     grep -q "^not ok 1 - $2 # ${3:-FAIL}\$" "$work/out" || good=no
+    [ -z "${5-}" ] || grep -qE "^# $2: .*$5" "$work/out" || good=no
     report "$1 is caught by $2$4" $good
 }
 
@@ -86,14 +88,14 @@ passed_in_level() {
     report "$1 passes without the violation" $good
 }
 
-while read -r rule name verdict; do
+while read -r rule name verdict pattern; do
     if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
         number=$((number + 1))
         echo "ok $number - $rule # SKIP the machine has one processor"
         continue
     fi
     offer "$name"
-    caught "$rule" "$name" "$verdict" ''
+    caught "$rule" "$name" "$verdict" '' "$pattern"
 done <"$work/rules"
 
 # Without a rule the mutant is correct.  (Tests named `unreached` exist only
