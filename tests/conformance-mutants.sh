@@ -49,7 +49,8 @@ sed -e 's/#.*//' -e '/^ *$/d' "$rules" |
         '!each || NR % each == 1' >"$work/rules"
 # A test that hangs is ended soon, one that computes on a busy machine is not.
 patience=600
-# caught RULE TEST VERDICT WHERE
+# caught RULE TEST VERDICT WHERE [PATTERN]: the message matches PATTERN, an
+# extended regular expression.
 caught() {
     timeout=$patience
     [ "$3" = TIMEOUT ] && timeout=2
@@ -61,6 +62,7 @@ caught() {
     good=no
     [ $status = 1 ] && good=yes
     grep -q "^not ok 1 - $2 # ${3:-FAIL}\$" "$work/out" || good=no
+    [ -z "${5-}" ] || grep -qE "^# $2: .*$5" "$work/out" || good=no
     report "$1 is caught by $2$4" $good
 }
 
@@ -86,14 +88,14 @@ passed_in_level() {
     report "$1 passes without the violation" $good
 }
 
-while read -r rule name verdict; do
+while read -r rule name verdict pattern; do
     if [ "$rule" = changes-affinity ] && [ "$(nproc)" = 1 ]; then
         number=$((number + 1))
         echo "ok $number - $rule # SKIP the machine has one processor"
         continue
     fi
     offer "$name"
-    caught "$rule" "$name" "$verdict" ''
+    caught "$rule" "$name" "$verdict" '' "$pattern"
 done <"$work/rules"
 
 # Without a rule the mutant is correct.  (Tests named `unreached` exist only
@@ -116,6 +118,14 @@ for name in core/memory/no-leaks core/features/allocator \
     offer "$name"
     passed "$name" ', while other programs use memory'
 done
+# What a kernel of copy_ does not claim is not tested.
+LIBCORE_MUTANT_RULE=copies-equal-dtypes-only
+passed ops/conversions/f32 ', while copies require equal dtypes'
+LIBCORE_MUTANT_RULE=refuses-copies-to-bf16
+passed ops/conversions/f32 ', while copies to bf16 are refused'
+grep -q 'ops/conversions/f32: the kernel refuses [1-9][0-9]* of [1-9][0-9]* calls' \
+    "$work/out" && good=yes || good=no
+report 'refused conversions are counted' $good
 unset LIBCORE_MUTANT_RULE LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
 
 # A device with one stream is tested as far as possible.

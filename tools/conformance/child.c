@@ -110,8 +110,22 @@ int child_list(suite *self, bool load)
     return fflush(results) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+static void write_remarks(const char *name, const char *lines)
+{
+    while (lines && *lines) {
+        size_t length = strcspn(lines, "\n");
+
+        fprintf(results, "remark\t%s: ", name);
+        for (size_t i = 0; i < length; i++)
+            put((char[]){lines[i], 0});
+        putc('\n', results);
+        lines += length + (lines[length] == '\n');
+    }
+}
+
 static void write_result(const char *name, const outcome *out)
 {
+    write_remarks(name, out->remarks);
     fprintf(results, "end\t%s\t%d\t%.17g\t%.17g\t%s\t", name, (int)out->verdict,
             out->error, out->measured, out->unit ? out->unit : "");
     put(out->detail);

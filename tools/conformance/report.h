@@ -25,7 +25,7 @@ typedef struct record {
     char detail[TEST_DETAIL];
 } record;
 
-enum { REPORT_ABOUT = 16, REPORT_REMARKS = 64, REPORT_REMARK = 300 };
+enum { REPORT_ABOUT = 16, REPORT_REMARKS = 640, REPORT_REMARK = 300 };
 
 typedef struct report {
     record *records;
@@ -46,7 +46,7 @@ typedef struct report {
     level up_to; /* the highest requested level */
     bool only;   /* only that level */
     bool quick;  /* without calls of many elements */
-    /* Remarks on waivers, printed beside the verdicts. */
+    /* Remarks on waivers and of tests, printed after the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
     char needs[1200]; /* operators of level training, where they are listed */

@@ -206,7 +206,7 @@ bool sample_level(const sample *from, resized *out)
             return false;
         differ |= numel_of(&words[k]) != numel_of(most);
     }
-    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+    for (const char *at = from->words; *at;) {
         size_t length = strcspn(at, " "), room = sizeof out->words - used;
         tensor_word word;
 
@@ -221,6 +221,8 @@ bool sample_level(const sample *from, resized *out)
                                      (int)length, at);
         }
         at += length;
+        if (used + 1 >= sizeof out->words)
+            return false;
         if (*at == ' ')
             out->words[used++] = *at++;
     }
@@ -258,7 +260,7 @@ bool sample_other_dim(const sample *from, int64_t dim, resized *out)
     size_t used = 0;
     bool replaced = false, list = false;
 
-    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+    for (const char *at = from->words; *at;) {
         size_t length = strcspn(at, " "), room = sizeof out->words - used;
 
         list = (list || *at == '[') && *at != ']';
@@ -274,6 +276,8 @@ bool sample_other_dim(const sample *from, int64_t dim, resized *out)
         }
         count += !list;
         at += length;
+        if (used + 1 >= sizeof out->words)
+            return false;
         if (*at == ' ')
             out->words[used++] = *at++;
     }
@@ -288,7 +292,7 @@ bool sample_other_numbers(const sample *from, resized *out)
     size_t used = 0;
     bool replaced = false;
 
-    for (const char *at = from->words; *at && used + 100 < sizeof out->words;) {
+    for (const char *at = from->words; *at;) {
         size_t length = strcspn(at, " "), room = sizeof out->words - used;
 
         if (at[0] == 'f' && length > 2 && strtod(at + 2, NULL) != 0) {
@@ -300,6 +304,8 @@ bool sample_other_numbers(const sample *from, resized *out)
                                      (int)length, at);
         }
         at += length;
+        if (used + 1 >= sizeof out->words)
+            return false;
         if (*at == ' ')
             out->words[used++] = *at++;
     }

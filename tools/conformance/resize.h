@@ -27,6 +27,7 @@ bool sample_enlarge(const sample *from, int64_t size, int64_t numel,
 /* Finds the first and the last size that is not 1 of the first tensor that has
  * one.  Returns false if no tensor has. */
 bool sample_sizes(const sample *from, int64_t *out_first, int64_t *out_last);
+/* The following return false also if the words do not fit into out. */
 /* Gives all tensors of a sample the sizes of the largest, if they are broadcast
  * to it.  Returns false if they are not, or have its sizes already. */
 bool sample_level(const sample *from, resized *out);

@@ -252,6 +252,8 @@ static void take_line(runner *self, child *from)
 
         if (key && rest)
             report_set_about(self->report, key, rest);
+    } else if (strcmp(word, "remark") == 0 && rest) {
+        report_remark(self->report, "%s", rest);
     } else if (strcmp(word, "needs") == 0 && rest) {
         snprintf(self->report->needs, sizeof self->report->needs, "%s", rest);
     } else if (strcmp(word, "test") == 0) {

@@ -55,11 +55,13 @@ enum { TEST_NAME = 128, TEST_DETAIL = 600 };
 typedef struct outcome {
     verdict verdict;
     char detail[TEST_DETAIL];
-    double error;     /* the largest seen, as a multiple of the bound; < 0:
+    double error;        /* the largest seen, as a multiple of the bound; < 0:
                        * none */
-    double measured;  /* a rate or a time; < 0: none */
-    const char *unit; /* of measured */
-    bool harness;     /* `expect` found an error of the suite */
+    double measured;     /* a rate or a time; < 0: none */
+    const char *unit;    /* of measured */
+    bool harness;        /* `expect` found an error of the suite */
+    const char *remarks; /* what detail has no room for, a remark per line;
+                          * static, or NULL */
 } outcome;
 
 typedef struct suite suite;

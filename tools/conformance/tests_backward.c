@@ -16,7 +16,7 @@
 
 /* ------------------------------------------------------- what is missing -- */
 
-enum { MISSING = 128, NAME = 80 };
+enum { MISSING = 512, NAME = 80 };
 
 typedef struct missing {
     uint32_t count; /* of different operators */
@@ -174,6 +174,19 @@ static void find_of_claimed(suite *self, missing *to)
 
 /* --------------------------------------------------------------- the test -- */
 
+/* One line per operator. */
+static const char *list_missing(const missing *all)
+{
+    static char text[MISSING * (2 * NAME + 40)];
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < all->count && i < MISSING; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length,
+                                   "no kernel for f32: %s (for %s)\n",
+                                   all->names[i], all->users[i]);
+    return text;
+}
+
 static void report(const missing *all, outcome *out)
 {
     char text[TEST_DETAIL - 100] = "";
@@ -191,10 +204,12 @@ static void report(const missing *all, outcome *out)
         }
         length += (size_t)more;
     }
-    if (shown < all->count)
-        expect(out, false, "no kernel for f32: %s, and %u more", text,
+    if (shown < all->count) {
+        expect(out, false,
+               "no kernel for f32: %s, and %u more; the remarks name all", text,
                all->count - shown);
-    else
+        out->remarks = list_missing(all);
+    } else
         expect(out, all->count == 0, "no kernel for f32: %s", text);
 }
 
