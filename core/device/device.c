@@ -129,13 +129,30 @@ static bool has_id(core__backend *backend, uint32_t index, const char *id)
     return text.size == strlen(id) && memcmp(text.data, id, text.size) == 0;
 }
 
+/* The index of the device with the id; false: none is known. */
+static bool index_of_id(core__backend *backend, const char *id,
+                        uint32_t *out_index)
+{
+    core__error_record earlier;
+    uint32_t count =
+        backend->device_count == UINT32_MAX ? 0 : backend->device_count;
+    uint32_t index = 0;
+
+    core__error_save(&earlier);
+    while (index < count && !(*id && has_id(backend, index, id)))
+        index++;
+    core__error_restore(&earlier);
+    *out_index = index;
+    return index < count;
+}
+
 core_status core_device_find_id(const char *type, const char *stable_id,
                                 core_device **out_device)
 {
     core__error_record earlier;
     core__backend *backend;
     core_status status;
-    uint32_t index = 0;
+    uint32_t index;
 
     CORE__NOT_NULL(out_device);
     *out_device = NULL;
@@ -143,19 +160,18 @@ core_status core_device_find_id(const char *type, const char *stable_id,
     CORE__NOT_NULL(stable_id);
     CORE_TRY(find_backend(type, strlen(type), &backend));
     core__device_lock();
-    status = core__backend_enumerate(backend);
     core__error_save(&earlier);
-    while (status == CORE_OK && index < backend->device_count &&
-           !(*stable_id && has_id(backend, index, stable_id)))
-        index++;
-    core__error_restore(&earlier);
-    if (status == CORE_OK && index == backend->device_count)
+    status = core__backend_enumerate(backend);
+    /* A known device may be open, even if the list cannot be read now. */
+    if (index_of_id(backend, stable_id, &index)) {
+        status = core__backend_device(backend, index, out_device);
+        core__error_restore_on_success(&earlier, status);
+    } else if (status == CORE_OK) {
         status = core__error(CORE_ERROR_NOT_FOUND,
                              "core_device_find_id: no device of type \"%s\" "
                              "has the stable id \"%.128s\"",
                              type, stable_id);
-    else if (status == CORE_OK)
-        status = core__backend_device(backend, index, out_device);
+    }
     core__device_unlock();
     return status;
 }

@@ -44,6 +44,10 @@ typedef struct core__backend {
     struct core__device_place *places; /* of each device, with hotplug */
 } core__backend;
 
+/* Larger numbers are taken for a mistake of the plugin.  How often the core
+ * reads the list of devices again that changed meanwhile. */
+enum { CORE__DEVICES_LIMIT = 4096, CORE__HOTPLUG_ATTEMPTS = 16 };
+
 /* Where a device is in the plugin's enumeration. */
 typedef struct core__device_place {
     const char *id;    /* lives as long as the process */
@@ -128,6 +132,10 @@ extern core__backend core__meta_backend;
 core_status core__backend_add(const core_backend *table, core_plugin *plugin,
                               core__backend **out_backend);
 void core__backend_remove(core__backend *backend);
+/* The device of an index, or NULL if it is not open; false if there is no such
+ * device. */
+bool core__backend_device_at(const core__backend *backend, uint32_t index,
+                             core_device **out_device);
 /* Called without locks for each device that is about to be closed; NULL until
  * autograd's workers have something to end. */
 extern void (*_Atomic core__device_closing)(core_device *device);
@@ -140,11 +148,15 @@ void core__device_remove_from_threads(core_device *device);
 void core__device_lock(void);
 void core__device_unlock(void);
 core_status core__backend_enumerate(core__backend *backend);
-/* Matches the `count` devices that the plugin enumerates now with the known
- * ones, by their ids; adds new ones, and loses those that are missing.  With
- * the lock held. */
-core_status core__hotplug_update(core__backend *backend, uint32_t count,
-                                 uint32_t limit);
+/* Calls enumerate.  The reason lives as long as the process. */
+core_status core__backend_call_enumerate(core__backend *backend,
+                                         uint32_t *out_count,
+                                         const char **out_reason);
+/* Matches the devices that the plugin enumerates now with the known ones, by
+ * their ids; adds new ones, and loses those that are missing.  If this fails, or
+ * the devices keep changing, the last list remains and the next lookup tries
+ * again.  With the lock held. */
+core_status core__hotplug_enumerate(core__backend *backend);
 /* The plugin's index of a device.  NO_DEVICE if it is not present. */
 core_status core__hotplug_position(const core__backend *backend, uint32_t index,
                                    uint32_t *out_position);

@@ -48,22 +48,19 @@ core_status core__devices_changed(core_string device_type)
     return CORE_OK;
 }
 
-/* Gives the lists room for one more device. */
-static core_status grow(core__backend *backend, uint32_t count)
+/* The lists never move, so that a device is found in them without copies. */
+static core_status allocate_lists(core__backend *backend)
 {
-    core_device **devices =
-        core__realloc(backend->devices, (count + 1) * sizeof *devices);
-    core__device_place *places;
+    const size_t devices = CORE__DEVICES_LIMIT * sizeof *backend->devices;
+    const size_t places = CORE__DEVICES_LIMIT * sizeof *backend->places;
 
-    if (!devices)
-        return core__error_memory((count + 1) * sizeof *devices);
-    devices[count] = NULL;
-    backend->devices = devices;
-    places = core__realloc(backend->places, (count + 1) * sizeof *places);
-    if (!places)
-        return core__error_memory((count + 1) * sizeof *places);
-    backend->places = places;
-    return CORE_OK;
+    if (!backend->places)
+        backend->places = core__alloc_zero(places);
+    if (!backend->places)
+        return core__error_memory(places);
+    if (!backend->devices)
+        backend->devices = core__alloc_zero(devices);
+    return backend->devices ? CORE_OK : core__error_memory(devices);
 }
 
 /* The id of the device at a position, or NULL if it has just gone. */
@@ -98,53 +95,76 @@ static core_status id_at(core__backend *backend, uint32_t position,
     return CORE_OK;
 }
 
-/* Finds or adds the device with this id; equal ids are the same pointer. */
-static core_status place_of(core__backend *backend, const char *id,
-                            uint32_t *count, uint32_t limit,
-                            core__device_place **out_place)
+/* The devices that the plugin enumerates: the id at each position, or NULL. */
+typedef struct device_list {
+    const char **ids;
+    uint32_t count;
+    const char *reason; /* why there are none */
+} device_list;
+
+/* The index of an id, or the number of known devices; equal ids are the same
+ * pointer. */
+static uint32_t index_of(const core__backend *backend, uint32_t count,
+                         const char *id)
 {
-    for (uint32_t i = 0; i < *count; i++)
-        if (backend->places[i].id == id) {
-            *out_place = &backend->places[i];
-            return CORE_OK;
-        }
-    if (*count == limit)
-        return core__error(CORE_ERROR_REFUSED,
-                           "%s: the plugin has reported %u devices; at most "
-                           "that many are accepted",
-                           backend->type, limit);
-    CORE_TRY(grow(backend, *count));
-    *out_place = &backend->places[(*count)++];
-    **out_place = (core__device_place){id, ABSENT};
-    return CORE_OK;
+    uint32_t index = 0;
+
+    while (index < count && backend->places[index].id != id)
+        index++;
+    return index;
 }
 
-static core_status find_places(core__backend *backend, uint32_t found,
-                               uint32_t *count, uint32_t limit)
+static uint32_t known_devices(const core__backend *backend)
 {
-    core__device_place *place = NULL;
-    const char *id;
+    return backend->device_count == UINT32_MAX ? 0 : backend->device_count;
+}
 
-    for (uint32_t position = 0; position < found; position++) {
-        CORE_TRY(id_at(backend, position, &id));
-        if (!id)
-            continue;
-        CORE_TRY(place_of(backend, id, count, limit, &place));
-        if (place->position != ABSENT)
-            return core__error(
-                CORE_ERROR_REFUSED,
-                "%s: the plugin reports the id \"%s\" for devices %u and %u",
-                backend->type, id, place->position, position);
-        place->position = position;
+static core_status check_list(const core__backend *backend,
+                              const device_list *list)
+{
+    uint32_t known = known_devices(backend), count = known;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *id = list->ids[i];
+
+        for (uint32_t k = 0; id && k < i; k++)
+            if (list->ids[k] == id)
+                return core__error(
+                    CORE_ERROR_REFUSED,
+                    "%s: the plugin reports the id \"%s\" for devices %u and "
+                    "%u",
+                    backend->type, id, k, i);
+        if (id && index_of(backend, known, id) == known)
+            count++;
     }
-    return CORE_OK;
+    if (count <= CORE__DEVICES_LIMIT)
+        return CORE_OK;
+    return core__error(CORE_ERROR_REFUSED,
+                       "%s: the plugin has reported %u devices; at most %d are "
+                       "accepted",
+                       backend->type, count, CORE__DEVICES_LIMIT);
 }
 
-static void lose_missing(core__backend *backend, uint32_t count)
+static core_status read_list(core__backend *backend, device_list *list)
+{
+    uint32_t count;
+
+    *list = (device_list){NULL, 0, ""};
+    CORE_TRY(core__backend_call_enumerate(backend, &count, &list->reason));
+    list->ids = core__alloc_zero((count + 1) * sizeof *list->ids);
+    if (!list->ids)
+        return core__error_memory((count + 1) * sizeof *list->ids);
+    list->count = count;
+    for (uint32_t position = 0; position < count; position++)
+        CORE_TRY(id_at(backend, position, &list->ids[position]));
+    return check_list(backend, list);
+}
+
+static void lose_missing(core__backend *backend)
 {
     char reason[160];
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < backend->device_count; i++) {
         core_device *device = backend->devices[i];
 
         if (!device || backend->places[i].position != ABSENT ||
@@ -156,20 +176,58 @@ static void lose_missing(core__backend *backend, uint32_t count)
     }
 }
 
-core_status core__hotplug_update(core__backend *backend, uint32_t found,
-                                 uint32_t limit)
+static void store_list(core__backend *backend, const device_list *list)
 {
-    uint32_t count =
-        backend->device_count == UINT32_MAX ? 0 : backend->device_count;
-    core_status status;
+    uint32_t count = known_devices(backend);
 
     for (uint32_t i = 0; i < count; i++)
         backend->places[i].position = ABSENT;
-    status = find_places(backend, found, &count, limit);
+    for (uint32_t position = 0; position < list->count; position++) {
+        const char *id = list->ids[position];
+        uint32_t index;
+
+        if (!id)
+            continue;
+        index = index_of(backend, count, id);
+        count += index == count;
+        backend->places[index] = (core__device_place){id, position};
+    }
+    backend->reason = list->reason;
     backend->device_count = count;
-    if (status == CORE_OK)
-        lose_missing(backend, count);
-    return status;
+    lose_missing(backend);
+}
+
+/* A removal during the calls below moves the devices behind it, so that one is
+ * skipped or seen twice: such a list is not used. */
+core_status core__hotplug_enumerate(core__backend *backend)
+{
+    core__error_record earlier;
+
+    CORE_TRY(allocate_lists(backend));
+    core__error_save(&earlier);
+    for (uint32_t i = 0; i < CORE__HOTPLUG_ATTEMPTS; i++) {
+        core_status status;
+        device_list list;
+        bool disturbed;
+
+        atomic_store(&backend->changed, false);
+        status = read_list(backend, &list);
+        disturbed = atomic_load(&backend->changed);
+        if (status == CORE_OK && !disturbed)
+            store_list(backend, &list);
+        core__free(list.ids);
+        if (status != CORE_OK && !disturbed)
+            atomic_store(&backend->changed, true); /* the next lookup reads it
+                                                    * again */
+        if (!disturbed)
+            return status;
+        core__error_restore(&earlier);
+    }
+    if (backend->device_count != UINT32_MAX)
+        return CORE_OK; /* with the last list */
+    return core__error(CORE_ERROR_BUSY,
+                       "%s: the devices changed during each of %d enumerations",
+                       backend->type, CORE__HOTPLUG_ATTEMPTS);
 }
 
 core_status core__hotplug_position(const core__backend *backend, uint32_t index,

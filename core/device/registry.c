@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Larger values are taken for a mistake of the plugin. */
-enum { DEVICES_LIMIT = 4096, PROPERTY_LIMIT = 1 << 30 };
+enum { PROPERTY_LIMIT = 1 << 30 };
 
 /* Recursive: opening a device runs a plugin's code, which may query another
  * backend's kernels. */
@@ -368,20 +368,34 @@ static void device_destroy(core_device *device)
 
 void (*_Atomic core__device_closing)(core_device *device);
 
+bool core__backend_device_at(const core__backend *backend, uint32_t index,
+                             core_device **out_device)
+{
+    bool exists;
+
+    core__device_lock();
+    exists = backend->devices && backend->device_count != UINT32_MAX &&
+             index < backend->device_count;
+    *out_device = exists ? backend->devices[index] : NULL;
+    core__device_unlock();
+    return exists;
+}
+
 void core__backend_remove(core__backend *backend)
 {
     void (*closing)(core_device *) = atomic_load(&core__device_closing);
+    core_device *device;
 
     /* Threads that serve the devices end before the lock is taken. */
     for (uint32_t i = 0;
-         closing && backend->devices && i < backend->device_count; i++)
-        if (backend->devices[i])
-            closing(backend->devices[i]);
+         closing && core__backend_device_at(backend, i, &device); i++)
+        if (device)
+            closing(device);
     core__device_lock();
     set_slot(backend->slot, NULL);
-    for (uint32_t i = 0; backend->devices && i < backend->device_count; i++)
-        if (backend->devices[i])
-            device_destroy(backend->devices[i]);
+    for (uint32_t i = 0; core__backend_device_at(backend, i, &device); i++)
+        if (device)
+            device_destroy(device);
     core__device_unlock();
     core__free(backend->devices);
     core__free(backend->places);
@@ -426,11 +440,38 @@ static bool is_enumerated(core__backend *backend)
            !atomic_load(&backend->changed);
 }
 
-/* Stores what an enumeration found. */
-static core_status set_devices(core__backend *backend, uint32_t count)
+core_status core__backend_call_enumerate(core__backend *backend,
+                                         uint32_t *out_count,
+                                         const char **out_reason)
 {
-    if (backend->hotplug.device_id)
-        return core__hotplug_update(backend, count, DEVICES_LIMIT);
+    core__error_record earlier;
+    core_string reason = {0};
+    uint32_t count = 0;
+
+    *out_count = 0;
+    core__error_save(&earlier);
+    CORE_TRY(with_reason(
+        backend, backend->table.enumerate(backend->table.user, &count, &reason),
+        "enumerate", &earlier));
+    if (count > CORE__DEVICES_LIMIT)
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "%s: the plugin reports %u devices; at most %d are accepted",
+            backend->type, count, CORE__DEVICES_LIMIT);
+    if (count > 0 || !reason.data)
+        reason.size = 0;
+    *out_reason = core__intern_text(reason.data, reason.size);
+    if (!*out_reason)
+        return core__error_memory(reason.size);
+    *out_count = count;
+    return CORE_OK;
+}
+
+static core_status enumerate_once(core__backend *backend)
+{
+    uint32_t count;
+
+    CORE_TRY(core__backend_call_enumerate(backend, &count, &backend->reason));
     if (count > 0) {
         backend->devices = core__alloc_zero(count * sizeof(core_device *));
         if (!backend->devices)
@@ -442,40 +483,14 @@ static core_status set_devices(core__backend *backend, uint32_t count)
 
 core_status core__backend_enumerate(core__backend *backend)
 {
-    core__error_record earlier;
-    core_string reason = {0};
     core_status status = CORE_OK;
-    uint32_t count = 0;
 
     core__device_lock();
-    if (is_enumerated(backend))
-        goto done;
-    fetch_hotplug(backend);
-    atomic_store(&backend->changed, false); /* later changes are new ones */
-    core__error_save(&earlier);
-    status = with_reason(
-        backend, backend->table.enumerate(backend->table.user, &count, &reason),
-        "enumerate", &earlier);
-    if (status == CORE_OK && count > DEVICES_LIMIT) {
-        status = core__error(
-            CORE_ERROR_REFUSED,
-            "%s: the plugin reports %u devices; at most %d are accepted",
-            backend->type, count, DEVICES_LIMIT);
-        count = 0;
+    if (!is_enumerated(backend)) {
+        fetch_hotplug(backend);
+        status = backend->hotplug.device_id ? core__hotplug_enumerate(backend)
+                                            : enumerate_once(backend);
     }
-    if (status != CORE_OK)
-        goto done;
-    if (count > 0 || !reason.data)
-        reason.size = 0;
-    backend->reason = core__intern_text(reason.data, reason.size);
-    if (!backend->reason) {
-        status = core__error_memory(reason.size);
-        goto done;
-    }
-    status = set_devices(backend, count);
-done:
-    if (status != CORE_OK && backend->hotplug.device_id)
-        atomic_store(&backend->changed, true); /* the next caller tries again */
     core__device_unlock();
     return status;
 }
@@ -627,6 +642,7 @@ static core_status device_open(core__backend *backend, uint32_t index,
 core_status core__backend_device(core__backend *backend, uint32_t index,
                                  core_device **out_device)
 {
+    core__error_record earlier;
     core_status status;
 
     *out_device = NULL;
@@ -640,9 +656,17 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
         return CORE_OK;
     }
     core__device_lock();
+    core__error_save(&earlier);
     status = core__backend_enumerate(backend);
-    if (status != CORE_OK)
+    /* An open device is found even if the list cannot be read now. */
+    if (status != CORE_OK) {
+        core__backend_device_at(backend, index, out_device);
+        if (*out_device) {
+            core__error_restore(&earlier);
+            status = CORE_OK;
+        }
         goto done;
+    }
     if (backend->device_count == 0) {
         status = core__error(
             CORE_ERROR_NO_DEVICE, "%s: no device: %s", backend->type,

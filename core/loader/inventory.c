@@ -51,14 +51,17 @@ static void describe(core__backend *backend,
 {
     char unmatched_kernels[CORE__UNMATCHED_NAMES_SIZE];
     core__error_record earlier;
+    core_status status;
 
     core__error_save(&earlier);
-    if (core__backend_enumerate(backend) == CORE_OK)
-        information->reason = backend->reason ? backend->reason : "";
-    else
-        information->reason = core__loader_intern(core_error_message());
+    core__device_lock();
+    status = core__backend_enumerate(backend);
+    information->reason = backend->reason ? backend->reason : "";
     if (backend->device_count != UINT32_MAX)
         information->device_count = backend->device_count;
+    core__device_unlock();
+    if (status != CORE_OK)
+        information->reason = core__loader_intern(core_error_message());
     count_kernels(backend, &information->kernel_count,
                   &information->operator_count);
     information->device_type = backend->type;

@@ -373,11 +373,11 @@ static core_status check_idle(const core_plugin *plugin)
 {
     for (uint32_t i = 0; i < plugin->registry.nbackends; i++) {
         const core__backend *backend = plugin->registry.backends[i];
+        core_device *device;
 
-        for (uint32_t k = 0; backend->devices && k < backend->device_count; k++)
-            if (backend->devices[k] &&
-                atomic_load(&backend->devices[k]->references) > 1)
-                return busy(plugin, backend->devices[k]->name, "objects");
+        for (uint32_t k = 0; core__backend_device_at(backend, k, &device); k++)
+            if (device && atomic_load(&device->references) > 1)
+                return busy(plugin, device->name, "objects");
         if (core__thread_storages(backend->slot) > 0)
             return busy(plugin, backend->type, "tensors");
     }

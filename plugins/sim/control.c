@@ -196,4 +196,5 @@ const sim_control sim_control_table = {
     .remove = sim_hotplug_remove,
     .add = sim_hotplug_add,
     .reverse = sim_hotplug_reverse,
+    .watch = sim_hotplug_watch,
 };

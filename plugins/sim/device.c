@@ -80,7 +80,11 @@ void sim_lose(sim_device *device, const char *reason)
 core_status sim_enumerate(void *backend, uint32_t *out_count,
                           core_string *out_reason)
 {
+    core_status status = sim_hotplug_before_read();
+
     (void)backend;
+    if (status != CORE_OK)
+        return status;
     *out_count = sim_hotplug_count();
     *out_reason =
         core_sdk_string(*out_count        ? ""
@@ -91,14 +95,19 @@ core_status sim_enumerate(void *backend, uint32_t *out_count,
 
 core_status sim_device_open(void *backend, uint32_t index, void **out_device)
 {
+    core_status status = sim_hotplug_before_read();
     sim_device *device = sim_hotplug_device(index);
-    core_status status;
 
     (void)backend;
     *out_device = NULL;
+    if (status != CORE_OK)
+        return status;
     if (!device)
         return core_sdk_error(sim_host, CORE_ERROR_NO_DEVICE, "sim",
                               "there is no device %u", index);
+    if (device->open) /* the list has changed since the core read it */
+        return core_sdk_error(sim_host, CORE_ERROR_BUSY, "sim", "%s is open",
+                              device->id);
     snprintf(device->name, sizeof device->name, "sim:%u", device->index);
     atomic_store(&device->lost, false);
     status = sim_usable(device);

@@ -8,6 +8,28 @@
 /* Indices in sim_devices, in the order of the enumeration; under sim_lock. */
 static uint32_t order[SIM_DEVICES];
 static uint32_t present;
+static core_status (*watcher)(void *user);
+static void *watcher_user;
+
+void sim_hotplug_watch(core_status (*function)(void *user), void *user)
+{
+    pthread_mutex_lock(&sim_lock);
+    watcher = function;
+    watcher_user = user;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+core_status sim_hotplug_before_read(void)
+{
+    core_status (*function)(void *);
+    void *user;
+
+    pthread_mutex_lock(&sim_lock);
+    function = watcher;
+    user = watcher_user;
+    pthread_mutex_unlock(&sim_lock);
+    return function ? function(user) : CORE_OK;
+}
 
 void sim_hotplug_open(void)
 {
@@ -41,6 +63,7 @@ sim_device *sim_hotplug_device(uint32_t index)
     return device;
 }
 
+/* Under the lock, so that the core reads no list that changed before this. */
 static core_status announce(void)
 {
     return sim_host->devices_changed(core_sdk_string("sim"));
@@ -54,6 +77,7 @@ static core_status unsupported(void)
 
 core_status sim_hotplug_remove(uint32_t index)
 {
+    core_status status = CORE_OK;
     bool removed;
 
     if (sim_host->abi_minor < 6)
@@ -70,16 +94,18 @@ core_status sim_hotplug_remove(uint32_t index)
         sim_devices[index].present = false;
         if (sim_devices[index].open)
             sim_lose(&sim_devices[index], "the device was removed");
+        status = announce();
     }
     pthread_mutex_unlock(&sim_lock);
     if (!removed)
         return core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",
                               "sim-%u is not present", index);
-    return announce();
+    return status;
 }
 
 core_status sim_hotplug_add(uint32_t index)
 {
+    core_status status = CORE_OK;
     bool added;
 
     if (sim_host->abi_minor < 6)
@@ -89,17 +115,20 @@ core_status sim_hotplug_add(uint32_t index)
     if (added) {
         order[present++] = index;
         sim_devices[index].present = true;
+        status = announce();
     }
     pthread_mutex_unlock(&sim_lock);
     if (!added)
         return core_sdk_error(sim_host, CORE_ERROR_INVALID_ARGUMENT, "sim",
                               "sim-%u is present, or not below %d", index,
                               SIM_DEVICES);
-    return announce();
+    return status;
 }
 
 core_status sim_hotplug_reverse(void)
 {
+    core_status status;
+
     if (sim_host->abi_minor < 6)
         return unsupported();
     pthread_mutex_lock(&sim_lock);
@@ -109,15 +138,19 @@ core_status sim_hotplug_reverse(void)
         order[i] = order[present - 1 - i];
         order[present - 1 - i] = first;
     }
+    status = announce();
     pthread_mutex_unlock(&sim_lock);
-    return announce();
+    return status;
 }
 
 static core_status device_id(void *backend, uint32_t index, core_string *out_id)
 {
+    core_status status = sim_hotplug_before_read();
     sim_device *device = sim_hotplug_device(index);
 
     (void)backend;
+    if (status != CORE_OK)
+        return status;
     *out_id = core_sdk_string(device ? device->id : "");
     return device ? CORE_OK
                   : core_sdk_error(sim_host, CORE_ERROR_NOT_FOUND, "sim",

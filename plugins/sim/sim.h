@@ -101,6 +101,8 @@ sim_device *sim_hotplug_device(uint32_t index);
 core_status sim_hotplug_remove(uint32_t device);
 core_status sim_hotplug_add(uint32_t device);
 core_status sim_hotplug_reverse(void);
+void sim_hotplug_watch(core_status (*function)(void *user), void *user);
+core_status sim_hotplug_before_read(void);
 extern const core_hotplug_interface sim_hotplug;
 extern const core_ipc_interface sim_ipc;
 

@@ -100,6 +100,10 @@ typedef struct sim_control {
     core_status (*remove)(uint32_t device);
     core_status (*add)(uint32_t device);
     core_status (*reverse)(void); /* the order of the enumeration */
+    /* Calls the function at the start of each enumerate, device_id and
+     * device_open, without locks, so that it can change the list.  A status
+     * that is not CORE_OK is returned by that call.  NULL: no longer. */
+    void (*watch)(core_status (*function)(void *user), void *user);
 } sim_control;
 
 #ifdef __cplusplus

@@ -202,6 +202,144 @@ START_TEST(devices_change_in_any_thread)
 }
 END_TEST
 
+/* -------------------------------------- changes while the list is read -- */
+
+static uint32_t reads; /* of the list, by the core */
+
+static void watch(core_status (*function)(void *))
+{
+    reads = 0;
+    control->watch(function, NULL);
+}
+
+static core_status remove_first_at_the_fourth(void *unused)
+{
+    (void)unused;
+    if (++reads == 4)
+        OK(control->remove(0));
+    return CORE_OK;
+}
+
+static core_status reverse_at_the_fourth(void *unused)
+{
+    (void)unused;
+    if (++reads == 4)
+        OK(control->reverse());
+    return CORE_OK;
+}
+
+static core_status reverse_always(void *unused)
+{
+    (void)unused;
+    reads++;
+    OK(control->reverse());
+    return CORE_OK;
+}
+
+static core_status fail_at_the_third(void *unused)
+{
+    (void)unused;
+    return ++reads == 3
+               ? core_error_set(CORE_ERROR_INTERNAL, "the bus does not respond")
+               : CORE_OK;
+}
+
+static core_device *more_devices(void)
+{
+    OK(control->add(2));
+    OK(control->add(3));
+    ck_assert_uint_eq(count_sim(), 4);
+    return by_id("sim-2");
+}
+
+static void has_stable_id(const core_device *device, const char *id)
+{
+    core_device_information p = {.struct_size = sizeof p};
+
+    OK(core_device_get_information((core_device *)(uintptr_t)device, &p));
+    ck_assert_uint_eq(p.stable_id.size, strlen(id));
+    ck_assert_mem_eq(p.stable_id.data, id, strlen(id));
+}
+
+/* Of sim-0 to sim-3, the first is removed after the ids of two were read, so
+ * that sim-2 takes the place of sim-1. */
+START_TEST(removal_while_the_list_is_read_loses_no_other_device)
+{
+    core_device *second = more_devices();
+
+    OK(control->reverse());
+    OK(control->reverse()); /* announced */
+    watch(remove_first_at_the_fourth);
+    ck_assert_uint_eq(count_sim(), 4);
+    control->watch(NULL, NULL);
+    ck_assert_uint_gt(reads, 4);
+    OK(core_device_status(second));
+    OK(core_device_status(by_id("sim-1")));
+    FAILS(core_device_status(sim), CORE_ERROR_DEVICE_LOST, "was removed");
+    all_are(filled(second, 8, 3), 3);
+    all_are(filled(by_id("sim-3"), 8, 3), 3);
+}
+END_TEST
+
+START_TEST(reordering_while_the_list_is_read_is_no_error)
+{
+    core_device *second = more_devices();
+
+    OK(control->reverse());
+    watch(reverse_at_the_fourth);
+    ck_assert_uint_eq(count_sim(), 4);
+    control->watch(NULL, NULL);
+    OK(core_device_status(sim));
+    OK(core_device_status(second));
+    has_stable_id(by_id("sim-3"), "sim-3");
+}
+END_TEST
+
+START_TEST(list_that_keeps_changing_is_read_later)
+{
+    core_device *second = more_devices();
+
+    OK(control->reverse());
+    watch(reverse_always);
+    ck_assert_uint_eq(count_sim(), 4);
+    ck_assert_ptr_eq(by_id("sim-2"), second);
+    control->watch(NULL, NULL);
+    OK(core_device_status(sim));
+    OK(core_device_status(second));
+    OK(control->remove(1));
+    ck_assert_uint_eq(count_sim(), 4);
+    has_stable_id(by_id("sim-3"), "sim-3");
+    OK(core_device_status(second));
+}
+END_TEST
+
+START_TEST(open_devices_are_found_though_the_list_cannot_be_read)
+{
+    core_device *device, *second = more_devices();
+    const char *reason;
+    uint32_t count;
+
+    OK(control->reverse());
+    for (int i = 0; i < 2; i++) {
+        watch(fail_at_the_third);
+        FAILS(core_device_count("sim", &count, &reason), CORE_ERROR_INTERNAL,
+              "does not respond");
+        watch(fail_at_the_third);
+        core_error_clear();
+        ck_assert_ptr_eq(device_of("sim:2"), second);
+        ck_assert_str_eq(core_error_message(), "");
+        reads = 0;
+        ck_assert_ptr_eq(device_of("sim"), sim);
+    }
+    watch(fail_at_the_third);
+    FAILS(core_device_find("sim:3", &device), CORE_ERROR_INTERNAL,
+          "does not respond");
+    control->watch(NULL, NULL);
+    has_stable_id(by_id("sim-3"), "sim-3");
+    OK(core_device_status(second));
+}
+END_TEST
+
 START_TEST(changes_under_interposers_are_seen)
 {
     OK(core_setting_set("LIBCORE_INTERPOSERS", "validate"));
@@ -225,6 +363,10 @@ int main(void)
         device_removed_before_it_was_opened_is_missing,
         all_devices_may_be_removed,
         devices_change_in_any_thread,
+        removal_while_the_list_is_read_loses_no_other_device,
+        reordering_while_the_list_is_read_is_no_error,
+        list_that_keeps_changing_is_read_later,
+        open_devices_are_found_though_the_list_cannot_be_read,
     };
     const TTest *const settings[] = {changes_under_interposers_are_seen};
 

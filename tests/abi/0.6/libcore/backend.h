@@ -713,7 +713,17 @@ CORE_STATIC_ASSERT(sizeof(core_ipc_interface) == 40, "core.ipc");
  * whatever its place in the enumeration; a new one gets the next index; and one
  * that is missing is lost.  Every call for an object of a missing device
  * returns DEVICE_LOST.  If the device is present again, the `reset` of
- * core.device_reset makes its handle usable. */
+ * core.device_reset makes its handle usable.
+ *
+ * Order.  The plugin keeps a list of the devices under a lock that enumerate,
+ * device_id and device_open take to read it, and announces a change of the list
+ * before it releases that lock.  The core does not use what it read if a change
+ * was announced meanwhile, but reads again.  A change that is announced later
+ * can make the core take a device that is present for a removed one.
+ *
+ * If the devices keep changing, or a function fails, the core continues with
+ * the last list, and reads again when a program looks for a device the next
+ * time. */
 typedef struct core_hotplug_interface {
     uint32_t struct_size;
     uint32_t reserved;
