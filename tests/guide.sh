@@ -70,7 +70,7 @@ own_operator() {
         >"$work/out" 2>&1
     cat "$work/out"
     ! grep '^not ok' "$work/out" &&
-        [ "$(grep -c '^ok [0-9].*training/custom-operators' "$work/out")" -ge 2 ] &&
+        [ "$(grep -c '^ok [0-9].*training/custom-operators' "$work/out")" -ge 3 ] &&
         ! grep 'SKIP\|NOT_SUPPORTED' "$work/out"
 }
 
