@@ -30,6 +30,10 @@ typedef struct reference {
 core_status reference_shapes(const sample_call *call, reference *out);
 core_status reference_values(const sample_call *call, const suite *of,
                              reference *inout);
+/* Takes what a device computes as the reference: for operators that only its
+ * plugin knows. */
+core_status reference_observe(const sample_call *call, core_device *device,
+                              reference *out);
 void reference_free(reference *self);
 
 /* False: the oracle does not know the operator. */

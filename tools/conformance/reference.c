@@ -66,15 +66,13 @@ static core_status numbers_of(core_tensor *tensor, double **out)
     return status;
 }
 
-static core_status peer_values(const sample_call *call, const suite *of,
-                               reference *out)
+/* The results of the call on a device, with operands of dtype `as`. */
+static core_status values_on(const sample_call *call, core_device *device,
+                             core_dtype as, reference *out)
 {
-    bool random = oracle_random(core_op_name(call->op));
-    core_dtype as =
-        core_dtype_is_floating(call->dtype) && !random ? CORE_F64 : call->dtype;
     prepared on;
     core_status status =
-        sample_call_prepare(call, of->host, as, ARRANGED_ROWS, &on);
+        sample_call_prepare(call, device, as, ARRANGED_ROWS, &on);
 
     if (status == CORE_OK)
         status = sample_call_run(call, &on);
@@ -89,7 +87,8 @@ static core_status peer_values(const sample_call *call, const suite *of,
         status = numbers_of(on.flat[i], &out->values[i]);
         if (i >= out->nresults) {
             out->nresults = i + 1;
-            out->dtypes[i] = dtype == CORE_F64 ? call->dtype : dtype;
+            out->dtypes[i] =
+                dtype == CORE_F64 && as == CORE_F64 ? call->dtype : dtype;
         }
         out->ndim[i] = core_tensor_ndim(on.flat[i]);
         out->numel[i] = core_tensor_numel(on.flat[i]);
@@ -98,6 +97,16 @@ static core_status peer_values(const sample_call *call, const suite *of,
     }
     sample_call_done(&on);
     return status;
+}
+
+static core_status peer_values(const sample_call *call, const suite *of,
+                               reference *out)
+{
+    bool random = oracle_random(core_op_name(call->op));
+    core_dtype as =
+        core_dtype_is_floating(call->dtype) && !random ? CORE_F64 : call->dtype;
+
+    return values_on(call, of->host, as, out);
 }
 
 /* Stores the largest magnitude among operands and results. */
@@ -140,6 +149,15 @@ core_status reference_values(const sample_call *call, const suite *of,
     if (status == CORE_OK)
         note_scale(call, inout);
     return status;
+}
+
+core_status reference_observe(const sample_call *call, core_device *device,
+                              reference *out)
+{
+    memset(out, 0, sizeof *out);
+    CORE_TRY(values_on(call, device, call->dtype, out));
+    note_scale(call, out);
+    return CORE_OK;
 }
 
 void reference_free(reference *self)

@@ -6,6 +6,8 @@
  * finite differences.  Their names come from a child process, which runs the
  * plugin's init without libcore. */
 
+#include "tests_custom.h"
+
 #include "plugin_tables.h"
 
 #include <libcore/autograd.h>
@@ -18,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGUMENTS = 16, ELEMENTS = 6, RESULTS = 8 };
+enum { ARGUMENTS = OWN_ARGUMENTS, ELEMENTS = 6, RESULTS = 8 };
 
 /* --------------------------------------------------------------- names -- */
 
@@ -64,15 +66,6 @@ static bool list(suite *self, outcome *out, plugin_operators *to)
 }
 
 /* --------------------------------------------------------------- calls -- */
-
-typedef struct own_call {
-    core_operator *op;
-    core_value args[ARGUMENTS];
-    uint32_t nargs;
-    uint32_t nresults;
-    core_tensor *tensors[ARGUMENTS];
-    size_t ntensors;
-} own_call;
 
 static bool begins(const char *text, const char *with)
 {
@@ -193,10 +186,12 @@ static core_status find_arguments(suite *self, own_call *call)
 
 /* ------------------------------------------------------------- each test -- */
 
-typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
-                          bool gradient);
+static bool can_call(suite *self, own_call *call, bool finds)
+{
+    return parse(call) && (!finds || find_arguments(self, call) == CORE_OK);
+}
 
-static void each(suite *self, outcome *out, own_check check)
+void own_operators_check(suite *self, outcome *out, own_check check, bool finds)
 {
     static plugin_operators names;
     static bool listed;
@@ -218,15 +213,16 @@ static void each(suite *self, outcome *out, own_check check)
         if (!expect_ok(out, core_op_find(names.name[i], &call.op),
                        names.name[i]))
             return;
-        if (parse(&call) && find_arguments(self, &call) == CORE_OK)
+        if (can_call(self, &call, finds))
             checked += check(self, out, &call, names.gradient[i]);
         drop_tensors(&call);
     }
     if (out->verdict == VERDICT_PASS && checked == 0)
         not_supported(out,
                       "the suite cannot call any of its %u operators: none "
-                      "takes only f64 tensors and numbers on the device",
-                      names.count);
+                      "%stakes only %stensors and numbers on the device",
+                      names.count, finds ? "" : "has a kernel and ",
+                      finds ? "f64 " : "");
 }
 
 /* ------------------------------------------------------------- gradients -- */
@@ -282,7 +278,7 @@ static bool gradient_is_right(suite *self, outcome *out, own_call *call,
 static void gradients_are_correct(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    each(self, out, gradient_is_right);
+    own_operators_check(self, out, gradient_is_right, true);
 }
 
 /* ------------------------------------------------------------------ meta -- */
@@ -341,7 +337,7 @@ done:
 static void meta_shapes_agree(suite *self, outcome *out, const test *one)
 {
     (void)one;
-    each(self, out, shape_agrees);
+    own_operators_check(self, out, shape_agrees, true);
 }
 
 bool suite_add_custom(suite *self)
@@ -351,6 +347,7 @@ bool suite_add_custom(suite *self)
          gradients_are_correct, true},
         {"training/custom-operators/meta-shapes-agree", meta_shapes_agree,
          true},
+        {"training/custom-operators/layouts-agree", own_layouts_agree, true},
     };
 
     return suite_add_list(self, LEVEL_TRAINING, tests,
