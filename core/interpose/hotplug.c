@@ -14,7 +14,7 @@ static core_status device_id(void *user, uint32_t index, core_string *out_id)
     core_status status;
 
     CORE_TRY(interposer_enter(&call, backend->interposers, backend->type,
-                              "hotplug.device_id", INTERPOSER_INTERFACE));
+                              "hotplug.device_id", INTERPOSER_OPEN));
     status = backend->hotplug.device_id(backend->real.user, index, out_id);
     if (status == CORE_OK && interposer_validates(call.interposers)) {
         if (!out_id->data || out_id->size == 0 || out_id->size > ID_MAX)
