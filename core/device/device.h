@@ -160,6 +160,8 @@ core_status core__hotplug_enumerate(core__backend *backend);
 /* The plugin's index of a device.  NO_DEVICE if it is not present. */
 core_status core__hotplug_position(const core__backend *backend, uint32_t index,
                                    uint32_t *out_position);
+/* BUSY if the plugin opened a device with another id. */
+core_status core__hotplug_check_id(const core_device *device);
 /* For core_host.devices_changed. */
 core_status core__devices_changed(core_string device_type);
 /* Notes that the devices of a type changed; false: no backend has the type. */
