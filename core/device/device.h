@@ -136,6 +136,9 @@ void core__backend_remove(core__backend *backend);
  * device. */
 bool core__backend_device_at(const core__backend *backend, uint32_t index,
                              core_device **out_device);
+/* Whether objects of the device exist.  Closes imported memory that no work uses
+ * any more. */
+bool core__device_is_in_use(core_device *device);
 /* Called without locks for each device that is about to be closed; NULL until
  * autograd's workers have something to end. */
 extern void (*_Atomic core__device_closing)(core_device *device);

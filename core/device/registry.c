@@ -354,6 +354,13 @@ done:
     return status;
 }
 
+bool core__device_is_in_use(core_device *device)
+{
+    if (atomic_load(&device->references) > 1) /* imported memory has some */
+        core__device_upcalls.imported_settle(device);
+    return atomic_load(&device->references) > 1;
+}
+
 static void device_destroy(core_device *device)
 {
     core__backend *backend = device->backend;
