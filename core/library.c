@@ -122,6 +122,7 @@ const struct core__device_upcalls core__device_upcalls = {
     .host_memory_end = core__host_memory_end,
     .host_memory_reset = core__host_memory_reset,
     .host_memory_forked = core__host_memory_after_fork,
+    .imported_settle = core__imported_settle,
     .memory_free_cached = core__memory_free_cached,
     .cache_empty = core__block_cache_empty,
 };

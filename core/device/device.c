@@ -427,6 +427,7 @@ core_status core__host_wait(core_device *device, const char *reason)
 core_status core_device_synchronize(core_device *device)
 {
     core_stream *current;
+    core_status status;
 
     CORE__NOT_NULL(device);
     if (device->synchronous)
@@ -436,7 +437,9 @@ core_status core_device_synchronize(core_device *device)
     current = core__stream_current(device);
     if (current->capture)
         return core__capture_refuse(current, "core_device_synchronize");
-    return core__queues_wait(device, "core_device_synchronize");
+    status = core__queues_wait(device, "core_device_synchronize");
+    core__device_upcalls.imported_settle(device);
+    return status;
 }
 
 static core_status cpu_threads(const core_cpu_threads_interface **out)

@@ -136,6 +136,9 @@ void core__backend_remove(core__backend *backend);
  * device. */
 bool core__backend_device_at(const core__backend *backend, uint32_t index,
                              core_device **out_device);
+/* Whether objects of the device exist.  Closes imported memory that no work uses
+ * any more. */
+bool core__device_is_in_use(core_device *device);
 /* Called without locks for each device that is about to be closed; NULL until
  * autograd's workers have something to end. */
 extern void (*_Atomic core__device_closing)(core_device *device);
@@ -160,6 +163,8 @@ core_status core__hotplug_enumerate(core__backend *backend);
 /* The plugin's index of a device.  NO_DEVICE if it is not present. */
 core_status core__hotplug_position(const core__backend *backend, uint32_t index,
                                    uint32_t *out_position);
+/* BUSY if the plugin opened a device with another id. */
+core_status core__hotplug_check_id(const core_device *device);
 /* For core_host.devices_changed. */
 core_status core__devices_changed(core_string device_type);
 /* Notes that the devices of a type changed; false: no backend has the type. */

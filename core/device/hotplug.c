@@ -15,6 +15,7 @@
 #include <libcore/device.h>
 
 #include <stdio.h>
+#include <string.h>
 
 enum { ABSENT = UINT32_MAX };
 
@@ -243,4 +244,24 @@ core_status core__hotplug_position(const core__backend *backend, uint32_t index,
                        "device \"%s:%u\" was removed: the plugin no longer "
                        "reports \"%s\"",
                        backend->type, index, backend->places[index].id);
+}
+
+core_status core__hotplug_check_id(const core_device *device)
+{
+    const core__backend *backend = device->backend;
+    core_string found = device->information.stable_id;
+    const char *id;
+
+    if (!backend->hotplug.device_id)
+        return CORE_OK;
+    id = backend->places[device->index].id;
+    if (found.size == strlen(id) && memcmp(found.data, id, found.size) == 0)
+        return CORE_OK;
+    return core__error(CORE_ERROR_BUSY,
+                       "device \"%s:%u\" is \"%.64s\", but the plugin opened "
+                       "\"%.*s\" at its index: the list of devices changed, "
+                       "or stable_id is not what device_id reports",
+                       backend->type, device->index, id,
+                       (int)(found.size < 64 ? found.size : 64),
+                       found.data ? found.data : "");
 }

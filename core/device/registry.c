@@ -354,6 +354,13 @@ done:
     return status;
 }
 
+bool core__device_is_in_use(core_device *device)
+{
+    if (atomic_load(&device->references) > 1) /* imported memory has some */
+        core__device_upcalls.imported_settle(device);
+    return atomic_load(&device->references) > 1;
+}
+
 static void device_destroy(core_device *device)
 {
     core__backend *backend = device->backend;
@@ -622,6 +629,8 @@ static core_status device_open(core__backend *backend, uint32_t index,
                                  device->impl, &device->information),
                              "device_information", &earlier);
     }
+    if (status == CORE_OK)
+        status = core__hotplug_check_id(device);
     device->flags = device->properties.flags;
     if (core__device_upcalls.plugin_minor(backend->plugin) < 5)
         device->flags &= ~(uint32_t)CORE_DEVICE_UNIFIED;
@@ -637,6 +646,27 @@ static core_status device_open(core__backend *backend, uint32_t index,
     }
     *out_device = device;
     return CORE_OK;
+}
+
+/* Opens the device that has the index.  If the plugin's list changes meanwhile,
+ * another one may be at its position. */
+static core_status open_present(core__backend *backend, uint32_t index,
+                                core_device **out_device)
+{
+    core__error_record earlier;
+
+    core__error_save(&earlier);
+    for (uint32_t i = 1;; i++) {
+        core_status status = device_open(backend, index, out_device);
+
+        if (status == CORE_OK)
+            return CORE_OK;
+        if (!backend->hotplug.device_id || i == CORE__HOTPLUG_ATTEMPTS ||
+            (status != CORE_ERROR_BUSY && !atomic_load(&backend->changed)))
+            return status;
+        core__error_restore(&earlier);
+        CORE_TRY(core__hotplug_enumerate(backend));
+    }
 }
 
 core_status core__backend_device(core__backend *backend, uint32_t index,
@@ -679,7 +709,7 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
             backend->type, index, backend->type, backend->device_count);
     } else {
         if (!backend->devices[index])
-            status = device_open(backend, index, &backend->devices[index]);
+            status = open_present(backend, index, &backend->devices[index]);
         *out_device = backend->devices[index];
     }
 done:

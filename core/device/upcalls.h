@@ -26,6 +26,8 @@ struct core__device_upcalls {
     void (*host_memory_end)(core_device *device);
     void (*host_memory_reset)(core_device *device);
     void (*host_memory_forked)(core_device *device);
+    /* Closes imported memory that no unfinished work uses. */
+    void (*imported_settle)(core_device *device);
     /* Frees blocks of the device's memory cached by threads. */
     void (*memory_free_cached)(const core_device *device);
     /* Frees its blocks in the cache shared by all threads. */

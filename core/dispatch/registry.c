@@ -126,6 +126,16 @@ static void describe(custom_operator *custom)
     op->table = core__table_unresolved;
 }
 
+/* As describe() sets them: for an operator without a shape function. */
+static void forget_shape(custom_operator *custom)
+{
+    if (!custom->data.infer)
+        return;
+    custom->data.infer = NULL;
+    custom->data.family = custom->op.family = CORE__FAMILY_FUNCTION;
+    custom->op.flags &= ~(uint32_t)CORE__OP_FLOAT8;
+}
+
 static core_status custom_find_or_make(core_string text,
                                        custom_operator **out_custom)
 {
@@ -136,6 +146,7 @@ static core_status custom_find_or_make(core_string text,
     for (custom = customs; custom; custom = custom->next)
         if (!custom->registered && strlen(custom->schema_text) == text.size &&
             memcmp(custom->schema_text, text.data, text.size) == 0) {
+            forget_shape(custom);
             *out_custom = custom;
             return CORE_OK;
         }
@@ -691,16 +702,19 @@ core_operator *core__registry_custom_at(uint32_t index)
     return custom ? &custom->op : NULL;
 }
 
+/* When a plugin is unloaded, only the shape function goes: calls that are
+ * running still read the rest, and fail in core__shape_infer. */
 void core__registry_set_shape(core_operator *op, core__registration *shape)
 {
     custom_operator *custom = (custom_operator *)(void *)op;
-    uint8_t family = shape ? CORE__FAMILY_KERNEL : CORE__FAMILY_FUNCTION;
 
-    custom->data.infer = shape ? core__shape_infer : NULL;
-    custom->data.family = op->family = family;
-    /* 8-bit floats: signatures of kernels name them. */
-    op->flags = CORE__OP_CUSTOM | (op->flags & CORE__OP_FACTORY) |
-                (shape ? CORE__OP_FLOAT8 : 0);
+    if (shape) {
+        custom->data.infer = core__shape_infer;
+        custom->data.family = op->family = CORE__FAMILY_KERNEL;
+        /* 8-bit floats: signatures of kernels name them. */
+        op->flags =
+            CORE__OP_CUSTOM | (op->flags & CORE__OP_FACTORY) | CORE__OP_FLOAT8;
+    }
     atomic_store(&custom->shape, shape);
 }
 

@@ -376,7 +376,7 @@ static core_status check_idle(const core_plugin *plugin)
         core_device *device;
 
         for (uint32_t k = 0; core__backend_device_at(backend, k, &device); k++)
-            if (device && atomic_load(&device->references) > 1)
+            if (device && core__device_is_in_use(device))
                 return busy(plugin, device->name, "objects");
         if (core__thread_storages(backend->slot) > 0)
             return busy(plugin, backend->type, "tensors");

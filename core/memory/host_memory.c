@@ -337,7 +337,7 @@ void core__host_memory_reset(core_device *device)
     host_pool *pool = pool_of(device);
     host_block *list, *awaiting;
 
-    core__imported_reset(device);
+    core__imported_settle(device);
     if (!pool)
         return;
     pthread_mutex_lock(&pool->lock);

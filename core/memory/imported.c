@@ -11,7 +11,9 @@
 #include "memory/heap.h"
 
 struct core__imported {
-    core__imported *next;
+    core__imported *next;    /* in the list */
+    core__imported *claimed; /* by the thread that settles it */
+    bool settling;           /* a thread does */
     core_device *device;
     core_memory memory;
     uint64_t size;
@@ -20,10 +22,16 @@ struct core__imported {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static core__imported *awaiting; /* of all devices */
+static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
+static core__imported *_Atomic awaiting; /* of all devices */
 
 void core__imported_fork(core__fork_phase at)
 {
+    if (at == CORE__FORK_CHILD) { /* the threads that settled are not here */
+        for (core__imported *i = atomic_load(&awaiting); i; i = i->next)
+            i->settling = false;
+        pthread_cond_init(&settled, NULL);
+    }
     core__fork_mutex(at, &lock);
 }
 
@@ -73,93 +81,152 @@ core_status core__imported_record_stream(core__imported *imported,
     return status;
 }
 
-static void close_one(core__imported *imported)
+/* Returns the device's, except for those that another thread settles. */
+static core__imported *claim(const core_device *device, bool *out_others)
 {
-    core_device *device = imported->device;
+    core__imported *list = NULL;
 
-    if (!device->forked &&
-        core__device_has_generation(device, imported->generation))
-        device->interfaces.ipc.close(device->impl, imported->memory,
-                                     imported->size);
-    core__free(imported);
-    core_device_release(device);
-}
-
-/* Takes the device's from the list. */
-static core__imported *take(const core_device *device)
-{
-    core__imported *list = NULL, **link = &awaiting;
-
+    *out_others = false;
     pthread_mutex_lock(&lock);
-    while (*link) {
-        core__imported *one = *link;
-
-        if (one->device != device) {
-            link = &one->next;
+    for (core__imported *i = atomic_load(&awaiting); i; i = i->next) {
+        if (i->device != device)
+            continue;
+        if (i->settling) {
+            *out_others = true;
             continue;
         }
-        *link = one->next;
-        one->next = list;
-        list = one;
+        i->settling = true;
+        i->claimed = list;
+        list = i;
     }
     pthread_mutex_unlock(&lock);
     return list;
 }
 
-static void put_back(core__imported *imported)
+static void unlink_one(const core__imported *imported)
 {
-    pthread_mutex_lock(&lock);
-    imported->next = awaiting;
-    awaiting = imported;
-    pthread_mutex_unlock(&lock);
+    core__imported *at = atomic_load(&awaiting);
+
+    if (at == imported) {
+        atomic_store(&awaiting, imported->next);
+        return;
+    }
+    while (at->next != imported)
+        at = at->next;
+    at->next = imported->next;
 }
 
-/* Without the lock: the plugin is called. */
-static void settle(core_device *device, bool wait)
+/* Closes it if no work uses it any more.  Without the lock: the plugin is
+ * called. */
+static core__stream_use *settle_one(core__imported *imported, bool wait,
+                                    core__stream_use *done)
 {
+    core_device *device = imported->device;
+    bool current = core__device_has_generation(device, imported->generation);
     bool mark = device->synchronous ||
                 core__allocator_can_record_events(device->allocator);
-    core__imported *list = take(device);
-    core__stream_use *done = NULL;
     uint64_t events = 0;
 
-    while (list) {
-        core__imported *next = list->next;
+    if (!current) {
+        core__stream_uses_free(imported->uses);
+        imported->uses = NULL;
+    }
+    done = core__stream_uses_settle(device, &imported->uses, mark, wait,
+                                    &events, done);
+    if (!imported->uses && current && !device->forked)
+        device->interfaces.ipc.close(device->impl, imported->memory,
+                                     imported->size);
+    return done;
+}
 
-        if (!core__device_has_generation(device, list->generation)) {
-            core__stream_uses_free(list->uses);
-            list->uses = NULL;
-        }
-        done = core__stream_uses_settle(device, &list->uses, mark, wait,
-                                        &events, done);
-        if (list->uses)
-            put_back(list);
-        else
-            close_one(list);
-        list = next;
+/* Ends the claim, and returns how many were closed and are freed now. */
+static uint32_t end_claim(core__imported *list)
+{
+    core__imported *closed = NULL;
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&lock);
+    while (list) {
+        core__imported *one = list;
+
+        list = list->claimed;
+        one->settling = false;
+        if (one->uses)
+            continue;
+        unlink_one(one);
+        one->claimed = closed;
+        closed = one;
+        count++;
+    }
+    pthread_cond_broadcast(&settled);
+    pthread_mutex_unlock(&lock);
+    while (closed) {
+        core__imported *next = closed->claimed;
+
+        core__free(closed);
+        closed = next;
+    }
+    return count;
+}
+
+static bool is_settled_elsewhere(const core_device *device)
+{
+    for (core__imported *i = atomic_load(&awaiting); i; i = i->next)
+        if (i->device == device && i->settling)
+            return true;
+    return false;
+}
+
+/* wait: for the work, and for other threads that settle. */
+static void settle(core_device *device, bool wait)
+{
+    core__stream_use *done = NULL;
+    uint32_t references = 0;
+    bool others = true;
+
+    while (others) {
+        core__imported *list = claim(device, &others);
+
+        for (core__imported *i = list; i; i = i->claimed)
+            done = settle_one(i, wait, done);
+        if (list)
+            references += end_claim(list);
+        others = others && wait;
+        if (!others)
+            break;
+        pthread_mutex_lock(&lock);
+        while (is_settled_elsewhere(device))
+            pthread_cond_wait(&settled, &lock);
+        pthread_mutex_unlock(&lock);
     }
     core__stream_uses_free(done);
+    while (references-- > 0)
+        core_device_release(device);
 }
 
 void core__imported_release(core__imported *imported)
 {
     core_device *device = imported->device;
 
-    /* close_one drops it. */
-    core_device_retain(device);
-    put_back(imported);
+    core_device_retain(device); /* settle releases it */
+    pthread_mutex_lock(&lock);
+    imported->next = atomic_load(&awaiting);
+    atomic_store(&awaiting, imported);
+    pthread_mutex_unlock(&lock);
     if (!device->forked)
         settle(device, false);
 }
 
 void core__imported_empty(core_device *device)
 {
-    settle(device, true);
+    if (atomic_load(&awaiting))
+        settle(device, true);
 }
 
-void core__imported_reset(core_device *device)
+void core__imported_settle(core_device *device)
 {
-    settle(device, false);
+    if (atomic_load(&awaiting) && !device->forked)
+        settle(device, false);
 }
 
 core_status core__block_allocation(const core_device *device,

@@ -27,8 +27,9 @@ core_status core__imported_record_stream(core__imported *imported,
 void core__imported_release(core__imported *imported);
 /* Closes what waits for work, and waits for that work. */
 void core__imported_empty(core_device *device);
-/* The device was reset: its imported memory is gone. */
-void core__imported_reset(core_device *device);
+/* Closes what no unfinished work uses, or what a reset of the device ended.
+ * Does not wait. */
+void core__imported_settle(core_device *device);
 
 /* Fork handler of the lock of imported memory. */
 void core__imported_fork(core__fork_phase at);

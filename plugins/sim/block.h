@@ -58,6 +58,7 @@ typedef struct sim_memory {
     uint64_t taken; /* bytes */
     uint64_t created;
     uint64_t live;
+    uint64_t imports; /* open memory of core.ipc */
     uint64_t reservations;
     struct sim_pinned *pinned; /* freed while the device was lost */
 } sim_memory;

@@ -67,6 +67,7 @@ static core_status counters(uint32_t index, sim_counters *out)
     c.graph_launches = device->count.graph_launches;
     c.stream_errors = device->count.stream_errors;
     c.faults = device->count.faults;
+    c.imports = device->memory->imports;
     c.compiles = sim_compiles;
     c.plans = sim_plans;
     c.pinned = sim_pinned_blocks;

@@ -187,6 +187,7 @@ static core_status open_memory(void *of, const void *handle, uint64_t size,
     if (block) {
         block->shared = sim_data_bytes(size);
         block->imported = true;
+        device->memory->imports++;
     }
     pthread_mutex_unlock(&sim_lock);
     if (block)
@@ -213,6 +214,7 @@ static void close_memory(void *of, core_memory memory, uint64_t size)
         sim_history_check(device, block, 0, size);
         sim_block_release(device, block);
         sim_block_destroy(device, block);
+        device->memory->imports--;
     }
     pthread_mutex_unlock(&sim_lock);
 }

@@ -57,6 +57,7 @@ typedef struct sim_counters {
     uint64_t graph_launches;
     uint64_t stream_errors; /* stream errors set */
     uint64_t faults;        /* injected failures that occurred */
+    uint64_t imports;       /* open memory of core.ipc */
     /* of the plugin */
     uint64_t compiles;
     uint64_t plans;     /* that exist */

@@ -340,6 +340,46 @@ START_TEST(open_devices_are_found_though_the_list_cannot_be_read)
 }
 END_TEST
 
+/* The position of the device is another's when it is opened. */
+START_TEST(device_with_the_requested_id_is_opened)
+{
+    char id[16];
+
+    for (uint32_t i = 2; i < 10; i++)
+        OK(control->add(i));
+    for (uint32_t i = 1; i < 10; i++) {
+        ck_assert_uint_eq(count_sim(), 10);
+        snprintf(id, sizeof id, "sim-%u", i);
+        reads = 3;
+        control->watch(reverse_at_the_fourth, NULL);
+        has_stable_id(by_id(id), id);
+        ck_assert_uint_ge(reads, 4);
+    }
+    control->watch(NULL, NULL);
+    OK(core_device_status(sim)); /* it was not opened twice */
+    for (uint32_t i = 0; i < 10; i++) {
+        snprintf(id, sizeof id, "sim-%u", i);
+        has_stable_id(by_id(id), id);
+        all_are(filled(by_id(id), 4, 2), 2);
+    }
+}
+END_TEST
+
+START_TEST(device_whose_place_keeps_changing_is_not_mistaken)
+{
+    core_device *device;
+
+    more_devices();
+    watch(reverse_always);
+    if (core_device_find_id("sim", "sim-3", &device) == CORE_OK)
+        has_stable_id(device, "sim-3");
+    else
+        ck_assert_int_eq(core_error_code(), CORE_ERROR_BUSY);
+    control->watch(NULL, NULL);
+    has_stable_id(by_id("sim-3"), "sim-3");
+}
+END_TEST
+
 START_TEST(changes_under_interposers_are_seen)
 {
     OK(core_setting_set("LIBCORE_INTERPOSERS", "validate"));
@@ -367,6 +407,8 @@ int main(void)
         reordering_while_the_list_is_read_is_no_error,
         list_that_keeps_changing_is_read_later,
         open_devices_are_found_though_the_list_cannot_be_read,
+        device_with_the_requested_id_is_opened,
+        device_whose_place_keeps_changing_is_not_mistaken,
     };
     const TTest *const settings[] = {changes_under_interposers_are_seen};
 

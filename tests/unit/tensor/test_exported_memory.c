@@ -8,6 +8,7 @@
 #include "support/stream.h"
 
 #include <libcore/memory.h>
+#include <libcore/plugins.h>
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -228,6 +229,61 @@ START_TEST(imported_memory_is_the_same_memory)
     core_stream_release(stream);
     OK(core_memory_empty_cache(sim));
     ck_assert_uint_eq(counters_of(0).bad_frees, 0);
+    ck_assert_uint_eq(counters_of(0).imports, 0);
+}
+END_TEST
+
+/* Releases imported memory that held work uses, and lets the work run. */
+static core_memory_export *release_in_use(void)
+{
+    const int64_t count = COUNT;
+    core_tensor *tensor = filled(sim, COUNT, 2), *imported, *sum;
+    core_memory_export *export;
+    channel c;
+
+    export = export_of(tensor, &c);
+    OK(core_memory_import(sim, &c.handle, CORE_F32, &count, 1, &imported));
+    OK(core_device_synchronize(sim));
+    ck_assert_uint_eq(counters_of(0).imports, 1);
+    OK(control->hold(0));
+    OK(core_add(imported, imported, core_float(1), &sum));
+    core_tensor_release(imported);
+    core_tensor_release(sum);
+    ck_assert_uint_eq(counters_of(0).imports, 1);
+    OK(control->release(0));
+    return export;
+}
+
+START_TEST(imported_memory_is_closed_when_the_device_is_synchronized)
+{
+    core_memory_export *export = release_in_use();
+
+    OK(core_device_synchronize(sim));
+    ck_assert_uint_eq(counters_of(0).imports, 0);
+    core_memory_export_release(export);
+    ck_assert_uint_eq(counters_of(0).bad_frees, 0);
+}
+END_TEST
+
+START_TEST(imported_memory_does_not_prevent_unloading)
+{
+    const char *build = getenv("LIBCORE_BUILD");
+    core_memory_export *export;
+    core_plugin *plugin;
+    core_stream *stream;
+    char path[4096];
+
+    snprintf(path, sizeof path,
+             "%s/tests/fixtures/mutants/.libs/core_mutant.so",
+             build ? build : ".");
+    OK(core_plugin_load(path, &plugin));
+    sim_find("mutant");
+    export = release_in_use();
+    OK(core_stream_current(sim, &stream));
+    OK(core_stream_synchronize(stream));
+    core_memory_export_release(export);
+    drop_all();
+    OK(core_plugin_unload(plugin, UINT64_C(1000000000)));
 }
 END_TEST
 
@@ -395,6 +451,7 @@ int main(int argc, char **argv)
         two_processes_share_memory,
         only_the_exported_part_is_imported,
         imported_memory_is_the_same_memory,
+        imported_memory_is_closed_when_the_device_is_synchronized,
         ended_export_cannot_be_imported,
         export_keeps_memory_allocated,
         memory_of_an_ended_process_is_not_found,
@@ -402,11 +459,17 @@ int main(int argc, char **argv)
         only_row_major_device_memory_is_exported,
         lost_memory_is_not_shared,
     };
+    const TTest *const unloading[] = {
+        imported_memory_does_not_prevent_unloading,
+    };
     const suite_loop loops[] = {
         {sharing_in_every_mode_of_the_device, 0, 4},
     };
     const test_suite suites[] = {
         {"tensor/exported_memory", start, drop_all, 0, SUITE_TESTS(tests)},
+        {.name = "tensor/exported_memory, unloading",
+         .teardown = drop_all,
+         SUITE_TESTS(unloading)},
         {.name = "tensor/exported_memory, modes",
          .teardown = drop_all,
          SUITE_LOOPS(loops)},
