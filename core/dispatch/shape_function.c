@@ -49,6 +49,13 @@ static core_status check_schema(const core_operator *op)
                               "results; the schema has %u",
                               CORE__RESULTS_MAX, schema->nresults);
     for (uint32_t i = first; i < schema->narguments; i++)
+        if (schema->arguments[i].tag == CORE_VALUE_DEVICE)
+            return core__op_error(CORE_ERROR_UNSUPPORTED, op,
+                                  "the argument %s is a device; an operator "
+                                  "with a shape function runs on the device of "
+                                  "its tensors, or on the current one",
+                                  schema->arguments[i].name);
+    for (uint32_t i = first; i < schema->narguments; i++)
         if (schema->arguments[i].mutated)
             return core__op_error(
                 CORE_ERROR_UNSUPPORTED, op,

@@ -527,8 +527,9 @@ typedef struct core_host {
      * results, and calls `shape` before any kernel.  On "meta" it is the whole
      * call.  The operator was registered by this init, before; its kernels are
      * registered afterwards.  UNSUPPORTED if a result is not a tensor, if there
-     * are more than four, or if the operator changes arguments, except in place:
-     * name_(Tensor(a!) self, …) -> Tensor(a!).  user: passed to `shape`. */
+     * are more than four, if an argument is a Device, or if the operator changes
+     * arguments, except in place: name_(Tensor(a!) self, …) -> Tensor(a!).
+     * user: passed to `shape`. */
     core_status (*register_shape)(
         core_registry *registry, core_string operator_name,
         core_status (*shape)(void *user, const core_value *args, uint32_t nargs,

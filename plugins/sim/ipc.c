@@ -67,7 +67,10 @@ static core_status move_to_file(sim_block *block)
         return status;
     }
     memcpy(data, block->data, bytes);
-    sim_data_free(block->data);
+    if (block->shared) /* of an earlier export, which ended */
+        munmap(block->data, block->shared);
+    else
+        sim_data_free(block->data);
     block->data = data;
     block->shared = bytes;
     block->file = file + 1;

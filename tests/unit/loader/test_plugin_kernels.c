@@ -285,6 +285,9 @@ START_TEST(what_a_shape_function_cannot_serve_is_refused)
             "own::none: result 1 is not a new tensor");
     refused("own::none(Tensor x, Tensor(a!) self) -> Tensor",
             CORE_ERROR_UNSUPPORTED, "own::none: the argument self is changed");
+    refused("own::none(int[] size, *, Device? device=None) -> Tensor",
+            CORE_ERROR_UNSUPPORTED,
+            "own::none: the argument device is a device");
     OK(core_plugin_load(fixture("own_kernels"), &plugin));
 }
 END_TEST

@@ -306,6 +306,23 @@ START_TEST(ended_export_cannot_be_imported)
 }
 END_TEST
 
+START_TEST(memory_is_exported_again_after_its_export_ended)
+{
+    const int64_t count = COUNT;
+    core_tensor *tensor = filled(sim, COUNT, 3), *imported;
+    channel c;
+
+    for (int i = 0; i < 3; i++) {
+        core_memory_export *export = export_of(tensor, &c);
+
+        OK(core_memory_import(sim, &c.handle, CORE_F32, &count, 1, &imported));
+        all_are(keep(imported), 3);
+        core_memory_export_release(export);
+    }
+    all_are(tensor, 3);
+}
+END_TEST
+
 /* The export keeps the memory, even if the tensor is gone. */
 START_TEST(export_keeps_memory_allocated)
 {
@@ -453,6 +470,7 @@ int main(int argc, char **argv)
         imported_memory_is_the_same_memory,
         imported_memory_is_closed_when_the_device_is_synchronized,
         ended_export_cannot_be_imported,
+        memory_is_exported_again_after_its_export_ended,
         export_keeps_memory_allocated,
         memory_of_an_ended_process_is_not_found,
         wrong_handles_are_refused,
