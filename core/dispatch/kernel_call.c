@@ -400,6 +400,10 @@ core_status core__call_view_content(const core_call *call,
     core_tensor *tensor = run && view ? tensor_of(run, view) : NULL;
 
     CORE__NOT_NULL(out_content);
+    if (out_content->struct_size <= 2 * sizeof(uint32_t))
+        return core__error_struct_size("call_view_content", "core_view_content",
+                                       out_content->struct_size,
+                                       sizeof content);
     if (!tensor || !tensor->storage)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "call_view_content: the view is not one of the "

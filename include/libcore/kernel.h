@@ -66,11 +66,18 @@ CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
 /* Since ABI 0.6. */
 
 /* Identifies the content of the memory that a view is in
- * (core_host.call_view_content).  If a kernel has computed something from an
- * operand, and both numbers, and the view's memory, dtype, sizes and strides,
- * are those of then, the operand has not changed.  The operand is then the one
- * that work enqueued on the call's stream reads; a kernel that keeps what it
- * computed for other streams makes them wait for it.
+ * (core_host.call_view_content).  A kernel that computes something from an
+ * operand and keeps it also keeps the two numbers and the view's memory, dtype,
+ * sizes and strides.  If a later call has a view for which all of these are
+ * equal, the operand has not changed.  This holds for work on the call's stream;
+ * another stream must wait for what the kernel computed.
+ *
+ * Equal numbers mean equal content; different numbers do not mean that it
+ * changed.  The numbers never match those of an earlier call for an operand that
+ * the core converted or copied for the call.  For a view without elements they
+ * have no meaning.  Memory keeps its number as long as it exists.  Only a small
+ * tensor on a synchronous device can get a new number at each query, so that
+ * nothing kept for it is found again.
  *
  * A change counts when it is enqueued: in-place operators, copies, and results
  * written to the memory, also through other views.  Each launch of a graph
@@ -80,7 +87,7 @@ CORE_STATIC_ASSERT(sizeof(core_view) == 64, "core_view");
  * captured (CORE_CALL_CAPTURING) a kernel must not use what it has kept: the
  * graph may run after the operand has changed. */
 struct core_view_content {
-    uint32_t struct_size;
+    uint32_t struct_size; /* set by the kernel to sizeof */
     uint32_t reserved;
     uint64_t storage; /* a number of the memory, never used again for other
                          memory of this process, at the same address too */

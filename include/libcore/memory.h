@@ -169,13 +169,16 @@ core_status core_memory_pool_end(core_memory_pool *pool);
  * processes order their work themselves: one synchronizes its stream and then
  * sends the other a message.
  *
- * Lifetime.  The exporting process keeps the core_memory_export as long as the
- * others use the memory; the export keeps the memory allocated.  If that
- * process releases the export or ends before the memory is imported, the import
- * returns NOT_FOUND.  If it does so later, tensors that were imported remain
- * valid and are released as usual, but their content becomes undefined, because
- * the memory may be used for something else.  A device may end them with
- * DEVICE_LOST instead.  The importing process may end at any time. */
+ * Lifetime.  The exporting process keeps the core_memory_export, which keeps the
+ * memory allocated, until the others have released what they imported.  If it
+ * releases the export or ends before the memory is imported, the import returns
+ * NOT_FOUND where the device can tell.  If it does so later, the content of the
+ * imported tensors is undefined, or the device reports DEVICE_LOST; they are
+ * released as usual.  The importing process may end at any time.
+ *
+ * The same export may be imported several times, also by the process that made
+ * it: all these tensors share the memory.  UNSUPPORTED from a plugin that cannot
+ * do that. */
 
 /* What names exported memory in another process: bytes without pointers, to be
  * sent in any way.  Whoever has it can read and write the memory, if the system

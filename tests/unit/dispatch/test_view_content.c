@@ -171,6 +171,22 @@ START_TEST(launch_of_a_graph_counts_as_a_change)
 }
 END_TEST
 
+START_TEST(content_without_room_for_a_number_is_refused)
+{
+    const char *const sizes[] = {"0", "8"};
+    core_tensor *weight = keep(square(1)), *product;
+
+    for (int i = 0; i < 2; i++) {
+        setenv("LIBCORE_MUTANT_CONTENT_SIZE", sizes[i], 1);
+        FAILS(core_mm(weight, weight, &product), CORE_ERROR_INVALID_ARGUMENT,
+              "call_view_content", "struct_size", sizes[i]);
+        ck_assert_ptr_null(product);
+    }
+    unsetenv("LIBCORE_MUTANT_CONTENT_SIZE");
+    product_is(weight, 1);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -179,6 +195,7 @@ int main(void)
         changes_in_inference_mode_count,
         new_weight_at_an_old_address_is_copied,
         launch_of_a_graph_counts_as_a_change,
+        content_without_room_for_a_number_is_refused,
     };
 
     return run_suite_with("dispatch/view_content", start, tests,

@@ -210,6 +210,11 @@ START_TEST(imported_memory_is_the_same_memory)
     OK(core_fill_(imported, core_float(7)));
     OK(core_device_synchronize(sim));
     all_are(tensor, 7);
+    /* The same export can be imported twice. */
+    OK(core_memory_import(sim, &c.handle, CORE_F32, sizes, 2, &again));
+    all_are(again, 7);
+    core_tensor_release(again);
+    all_are(imported, 7);
     /* Imported memory cannot be exported. */
     FAILS(core_memory_export_create(imported, &d.handle, &second),
           CORE_ERROR_UNSUPPORTED, "core_memory_export_create",

@@ -676,7 +676,12 @@ enum { CORE_IPC_HANDLE_SIZE = 128 };
 
 /* "core.ipc": device memory that several processes share.  The process that
  * allocated memory exports it; another one of the same machine opens it by the
- * handle.  The processes order their work themselves. */
+ * handle.  The processes order their work themselves.
+ *
+ * Lifetime.  The exporting process keeps the memory allocated until the others
+ * have closed it.  If it frees the memory or ends before that, the content of
+ * the opened memory is undefined, or the device reports DEVICE_LOST; calls that
+ * use the memory must not crash the process, and `close` must still work. */
 typedef struct core_ipc_interface {
     uint32_t struct_size;
     uint32_t reserved;
@@ -688,11 +693,12 @@ typedef struct core_ipc_interface {
     core_status (*export_memory)(void *device, core_memory memory,
                                  uint64_t size, void *handle);
 
-    /* Opens exported memory.  size: that of the export.  The memory stays
-     * accessible until `close`, even if the process that exported it frees it
-     * or ends; its content is then undefined.  NOT_FOUND if the export has
-     * ended or its process has; INVALID_ARGUMENT if the handle is not one of
-     * this device's. */
+    /* Opens exported memory.  size: that of the export.  The same export may be
+     * opened several times, also by the process that made it; each success is
+     * closed once.  A plugin whose driver does not open an export of its own
+     * process, or one that is open, counts the openings itself, or returns
+     * UNSUPPORTED.  NOT_FOUND if the export has ended or its process has;
+     * INVALID_ARGUMENT if the handle is not one of this device's. */
     core_status (*open)(void *device, const void *handle, uint64_t size,
                         core_memory *out_memory);
 

@@ -513,10 +513,14 @@ typedef struct core_host {
      * type; UNSUPPORTED if the backend does not provide core.hotplug. */
     core_status (*devices_changed)(core_string device_type);
 
-    /* Identifies the content of a view's memory (kernel.h), for a kernel that
-     * keeps what it computed from an operand, such as a packed weight.  view: a
-     * view among the arguments or results of the running call, not a copy.
-     * INVALID_ARGUMENT for another view. */
+    /* Gets two numbers that identify the content of a view's memory
+     * (core_view_content in kernel.h), for a kernel that keeps what it computed
+     * from an operand, such as a packed weight.  view: a view among the
+     * arguments or results of the running call, not a copy; it may have no
+     * elements.  The kernel sets out_content->struct_size before the call.  Only
+     * the thread that runs the kernel calls this, before the kernel returns.
+     * INVALID_ARGUMENT for another view, and if struct_size covers neither
+     * number; out_content is then unchanged. */
     core_status (*call_view_content)(const core_call *call,
                                      const core_view *view,
                                      core_view_content *out_content);
