@@ -221,7 +221,7 @@ core_status core__hotplug_enumerate(core__backend *backend)
             atomic_store(&backend->changed, true); /* the next lookup reads it
                                                     * again */
         if (!disturbed)
-            return status;
+            return core__error_restore_on_success(&earlier, status);
         core__error_restore(&earlier);
     }
     if (backend->device_count != UINT32_MAX)
@@ -252,7 +252,7 @@ core_status core__hotplug_check_id(const core_device *device)
     core_string found = device->information.stable_id;
     const char *id;
 
-    if (!backend->hotplug.device_id)
+    if (!backend->hotplug.device_id || found.size == 0)
         return CORE_OK;
     id = backend->places[device->index].id;
     if (found.size == strlen(id) && memcmp(found.data, id, found.size) == 0)

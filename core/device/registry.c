@@ -660,7 +660,7 @@ static core_status open_present(core__backend *backend, uint32_t index,
         core_status status = device_open(backend, index, out_device);
 
         if (status == CORE_OK)
-            return CORE_OK;
+            return core__error_restore_on_success(&earlier, status);
         if (!backend->hotplug.device_id || i == CORE__HOTPLUG_ATTEMPTS ||
             (status != CORE_ERROR_BUSY && !atomic_load(&backend->changed)))
             return status;
@@ -692,7 +692,7 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
     if (status != CORE_OK) {
         core__backend_device_at(backend, index, out_device);
         if (*out_device) {
-            core__error_restore(&earlier);
+            core_error_clear();
             status = CORE_OK;
         }
         goto done;
@@ -714,5 +714,5 @@ core_status core__backend_device(core__backend *backend, uint32_t index,
     }
 done:
     core__device_unlock();
-    return status;
+    return core__error_restore_on_success(&earlier, status);
 }

@@ -340,6 +340,9 @@ done:
 static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
                       sample_counts *all, outcome *out)
 {
+    /* What kernels have faster loops for. */
+    static const int64_t multiples[] = {64, 256, 1024, 128, 512};
+    size_t count = self->quick ? 1 : sizeof multiples / sizeof *multiples;
     int64_t first, last;
     resized other;
     bool good = true;
@@ -351,6 +354,11 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
                                                                    ? 4
                                                                    : 1)
         if (size != last && sample_resize(from, last, size, &other))
+            good =
+                run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
+    for (size_t i = 0; good && i < count; i++)
+        if (multiples[i] != last &&
+            sample_resize(from, last, multiples[i], &other))
             good =
                 run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
     return good;
