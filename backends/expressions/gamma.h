@@ -18,10 +18,10 @@ MATH_FUNCTION double math_digamma(double x)
     double y;
 
     if (x == 0)
-        return copysign((double)INFINITY, -x);
+        return copysign(__builtin_inf(), -x);
     if (x < 0) {
         if (x == floor(x))
-            return (double)NAN;
+            return __builtin_nan("");
         y = x - floor(x);
         reflected = 3.141592653589793238 / tan(3.141592653589793238 * y);
         x = 1 - x;
@@ -71,12 +71,12 @@ MATH_FUNCTION double math_zeta(double s, double q)
     double part, sign;
 
     if (s != s || q != q || s < 1)
-        return (double)NAN;
+        return __builtin_nan("");
     if (s == 1 || (q <= 0 && q == floor(q)))
-        return (double)INFINITY;
+        return __builtin_inf();
     if (q <= 0 && s != floor(s))
-        return (double)NAN;
-    if (q == (double)INFINITY)
+        return __builtin_nan("");
+    if (q == __builtin_inf())
         return 0; /* in the sum, infinity times 0 */
     if (q >= -100)
         return math_zeta_sum(s, q);
@@ -100,7 +100,7 @@ MATH_FUNCTION double math_log_gamma(double x)
 MATH_FUNCTION double math_polygamma(double n, double x)
 {
     if (!(n >= 1))
-        return n == 0 ? math_digamma(x) : (double)NAN;
+        return n == 0 ? math_digamma(x) : __builtin_nan("");
     return (fmod(n, 2.0) == 1 ? 1 : -1) * exp(math_log_gamma(n + 1)) *
            math_zeta(n + 1, x);
 }
