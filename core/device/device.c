@@ -15,6 +15,7 @@
 #include <libcore/device.h>
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,24 +115,31 @@ core_status core_device_find(const char *name, core_device **out_device)
     return find(name, strlen(name), out_device);
 }
 
+enum { CAUSE_SIZE = 256 };
+
 /* Whether the device of an index has the id; opens it if its plugin cannot
- * identify it without. */
-static bool has_id(core__backend *backend, uint32_t index, const char *id)
+ * identify it without.  cause: receives the first error of an opening. */
+static bool has_id(core__backend *backend, uint32_t index, const char *id,
+                   char *cause)
 {
     core_device *device;
     core_string text;
 
     if (backend->hotplug.device_id)
         return strcmp(backend->places[index].id, id) == 0;
-    if (core__backend_device(backend, index, &device) != CORE_OK)
+    if (core__backend_device(backend, index, &device) != CORE_OK) {
+        if (!*cause)
+            snprintf(cause, CAUSE_SIZE, "; device %u cannot be opened: %s",
+                     index, core_error_message());
         return false;
+    }
     text = device->information.stable_id;
     return text.size == strlen(id) && memcmp(text.data, id, text.size) == 0;
 }
 
 /* The index of the device with the id; false: none is known. */
 static bool index_of_id(core__backend *backend, const char *id,
-                        uint32_t *out_index)
+                        uint32_t *out_index, char *cause)
 {
     core__error_record earlier;
     uint32_t count =
@@ -139,7 +147,7 @@ static bool index_of_id(core__backend *backend, const char *id,
     uint32_t index = 0;
 
     core__error_save(&earlier);
-    while (index < count && !(*id && has_id(backend, index, id)))
+    while (index < count && !(*id && has_id(backend, index, id, cause)))
         index++;
     core__error_restore(&earlier);
     *out_index = index;
@@ -151,6 +159,7 @@ core_status core_device_find_id(const char *type, const char *stable_id,
 {
     core__error_record earlier;
     core__backend *backend;
+    char cause[CAUSE_SIZE] = "";
     core_status status;
     uint32_t index;
 
@@ -163,14 +172,14 @@ core_status core_device_find_id(const char *type, const char *stable_id,
     core__error_save(&earlier);
     status = core__backend_enumerate(backend);
     /* A known device may be open, even if the list cannot be read now. */
-    if (index_of_id(backend, stable_id, &index)) {
+    if (index_of_id(backend, stable_id, &index, cause)) {
         status = core__backend_device(backend, index, out_device);
         core__error_restore_on_success(&earlier, status);
     } else if (status == CORE_OK) {
         status = core__error(CORE_ERROR_NOT_FOUND,
                              "core_device_find_id: no device of type \"%s\" "
-                             "has the stable id \"%.128s\"",
-                             type, stable_id);
+                             "has the stable id \"%.128s\"%s",
+                             type, stable_id, cause);
     }
     core__device_unlock();
     return status;
@@ -332,7 +341,7 @@ core_status core_device_count(const char *type, uint32_t *out_count,
     status = core__backend_enumerate(backend);
     if (status == CORE_OK)
         *out_count = backend->device_count;
-    if (status == CORE_OK && out_reason && backend->reason)
+    if (status == CORE_OK && out_reason && backend->reason && *out_count == 0)
         *out_reason = backend->reason;
     core__device_unlock();
     return status;

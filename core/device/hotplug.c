@@ -252,8 +252,14 @@ core_status core__hotplug_check_id(const core_device *device)
     core_string found = device->information.stable_id;
     const char *id;
 
-    if (!backend->hotplug.device_id || found.size == 0)
+    if (!backend->hotplug.device_id)
         return CORE_OK;
+    if (found.size == 0)
+        return core__error(CORE_ERROR_REFUSED,
+                           "device \"%s:%u\": the plugin offers core.hotplug, "
+                           "but device_information reports no stable_id, which "
+                           "must equal what device_id reports",
+                           backend->type, device->index);
     id = backend->places[device->index].id;
     if (found.size == strlen(id) && memcmp(found.data, id, found.size) == 0)
         return CORE_OK;

@@ -193,19 +193,37 @@ static core_status take(core__inference *inference, uint32_t i,
                         const core_result_shape *shape)
 {
     core__result_spec *spec = &inference->results[i];
-    int64_t numel;
+    const core_operator *op = inference->op;
+    int64_t numel = 1;
 
     if (!core__dtype_size(shape->dtype))
-        return core__op_error(CORE_ERROR_INTERNAL, inference->op,
+        return core__op_error(CORE_ERROR_INTERNAL, op,
                               "the shape function sets the dtype of result %u "
-                              "to %u, which is none",
+                              "to %u, which is not a dtype",
                               i + 1, shape->dtype);
+    if (i == 0 && is_in_place(op->schema) &&
+        shape->dtype != inference->args[0].u.tensor->dtype)
+        return core__op_error(
+            CORE_ERROR_INTERNAL, op,
+            "the shape function gives the result the dtype "
+            "%s; the operator works in place on %s",
+            core_dtype_name(shape->dtype),
+            core_dtype_name(inference->args[0].u.tensor->dtype));
     if (shape->ndim > CORE_MAX_NDIM)
-        return core__op_error(CORE_ERROR_INTERNAL, inference->op,
+        return core__op_error(CORE_ERROR_INTERNAL, op,
                               "the shape function gives result %u %u "
                               "dimensions; a tensor has at most %d",
                               i + 1, shape->ndim, CORE_MAX_NDIM);
-    CORE_TRY(core__sizes_numel(shape->ndim, shape->sizes, &numel));
+    for (uint32_t d = 0; d < shape->ndim; d++)
+        if (shape->sizes[d] < 0 ||
+            __builtin_mul_overflow(numel, shape->sizes[d], &numel))
+            return core__op_error(CORE_ERROR_INTERNAL, op,
+                                  "the shape function gives dimension %u of "
+                                  "result %u the size %lld, which is %s",
+                                  d, i + 1, (long long)shape->sizes[d],
+                                  shape->sizes[d] < 0
+                                      ? "negative"
+                                      : "too large with the other sizes");
     spec->dtype = shape->dtype;
     spec->ndim = shape->ndim;
     memcpy(spec->sizes, shape->sizes, shape->ndim * sizeof *shape->sizes);

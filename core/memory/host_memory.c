@@ -34,7 +34,7 @@ typedef struct host_block {
     uint32_t generation; /* the device's at allocation */
     bool tensor;         /* belongs to a tensor, which alone frees it */
     bool registered;     /* the program's memory */
-    bool pending;        /* the plugin is registering it */
+    bool pending;        /* being registered, or unregistered: not pinned */
     core__stream_use *uses;
 } host_block;
 
@@ -402,7 +402,7 @@ core_status core__host_memory_record_stream(core_device *device,
         return CORE_OK;
     pthread_mutex_lock(&pool->lock);
     block = find(pool, data, 1);
-    if (block)
+    if (block && !block->pending)
         status = core__stream_uses_add(&block->uses, stream);
     pthread_mutex_unlock(&pool->lock);
     return status;
@@ -671,8 +671,10 @@ static bool wait_for_block(host_pool *pool, host_block *block)
     return !block->uses;
 }
 
-/* Removes a registered block from the pool; NULL: there is none at `data`. */
-static host_block *take_registered(host_pool *pool, const void *data)
+/* Finds a registered block, and marks it so that copies no longer use it; until
+ * it is removed, nothing that overlaps it can be registered.  NULL: there is none
+ * at `data`. */
+static host_block *claim_registered(host_pool *pool, const void *data)
 {
     host_block *block;
 
@@ -681,7 +683,7 @@ static host_block *take_registered(host_pool *pool, const void *data)
     if (block && (block->data != data || !block->registered || block->pending))
         block = NULL;
     if (block)
-        remove_used(pool, block);
+        block->pending = true;
     pthread_mutex_unlock(&pool->lock);
     return block;
 }
@@ -689,28 +691,32 @@ static host_block *take_registered(host_pool *pool, const void *data)
 core_status core_host_memory_unregister(core_device *device, void *data)
 {
     host_block *block = NULL;
-    core_status status;
     host_pool *pool;
+    bool done;
 
     CORE__NOT_NULL(device);
     CORE__NOT_NULL(data);
     CORE_TRY(core__device_check_process(device));
     pool = pool_of(device);
     if (pool)
-        block = take_registered(pool, data);
+        block = claim_registered(pool, data);
     if (!block)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "core_host_memory_unregister: %p is not the begin "
-                           "of memory that is registered for \"%s\"",
+                           "core_host_memory_unregister: %p is not the "
+                           "beginning of memory that is registered for \"%s\"",
                            data, device->name);
-    if (wait_for_block(pool, block)) {
-        block->next = NULL;
-        destroy(device, block);
+    done = wait_for_block(pool, block);
+    if (done)
+        raw_unregister(device, data, block->size);
+    pthread_mutex_lock(&pool->lock);
+    block->pending = false;
+    if (done)
+        remove_used(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+    if (done) {
+        core__free(block);
         return CORE_OK;
     }
-    status = add_registered(pool, block);
-    if (status != CORE_OK)
-        return status;
     return core__error(CORE_ERROR_BUSY,
                        "core_host_memory_unregister: copies use %p, and cannot "
                        "be waited for while work of \"%s\" is captured",

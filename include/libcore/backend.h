@@ -736,8 +736,9 @@ typedef struct core_hotplug_interface {
 
     /* Gets the id of the device that device_open opens by `index`, without
      * opening it.  The id is not empty, differs from those of other devices,
-     * and equals stable_id of its core_device_information.  The core copies the
-     * string.  NOT_FOUND if that device has gone since enumerate. */
+     * and equals stable_id of its core_device_information, which the core
+     * compares after device_open: without one the device is refused.  The core
+     * copies the string.  NOT_FOUND if that device has gone since enumerate. */
     core_status (*device_id)(void *backend, uint32_t index,
                              core_string *out_id);
 } core_hotplug_interface;

@@ -212,7 +212,7 @@ void core_memory_export_release(core_memory_export *exported);
  * exported.  The caller owns one reference.  The memory belongs to the current
  * stream, and is closed after the last tensor in it is released and the work
  * that uses it is done.  NOT_FOUND if the export has ended or its process has;
- * INVALID_ARGUMENT for other bytes than a handle, CORRUPT for a damaged one;
+ * INVALID_ARGUMENT if the bytes are not a handle, CORRUPT if it is damaged;
  * DEVICE if the memory is on another device; SHAPE if the tensor needs more
  * bytes; UNSUPPORTED if the plugin does not provide core.ipc. */
 core_status core_memory_import(core_device *device,
@@ -238,16 +238,16 @@ core_status core_host_memory_free(core_device *device, void *data);
 /* Pins host memory that the caller has allocated, so that copies between it and
  * the device are asynchronous (CORE_COPY_NON_BLOCKING), as with memory of
  * core_host_memory_alloc.  data, size: any range, in bytes; the system may pin
- * the pages around it.  The caller keeps the memory allocated until
- * core_host_memory_unregister.  The same range may be registered for several
- * devices.  After core_device_reset the memory is no longer pinned: unregister
+ * the pages around it, and some refuse two ranges that share a page.  The caller
+ * keeps the memory allocated until core_host_memory_unregister.  The same range
+ * may be registered for several devices.  After core_device_reset the memory is no longer pinned: unregister
  * it, and register it again.  INVALID_ARGUMENT if a byte of the range is
  * already pinned for the device; UNSUPPORTED if the plugin cannot register
  * memory; OUT_OF_MEMORY if the system pins no more. */
 core_status core_host_memory_register(core_device *device, void *data,
                                       size_t size);
 
-/* Ends core_host_memory_register.  data: the begin of the registered range.
+/* Ends core_host_memory_register.  data: the first byte of the registered range.
  * Waits until the copies that use the memory are done; afterwards no graph that
  * contains such a copy may be launched.  INVALID_ARGUMENT if no range that
  * begins there is registered for the device; BUSY if a copy cannot be waited

@@ -66,7 +66,8 @@ core_status core_device_stream_kinds(core_device *device, uint32_t *out_kinds);
  * that only copies: it takes copies between devices and between device and
  * host, of contiguous tensors of the same dtype (core_tensor_copy), waits for
  * events, and host callbacks.  An operator that needs a kernel returns
- * UNSUPPORTED while it is the current stream.  If more such streams are created
+ * UNSUPPORTED while it is the current stream; where the plugin has a kernel for
+ * them, so do copies within the device, zero_ and fill_.  If more such streams are created
  * than the device has, several share one queue.  UNSUPPORTED if the device has
  * no streams of that kind: there is no substitute, and core_stream_create
  * works on every device. */
@@ -238,8 +239,9 @@ core_status core_event_elapsed(core_event *start, core_event *end,
 /* Flags of core_tensor_copy. */
 enum {
     /* The call may return before the copy is complete; the caller leaves the
-     * host memory unchanged until then.  Only copies from and to memory of
-     * core_host_memory_alloc (memory.h) are asynchronous; other copies wait. */
+     * host memory unchanged until then.  Only copies from and to pinned memory
+     * (core_host_memory_alloc and core_host_memory_register in memory.h, and
+     * core_tensor_pinned) are asynchronous; other copies wait. */
     CORE_COPY_NON_BLOCKING = 1u << 0
 };
 

@@ -127,6 +127,17 @@ static core_status device_id(void *backend, uint32_t index, core_string *out_id)
     return CORE_OK;
 }
 
+/* Reports the id of device_id; nothing in an older core, or if
+ * ABI_NO_STABLE_ID is set. */
+static core_status device_information(void *device,
+                                      core_device_information *out)
+{
+    (void)device;
+    if (host->abi_minor >= 6 && !getenv("ABI_NO_STABLE_ID"))
+        out->stable_id = core_sdk_string("the only one");
+    return CORE_OK;
+}
+
 static const core_hotplug_interface hotplug = {
     .struct_size = sizeof hotplug,
     .device_id = device_id,
@@ -479,6 +490,9 @@ static core_backend backend = {
     .device_open = device_open,
     .device_close = device_close,
     .device_properties = device_properties,
+#if ABI_MINOR >= 6
+    .device_information = device_information,
+#endif
     .get_interface = get_interface,
     .memory = &memory,
 };

@@ -57,6 +57,20 @@ START_TEST(device_is_found_by_its_stable_id)
 }
 END_TEST
 
+/* core.hotplug names devices without opening them; other plugins' are opened. */
+START_TEST(missing_id_has_the_cause_of_a_failed_opening)
+{
+    core_device *device;
+
+    setenv("LIBCORE_INTERPOSERS", "fault", 1);
+    setenv("LIBCORE_FAULT", "open:1+", 1);
+    FAILS(core_device_find_id("cpu", "no such id", &device),
+          CORE_ERROR_NOT_FOUND,
+          "has the stable id \"no such id\"; device 0 cannot be opened: ");
+    ck_assert_ptr_null(device);
+}
+END_TEST
+
 START_TEST(added_device_gets_the_next_index)
 {
     uint64_t before = core_device_changes();
@@ -162,9 +176,14 @@ END_TEST
 START_TEST(all_devices_may_be_removed)
 {
     core_device *device;
+    const char *reason;
+    uint32_t count;
 
     OK(control->remove(0));
     OK(control->remove(1));
+    OK(core_device_count("sim", &count, &reason));
+    ck_assert_uint_eq(count, 2); /* with those that were removed */
+    ck_assert_str_eq(reason, "");
     OK(core_device_find("sim", &device)); /* it is open */
     ck_assert_ptr_eq(device, sim);
     FAILS(core_device_status(device), CORE_ERROR_DEVICE_LOST, "was removed");
@@ -410,7 +429,10 @@ int main(void)
         device_with_the_requested_id_is_opened,
         device_whose_place_keeps_changing_is_not_mistaken,
     };
-    const TTest *const settings[] = {changes_under_interposers_are_seen};
+    const TTest *const settings[] = {
+        changes_under_interposers_are_seen,
+        missing_id_has_the_cause_of_a_failed_opening,
+    };
 
     const test_suite suites[] = {
         {"device/hotplug", start, drop_all, 0, SUITE_TESTS(tests)},

@@ -319,6 +319,19 @@ START_TEST(plugin_of_0_6_has_the_features_of_0_6)
 }
 END_TEST
 
+START_TEST(hotplug_without_a_stable_id_is_refused)
+{
+    core_device *device;
+
+    setenv("ABI_NO_STABLE_ID", "1", 1);
+    ck_assert_uint_eq(load("abi_0_6"), 6);
+    FAILS(core_device_find("abisix", &device), CORE_ERROR_REFUSED,
+          "device_information reports no stable_id");
+    ck_assert_ptr_null(device);
+    unsetenv("ABI_NO_STABLE_ID");
+}
+END_TEST
+
 START_TEST(plugin_of_0_6_runs_in_a_core_of_0_5)
 {
     core_device *device;
@@ -599,6 +612,7 @@ int main(void)
         plugin_of_0_5_has_the_features_of_0_5,
         plugin_of_0_5_runs_in_a_core_of_0_4,
         plugin_of_0_6_has_the_features_of_0_6,
+        hotplug_without_a_stable_id_is_refused,
         plugin_of_0_6_runs_in_a_core_of_0_5,
         old_plugins_never_receive_newer_dtypes,
         all_minors_run_side_by_side,

@@ -358,6 +358,8 @@ START_TEST(successful_searches_and_loads_keep_an_earlier_error)
     install("init_fails", "core_1.so");
     install("no_note", "core_2.so");
     install("good", "core_3.so");
+    install("good", "another_name.so"); /* refused for its name */
+    ck_assert_int_eq(symlink("nothing", inside("broken.so")), 0);
     core_error_set(CORE_ERROR_INDEX, "earlier");
     ck_assert_int_eq(core_plugins_scan(), CORE_OK);
     ck_assert_str_eq(core_error_message(), "earlier");

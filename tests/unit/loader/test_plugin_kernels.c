@@ -194,6 +194,7 @@ END_TEST
 START_TEST(wrong_results_of_a_shape_function_are_reported)
 {
     core_value args = of(ON_DEVICE(1, 2)), results[2] = {{0}, {0}};
+    core_value in_place[2] = {args, core_float(3)};
 
     setenv("FIXTURE_SHAPE", "dtype", 1);
     FAILS(try("own::halves", &args, 1, results, 2), CORE_ERROR_INTERNAL,
@@ -202,8 +203,16 @@ START_TEST(wrong_results_of_a_shape_function_are_reported)
     FAILS(try("own::halves", &args, 1, results, 2), CORE_ERROR_INTERNAL,
           "own::halves: the shape function gives result 2 99 dimensions");
     setenv("FIXTURE_SHAPE", "size", 1);
-    FAILS(try("own::halves", &args, 1, results, 2), CORE_ERROR_SHAPE,
-          "own::halves", "-3");
+    FAILS(try("own::halves", &args, 1, results, 2), CORE_ERROR_INTERNAL,
+          "own::halves: the shape function gives dimension 0 of result 2 the "
+          "size -3");
+    setenv("FIXTURE_SHAPE", "large", 1);
+    FAILS(try("own::halves", &args, 1, results, 2), CORE_ERROR_INTERNAL,
+          "own::halves: the shape function gives dimension 1 of result 2",
+          "too large");
+    FAILS(try("own::grow_", in_place, 2, results, 1), CORE_ERROR_INTERNAL,
+          "own::grow_: the shape function gives the result the dtype f64; the "
+          "operator works in place on f32");
     unsetenv("FIXTURE_SHAPE");
 }
 END_TEST

@@ -117,18 +117,18 @@ START_TEST(ranges_that_are_not_registered_are_refused)
 
     FAILS(core_host_memory_unregister(sim, memory), CORE_ERROR_INVALID_ARGUMENT,
           "core_host_memory_unregister",
-          "not the begin of memory that is registered for \"sim\"");
+          "not the beginning of memory that is registered for \"sim\"");
     OK(core_host_memory_register(sim, memory, 100));
     FAILS(core_host_memory_unregister(sim, memory + 1),
-          CORE_ERROR_INVALID_ARGUMENT, "not the begin");
+          CORE_ERROR_INVALID_ARGUMENT, "not the beginning");
     FAILS(core_host_memory_free(sim, memory), CORE_ERROR_INVALID_ARGUMENT,
           "core_host_memory_unregister");
     OK(core_host_memory_unregister(sim, memory));
     FAILS(core_host_memory_unregister(sim, memory), CORE_ERROR_INVALID_ARGUMENT,
-          "not the begin");
+          "not the beginning");
     OK(core_host_memory_alloc(sim, 1000, &pinned));
     FAILS(core_host_memory_unregister(sim, pinned), CORE_ERROR_INVALID_ARGUMENT,
-          "not the begin");
+          "not the beginning");
     OK(core_host_memory_free(sim, pinned));
     FAILS(core_host_memory_register(sim, memory, 0),
           CORE_ERROR_INVALID_ARGUMENT, "0 bytes");
@@ -147,7 +147,7 @@ START_TEST(failed_registration_leaves_nothing)
     FAILS(core_host_memory_register(sim, memory, 100), CORE_ERROR_OUT_OF_MEMORY,
           "host");
     FAILS(core_host_memory_unregister(sim, memory), CORE_ERROR_INVALID_ARGUMENT,
-          "not the begin");
+          "not the beginning");
     OK(core_host_memory_register(sim, memory, 100));
     OK(core_host_memory_unregister(sim, memory));
 }
