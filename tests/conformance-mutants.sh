@@ -53,7 +53,7 @@ patience=600
 # extended regular expression.
 caught() {
     timeout=$patience
-    [ "$3" = TIMEOUT ] && timeout=2
+    [ "$3" = TIMEOUT ] && timeout=5
     budget=600
     [ "$2" = core/opening/in-time ] && budget=1
     LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" --filter "$2" \

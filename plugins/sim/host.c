@@ -11,6 +11,7 @@
 
 typedef struct sim_pinned {
     struct sim_pinned *next;
+    const sim_device *device;
     char *data;
     uint64_t size;
     bool registered; /* the program's memory */
@@ -33,8 +34,9 @@ sim_history *sim_pinned_history(const void *data, uint64_t size,
     return NULL;
 }
 
-static void add(sim_pinned *block)
+static void add(const sim_device *device, sim_pinned *block)
 {
+    block->device = device;
     pthread_mutex_lock(&sim_lock);
     block->next = all;
     all = block;
@@ -63,7 +65,7 @@ static core_status alloc(void *device, uint64_t size, void **out_data)
     }
     memset(block->data, SIM_POISON, size);
     block->size = size;
-    add(block);
+    add(device, block);
     *out_data = block->data;
     return CORE_OK;
 }
@@ -84,7 +86,7 @@ static core_status register_memory(void *device, void *data, uint64_t size)
     block->data = data;
     block->size = size;
     block->registered = true;
-    add(block);
+    add(device, block);
     return CORE_OK;
 }
 
@@ -114,7 +116,7 @@ static void release(void *handle, void *data, uint64_t size)
     if (sim_forked())
         return;
     pthread_mutex_lock(&sim_lock);
-    while (*at && (*at)->data != data)
+    while (*at && !((*at)->data == data && (*at)->device == device))
         at = &(*at)->next;
     block = *at;
     if (block)

@@ -78,38 +78,66 @@ static bool replace(const sample *from, tensor_word *word, int64_t size,
     return true;
 }
 
-bool sample_resize(const sample *from, int64_t size, int64_t to, resized *out)
+/* Writes another word in place of one, and returns its length as snprintf does:
+ * 0 to keep the word, less to give up. */
+typedef int (*rewriter)(void *context, const char *word, size_t length,
+                        char *to, size_t capacity);
+
+/* Copies a sample with other words.  False: one cannot be written, or there is
+ * no room for them. */
+static bool rewrite(const sample *from, rewriter one, void *context,
+                    resized *out)
 {
-    const char *at = from->words;
     char text[sizeof out->words];
     size_t used = 0;
 
-    /* The bins of a histogram depend on rounding. */
-    if (strncmp(from->op, "hist", 4) == 0)
-        return false;
-    while (*at && used + 1 < sizeof text) {
+    for (const char *at = from->words; *at;) {
         size_t length = strcspn(at, " "), room = sizeof text - used;
-        tensor_word word;
+        int wrote = one(context, at, length, text + used, room);
 
-        if (!read_word(at, length, &word)) {
-            used +=
-                (size_t)snprintf(text + used, room, "%.*s", (int)length, at);
-        } else {
-            if (!replace(from, &word, size, to))
-                return false;
-            used += write_word(&word, text + used, room);
-        }
+        if (wrote < 0)
+            return false;
+        if (wrote == 0)
+            wrote = snprintf(text + used, room, "%.*s", (int)length, at);
+        used += (size_t)wrote;
         at += length;
-        if (*at == ' ' && used + 1 < sizeof text)
+        if (used + 1 >= sizeof text)
+            return false;
+        if (*at == ' ')
             text[used++] = *at++;
     }
-    if (*at || used + 1 >= sizeof text)
-        return false;
     text[used] = 0;
     out->sample = *from;
     memcpy(out->words, text, used + 1);
     out->sample.words = out->words;
     return true;
+}
+
+typedef struct resizing {
+    const sample *from;
+    int64_t size, to;
+} resizing;
+
+static int resize_word(void *context, const char *at, size_t length, char *to,
+                       size_t capacity)
+{
+    const resizing *self = context;
+    tensor_word word;
+
+    if (!read_word(at, length, &word))
+        return 0;
+    if (!replace(self->from, &word, self->size, self->to))
+        return -1;
+    return (int)write_word(&word, to, capacity);
+}
+
+bool sample_resize(const sample *from, int64_t size, int64_t to, resized *out)
+{
+    resizing change = {from, size, to};
+
+    /* The bins of a histogram depend on rounding. */
+    return strncmp(from->op, "hist", 4) != 0 &&
+           rewrite(from, resize_word, &change, out);
 }
 
 int64_t sample_numel(const sample *from)
@@ -183,11 +211,22 @@ static bool fits_into(const tensor_word *small, const tensor_word *large)
     return true;
 }
 
+static int level_word(void *context, const char *at, size_t length, char *to,
+                      size_t capacity)
+{
+    const tensor_word *most = context;
+    tensor_word word, level = *most;
+
+    if (!read_word(at, length, &word))
+        return 0;
+    level.kind = word.kind;
+    return (int)write_word(&level, to, capacity);
+}
+
 bool sample_level(const sample *from, resized *out)
 {
     tensor_word words[DIMENSIONS], *most = words;
     uint32_t count = 0;
-    size_t used = 0;
     bool differ = false;
 
     for (const char *at = from->words; *at && count < DIMENSIONS;) {
@@ -206,30 +245,7 @@ bool sample_level(const sample *from, resized *out)
             return false;
         differ |= numel_of(&words[k]) != numel_of(most);
     }
-    for (const char *at = from->words; *at;) {
-        size_t length = strcspn(at, " "), room = sizeof out->words - used;
-        tensor_word word;
-
-        if (read_word(at, length, &word)) {
-            char kind = word.kind;
-
-            word = *most;
-            word.kind = kind;
-            used += write_word(&word, out->words + used, room);
-        } else {
-            used += (size_t)snprintf(out->words + used, room, "%.*s",
-                                     (int)length, at);
-        }
-        at += length;
-        if (used + 1 >= sizeof out->words)
-            return false;
-        if (*at == ' ')
-            out->words[used++] = *at++;
-    }
-    out->words[used] = 0;
-    out->sample = *from;
-    out->sample.words = out->words;
-    return differ;
+    return differ && rewrite(from, level_word, most, out);
 }
 
 /* The number of the argument that is called "dim", or -1. */
@@ -254,63 +270,49 @@ static int32_t dim_argument(const sample *from)
     return -1;
 }
 
+typedef struct other_dim {
+    int64_t dim;
+    int32_t argument; /* to replace */
+    int32_t count;    /* arguments so far */
+    bool list, replaced;
+} other_dim;
+
+static int dim_word(void *context, const char *at, size_t length, char *to,
+                    size_t capacity)
+{
+    other_dim *self = context;
+    bool own;
+
+    self->list = (self->list || *at == '[') && *at != ']';
+    own = self->count == self->argument && !self->list && length > 2 &&
+          (at[0] == 'i' || at[0] == 'l') &&
+          strtoll(at + 2, NULL, 10) != self->dim && !memchr(at, ',', length);
+    self->count += !self->list;
+    self->replaced |= own;
+    return own ? snprintf(to, capacity, "%c:%" PRId64, at[0], self->dim) : 0;
+}
+
 bool sample_other_dim(const sample *from, int64_t dim, resized *out)
 {
-    int32_t argument = dim_argument(from), count = 0;
-    size_t used = 0;
-    bool replaced = false, list = false;
+    other_dim change = {.dim = dim, .argument = dim_argument(from)};
 
-    for (const char *at = from->words; *at;) {
-        size_t length = strcspn(at, " "), room = sizeof out->words - used;
+    return rewrite(from, dim_word, &change, out) && change.replaced;
+}
 
-        list = (list || *at == '[') && *at != ']';
-        if (count == argument && !list && length > 2 &&
-            (at[0] == 'i' || at[0] == 'l') &&
-            strtoll(at + 2, NULL, 10) != dim && !memchr(at, ',', length)) {
-            used += (size_t)snprintf(out->words + used, room, "%c:%" PRId64,
-                                     at[0], dim);
-            replaced = true;
-        } else {
-            used += (size_t)snprintf(out->words + used, room, "%.*s",
-                                     (int)length, at);
-        }
-        count += !list;
-        at += length;
-        if (used + 1 >= sizeof out->words)
-            return false;
-        if (*at == ' ')
-            out->words[used++] = *at++;
-    }
-    out->words[used] = 0;
-    out->sample = *from;
-    out->sample.words = out->words;
-    return replaced;
+static int number_word(void *context, const char *at, size_t length, char *to,
+                       size_t capacity)
+{
+    bool *replaced = context;
+
+    if (at[0] != 'f' || length <= 2 || strtod(at + 2, NULL) == 0)
+        return 0;
+    *replaced = true;
+    return snprintf(to, capacity, "f:%.9g", strtod(at + 2, NULL) * .75);
 }
 
 bool sample_other_numbers(const sample *from, resized *out)
 {
-    size_t used = 0;
     bool replaced = false;
 
-    for (const char *at = from->words; *at;) {
-        size_t length = strcspn(at, " "), room = sizeof out->words - used;
-
-        if (at[0] == 'f' && length > 2 && strtod(at + 2, NULL) != 0) {
-            used += (size_t)snprintf(out->words + used, room, "f:%.9g",
-                                     strtod(at + 2, NULL) * .75);
-            replaced = true;
-        } else {
-            used += (size_t)snprintf(out->words + used, room, "%.*s",
-                                     (int)length, at);
-        }
-        at += length;
-        if (used + 1 >= sizeof out->words)
-            return false;
-        if (*at == ' ')
-            out->words[used++] = *at++;
-    }
-    out->words[used] = 0;
-    out->sample = *from;
-    out->sample.words = out->words;
-    return replaced;
+    return rewrite(from, number_word, &replaced, out) && replaced;
 }
