@@ -4,6 +4,8 @@
 /* Products of bf16 matrices by bf16 instructions, where the machine has them
  * (bf16.h), and through f32. */
 
+#define SUITE_FORKS true
+
 #include "support/cpu_view.h"
 #include "support/effort.h"
 

@@ -7,6 +7,8 @@
 /* The emulated device is slow. */
 #define SUITE_SECONDS 120
 
+#define SUITE_FORKS true
+
 #include "support/gpu_emulated.h"
 
 #include <libcore/settings.h>

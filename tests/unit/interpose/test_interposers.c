@@ -4,6 +4,8 @@
 /* The interposers around a plugin: each violation of the contract is reported,
  * and a call that would do harm is not passed on. */
 
+#define SUITE_FORKS true
+
 #include "support/faulty_backend.h"
 #include "support/suite.h"
 
