@@ -98,7 +98,8 @@ core_status core_mode_pop(core_mode *mode);
  * CORE_KEY_AUTOGRAD: operators with neither a gradient nor a function
  * registered under this key, and that are not marked as not differentiable.
  * device_type NULL: of all devices.  The function calls
- * core_redispatch_below to compute.
+ * core_redispatch_below to compute.  Operators that it calls, or that the kernel
+ * calls, are recorded, as those of a decomposition are.
  *
  * INVALID_ARGUMENT for the other keys, under which the core serves every
  * operator itself.  NOT_FOUND if no plugin provides the device type.
