@@ -46,17 +46,20 @@ static void write_steps(core__trace_steps *steps)
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {"", "inplace-or-view", "autograd",
-                                        "autocast", "profiler"};
+    static const char *const names[] = {
+        "", "mode", "inplace-or-view", "autograd", "autocast", "profiler"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
     core__trace_steps *steps = &core__thread_self()->steps;
     const char *between = " -> ";
     int size;
 
-    if (functionality == CORE__FUNCTIONALITY_TRACE ||
+    if (functionality >= CORE__FUNCTIONALITY_TRACE ||
         op->table == core__table_unresolved)
         return; /* an operator's first call, before it has a table */
+    if (functionality == CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD &&
+        steps->op == op && steps->last == functionality)
+        return; /* from one mode to the next */
     if (steps->op != op || functionality >= steps->last) {
         write_steps(steps);
         steps->op = op;

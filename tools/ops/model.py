@@ -16,7 +16,7 @@ PROMOTIONS = {"none": 0, "common": 1, "float": 2, "bool": 3, "own": 4}
 REDUCE_DTYPES = {"same": 0, "sum": 1, "float": 2, "bool": 3, "index": 4}
 FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
          "host_wait": 4, "multiple_views": 5, "no_identity": 6,
-         "identity_view": 7, "eight_bits": 9}
+         "identity_view": 7, "eight_bits": 9, "primitive": 10}
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
@@ -68,6 +68,8 @@ class Operator:
         bits = 0
         for flag in self.base.entry.get("flags", []):
             if flag in ("factory", "random") and self.given:
+                continue
+            if flag == "primitive" and self.variant != "FUNCTIONAL":
                 continue
             if flag not in FLAGS:
                 raise Problem("unknown flag '%s'" % flag)
@@ -174,18 +176,20 @@ class Operator:
         return self.base.entry.get("autocast", "none")
 
     def mask(self):
-        mask = (1 << 64) - 1
+        """The dispatch keys that the operator does not fall through, in C."""
+        fallthrough = set()
         entry = self.base.entry
         if self.variant == "FUNCTIONAL" and self.family != "view" and \
                 not any(a.alias for a in self.schema.arguments):
-            mask &= ~(1 << 21)
+            fallthrough.add("INPLACE_OR_VIEW")
         if self.autocast() == "none":
-            mask &= ~(1 << 23)
+            fallthrough.add("AUTOCAST")
         if self.variant == "FUNCTIONAL" and entry.get("not_differentiable"):
-            mask &= ~(1 << 22)
+            fallthrough.add("AUTOGRAD")
         if self.detaches:
-            mask &= ~(3 << 21)
-        return mask
+            fallthrough |= {"INPLACE_OR_VIEW", "AUTOGRAD"}
+        return " & ".join(["UINT64_MAX"] + ["~CORE__KEY_" + name
+                                           for name in sorted(fallthrough)])
 
     # --------------------------------------------------------------- names
     def default_c(self):
