@@ -25,7 +25,8 @@ FLAGS = {"dense": "SAMPLE_DENSE", "sized": "SAMPLE_SIZED",
          "forward only": "SAMPLE_FORWARD_ONLY"}
 WORD = {
     "tensor": re.compile(r"^[tupqmyhvc]:(\d+(,\d+)*)?$"),
-    "index": re.compile(r"^x:(\d+(,\d+)*)?/\d+$|^x:(\d+(,\d+)*)?$"),
+    "index": re.compile(
+        r"^x:(\d+(,\d+)*)?/\d+(=\d+(,\d+)*)?$|^x:(\d+(,\d+)*)?$"),
     "value": re.compile(r"^([ifbsldgk]:\S*|n|[%@\[\]])$"),
 }
 
