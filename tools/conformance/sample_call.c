@@ -16,6 +16,14 @@ const sample *sample_at(size_t index)
     return index < sample_count ? &sample_table[index] : NULL;
 }
 
+const char *kernel_name_of(const char *op)
+{
+    for (size_t i = 0; i < kernel_name_count; i++)
+        if (strcmp(kernel_name_table[i].op, op) == 0)
+            return kernel_name_table[i].kernel;
+    return op;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 /* Prime numbers, the second more than SAMPLE_NUMEL. */

@@ -33,4 +33,18 @@ extern const size_t sample_count;
 /* Returns NULL after the last. */
 const sample *sample_at(size_t index);
 
+/* An operator that uses the kernels of another: add.Scalar those of
+ * add.Tensor. */
+typedef struct kernel_name {
+    const char *op;
+    const char *kernel;
+} kernel_name;
+
+/* Generated from ops.yaml. */
+extern const kernel_name kernel_name_table[];
+extern const size_t kernel_name_count;
+
+/* Returns the name under which an operator's kernels are registered. */
+const char *kernel_name_of(const char *op);
+
 #endif
