@@ -235,4 +235,12 @@ static inline const char *core__operator_name(const core_operator *op)
     return op->data->name;
 }
 
+/* The name under which a plugin registers op's kernels. */
+static inline const char *core__operator_kernel_name(const core_operator *op)
+{
+    return op->flags & CORE__OP_CUSTOM
+               ? op->data->name
+               : core__operators[op->data->kernel].data->name;
+}
+
 #endif
