@@ -30,8 +30,9 @@
  * one per device.
  *
  * Threads.  Modes belong to the thread that pushed them and see its calls only.
- * They end with it: a thread that ends with modes pushed pops them.  In the
- * child of a fork the modes of the forking thread stay pushed.
+ * They end with it: a thread that ends with modes pushed pops them, and the end
+ * of the process needs no pop.  In the child of a fork the modes of the forking
+ * thread stay pushed.
  *
  * docs/modes.md has examples, and describes what each level sees. */
 
