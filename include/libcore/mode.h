@@ -27,7 +27,8 @@
  *
  * Backward runs under the modes of the thread that called it, also what the
  * engine's threads run.  Such a mode may be called by several threads at once,
- * one per device.
+ * one per device.  A function or hook that runs in a backward pops the modes that
+ * it pushes before it returns.
  *
  * Threads.  Modes belong to the thread that pushed them and see its calls only.
  * They end with it: a thread that ends with modes pushed pops them, and the end
