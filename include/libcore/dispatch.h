@@ -129,7 +129,8 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                                    core_registration **out_registration);
 
 /* Calls the operator of `call` again, below the key of the function that
- * received it.  For functions.  args and results: as in core_op_invoke. */
+ * received it; of a mode (mode.h), the next mode outside, or the layers below
+ * its level.  For functions.  args and results: as in core_op_invoke. */
 core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults);

@@ -27,11 +27,13 @@
  *
  * Backward runs under the modes of the thread that called it, also what the
  * engine's threads run.  Such a mode may be called by several threads at once,
- * one per device.
+ * one per device.  A function or hook that runs in a backward pops the modes
+ * that it pushes before it returns.
  *
  * Threads.  Modes belong to the thread that pushed them and see its calls only.
- * They end with it: a thread that ends with modes pushed pops them.  In the
- * child of a fork the modes of the forking thread stay pushed.
+ * They end with it: a thread that ends with modes pushed pops them, and the end
+ * of the process needs no pop.  In the child of a fork the modes of the forking
+ * thread stay pushed.
  *
  * docs/modes.md has examples, and describes what each level sees. */
 
@@ -87,7 +89,7 @@ core_status core_mode_pop(core_mode *mode);
 
 /* ------------------------------------------------------- shipped modes -- */
 
-/* Receives a line of text, without a newline, which is valid during the call. */
+/* Receives a line of text, without a newline; it is valid during the call. */
 typedef void (*core_mode_write)(void *context, const char *line);
 
 /* Pushes a mode that describes each call when it has returned:
@@ -95,8 +97,8 @@ typedef void (*core_mode_write)(void *context, const char *line);
  *     add.Tensor(f32[2, 3] cpu, f32[3] cpu, 1) -> f32[2, 3] cpu
  *     mm(f32[2, 3] cpu, f32[2, 3] cpu) -> CORE_ERROR_SHAPE
  *
- * A call for which the caller has no use of results has no arrow.  Lines are cut
- * at 1023 bytes.  write: called in the thread that makes the call; with write
+ * A call for which the caller has no use of results has no arrow.  Lines are
+ * cut at 1023 bytes.  write: called in the thread that makes the call; with write
  * NULL the lines go to the log (core_log_set_sink in settings.h), at any level,
  * with the component "mode".  context: passed to write; borrowed until the mode
  * is popped. */
@@ -168,8 +170,8 @@ void core_op_counter_reset(core_op_counter *counter);
  * CORE_KEY_AUTOGRAD: operators with neither a gradient nor a function
  * registered under this key, and that are not marked as not differentiable.
  * device_type NULL: of all devices.  The function calls
- * core_redispatch_below to compute.  Operators that it calls, or that the kernel
- * calls, are recorded, as those of a decomposition are.
+ * core_redispatch_below to compute.  Operators that it calls, or that the
+ * kernel calls, are recorded, as those of a decomposition are.
  *
  * INVALID_ARGUMENT for the other keys, under which the core serves every
  * operator itself.  NOT_FOUND if no plugin provides the device type.
