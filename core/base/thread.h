@@ -165,6 +165,8 @@ struct core__thread {
     _Alignas(16) unsigned char call_cache[CORE__CALL_CACHE_SIZE];
     core__error_record error;
     struct core_error *replaced_error; /* core__error_set_aside */
+    /* Running calls of core_vmap, innermost first (tensor/batched.h). */
+    struct core__batching *batching;
     core__trace_steps steps;
     core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;

@@ -52,14 +52,13 @@ static inline const core__entry *dispatch_layer(uint32_t functionality)
     return &core__dispatch_layers[functionality];
 }
 
-#define EIGHT(x) x, x, x, x, x, x, x, x
+#define SIXTEEN(x) x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 96, "one EIGHT per eight entries");
+_Static_assert(CORE__TABLE_SIZE == 8 * 16, "one SIXTEEN per functionality");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -312,6 +311,10 @@ static void fill(core_operator *op, operator_table *table)
                  r          ? &r->entry
                  : implicit ? below
                             : write_entry(op, table, slot, below));
+        set_slot(table, CORE__FUNCTIONALITY_BATCH_RULE, slot,
+                 dispatch_layer(CORE__FUNCTIONALITY_BATCH_RULE));
+        set_slot(table, CORE__FUNCTIONALITY_BATCHED, slot,
+                 dispatch_layer(CORE__FUNCTIONALITY_BATCHED));
         r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
                  r ? &r->entry : dispatch_layer(CORE__FUNCTIONALITY_AUTOCAST));

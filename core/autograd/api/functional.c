@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ops/infer.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
 #include <libcore/functional.h>
@@ -71,6 +72,14 @@ static core_status check(const char *name, const core_derivative *of)
     return CORE_OK;
 }
 
+/* Inside core_vmap the tensor becomes one of that call, whose derivatives are
+ * those of each sample. */
+static core_status make_leaf(core_tensor **tensor)
+{
+    CORE_TRY(core__batched_lift(tensor));
+    return core_tensor_set_requires_grad(*tensor, true);
+}
+
 static core_status make_input(const work *work, core_tensor *input,
                               core_tensor **out_tensor)
 {
@@ -79,10 +88,19 @@ static core_status make_input(const work *work, core_tensor *input,
         *out_tensor = input;
         return CORE_OK;
     }
+    if (work->create && core__batched_joins(input)) {
+        *out_tensor = core_tensor_retain(input);
+        CORE_TRY(core__batched_lift(out_tensor));
+        if (*out_tensor == input) {
+            core__tensor_release(input);
+            CORE_TRY(core__tensor_shallow_copy(input, out_tensor));
+        }
+        return make_leaf(out_tensor);
+    }
     if (work->create && core__tensor_needs_grad(input))
         return core_alias(input, out_tensor);
     CORE_TRY(core_detach(input, out_tensor));
-    return core_tensor_set_requires_grad(*out_tensor, true);
+    return make_leaf(out_tensor);
 }
 
 static core_status evaluate(work *work)
@@ -298,7 +316,7 @@ static core_status zero_seeds(const work *work, core_tensor **seeds)
         if (!core__tensor_needs_grad(work->outputs[i]))
             continue;
         CORE_TRY(zeros(work->outputs[i], &seeds[i]));
-        CORE_TRY(core_tensor_set_requires_grad(seeds[i], true));
+        CORE_TRY(make_leaf(&seeds[i]));
     }
     return CORE_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
+#include "tensor/batched.h"
 
 #include <string.h>
 
@@ -251,7 +252,8 @@ static void replace(core_tensor **output, core_tensor *other)
 
 static bool was_changed(const apply *apply, size_t input)
 {
-    return apply->versions[input] != core__tensor_version(apply->inputs[input]);
+    return apply->versions[input] !=
+           core__content_version(apply->inputs[input]);
 }
 
 static core_status alias_input(const apply *apply, size_t input, size_t output,
@@ -359,7 +361,7 @@ static core_status note_versions(apply *apply)
     }
     for (size_t i = 0; i < apply->ninputs; i++)
         apply->versions[i] =
-            apply->inputs[i] ? core__tensor_version(apply->inputs[i]) : 0;
+            apply->inputs[i] ? core__content_version(apply->inputs[i]) : 0;
     return CORE_OK;
 }
 
