@@ -87,6 +87,29 @@ void core__batched_share(core_tensor *alias, const core_tensor *source)
     core__tensor_retain(source->held);
 }
 
+core__batching_state core__batching_leave(core__thread *self,
+                                          const core__batching *batching)
+{
+    core__batching_state before = {self->batching, self->included,
+                                   self->excluded};
+
+    self->batching = batching->outer;
+    if (!batching->outer)
+        self->included &= ~(uint32_t)CORE__KEY_BATCHED;
+    /* Autocast has cast the operands already. */
+    self->excluded = (uint32_t)((self->excluded & ~CORE__KEY_AUTOGRAD) |
+                                (batching->excluded & CORE__KEY_AUTOGRAD) |
+                                CORE__KEY_AUTOCAST);
+    return before;
+}
+
+void core__batching_return(core__thread *self, core__batching_state before)
+{
+    self->batching = before.batching;
+    self->included = before.included;
+    self->excluded = before.excluded;
+}
+
 core_status core__batched_lift(core_tensor **tensor)
 {
     const core__batching *batching = core__thread_self()->batching;

@@ -38,6 +38,17 @@ typedef struct core__batching {
     uint64_t seed, offset;
 } core__batching;
 
+/* The thread's state that leaving a call changes. */
+typedef struct core__batching_state {
+    core__batching *batching;
+    uint32_t included, excluded;
+} core__batching_state;
+
+/* Puts the thread outside of a call of core_vmap, and back. */
+core__batching_state core__batching_leave(core__thread *self,
+                                          const core__batching *batching);
+void core__batching_return(core__thread *self, core__batching_state before);
+
 static inline bool core__tensor_is_batched(const core_tensor *tensor)
 {
     return tensor->flags & CORE__TENSOR_BATCHED;

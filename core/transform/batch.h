@@ -121,17 +121,6 @@ core_status core__batch_rule_layer(core_call *call, const core_value *args,
                                    uint32_t nargs, core_value *results,
                                    uint32_t nresults);
 
-/* The thread's state that a rule changes. */
-typedef struct core__batch_outside {
-    core__batching *batching;
-    uint32_t included, excluded;
-} core__batch_outside;
-
-/* Puts the thread outside of a call of core_vmap, and back. */
-core__batch_outside core__batch_leave(core__thread *self,
-                                      const core__batching *batching);
-void core__batch_return(core__thread *self, core__batch_outside before);
-
 /* ----------------------------------------------------------- operand.c -- */
 
 core__operand core__batch_operand_of(const core__batch *batch,

@@ -87,29 +87,6 @@ static bool records(const core__thread *self, const core_operator *op,
     return false;
 }
 
-core__batch_outside core__batch_leave(core__thread *self,
-                                      const core__batching *batching)
-{
-    core__batch_outside before = {self->batching, self->included,
-                                  self->excluded};
-
-    self->batching = batching->outer;
-    if (!batching->outer)
-        self->included &= ~(uint32_t)CORE__KEY_BATCHED;
-    /* Autocast has cast the operands already. */
-    self->excluded = (uint32_t)((self->excluded & ~CORE__KEY_AUTOGRAD) |
-                                (batching->excluded & CORE__KEY_AUTOGRAD) |
-                                CORE__KEY_AUTOCAST);
-    return before;
-}
-
-void core__batch_return(core__thread *self, core__batch_outside before)
-{
-    self->batching = before.batching;
-    self->included = before.included;
-    self->excluded = before.excluded;
-}
-
 /* ---------------------------------------------------------------- rules -- */
 
 /* New tensors in a composite, or in the backward of what autograd recorded
@@ -296,14 +273,14 @@ static core_status apply(core_call *call, core__batching *batching,
                          .nresults = nresults,
                          .row = row_of(call->op)};
     bool recorded = records(self, call->op, args, nargs, batching->level);
-    core__batch_outside before;
+    core__batching_state before;
     core__batch_rule rule = NULL;
     core_status status;
 
     if (nargs > CORE__SCHEMA_ARGUMENTS || nresults > CORE__SCHEMA_RESULTS)
         return core__batch_refuse(&batch, "it has too many arguments");
     core__scope_begin(&batch.scope);
-    before = core__batch_leave(self, batching);
+    before = core__batching_leave(self, batching);
     status = choose(&batch, self, recorded, &rule);
     if (status == CORE_OK && rule) {
         if (call->op->variant == CORE__VARIANT_INPLACE)
@@ -313,7 +290,7 @@ static core_status apply(core_call *call, core__batching *batching,
     }
     status =
         core__scope_close(&batch.scope, call->op, status, results, nresults);
-    core__batch_return(self, before);
+    core__batching_return(self, before);
     if (status == CORE_OK && !rule)
         status = decompose(&batch, self);
     else if (status == CORE_OK)
@@ -522,4 +499,20 @@ static const core__batch_rule rules[CORE__BATCH_RULES] = {
     [CORE__BATCH_BADDBMM] = core__batch_baddbmm,
     [CORE__BATCH_ADDMV] = core__batch_addmv,
     [CORE__BATCH_ADDR] = core__batch_addr,
+    [CORE__BATCH_CONVOLUTION] = core__batch_convolution,
+    [CORE__BATCH_CONVOLUTION_BACKWARD] = core__batch_convolution_backward,
+    [CORE__BATCH_LAYER_NORM] = core__batch_layer_norm,
+    [CORE__BATCH_LAYER_NORM_BACKWARD] = core__batch_layer_norm_backward,
+    [CORE__BATCH_NLL_LOSS] = core__batch_nll_loss,
+    [CORE__BATCH_NLL_LOSS_BACKWARD] = core__batch_nll_loss_backward,
+    [CORE__BATCH_ATTENTION] = core__batch_attention,
+    [CORE__BATCH_ATTENTION_BACKWARD] = core__batch_attention_backward,
+    [CORE__BATCH_INDEX] = core__batch_index,
+    [CORE__BATCH_INDEX_PUT] = core__batch_index_put,
+    [CORE__BATCH_INDEX_SELECT] = core__batch_index_select,
+    [CORE__BATCH_INDEX_ADD] = core__batch_index_add,
+    [CORE__BATCH_INDEX_WRITE] = core__batch_index_write,
+    [CORE__BATCH_TAKE] = core__batch_take,
+    [CORE__BATCH_EMBEDDING] = core__batch_embedding,
+    [CORE__BATCH_EMBEDDING_BACKWARD] = core__batch_embedding_backward,
 };

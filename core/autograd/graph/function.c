@@ -365,12 +365,30 @@ static core_status note_versions(apply *apply)
     return CORE_OK;
 }
 
+/* The function computes with batched tensors, while a graph outside of core_vmap
+ * would need its gradients with those that they hold. */
+static core_status check_batched(const apply *apply)
+{
+    if (core__thread_self()->no_grad)
+        return CORE_OK;
+    for (size_t i = 0; i < apply->ninputs; i++)
+        if (apply->inputs[i] && core__batched_held_needs_grad(apply->inputs[i]))
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "%s: input %zu requires grad outside of core_vmap, which a "
+                "program's function inside cannot be recorded for; "
+                "differentiate inside, or compose it of operators",
+                apply->steps->name, i);
+    return CORE_OK;
+}
+
 static core_status run(apply *apply, bool *out_taken)
 {
     const core__thread *self = core__thread_self();
     core_status status;
 
     CORE_TRY(check(apply));
+    CORE_TRY(check_batched(apply));
     CORE_TRY(note_versions(apply));
     status = forward(apply);
     if (status == CORE_OK && any_wants_grad(apply))
