@@ -6,7 +6,7 @@
 
 #include "support/autograd.h"
 
-#include <libcore/autocast.h>
+#include <libcore/function.h>
 #include <libcore/functional.h>
 #include <libcore/random.h>
 #include <libcore/transform.h>
@@ -407,6 +407,197 @@ START_TEST(nothing_is_recorded_with_grad_mode_off)
 }
 END_TEST
 
+/* The loss of a sample is w x^2; x requires grad inside, w outside. */
+static core_status backward_inside(void *context, core_tensor *const *inputs,
+                                   size_t ninputs, core_tensor **outputs,
+                                   size_t *noutputs)
+{
+    core_tensor *both[2] = {context, NULL}, *loss = NULL;
+    core_status status = core_detach(inputs[0], &both[1]);
+    size_t one = 1;
+
+    (void)ninputs;
+    *noutputs = 1;
+    if (status == CORE_OK)
+        status = core_tensor_set_requires_grad(both[1], true);
+    if (status == CORE_OK)
+        status = squares(NULL, both, 2, &loss, &one);
+    if (status == CORE_OK)
+        status = core_backward(&loss, 1, NULL, 0);
+    if (status == CORE_OK)
+        outputs[0] = core_tensor_retain(core_tensor_grad(both[1]));
+    core_tensor_release(both[1]);
+    core_tensor_release(loss);
+    return status;
+}
+
+START_TEST(backward_inside_serves_graphs_on_both_sides)
+{
+    core_tensor *w = leaf(VECTOR(2, 3, 5)), *x = MATRIX(2, 2, 1, 2, 3, 4);
+
+    HOLDS(vmapped(backward_inside, w, NULL, &x, 1), 4, 6, 20, 18, 40);
+    HOLDS(core_tensor_grad(w), 2, 1 + 9, 4 + 16);
+}
+END_TEST
+
+/* x^2 as a program's function */
+static core_status square(void *context, core_tensor *const *inputs,
+                          size_t ninputs, core_tensor **outputs,
+                          size_t noutputs)
+{
+    (void)context;
+    (void)ninputs;
+    (void)noutputs;
+    return core_mul(inputs[0], inputs[0], &outputs[0]);
+}
+
+static core_status save_input(core_function_context *function, void *context,
+                              core_tensor *const *inputs, size_t ninputs,
+                              core_tensor *const *outputs, size_t noutputs)
+{
+    (void)context;
+    (void)outputs;
+    (void)noutputs;
+    return core_context_save(function, inputs, ninputs);
+}
+
+/* context: the backward reads elements. */
+static core_status square_backward(core_node *node, void *context,
+                                   core_tensor *const *grads, size_t ngrads,
+                                   core_tensor **out_gradients,
+                                   size_t ngradients)
+{
+    core_tensor *saved = NULL, *twice = NULL;
+    core_status status = core_node_saved(node, 0, &saved);
+    double values[2];
+
+    (void)ngrads;
+    (void)ngradients;
+    if (status == CORE_OK && context)
+        status = core_tensor_read(grads[0], values, sizeof values);
+    if (status == CORE_OK)
+        status = core_mul_scalar(saved, core_float(2), &twice);
+    if (status == CORE_OK)
+        status = core_mul(twice, grads[0], &out_gradients[0]);
+    core_tensor_release(saved);
+    core_tensor_release(twice);
+    return status;
+}
+
+static core_status own_square(void *context, core_tensor *const *inputs,
+                              size_t ninputs, core_tensor **outputs,
+                              size_t *noutputs)
+{
+    const core_custom_function steps = {.struct_size = sizeof steps,
+                                        .name = "own_square",
+                                        .context = context,
+                                        .forward = square,
+                                        .setup = save_input,
+                                        .backward = square_backward};
+
+    *noutputs = 1;
+    return core_function_apply(&steps, inputs, ninputs, outputs, 1);
+}
+
+static core_status gradient_of_own(void *context, core_tensor *const *inputs,
+                                   size_t ninputs, core_tensor **outputs,
+                                   size_t *noutputs)
+{
+    core_derivative d = {.struct_size = sizeof d,
+                         .function = own_square,
+                         .context = context,
+                         .inputs = inputs,
+                         .ninputs = ninputs};
+
+    *noutputs = 1;
+    return core_vjp(&d, &inputs[0], NULL, NULL, outputs);
+}
+
+START_TEST(functions_of_the_program_work_inside)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *out;
+
+    HOLDS(vmapped(gradient_of_own, NULL, NULL, &x, 1), 4, 2, 8, 18, 32);
+    HOLDS(vmapped(own_square, NULL, NULL, &x, 1), 4, 1, 4, 9, 16);
+    x = leaf(x);
+    FAILS(core_vmap(own_square, NULL, NULL, &x, 1, &out, 1),
+          CORE_ERROR_UNSUPPORTED, "own_square", "outside of core_vmap");
+}
+END_TEST
+
+START_TEST(jacobian_of_what_cannot_be_batched_is_computed_by_rows)
+{
+    core_tensor *x = VECTOR(2, 3, 5), *jacobian;
+    core_derivative d = {.struct_size = sizeof d,
+                         .function = own_square,
+                         .inputs = &x,
+                         .ninputs = 1};
+    size_t one = 1;
+
+    for (int reads = 0; reads < 2; reads++) {
+        d.context = reads ? &d : NULL;
+        one = 1;
+        OK(core_jacobian(&d, &jacobian, &one));
+        HOLDS(keep(jacobian), 4, 6, 0, 0, 10);
+    }
+}
+END_TEST
+
+/* In-place changes, views and layouts of one sample. */
+static core_status changes(void *context, core_tensor *const *inputs,
+                           size_t ninputs, core_tensor **outputs,
+                           size_t *noutputs)
+{
+    core_tensor *made =
+        CALL(new_zeros, inputs[0], (int64_t[]){2, 2}, 2, CORE_DTYPE_NONE, NULL);
+    core_tensor *row = CALL(select, made, 0, 1);
+
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    OK(core_copy_(row, inputs[0], false));
+    OK(core_mul_scalar_(row, core_int(10)));
+    OK(core_transpose_(made, 0, 1));
+    ck_assert_uint_eq(core_tensor_version(made), core_tensor_version(row));
+    outputs[0] = core_tensor_retain(made);
+    return CORE_OK;
+}
+
+START_TEST(tensors_made_inside_are_changed_in_place)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4);
+
+    HOLDS(vmapped(changes, NULL, NULL, &x, 1), 8, 0, 10, 0, 20, 0, 30, 0, 40);
+}
+END_TEST
+
+/* What was saved is changed before the backward. */
+static core_status stale(void *context, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor **outputs,
+                         size_t *noutputs)
+{
+    core_tensor *x = CALL(clone, inputs[0], -1), *y, *loss;
+
+    (void)context;
+    (void)ninputs;
+    leaf(x);
+    y = mul(x, CALL(exp, x));
+    loss = sum(mul(y, y));
+    OK(core_mul_scalar_(y, core_int(2)));
+    *noutputs = 1;
+    outputs[0] = core_tensor_retain(y);
+    return core_backward(&loss, 1, NULL, 0);
+}
+
+START_TEST(change_of_a_saved_tensor_is_noticed)
+{
+    core_tensor *x = MATRIX(2, 2, 1, 2, 3, 4), *out;
+
+    FAILS(core_vmap(stale, NULL, NULL, &x, 1, &out, 1), CORE_ERROR_VERSION,
+          "version");
+}
+END_TEST
+
 SUITE("transform/vmap", samples_are_the_first_dimension_without_options,
       dimensions_are_chosen_by_options, chunks_give_the_same_result,
       output_that_is_not_mapped_is_repeated_or_returned_once,
@@ -415,4 +606,9 @@ SUITE("transform/vmap", samples_are_the_first_dimension_without_options,
       calls_that_cannot_be_batched_are_refused_by_name, calls_nest,
       random_numbers_are_refused_the_same_or_different,
       vjp_inside_gives_the_gradients_of_each_sample,
-      gradients_pass_through_the_call, nothing_is_recorded_with_grad_mode_off)
+      gradients_pass_through_the_call, nothing_is_recorded_with_grad_mode_off,
+      backward_inside_serves_graphs_on_both_sides,
+      functions_of_the_program_work_inside,
+      jacobian_of_what_cannot_be_batched_is_computed_by_rows,
+      tensors_made_inside_are_changed_in_place,
+      change_of_a_saved_tensor_is_noticed)
