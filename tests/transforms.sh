@@ -5,7 +5,7 @@
 # The program in docs/transforms.md compiles, and prints what its comment says.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-number=0
+number=0 # of the cases so far, for tap.sh
 echo 1..1
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"

@@ -158,7 +158,7 @@ static void make_attention(core_tensor **inputs, size_t *count)
 
 static const model models[] = {
     {"perceptron", perceptron, make_perceptron, 0},
-    {"network", network, make_network, UINT64_MAX},
+    {"network", network, make_network, 0},
     {"attention", attention, make_attention, 0},
 };
 
