@@ -69,6 +69,7 @@ enum {
     CORE__BATCH_GROUP_NORM,
     CORE__BATCH_GROUP_NORM_BACKWARD,
     CORE__BATCH_BATCH_NORM,
+    CORE__BATCH_BATCH_NORM_BACKWARD,
     CORE__BATCH_NLL_LOSS,
     CORE__BATCH_NLL_LOSS_BACKWARD,
     CORE__BATCH_ATTENTION,
@@ -219,6 +220,7 @@ core_status core__batch_layer_norm_backward(core__batch *batch);
 core_status core__batch_group_norm(core__batch *batch);
 core_status core__batch_group_norm_backward(core__batch *batch);
 core_status core__batch_batch_norm(core__batch *batch);
+core_status core__batch_batch_norm_backward(core__batch *batch);
 core_status core__batch_nll_loss(core__batch *batch);
 core_status core__batch_nll_loss_backward(core__batch *batch);
 core_status core__batch_attention(core__batch *batch);

@@ -15,7 +15,7 @@ RULES = ("loop", "refuse", "decompose", "elementwise", "reduction", "dims",
          "index_add", "index_write", "take", "embedding",
          "embedding_backward", "convolution", "convolution_backward",
          "layer_norm", "layer_norm_backward", "group_norm",
-         "group_norm_backward", "batch_norm", "nll_loss",
+         "group_norm_backward", "batch_norm", "batch_norm_backward", "nll_loss",
          "nll_loss_backward", "attention", "attention_backward")
 FAMILIES = {"elementwise": "elementwise", "reduction": "reduction",
             "composite": "decompose", "composite_explicit": "decompose"}

@@ -571,6 +571,31 @@ START_TEST(tensors_made_inside_are_changed_in_place)
 }
 END_TEST
 
+/* Normalises [N, 1] and updates the statistics in place. */
+static core_status normalise(void *context, core_tensor *const *inputs,
+                             size_t ninputs, core_tensor **outputs,
+                             size_t *noutputs)
+{
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    return core_batch_norm(inputs[0], NULL, NULL, inputs[1], inputs[2], true,
+                           .5, 0, &outputs[0]);
+}
+
+START_TEST(statistics_of_each_sample_are_updated)
+{
+    const int64_t sizes[] = {2, 2, 1};
+    core_tensor *inputs[] = {
+        typed(CORE_F64, 3, sizes, (double[]){1, 3, 10, 30}), MATRIX(2, 1, 0, 0),
+        MATRIX(2, 1, 0, 0)};
+
+    HOLDS(vmapped(normalise, NULL, NULL, inputs, 3), 4, -1, 1, -1, 1);
+    HOLDS(inputs[1], 2, 1, 10);
+    HOLDS(inputs[2], 2, 1, 100);
+}
+END_TEST
+
 /* What was saved is changed before the backward. */
 static core_status stale(void *context, core_tensor *const *inputs,
                          size_t ninputs, core_tensor **outputs,
@@ -611,4 +636,5 @@ SUITE("transform/vmap", samples_are_the_first_dimension_without_options,
       functions_of_the_program_work_inside,
       jacobian_of_what_cannot_be_batched_is_computed_by_rows,
       tensors_made_inside_are_changed_in_place,
+      statistics_of_each_sample_are_updated,
       change_of_a_saved_tensor_is_noticed)
