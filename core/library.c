@@ -40,6 +40,7 @@
 #include "tensor/upcalls.h"
 #include "transfer/fill.h"
 #include "transfer/transfer.h"
+#include "transform/batch.h"
 
 /* ---------------------------------------------------------------- base -- */
 
@@ -170,7 +171,9 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
 const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
     [CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD] = {core__mode_layer, NULL},
     [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = {core__inplace_or_view_layer, NULL},
+    [CORE__FUNCTIONALITY_BATCH_RULE] = {core__batch_rule_layer, NULL},
     [CORE__FUNCTIONALITY_AUTOGRAD] = {core__autograd_layer, NULL},
+    [CORE__FUNCTIONALITY_BATCHED] = {core__batched_layer, NULL},
     [CORE__FUNCTIONALITY_AUTOCAST] = {core__autocast_layer, NULL},
     [CORE__FUNCTIONALITY_PROFILER] = {core__profiler_layer, NULL},
     [CORE__FUNCTIONALITY_TRACE] = {core__trace_layer, NULL},

@@ -17,6 +17,7 @@
 #include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "device/stream.h"
+#include "tensor/batched.h"
 
 #include <libcore/ops.h>
 
@@ -46,7 +47,7 @@ static cast_entry key_of(core__thread *self, core_tensor *source)
         .source = source,
         .stream = stream->id,
         .capture = atomic_load(&stream->capture_id),
-        .version = core__tensor_version(source),
+        .version = core__content_version(source),
         .mode = (uint8_t)((self->no_grad ? MODE_NO_GRAD : 0) |
                           (self->inference ? MODE_INFERENCE : 0)),
     };

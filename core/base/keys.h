@@ -33,7 +33,11 @@ enum {
                                               * such modes, as MODE_API
                                               * (dispatch/mode_stack.h) */
     CORE__FUNCTIONALITY_INPLACE_OR_VIEW,
+    CORE__FUNCTIONALITY_BATCH_RULE, /* below autograd: of a call that the
+                                     * batched layer lets autograd record */
     CORE__FUNCTIONALITY_AUTOGRAD,
+    CORE__FUNCTIONALITY_BATCHED, /* of batched tensors, and in a thread's set
+                                  * while core_vmap runs a function */
     CORE__FUNCTIONALITY_AUTOCAST,
     CORE__FUNCTIONALITY_PROFILER,
     CORE__FUNCTIONALITY_TRACE, /* in every thread's set while calls are
@@ -47,6 +51,8 @@ enum {
 #define CORE__KEY_BACKEND CORE__KEY(CORE__FUNCTIONALITY_BACKEND)
 #define CORE__KEY_INPLACE_OR_VIEW CORE__KEY(CORE__FUNCTIONALITY_INPLACE_OR_VIEW)
 #define CORE__KEY_AUTOGRAD CORE__KEY(CORE__FUNCTIONALITY_AUTOGRAD)
+#define CORE__KEY_BATCH_RULE CORE__KEY(CORE__FUNCTIONALITY_BATCH_RULE)
+#define CORE__KEY_BATCHED CORE__KEY(CORE__FUNCTIONALITY_BATCHED)
 #define CORE__KEY_AUTOCAST CORE__KEY(CORE__FUNCTIONALITY_AUTOCAST)
 #define CORE__KEY_PROFILER CORE__KEY(CORE__FUNCTIONALITY_PROFILER)
 

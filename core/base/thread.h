@@ -165,6 +165,8 @@ struct core__thread {
     _Alignas(16) unsigned char call_cache[CORE__CALL_CACHE_SIZE];
     core__error_record error;
     struct core_error *replaced_error; /* core__error_set_aside */
+    /* Running calls of core_vmap, innermost first (tensor/batched.h). */
+    struct core__batching *batching;
     core__trace_steps steps;
     /* Modes by level (dispatch/mode_stack.h): those that see the next call,
      * innermost first, and those that this thread has pushed. */

@@ -46,8 +46,15 @@ static void write_steps(core__trace_steps *steps)
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {
-        "", "mode", "inplace-or-view", "autograd", "autocast", "profiler"};
+    static const char *const names[CORE__FUNCTIONALITIES] = {
+        [CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD] = "mode",
+        [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = "inplace-or-view",
+        [CORE__FUNCTIONALITY_BATCH_RULE] = "batch-rule",
+        [CORE__FUNCTIONALITY_AUTOGRAD] = "autograd",
+        [CORE__FUNCTIONALITY_BATCHED] = "batched",
+        [CORE__FUNCTIONALITY_AUTOCAST] = "autocast",
+        [CORE__FUNCTIONALITY_PROFILER] = "profiler",
+    };
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
     core__trace_steps *steps = &core__thread_self()->steps;

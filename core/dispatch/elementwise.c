@@ -141,6 +141,14 @@ static core_dtype common_dtype(const elementwise *e)
     return common;
 }
 
+core_dtype core__elementwise_common_dtype(const core_operator *op,
+                                          const core_value *args)
+{
+    elementwise e = {.op = op, .args = args, .nargs = op->nargs};
+
+    return gather(&e) == CORE_OK ? common_dtype(&e) : CORE_DTYPE_NONE;
+}
+
 static core_status find_dtypes(elementwise *e)
 {
     core_dtype first = CORE_DTYPE_NONE;

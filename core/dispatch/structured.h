@@ -30,6 +30,10 @@ uint8_t core__elementwise_fast_path(const core_operator *op);
 core_status core__elementwise_general(core_call *call, const core_value *args,
                                       uint32_t nargs, core_value *results,
                                       uint32_t nresults);
+/* The dtype to which the operands of a promoting operator are converted; NONE
+ * if the arguments do not fit. */
+core_dtype core__elementwise_common_dtype(const core_operator *op,
+                                          const core_value *args);
 core_status core__reduction_run(core_call *call, const core_value *args,
                                 uint32_t nargs, core_value *results,
                                 uint32_t nresults);

@@ -57,9 +57,10 @@ static inline const core__entry *dispatch_layer(uint32_t functionality)
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
-    SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 8 * 16, "one SIXTEEN per functionality");
+_Static_assert(CORE__TABLE_SIZE == 10 * 16, "one SIXTEEN per functionality");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -373,6 +374,8 @@ static void fill(core_operator *op, operator_table *table)
                      op->mask & ~skippable_layers(op), __ATOMIC_RELAXED);
     for (uint32_t slot = 0; slot < CORE__SLOTS; slot++)
         fill_slot(op, table, slot, inplace_or_view);
+    fill_layer(table, CORE__FUNCTIONALITY_BATCH_RULE, NULL);
+    fill_layer(table, CORE__FUNCTIONALITY_BATCHED, NULL);
     fill_layer(table, CORE__FUNCTIONALITY_AUTOCAST,
                newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE));
     fill_layer(table, CORE__FUNCTIONALITY_PROFILER,

@@ -220,14 +220,10 @@ static core_tensor *residuals(core__scope *s, const least *l, core_tensor *x,
 {
     int64_t m = l->a->sizes[l->a->ndim - 2];
     int64_t n = l->a->sizes[l->a->ndim - 1];
-    core_scalar full = core_bool(true);
 
     if (m <= n || !l->want_residuals)
         return no_residuals(s, x);
-    ranks = CORE__DO(s, core_all, core__x_eq_scalar(s, ranks, (double)n));
-    if (s->status == CORE_OK)
-        CORE__RUN(s, core_item(ranks, &full));
-    if (full.u.i == 0)
+    if (!core__read_all(s, core__x_eq_scalar(s, ranks, (double)n)))
         return no_residuals(s, x);
     x = core__x_sub(s, core__x_matmul(s, l->a, x), l->b);
     x = core__x_mul(s, x, x);
@@ -240,15 +236,11 @@ static core_status check_full_rank(core__scope *s, const core_operator *op,
 {
     int64_t m = l->a->sizes[l->a->ndim - 2];
     int64_t n = l->a->sizes[l->a->ndim - 1];
-    core_scalar full = core_bool(true);
 
     if (l->ranks || !ranks || ranks->device->meta)
         return s->status;
     ranks = core__x_eq_scalar(s, ranks, (double)(m < n ? m : n));
-    ranks = CORE__DO(s, core_all, ranks);
-    if (s->status == CORE_OK)
-        CORE__RUN(s, core_item(ranks, &full));
-    if (s->status != CORE_OK || full.u.i != 0)
+    if (core__read_all(s, ranks))
         return s->status;
     return core__op_error(
         CORE_ERROR_INVALID_ARGUMENT, op,

@@ -516,7 +516,7 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
     core__scope s;
     core_tensor *sum;
     core_tensor *all;
-    core_scalar good = core_bool(true);
+    bool good;
 
     core__scope_begin(&s);
     all = CORE__DO(&s, core_all,
@@ -526,10 +526,9 @@ static core_status check_lengths(const core_operator *op, core_tensor *lengths,
         sum = CORE__DO(&s, core_all, core__x_eq_scalar(&s, sum, (double)n));
         all = core__x_logical_and(&s, all, sum);
     }
-    if (s.status == CORE_OK)
-        CORE__RUN(&s, core_item(all, &good));
+    good = core__read_all(&s, all);
     CORE_TRY(core__scope_end(&s));
-    if (good.u.i != 0)
+    if (good)
         return CORE_OK;
     if (n < 0)
         return core__op_error(CORE_ERROR_INVALID_ARGUMENT, op,
@@ -546,17 +545,15 @@ static core_status check_offsets(const core_operator *op, core_tensor *offsets,
 {
     core__scope s;
     core_tensor *all;
-    core_scalar good = core_bool(true);
+    bool good;
 
     core__scope_begin(&s);
     all = core__x_logical_and(
         &s, CORE__DO(&s, core_ge_scalar, offsets, core_int(0)),
         CORE__DO(&s, core_le_scalar, offsets, core_int(n)));
-    all = CORE__DO(&s, core_all, all);
-    if (s.status == CORE_OK)
-        CORE__RUN(&s, core_item(all, &good));
+    good = core__read_all(&s, all);
     CORE_TRY(core__scope_end(&s));
-    if (good.u.i != 0)
+    if (good)
         return CORE_OK;
     return core__op_error(
         CORE_ERROR_INDEX, op,

@@ -10,6 +10,7 @@
 #include "dispatch/structured.h"
 #include "ops/expression.h"
 #include "ops/infer.h"
+#include "tensor/batched.h"
 
 #include <math.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static bool needs_copies(const core_operator *op, const core_value *args,
         return false;
     for (uint32_t i = 0; i < nargs; i++) {
         if (args[i].tag == CORE_VALUE_TENSOR)
-            records = records || core__tensor_requires_grad(args[i].u.tensor);
+            records = records || core__tensor_requires_grad(args[i].u.tensor) ||
+                      core__batched_held_needs_grad(args[i].u.tensor);
         if (args[i].tag != CORE_VALUE_TENSOR_LIST)
             continue;
         for (uint32_t k = 0; k < args[i].count; k++)

@@ -7,6 +7,7 @@
 #include "ops/expression.h"
 
 #include "base/thread.h"
+#include "tensor/batched.h"
 
 #include <math.h>
 
@@ -71,6 +72,28 @@ core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores,
     x = core__x_zero_where(scope, scores, masked);
     x = CORE__DO(scope, core_softmax, x, dim, dtype);
     return core__x_zero_where(scope, x, masked);
+}
+
+static bool read(core__scope *scope, core_tensor *x, bool all)
+{
+    core_scalar found = core_bool(all);
+
+    if (scope->status != CORE_OK)
+        return all;
+    x = core__batched_elements(x);
+    x = all ? CORE__DO(scope, core_all, x) : CORE__DO(scope, core_any, x);
+    CORE__RUN(scope, core_item(x, &found));
+    return found.u.i != 0;
+}
+
+bool core__read_all(core__scope *scope, core_tensor *tensor)
+{
+    return read(scope, tensor, true);
+}
+
+bool core__read_any(core__scope *scope, core_tensor *tensor)
+{
+    return read(scope, tensor, false);
 }
 
 core_status core__scope_close(core__scope *scope, const core_operator *op,

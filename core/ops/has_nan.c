@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "base/keys.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
 #include <libcore/ops.h>
@@ -35,6 +36,7 @@ core_status core__tensor_has_nan(core_tensor *tensor, bool *out_has)
     core_status status;
 
     *out_has = false;
+    tensor = core__batched_elements(tensor);
     if (!core__dtype_is_floating(tensor->dtype) || tensor->numel == 0 ||
         core__tensor_is_meta(tensor))
         return CORE_OK;

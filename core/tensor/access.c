@@ -4,6 +4,7 @@
 /* The public accessors of libcore/tensor.h. */
 
 #include "base/memory.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -105,7 +106,7 @@ bool core_tensor_shares_storage(const core_tensor *a, const core_tensor *b)
 
 uint32_t core_tensor_version(const core_tensor *tensor)
 {
-    return core__tensor_version(tensor);
+    return core__content_version(tensor) & INT32_MAX;
 }
 
 core_tensor *core_tensor_base(const core_tensor *tensor)

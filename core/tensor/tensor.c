@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "memory/memory.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor_cache.h"
 #include "tensor/layout.h"
@@ -148,7 +149,12 @@ static inline __attribute__((always_inline)) core_tensor *tensor_header(
 
 void core__tensor_take_apart(core_tensor *tensor, core__thread *self)
 {
-    core__storage_release(tensor->storage);
+    if (core__likely(tensor->storage != NULL)) {
+        if (core__storage_drop(tensor->storage))
+            core__storage_destroy(tensor->storage);
+    } else if (tensor->flags & CORE__TENSOR_BATCHED) {
+        core__tensor_release(tensor->held);
+    }
     core__tensor_release(tensor->base);
     if (tensor->sizes != tensor->inline_dims)
         core__small_free_of(self, tensor->sizes,
@@ -411,6 +417,8 @@ static inline __attribute__((always_inline)) core_tensor *alias_header(
     tensor->storage = source->storage;
     if (core__likely(tensor->storage != NULL))
         core__storage_retain(tensor->storage);
+    else if (source->flags & CORE__TENSOR_BATCHED)
+        core__batched_share(tensor, source);
     if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
         tensor->flags |= CORE__TENSOR_READ_ONLY;
         /* The in-place-or-view layer refuses changes. */
@@ -668,6 +676,10 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
         return core__error(
             CORE_ERROR_SHAPE,
             "the tensor cannot be resized: it shares its storage");
+    if (core__tensor_is_batched(tensor))
+        return core__error(CORE_ERROR_SHAPE,
+                           "the tensor cannot be resized: core_vmap has made "
+                           "it for its samples");
     CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, ndim, sizes, NULL,
                               &fresh));
     core__storage_release(tensor->storage);

@@ -53,7 +53,8 @@ enum {
     CORE__TENSOR_VIEW_MULTIPLE = 1u << 6, /* one of several output views */
     CORE__TENSOR_READ_ONLY = 1u << 7,     /* memory that must not be changed */
     /* view whose history is a program's function, or a view of one */
-    CORE__TENSOR_VIEW_FUNCTION = 1u << 8
+    CORE__TENSOR_VIEW_FUNCTION = 1u << 8,
+    CORE__TENSOR_BATCHED = 1u << 9 /* tensor/batched.h */
 };
 
 enum { CORE__TENSOR_INLINE_NDIM = 6 };
@@ -69,7 +70,7 @@ struct core_tensor {
     };
     uint16_t flags;
     uint64_t keys;         /* slot, functionality, requires-grad fact */
-    core_storage *storage; /* NULL on the meta device */
+    core_storage *storage; /* NULL on the meta device and of a batched tensor */
     core_device *device;   /* without a reference: the storage's; permanent for
                             * meta */
     int64_t numel;
@@ -80,6 +81,12 @@ struct core_tensor {
     int64_t *sizes;    /* inline_dims, or a block of 2 * ndim */
     int64_t *strides;  /* sizes + ndim */
     int64_t inline_dims[2 * CORE__TENSOR_INLINE_NDIM];
+    /* Only of a batched tensor: the tensor of all samples, with a reference;
+     * the call of core_vmap that it belongs to, and which dimension of `held`
+     * is that of the samples, or CORE__BATCH_NONE. */
+    core_tensor *held;
+    uint64_t level : 56;
+    uint64_t batch_dim : 8;
 };
 
 static inline uint16_t core__tensor_kind(uint8_t ndim, core_dtype dtype)
@@ -206,6 +213,7 @@ static inline bool core__tensor_requires_grad(const core_tensor *tensor)
     return tensor->keys & CORE__KEYS_REQUIRES_GRAD;
 }
 
+/* 0 for a batched tensor: see core__batched_version. */
 static inline uint32_t core__tensor_version(const core_tensor *tensor)
 {
     return tensor->storage ? atomic_load_explicit(&tensor->storage->version,

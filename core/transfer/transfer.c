@@ -13,6 +13,7 @@
 #include "dispatch/table.h"
 #include "memory/memory.h"
 #include "ops_ids.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 #include "tensor/storage_check.h"
@@ -28,6 +29,8 @@ static uint64_t bytes_of(const core_tensor *tensor)
 
 static core_status no_memory_error(const core_tensor *tensor)
 {
+    if (core__tensor_is_batched(tensor))
+        return core__batched_error();
     return core__error(CORE_ERROR_DATA_DEPENDENT,
                        "a tensor on \"%s\" has no data to read or write",
                        tensor->device->name);
@@ -212,8 +215,8 @@ done:
 core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
                                     bool non_blocking)
 {
-    if (core__tensor_is_meta(to))
-        return CORE_OK; /* shapes only */
+    if (core__tensor_is_meta(to)) /* shapes only */
+        return core__tensor_is_batched(to) ? no_memory_error(to) : CORE_OK;
     if (core__tensor_is_meta(from))
         return no_memory_error(from);
     if (to->device == from->device)
@@ -389,6 +392,7 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
     core_status status;
 
     CORE__NOT_NULL(tensor);
+    tensor = core__batched_shared(tensor);
     CORE_TRY(named(__func__, check_size(tensor, size)));
     if (size == 0)
         return CORE_OK;
@@ -441,10 +445,12 @@ core_status core__tensor_read_scalar(core_tensor *tensor,
                                      core_scalar *out_value)
 {
     uint64_t bytes = 0;
-    core_memory memory = core__tensor_memory(tensor);
     core_device *device = tensor->device;
+    core_memory memory;
 
     *out_value = (core_scalar){0};
+    tensor = core__batched_shared(tensor);
+    memory = core__tensor_memory(tensor);
     if (tensor->numel != 1)
         return core__error(
             CORE_ERROR_SHAPE,

@@ -33,5 +33,6 @@
 #include "status.h"
 #include "stream.h"
 #include "tensor.h"
+#include "transform.h"
 
 #endif

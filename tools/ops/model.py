@@ -22,7 +22,8 @@ KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
         "out_function", "inplace_function", "flags", "variants",
         "autocast", "backward", "not_differentiable", "differentiable_results",
-        "keep_dtype", "integral_alpha", "out", "inplace", "writes", "samples"}
+        "keep_dtype", "integral_alpha", "out", "inplace", "writes", "samples",
+        "vmap"}
 NOWHERE = 255
 DROPPED_OVERLOADS = ("Tensor", "int", "self", "vec", "correction", "default")
 

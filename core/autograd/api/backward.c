@@ -9,7 +9,10 @@
 #include "autograd/engine/engine.h"
 #include "autograd/graph/validate.h"
 #include "base/memory.h"
+#include "base/thread.h"
+#include "ops/expression.h"
 #include "ops/infer.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
 #include <libcore/autograd.h>
@@ -141,14 +144,12 @@ static bool keeps_graph(uint32_t flags)
     return flags & (CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH);
 }
 
-core_status core_backward(core_tensor *const *tensors, size_t count,
-                          core_tensor *const *grads, uint32_t flags)
+static core_status backward(core_tensor *const *tensors, size_t count,
+                            core_tensor *const *grads, uint32_t flags)
 {
     core_status status;
     roots roots;
 
-    CORE_TRY(check_flags("core_backward", flags,
-                         CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH));
     status =
         roots_begin(&roots, "core_backward", "tensors", tensors, count, grads);
     if (status == CORE_OK)
@@ -157,6 +158,107 @@ core_status core_backward(core_tensor *const *tensors, size_t count,
                                   NULL, 0);
     roots_end(&roots);
     return status;
+}
+
+/* ------------------------------------------------------ inside core_vmap -- */
+
+/* The gradient of what a batched tensor holds: that of every sample.  A tensor
+ * that all samples share gets their sum. */
+static core_status grad_of_held(core__scope *s, core_tensor *tensor,
+                                core_tensor *grad, int64_t samples,
+                                core_tensor **out)
+{
+    uint32_t dim = (uint32_t)tensor->batch_dim;
+    bool mapped = core__batched_is_mapped(tensor);
+    core_tensor *x = grad;
+
+    if (!grad) {
+        if (tensor->numel != 1)
+            return core__error(CORE_ERROR_AUTOGRAD,
+                               "core_backward: a gradient may be left out only "
+                               "for tensors of one element");
+        x = core__scope_add(s, core__autograd_op_full(
+                                   tensor->device, tensor->dtype,
+                                   tensor->held->ndim, tensor->held->sizes,
+                                   mapped ? 1 : (double)samples, &s->pending));
+        *out = x;
+        return s->status;
+    }
+    if (core__tensor_is_batched(grad) && grad->level == tensor->level &&
+        core__batched_is_mapped(grad)) {
+        x = mapped
+                ? CORE__DO(s, core_movedim, grad->held, grad->batch_dim, dim)
+                : core__x_sum_dim(s, grad->held,
+                                  &(const int64_t){grad->batch_dim}, 1, false);
+    } else {
+        x = core__tensor_is_batched(grad) && grad->level == tensor->level
+                ? grad->held
+                : grad;
+        x = mapped ? CORE__DO(s, core_expand, core__x_unsqueeze(s, x, dim),
+                              tensor->held->sizes, tensor->held->ndim, false)
+                   : core__x_mul_scalar(s, x, (double)samples);
+    }
+    *out = x;
+    return s->status;
+}
+
+/* A graph outside of core_vmap gets the sum of what the samples' backwards would
+ * give it. */
+static core_status backward_outside(core_tensor *tensor, core_tensor *grad,
+                                    uint32_t flags)
+{
+    core__thread *self = core__thread_self();
+    core__batching *batching = self->batching;
+    core__batching_state before;
+    core_tensor *held_grad = NULL;
+    core_status status;
+    core__scope scope;
+
+    while (batching && batching->level != tensor->level)
+        batching = batching->outer;
+    if (!batching)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_backward: the tensor belongs to a call of "
+                           "core_vmap which has returned");
+    before = core__batching_leave(self, batching);
+    core__scope_begin(&scope);
+    status = grad_of_held(&scope, tensor, grad, batching->size, &held_grad);
+    if (status == CORE_OK)
+        status = core_backward(&tensor->held, 1, &held_grad, flags);
+    if (scope.status == CORE_OK)
+        core__scope_end(&scope);
+    else
+        status = core__scope_end(&scope);
+    core__batching_return(self, before);
+    return status;
+}
+
+static core_status backward_inside(core_tensor *const *tensors, size_t count,
+                                   core_tensor *const *grads, uint32_t flags)
+{
+    for (size_t i = 0; i < count; i++) {
+        core_tensor *grad = grads ? grads[i] : NULL;
+        bool outside = tensors[i] && core__batched_held_needs_grad(tensors[i]);
+
+        if (!outside || core__tensor_needs_grad(tensors[i]))
+            CORE_TRY(backward(&tensors[i], 1, &grad,
+                              flags | (i + 1 < count ? CORE_RETAIN_GRAPH : 0)));
+        if (outside)
+            CORE_TRY(backward_outside(
+                tensors[i], grad,
+                flags | (i + 1 < count ? CORE_RETAIN_GRAPH : 0)));
+    }
+    return CORE_OK;
+}
+
+core_status core_backward(core_tensor *const *tensors, size_t count,
+                          core_tensor *const *grads, uint32_t flags)
+{
+    CORE_TRY(check_flags("core_backward", flags,
+                         CORE_RETAIN_GRAPH | CORE_CREATE_GRAPH));
+    if (core__unlikely(core__thread_self()->batching != NULL) && tensors)
+        return backward_inside(tensors, count, grads, flags);
+    return backward(tensors, count, grads, flags);
 }
 
 core_status core_backward_into(core_tensor *const *tensors, size_t count,

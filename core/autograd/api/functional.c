@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* core_vjp, core_jvp, core_jacobian, core_hessian and core_hvp. */
+/* core_vjp, core_jvp and core_hvp. */
+
+#include "autograd/api/functional.h"
 
 #include "autograd/graph/autograd_ops.h"
 #include "autograd/graph/callback.h"
@@ -10,28 +12,12 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ops/infer.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
-#include <libcore/functional.h>
 #include <libcore/ops.h>
 
 #include <string.h>
-
-/* One evaluation of the function. */
-typedef struct work {
-    const char *name; /* the public function */
-    const core_derivative *of;
-    bool create;
-    bool grad_mode; /* of the thread before the call */
-    size_t ninputs, noutputs;
-    core_tensor **inputs;  /* stand-ins */
-    core_tensor **outputs; /* of the caller's capacity */
-    /* Floating inputs and their positions. */
-    core_tensor **differentiated;
-    size_t *positions;
-    size_t ndifferentiated;
-    core_tensor **grads; /* ndifferentiated entries, for core_grad */
-} work;
 
 static void release_all(core_tensor **tensors, size_t count)
 {
@@ -71,7 +57,15 @@ static core_status check(const char *name, const core_derivative *of)
     return CORE_OK;
 }
 
-static core_status make_input(const work *work, core_tensor *input,
+/* Inside core_vmap the tensor becomes one of that call, whose derivatives are
+ * those of each sample. */
+static core_status make_leaf(core_tensor **tensor)
+{
+    CORE_TRY(core__batched_lift(tensor));
+    return core_tensor_set_requires_grad(*tensor, true);
+}
+
+static core_status make_input(const core__derivation *work, core_tensor *input,
                               core_tensor **out_tensor)
 {
     if (!is_floating(input)) {
@@ -79,13 +73,22 @@ static core_status make_input(const work *work, core_tensor *input,
         *out_tensor = input;
         return CORE_OK;
     }
+    if (work->create && core__batched_joins(input)) {
+        *out_tensor = core_tensor_retain(input);
+        CORE_TRY(core__batched_lift(out_tensor));
+        if (*out_tensor == input) {
+            core__tensor_release(input);
+            CORE_TRY(core__tensor_shallow_copy(input, out_tensor));
+        }
+        return make_leaf(out_tensor);
+    }
     if (work->create && core__tensor_needs_grad(input))
         return core_alias(input, out_tensor);
     CORE_TRY(core_detach(input, out_tensor));
-    return core_tensor_set_requires_grad(*out_tensor, true);
+    return make_leaf(out_tensor);
 }
 
-static core_status evaluate(work *work)
+static core_status evaluate(core__derivation *work)
 {
     const core_derivative *of = work->of;
     uint32_t errors = core__thread_self()->error.sequence;
@@ -127,8 +130,8 @@ static core_status evaluate(work *work)
     return CORE_OK;
 }
 
-static core_status begin(work *work, const char *name,
-                         const core_derivative *of, size_t noutputs)
+core_status core__derivation_begin(core__derivation *work, const char *name,
+                                   const core_derivative *of, size_t noutputs)
 {
     size_t size;
 
@@ -153,7 +156,7 @@ static core_status begin(work *work, const char *name,
     return evaluate(work);
 }
 
-static core_status end(work *work, core_status status)
+core_status core__derivation_end(core__derivation *work, core_status status)
 {
     release_all(work->inputs, work->ninputs);
     release_all(work->grads, work->ndifferentiated);
@@ -163,14 +166,16 @@ static core_status end(work *work, core_status status)
     return status;
 }
 
-static core_status zeros(const core_tensor *like, core_tensor **out_zeros)
+core_status core__derivation_zeros(const core_tensor *like,
+                                   core_tensor **out_zeros)
 {
     return core__autograd_op_full(like->device, like->dtype, like->ndim,
                                   like->sizes, 0, out_zeros);
 }
 
 /* Results are detached unless a graph is needed. */
-static core_status finish(const work *work, core_tensor **result)
+core_status core__derivation_finish(const core__derivation *work,
+                                    core_tensor **result)
 {
     core_tensor *detached;
 
@@ -184,7 +189,7 @@ static core_status finish(const work *work, core_tensor **result)
 
 /* ---------------------------------------------------------------- products -- */
 
-static core_status check_vector(const work *work, size_t index,
+static core_status check_vector(const core__derivation *work, size_t index,
                                 const core_tensor *vector,
                                 const core_tensor *of)
 {
@@ -202,8 +207,9 @@ static core_status check_vector(const work *work, size_t index,
 
 /* grads[differentiated] of the outputs that have a derivative; NULL where an
  * input has no influence.  vectors: by output, or NULL. */
-static core_status gradients(work *work, core_tensor *const *vectors,
-                             uint32_t flags, core_tensor **grads)
+static core_status gradients(core__derivation *work,
+                             core_tensor *const *vectors, uint32_t flags,
+                             core_tensor **grads)
 {
     size_t size = 2 * work->noutputs * sizeof(core_tensor *);
     core_tensor **roots = core__alloc(size + 1), **seeds;
@@ -232,19 +238,19 @@ static core_status gradients(work *work, core_tensor *const *vectors,
 }
 
 /* Moves grads, by differentiated input, to the caller's array, by input. */
-static core_status results_by_input(const work *work, core_tensor **grads,
-                                    core_tensor **out)
+static core_status results_by_input(const core__derivation *work,
+                                    core_tensor **grads, core_tensor **out)
 {
     for (size_t i = 0; i < work->ndifferentiated; i++) {
         core_tensor **to = &out[work->positions[i]];
 
         if (!grads[i]) {
-            CORE_TRY(zeros(work->differentiated[i], to));
+            CORE_TRY(core__derivation_zeros(work->differentiated[i], to));
             continue;
         }
         *to = grads[i];
         grads[i] = NULL;
-        CORE_TRY(finish(work, to));
+        CORE_TRY(core__derivation_finish(work, to));
     }
     return CORE_OK;
 }
@@ -263,14 +269,14 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         out_outputs && noutputs ? *noutputs : CORE_GRADCHECK_OUTPUTS;
     size_t ninputs = of ? of->ninputs : 0;
     core_status status;
-    work work;
+    core__derivation work;
 
     CORE__NOT_NULL(out_gradients);
     clear(out_gradients, ninputs);
     if (out_outputs && !noutputs)
         return core__error_null("core_vjp", "noutputs");
     clear(out_outputs, out_outputs ? capacity : 0);
-    status = begin(&work, "core_vjp", of, capacity);
+    status = core__derivation_begin(&work, "core_vjp", of, capacity);
     if (status == CORE_OK)
         status = gradients(&work, vectors, work.create ? CORE_CREATE_GRAPH : 0,
                            work.grads);
@@ -278,7 +284,7 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         status = results_by_input(&work, work.grads, out_gradients);
     for (size_t i = 0; status == CORE_OK && out_outputs && i < work.noutputs;
          i++) {
-        status = finish(&work, &work.outputs[i]);
+        status = core__derivation_finish(&work, &work.outputs[i]);
         out_outputs[i] = work.outputs[i];
         work.outputs[i] = NULL;
     }
@@ -288,24 +294,24 @@ core_status core_vjp(const core_derivative *of, core_tensor *const *vectors,
         release_all(out_gradients, ninputs);
         release_all(out_outputs, out_outputs ? capacity : 0);
     }
-    return end(&work, status);
+    return core__derivation_end(&work, status);
 }
 
 /* Zeros that require grad, one for each output that has a derivative. */
-static core_status zero_seeds(const work *work, core_tensor **seeds)
+static core_status zero_seeds(const core__derivation *work, core_tensor **seeds)
 {
     for (size_t i = 0; i < work->noutputs; i++) {
         if (!core__tensor_needs_grad(work->outputs[i]))
             continue;
-        CORE_TRY(zeros(work->outputs[i], &seeds[i]));
-        CORE_TRY(core_tensor_set_requires_grad(seeds[i], true));
+        CORE_TRY(core__derivation_zeros(work->outputs[i], &seeds[i]));
+        CORE_TRY(make_leaf(&seeds[i]));
     }
     return CORE_OK;
 }
 
 /* seeds: by output.  Gradients are linear in the seeds, so their derivative in
  * the direction of the vectors is the tangent. */
-static core_status tangents(work *work, core_tensor *const *vectors,
+static core_status tangents(core__derivation *work, core_tensor *const *vectors,
                             core_tensor **seeds, core_tensor **out)
 {
     core_tensor **roots =
@@ -336,9 +342,9 @@ static core_status tangents(work *work, core_tensor *const *vectors,
                                    (work->create ? CORE_CREATE_GRAPH : 0),
                                &out[i]);
         if (status == CORE_OK && !out[i] && is_floating(work->outputs[i]))
-            status = zeros(work->outputs[i], &out[i]);
+            status = core__derivation_zeros(work->outputs[i], &out[i]);
         if (status == CORE_OK && out[i])
-            status = finish(work, &out[i]);
+            status = core__derivation_finish(work, &out[i]);
     }
     core__free(roots);
     return status;
@@ -350,14 +356,14 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
     core_tensor **seeds = NULL;
     core_status status;
     size_t capacity;
-    work work;
+    core__derivation work;
 
     CORE__NOT_NULL(vectors);
     CORE__NOT_NULL(out_tangents);
     CORE__NOT_NULL(noutputs);
     capacity = *noutputs;
     clear(out_tangents, capacity);
-    status = begin(&work, "core_jvp", of, capacity);
+    status = core__derivation_begin(&work, "core_jvp", of, capacity);
     if (status == CORE_OK) {
         seeds = core__alloc_zero(capacity * sizeof *seeds + 1);
         status = seeds ? zero_seeds(&work, seeds)
@@ -373,141 +379,13 @@ core_status core_jvp(const core_derivative *of, core_tensor *const *vectors,
     *noutputs = status == CORE_OK ? work.noutputs : 0;
     if (status != CORE_OK)
         release_all(out_tangents, capacity);
-    return end(&work, status);
+    return core__derivation_end(&work, status);
 }
 
-/* ---------------------------------------------------------------- matrices -- */
-
-/* 1 at one element of zeros of these sizes. */
-static core_status one_hot(const core_tensor *like, int64_t element,
-                           core_tensor **out_tensor)
-{
-    core_tensor *one = NULL, *at = NULL, *flat = NULL;
-    core_status status = zeros(like, out_tensor);
-    bool mode = core_grad_mode_set(false);
-    int64_t all = -1;
-
-    if (status == CORE_OK)
-        status = core_reshape(*out_tensor, &all, 1, &flat);
-    if (status == CORE_OK)
-        status = core_select(flat, 0, element, &at);
-    if (status == CORE_OK)
-        status =
-            core__autograd_op_full(like->device, like->dtype, 0, NULL, 1, &one);
-    if (status == CORE_OK)
-        status = core__autograd_op_copy_in_place(at, one);
-    core_grad_mode_set(mode);
-    core__tensor_release(one);
-    core__tensor_release(at);
-    core__tensor_release(flat);
-    return status;
-}
-
-/* Rows of the Jacobian of `of` with respect to every differentiated
- * input: rows[w * numel + k]. */
-static core_status rows_of(work *work, core_tensor *of, core_tensor **rows)
-{
-    size_t numel = (size_t)of->numel;
-    uint32_t flags = CORE_ALLOW_UNUSED | CORE_RETAIN_GRAPH |
-                     (work->create ? CORE_CREATE_GRAPH : 0);
-    core_tensor **row = core__alloc_zero(work->ndifferentiated * sizeof *row);
-    core_status status = CORE_OK;
-
-    if (!row)
-        return core__error_memory(work->ndifferentiated * sizeof *row);
-    for (size_t k = 0; k < numel && status == CORE_OK; k++) {
-        core_tensor *seed = NULL;
-
-        if (core__tensor_needs_grad(of)) {
-            status = one_hot(of, (int64_t)k, &seed);
-            if (status == CORE_OK)
-                status = core_grad(&of, 1, &seed, work->differentiated,
-                                   work->ndifferentiated, flags, row);
-            core__tensor_release(seed);
-        }
-        for (size_t w = 0; w < work->ndifferentiated && status == CORE_OK;
-             w++) {
-            if (!row[w])
-                status = zeros(work->differentiated[w], &row[w]);
-            rows[w * numel + k] = row[w];
-            row[w] = NULL;
-        }
-    }
-    release_all(row, work->ndifferentiated);
-    core__free(row);
-    return status;
-}
-
-/* Stacks rows into a tensor with the sizes of `of` followed by those of
- * `by`. */
-static core_status matrix(const work *work, const core_tensor *of,
-                          const core_tensor *by, core_tensor **rows,
-                          core_tensor **out)
-{
-    int64_t sizes[2 * CORE_MAX_NDIM];
-    core_tensor *stacked;
-    core_status status;
-
-    if (of->ndim + by->ndim > CORE_MAX_NDIM)
-        return core__error(CORE_ERROR_SHAPE,
-                           "%s: a derivative would have %u dimensions; a "
-                           "tensor has at most %d",
-                           work->name, of->ndim + (uint32_t)by->ndim,
-                           CORE_MAX_NDIM);
-    memcpy(sizes, of->sizes, of->ndim * sizeof *sizes);
-    memcpy(sizes + of->ndim, by->sizes, by->ndim * sizeof *sizes);
-    if (of->numel == 0)
-        return core__autograd_op_full(by->device, by->dtype,
-                                      of->ndim + (uint32_t)by->ndim, sizes, 0,
-                                      out);
-    CORE_TRY(core_stack(rows, (size_t)of->numel, 0, &stacked));
-    status = core_reshape(stacked, sizes, of->ndim + (size_t)by->ndim, out);
-    core__tensor_release(stacked);
-    return status == CORE_OK ? finish(work, out) : status;
-}
-
-/* out[position of each differentiated input]: d of / d input. */
-static core_status jacobians_of(work *work, core_tensor *of, core_tensor **out)
-{
-    size_t count = work->ndifferentiated * (size_t)of->numel;
-    core_tensor **rows = core__alloc_zero(count * sizeof *rows + 1);
-    core_status status;
-
-    if (!rows)
-        return core__error_memory(count * sizeof *rows);
-    status = rows_of(work, of, rows);
-    for (size_t w = 0; w < work->ndifferentiated && status == CORE_OK; w++)
-        status = matrix(work, of, work->differentiated[w],
-                        rows + w * (size_t)of->numel, &out[work->positions[w]]);
-    release_all(rows, count);
-    core__free(rows);
-    return status;
-}
-
-core_status core_jacobian(const core_derivative *of,
-                          core_tensor **out_jacobians, size_t *noutputs)
-{
-    size_t ninputs = of ? of->ninputs : 0, capacity;
-    core_status status;
-    work work;
-
-    CORE__NOT_NULL(out_jacobians);
-    CORE__NOT_NULL(noutputs);
-    capacity = *noutputs;
-    clear(out_jacobians, capacity * ninputs);
-    status = begin(&work, "core_jacobian", of, capacity);
-    for (size_t o = 0; status == CORE_OK && o < work.noutputs; o++)
-        if (is_floating(work.outputs[o]))
-            status = jacobians_of(&work, work.outputs[o],
-                                  out_jacobians + o * ninputs);
-    *noutputs = status == CORE_OK ? work.noutputs : 0;
-    if (status != CORE_OK)
-        release_all(out_jacobians, capacity * ninputs);
-    return end(&work, status);
-}
+/* ----------------------------------------------------------------- second -- */
 
 /* The first derivative of a function whose result has one element. */
-static core_status first_derivative(work *work)
+core_status core__derivation_first(core__derivation *work)
 {
     char text[200];
 
@@ -524,44 +402,21 @@ static core_status first_derivative(work *work)
     return gradients(work, NULL, CORE_CREATE_GRAPH, work->grads);
 }
 
-core_status core_hessian(const core_derivative *of, core_tensor **out_hessians)
-{
-    size_t ninputs = of ? of->ninputs : 0;
-    core_status status;
-    work work;
-
-    CORE__NOT_NULL(out_hessians);
-    clear(out_hessians, ninputs * ninputs);
-    status = begin(&work, "core_hessian", of, CORE_GRADCHECK_OUTPUTS);
-    if (status == CORE_OK)
-        status = first_derivative(&work);
-    for (size_t w = 0; status == CORE_OK && w < work.ndifferentiated; w++) {
-        core_tensor **row = out_hessians + work.positions[w] * ninputs;
-
-        if (!work.grads[w])
-            status = zeros(work.differentiated[w], &work.grads[w]);
-        if (status == CORE_OK)
-            status = jacobians_of(&work, work.grads[w], row);
-    }
-    if (status != CORE_OK)
-        release_all(out_hessians, ninputs * ninputs);
-    return end(&work, status);
-}
-
 core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
                      core_tensor **out_products)
 {
     size_t ninputs = of ? of->ninputs : 0;
     core_tensor **seconds = NULL;
     core_status status;
-    work work;
+    core__derivation work;
 
     CORE__NOT_NULL(vectors);
     CORE__NOT_NULL(out_products);
     clear(out_products, ninputs);
-    status = begin(&work, "core_hvp", of, CORE_GRADCHECK_OUTPUTS);
+    status =
+        core__derivation_begin(&work, "core_hvp", of, CORE_GRADCHECK_OUTPUTS);
     if (status == CORE_OK)
-        status = first_derivative(&work);
+        status = core__derivation_first(&work);
     if (status == CORE_OK) {
         /* The derivative of the sum of first derivatives times vectors. */
         size_t count = 0;
@@ -597,5 +452,5 @@ core_status core_hvp(const core_derivative *of, core_tensor *const *vectors,
     core__free(seconds);
     if (status != CORE_OK)
         release_all(out_products, ninputs);
-    return end(&work, status);
+    return core__derivation_end(&work, status);
 }

@@ -7,6 +7,7 @@
 
 #include "autograd/graph/autograd_ops.h"
 #include "base/memory.h"
+#include "tensor/batched.h"
 
 #include <libcore/memory.h>
 
@@ -27,7 +28,8 @@ core_status core__input_buffer_sum(core_tensor **buffer, core_tensor *grad,
 
     if (!recording && sole_owner(*buffer) &&
         (*buffer)->flags & CORE__TENSOR_DENSE &&
-        !((*buffer)->flags & CORE__TENSOR_INFERENCE)) {
+        !((*buffer)->flags & CORE__TENSOR_INFERENCE) &&
+        !core__tensor_is_batched(grad)) {
         status = core__autograd_op_add_in_place(*buffer, grad);
     } else {
         status = core__autograd_op_add(*buffer, grad, &sum);

@@ -13,6 +13,7 @@
 #include "autograd/formulas/formulas.h"
 
 #include "ops/expression.h"
+#include "tensor/batched.h"
 
 #include <libcore/autograd.h>
 
@@ -204,9 +205,8 @@ static bool is_regular(core__scope *s, core_tensor *A)
 {
     double least = A->dtype == CORE_F64 ? 0x1p-13 : 0x1p-6;
     core_tensor *pivots = NULL, *info = NULL, *x;
-    int64_t found = 0;
 
-    if (A->numel == 0 || core__tensor_is_meta(A))
+    if (A->numel == 0 || core__tensor_is_on_meta(A))
         return true;
     x = balanced(s, core__x_detach(s, A));
     if (s->status == CORE_OK)
@@ -220,10 +220,7 @@ static bool is_regular(core__scope *s, core_tensor *A)
         s, CORE__DO(s, core_amin, x, (int64_t[]){-1}, 1, false),
         core__x_mul_scalar(
             s, CORE__DO(s, core_amax, x, (int64_t[]){-1}, 1, false), least));
-    x = CORE__DO(s, core_any, x);
-    if (s->status == CORE_OK)
-        s->status = core_tensor_item_int(x, &found);
-    return !found;
+    return !core__read_any(s, x);
 }
 
 /* --------------------------------------------------------------- recording -- */

@@ -6,6 +6,7 @@
 #include "autograd/formulas/formulas.h"
 
 #include "ops/expression.h"
+#include "tensor/batched.h"
 
 #include <libcore/autograd.h>
 
@@ -240,13 +241,12 @@ core_status core__formula_scatter_reduce_self(
 static void refuse_zeros(core__scope *s, core_tensor *zero, core_tensor *count)
 {
     core_tensor *ambiguous;
-    int64_t found = 0;
+    bool found = false;
 
     ambiguous = core__x_logical_and(
         s, zero, CORE__DO(s, core_gt_scalar, count, core_int(1)));
-    ambiguous = CORE__DO(s, core_any, ambiguous);
-    if (s->status == CORE_OK && !core__tensor_is_meta(ambiguous))
-        s->status = core_tensor_item_int(ambiguous, &found);
+    if (s->status == CORE_OK && !core__tensor_is_on_meta(ambiguous))
+        found = core__read_any(s, ambiguous);
     if (found)
         s->status = core__error(CORE_ERROR_UNSUPPORTED,
                                 "the second derivative of a scattered product "

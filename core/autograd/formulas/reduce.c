@@ -407,18 +407,16 @@ core_status core__formula_cumprod_grad(core_tensor *grad, core_tensor *self,
                                        core_tensor *result, int64_t dim,
                                        core_tensor **out)
 {
-    core_scalar zeros = core_bool(true);
     core__scope s;
+    bool zeros;
     core_tensor *x;
 
     *out = NULL;
     core__scope_begin(&s);
     if (self->ndim == 0 || self->numel == 0)
         return core__scope_finish(&s, grad, out);
-    x = CORE__DO(&s, core_any, core__x_eq_scalar(&s, self, 0));
-    if (s.status == CORE_OK)
-        s.status = core_item(x, &zeros);
-    if (s.status == CORE_OK && zeros.u.i)
+    zeros = core__read_any(&s, core__x_eq_scalar(&s, self, 0));
+    if (s.status == CORE_OK && zeros)
         return cumprod_by_element(&s, grad, self, dim, out);
     x = summed_from(&s, core__x_mul(&s, grad, result), dim);
     return core__scope_finish(&s, core__x_div(&s, x, self), out);

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "tensor/dtype.h"
+#include "tensor/batched.h"
 
 #include <string.h>
 
@@ -251,7 +252,8 @@ static void replace(core_tensor **output, core_tensor *other)
 
 static bool was_changed(const apply *apply, size_t input)
 {
-    return apply->versions[input] != core__tensor_version(apply->inputs[input]);
+    return apply->versions[input] !=
+           core__content_version(apply->inputs[input]);
 }
 
 static core_status alias_input(const apply *apply, size_t input, size_t output,
@@ -359,7 +361,24 @@ static core_status note_versions(apply *apply)
     }
     for (size_t i = 0; i < apply->ninputs; i++)
         apply->versions[i] =
-            apply->inputs[i] ? core__tensor_version(apply->inputs[i]) : 0;
+            apply->inputs[i] ? core__content_version(apply->inputs[i]) : 0;
+    return CORE_OK;
+}
+
+/* The function computes with batched tensors, while a graph outside of core_vmap
+ * would need its gradients with those that they hold. */
+static core_status check_batched(const apply *apply)
+{
+    if (core__thread_self()->no_grad)
+        return CORE_OK;
+    for (size_t i = 0; i < apply->ninputs; i++)
+        if (apply->inputs[i] && core__batched_held_needs_grad(apply->inputs[i]))
+            return core__error(
+                CORE_ERROR_UNSUPPORTED,
+                "%s: input %zu requires grad outside of core_vmap, which a "
+                "program's function inside cannot be recorded for; "
+                "differentiate inside, or compose it of operators",
+                apply->steps->name, i);
     return CORE_OK;
 }
 
@@ -369,6 +388,7 @@ static core_status run(apply *apply, bool *out_taken)
     core_status status;
 
     CORE_TRY(check(apply));
+    CORE_TRY(check_batched(apply));
     CORE_TRY(note_versions(apply));
     status = forward(apply);
     if (status == CORE_OK && any_wants_grad(apply))

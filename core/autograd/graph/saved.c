@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "ops/infer.h"
+#include "tensor/batched.h"
 
 #include <string.h>
 
@@ -23,7 +24,7 @@ static core_status alias(core_tensor *tensor, core_tensor **out_alias)
 static void hold(core__saved *saved, core_tensor *tensor)
 {
     saved->value = (core_value){CORE_VALUE_TENSOR, 0, {.tensor = tensor}};
-    saved->version = core__tensor_version(tensor);
+    saved->version = core__content_version(tensor);
     saved->kind = CORE__SAVED_TENSOR;
 }
 
@@ -189,7 +190,7 @@ static core_status check_version(const char *name, const core__saved *saved)
         "%s needs a tensor of sizes %s at version %u, but it is now at version "
         "%u: it was changed in place since it was saved",
         name, core__sizes_text(tensor->ndim, tensor->sizes, text, sizeof text),
-        saved->version, core__tensor_version(tensor));
+        saved->version, core__content_version(tensor));
 }
 
 /* The saved result as the program sees it: with this node as its history. */
@@ -245,7 +246,7 @@ core_status core__saved_unpack_named(const char *name, core__saved *saved,
                                      core_value *out_value)
 {
     *out_value = saved->value;
-    if (core__tensor_version(saved->value.u.tensor) != saved->version)
+    if (core__content_version(saved->value.u.tensor) != saved->version)
         return check_version(name, saved);
     return give_history(saved);
 }
@@ -257,14 +258,14 @@ core_status core__saved_unpack(core_node *node, core__saved *saved,
 {
     switch (saved->kind) {
     case CORE__SAVED_TENSOR:
-        if (core__unlikely(core__tensor_version(saved->value.u.tensor) !=
+        if (core__unlikely(core__content_version(saved->value.u.tensor) !=
                            saved->version))
             return check_version(node->name, saved);
         if (core__unlikely(history))
             CORE_TRY(give_history(saved));
         break;
     case CORE__SAVED_RESULT:
-        if (core__unlikely(core__tensor_version(saved->value.u.tensor) !=
+        if (core__unlikely(core__content_version(saved->value.u.tensor) !=
                            saved->version))
             return check_version(node->name, saved);
         if (core__unlikely(history)) {

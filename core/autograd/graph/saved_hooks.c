@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
+#include "tensor/batched.h"
 
 #include <string.h>
 
@@ -133,7 +134,7 @@ core_status core__saved_pack(core__saved *saved, core_tensor *content,
     core__thread *self = core__thread_self();
     core__saved_hooks *hooks = self->saved_hooks;
     core__packed *packed = packed_new(content, result);
-    uint32_t version = core__tensor_version(content);
+    uint32_t version = core__content_version(content);
     core_status status;
     suspended was;
 
@@ -149,7 +150,7 @@ core_status core__saved_pack(core__saved *saved, core_tensor *content,
         core__free(packed);
         return status;
     }
-    if (core__tensor_version(content) != version) {
+    if (core__content_version(content) != version) {
         core__packed_release(packed);
         return core__error(CORE_ERROR_VERSION,
                            "packing a saved tensor: the pack function changed "

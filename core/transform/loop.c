@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The rule of operators without another one: a call for each sample, whose
+ * results are stacked.  Counted for core_vmap_loops, and logged once for each
+ * operator. */
+
+#include "transform/batch.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "dispatch/schema.h"
+#include "ops_ids.h"
+
+#include <libcore/random.h>
+#include <libcore/transform.h>
+
+#include <string.h>
+
+static _Atomic uint64_t counts[CORE_OP_COUNT + 1]; /* last: custom operators */
+
+static _Atomic uint64_t *count_of(const core_operator *op)
+{
+    return &counts[op->flags & CORE__OP_CUSTOM ? CORE_OP_COUNT : op->id];
+}
+
+uint64_t core_vmap_loops(const core_operator *op)
+{
+    uint64_t sum = 0;
+
+    if (op)
+        return atomic_load(count_of(op));
+    for (uint32_t i = 0; i <= CORE_OP_COUNT; i++)
+        sum += atomic_load(&counts[i]);
+    return sum;
+}
+
+static void note(const core_operator *op, int64_t samples)
+{
+    if (atomic_fetch_add(count_of(op), 1) == 0)
+        core__log(CORE_LOG_INFO, "vmap",
+                  "%s has no rule for batches: core_vmap calls it once for "
+                  "each of %lld samples",
+                  core__operator_name(op), (long long)samples);
+}
+
+uint32_t core__batch_written(const core__batch *batch)
+{
+    /* Running statistics are written in training only. */
+    if (batch->op->id == CORE_OP_NATIVE_BATCH_NORM &&
+        !core__arg_bool(batch->args, 5, true))
+        return 0;
+    return core__operator_written_arguments(batch->op, batch->nargs);
+}
+
+/* One call, and the results of all. */
+typedef struct samples {
+    core__batch *batch;
+    core_value args[CORE__SCHEMA_ARGUMENTS];
+    core_tensor **lists; /* of the arguments, one after another */
+    core_tensor **owned; /* views of this sample */
+    uint32_t nowned;
+    core_value *values; /* nresults for each sample */
+    int64_t made;
+} samples;
+
+static core_status sample_of(samples *s, core_tensor *tensor, int64_t i,
+                             core_tensor **out)
+{
+    core__operand o;
+
+    *out = NULL;
+    if (!tensor)
+        return CORE_OK;
+    o = core__batch_operand_of(s->batch, tensor);
+    *out = o.tensor;
+    if (!o.mapped)
+        return CORE_OK;
+    CORE_TRY(core_select(o.tensor, o.dim, i, out));
+    s->owned[s->nowned++] = *out;
+    return CORE_OK;
+}
+
+static core_status arguments_of(samples *s, int64_t i)
+{
+    const core__batch *batch = s->batch;
+    core_tensor **list = s->lists;
+
+    for (uint32_t k = 0; k < batch->nargs; k++) {
+        core_value *value = &s->args[k];
+
+        *value = batch->args[k];
+        if (value->tag == CORE_VALUE_TENSOR)
+            CORE_TRY(sample_of(s, value->u.tensor, i, &value->u.tensor));
+        if (value->tag != CORE_VALUE_TENSOR_LIST)
+            continue;
+        for (uint32_t n = 0; n < value->count; n++)
+            CORE_TRY(sample_of(s, value->u.tensors[n], i, &list[n]));
+        value->u.tensors = list;
+        list += value->count;
+    }
+    return CORE_OK;
+}
+
+static core_status one_call(samples *s, int64_t i)
+{
+    core__batch *batch = s->batch;
+    core_value *values = s->values + i * batch->nresults;
+    core_status status = arguments_of(s, i);
+    const core__batching *batching = batch->batching;
+
+    if (batching->restarts)
+        core_generator_set_state(batching->generator, batching->seed,
+                                 batching->offset);
+    if (status == CORE_OK)
+        status = core__call(batch->op, s->args, batch->nargs,
+                            batch->nresults ? values : NULL, batch->nresults);
+    if (status == CORE_OK)
+        s->made++;
+    while (s->nowned > 0)
+        core__tensor_release(s->owned[--s->nowned]);
+    return status;
+}
+
+/* Result k of all samples; element: of a list, or 0. */
+static core_status stack(samples *s, uint32_t k, uint32_t element,
+                         core_tensor **out)
+{
+    int64_t size = s->batch->batching->size;
+    uint32_t nresults = s->batch->nresults;
+    core_tensor **tensors = core__alloc((size_t)size * sizeof *tensors);
+    core_tensor *stacked = NULL;
+    core_status status = CORE_OK;
+
+    if (!tensors)
+        return core__error_memory((size_t)size * sizeof *tensors);
+    for (int64_t i = 0; i < size && status == CORE_OK; i++) {
+        const core_value *value = &s->values[i * nresults + k];
+
+        if (value->tag == CORE_VALUE_TENSOR)
+            tensors[i] = value->u.tensor;
+        else if (value->tag == CORE_VALUE_TENSOR_LIST && element < value->count)
+            tensors[i] = value->u.tensors[element];
+        else
+            status = core__batch_refuse(
+                s->batch, "it returns a value that is not a tensor");
+    }
+    if (status == CORE_OK)
+        status = core_stack(tensors, (size_t)size, 0, &stacked);
+    core__free(tensors);
+    if (status == CORE_OK)
+        status = core__batched_new(stacked, 0, s->batch->batching->level, out);
+    core__tensor_release(stacked);
+    return status;
+}
+
+static core_status stack_list(samples *s, uint32_t k, uint32_t count)
+{
+    core_tensor **list = core__alloc_zero((count + 1u) * sizeof *list);
+    core_status status = CORE_OK;
+
+    if (!list)
+        return core__error_memory(count * sizeof *list);
+    for (uint32_t n = 0; n < count && status == CORE_OK; n++)
+        status = stack(s, k, n, &list[n]);
+    if (status != CORE_OK) {
+        core_tensors_release(list, count);
+        return status;
+    }
+    s->batch->results[k] =
+        (core_value){CORE_VALUE_TENSOR_LIST, count, {.tensors = list}};
+    return CORE_OK;
+}
+
+static core_status stack_all(samples *s)
+{
+    core__batch *batch = s->batch;
+
+    for (uint32_t k = 0; k < batch->nresults; k++) {
+        core_tensor *stacked = NULL;
+
+        if (s->values[k].tag == CORE_VALUE_NONE)
+            continue;
+        if (s->values[k].tag == CORE_VALUE_TENSOR_LIST) {
+            CORE_TRY(stack_list(s, k, s->values[k].count));
+            continue;
+        }
+        CORE_TRY(stack(s, k, 0, &stacked));
+        core__result_tensor(&batch->results[k], stacked);
+    }
+    return CORE_OK;
+}
+
+static uint32_t tensors_in(const core__batch *batch, uint32_t *out_listed)
+{
+    uint32_t count = 0;
+
+    *out_listed = 0;
+    for (uint32_t i = 0; i < batch->nargs; i++) {
+        count += batch->args[i].tag == CORE_VALUE_TENSOR;
+        if (batch->args[i].tag == CORE_VALUE_TENSOR_LIST)
+            *out_listed += batch->args[i].count;
+    }
+    return count + *out_listed;
+}
+
+static core_status check(core__batch *batch)
+{
+    if (batch->op->family == CORE__FAMILY_VIEW)
+        return core__batch_refuse(batch, "it makes a view");
+    for (uint32_t left = core__batch_written(batch); left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        if (i < batch->nargs && batch->args[i].tag == CORE_VALUE_TENSOR)
+            CORE_TRY(core__batch_make_mapped(batch, i));
+    }
+    return CORE_OK;
+}
+
+core_status core__batch_loop(core__batch *batch)
+{
+    int64_t size = batch->batching->size;
+    samples s = {.batch = batch};
+    core_status status;
+    uint32_t listed, tensors = tensors_in(batch, &listed);
+    size_t bytes = (tensors + listed) * sizeof *s.owned +
+                   (size_t)size * batch->nresults * sizeof *s.values;
+
+    CORE_TRY(check(batch));
+    note(batch->op, size);
+    s.values = core__alloc_zero(bytes + 1);
+    if (!s.values)
+        return core__error_memory(bytes);
+    s.owned = (core_tensor **)(void *)(s.values + size * batch->nresults);
+    s.lists = s.owned + tensors;
+    status = CORE_OK;
+    for (int64_t i = 0; i < size && status == CORE_OK; i++)
+        status = one_call(&s, i);
+    if (status == CORE_OK)
+        status = stack_all(&s);
+    for (int64_t i = 0; i < s.made * batch->nresults; i++)
+        core_value_release(&s.values[i]);
+    core__free(s.values);
+    return status;
+}
