@@ -46,8 +46,9 @@ static void write_steps(core__trace_steps *steps)
 static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
-    static const char *const names[] = {"", "inplace-or-view", "autograd",
-                                        "autocast", "profiler"};
+    static const char *const names[] = {
+        "",         "record",   "functionalize", "inplace-or-view",
+        "autograd", "autocast", "profiler"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
     core__trace_steps *steps = &core__thread_self()->steps;

@@ -415,14 +415,14 @@ run_uncached(core_call *call, const core_value *args, uint32_t nargs,
     return return_output(status, output, form, results, nresults);
 }
 
-/* The layer refuses changes of tensors that must not be changed, and a tracer
- * sees its step there. */
+/* The layer refuses changes of tensors that must not be changed, a tracer sees
+ * its step there, and a program that is recorded has layers below it. */
 static inline bool may_write(const core__thread *self,
                              const core_tensor *target)
 {
-    return !(target->flags &
-             (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY)) &&
-           !(self->included & CORE__KEY_TRACE);
+    return !(target->flags & (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
+                              CORE__TENSOR_TRACED)) &&
+           !(self->included & (CORE__KEY_TRACE | CORE__KEYS_TRACED));
 }
 
 /* The fast path.  It calls only the kernel before its end, so that few

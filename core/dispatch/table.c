@@ -52,14 +52,13 @@ static inline const core__entry *dispatch_layer(uint32_t functionality)
     return &core__dispatch_layers[functionality];
 }
 
-#define EIGHT(x) x, x, x, x, x, x, x, x
+#define SIXTEEN(x) x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
-    EIGHT(&unresolved), EIGHT(&unresolved), EIGHT(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 96, "one EIGHT per eight entries");
+_Static_assert(CORE__TABLE_SIZE == 8 * 16, "one SIXTEEN per functionality");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -243,7 +242,9 @@ void core__shortcut_add(core_operator *op, uint64_t state)
     core__shortcut *shortcut;
     uint64_t keys;
 
-    if (atomic_load(&table->nshortcuts) == SHORTCUTS)
+    /* Calls that are recorded happen once and must not take a place. */
+    if (atomic_load(&table->nshortcuts) == SHORTCUTS ||
+        state & CORE__KEYS_TRACED)
         return;
     core__registry_lock();
     keys = core__keys_of_state(op, state);
@@ -305,6 +306,11 @@ static void fill(core_operator *op, operator_table *table)
         if (!r)
             r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
         set_slot(table, CORE__FUNCTIONALITY_BACKEND, slot, below);
+        set_slot(table, CORE__FUNCTIONALITY_RECORD, slot,
+                 implicit ? below : dispatch_layer(CORE__FUNCTIONALITY_RECORD));
+        set_slot(table, CORE__FUNCTIONALITY_FUNCTIONALIZE, slot,
+                 implicit ? below
+                          : dispatch_layer(CORE__FUNCTIONALITY_FUNCTIONALIZE));
         set_slot(table, CORE__FUNCTIONALITY_AUTOGRAD, slot,
                  r ? &r->entry : above);
         r = newest(op, CORE_KEY_INPLACE_OR_VIEW, CORE__SLOT_NONE);

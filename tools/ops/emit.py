@@ -173,7 +173,7 @@ def operator_row(operator):
             numbers |= 1 << i
             if argument.optional:
                 absent |= 1 << i
-    return [".table = UNRESOLVED", ".mask = 0x%xu" % o.mask(),
+    return [".table = UNRESOLVED", ".mask = " + o.mask(),
             ".tensors = 0x%xu" % tensors, ".required = 0x%xu" % required,
             ".lists = 0x%xu" % lists, ".numbers = 0x%xu" % numbers,
             ".absent_numbers = 0x%xu" % absent, ".id = %d" % o.id,

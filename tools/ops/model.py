@@ -174,18 +174,20 @@ class Operator:
         return self.base.entry.get("autocast", "none")
 
     def mask(self):
-        mask = (1 << 64) - 1
+        """The dispatch keys that the operator does not fall through, in C."""
+        fallthrough = set()
         entry = self.base.entry
         if self.variant == "FUNCTIONAL" and self.family != "view" and \
                 not any(a.alias for a in self.schema.arguments):
-            mask &= ~(1 << 21)
+            fallthrough.add("INPLACE_OR_VIEW")
         if self.autocast() == "none":
-            mask &= ~(1 << 23)
+            fallthrough.add("AUTOCAST")
         if self.variant == "FUNCTIONAL" and entry.get("not_differentiable"):
-            mask &= ~(1 << 22)
+            fallthrough.add("AUTOGRAD")
         if self.detaches:
-            mask &= ~(3 << 21)
-        return mask
+            fallthrough |= {"INPLACE_OR_VIEW", "AUTOGRAD"}
+        return " & ".join(["UINT64_MAX"] + ["~CORE__KEY_" + name
+                                           for name in sorted(fallthrough)])
 
     # --------------------------------------------------------------- names
     def default_c(self):

@@ -23,6 +23,7 @@ typedef struct core__thread_state {
     bool inference;
     uint32_t call_flags;
     bool anomaly;
+    struct core__trace *trace; /* with `included` */
 } core__thread_state;
 
 static inline core__thread_state core__thread_state_of(const core__thread *self)
@@ -30,7 +31,7 @@ static inline core__thread_state core__thread_state_of(const core__thread *self)
     return (core__thread_state){
         self->included,    self->excluded,      self->device,  self->sequence,
         self->saved_hooks, self->anomaly_place, self->no_grad, self->inference,
-        self->call_flags,  self->anomaly};
+        self->call_flags,  self->anomaly,       self->trace};
 }
 
 static inline void core__thread_state_set(core__thread *self,
@@ -47,6 +48,7 @@ static inline void core__thread_state_set(core__thread *self,
     self->inference = state->inference;
     self->call_flags = state->call_flags;
     self->anomaly = state->anomaly;
+    self->trace = state->trace;
 }
 
 #endif
