@@ -18,6 +18,7 @@
 #include "base/upcalls.h"
 #include "device/upcalls.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/mode_stack.h"
 #include "dispatch/plan.h"
 #include "dispatch/upcalls.h"
 #include "capture/capture.h"
@@ -44,6 +45,7 @@
 /* ---------------------------------------------------------------- base -- */
 
 static const core__thread_end_hook thread_finish[] = {
+    core__modes_thread_end,
     core__autocast_thread_end, /* releases tensors */
     NULL,
 };
@@ -169,9 +171,11 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
 const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
     [CORE__FUNCTIONALITY_RECORD] = {core__record_layer, NULL},
     [CORE__FUNCTIONALITY_FUNCTIONALIZE] = {core__functionalize_layer, NULL},
+    [CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD] = {core__mode_layer, NULL},
     [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = {core__inplace_or_view_layer, NULL},
     [CORE__FUNCTIONALITY_AUTOGRAD] = {core__autograd_layer, NULL},
     [CORE__FUNCTIONALITY_AUTOCAST] = {core__autocast_layer, NULL},
     [CORE__FUNCTIONALITY_PROFILER] = {core__profiler_layer, NULL},
     [CORE__FUNCTIONALITY_TRACE] = {core__trace_layer, NULL},
+    [CORE__FUNCTIONALITY_MODE_API] = {core__mode_layer, NULL},
 };

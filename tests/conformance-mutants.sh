@@ -153,6 +153,34 @@ EOF
     unset LIBCORE_SIM_QUEUES LIBCORE_SIM_ALLOCATOR
 fi
 
+# Without host callbacks, long copies block streams.
+if [ -z "${LIBCORE_TEST_SHORT-}" ]; then
+    LIBCORE_MUTANT_LACKS=core.host_callback
+    export LIBCORE_MUTANT_LACKS
+    while read -r rule name; do
+        caught "$rule" "$name" '' ', without host callbacks'
+        passed "$name" ', without host callbacks'
+    done <<'EOF'
+query-always-reports-done core/events/query-reports-completion
+event-includes-later-work core/events/event-snapshots-at-record
+event-synchronize-returns-early core/events/synchronize-waits
+waits-are-ignored core/events/wait-blocks-stream
+waits-are-ignored core/events/rerecord-keeps-earlier-waits
+second-waiter-is-ignored core/events/every-waiter-waits
+waits-use-first-record core/events/waits-use-latest-record
+destroyed-event-releases-waiters core/events/destroyed-event-keeps-waiters
+host-copies-run-at-once core/streams/copies-use-their-stream
+destroy-waits core/streams/destroy-does-not-wait
+EOF
+    # The verdict says what could not be tested.
+    "$conformance" --plugin "$mutant" --filter 'core/features/*' \
+        --timeout $patience >"$work/out" 2>&1
+    grep -q '^#  *not tested, 2 tests: it has no core.host_callback$' \
+        "$work/out" && good=yes || good=no
+    report 'the verdict says what was not tested' $good
+    unset LIBCORE_MUTANT_LACKS
+fi
+
 # Errors in a file are tested with fixtures instead of rules of the mutant.
 fixture() { # plugin, test
     "$conformance" --plugin \

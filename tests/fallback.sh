@@ -36,6 +36,9 @@ export LIBCORE_PLUGIN_PATH
 
 ok 'a missing kernel is an error without the fallback' \
     says '^0 passed, 0 failed, [1-9][0-9]* missing' golden --filter 'exp'
+ok 'the error names the kernel that the operator uses' \
+    says '"minimal" has no kernel of sub.Tensor' golden --filter 'sub.Scalar' \
+    --verbose
 LIBCORE_FALLBACK=copy_
 export LIBCORE_FALLBACK
 ok 'the only kernel computes, with copies through the CPU' \
@@ -45,6 +48,9 @@ ok 'every recorded case passes with the fallback' \
     says '^[0-9]{4} passed, 0 failed, 0 missing' golden
 ok 'the calls of each operator are reported at exit' \
     says '^libcore info: fallback: +[1-9][0-9]*  exp$' golden --filter 'exp'
+ok 'the report names the kernel that an operator uses' \
+    says '[1-9][0-9]*  sub.Scalar \(kernel sub.Tensor\)$' golden \
+    --filter 'sub.Scalar'
 LIBCORE_FALLBACK=exp,copy_
 # shellcheck disable=SC2016 # the inner shell expands
 ok 'nothing is reported at exit without LIBCORE_FALLBACK=count' \

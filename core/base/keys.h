@@ -32,12 +32,16 @@ enum {
     CORE__FUNCTIONALITY_RECORD,        /* in the set of a thread that records a
                                         * program, and of its tensors, as */
     CORE__FUNCTIONALITY_FUNCTIONALIZE, /* compile/trace.h */
+    CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD, /* in a thread's set while it has
+                                              * such modes, as MODE_API
+                                              * (dispatch/mode_stack.h) */
     CORE__FUNCTIONALITY_INPLACE_OR_VIEW,
     CORE__FUNCTIONALITY_AUTOGRAD,
     CORE__FUNCTIONALITY_AUTOCAST,
     CORE__FUNCTIONALITY_PROFILER,
     CORE__FUNCTIONALITY_TRACE, /* in every thread's set while calls are
                                 * logged */
+    CORE__FUNCTIONALITY_MODE_API,
     CORE__FUNCTIONALITIES
 };
 
@@ -53,6 +57,10 @@ enum {
 #define CORE__KEY_PROFILER CORE__KEY(CORE__FUNCTIONALITY_PROFILER)
 
 #define CORE__KEY_TRACE CORE__KEY(CORE__FUNCTIONALITY_TRACE)
+#define CORE__KEY_MODE_BELOW_AUTOGRAD \
+    CORE__KEY(CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD)
+#define CORE__KEY_MODE_API CORE__KEY(CORE__FUNCTIONALITY_MODE_API)
+#define CORE__KEYS_MODE (CORE__KEY_MODE_BELOW_AUTOGRAD | CORE__KEY_MODE_API)
 
 #define CORE__KEYS_SLOTS UINT64_C(0xffff)
 #define CORE__KEYS_REQUIRES_GRAD (UINT64_C(1) << 16)

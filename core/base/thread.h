@@ -26,7 +26,7 @@ enum {
 /* The initial value of `included` in every thread: the key in-place-or-view
  * (base/keys.h), so that a change of an inference tensor, which does not carry
  * that key, is seen outside inference mode. */
-#define CORE__THREAD_INCLUDED (UINT64_C(1) << 23)
+#define CORE__THREAD_INCLUDED (UINT64_C(1) << 24)
 
 typedef struct core__free_block {
     struct core__free_block *next;
@@ -170,7 +170,12 @@ struct core__thread {
     core__error_record error;
     struct core_error *replaced_error; /* core__error_set_aside */
     core__trace_steps steps;
-    core__thread *next; /* list of all threads, under a lock */
+    /* Modes by level (dispatch/mode_stack.h): those that see the next call,
+     * innermost first, and those that this thread has pushed. */
+    struct core__mode *modes[2];
+    struct core__mode *pushed_modes[2];
+    uint32_t mode_depth; /* number of nested calls of modes */
+    core__thread *next;  /* list of all threads, under a lock */
     core__thread *previous;
 };
 

@@ -12,6 +12,7 @@
 #include "dispatch/schema.h"
 #include "dispatch/structured.h"
 #include "ops_ids.h"
+#include "tensor/layout.h"
 
 #include <string.h>
 
@@ -72,6 +73,77 @@ static core_status make_view(core__trace *trace, core_call *call,
 
 /* -------------------------------------------------------------- writes -- */
 
+/* core__layout_overlap, also for a stand-in and the input that it stands for. */
+static core_status find_overlap(core__trace *trace, const core_operator *op,
+                                core_tensor *a, core_tensor *b,
+                                core__overlap *out)
+{
+    core_tensor *stands = a->flags & CORE__TENSOR_TRACED ? a : b;
+    core_tensor *real = stands == a ? b : a, *alias;
+    core__traced_storage *of_a, *of_b;
+    uint32_t view;
+
+    *out = core__layout_overlap(a, b);
+    if (!((a->flags ^ b->flags) & CORE__TENSOR_TRACED))
+        return CORE_OK;
+    CORE_TRY(core__traced_find(trace, op, a, &of_a, &view));
+    CORE_TRY(core__traced_find(trace, op, b, &of_b, &view));
+    if (of_a != of_b)
+        return CORE_OK;
+    CORE_TRY(core__tensor_alias(stands, real->dtype, real->ndim, real->sizes,
+                                real->strides, real->offset, &alias));
+    *out = core__layout_overlap(alias, stands);
+    core__tensor_release(alias);
+    return CORE_OK;
+}
+
+/* True if a call refuses that this argument shares memory with its target. */
+static bool is_checked(const core_operator *op, uint32_t position)
+{
+    if (op->variant == CORE__VARIANT_OUT)
+        return true;
+    for (uint32_t k = 0; k < op->data->operands; k++)
+        if (op->family == CORE__FAMILY_ELEMENTWISE &&
+            op->data->operand[k] == position)
+            return true;
+    return false;
+}
+
+/* The operator's checks of shared memory, which stand-ins on meta do not
+ * share. */
+static core_status check_memory(core__trace *trace, const core_operator *op,
+                                const core_value *args, uint32_t nargs)
+{
+    uint32_t written = core__operator_changed_arguments(op, nargs);
+
+    CORE_TRY(core__overlap_check(op, args, nargs));
+    for (uint32_t left = written; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+
+        for (uint32_t k = 0; k < nargs; k++) {
+            core__overlap overlap;
+
+            if (k == i || !is_checked(op, k) ||
+                args[i].tag != CORE_VALUE_TENSOR ||
+                args[k].tag != CORE_VALUE_TENSOR)
+                continue;
+            CORE_TRY(find_overlap(trace, op, args[i].u.tensor, args[k].u.tensor,
+                                  &overlap));
+            if (overlap == CORE__OVERLAP_PARTIAL ||
+                (overlap == CORE__OVERLAP_SAME && written >> k & 1))
+                return core__overlap_shared_error(op, i, k);
+        }
+    }
+    return CORE_OK;
+}
+
+/* True for tensors of the same sizes. */
+static bool same_sizes(const core_tensor *a, const core_tensor *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->sizes, b->sizes, a->ndim * sizeof *a->sizes) == 0;
+}
+
 /* The checks that the operator makes on meta: dtypes and sizes. */
 static core_status check_on_meta(core_operator *op, const core_value *args,
                                  uint32_t nargs)
@@ -100,7 +172,7 @@ static core_status check_on_meta(core_operator *op, const core_value *args,
     }
     for (uint32_t i = 0; i < nargs; i++) {
         if (status == CORE_OK && owned[i] &&
-            owned[i]->numel != args[i].u.tensor->numel)
+            !same_sizes(owned[i], args[i].u.tensor))
             status = core__op_error(CORE_ERROR_UNSUPPORTED, op,
                                     "it resizes the tensor given as %s, which "
                                     "cannot be recorded",
@@ -145,7 +217,7 @@ static core_status by_results(core__trace *trace, core_call *call,
     core_value made[CORE__SCHEMA_RESULTS] = {{0}};
     core_status status;
 
-    CORE_TRY(core__overlap_check(call->op, args, nargs));
+    CORE_TRY(check_memory(trace, call->op, args, nargs));
     CORE_TRY(check_on_meta(call->op, args, nargs));
     status = core__trace_record(trace, base, args, base->nargs, 0, made, count);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++)
@@ -170,7 +242,7 @@ static core_status copy(core__trace *trace, core_call *call,
         target->dtype == source->dtype && target->device == source->device &&
         target->ndim == source->ndim && target->flags & CORE__TENSOR_DENSE;
 
-    CORE_TRY(core__overlap_check(call->op, args, nargs));
+    CORE_TRY(check_memory(trace, call->op, args, nargs));
     for (uint32_t i = 0; same && i < 2u * target->ndim; i++)
         same = target->sizes[i] == source->sizes[i];
     if (!same)
@@ -229,7 +301,7 @@ static core_status write(core__trace *trace, core_call *call,
                !base->data->writes && !base->lists) {
         CORE_TRY(by_results(trace, call, args, nargs));
     } else {
-        CORE_TRY(core__overlap_check(op, args, nargs));
+        CORE_TRY(check_memory(trace, op, args, nargs));
         return core__trace_record(trace, op, args, nargs, written, results,
                                   nresults);
     }

@@ -102,6 +102,8 @@ void core_program_release(core_program *program)
         core__tensor_release(program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
         core__tensor_release(program->known[i].tensor);
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        core__tensor_release(program->outputs[i].tensor);
     for (uint32_t i = 0; i < program->ngenerators; i++)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)

@@ -120,6 +120,8 @@ typedef struct core__program_output {
     uint32_t index;          /* of the value, input, hidden input or output */
     core__program_type type; /* device: of the source */
     int64_t offset;          /* elements from the first of the source */
+    core_tensor *tensor;     /* the view itself, with a reference, if it existed
+                              * before the call; NULL: a new one in each run */
 } core__program_output;
 
 typedef struct core__program_write {

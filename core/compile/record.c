@@ -423,7 +423,9 @@ static core_status check_unresized(const recording *r)
 
         tensors_of(&r->args[i], &originals);
         for (uint32_t k = 0; k < count; k++)
-            if (tensors[k] && tensors[k]->numel != originals[k]->numel)
+            if (tensors[k] && (tensors[k]->ndim != originals[k]->ndim ||
+                               memcmp(tensors[k]->sizes, originals[k]->sizes,
+                                      tensors[k]->ndim * sizeof(int64_t)) != 0))
                 return refuse(r->op, "it resizes a tensor");
     }
     return CORE_OK;

@@ -555,13 +555,16 @@ static core_status make_output(const run *r, const core__program_output *output,
     core_tensor *source = output->kind == CORE__OUTPUT_SAME
                               ? outputs[output->index]
                               : source_of(r, output);
-    int64_t offset = source->offset + output->offset;
+    int64_t offset;
 
-    if (output->kind == CORE__OUTPUT_SAME || !output->view) {
+    if (output->tensor)
+        source = output->tensor;
+    if (output->kind == CORE__OUTPUT_SAME || !output->view || output->tensor) {
         core__tensor_retain(source);
         *out = source;
         return CORE_OK;
     }
+    offset = source->offset + output->offset;
     return core_as_strided(source, core__type_sizes(type), type->ndim,
                            core__type_strides(type), type->ndim, &offset, out);
 }

@@ -195,10 +195,22 @@ static core_status describe_output(core__trace *trace,
     if (same < i) {
         output->kind = CORE__OUTPUT_SAME;
         output->index = same;
+    } else if (!(outputs[i]->flags & CORE__TENSOR_TRACED)) {
+        output->kind = traced->kind == CORE__TRACED_HIDDEN ? CORE__OUTPUT_HIDDEN
+                                                           : CORE__OUTPUT_INPUT;
+        output->view = true;
+        output->tensor = outputs[i];
+        core__tensor_retain(outputs[i]);
     } else if (traced->kind == CORE__TRACED_RESULT) {
         output->kind = CORE__OUTPUT_VALUE;
         output->index = traced->views[0].value;
-    } else if (traced->kind == CORE__TRACED_INPUT) {
+        /* One of several tensors with the same layout is the value itself. */
+        for (uint32_t k = 0; k < i; k++)
+            output->view =
+                output->view || (program->outputs[k].kind == output->kind &&
+                                 program->outputs[k].index == output->index &&
+                                 !program->outputs[k].view);
+    } else {
         output->kind = CORE__OUTPUT_INPUT;
         /* The input itself, or a view of another one that is an input, too. */
         for (uint32_t k = 0; k < program->ninputs; k++)
@@ -209,9 +221,6 @@ static core_status describe_output(core__trace *trace,
                 return CORE_OK;
             }
         output->view = true;
-    } else {
-        output->kind = CORE__OUTPUT_HIDDEN;
-        output->view = outputs[i] != program->hidden[traced->index].tensor;
     }
     return CORE_OK;
 }

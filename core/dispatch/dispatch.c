@@ -47,7 +47,7 @@ static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
     static const char *const names[] = {
-        "",         "record",   "functionalize", "inplace-or-view",
+        "",         "record",   "functionalize", "mode", "inplace-or-view",
         "autograd", "autocast", "profiler"};
     uint32_t functionality = core__keys_functionality(keys);
     core__backend *backend = core__backend_by_slot(core__keys_slot(keys));
@@ -55,9 +55,12 @@ log_step(const core_operator *op, uint64_t keys)
     const char *between = " -> ";
     int size;
 
-    if (functionality == CORE__FUNCTIONALITY_TRACE ||
+    if (functionality >= CORE__FUNCTIONALITY_TRACE ||
         op->table == core__table_unresolved)
         return; /* an operator's first call, before it has a table */
+    if (functionality == CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD &&
+        steps->op == op && steps->last == functionality)
+        return; /* from one mode to the next */
     if (steps->op != op || functionality >= steps->last) {
         write_steps(steps);
         steps->op = op;

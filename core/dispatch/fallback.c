@@ -346,12 +346,13 @@ core_status core__missing_kernel(core_call *call, const core_value *args,
                                  "%s%s", length ? ", " : "", other->type);
     }
     core__error_set_aside();
-    core__op_error(CORE_ERROR_NO_KERNEL, call->op,
-                   "\"%s\" has no kernel; %s%s. With LIBCORE_FALLBACK=count "
-                   "the CPU computes operators that a device lacks",
-                   backend ? backend->type : "?",
-                   length ? "loaded backends that have one: "
-                          : "no loaded backend has one",
-                   available);
+    core__op_error(
+        CORE_ERROR_NO_KERNEL, call->op,
+        "\"%s\" has no kernel of %s; %s%s. With LIBCORE_FALLBACK=count "
+        "the CPU computes operators that a device lacks",
+        backend ? backend->type : "?", core__operator_kernel_name(call->op),
+        length ? "loaded backends that have one: "
+               : "no loaded backend has one",
+        available);
     return core__fallback(call, args, nargs, results, nresults);
 }

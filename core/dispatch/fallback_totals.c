@@ -44,6 +44,7 @@ static bool is_wanted(void)
 
 typedef struct total {
     const char *name;
+    const char *kernel; /* that a device would need */
     uint64_t calls;
 } total;
 
@@ -71,17 +72,24 @@ __attribute__((destructor)) static void report(void)
 
         if (calls == 0)
             continue;
-        totals[count++] = (total){core__operator_name(op), calls};
+        totals[count++] = (total){core__operator_name(op),
+                                  core__operator_kernel_name(op), calls};
         others -= calls < others ? calls : others;
     }
     if (others > 0)
-        totals[count++] = (total){"(operators of plugins)", others};
+        totals[count++] =
+            (total){"(operators of plugins)", "(operators of plugins)", others};
     qsort(totals, count, sizeof *totals, most_calls_first);
     core__log_always("fallback",
                      "calls that the CPU computed, because their device has no "
                      "kernel: %llu",
                      (unsigned long long)all);
-    for (size_t i = 0; i < count; i++)
-        core__log_always("fallback", "%10llu  %s",
-                         (unsigned long long)totals[i].calls, totals[i].name);
+    for (size_t i = 0; i < count; i++) {
+        bool same = strcmp(totals[i].name, totals[i].kernel) == 0;
+
+        core__log_always("fallback", "%10llu  %s%s%s%s",
+                         (unsigned long long)totals[i].calls, totals[i].name,
+                         same ? "" : " (kernel ", same ? "" : totals[i].kernel,
+                         same ? "" : ")");
+    }
 }

@@ -203,13 +203,14 @@ core_status core__kernel_none_error(const core_operator *op,
         if (taken)
             return core__op_error(
                 CORE_ERROR_NO_KERNEL, op,
-                "\"%s\" has kernels for the dtypes (%s), but none accepts the "
-                "rank, sizes, alignment or arguments of this call",
-                device, expected);
+                "\"%s\" has kernels of %s for the dtypes (%s), but none "
+                "accepts "
+                "the rank, sizes, alignment or arguments of this call",
+                device, core__operator_kernel_name(op), expected);
         return core__op_error(CORE_ERROR_NO_KERNEL, op,
-                              "\"%s\" has no kernel for the dtypes (%s), "
+                              "\"%s\" has no kernel of %s for the dtypes (%s), "
                               "results first; it has %s",
-                              device, expected,
+                              device, core__operator_kernel_name(op), expected,
                               *available ? available : "none");
     }
 }

@@ -73,7 +73,9 @@ enum {
     CORE__OP_NO_IDENTITY = 1u << 6,    /* reduction refuses zero elements */
     CORE__OP_IDENTITY_VIEW = 1u << 7,  /* may return its argument itself */
     CORE__OP_CUSTOM = 1u << 8,         /* registered at run time */
-    CORE__OP_FLOAT8 = 1u << 9          /* computes with f8e4m3 and f8e5m2 */
+    CORE__OP_FLOAT8 = 1u << 9,         /* computes with f8e4m3 and f8e5m2 */
+    CORE__OP_PRIMITIVE = 1u << 10      /* a function that does the work itself,
+                                        * not by calling operators */
 };
 
 enum { CORE__OP_NOWHERE = 255 };
@@ -231,6 +233,14 @@ core_operator *core__operator_builtin(const char *name, size_t size);
 static inline const char *core__operator_name(const core_operator *op)
 {
     return op->data->name;
+}
+
+/* The name under which a plugin registers op's kernels. */
+static inline const char *core__operator_kernel_name(const core_operator *op)
+{
+    return op->flags & CORE__OP_CUSTOM
+               ? op->data->name
+               : core__operators[op->data->kernel].data->name;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "dispatch/registry.h"
 
 #include <libcore/dispatch.h>
+#include <libcore/mode.h>
 
 #include <string.h>
 
@@ -64,6 +65,22 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                       &registration->registry,
                       (core_string){operator_name, strlen(operator_name)}, key,
                       type, function, user),
+                  registration, out_registration);
+}
+
+core_status core_fallback_register(uint32_t key, const char *device_type,
+                                   core_function function, void *user,
+                                   core_registration **out_registration)
+{
+    core_string type = {device_type, device_type ? strlen(device_type) : 0};
+    core_registration *registration;
+
+    CORE__NOT_NULL(out_registration);
+    *out_registration = NULL;
+    CORE__NOT_NULL(function);
+    CORE_TRY(core__registration_new(&registration));
+    return finish(core__registry_add_program_fallback(
+                      &registration->registry, key, type, function, user),
                   registration, out_registration);
 }
 

@@ -39,6 +39,8 @@ typedef struct custom_operator {
 } custom_operator;
 static custom_operator *customs;
 
+static core__registration *fallbacks; /* of programs, newest first */
+
 /* If another thread was registering, its change is either visible or not:
  * lists are changed by one final store. */
 void core__registry_after_fork(void)
@@ -572,6 +574,55 @@ core_status core__registry_add_fallback(core_registry *registry,
     return status;
 }
 
+core_status core__registry_add_program_fallback(core_registry *registry,
+                                                uint32_t key,
+                                                core_string backend,
+                                                core_function function,
+                                                void *user)
+{
+    core__registration *registration;
+    core_status status;
+    uint32_t slot;
+
+    if (key != CORE_KEY_BACKEND && key != CORE_KEY_AUTOGRAD)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_fallback_register: the key is %u; accepted: "
+                           "CORE_KEY_BACKEND (%u) and CORE_KEY_AUTOGRAD (%u), "
+                           "under which operators may have nothing of their "
+                           "own",
+                           key, CORE_KEY_BACKEND, CORE_KEY_AUTOGRAD);
+    if (key == CORE_KEY_BACKEND && backend.size == 0)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_fallback_register: device_type is NULL or "
+                           "empty; CORE_KEY_BACKEND needs a device type");
+    /* Devices are locked before registrations, never the reverse. */
+    CORE_TRY(slot_of(backend, &slot));
+    core__registry_lock();
+    status = core__registry_new_registration(registry, &registration);
+    if (status == CORE_OK) {
+        registration->key = key;
+        registration->slot = slot;
+        registration->entry = (core__entry){function, user};
+        registration->next = fallbacks;
+        fallbacks = registration;
+        core__table_refresh_all();
+    }
+    core__registry_unlock();
+    return status;
+}
+
+const core__registration *core__registry_program_fallback(uint32_t key,
+                                                          uint32_t slot)
+{
+    const core__registration *r = fallbacks;
+
+    while (r && !(r->key == key &&
+                  (r->slot == slot ||
+                   (key == CORE_KEY_AUTOGRAD && r->slot == CORE__SLOT_NONE))))
+        r = r->next;
+    return r;
+}
+
 core_status core__registry_add_backend(core_registry *registry,
                                        const core_backend *table)
 {
@@ -588,6 +639,15 @@ core_status core__registry_add_backend(core_registry *registry,
 
 /* ------------------------------------------------------------- undoing -- */
 
+static void remove_from(core__registration **list,
+                        const core__registration *registration)
+{
+    while (*list && *list != registration)
+        list = &(*list)->next;
+    if (*list)
+        *list = registration->next;
+}
+
 static void undo_registration(core__registration *registration)
 {
     core_operator *op = registration->op;
@@ -600,13 +660,10 @@ static void undo_registration(core__registration *registration)
     if (registration->key == CORE__KEY_SHAPE)
         core__registry_set_shape(op, NULL);
     if (op) {
-        core__registration **at = &op->registrations;
-
-        while (*at && *at != registration)
-            at = &(*at)->next;
-        if (*at)
-            *at = registration->next;
+        remove_from(&op->registrations, registration);
         core__table_refresh(op);
+    } else if (!registration->custom) {
+        remove_from(&fallbacks, registration); /* the caller refreshes all */
     }
     if (registration->payload)
         core__reclaim(registration->payload, registration->payload);
@@ -622,14 +679,20 @@ static void undo_kernel(core__kernel *kernel)
 
 /* Sets of a removed backend keep their memory but not their owner; functions
  * that others registered for its slot do not serve the next backend there. */
+static void detach_registrations(core__registration *first,
+                                 const core__backend *backend)
+{
+    for (core__registration *r = first; r; r = r->next)
+        if (r->slot == backend->slot)
+            r->slot = CORE__SLOT_UNLOADED;
+}
+
 static void detach_backend_from(core_operator *op, const core__backend *backend)
 {
     for (core__kernel_set *s = op->kernels; s; s = s->next)
         if (s->backend == backend)
             s->backend = NULL;
-    for (core__registration *r = op->registrations; r; r = r->next)
-        if (r->slot == backend->slot)
-            r->slot = CORE__SLOT_UNLOADED;
+    detach_registrations(op->registrations, backend);
 }
 
 /* Returns the backend's fallback set, to which no table refers after the tables
@@ -639,6 +702,7 @@ static core__kernel_set *detach_backend(core__backend *backend)
     core__kernel_set *fallback = backend->fallback;
 
     backend->fallback = NULL;
+    detach_registrations(fallbacks, backend);
     for (uint32_t i = 0; i < core__operator_count; i++)
         detach_backend_from(&core__operators[i], backend);
     for (custom_operator *c = customs; c; c = c->next)

@@ -131,6 +131,13 @@ static inline core__kernel_set *core__registry_fallback(
 core_status core__registry_add_fallback(core_registry *registry,
                                         core_string backend,
                                         core_function kernel, void *user);
+/* A program's function for all operators without anything of their own under a
+ * key (libcore/mode.h). */
+core_status core__registry_add_program_fallback(core_registry *registry,
+                                                uint32_t key,
+                                                core_string backend,
+                                                core_function function,
+                                                void *user);
 core_status core__registry_add_operator(core_registry *registry,
                                         core_string schema);
 core_status core__registry_add_function(core_registry *registry,

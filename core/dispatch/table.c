@@ -4,10 +4,11 @@
 /* Determines the entry of each slot of an operator's table.
  *
  * A backend's slot, in order of precedence: newest of direct kernels and
- * functions; explicit composite; implicit composite; the backend's fallback;
- * for meta the inference of structured operators; missing.  An autograd slot:
- * a function registered for it; an implicit composite if the backend has
- * neither kernel nor explicit composite; the autograd layer.
+ * functions; explicit composite; implicit composite; for meta the inference of
+ * structured operators; a program's fallback; the backend's fallback; missing.
+ * An autograd slot: a function registered for it; an implicit composite if the
+ * backend has neither kernel nor explicit composite; a program's fallback if the
+ * operator has no gradient; the autograd layer.
  *
  * Entries depend on the set of registrations and their order within one key,
  * never on the order between keys: they are always computed from scratch. */
@@ -56,9 +57,10 @@ static inline const core__entry *dispatch_layer(uint32_t functionality)
 const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
-    SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 8 * 16, "one SIXTEEN per functionality");
+_Static_assert(CORE__TABLE_SIZE == 10 * 16, "one SIXTEEN per functionality");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -75,18 +77,30 @@ static bool structured(const core_operator *op)
     return op->family >= CORE__FAMILY_ELEMENTWISE;
 }
 
-/* *out_implicit: the slot is served by a decomposition, which must run above
- * autograd. */
+/* Whether a slot is served by a function that calls operators in the place of
+ * its own: IMPLICIT, and above autograd. */
+typedef enum decomposition { NONE, EXPLICIT, IMPLICIT } decomposition;
+
+static decomposition decomposition_of(const core_operator *op)
+{
+    if (op->data->implicit)
+        return IMPLICIT;
+    return op->family == CORE__FAMILY_VIEW || op->flags & CORE__OP_PRIMITIVE
+               ? NONE
+               : EXPLICIT;
+}
+
 static const core__entry *backend_entry(core_operator *op,
                                         operator_table *table, uint32_t slot,
-                                        bool *out_implicit)
+                                        decomposition *out_kind)
 {
     core__backend *backend = core__backend_by_slot(slot);
     core__registration *direct = newest(op, CORE_KEY_BACKEND, slot);
+    const core__registration *fallback;
     core__registration *composite;
     core__kernel_set *set = NULL;
 
-    *out_implicit = false;
+    *out_kind = NONE;
     if (backend && structured(op))
         set = core__registry_set(core__operator_kernel(op), backend);
     if (set && !atomic_load(&set->first))
@@ -100,17 +114,24 @@ static const core__entry *backend_entry(core_operator *op,
         return &table->kernels[slot];
     }
     composite = newest(op, CORE_KEY_COMPOSITE_EXPLICIT, CORE__SLOT_NONE);
+    *out_kind = EXPLICIT;
     if (composite)
         return &composite->entry;
+    *out_kind = decomposition_of(op);
     if (op->data->function && !op->data->implicit)
         return &table->function;
     composite = newest(op, CORE_KEY_COMPOSITE_IMPLICIT, CORE__SLOT_NONE);
-    *out_implicit = true;
+    *out_kind = IMPLICIT;
     if (composite)
         return &composite->entry;
     if (op->data->function)
         return &table->function;
-    *out_implicit = false;
+    *out_kind = NONE;
+    if (slot == CORE__SLOT_META && structured(op))
+        return &table->meta;
+    fallback = core__registry_program_fallback(CORE_KEY_BACKEND, slot);
+    if (fallback)
+        return &fallback->entry;
     if (backend && core__registry_fallback(backend) && structured(op)) {
         set = backend->fallback;
         if (table->fallbacks[slot].user != set)
@@ -118,8 +139,6 @@ static const core__entry *backend_entry(core_operator *op,
                 (core__entry){core__structured_run(op, set), set};
         return &table->fallbacks[slot];
     }
-    if (slot == CORE__SLOT_META && structured(op))
-        return &table->meta;
     return &missing;
 }
 
@@ -130,13 +149,33 @@ static void set_slot(operator_table *table, uint32_t functionality,
                           entry, memory_order_release);
 }
 
+/* The fallback that stands in for the autograd layer, or NULL. */
+static const core__registration *autograd_fallback(const core_operator *op,
+                                                   uint32_t slot)
+{
+    return core__operator_base(op)->data->no_gradient
+               ? core__registry_program_fallback(CORE_KEY_AUTOGRAD, slot)
+               : NULL;
+}
+
+static bool has_autograd_fallback(const core_operator *op)
+{
+    if (!core__operator_base(op)->data->no_gradient)
+        return false;
+    for (uint32_t slot = 0; slot < CORE__SLOTS; slot++)
+        if (autograd_fallback(op, slot))
+            return true;
+    return false;
+}
+
 /* Layers that would only redispatch a call in which nothing requires grad, of
  * an operator without registered functions: autograd, because its exclusion
  * below matters only to functions that call operators; and for a single view
  * in-place-or-view, because nothing is changed. */
 static uint64_t skippable_layers(const core_operator *op)
 {
-    if (op->registrations || op->flags & CORE__OP_CUSTOM)
+    if (op->registrations || op->flags & CORE__OP_CUSTOM ||
+        has_autograd_fallback(op))
         return 0;
     if (structured(op))
         return CORE__KEY_AUTOGRAD;
@@ -242,9 +281,9 @@ void core__shortcut_add(core_operator *op, uint64_t state)
     core__shortcut *shortcut;
     uint64_t keys;
 
-    /* Calls that are recorded happen once and must not take a place. */
-    if (atomic_load(&table->nshortcuts) == SHORTCUTS ||
-        state & CORE__KEYS_TRACED)
+    /* The few shortcuts are for calls without modes that are not recorded. */
+    if (state & (CORE__KEYS_MODE | CORE__KEYS_TRACED) ||
+        atomic_load(&table->nshortcuts) == SHORTCUTS)
         return;
     core__registry_lock();
     keys = core__keys_of_state(op, state);
@@ -287,46 +326,61 @@ static const core__entry *write_entry(const core_operator *op,
     return &table->written[slot];
 }
 
+/* The entries of one backend's slot. */
+static void fill_slot(core_operator *op, operator_table *table, uint32_t slot,
+                      const core__registration *inplace_or_view)
+{
+    decomposition kind;
+    const core__entry *below = backend_entry(op, table, slot, &kind);
+    const core__registration *fallback = autograd_fallback(op, slot);
+    const core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
+    const core__entry *above =
+        kind == IMPLICIT && !never_recorded(op) ? below
+        : fallback                              ? &fallback->entry
+                   : dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD);
+
+    if (!r)
+        r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
+    set_slot(table, CORE__FUNCTIONALITY_BACKEND, slot, below);
+    /* The parts of a decomposition are seen in its place. */
+    for (uint32_t layer = CORE__FUNCTIONALITY_RECORD;
+         layer <= CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD; layer++)
+        set_slot(table, layer, slot,
+                 kind == NONE ? dispatch_layer(layer) : below);
+    set_slot(table, CORE__FUNCTIONALITY_AUTOGRAD, slot, r ? &r->entry : above);
+    set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
+             inplace_or_view    ? &inplace_or_view->entry
+             : kind == IMPLICIT ? below
+                                : write_entry(op, table, slot, below));
+}
+
+/* The entries of a layer that does not depend on the backend. */
+static void fill_layer(operator_table *table, uint32_t functionality,
+                       const core__registration *r)
+{
+    for (uint32_t slot = 0; slot < CORE__SLOTS; slot++)
+        set_slot(table, functionality, slot,
+                 r ? &r->entry : dispatch_layer(functionality));
+}
+
 static void fill(core_operator *op, operator_table *table)
 {
+    const core__registration *inplace_or_view =
+        newest(op, CORE_KEY_INPLACE_OR_VIEW, CORE__SLOT_NONE);
+
     /* Custom operators become structured with a shape function. */
     if (structured(op) && !table->meta.function)
         table->meta = (core__entry){core__structured_run(op, NULL), NULL};
     __atomic_store_n(&op->mask_without_autograd,
                      op->mask & ~skippable_layers(op), __ATOMIC_RELAXED);
-    for (uint32_t slot = 0; slot < CORE__SLOTS; slot++) {
-        bool implicit;
-        const core__entry *below = backend_entry(op, table, slot, &implicit);
-        core__registration *r = newest(op, CORE_KEY_AUTOGRAD, slot);
-        const core__entry *above =
-            implicit && !never_recorded(op)
-                ? below
-                : dispatch_layer(CORE__FUNCTIONALITY_AUTOGRAD);
-
-        if (!r)
-            r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
-        set_slot(table, CORE__FUNCTIONALITY_BACKEND, slot, below);
-        set_slot(table, CORE__FUNCTIONALITY_RECORD, slot,
-                 implicit ? below : dispatch_layer(CORE__FUNCTIONALITY_RECORD));
-        set_slot(table, CORE__FUNCTIONALITY_FUNCTIONALIZE, slot,
-                 implicit ? below
-                          : dispatch_layer(CORE__FUNCTIONALITY_FUNCTIONALIZE));
-        set_slot(table, CORE__FUNCTIONALITY_AUTOGRAD, slot,
-                 r ? &r->entry : above);
-        r = newest(op, CORE_KEY_INPLACE_OR_VIEW, CORE__SLOT_NONE);
-        set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
-                 r          ? &r->entry
-                 : implicit ? below
-                            : write_entry(op, table, slot, below));
-        r = newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE);
-        set_slot(table, CORE__FUNCTIONALITY_AUTOCAST, slot,
-                 r ? &r->entry : dispatch_layer(CORE__FUNCTIONALITY_AUTOCAST));
-        r = newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE);
-        set_slot(table, CORE__FUNCTIONALITY_PROFILER, slot,
-                 r ? &r->entry : dispatch_layer(CORE__FUNCTIONALITY_PROFILER));
-        set_slot(table, CORE__FUNCTIONALITY_TRACE, slot,
-                 dispatch_layer(CORE__FUNCTIONALITY_TRACE));
-    }
+    for (uint32_t slot = 0; slot < CORE__SLOTS; slot++)
+        fill_slot(op, table, slot, inplace_or_view);
+    fill_layer(table, CORE__FUNCTIONALITY_AUTOCAST,
+               newest(op, CORE_KEY_AUTOCAST, CORE__SLOT_NONE));
+    fill_layer(table, CORE__FUNCTIONALITY_PROFILER,
+               newest(op, CORE_KEY_PROFILER, CORE__SLOT_NONE));
+    fill_layer(table, CORE__FUNCTIONALITY_TRACE, NULL);
+    fill_layer(table, CORE__FUNCTIONALITY_MODE_API, NULL);
     if (op->shortcut)
         check_shortcuts(op);
 }
@@ -439,19 +493,19 @@ const char *core__table_describe(core_operator *op, uint32_t slot)
     operator_table *table = core__alloc_zero(sizeof *table);
     const core__entry *entry;
     const char *source;
-    bool implicit;
+    decomposition kind;
 
     if (!table)
         return "unknown";
     core__registry_lock();
     table->function =
         (core__entry){core__dispatch_upcalls.function_fast_path(op), NULL};
-    entry = backend_entry(op, table, slot, &implicit);
+    entry = backend_entry(op, table, slot, &kind);
     if (entry == &missing)
         source = "missing";
     else if (entry == &table->meta)
         source = "meta";
-    else if (implicit)
+    else if (kind == IMPLICIT)
         source = "implicit";
     else if (entry == &table->kernels[slot])
         source = "kernel";

@@ -39,6 +39,11 @@ core_status core__decompose(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults);
 
+/* With the registry's lock held: the newest fallback of a program for a key and
+ * slot, or NULL. */
+const core__registration *core__registry_program_fallback(uint32_t key,
+                                                          uint32_t slot);
+
 void core__registry_lock(void);
 void core__registry_unlock(void);
 void core__registry_each_custom(void (*visit)(core_operator *));

@@ -272,6 +272,48 @@ static void host_call_drop(core__interposers *interposers, core_call *of)
     interposer_leave_void(&call, "%p", (void *)of);
 }
 
+static core_status host_devices_changed(core__interposers *interposers,
+                                        core_string type)
+{
+    core_status status = CORE_ERROR_INTERNAL;
+    interposer_call call;
+
+    CORE_TRY(enter(&call, interposers, "devices_changed", INTERPOSER_HOST));
+    if (!type.data || type.size > TEXT_MAX)
+        interposer_violation(&call, "names a device type of %llu bytes at %p",
+                             (unsigned long long)type.size,
+                             (const void *)type.data);
+    if (!call.violated)
+        status = core__host.devices_changed(type);
+    return interposer_leave(&call, status, "%.*s",
+                            call.violated     ? 0
+                            : type.size < 128 ? (int)type.size
+                                              : 128,
+                            type.data ? type.data : "");
+}
+
+static core_status host_call_view_content(core__interposers *interposers,
+                                          const core_call *of,
+                                          const core_view *view,
+                                          core_view_content *out_content)
+{
+    core_status status = CORE_ERROR_INTERNAL;
+    interposer_call call;
+
+    CORE_TRY(enter(&call, interposers, "call_view_content", INTERPOSER_HOST));
+    if (!interposer_runs(of) && interposer_validates(interposers))
+        interposer_violation(&call,
+                             "asks for the content of a view of a call (%p) "
+                             "that is not running in this thread",
+                             (const void *)of);
+    if (!view || !out_content)
+        interposer_violation(&call, "view %p, content %p", (const void *)view,
+                             (void *)out_content);
+    if (!call.violated)
+        status = core__host.call_view_content(of, view, out_content);
+    return interposer_leave(&call, status, "view %p", (const void *)view);
+}
+
 /* --------------------------------------------------------------- shims -- */
 
 #define SET(n)                                                                 \
@@ -337,6 +379,15 @@ static void host_call_drop(core__interposers *interposers, core_call *of)
     {                                                                          \
         return host_tensor_record_stream(interposers_of_set[n], tensor,        \
                                          stream);                              \
+    }                                                                          \
+    static core_status changed_##n(core_string type)                           \
+    {                                                                          \
+        return host_devices_changed(interposers_of_set[n], type);              \
+    }                                                                          \
+    static core_status content_##n(const core_call *of, const core_view *view, \
+                                   core_view_content *out)                     \
+    {                                                                          \
+        return host_call_view_content(interposers_of_set[n], of, view, out);   \
     }
 
 SET(0)
@@ -348,14 +399,15 @@ SET(5)
 SET(6)
 SET(7)
 
-#define ROW(n)                                                            \
-    {                                                                     \
-        .error = error_##n, .operator_find = find_##n,                    \
-        .operator_call = call_##n, .redispatch = redispatch_##n,          \
-        .tensor_retain = retain_##n, .tensor_view = view_##n,             \
-        .call_scratch = scratch_##n, .call_allocate_result = result_##n,  \
-        .call_copy = copy_##n, .call_drop = drop_##n,                     \
-        .call_record_stream = use_##n, .tensor_record_stream = use_of_##n \
+#define ROW(n)                                                             \
+    {                                                                      \
+        .error = error_##n, .operator_find = find_##n,                     \
+        .operator_call = call_##n, .redispatch = redispatch_##n,           \
+        .tensor_retain = retain_##n, .tensor_view = view_##n,              \
+        .call_scratch = scratch_##n, .call_allocate_result = result_##n,   \
+        .call_copy = copy_##n, .call_drop = drop_##n,                      \
+        .call_record_stream = use_##n, .tensor_record_stream = use_of_##n, \
+        .devices_changed = changed_##n, .call_view_content = content_##n   \
     }
 
 static const core_host sets[SETS] = {ROW(0), ROW(1), ROW(2), ROW(3),
@@ -410,4 +462,8 @@ void core__interposers_host(core__interposers *interposers, core_host *host)
         return; /* its table ends before the others */
     host->call_record_stream = sets[n].call_record_stream;
     host->tensor_record_stream = sets[n].tensor_record_stream;
+    if (interposers->minor < 6)
+        return;
+    host->devices_changed = sets[n].devices_changed;
+    host->call_view_content = sets[n].call_view_content;
 }

@@ -105,6 +105,15 @@ typedef struct interposer_function {
     char name[96];
 } interposer_function;
 
+typedef struct interposer_shape {
+    core__retired retired;
+    struct interposer_shape *next;
+    core__interposers *interposers;
+    core_shape_function function;
+    void *user;
+    char name[96];
+} interposer_shape;
+
 typedef struct interposer_plan {
     interposer_kernel *kernel;
     void *plan;
@@ -128,6 +137,7 @@ struct core__interposers {
     interposer_device *devices;
     interposer_kernel *kernels;
     interposer_function *functions;
+    interposer_shape *shapes;
     struct interposer_callback *callbacks;
     interposer_object *objects[INTERPOSER_BUCKETS];
     uint32_t destroyed;

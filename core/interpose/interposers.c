@@ -193,6 +193,10 @@ void core__interposers_end(core__interposers *interposers)
         next = f->next;
         core__reclaim(&f->retired, f);
     }
+    for (interposer_shape *s = interposers->shapes, *next; s; s = next) {
+        next = s->next;
+        core__reclaim(&s->retired, s);
+    }
     FREE_LIST(interposer_device, interposers->devices)
     for (interposer_backend *b = interposers->backends, *next; b; b = next) {
         next = b->next;
@@ -202,6 +206,7 @@ void core__interposers_end(core__interposers *interposers)
     interposers->backends = NULL;
     interposers->kernels = NULL;
     interposers->functions = NULL;
+    interposers->shapes = NULL;
     if (!interposers->lasting)
         core__reclaim(&interposers->retired, interposers);
 }

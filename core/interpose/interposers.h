@@ -41,6 +41,9 @@ core_status core__interposers_kernel(core__interposers *interposers,
 core_status core__interposers_function(core__interposers *interposers,
                                        core_string name,
                                        core_function *function, void **user);
+core_status core__interposers_shape(core__interposers *interposers,
+                                    core_string name,
+                                    core_shape_function *shape, void **user);
 
 /* The number of violations that validate has detected, and the text of the
  * first: "" if there is none. */

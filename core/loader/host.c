@@ -262,6 +262,9 @@ static core_status register_shape(core_registry *registry,
 {
     CORE_TRY(check_open(registry));
     CORE_TRY(check_text(operator_name, "an operator's name"));
+    if (registry->plugin->interposers)
+        CORE_TRY(core__interposers_shape(registry->plugin->interposers,
+                                         operator_name, &shape, &user));
     return core__registry_add_shape(registry, operator_name, shape, user);
 }
 

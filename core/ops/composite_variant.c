@@ -251,7 +251,8 @@ static core_status check_on_meta(core_operator *op, const core_value *args,
     if (!m.tensors)
         return core__error_memory(2 * count * sizeof *m.tensors);
     core__error_save(&earlier);
-    self->excluded |= CORE__KEY_TRACE | CORE__KEY_PROFILER | CORE__KEY_AUTOGRAD;
+    self->excluded |= CORE__KEY_TRACE | CORE__KEY_PROFILER |
+                      CORE__KEY_AUTOGRAD | CORE__KEYS_MODE;
     status = meta_arguments(&m, args, nargs, m.tensors + count);
     if (status == CORE_OK)
         status = meta_run(op, &m, nargs);
@@ -382,7 +383,7 @@ static core_status made_on_meta(core_operator *base, core_value *own,
     *out_made = core_pack_none();
     CORE_TRY(core_device_find("meta", &meta));
     own[device_at] = core_pack_device(meta);
-    self->excluded |= CORE__KEY_TRACE | CORE__KEY_PROFILER;
+    self->excluded |= CORE__KEY_TRACE | CORE__KEY_PROFILER | CORE__KEYS_MODE;
     status = core_op_invoke_on(base, own, base->nargs, out_made, 1);
     self->excluded = excluded;
     own[device_at] = kept;

@@ -39,8 +39,8 @@ core_status core__tensor_has_nan(core_tensor *tensor, bool *out_has)
         core__tensor_is_meta(tensor))
         return CORE_OK;
     self->no_grad = true;
-    self->excluded |=
-        CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST | CORE__KEY_PROFILER;
+    self->excluded |= CORE__KEY_AUTOGRAD | CORE__KEY_AUTOCAST |
+                      CORE__KEY_PROFILER | CORE__KEYS_MODE;
     status = find_nan(tensor, out_has);
     self->no_grad = no_grad;
     self->excluded = excluded;

@@ -21,6 +21,7 @@
 #include "grad_scaler.h"
 #include "linear.h"
 #include "memory.h"
+#include "mode.h"
 #include "ops.h"
 #include "optim.h"
 #include "plugins.h"

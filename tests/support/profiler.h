@@ -7,6 +7,7 @@
 #define TESTS_SUPPORT_PROFILER_H
 
 #include "devices.h"
+#include "temporary_files.h"
 
 #include "base/observe.h"
 #include "dispatch/dispatch.h"
@@ -14,7 +15,6 @@
 #include <libcore/profiler.h>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 static core_profiler *profiler;
 
@@ -70,13 +70,17 @@ static inline core_tensor *square(double value)
     return typed(CORE_F32, 2, (int64_t[]){8, 8}, values);
 }
 
-/* Reads a report, and removes it. */
-static inline char *content(const char *path)
+/* The report that a function of the profiler saves; the caller frees it. */
+static inline char *saved(core_status (*save)(core_profiler *, const char *))
 {
-    FILE *file = fopen(path, "r");
+    temporary_path path;
     struct stat found;
+    FILE *file;
     char *text;
 
+    temporary_file(path, "profiler");
+    OK(save(profiler, path));
+    file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq(fstat(fileno(file), &found), 0);
     text = calloc(1, (size_t)found.st_size + 1);
@@ -84,7 +88,7 @@ static inline char *content(const char *path)
                       found.st_size);
     ck_assert_uint_gt(found.st_size, 0);
     fclose(file);
-    unlink(path);
+    temporary_remove(path);
     return text;
 }
 

@@ -33,6 +33,14 @@ typedef struct program_case {
 
 static core_device *program_device;
 
+/* Of the random function that is compared, for messages. */
+static unsigned long long program_seed;
+
+static inline void mark_seed(uint64_t seed)
+{
+    program_seed = seed;
+}
+
 /* f32, from a formula, so that both worlds are equal. */
 static inline core_tensor *numbers_on(core_device *device, size_t ndim,
                                       const int64_t *sizes, uint32_t from)
@@ -81,7 +89,8 @@ static inline void same_bits(const char *what, size_t index, core_tensor *a,
     equal = memcmp(bits_a, bits_b, size) == 0;
     free(bits_a);
     free(bits_b);
-    ck_assert_msg(equal, "%s %zu differs", what, index);
+    ck_assert_msg(equal, "%s %zu differs (seed %llu)", what, index,
+                  program_seed);
 }
 
 static inline void same_aliases(core_tensor *const *a, core_tensor *const *b,
@@ -94,7 +103,10 @@ static inline void same_aliases(core_tensor *const *a, core_tensor *const *b,
             ck_assert_msg(shares == core_tensor_shares_storage(b[i], b[k]),
                           "tensors %zu and %zu: %s memory in the program", k, i,
                           shares ? "do not share" : "share");
-            ck_assert_int_eq(a[i] == a[k], b[i] == b[k]);
+            ck_assert_msg((a[i] == a[k]) == (b[i] == b[k]),
+                          "tensors %zu and %zu: %s in the program (seed %llu)",
+                          k, i, a[i] == a[k] ? "not the same" : "the same",
+                          program_seed);
             if (shares)
                 ck_assert_int_eq(
                     core_tensor_offset(a[i]) - core_tensor_offset(a[k]),

@@ -155,6 +155,51 @@ bool report_passed(const report *self)
 
 /* ------------------------------------------------------------- summary -- */
 
+/* Tests whether an earlier test of the level has the same reason. */
+static bool is_repeated(const report *self, size_t index)
+{
+    const record *one = &self->records[index];
+
+    for (size_t i = 0; i < index; i++)
+        if (self->records[i].chosen && self->records[i].level == one->level &&
+            self->records[i].verdict == one->verdict &&
+            strcmp(self->records[i].detail, one->detail) == 0)
+            return true;
+    return false;
+}
+
+/* What a passed level does not say about the device: a line per reason. */
+static void untested(const report *self, level which, FILE *to,
+                     const char *prefix)
+{
+    enum { LINES = 24 };
+    size_t lines = 0, left = 0;
+
+    for (size_t i = 0; i < self->count; i++) {
+        const record *one = &self->records[i];
+        size_t same = 0;
+
+        if (one->level != which || !one->chosen || !one->optional ||
+            one->verdict != VERDICT_NOT_SUPPORTED || is_repeated(self, i))
+            continue;
+        for (size_t k = i; k < self->count; k++)
+            same += self->records[k].level == which &&
+                    self->records[k].chosen &&
+                    self->records[k].verdict == VERDICT_NOT_SUPPORTED &&
+                    strcmp(self->records[k].detail, one->detail) == 0;
+        if (lines++ >= LINES)
+            left++;
+        else if (same > 1)
+            fprintf(to, "%s  not tested, %zu tests: %s\n", prefix, same,
+                    one->detail);
+        else
+            fprintf(to, "%s  not tested, %s: %s\n", prefix, one->name,
+                    one->detail);
+    }
+    if (left > 0)
+        fprintf(to, "%s  not tested: %zu more reasons\n", prefix, left);
+}
+
 static void summary_level(const report *self, level which, FILE *to,
                           const char *prefix)
 {
@@ -178,6 +223,7 @@ static void summary_level(const report *self, level which, FILE *to,
         comma = ",";
     }
     fprintf(to, "\n");
+    untested(self, which, to, prefix);
 }
 
 void report_summary(const report *self, FILE *to, const char *prefix)

@@ -15,6 +15,7 @@ enum { DIMENSIONS = 8 };
 /* A word that is a tensor: its sizes, and the limit of its indices or 0. */
 typedef struct tensor_word {
     char kind;
+    bool listed; /* the word has its elements, so its sizes must stay */
     uint32_t ndim;
     int64_t sizes[DIMENSIONS];
     int64_t limit;
@@ -34,6 +35,7 @@ static bool read_word(const char *word, size_t length, tensor_word *out)
     }
     if (at < end && *at == '/')
         out->limit = strtoll(at + 1, NULL, 10);
+    out->listed = memchr(word, '=', length) != NULL;
     return true;
 }
 
@@ -59,7 +61,8 @@ static int64_t numel_of(const tensor_word *word)
     return numel;
 }
 
-/* False: a matrix that is factored has this size. */
+/* False: a matrix that is factored, or a tensor whose elements are listed, has
+ * this size. */
 static bool replace(const sample *from, tensor_word *word, int64_t size,
                     int64_t to)
 {
@@ -69,10 +72,13 @@ static bool replace(const sample *from, tensor_word *word, int64_t size,
     for (uint32_t d = 0; d < word->ndim; d++) {
         if (word->sizes[d] != size)
             continue;
-        if (factored && (d + 2 >= word->ndim || word->kind == 'y'))
+        if (word->listed ||
+            (factored && (d + 2 >= word->ndim || word->kind == 'y')))
             return false;
         word->sizes[d] = to;
     }
+    if (word->limit == size && word->listed)
+        return false;
     if (word->limit == size)
         word->limit = to;
     return true;
@@ -128,6 +134,8 @@ static int resize_word(void *context, const char *at, size_t length, char *to,
         return 0;
     if (!replace(self->from, &word, self->size, self->to))
         return -1;
+    if (word.listed)
+        return 0;
     return (int)write_word(&word, to, capacity);
 }
 

@@ -16,6 +16,14 @@ const sample *sample_at(size_t index)
     return index < sample_count ? &sample_table[index] : NULL;
 }
 
+const char *kernel_name_of(const char *op)
+{
+    for (size_t i = 0; i < kernel_name_count; i++)
+        if (strcmp(kernel_name_table[i].op, op) == 0)
+            return kernel_name_table[i].kernel;
+    return op;
+}
+
 /* -------------------------------------------------------------- values -- */
 
 /* Prime numbers, the second more than SAMPLE_NUMEL. */
@@ -126,6 +134,21 @@ static size_t numbers(const char **text, int64_t *out)
     return count;
 }
 
+/* Reads the elements, "=0,8,4"; false: there are more or fewer. */
+static bool listed_values(const char *text, operand *one, int64_t limit)
+{
+    int64_t i = 0;
+
+    for (; i < one->numel && (*text == '=' || *text == ','); i++) {
+        int64_t value = strtoll(text + 1, (char **)(uintptr_t)&text, 10);
+
+        if (value >= limit)
+            return false;
+        one->values[i] = (double)value;
+    }
+    return i == one->numel && *text == 0;
+}
+
 static bool add_operand(sample_call *self, const suite *of, const sample *from,
                         const char *word)
 {
@@ -142,7 +165,7 @@ static bool add_operand(sample_call *self, const suite *of, const sample *from,
                                                     : self->dtype;
     one->ndim = (uint32_t)numbers(&text, one->sizes);
     if (*text == '/')
-        limit = strtoll(text + 1, NULL, 10);
+        limit = strtoll(text + 1, (char **)(uintptr_t)&text, 10);
     one->numel = 1;
     for (uint32_t d = 0; d < one->ndim; d++)
         one->numel *= one->sizes[d];
@@ -150,6 +173,8 @@ static bool add_operand(sample_call *self, const suite *of, const sample *from,
         return false;
     for (int64_t i = 0; i < one->numel; i++)
         one->values[i] = value_at(self, of, from, one, limit, i);
+    if (*text == '=' && !listed_values(text, one, limit))
+        return false;
     if (one->kind == 'h')
         make_positive(one);
     for (int64_t i = 0; i < one->numel; i++)

@@ -9,6 +9,7 @@
  *     h:3,3   the same, positive definite        v:5    the same, ascending
  *     x:2,3/4 i64 in [0, 4)     q:5  a permutation of 0 … 4     m:2,3  bool
  *     y:3     i32 1, 2, 3: pivots without exchanges
+ *     x:2,2/9=0,8,4,4   i64, these numbers below 9
  *     [ … ]   a list of tensors
  *     i:2 f:.5 b:1 s:text l:1,2 k:1,0,1 n   values
  *     %       the tested dtype                    @  the device
@@ -31,5 +32,19 @@ extern const size_t sample_count;
 
 /* Returns NULL after the last. */
 const sample *sample_at(size_t index);
+
+/* An operator that uses the kernels of another: add.Scalar those of
+ * add.Tensor. */
+typedef struct kernel_name {
+    const char *op;
+    const char *kernel;
+} kernel_name;
+
+/* Generated from ops.yaml. */
+extern const kernel_name kernel_name_table[];
+extern const size_t kernel_name_count;
+
+/* Returns the name under which an operator's kernels are registered. */
+const char *kernel_name_of(const char *op);
 
 #endif

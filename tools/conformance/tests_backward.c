@@ -6,6 +6,7 @@
 
 #include "claims.h"
 #include "oracle.h"
+#include "samples.h"
 #include "tests_training.h"
 
 #include <libcore/profiler.h>
@@ -58,7 +59,7 @@ static core_status end_profiler(core_profiler *session, missing *to,
         status = core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row);
         if (status == CORE_OK && row.kind == CORE_PROFILE_OPERATOR &&
             row.fallbacks > 0)
-            add(to, row.name, user);
+            add(to, kernel_name_of(row.name), user);
     }
     core_profiler_release(session);
     return status;
@@ -256,6 +257,17 @@ static bool has_kernel(const char *type, const char *name)
     return false;
 }
 
+/* Tests whether a list, whose items are separated by ", ", has a name. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += size)
+        if ((at == list || at[-1] == ' ') && (at[size] == 0 || at[size] == ','))
+            return true;
+    return false;
+}
+
 bool training_list_needs(suite *self, char *text, size_t capacity)
 {
     core_profiler *session = NULL;
@@ -269,14 +281,18 @@ bool training_list_needs(suite *self, char *text, size_t capacity)
         core_profiler_count_rows(session, &rows);
     for (size_t i = 0; i < rows; i++) {
         core_profile_row row = {.struct_size = sizeof row};
+        const char *name;
         int more;
 
         if (core_profiler_get_row(session, CORE_PROFILE_BY_NAME, i, &row) !=
                 CORE_OK ||
-            row.kind != CORE_PROFILE_OPERATOR || !has_kernel("cpu", row.name))
+            row.kind != CORE_PROFILE_OPERATOR)
+            continue;
+        name = kernel_name_of(row.name);
+        if (!has_kernel("cpu", name) || is_listed(text, name))
             continue;
         more = snprintf(text + length, capacity - length, "%s%s",
-                        length ? ", " : "", row.name);
+                        length ? ", " : "", name);
         if (more < 0 || length + (size_t)more >= capacity)
             break;
         length += (size_t)more;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level ops: elements more than 2^31 bytes apart.  A kernel with 32-bit offsets
- * declares that (CORE_REQUIRE_INDEX32) or fails here. */
+/* Level ops: elements more than 2^31 bytes apart, and more than 2^32 of them.  A
+ * kernel with 32-bit offsets declares that (CORE_REQUIRE_INDEX32) or fails
+ * here. */
 
 #include "suite.h"
 
 #include <string.h>
+#include <time.h>
 
 /* Three elements, the last of which begins behind 2^31 bytes. */
 enum { ELEMENTS = 3 };
@@ -216,10 +218,114 @@ static void far_elements(suite *self, outcome *out, const test *one)
                            "the operators that this needs is claimed");
 }
 
+/* --------------------------------------------------------- many elements -- */
+
+/* One element that is repeated, so that only the results need memory. */
+enum { FEWER = 1 << 22, SECONDS = 15 };
+static const int64_t repeats = (INT64_C(1) << 32) + 8;
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* The number of elements that are 1, as an operator computes it. */
+static core_status total(suite *self, const char *name, core_dtype dtype,
+                         int64_t count, double *out)
+{
+    const int64_t none = 0;
+    unsigned char one[4], bytes[8];
+    core_tensor *element = NULL, *all = NULL, *got = NULL;
+    core_value args[4] = {{0}};
+    core_status status;
+    float sum;
+    int64_t number;
+
+    put(dtype, 1, one);
+    status = core_tensor_from_data(one, dtype, NULL, 0, self->device, &element);
+    args[0] = suite_tensor_value(element);
+    args[1] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &count}};
+    args[2] = (core_value){CORE_VALUE_INT_LIST, 1, {.ints = &none}};
+    args[3] = int_value(0);
+    if (status == CORE_OK)
+        status = suite_call("as_strided", args, 4, &all);
+    args[0] = suite_tensor_value(all);
+    if (status == CORE_OK)
+        status = suite_call(name, args, 1, &got);
+    if (status == CORE_OK)
+        status = core_tensor_read(got, bytes,
+                                  core_dtype_size(core_tensor_dtype(got)));
+    if (status == CORE_OK) {
+        memcpy(&sum, bytes, sizeof sum);
+        memcpy(&number, bytes, sizeof number);
+        *out =
+            core_tensor_dtype(got) == CORE_F32 ? (double)sum : (double)number;
+    }
+    core_tensor_release(got);
+    core_tensor_release(all);
+    core_tensor_release(element);
+    return status;
+}
+
+/* Tests one operator; a sum of f32 need only be far from that of the elements
+ * that 32 bits can count.  Returns false if the device is too slow. */
+static bool count_many(suite *self, const char *name, core_dtype dtype,
+                       outcome *out, uint32_t *ran)
+{
+    double seconds = now(), few = 0, found = 0;
+    core_status status = total(self, name, dtype, FEWER, &few);
+
+    if (status == CORE_ERROR_NO_KERNEL || !expect_ok(out, status, name))
+        return true;
+    seconds = (now() - seconds) * (double)(repeats / FEWER);
+    if (seconds > SECONDS) {
+        if (*ran == 0)
+            not_supported(out, "2^32 elements would take %.0f seconds",
+                          seconds);
+        return false;
+    }
+    status = total(self, name, dtype, repeats, &found);
+    if (status == CORE_ERROR_NO_KERNEL || !expect_ok(out, status, name))
+        return true;
+    ++*ran;
+    expect(out, dtype == CORE_F32 ? found > FEWER : found == (double)repeats,
+           "%s of %s: the sum of %lld elements that are 1 is %.10g", name,
+           core_dtype_name(dtype), (long long)repeats, found);
+    return true;
+}
+
+static void many_elements(suite *self, outcome *out, const test *one)
+{
+    static const core_dtype dtypes[] = {CORE_I8, CORE_F32};
+    static const char *const names[] = {"sum", "count_nonzero"};
+    uint32_t ran = 0;
+
+    (void)one;
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                   "turning the fallback off"))
+        return;
+    if (self->quick) {
+        not_supported(out, "--quick leaves it out");
+        return;
+    }
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && ran == 0; d++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (!count_many(self, names[i], dtypes[d], out, &ran) ||
+                out->verdict != VERDICT_PASS)
+                return;
+    if (ran == 0)
+        not_supported(out, "none of the operators that this needs is claimed");
+}
+
 bool suite_add_large(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/offsets-beyond-2-gib", far_elements, true},
+        {"ops/rules/more-than-2-to-the-32-elements", many_elements, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

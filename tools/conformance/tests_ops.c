@@ -21,6 +21,9 @@ enum {
     COLUMNS = 20003,
     SPECIAL = 2053,
     MOST_SMALL = 65, /* sizes up to one more than a vector loop's step */
+    LARGEST_POWER = 65536,
+    SMALLEST_POWER = 4096,
+    MOST_RESULTS = 1 << 22, /* elements: a result can have their square */
 };
 
 static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
@@ -271,6 +274,15 @@ static bool depends_on_ties(sample_call *call, const reference *wanted)
     return call->tied && wanted->nresults > 0 && wanted->dtypes[0] == CORE_I64;
 }
 
+static bool is_too_large(const reference *wanted)
+{
+    bool large = false;
+
+    for (uint32_t r = 0; r < wanted->nresults; r++)
+        large |= wanted->numel[r] > MOST_RESULTS;
+    return large;
+}
+
 static bool run_extent(suite *self, sample_call *call, const reference *wanted,
                        extent what, sample_counts *all, outcome *out)
 {
@@ -315,7 +327,7 @@ static bool run_sample(suite *self, const sample *from, core_dtype dtype,
         core_error_code() != CORE_ERROR_DATA_DEPENDENT)
         goto done; /* the operator does not take this dtype */
     if (!oracle_defines(&call) || depends_on_ties(&call, &wanted) ||
-        claim_of(self, &call, &wanted) == CLAIM_NONE)
+        is_too_large(&wanted) || claim_of(self, &call, &wanted) == CLAIM_NONE)
         goto done;
     if (reference_values(&call, self, &wanted) != CORE_OK) {
         if (what == EXTENT_ALL)
@@ -361,6 +373,27 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
             sample_resize(from, last, multiples[i], &other))
             good =
                 run_sample(self, &other.sample, dtype, EXTENT_SIZE, all, out);
+    return good;
+}
+
+/* Runs a sample with the largest power of two that is cheap: loops whose steps
+ * are smaller powers leave no remainder. */
+static bool run_power(suite *self, const sample *from, core_dtype dtype,
+                      sample_counts *all, outcome *out)
+{
+    uint32_t before = all->ran;
+    int64_t first, last;
+    resized other;
+    bool good = true;
+
+    if (!sample_sizes(from, &first, &last))
+        return true;
+    for (int64_t size = LARGEST_POWER;
+         good && all->ran == before && size >= SMALLEST_POWER; size /= 2)
+        if (sample_resize(from, last, size, &other) &&
+            sample_numel(&other.sample) <= LARGEST_POWER)
+            good = run_sample(self, &other.sample, dtype, EXTENT_COLUMNS, all,
+                              out);
     return good;
 }
 
@@ -484,6 +517,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
             good = run_varied(self, at, dtype, &all, out);
     if (good)
         good = run_first(self, first->op, dtype, run_twins, &all, out);
+    if (good && !self->quick)
+        good = run_first(self, first->op, dtype, run_power, &all, out);
     if (good && !self->quick)
         good = run_first(self, first->op, dtype, run_large, &all, out);
     if (out->verdict != VERDICT_PASS)

@@ -5,8 +5,9 @@
  * guarantees, and what queries of a device cost the host. */
 
 #include "stream_gate.h"
-#include "process_state.h"
+
 #include "plugin_tables.h"
+#include "process_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -140,8 +141,8 @@ static void event_waits(suite *self, outcome *out, const test *one)
     (void)one;
     if (!p)
         return;
-    if (p->synchronous || !plugin_interface(p, "core.host_callback")) {
-        not_supported(out, "this needs streams and host callbacks");
+    if (p->synchronous) {
+        not_supported(out, "the device is synchronous");
         return;
     }
     stream_gate_init(&later.hold);
@@ -157,7 +158,11 @@ static void event_waits(suite *self, outcome *out, const test *one)
     }
     expect_plugin_ok(out, p->events.synchronize(p->device, event),
                      "synchronizing an event");
-    expect(out, later.opened,
+    /* Without host callbacks the gate opens by itself, later than that. */
+    expect(out,
+           plugin_interface(p, "core.host_callback")
+               ? later.opened
+               : !stream_gate_holds(&later.hold),
            "synchronizing an event returns before its work is done");
     pthread_join(thread, NULL);
 done:

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Level core: streams and events on the plugin's own tables.  If the device has
- * host callbacks a gate blocks streams, and nothing here depends on time;
- * otherwise long copies replace the gate, and prove less. */
+/* Level core: streams and events on the plugin's own tables.  A gate blocks
+ * streams (stream_gate.h). */
 
 #include "stream_gate.h"
+
 #include "process_state.h"
 
 #include <stdlib.h>
@@ -21,7 +21,6 @@ typedef struct bench {
     void *first, *second;
     void *event;
     stream_gate gate;
-    bool gated;
     bool is_plugins; /* first is the plugin's stream: the device has no more */
 } bench;
 
@@ -56,7 +55,6 @@ static bool bench_begin(bench *self, suite *of, uint32_t streams, outcome *out)
         !plugin->synchronous && plugin->properties.max_streams == streams;
     if (!self->is_plugins && !plugin_has_streams(plugin, streams, out))
         return false;
-    self->gated = plugin_interface(plugin, "core.host_callback") != NULL;
     return plugin_alloc(plugin, out, BIG, &self->a) &&
            plugin_alloc(plugin, out, BIG, &self->b) &&
            plugin_alloc(plugin, out, BIG, &self->c) &&
@@ -75,10 +73,6 @@ static bool bench_begin_gated(bench *self, suite *of, outcome *out)
     if (!bench_begin(self, of, 1, out))
         return false;
     plugin = self->plugin;
-    if (!self->gated) {
-        not_supported(out, "this needs host callbacks");
-        return false;
-    }
     return stream_gate_close(&self->gate, plugin, self->first, out) &&
            expect_plugin_ok(
                out,
@@ -230,10 +224,13 @@ static void query_reports_completion(suite *self, outcome *out, const test *one)
     plugin = bench.plugin;
     expect(out,
            plugin->streams.query(plugin->device, bench.first) ==
-               CORE_ERROR_BUSY,
+                   CORE_ERROR_BUSY ||
+               !stream_gate_holds(&bench.gate),
            "a stream with pending work is not BUSY");
     expect(out,
-           plugin->events.query(plugin->device, bench.event) == CORE_ERROR_BUSY,
+           plugin->events.query(plugin->device, bench.event) ==
+                   CORE_ERROR_BUSY ||
+               !stream_gate_holds(&bench.gate),
            "an event behind pending work is not BUSY");
     stream_gate_open(&bench.gate);
     expect_plugin_ok(out,
@@ -255,15 +252,12 @@ static void event_snapshots_at_record(suite *self, outcome *out,
     bench bench;
     plugin_tables *plugin;
     core_status status = CORE_ERROR_BUSY;
+    bool held = true;
 
     (void)one;
     if (!bench_begin(&bench, self, 1, out))
         goto done;
     plugin = bench.plugin;
-    if (!bench.gated) {
-        not_supported(out, "this needs host callbacks");
-        goto done;
-    }
     if (!expect_plugin_ok(out, move(&bench, bench.first, &bench.b, &bench.a),
                           "copy") ||
         !expect_plugin_ok(
@@ -273,12 +267,13 @@ static void event_snapshots_at_record(suite *self, outcome *out,
         !stream_gate_close(&bench.gate, plugin, bench.first, out))
         goto done;
     /* The copy before it completes by itself. */
-    for (int i = 0; i < 5000 && status == CORE_ERROR_BUSY; i++) {
+    for (int i = 0; i < 5000 && status == CORE_ERROR_BUSY && held; i++) {
+        held = stream_gate_holds(&bench.gate);
         status = plugin->events.query(plugin->device, bench.event);
         if (status == CORE_ERROR_BUSY)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    expect(out, status == CORE_OK,
+    expect(out, status == CORE_OK && held,
            "an event waits for work that was enqueued after it was recorded");
 done:
     bench_end(&bench);
@@ -292,7 +287,6 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
     bench bench;
     plugin_tables *plugin;
     stream_gate behind;
-    uint32_t passed, dropped;
 
     (void)one;
     stream_gate_init(&behind);
@@ -302,10 +296,6 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
     plugin = bench.plugin;
     if (bench.is_plugins) {
         not_supported(out, "this needs a third stream");
-        goto done;
-    }
-    if (!bench.gated) {
-        not_supported(out, "this needs host callbacks");
         goto done;
     }
     if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
@@ -327,11 +317,11 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
             "synchronizing the event"))
         goto done;
     /* A missing wait shows; a real one lasts longer. */
-    process_settle();
-    stream_gate_counts(&behind, &passed, &dropped);
     expect(out,
-           passed == 0 && plugin->streams.query(plugin->device, bench.second) ==
-                              CORE_ERROR_BUSY,
+           stream_gate_overtaken(&bench.gate, &behind) == 0 &&
+               (plugin->streams.query(plugin->device, bench.second) ==
+                    CORE_ERROR_BUSY ||
+                !stream_gate_holds(&bench.gate)),
            "recording an event again releases the streams that wait for its "
            "earlier record");
     stream_gate_open(&bench.gate);
@@ -347,7 +337,6 @@ static void wait_blocks_stream(suite *self, outcome *out, const test *one)
     bench bench;
     plugin_tables *plugin;
     stream_gate behind;
-    uint32_t passed, dropped;
 
     (void)one;
     stream_gate_init(&behind);
@@ -355,10 +344,6 @@ static void wait_blocks_stream(suite *self, outcome *out, const test *one)
     if (!bench_begin(&bench, self, 2, out))
         goto done;
     plugin = bench.plugin;
-    if (!bench.gated) {
-        not_supported(out, "this needs host callbacks");
-        goto done;
-    }
     if (!stream_gate_close(&bench.gate, plugin, bench.first, out) ||
         !expect_plugin_ok(
             out,
@@ -370,9 +355,8 @@ static void wait_blocks_stream(suite *self, outcome *out, const test *one)
                           "waiting for the event") ||
         !stream_gate_close(&behind, plugin, bench.second, out))
         goto done;
-    process_settle();
-    stream_gate_counts(&behind, &passed, &dropped);
-    expect(out, passed == 0, "a stream does not wait for the event");
+    expect(out, stream_gate_overtaken(&bench.gate, &behind) == 0,
+           "a stream does not wait for the event");
     stream_gate_open(&bench.gate);
     expect(out, stream_gate_wait(&behind, 1),
            "a stream still waits though its event is complete");
@@ -418,17 +402,19 @@ done:
     free(bytes);
 }
 
-static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
+/* Returns false if the work was done when destroy returned. */
+static bool destroy_while_busy(suite *self, outcome *out)
 {
     bench bench;
     plugin_tables *plugin;
     uint32_t passed = 0, dropped = 0;
+    bool held = true;
 
-    (void)one;
     if (!bench_begin_gated(&bench, self, out))
         goto done;
     plugin = bench.plugin;
     plugin->streams.destroy(plugin->device, bench.first);
+    held = stream_gate_holds(&bench.gate);
     bench.first = NULL;
     if (bench.is_plugins)
         plugin->stream = NULL;
@@ -445,6 +431,21 @@ done:
     bench_end(&bench);
     if (bench.plugin)
         plugin_restore_stream(bench.plugin, out);
+    return held;
+}
+
+static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
+{
+    enum { TRIES = 5 };
+    bool held = false;
+
+    (void)one;
+    /* A busy machine may have delayed what destroy was asked for. */
+    for (int i = 0; !held && i < TRIES && out->verdict == VERDICT_PASS; i++)
+        held = destroy_while_busy(self, out);
+    expect(out, held,
+           "%d times the work of a stream was done when destroy returned",
+           TRIES);
 }
 
 static bool create_and_destroy(plugin_tables *plugin, int rounds, outcome *out)

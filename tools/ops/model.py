@@ -16,7 +16,7 @@ PROMOTIONS = {"none": 0, "common": 1, "float": 2, "bool": 3, "own": 4}
 REDUCE_DTYPES = {"same": 0, "sum": 1, "float": 2, "bool": 3, "index": 4}
 FLAGS = {"dynamic_output": 0, "factory": 1, "random": 2, "ordered": 3,
          "host_wait": 4, "multiple_views": 5, "no_identity": 6,
-         "identity_view": 7, "eight_bits": 9}
+         "identity_view": 7, "eight_bits": 9, "primitive": 10}
 AUTOCAST = {"none": 0, "lower": 1, "fp32": 2, "promote": 3}
 KEYS = {"op", "since", "c", "family", "operands", "kernel", "promote", "dim",
         "keepdim", "dtype", "infer", "check", "function",
@@ -68,6 +68,8 @@ class Operator:
         bits = 0
         for flag in self.base.entry.get("flags", []):
             if flag in ("factory", "random") and self.given:
+                continue
+            if flag == "primitive" and self.variant != "FUNCTIONAL":
                 continue
             if flag not in FLAGS:
                 raise Problem("unknown flag '%s'" % flag)

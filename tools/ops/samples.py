@@ -25,7 +25,8 @@ FLAGS = {"dense": "SAMPLE_DENSE", "sized": "SAMPLE_SIZED",
          "forward only": "SAMPLE_FORWARD_ONLY"}
 WORD = {
     "tensor": re.compile(r"^[tupqmyhvc]:(\d+(,\d+)*)?$"),
-    "index": re.compile(r"^x:(\d+(,\d+)*)?/\d+$|^x:(\d+(,\d+)*)?$"),
+    "index": re.compile(
+        r"^x:(\d+(,\d+)*)?/\d+(=\d+(,\d+)*)?$|^x:(\d+(,\d+)*)?$"),
     "value": re.compile(r"^([ifbsldgk]:\S*|n|[%@\[\]])$"),
 }
 
@@ -133,8 +134,13 @@ def tests(model):
 def conformance(model):
     """The table of core-conformance."""
     rows = [s.row() for s in samples(model) if s.in_conformance]
+    kernels = ["    {%s, %s},\n" % (c_string(o.name), c_string(o.base.kernel.name))
+               for o in model.operators if o.base.kernel is not o]
     return (HEAD + '#include "conformance/samples.h"\n\n'
             "const sample sample_table[] = {\n%s};\n\n"
             "const size_t sample_count =\n"
-            "    sizeof sample_table / sizeof *sample_table;\n" %
-            "".join(rows))
+            "    sizeof sample_table / sizeof *sample_table;\n\n"
+            "const kernel_name kernel_name_table[] = {\n%s};\n\n"
+            "const size_t kernel_name_count =\n"
+            "    sizeof kernel_name_table / sizeof *kernel_name_table;\n" %
+            ("".join(rows), "".join(kernels)))

@@ -197,7 +197,9 @@ static core_status recompute_call(frame *frame, round *round,
     core__error_record earlier;
     core_status status;
 
-    then.included = frame->included;
+    /* The modes are those of the backward. */
+    then.included =
+        (frame->included & ~CORE__KEYS_MODE) | (was.included & CORE__KEYS_MODE);
     then.excluded = frame->excluded;
     memcpy(then.autocast, frame->autocast, sizeof then.autocast);
     then.autocast_cached = false;

@@ -146,6 +146,7 @@ static core_status run_with_workers(core__task *task, const core__edge *roots,
     }
     task->owner = self->executor;
     task->quantized = core__checkpoint_scales_current(self);
+    task->modes = core__modes_of(self);
     pthread_mutex_init(&task->lock, NULL);
     atomic_init(&task->outstanding, 1);
     atomic_init(&task->failed, false);
@@ -223,8 +224,10 @@ static void *run_in_thread(void *argument)
     nested_call *call = argument;
     core__thread *self = core__thread_self();
     core__thread_state state = core__thread_state_of(call->from);
+    core__modes modes = core__modes_of(call->from), before;
 
     core__thread_state_set(self, &state);
+    core__modes_enter(self, &modes, &before);
     core__checkpoint_scales_set(self,
                                 core__checkpoint_scales_current(call->from));
     self->executor = call->from->executor;

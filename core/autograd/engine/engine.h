@@ -27,6 +27,7 @@
 #include "autograd/graph/node.h"
 #include "autograd/engine/state.h"
 #include "device/device.h"
+#include "dispatch/mode_stack.h"
 
 #include <pthread.h>
 
@@ -99,6 +100,7 @@ struct core__task {
     core__executor *owner;                         /* the caller's */
     struct core__checkpoint_scales_run *quantized; /* the caller's
                                             * (quant/checkpoint_scales.h) */
+    core__modes modes; /* likewise (dispatch/mode_stack.h) */
     core__task_worker *workers;
     size_t nworkers, workers_capacity;
     pthread_mutex_t lock;       /* protects slots, leaves, sequence and error */

@@ -102,15 +102,21 @@ static void run(const core__executor_work *work)
     core__thread_state state = core__thread_state_of(self);
     core__task *task = work->task;
     core__checkpoint_scales_run *quantized;
+    core__modes modes;
     void *engine = self->engine;
     core_status status;
 
     if (atomic_load(&task->failed))
         return;
     core__thread_state_set(self, &task->running);
+    core__modes_enter(self, &task->modes, &modes);
     quantized = core__checkpoint_scales_set(self, task->quantized);
     self->engine = task;
     status = core__task_evaluate(task, work->ready.node, work->ready.slot);
+    if (!core__modes_leave(self, &modes) && status == CORE_OK)
+        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
+                             "a function or hook of a backward pushed a mode "
+                             "and returned without popping it");
     if (status != CORE_OK)
         core__task_fail(task, status);
     self->engine = engine;

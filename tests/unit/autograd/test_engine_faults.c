@@ -5,6 +5,8 @@
  * possible point: the caller gets an error, nothing hangs or leaks, the thread
  * state is restored, and the other device keeps working. */
 
+#define SUITE_FORKS true
+
 #include "support/devices.h"
 
 #include "base/thread.h"

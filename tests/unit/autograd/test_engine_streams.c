@@ -6,6 +6,8 @@
  * one).  A callback that waits for a gate blocks a stream: whatever waits for
  * that stream stays busy, and memory it still uses is not reused. */
 
+#define SUITE_FORKS true
+
 #include "support/engine_streams.h"
 
 /* ---------------------------------------------------------------- case A -- */

@@ -4,6 +4,8 @@
 /* Forks the process while other threads are anywhere in the library: the child
  * can use the host and exits normally. */
 
+#define SUITE_FORKS true
+
 #include "support/children.h"
 #include "support/devices.h"
 #include "support/effort.h"

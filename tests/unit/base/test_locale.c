@@ -4,6 +4,8 @@
 /* In a program whose locale has a decimal comma, numbers are written and read
  * with a point.  The test creates the locale: none need be installed. */
 
+#define SUITE_FORKS true
+
 #include "support/stream.h"
 #include "support/temporary_files.h"
 

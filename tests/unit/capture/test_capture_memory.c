@@ -4,6 +4,8 @@
 /* Memory of graphs that run on streams other than the one they were captured
  * on. */
 
+#define SUITE_FORKS true
+
 #include "support/stream.h"
 
 #include "device/stream.h"

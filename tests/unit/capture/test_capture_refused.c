@@ -4,6 +4,8 @@
 /* Work that a capture cannot contain is an error and invalidates the capture; a
  * lost or reset device invalidates captures and graphs. */
 
+#define SUITE_FORKS true
+
 #include "device/device.h"
 
 #include "support/capture.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#define SUITE_FORKS true
+
 #include "support/cpu.h"
 
 #include <malloc.h>

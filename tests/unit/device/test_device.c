@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
+#define SUITE_FORKS true
+
 #include "support/stream.h"
 
 #include "device/device.h"

@@ -3,6 +3,8 @@
 
 /* Devices that are added, removed and reordered while the process runs. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 

@@ -3,6 +3,8 @@
 
 /* Streams: current streams, guards, lifetime, and a synchronous device. */
 
+#define SUITE_FORKS true
+
 #include "support/stream.h"
 
 #include <pthread.h>

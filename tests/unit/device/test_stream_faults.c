@@ -4,6 +4,8 @@
 /* Streams that fail and devices that are lost: the error is clear, nothing
  * hangs or leaks, and other streams and devices still work. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 

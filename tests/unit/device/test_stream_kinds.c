@@ -3,6 +3,8 @@
 
 /* Streams that only copy. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 

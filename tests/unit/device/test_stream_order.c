@@ -3,6 +3,8 @@
 
 /* Host callbacks, priorities, adopted streams, time, and limited queues. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 

@@ -4,6 +4,8 @@
 /* Requirements of kernels on their operands (docs/abi.md 10): the fixture's
  * kernels fail when a call does not meet them. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/loader.h"
 

@@ -4,6 +4,8 @@
 /* Kernels are created when they are first looked up, which has no observable
  * effect. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 
 #include "base/memory.h"

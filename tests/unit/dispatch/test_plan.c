@@ -4,6 +4,8 @@
 /* Plans of a device that compiles per shape: a backend defined here, in host
  * memory, whose kernels count the calls they receive. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/host_backend.h"
 

@@ -3,6 +3,8 @@
 
 /* Kernels that refuse a call (docs/abi.md 10): which kernel is tried next. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/loader.h"
 

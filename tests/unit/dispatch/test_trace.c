@@ -3,6 +3,8 @@
 
 /* The output of LIBCORE_TRACE_DISPATCH=1. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 
 #include <libcore/settings.h>

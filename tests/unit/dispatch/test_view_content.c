@@ -5,6 +5,8 @@
  * the weight has changed.  The mutant's mm keeps one under the rule
  * caches-weights-by-content, and counts the copies that it makes. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 

@@ -4,6 +4,8 @@
 /* Tensors exchanged between the streams of two libraries on the simulated
  * accelerator, which reports unordered accesses. */
 
+#define SUITE_FORKS true
+
 #include "support/stream.h"
 
 #include <libcore/dlpack.h>

@@ -6,6 +6,8 @@
 
 #define SUITE_SECONDS 100
 
+#define SUITE_FORKS true
+
 #include "support/cudnn.h"
 
 #include <libcore/settings.h>

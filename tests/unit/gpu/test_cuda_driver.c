@@ -9,6 +9,8 @@
 #define GPU_DRIVER ".libs/libcuda.so.1"
 #define CUBLAS ".libs/libcublas.so"
 
+#define SUITE_FORKS true
+
 #include "support/gpu_products.h"
 
 #include <cuda/architectures.h>

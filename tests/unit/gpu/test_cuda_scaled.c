@@ -7,6 +7,8 @@
 
 #define SUITE_SECONDS 100
 
+#define SUITE_FORKS true
+
 #include "support/linear.h"
 #include "support/temporary_files.h"
 

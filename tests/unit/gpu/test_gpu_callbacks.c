@@ -8,6 +8,8 @@
 
 #define SUITE_SECONDS 60
 
+#define SUITE_FORKS true
+
 #include "support/gpu_emulated.h"
 
 #include "device/device.h"

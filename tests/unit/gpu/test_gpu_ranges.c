@@ -7,6 +7,8 @@
 
 #define _GNU_SOURCE /* gettid */
 
+#define SUITE_FORKS true
+
 #include "support/gpu_emulated.h"
 #include "support/temporary_files.h"
 

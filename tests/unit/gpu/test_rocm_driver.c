@@ -10,6 +10,8 @@
 #define GPU_DRIVER ".libs/libamdhip64.so.?"
 #define ROCBLAS ".libs/librocblas.so.?"
 
+#define SUITE_FORKS true
+
 #include "support/gpu_products.h"
 
 #include <rocm/architectures.h>

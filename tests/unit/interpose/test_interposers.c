@@ -4,6 +4,8 @@
 /* The interposers around a plugin: each violation of the contract is reported,
  * and a call that would do harm is not passed on. */
 
+#define SUITE_FORKS true
+
 #include "support/faulty_backend.h"
 #include "support/suite.h"
 
@@ -474,6 +476,36 @@ START_TEST(failing_function_that_sets_a_result_is_reported)
 }
 END_TEST
 
+static core_status infers_once(void *user, const core_value *args,
+                               uint32_t nargs, core_result_shape *shapes,
+                               uint32_t nresults)
+{
+    int64_t *calls = user;
+
+    (void)args;
+    (void)nargs;
+    (void)nresults;
+    shapes[0] = (core_result_shape){CORE_F32, 1, {++*calls}};
+    return respond();
+}
+
+START_TEST(shape_function_that_is_not_pure_is_reported)
+{
+    core_shape_function shape = infers_once;
+    int64_t calls = 0;
+    void *user = &calls;
+    core_result_shape out = {0};
+
+    ck_assert_int_eq(core__interposers_shape(interposers,
+                                             (core_string){"faulty::f", 9},
+                                             &shape, &user),
+                     CORE_OK);
+    ck_assert(shape != infers_once);
+    ck_assert_int_eq(shape(user, NULL, 0, &out, 1), CORE_ERROR_INTERNAL);
+    reported(1, "faulty::f.shape: infers another result 0");
+}
+END_TEST
+
 /* ------------------------------------------------------------------ outwards -- */
 
 START_TEST(host_refuses_calls_that_are_not_running)
@@ -498,6 +530,12 @@ START_TEST(host_refuses_calls_that_are_not_running)
     ck_assert_int_eq(host.tensor_record_stream(NULL, NULL),
                      CORE_ERROR_INTERNAL);
     reported(5, "a NULL stream");
+    ck_assert_int_eq(host.call_view_content(&call, NULL, NULL),
+                     CORE_ERROR_INTERNAL);
+    reported(7, "view (nil), content (nil)");
+    ck_assert_int_eq(host.devices_changed((core_string){NULL, 3}),
+                     CORE_ERROR_INTERNAL);
+    reported(8, "a device type of 3 bytes");
 }
 END_TEST
 
@@ -674,6 +712,7 @@ int main(void)
         kernel_beyond_its_memory_does_not_run,
         kernel_that_changes_given_results_is_reported,
         failing_function_that_sets_a_result_is_reported,
+        shape_function_that_is_not_pure_is_reported,
         host_refuses_calls_that_are_not_running,
         errors_without_a_message_are_reported,
         null_from_the_plugin_is_refused,

@@ -4,6 +4,8 @@
 /* Errors of the fused linear layer: they are reported and leave quantizers,
  * workspace and gradients unchanged. */
 
+#define SUITE_FORKS true
+
 #include "support/linear.h"
 
 #include "base/memory.h"

@@ -5,6 +5,8 @@
  * their tensors or are used on several streams, autocast regions around its
  * steps, f16 main gradients, and zero features. */
 
+#define SUITE_FORKS true
+
 #include "support/linear.h"
 
 #include "linear/linear.h"

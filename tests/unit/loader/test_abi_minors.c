@@ -5,6 +5,8 @@
  * docs/abi.md 4, 5 and 8.  The plugins are those of tests/abi; its old_host
  * tests the other direction of the same rules. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/loader.h"
 

@@ -5,6 +5,8 @@
  * as they were sealed, or the load fails with a reason, and the process never
  * crashes. */
 
+#define SUITE_FORKS true
+
 #include "support/effort.h"
 #include "support/loader.h"
 

@@ -4,6 +4,8 @@
 /* A plugin that passes NULL or impossible values to the host fails with an
  * error that says so (tests/fixtures/invalid.c). */
 
+#define SUITE_FORKS true
+
 #include "support/loader.h"
 
 #include <libcore/device.h>

@@ -4,6 +4,8 @@
 /* Kernels of a plugin's own operators, whose results a shape function infers
  * (fixtures/own_kernels.c). */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/loader.h"
 

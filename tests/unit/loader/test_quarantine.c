@@ -4,6 +4,8 @@
 /* A plugin that crashes or blocks the process that loads it costs only an
  * error. */
 
+#define SUITE_FORKS true
+
 #include "support/loader.h"
 
 #include "loader/quarantine.h"

@@ -4,6 +4,8 @@
 /* Sizes, segments, the choice of a block, splitting and joining, and requests
  * beyond the device's memory. */
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 START_TEST(sizes_round_to_512_and_choose_their_segments)

@@ -7,6 +7,8 @@
 /* A release that waits for its own callback would hang. */
 #define SUITE_SECONDS 30
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 #include <libcore/capture.h>

@@ -4,6 +4,8 @@
 /* Allocation fails at every point of a training step: the step returns
  * OUT_OF_MEMORY, nothing is leaked, and the next step works. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/schemas.h"
 

@@ -6,6 +6,8 @@
 
 #define SUITE_SECONDS 30
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 #include <libcore/capture.h>

@@ -4,6 +4,8 @@
 /* Settings of the allocator, and what it reports: statistics, the table, the
  * snapshot and its history. */
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 #include <libcore/tensor.h>

@@ -4,6 +4,8 @@
 /* Memory and order: blocks used by other streams, streams that end, pools, and
  * host memory used by copies. */
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 #include <unistd.h>

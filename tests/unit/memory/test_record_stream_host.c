@@ -5,6 +5,8 @@
  * work on streams which the core does not know.  The mutant's neg runs on such
  * a stream, and records it under the rule records-its-own-stream. */
 
+#define SUITE_FORKS true
+
 #include "support/memory.h"
 
 #include "device/stream.h"

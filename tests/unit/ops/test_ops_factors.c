@@ -288,7 +288,7 @@ START_TEST(unique_and_mode_find_equal_elements)
     HOLDS(keep(values), 4, 3, 1, 3, 2);
     HOLDS(keep(at), 6, 0, 1, 1, 2, 2, 3);
     HOLDS(keep(counts), 4, 1, 2, 2, 1);
-    OK(core_mode(x, 0, false, &values, &at));
+    OK(core_mode_values(x, 0, false, &values, &at));
     HOLDS(keep(values), 1, 3);
     HOLDS(keep(at), 1, 4);
 }

@@ -106,9 +106,6 @@ int main(void)
         SUITE_LOOPS(loops),
     };
 
-    /* Under sanitizers a process for each sample takes 40 ms. */
-    if (effort_is_slow())
-        setenv("CK_FORK", "no", 0);
     schemas_parse();
     return suite_run(&suite, 1);
 }

@@ -6,6 +6,8 @@
 
 #define SUITE_SECONDS 120
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/instruction_sets.h"
 

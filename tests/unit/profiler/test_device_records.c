@@ -4,6 +4,8 @@
 /* The profiler on plugins that record what their device does (core.profiler)
  * and on plugins that do not; docs/abi.md 9. */
 
+#define SUITE_FORKS true
+
 #include "support/devices.h"
 
 #include "loader/plugin_note.h"

@@ -513,8 +513,7 @@ START_TEST(ending_range_of_another_thread_has_no_effect)
     core_range_end(second);
     core_range_end(range);
     stop();
-    OK(core_profiler_save_stacks(profiler, "profiler-test.txt"));
-    text = content("profiler-test.txt");
+    text = saved(core_profiler_save_stacks);
     ck_assert_ptr_nonnull(strstr(text, ";own, first;own;mul.Tensor "));
     ck_assert_ptr_nonnull(strstr(text, ";first;second "));
     free(text);

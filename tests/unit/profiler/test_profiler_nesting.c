@@ -32,8 +32,7 @@ START_TEST(reports_scale_with_deeply_nested_ranges)
     ck_assert_uint_eq(row.calls, MANY);
     OK(core_profiler_table(profiler, CORE_PROFILE_BY_SELF, 0, &text));
     core_text_free(text);
-    OK(core_profiler_save_html(profiler, "profiler-nesting.html"));
-    text = content("profiler-nesting.html");
+    text = saved(core_profiler_save_html);
     /* The outermost range is "step". */
     ck_assert_ptr_nonnull(strstr(text, "\"deeper\": 399751,"));
     free(text);
@@ -174,8 +173,7 @@ START_TEST(invalid_utf8_names_are_replaced_in_reports)
     ck_assert_ptr_nonnull(strstr(text, "??? (range)"));
     ck_assert_ptr_nonnull(strstr(text, "good \u00e9 (range)"));
     core_text_free(text);
-    OK(core_profiler_save_stacks(profiler, "profiler-nesting.txt"));
-    text = content("profiler-nesting.txt");
+    text = saved(core_profiler_save_stacks);
     ck_assert(is_text(text));
     ck_assert_ptr_nonnull(strstr(text, ";step;cut ? "));
     ck_assert_ptr_nonnull(strstr(text, ";step;??, odd "));

@@ -33,8 +33,7 @@ START_TEST(trace_contains_threads_streams_memory_and_arrows)
     char *text;
 
     record_something();
-    OK(core_profiler_save_trace(profiler, "profiler-test.json"));
-    text = content("profiler-test.json");
+    text = saved(core_profiler_save_trace);
     ck_assert(has(text, "\"name\": \"mul.Tensor\""));
     ck_assert(has(text, "\"shapes\": \"f64[2] f64[2]\""));
     ck_assert(has(text, "a; \\\"name\\\" </script>"));
@@ -97,8 +96,7 @@ START_TEST(stacks_are_ordered_from_outermost_to_innermost)
     char *text;
 
     record_something();
-    OK(core_profiler_save_stacks(profiler, "profiler-test.txt"));
-    text = content("profiler-test.txt");
+    text = saved(core_profiler_save_stacks);
     ck_assert(has(text, ";a, \"name\" </script>;sum.dim_IntList") ||
               has(text, ";a, \"name\" </script>;sum"));
     ck_assert(has(text, ";mul.Tensor backward;mul.Tensor "));
@@ -112,8 +110,7 @@ START_TEST(page_is_self_contained_and_escapes_its_data)
     int scripts = 0;
 
     record_something();
-    OK(core_profiler_save_html(profiler, "profiler-test.html"));
-    text = content("profiler-test.html");
+    text = saved(core_profiler_save_html);
     for (at = text; (at = strstr(at, "</script>")); at++)
         scripts++;
     ck_assert_int_eq(scripts, 2); /* none in the data */
@@ -144,8 +141,7 @@ START_TEST(page_size_is_bounded_for_many_allocations)
         core_tensor_release(block);
     }
     stop();
-    OK(core_profiler_save_html(profiler, "profiler-test.html"));
-    text = content("profiler-test.html");
+    text = saved(core_profiler_save_html);
     memory = strstr(text, "\"memory\": [");
     ck_assert_ptr_nonnull(memory);
     *strstr(memory, "\"rows\": [") = '\0';

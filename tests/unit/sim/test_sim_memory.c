@@ -4,6 +4,8 @@
 /* Memory of the simulated accelerator: poison, fences, limits, addresses,
  * reservations, peers; as handles and as flat memory. */
 
+#define SUITE_FORKS true
+
 #include "support/sim.h"
 
 #include <errno.h>

@@ -5,6 +5,8 @@
  * tensor is visible in the new one, and a cached tensor does not count as
  * alive. */
 
+#define SUITE_FORKS true
+
 #include "support/devices.h"
 
 #include "base/thread.h"

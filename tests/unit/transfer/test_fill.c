@@ -4,6 +4,8 @@
 /* zero_ and fill_.Scalar on a device that has no kernel for them: its memory
  * table fills, and its kernel of fill_.Scalar computes zero_. */
 
+#define SUITE_FORKS true
+
 #include "support/autograd.h"
 #include "support/host_backend.h"
 

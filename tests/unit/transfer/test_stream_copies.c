@@ -4,6 +4,8 @@
 /* core_tensor_copy between layouts, dtypes and devices, with and without
  * waiting. */
 
+#define SUITE_FORKS true
+
 #include "support/sim_device.h"
 #include "support/stream.h"
 
