@@ -312,8 +312,8 @@ static core_status check_node(checker *c, const core__program_node *node)
     if (node->nresults != op->nresults)
         return wrong(c, "%u results; the operator has %u", node->nresults,
                      op->nresults);
-    if (node->written & ~core__operator_written_arguments(op, node->nargs))
-        return wrong(c, "an argument counts as written, which is not");
+    if (node->written != core__operator_written_arguments(op, node->nargs))
+        return wrong(c, "it writes other arguments than the operator");
     if (node->first != c->defined)
         return wrong(c, "its first value is %%%u, not %%%u", node->first,
                      c->defined);
@@ -355,6 +355,15 @@ static bool is_source(const core_program *program, uint32_t value)
            program->values[value].source != CORE__VALUE_OF_NODE;
 }
 
+/* The value is defined by this input or hidden input, and has its type. */
+static bool is_value_of(const core_program *program, uint32_t value,
+                        core__value_source source, uint32_t index)
+{
+    return value < program->nvalues &&
+           program->values[value].source == source &&
+           program->values[value].index == index;
+}
+
 static void skip_sources(checker *c)
 {
     while (is_source(c->program, c->defined))
@@ -387,13 +396,18 @@ static core_status check_sources(const checker *c)
 
         if (input->type.device >= program->ndevices ||
             (input->base == CORE__NO_VALUE
-                 ? !is_source(program, input->value)
+                 ? !is_value_of(program, input->value, CORE__VALUE_OF_INPUT,
+                                i) ||
+                       !core__types_equal(&input->type,
+                                          &program->values[input->value].type)
                  : input->base >= program->ninputs || input->base == i ||
+                       input->value != CORE__NO_VALUE ||
                        program->inputs[input->base].base != CORE__NO_VALUE))
             return wrong(c, "input %u is not described", i);
     }
     for (uint32_t i = 0; i < program->nhidden; i++)
-        if (!is_source(program, program->hidden[i].value))
+        if (!is_value_of(program, program->hidden[i].value,
+                         CORE__VALUE_OF_HIDDEN, i))
             return wrong(c, "hidden input %u has no value", i);
     return CORE_OK;
 }

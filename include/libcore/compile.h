@@ -4,8 +4,8 @@
 /* compile.h: programs, recorded from a function.
  *
  * A program is the list of the operator calls that a function made, with what
- * they read and wrote.  It can be printed, checked, and run on any device without
- * the function.
+ * they read and wrote.  It can be printed, checked, saved to a file, loaded in
+ * another process, and run on any device without the function.
  *
  * While a function is recorded it gets tensors that have sizes, strides, dtype
  * and device, but no content, so nothing is computed.  The program has
@@ -97,6 +97,20 @@ core_status core_program_verify(core_program *program);
 /* Returns a text with one line per input, operator and output.  The caller frees
  * it with core_text_free.  Its form may change between versions. */
 core_status core_program_text(core_program *program, char **out_text);
+
+/* Saves a program to a file, which replaces an existing one.  It is a
+ * safetensors file that contains the hidden inputs.  Generators are saved with
+ * their current state.  UNSUPPORTED if a hidden input shares memory with an
+ * input. */
+core_status core_program_save(core_program *program, const char *path);
+
+/* Loads a program.  The caller owns *out_program.  device: where what was
+ * recorded on the first device of the program is now; NULL: on the devices that
+ * the file names.  The file is checked completely, and contains no code.
+ * CORRUPT: malformed.  INCOMPATIBLE: of a later version.  NOT_FOUND: it contains
+ * an operator that this libcore does not have. */
+core_status core_program_load(const char *path, core_device *device,
+                              core_program **out_program);
 
 /* Counts of a program. */
 typedef struct core_program_counts {
