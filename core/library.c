@@ -22,6 +22,7 @@
 #include "dispatch/plan.h"
 #include "dispatch/upcalls.h"
 #include "capture/capture.h"
+#include "compile/trace.h"
 #include "interpose/interposers.h"
 #include "loader/loader.h"
 #include "memory/allocator.h"
@@ -169,6 +170,8 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
 };
 
 const core__entry core__dispatch_layers[CORE__FUNCTIONALITIES] = {
+    [CORE__FUNCTIONALITY_RECORD] = {core__record_layer, NULL},
+    [CORE__FUNCTIONALITY_FUNCTIONALIZE] = {core__functionalize_layer, NULL},
     [CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD] = {core__mode_layer, NULL},
     [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = {core__inplace_or_view_layer, NULL},
     [CORE__FUNCTIONALITY_BATCH_RULE] = {core__batch_rule_layer, NULL},

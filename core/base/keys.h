@@ -29,6 +29,9 @@ enum {
 
 enum {
     CORE__FUNCTIONALITY_BACKEND,
+    CORE__FUNCTIONALITY_RECORD,        /* in the set of a thread that records a
+                                        * program, and of its tensors, as */
+    CORE__FUNCTIONALITY_FUNCTIONALIZE, /* compile/trace.h */
     CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD, /* in a thread's set while it has
                                               * such modes, as MODE_API
                                               * (dispatch/mode_stack.h) */
@@ -49,6 +52,9 @@ enum {
 #define CORE__KEY(functionality) \
     (UINT64_C(1) << (CORE__FUNCTIONALITY_SHIFT + (functionality)))
 #define CORE__KEY_BACKEND CORE__KEY(CORE__FUNCTIONALITY_BACKEND)
+#define CORE__KEY_RECORD CORE__KEY(CORE__FUNCTIONALITY_RECORD)
+#define CORE__KEY_FUNCTIONALIZE CORE__KEY(CORE__FUNCTIONALITY_FUNCTIONALIZE)
+#define CORE__KEYS_TRACED (CORE__KEY_RECORD | CORE__KEY_FUNCTIONALIZE)
 #define CORE__KEY_INPLACE_OR_VIEW CORE__KEY(CORE__FUNCTIONALITY_INPLACE_OR_VIEW)
 #define CORE__KEY_AUTOGRAD CORE__KEY(CORE__FUNCTIONALITY_AUTOGRAD)
 #define CORE__KEY_BATCH_RULE CORE__KEY(CORE__FUNCTIONALITY_BATCH_RULE)

@@ -3,7 +3,9 @@
 
 #include "base/thread.h"
 
+#include "base/error.h"
 #include "base/fork.h"
+#include "base/keys.h"
 #include "base/memory.h"
 #include "base/upcalls.h"
 
@@ -167,6 +169,17 @@ uint64_t core__thread_launches(uint32_t slot)
         sum += __atomic_load_n(&thread->launches[slot], __ATOMIC_RELAXED);
     pthread_mutex_unlock(&lock);
     return sum;
+}
+
+core_status core__thread_check_unrecorded(const char *name)
+{
+    if (!(core__thread_self()->included & CORE__KEY_RECORD))
+        return CORE_OK;
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "%s: the host waits, or accesses the content of a "
+                       "tensor, which a program that is being recorded cannot "
+                       "contain",
+                       name);
 }
 
 void core__thread_included_set(uint32_t included)

@@ -26,7 +26,7 @@ enum {
 /* The initial value of `included` in every thread: the key in-place-or-view
  * (base/keys.h), so that a change of an inference tensor, which does not carry
  * that key, is seen outside inference mode. */
-#define CORE__THREAD_INCLUDED (UINT64_C(1) << 22)
+#define CORE__THREAD_INCLUDED (UINT64_C(1) << 24)
 
 typedef struct core__free_block {
     struct core__free_block *next;
@@ -134,6 +134,10 @@ struct core__thread {
     /* Running registered decompositions, innermost first
      * (dispatch/decomposition_cycle.c). */
     struct core__decomposing *decomposing;
+    struct core__trace *trace; /* what records this thread's calls, or NULL
+                                * (compile/trace.h) */
+    uint64_t meta_draws;       /* blocks of random numbers that calls on meta
+                                * would have drawn */
     /* Free lists of small objects, by size class. */
     struct {
         core__free_block *head;
@@ -252,6 +256,10 @@ static inline void core__thread_add32(uint32_t *counter, int32_t by)
     __atomic_store_n(counter, *counter + (uint32_t)by, __ATOMIC_RELAXED);
 #endif
 }
+
+/* UNSUPPORTED, for a call of this name that waits or accesses memory, while the
+ * thread records a program (compile/trace.h). */
+core_status core__thread_check_unrecorded(const char *name);
 
 /* Sets the initial value of `included` for threads that start later. */
 void core__thread_included_set(uint32_t included);

@@ -439,6 +439,7 @@ core_status core_device_synchronize(core_device *device)
     core_status status;
 
     CORE__NOT_NULL(device);
+    CORE_TRY(core__thread_check_unrecorded(__func__));
     if (device->synchronous)
         return CORE_OK;
     if (atomic_load(&device->lost))

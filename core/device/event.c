@@ -393,6 +393,7 @@ static core_status synchronize(core_event *event, const char *reason)
 core_status core_event_synchronize(core_event *event)
 {
     CORE__NOT_NULL(event);
+    CORE_TRY(core__thread_check_unrecorded(__func__));
     return synchronize(event, "core_event_synchronize");
 }
 

@@ -337,6 +337,7 @@ core_status core__stream_wait(core_stream *stream, const char *reason)
 core_status core_stream_synchronize(core_stream *stream)
 {
     CORE__NOT_NULL(stream);
+    CORE_TRY(core__thread_check_unrecorded(__func__));
     return core__stream_wait(stream, "core_stream_synchronize");
 }
 
@@ -361,6 +362,8 @@ core_status core_stream_callback(core_stream *stream,
         status = core__error_null(__func__, "stream");
     } else if (!function) {
         status = core__error_null(__func__, "function");
+    } else if (core__thread_self()->included & CORE__KEY_RECORD) {
+        status = core__thread_check_unrecorded(__func__);
     } else if (device->synchronous) {
         function(context);
         return CORE_OK;

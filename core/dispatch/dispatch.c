@@ -47,6 +47,8 @@ static void __attribute__((cold, noinline))
 log_step(const core_operator *op, uint64_t keys)
 {
     static const char *const names[CORE__FUNCTIONALITIES] = {
+        [CORE__FUNCTIONALITY_RECORD] = "record",
+        [CORE__FUNCTIONALITY_FUNCTIONALIZE] = "functionalize",
         [CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD] = "mode",
         [CORE__FUNCTIONALITY_INPLACE_OR_VIEW] = "inplace-or-view",
         [CORE__FUNCTIONALITY_BATCH_RULE] = "batch-rule",

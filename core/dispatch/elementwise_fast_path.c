@@ -416,14 +416,14 @@ run_uncached(core_call *call, const core_value *args, uint32_t nargs,
 }
 
 /* The layer refuses changes of tensors that must not be changed; below it, a
- * mode sees the call, and a tracer its step. */
+ * mode or a program that is recorded sees the call, and a tracer its step. */
 static inline bool may_write(const core__thread *self,
                              const core_tensor *target)
 {
-    return !(target->flags &
-             (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY)) &&
-           !(self->included &
-             (CORE__KEY_TRACE | CORE__KEY_MODE_BELOW_AUTOGRAD));
+    return !(target->flags & (CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
+                              CORE__TENSOR_TRACED)) &&
+           !(self->included & (CORE__KEY_TRACE | CORE__KEY_MODE_BELOW_AUTOGRAD |
+                               CORE__KEYS_TRACED));
 }
 
 /* The fast path.  It calls only the kernel before its end, so that few

@@ -616,6 +616,42 @@ static core_status finish(kernel_run *k, core_value *results, uint32_t nresults)
     return CORE_OK;
 }
 
+/* True if every result is empty, so that no kernel is called. */
+static bool no_results(const kernel_run *k)
+{
+    bool empty = k->nresults > 0;
+
+    for (uint32_t i = 0; i < k->nresults && empty; i++)
+        empty = !k->outputs[i] || k->outputs[i]->numel == 0;
+    return empty;
+}
+
+static void count_largest(const core_tensor *tensor, uint64_t *numel)
+{
+    if (tensor && (uint64_t)tensor->numel > *numel)
+        *numel = (uint64_t)tensor->numel;
+}
+
+/* On meta: counts the blocks that add_random would take from the generator. */
+static void __attribute__((cold, noinline)) count_draws(const kernel_run *k)
+{
+    uint64_t numel = 0;
+
+    for (uint32_t i = 0; i < k->nresults; i++)
+        count_largest(k->outputs[i], &numel);
+    for (uint32_t i = 0; i < k->nargs; i++) {
+        if (k->args[i].tag == CORE_VALUE_TENSOR)
+            count_largest(k->args[i].u.tensor, &numel);
+        if (k->args[i].tag == CORE_VALUE_TENSOR_LIST)
+            for (uint32_t j = 0; j < k->args[i].count; j++)
+                count_largest(k->args[i].u.tensors[j], &numel);
+    }
+    if (k->inference.draws != CORE__DRAWS_LARGEST)
+        numel = k->inference.draws;
+    if (k->inference.draws != 0 && !no_results(k))
+        core__thread_self()->meta_draws += core__generator_blocks(numel);
+}
+
 static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
 {
     bool dynamic = k->op->flags & CORE__OP_DYNAMIC_OUTPUT;
@@ -637,12 +673,11 @@ static core_status run(kernel_run *k, core_value *results, uint32_t nresults)
     }
     if (!dynamic)
         CORE_TRY(make_outputs(k));
-    if (!k->inference.device->meta) {
-        bool empty = !dynamic && k->nresults > 0;
-
-        for (uint32_t i = 0; i < k->nresults && empty; i++)
-            empty = !k->outputs[i] || k->outputs[i]->numel == 0;
-        if (!empty) {
+    if (k->inference.device->meta) {
+        if (k->op->flags & CORE__OP_RANDOM)
+            count_draws(k);
+    } else {
+        if (dynamic || !no_results(k)) {
             CORE_TRY(reserve_views(k));
             CORE_TRY(make_values(k));
             CORE_TRY(launch(k));

@@ -213,6 +213,7 @@ static inline core_status core__numbers_check_tags(const core_operator *op,
 /* Generated. */
 extern core_operator core__operators[];
 extern const uint32_t core__operator_count;
+extern const uint8_t core__operator_since[]; /* N of ABI 0.N, by id */
 
 /* The functional operator of which op is a variant, or op. */
 static inline const core_operator *core__operator_base(const core_operator *op)

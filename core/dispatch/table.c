@@ -58,9 +58,9 @@ const core__entry *_Atomic core__table_unresolved[CORE__TABLE_SIZE] = {
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
     SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
-    SIXTEEN(&unresolved),
+    SIXTEEN(&unresolved), SIXTEEN(&unresolved), SIXTEEN(&unresolved),
 };
-_Static_assert(CORE__TABLE_SIZE == 10 * 16, "one SIXTEEN per functionality");
+_Static_assert(CORE__TABLE_SIZE == 12 * 16, "one SIXTEEN per functionality");
 
 static core__registration *newest(const core_operator *op, uint32_t key,
                                   uint32_t slot)
@@ -281,8 +281,9 @@ void core__shortcut_add(core_operator *op, uint64_t state)
     core__shortcut *shortcut;
     uint64_t keys;
 
-    /* The few shortcuts are for calls without modes. */
-    if (state & CORE__KEYS_MODE || atomic_load(&table->nshortcuts) == SHORTCUTS)
+    /* The few shortcuts are for calls without modes that are not recorded. */
+    if (state & (CORE__KEYS_MODE | CORE__KEYS_TRACED) ||
+        atomic_load(&table->nshortcuts) == SHORTCUTS)
         return;
     core__registry_lock();
     keys = core__keys_of_state(op, state);
@@ -342,10 +343,10 @@ static void fill_slot(core_operator *op, operator_table *table, uint32_t slot,
         r = newest(op, CORE_KEY_AUTOGRAD, CORE__SLOT_NONE);
     set_slot(table, CORE__FUNCTIONALITY_BACKEND, slot, below);
     /* The parts of a decomposition are seen in its place. */
-    set_slot(table, CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD, slot,
-             kind == NONE
-                 ? dispatch_layer(CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD)
-                 : below);
+    for (uint32_t layer = CORE__FUNCTIONALITY_RECORD;
+         layer <= CORE__FUNCTIONALITY_MODE_BELOW_AUTOGRAD; layer++)
+        set_slot(table, layer, slot,
+                 kind == NONE ? dispatch_layer(layer) : below);
     set_slot(table, CORE__FUNCTIONALITY_AUTOGRAD, slot, r ? &r->entry : above);
     set_slot(table, CORE__FUNCTIONALITY_INPLACE_OR_VIEW, slot,
              inplace_or_view    ? &inplace_or_view->entry

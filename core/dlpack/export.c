@@ -110,6 +110,7 @@ static core_status begin(core_tensor *tensor, uint64_t flags, int64_t stream,
     core_status status = CORE_OK;
 
     *out_self = NULL;
+    CORE_TRY(core__tensor_check_untraced("DLPack", tensor));
     CORE_TRY(check(tensor, flags));
     size = sizeof *self + 2 * tensor->ndim * sizeof(int64_t);
     self = core__alloc_zero(size);

@@ -30,7 +30,8 @@
  * and what autograd knows about it (core__tensor_view). */
 enum {
     PECULIAR = CORE__TENSOR_INFERENCE | CORE__TENSOR_READ_ONLY |
-               CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION
+               CORE__TENSOR_VIEW_UNKNOWN | CORE__TENSOR_VIEW_FUNCTION |
+               CORE__TENSOR_TRACED
 };
 
 /* Whether the thread's included and excluded keys are the default: not in

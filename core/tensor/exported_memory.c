@@ -167,6 +167,7 @@ core_status core_memory_export_create(core_tensor *tensor,
     CORE__NOT_NULL(out_handle);
     memset(out_handle, 0, sizeof *out_handle);
     CORE__NOT_NULL(tensor);
+    CORE_TRY(core__tensor_check_untraced(__func__, tensor));
     CORE_TRY(check_exportable(tensor));
     CORE_TRY(core__device_check_process(tensor->device));
     export = core__alloc_zero(sizeof *export);

@@ -403,6 +403,18 @@ core_status core__tensor_new_on_storage(core_storage *storage, core_dtype dtype,
     return CORE_OK;
 }
 
+static void __attribute__((cold, noinline))
+inherit_flags(core_tensor *tensor, const core_tensor *source)
+{
+    tensor->flags |=
+        source->flags & (CORE__TENSOR_READ_ONLY | CORE__TENSOR_TRACED);
+    /* The in-place-or-view layer refuses changes. */
+    if (source->flags & CORE__TENSOR_READ_ONLY)
+        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW;
+    if (source->flags & CORE__TENSOR_TRACED)
+        tensor->keys |= CORE__KEYS_TRACED;
+}
+
 /* A tensor on the storage of another, without sizes, strides, numel and layout
  * flags. */
 static inline __attribute__((always_inline)) core_tensor *alias_header(
@@ -419,11 +431,9 @@ static inline __attribute__((always_inline)) core_tensor *alias_header(
         core__storage_retain(tensor->storage);
     else if (source->flags & CORE__TENSOR_BATCHED)
         core__batched_share(tensor, source);
-    if (core__unlikely(source->flags & CORE__TENSOR_READ_ONLY)) {
-        tensor->flags |= CORE__TENSOR_READ_ONLY;
-        /* The in-place-or-view layer refuses changes. */
-        tensor->keys |= CORE__KEY_INPLACE_OR_VIEW;
-    }
+    if (core__unlikely(source->flags &
+                       (CORE__TENSOR_READ_ONLY | CORE__TENSOR_TRACED)))
+        inherit_flags(tensor, source);
     return tensor;
 }
 
@@ -689,6 +699,17 @@ core_status core__tensor_resize(core_tensor *tensor, uint32_t ndim,
     move_dims(tensor, fresh);
     core__tensor_release(fresh);
     return CORE_OK;
+}
+
+core_status core__tensor_check_untraced(const char *name,
+                                        const core_tensor *tensor)
+{
+    if (tensor && tensor->flags & CORE__TENSOR_TRACED)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: the tensor stands for a value of a program "
+                           "that is being recorded, and has no content",
+                           name);
+    return core__thread_check_unrecorded(name);
 }
 
 core_memory core__tensor_memory(const core_tensor *tensor)

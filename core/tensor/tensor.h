@@ -54,7 +54,10 @@ enum {
     CORE__TENSOR_READ_ONLY = 1u << 7,     /* memory that must not be changed */
     /* view whose history is a program's function, or a view of one */
     CORE__TENSOR_VIEW_FUNCTION = 1u << 8,
-    CORE__TENSOR_BATCHED = 1u << 9 /* tensor/batched.h */
+    CORE__TENSOR_BATCHED = 1u << 9, /* tensor/batched.h */
+    CORE__TENSOR_TRACED = 1u << 10  /* stands for a value of a program that is
+                                   * recorded: its storage has no memory
+                                   * (compile/trace.h) */
 };
 
 enum { CORE__TENSOR_INLINE_NDIM = 6 };
@@ -236,6 +239,12 @@ static inline bool core__tensor_is_meta(const core_tensor *tensor)
 {
     return !tensor->storage;
 }
+
+/* UNSUPPORTED, beginning with the name of a call that accesses memory, if a
+ * program is being recorded in this thread, or the tensor is of one.  tensor
+ * may be NULL. */
+core_status core__tensor_check_untraced(const char *name,
+                                        const core_tensor *tensor);
 
 /* Memory of the element at (0, …). */
 core_memory core__tensor_memory(const core_tensor *tensor);

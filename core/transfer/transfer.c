@@ -219,6 +219,9 @@ core_status core__tensor_copy_flags(core_tensor *to, core_tensor *from,
         return core__tensor_is_batched(to) ? no_memory_error(to) : CORE_OK;
     if (core__tensor_is_meta(from))
         return no_memory_error(from);
+    if (core__unlikely((to->flags | from->flags) & CORE__TENSOR_TRACED))
+        return core__tensor_check_untraced(
+            "copy", to->flags & CORE__TENSOR_TRACED ? to : from);
     if (to->device == from->device)
         return copy_kernel(to, from);
     if (to->numel == 0)
@@ -265,6 +268,8 @@ core_status core_tensor_from_memory(void *data, core_dtype dtype,
     if (!out_tensor || (ndim > 0 && !sizes))
         status =
             core__error_null(__func__, out_tensor ? "sizes" : "out_tensor");
+    else if (core__thread_self()->included & CORE__KEY_RECORD)
+        status = core__thread_check_unrecorded(__func__);
     else if (ndim > CORE_MAX_NDIM)
         status = core__error(CORE_ERROR_SHAPE,
                              "%s: %zu dimensions; a tensor has at most %d",
@@ -340,6 +345,19 @@ static core_status fill(core_tensor *tensor, const void *data)
     return status;
 }
 
+/* While a program is recorded: the tensor becomes a constant of the program,
+ * and what is returned a copy, so that no run changes the constant. */
+static core_status record_copy(core_tensor **tensor)
+{
+    core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = *tensor}}, {0}};
+    core_value copy = {0};
+
+    CORE_TRY(core__call(&core__operators[CORE_OP_CLONE], args, 2, &copy, 1));
+    core__tensor_release(*tensor);
+    *tensor = copy.u.tensor;
+    return CORE_OK;
+}
+
 core_status core_tensor_from_data(const void *data, core_dtype dtype,
                                   const int64_t *sizes, size_t ndim,
                                   core_device *device, core_tensor **out_tensor)
@@ -367,6 +385,8 @@ core_status core_tensor_from_data(const void *data, core_dtype dtype,
         status = CORE_OK;
     else
         status = data ? fill(tensor, data) : core__error_null(__func__, "data");
+    if (status == CORE_OK && core__thread_self()->included & CORE__KEY_RECORD)
+        status = record_copy(&tensor);
     if (status != CORE_OK) {
         core__tensor_release(tensor);
         return status;
@@ -393,6 +413,7 @@ core_status core_tensor_read(core_tensor *tensor, void *data, size_t size)
 
     CORE__NOT_NULL(tensor);
     tensor = core__batched_shared(tensor);
+    CORE_TRY(core__tensor_check_untraced(__func__, tensor));
     CORE_TRY(named(__func__, check_size(tensor, size)));
     if (size == 0)
         return CORE_OK;
@@ -407,6 +428,7 @@ core_status core_tensor_write(core_tensor *tensor, const void *data,
                               size_t size)
 {
     CORE__NOT_NULL(tensor);
+    CORE_TRY(core__tensor_check_untraced(__func__, tensor));
     if (tensor->flags & CORE__TENSOR_READ_ONLY)
         return core__error(CORE_ERROR_REFUSED,
                            "core_tensor_write: the tensor's memory is "
@@ -427,6 +449,7 @@ core_status core_tensor_data(core_tensor *tensor, void **out_data)
     CORE__NOT_NULL(out_data);
     *out_data = NULL;
     CORE__NOT_NULL(tensor);
+    CORE_TRY(core__tensor_check_untraced(__func__, tensor));
     memory = core__tensor_memory(tensor);
     if (core__tensor_is_meta(tensor))
         return named(__func__, no_memory_error(tensor));
@@ -450,6 +473,7 @@ core_status core__tensor_read_scalar(core_tensor *tensor,
 
     *out_value = (core_scalar){0};
     tensor = core__batched_shared(tensor);
+    CORE_TRY(core__tensor_check_untraced("item", tensor));
     memory = core__tensor_memory(tensor);
     if (tensor->numel != 1)
         return core__error(

@@ -10,6 +10,7 @@
 #include "autocast.h"
 #include "autograd.h"
 #include "capture.h"
+#include "compile.h"
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"

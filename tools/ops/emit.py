@@ -224,7 +224,14 @@ def table(model):
     lines += rows(operator_row(o) for o in model.operators)
     lines += ["};", "", "const uint32_t core__operator_count = %d;" %
               len(model.operators), "",
-              name_hash(model)]
+              name_hash(model), "",
+              "/* Minors of the ABI, 0.N, with which operators came. */",
+              "const uint8_t core__operator_since[] = {"]
+    since = [str(o.base.entry.get("since", "0.1")).split(".")[1]
+             for o in model.operators]
+    for at in range(0, len(since), 24):
+        lines.append("    " + ", ".join(since[at:at + 24]) + ",")
+    lines.append("};")
     return "\n".join(lines)
 
 

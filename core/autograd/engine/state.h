@@ -24,14 +24,15 @@ typedef struct core__thread_state {
     uint32_t call_flags;
     bool anomaly;
     struct core__batching *batching; /* borrowed, like saved_hooks */
+    struct core__trace *trace;       /* with `included` */
 } core__thread_state;
 
 static inline core__thread_state core__thread_state_of(const core__thread *self)
 {
     return (core__thread_state){
-        self->included,    self->excluded,      self->device,  self->sequence,
-        self->saved_hooks, self->anomaly_place, self->no_grad, self->inference,
-        self->call_flags,  self->anomaly,       self->batching};
+        self->included,    self->excluded,      self->device,   self->sequence,
+        self->saved_hooks, self->anomaly_place, self->no_grad,  self->inference,
+        self->call_flags,  self->anomaly,       self->batching, self->trace};
 }
 
 static inline void core__thread_state_set(core__thread *self,
@@ -49,6 +50,7 @@ static inline void core__thread_state_set(core__thread *self,
     self->call_flags = state->call_flags;
     self->anomaly = state->anomaly;
     self->batching = state->batching;
+    self->trace = state->trace;
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include "autograd/graph/autograd_ops.h"
 
 #include "dispatch/dispatch.h"
+#include "tensor/layout.h"
 
 #include <string.h>
 
@@ -20,6 +21,7 @@ typedef enum which {
     FILL,
     AS_STRIDED,
     AS_STRIDED_SCATTER,
+    EMPTY_STRIDED,
     OPERATORS
 } which;
 
@@ -34,6 +36,7 @@ static const char *const names[OPERATORS] = {
     [FILL] = "fill_.Scalar",
     [AS_STRIDED] = "as_strided",
     [AS_STRIDED_SCATTER] = "as_strided_scatter",
+    [EMPTY_STRIDED] = "empty_strided",
 };
 
 static core_operator *_Atomic operators[OPERATORS];
@@ -128,6 +131,26 @@ core_status core__autograd_op_clone(core_tensor *tensor,
     return call(CLONE, args, 2, out_tensor);
 }
 
+/* A tensor with undefined content; while a program is recorded, a result of the
+ * program.  strides NULL: row-major. */
+static core_status new_tensor(core_device *device, core_dtype dtype,
+                              uint32_t ndim, const int64_t *sizes,
+                              const int64_t *strides, core_tensor **out_tensor)
+{
+    int64_t row_major[CORE_MAX_NDIM];
+    core_value args[6] = {of_ints(sizes, ndim)};
+
+    if (core__likely(!core__thread_self()->trace))
+        return core__tensor_new(device, dtype, ndim, sizes, strides,
+                                out_tensor);
+    if (!strides)
+        core__layout_contiguous(ndim, sizes, row_major);
+    args[1] = of_ints(strides ? strides : row_major, ndim);
+    args[2] = (core_value){CORE_VALUE_DTYPE, 0, {.i = dtype}};
+    args[4] = (core_value){CORE_VALUE_DEVICE, 0, {.device = device}};
+    return call(EMPTY_STRIDED, args, 6, out_tensor);
+}
+
 core_status core__autograd_op_copy_strided(core_tensor *tensor,
                                            const int64_t *strides,
                                            core_tensor **out_tensor)
@@ -137,8 +160,8 @@ core_status core__autograd_op_copy_strided(core_tensor *tensor,
     core_status status;
 
     *out_tensor = NULL;
-    CORE_TRY(core__tensor_new(tensor->device, tensor->dtype, tensor->ndim,
-                              tensor->sizes, strides, &copy));
+    CORE_TRY(new_tensor(tensor->device, tensor->dtype, tensor->ndim,
+                        tensor->sizes, strides, &copy));
     args[0] = of_tensor(copy);
     status = call_in_place(COPY, args, 3);
     if (status != CORE_OK) {
@@ -220,7 +243,7 @@ core_status core__autograd_op_full(core_device *device, core_dtype dtype,
     core_status status;
 
     *out_tensor = NULL;
-    CORE_TRY(core__tensor_new(device, dtype, ndim, sizes, NULL, &tensor));
+    CORE_TRY(new_tensor(device, dtype, ndim, sizes, NULL, &tensor));
     args[0] = of_tensor(tensor);
     status = call_in_place(FILL, args, 2);
     if (status != CORE_OK) {

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Programs as text. */
+
+#include "compile/program.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "device/device.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A growing text.  After a failure it ignores what follows. */
+typedef struct text {
+    char *data;
+    size_t size, capacity;
+    core_status status;
+} text;
+
+static void __attribute__((format(printf, 2, 3)))
+add(text *t, const char *format, ...)
+{
+    char piece[256];
+    va_list arguments;
+    int size;
+
+    va_start(arguments, format);
+    size = core__format_list(piece, sizeof piece, format, arguments);
+    va_end(arguments);
+    if (t->status != CORE_OK || size < 0)
+        return;
+    if ((size_t)size >= sizeof piece)
+        size = sizeof piece - 1;
+    if (t->size + (size_t)size >= t->capacity) {
+        size_t capacity = 2 * t->capacity + sizeof piece + 1;
+        char *larger = core__realloc(t->data, capacity);
+
+        if (!larger) {
+            t->status = core__error_memory(capacity);
+            return;
+        }
+        t->data = larger;
+        t->capacity = capacity;
+    }
+    memcpy(t->data + t->size, piece, (size_t)size + 1);
+    t->size += (size_t)size;
+}
+
+static void add_ints(text *t, const int64_t *ints, uint32_t count)
+{
+    add(t, "[");
+    for (uint32_t i = 0; i < count; i++)
+        add(t, "%s%lld", i ? ", " : "", (long long)ints[i]);
+    add(t, "]");
+}
+
+/* f32[2, 3], and strides that are not row-major. */
+static void add_type(text *t, const core__program_type *type)
+{
+    int64_t row_major[CORE_MAX_NDIM];
+
+    add(t, "%s", core__dtype_name(type->dtype));
+    add_ints(t, core__type_sizes(type), type->ndim);
+    core__layout_contiguous(type->ndim, core__type_sizes(type), row_major);
+    if (memcmp(row_major, core__type_strides(type),
+               type->ndim * sizeof *row_major) != 0) {
+        add(t, " strides ");
+        add_ints(t, core__type_strides(type), type->ndim);
+    }
+}
+
+static void add_device(text *t, const core_program *program, uint32_t device)
+{
+    add(t, " on \"%s\"", program->devices[device]->name);
+}
+
+static void add_floats(text *t, const double *floats, uint32_t count)
+{
+    add(t, "[");
+    for (uint32_t i = 0; i < count; i++)
+        add(t, "%s%.17g", i ? ", " : "", floats[i]);
+    add(t, "]");
+}
+
+static void add_bools(text *t, const uint8_t *bools, uint32_t count)
+{
+    add(t, "[");
+    for (uint32_t i = 0; i < count; i++)
+        add(t, "%s%s", i ? ", " : "", bools[i] ? "true" : "false");
+    add(t, "]");
+}
+
+static void add_values(text *t, const uint32_t *values, uint32_t count)
+{
+    add(t, "[");
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i] == CORE__NO_VALUE)
+            add(t, "%snone", i ? ", " : "");
+        else
+            add(t, "%s%%%u", i ? ", " : "", values[i]);
+    add(t, "]");
+}
+
+static void add_argument(text *t, const core_program *program,
+                         const core__program_argument *a)
+{
+    switch (a->tag) {
+    case CORE_VALUE_NONE:
+        add(t, "none");
+        break;
+    case CORE_VALUE_TENSOR:
+        add(t, "%%%u", a->u.value);
+        break;
+    case CORE_VALUE_FLOAT:
+        add(t, "%.17g", a->u.f);
+        break;
+    case CORE_VALUE_BOOL:
+        add(t, "%s", a->u.i ? "true" : "false");
+        break;
+    case CORE_VALUE_DTYPE:
+        add(t, "%s", core__dtype_name((core_dtype)a->u.i));
+        break;
+    case CORE_VALUE_DEVICE:
+        add(t, "\"%s\"", program->devices[a->u.device]->name);
+        break;
+    case CORE_VALUE_GENERATOR:
+        add(t, "generator %u", a->u.generator);
+        break;
+    case CORE_VALUE_STRING:
+        add(t, "\"%.200s\"", a->u.string);
+        break;
+    case CORE_VALUE_INT_LIST:
+        add_ints(t, a->u.ints, a->count);
+        break;
+    case CORE_VALUE_FLOAT_LIST:
+        add_floats(t, a->u.floats, a->count);
+        break;
+    case CORE_VALUE_BOOL_LIST:
+        add_bools(t, a->u.bools, a->count);
+        break;
+    case CORE_VALUE_TENSOR_LIST:
+        add_values(t, a->u.values, a->count);
+        break;
+    default:
+        add(t, "%lld", (long long)a->u.i);
+    }
+}
+
+static void add_node(text *t, const core_program *program,
+                     const core__program_node *node)
+{
+    for (uint32_t i = 0; i < node->nvalues; i++)
+        add(t, "%s%%%u", i ? ", " : "", node->first + i);
+    add(t, "%s%.96s(", node->nvalues ? " = " : "", node->name);
+    for (uint32_t i = 0; i < node->nargs; i++) {
+        add(t, "%s%s", i ? ", " : "", node->written >> i & 1 ? "copy of " : "");
+        add_argument(t, program, &node->args[i]);
+    }
+    add(t, ")");
+    for (uint32_t i = 0; i < node->nvalues; i++) {
+        add(t, "%s", i ? ", " : ": ");
+        add_type(t, &program->values[node->first + i].type);
+    }
+    if (node->draws)
+        add(t, ", draws %llu", (unsigned long long)node->draws);
+    add(t, "\n");
+}
+
+static void add_inputs(text *t, const core_program *program)
+{
+    for (uint32_t i = 0; i < program->ninputs; i++) {
+        const core__program_input *input = &program->inputs[i];
+
+        if (input->base == CORE__NO_VALUE)
+            add(t, "%%%u = input %u: ", input->value, i);
+        else
+            add(t, "input %u, a view of input %u from element %lld: ", i,
+                input->base, (long long)input->offset);
+        add_type(t, &input->type);
+        add_device(t, program, input->type.device);
+        add(t, "\n");
+    }
+    for (uint32_t i = 0; i < program->nhidden; i++) {
+        const core__program_value *value =
+            &program->values[program->hidden[i].value];
+
+        add(t, "%%%u = hidden input %u: ", program->hidden[i].value, i);
+        add_type(t, &value->type);
+        add_device(t, program, value->type.device);
+        add(t, "\n");
+    }
+}
+
+static void add_output(text *t, const core_program *program, uint32_t i)
+{
+    static const char *const kinds[] = {"%", "input ", "hidden input ",
+                                        "output "};
+    const core__program_output *output = &program->outputs[i];
+
+    add(t, "output %u: %s%s%u", i, output->view ? "a view of " : "",
+        kinds[output->kind], output->index);
+    if (output->view) {
+        add(t, " from element %lld: ", (long long)output->offset);
+        add_type(t, &output->type);
+    }
+    (void)program;
+    add(t, "\n");
+}
+
+core_status core_program_text(core_program *program, char **out_text)
+{
+    text t = {.status = CORE_OK};
+
+    CORE__NOT_NULL(out_text);
+    *out_text = NULL;
+    CORE__NOT_NULL(program);
+    add_inputs(&t, program);
+    for (uint32_t i = 0; i < program->nnodes; i++)
+        add_node(&t, program, &program->nodes[i]);
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        add_output(&t, program, i);
+    for (uint32_t i = 0; i < program->nwrites; i++)
+        add(&t, "write %s %u: %%%u\n",
+            program->writes[i].hidden ? "hidden input" : "input",
+            program->writes[i].index, program->writes[i].value);
+    if (t.status == CORE_OK && !t.data)
+        add(&t, "%s", "");
+    if (t.status != CORE_OK)
+        core__free(t.data);
+    else
+        *out_text = t.data;
+    return t.status;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* trace.h: a program while it is recorded.
+ *
+ * Inputs and results are traced tensors: ordinary ones, of the real device, on a
+ * storage without memory.  So views, versions and autograd work as always; what
+ * would access memory is intercepted by two layers above the backends:
+ *
+ *   FUNCTIONALIZE  resolves changes in place.  The content of a storage is a
+ *                  value of the program; a change replaces it by another value.
+ *                  A view knows how it was made from its parent, and is made
+ *                  again when it is read after a change.
+ *   RECORD         infers the results of what remains, on meta, and appends a
+ *                  node.
+ *
+ * The tensors that the function reads besides its inputs stay real.  They are
+ * not computed with either, because the thread has both keys in its set.
+ *
+ * A tensor is identified by its storage, sizes, strides and offset, so every
+ * alias that the core makes (detached tensors, for example) is known. */
+
+#ifndef CORE_COMPILE_TRACE_H
+#define CORE_COMPILE_TRACE_H
+
+#include "compile/program.h"
+
+#include <pthread.h>
+
+typedef struct core__trace core__trace;
+
+/* What tensors of one storage with the same sizes, strides and offset have in
+ * common. */
+typedef struct core__traced_view {
+    core__program_type type;
+    int64_t offset; /* in the storage */
+    /* The view operator and its arguments, except for the first, which is
+     * `parent`; NULL: as_strided of the whole, view 0. */
+    core_operator *op;
+    const core__program_argument *args;
+    uint32_t nargs;
+    uint32_t parent;
+    /* The content as of `version`; CORE__NO_VALUE: never read.  It is current if
+     * the version is the storage's. */
+    uint32_t value;
+    uint64_t version;
+} core__traced_view;
+
+typedef enum core__traced_kind {
+    CORE__TRACED_RESULT,
+    CORE__TRACED_INPUT,
+    CORE__TRACED_HIDDEN
+} core__traced_kind;
+
+typedef struct core__traced_storage {
+    core__trace *trace;    /* NULL: it has ended */
+    core_storage *storage; /* of a hidden input: the real one.  Else the one
+                            * without memory; NULL: released */
+    core_storage *origin;  /* of an input: the real one */
+    core_device *device;
+    uint8_t kind;     /* core__traced_kind */
+    uint32_t index;   /* of the input or hidden input */
+    bool dense;       /* view 0 has every element between its first and last */
+    bool conflict;    /* overlaps another one, so it cannot be written */
+    uint64_t version; /* counts writes */
+    core__traced_view *views; /* 0: the whole */
+    uint32_t nviews;
+} core__traced_storage;
+
+struct core__trace {
+    pthread_mutex_t lock; /* recursive: backward's workers record, too */
+    core_program *program;
+    core__traced_storage **storages;
+    uint32_t nstorages;
+    core__trace *outer;
+};
+
+/* The trace of this thread, locked; an error that names op if there is none. */
+core_status core__trace_enter(const core_operator *op, core__trace **out_trace);
+void core__trace_leave(core__trace *trace);
+
+/* ------------------------------------------------------------ storages -- */
+
+/* Creates a tensor for a value of a program. */
+core_status core__traced_new(core__trace *trace, const core__program_type *type,
+                             core_device *device, uint32_t value,
+                             core_tensor **out_tensor);
+/* Creates the stand-in of an input, and its value. */
+core_status core__traced_input(core__trace *trace, core_tensor *input,
+                               uint32_t index, core_tensor **out_tensor);
+/* Creates the stand-in of an input that is a view of another one, whose stand-in
+ * is `base`. */
+core_status core__traced_input_view(core__trace *trace, core_tensor *input,
+                                    core_tensor *base,
+                                    core_tensor **out_tensor);
+/* Finds a tensor's storage and view.  A real tensor becomes a hidden input. */
+core_status core__traced_find(core__trace *trace, const core_operator *op,
+                              core_tensor *tensor,
+                              core__traced_storage **out_storage,
+                              uint32_t *out_view);
+/* The value that a tensor has now. */
+core_status core__traced_read(core__trace *trace, const core_operator *op,
+                              core_tensor *tensor, uint32_t *out_value);
+/* Replaces the content of a tensor by a value of its sizes, dtype and device. */
+core_status core__traced_write(core__trace *trace, const core_operator *op,
+                               core_tensor *tensor, uint32_t value);
+/* Notes how a tensor was made from a view of its storage. */
+core_status core__traced_add_view(core__trace *trace,
+                                  core__traced_storage *traced, uint32_t parent,
+                                  core_operator *op, const core_value *args,
+                                  uint32_t nargs, const core_tensor *tensor);
+/* Forgets a trace's storages.  Returns the number of those that are still in
+ * use; they are freed with their last tensor. */
+uint32_t core__traced_end(core__trace *trace);
+
+/* ----------------------------------------------------------- recording -- */
+
+/* Appends a node and creates its results.  written: mask of the arguments that
+ * the operator changes; they receive new values. */
+core_status core__trace_record(core__trace *trace, core_operator *op,
+                               const core_value *args, uint32_t nargs,
+                               uint32_t written, core_value *results,
+                               uint32_t nresults);
+/* Appends a node of a built-in operator with one result, of a known type. */
+core_status core__trace_append(core__trace *trace, core_operator *op,
+                               const core__program_argument *args,
+                               uint32_t nargs, uint32_t written,
+                               const core__program_type *type,
+                               uint32_t *out_value);
+/* True for a call whose tensors are all on meta: it is not recorded. */
+bool core__trace_on_meta(const core_operator *op, const core_value *args,
+                         uint32_t nargs);
+
+/* The layers. */
+core_status core__functionalize_layer(core_call *call, const core_value *args,
+                                      uint32_t nargs, core_value *results,
+                                      uint32_t nresults);
+core_status core__record_layer(core_call *call, const core_value *args,
+                               uint32_t nargs, core_value *results,
+                               uint32_t nresults);
+
+#endif

@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* The content of storages while a program is recorded: which value they have,
+ * and how views are read and written. */
+
+#include "compile/trace.h"
+
+#include "base/memory.h"
+#include "base/thread.h"
+#include "device/device.h"
+#include "dispatch/schema.h"
+#include "ops_ids.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <string.h>
+
+/* Guards the links between storages and traces: the last tensor of a trace that
+ * has ended may be released in any thread. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ------------------------------------------------------------- records -- */
+
+static void destroy(core__traced_storage *traced)
+{
+    core__free(traced->views);
+    core__free(traced);
+}
+
+/* Called by the storage. */
+static void storage_released(void *context, void *data)
+{
+    core__traced_storage *traced = context;
+    bool ended;
+
+    (void)data;
+    pthread_mutex_lock(&lock);
+    traced->storage = NULL;
+    ended = !traced->trace;
+    pthread_mutex_unlock(&lock);
+    if (ended)
+        destroy(traced);
+}
+
+uint32_t core__traced_end(core__trace *trace)
+{
+    uint32_t in_use = 0;
+
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *traced = trace->storages[i];
+        bool free;
+
+        pthread_mutex_lock(&lock);
+        free = traced->kind == CORE__TRACED_HIDDEN || !traced->storage;
+        traced->trace = NULL;
+        pthread_mutex_unlock(&lock);
+        if (free)
+            destroy(traced);
+        else
+            in_use++;
+    }
+    core__free(trace->storages);
+    trace->storages = NULL;
+    trace->nstorages = 0;
+    return in_use;
+}
+
+static core_status add_storage(core__trace *trace, core__traced_kind kind,
+                               uint32_t index, core_device *device,
+                               core__traced_storage **out)
+{
+    core__traced_storage **slot;
+
+    *out = core__alloc_zero(sizeof **out);
+    if (!*out)
+        return core__error_memory(sizeof **out);
+    slot =
+        core__program_grow(&trace->storages, &trace->nstorages, sizeof *slot);
+    if (!slot) {
+        core__free(*out);
+        *out = NULL;
+        return core__error_memory(sizeof *slot);
+    }
+    *slot = *out;
+    (*out)->trace = trace;
+    (*out)->kind = (uint8_t)kind;
+    (*out)->index = index;
+    (*out)->device = device;
+    return CORE_OK;
+}
+
+/* Adds a view with the tensor's layout; type.device is that of the storage. */
+static core_status add_view(core__trace *trace, core__traced_storage *traced,
+                            const core_tensor *tensor, uint32_t device,
+                            core__traced_view **out)
+{
+    core__traced_view *view =
+        core__program_grow(&traced->views, &traced->nviews, sizeof *view);
+
+    *out = view;
+    if (!view)
+        return core__error_memory(sizeof *view);
+    view->offset = tensor->offset;
+    view->value = CORE__NO_VALUE;
+    return core__program_type_set(trace->program, tensor->dtype, tensor->ndim,
+                                  tensor->sizes, tensor->strides, device,
+                                  &view->type);
+}
+
+/* Makes `tensor` the whole of a new record. */
+static core_status set_whole(core__trace *trace, core__traced_storage *traced,
+                             const core_tensor *tensor, uint32_t value)
+{
+    core__traced_view *whole;
+    uint32_t device;
+
+    CORE_TRY(core__program_device(trace->program, traced->device, &device));
+    CORE_TRY(add_view(trace, traced, tensor, device, &whole));
+    whole->value = value;
+    traced->dense = tensor->flags & CORE__TENSOR_DENSE;
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------ traced tensors -- */
+
+static uint64_t bytes_of(uint32_t dtype, uint32_t ndim, const int64_t *sizes,
+                         const int64_t *strides, int64_t offset)
+{
+    int64_t last = offset;
+
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (sizes[i] == 0)
+            return 0;
+        last += (sizes[i] - 1) * strides[i];
+    }
+    return (uint64_t)(last + 1) * core__dtype_size((core_dtype)dtype);
+}
+
+/* A tensor of the type on a storage of its own, without memory. */
+static core_status without_memory(core__traced_storage *traced,
+                                  const core__program_type *type,
+                                  int64_t offset, core_tensor **out_tensor)
+{
+    const int64_t *sizes = core__type_sizes(type);
+    const int64_t *strides = core__type_strides(type);
+    core_storage *storage;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(core__storage_adopt(
+        traced->device, NULL,
+        bytes_of(type->dtype, type->ndim, sizes, strides, offset),
+        storage_released, traced, &storage));
+    traced->storage = storage;
+    status = core__tensor_new_on_storage(storage, type->dtype, type->ndim,
+                                         sizes, out_tensor);
+    core__storage_release(storage);
+    if (status != CORE_OK)
+        return status;
+    if (type->ndim)
+        memcpy((*out_tensor)->strides, strides, type->ndim * sizeof *strides);
+    (*out_tensor)->offset = offset;
+    core__tensor_update_layout(*out_tensor);
+    (*out_tensor)->flags |= CORE__TENSOR_TRACED;
+    (*out_tensor)->keys |= CORE__KEYS_TRACED;
+    return CORE_OK;
+}
+
+core_status core__traced_new(core__trace *trace, const core__program_type *type,
+                             core_device *device, uint32_t value,
+                             core_tensor **out_tensor)
+{
+    core__traced_storage *traced;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(add_storage(trace, CORE__TRACED_RESULT, 0, device, &traced));
+    CORE_TRY(without_memory(traced, type, 0, out_tensor));
+    status = set_whole(trace, traced, *out_tensor, value);
+    if (status != CORE_OK) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+    }
+    return status;
+}
+
+/* Marks storages that share memory with a new one, which cannot be told apart
+ * once one of them is written. */
+static core_status mark_conflicts(core__trace *trace,
+                                  core__traced_storage *added,
+                                  const core_tensor *whole)
+{
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *other = trace->storages[i];
+        const core__program_type *type = &other->views[0].type;
+        core_tensor *alias;
+
+        if (other == added || !other->nviews ||
+            (other->kind == CORE__TRACED_HIDDEN
+                 ? other->storage
+                 : other->origin) != whole->storage)
+            continue;
+        CORE_TRY(core__tensor_alias(
+            (core_tensor *)(uintptr_t)whole, type->dtype, type->ndim,
+            core__type_sizes(type), core__type_strides(type),
+            other->views[0].offset, &alias));
+        if (core__layout_overlap(alias, whole) != CORE__OVERLAP_NONE)
+            added->conflict = other->conflict = true;
+        core__tensor_release(alias);
+    }
+    return CORE_OK;
+}
+
+core_status core__traced_input(core__trace *trace, core_tensor *input,
+                               uint32_t index, core_tensor **out_tensor)
+{
+    core__program_input *described = &trace->program->inputs[index];
+    core__traced_storage *traced;
+    core_status status;
+
+    *out_tensor = NULL;
+    CORE_TRY(core__program_add_value(trace->program, &described->type,
+                                     CORE__VALUE_OF_INPUT, index,
+                                     &described->value));
+    CORE_TRY(
+        add_storage(trace, CORE__TRACED_INPUT, index, input->device, &traced));
+    traced->origin = input->storage;
+    CORE_TRY(
+        without_memory(traced, &described->type, input->offset, out_tensor));
+    status = set_whole(trace, traced, *out_tensor, described->value);
+    if (status == CORE_OK)
+        status = mark_conflicts(trace, traced, input);
+    if (status != CORE_OK) {
+        core__tensor_release(*out_tensor);
+        *out_tensor = NULL;
+    }
+    return status;
+}
+
+core_status core__traced_input_view(core__trace *trace, core_tensor *input,
+                                    core_tensor *base, core_tensor **out_tensor)
+{
+    core__traced_storage *traced;
+    uint32_t view;
+
+    CORE_TRY(core__tensor_alias(base, input->dtype, input->ndim, input->sizes,
+                                input->strides, input->offset, out_tensor));
+    return core__traced_find(trace, NULL, *out_tensor, &traced, &view);
+}
+
+/* ------------------------------------------------------------- finding -- */
+
+static bool has_layout(const core__traced_view *view, const core_tensor *tensor)
+{
+    size_t size = tensor->ndim * sizeof(int64_t);
+
+    return view->offset == tensor->offset && view->type.ndim == tensor->ndim &&
+           view->type.dtype == tensor->dtype &&
+           memcmp(core__type_sizes(&view->type), tensor->sizes, size) == 0 &&
+           memcmp(core__type_strides(&view->type), tensor->strides, size) == 0;
+}
+
+static uint32_t find_view(const core__traced_storage *traced,
+                          const core_tensor *tensor)
+{
+    for (uint32_t i = 0; i < traced->nviews; i++)
+        if (has_layout(&traced->views[i], tensor))
+            return i;
+    return CORE__NO_VALUE;
+}
+
+/* One past the last element; offset if there is none. */
+static int64_t end_of(uint32_t ndim, const int64_t *sizes,
+                      const int64_t *strides, int64_t offset)
+{
+    int64_t last = offset;
+
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (sizes[i] == 0)
+            return offset;
+        last += (sizes[i] - 1) * strides[i];
+    }
+    return last + 1;
+}
+
+/* True if each element of the tensor is one of the whole. */
+static bool contains(const core__traced_storage *traced,
+                     const core_tensor *tensor)
+{
+    const core__traced_view *whole = &traced->views[0];
+    const core__program_type *type = &whole->type;
+
+    return traced->dense && type->dtype == tensor->dtype &&
+           tensor->offset >= whole->offset &&
+           end_of(tensor->ndim, tensor->sizes, tensor->strides,
+                  tensor->offset) <= end_of(type->ndim, core__type_sizes(type),
+                                            core__type_strides(type),
+                                            whole->offset);
+}
+
+static const char *name_of(const core_operator *op)
+{
+    return op ? core__operator_name(op) : "core_program_trace";
+}
+
+/* Adds a tensor of which it is not known how it was made. */
+static core_status add_unknown(core__trace *trace, const core_operator *op,
+                               core__traced_storage *traced,
+                               const core_tensor *tensor, uint32_t *out_view)
+{
+    core__traced_view *view;
+
+    if (!contains(traced, tensor))
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: a view reaches elements that are not in the tensor of the "
+            "program that it is a view of, or is of another dtype; this cannot "
+            "be recorded",
+            name_of(op));
+    *out_view = traced->nviews;
+    return add_view(trace, traced, tensor, traced->views[0].type.device, &view);
+}
+
+static core_status find_traced(core__trace *trace, const core_operator *op,
+                               core_tensor *tensor,
+                               core__traced_storage **out_storage,
+                               uint32_t *out_view)
+{
+    core__traced_storage *traced = tensor->storage->context;
+
+    if (traced->trace != trace)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: a tensor belongs to %s, whose tensors cannot be used here",
+            name_of(op),
+            traced->trace ? "another program that is being recorded"
+                          : "the recording of a program that has ended");
+    *out_storage = traced;
+    *out_view = find_view(traced, tensor);
+    return *out_view == CORE__NO_VALUE
+               ? add_unknown(trace, op, traced, tensor, out_view)
+               : CORE_OK;
+}
+
+/* The tensor of which a real tensor that is seen first is a part. */
+static core_tensor *whole_of(core_tensor *tensor)
+{
+    core_tensor *base = tensor->base;
+
+    return base && base->storage == tensor->storage &&
+                   base->dtype == tensor->dtype &&
+                   base->flags & CORE__TENSOR_DENSE &&
+                   tensor->offset >= base->offset &&
+                   end_of(tensor->ndim, tensor->sizes, tensor->strides,
+                          tensor->offset) <= end_of(base->ndim, base->sizes,
+                                                    base->strides, base->offset)
+               ? base
+               : tensor;
+}
+
+static core_status add_hidden(core__trace *trace, core_tensor *tensor,
+                              core__traced_storage **out)
+{
+    core_program *program = trace->program;
+    core_tensor *whole = whole_of(tensor);
+    uint32_t index = program->nhidden, value;
+    core__program_hidden *hidden;
+
+    CORE_TRY(
+        add_storage(trace, CORE__TRACED_HIDDEN, index, whole->device, out));
+    hidden =
+        core__program_grow(&program->hidden, &program->nhidden, sizeof *hidden);
+    if (!hidden)
+        return core__error_memory(sizeof *hidden);
+    hidden->value = CORE__NO_VALUE;
+    hidden->tensor = whole;
+    core__tensor_retain(whole);
+    (*out)->storage = whole->storage;
+    CORE_TRY(set_whole(trace, *out, whole, CORE__NO_VALUE));
+    CORE_TRY(core__program_add_value(program, &(*out)->views[0].type,
+                                     CORE__VALUE_OF_HIDDEN, index, &value));
+    hidden->value = (*out)->views[0].value = value;
+    return mark_conflicts(trace, *out, whole);
+}
+
+/* Notes that a run must be given this tensor, or one that contains it. */
+static core_status add_known(core__trace *trace, core__traced_storage *traced,
+                             core_tensor *tensor)
+{
+    core_program *program = trace->program;
+    core__program_known *known;
+
+    for (uint32_t i = 0; i < program->nknown; i++)
+        if (program->known[i].tensor->storage == tensor->storage &&
+            program->known[i].input == traced->index)
+            return CORE_OK;
+    known =
+        core__program_grow(&program->known, &program->nknown, sizeof *known);
+    if (!known)
+        return core__error_memory(sizeof *known);
+    core__tensor_retain(tensor);
+    *known = (core__program_known){tensor, traced->index,
+                                   tensor->offset - traced->views[0].offset};
+    return CORE_OK;
+}
+
+static core_status find_real(core__trace *trace, const core_operator *op,
+                             core_tensor *tensor,
+                             core__traced_storage **out_storage,
+                             uint32_t *out_view)
+{
+    if (!tensor->storage)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a tensor on \"meta\" has no content to record",
+                           name_of(op));
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *traced = trace->storages[i];
+        bool hidden = traced->kind == CORE__TRACED_HIDDEN;
+
+        if ((hidden ? traced->storage : traced->origin) != tensor->storage)
+            continue;
+        *out_view = find_view(traced, tensor);
+        if (*out_view == CORE__NO_VALUE && !contains(traced, tensor))
+            continue;
+        *out_storage = traced;
+        if (!hidden)
+            CORE_TRY(add_known(trace, traced, tensor));
+        return *out_view == CORE__NO_VALUE
+                   ? add_unknown(trace, op, traced, tensor, out_view)
+                   : CORE_OK;
+    }
+    CORE_TRY(add_hidden(trace, tensor, out_storage));
+    *out_view = find_view(*out_storage, tensor);
+    return *out_view == CORE__NO_VALUE
+               ? add_unknown(trace, op, *out_storage, tensor, out_view)
+               : CORE_OK;
+}
+
+core_status core__traced_find(core__trace *trace, const core_operator *op,
+                              core_tensor *tensor,
+                              core__traced_storage **out_storage,
+                              uint32_t *out_view)
+{
+    return tensor->flags & CORE__TENSOR_TRACED
+               ? find_traced(trace, op, tensor, out_storage, out_view)
+               : find_real(trace, op, tensor, out_storage, out_view);
+}
+
+/* --------------------------------------------------------------- views -- */
+
+core_status core__traced_add_view(core__trace *trace,
+                                  core__traced_storage *traced, uint32_t parent,
+                                  core_operator *op, const core_value *args,
+                                  uint32_t nargs, const core_tensor *tensor)
+{
+    core__program_argument *copies;
+    core__traced_view *view;
+    uint32_t added;
+
+    if (find_view(traced, tensor) != CORE__NO_VALUE)
+        return CORE_OK;
+    /* It may reach what its parent does not contain. */
+    if (op->id == CORE_OP_AS_STRIDED)
+        return add_unknown(trace, op, traced, tensor, &added);
+    copies = core__program_alloc(trace->program, nargs * sizeof *copies);
+    if (!copies)
+        return core__error_memory(nargs * sizeof *copies);
+    for (uint32_t i = 0; i < nargs; i++)
+        CORE_TRY(
+            core__program_add_constant(trace->program, &args[i], &copies[i]));
+    CORE_TRY(
+        add_view(trace, traced, tensor, traced->views[0].type.device, &view));
+    view->op = op;
+    view->args = copies;
+    view->nargs = nargs;
+    view->parent = parent;
+    return CORE_OK;
+}
+
+static core_status constant_ints(core_program *program, const int64_t *ints,
+                                 uint32_t count, core__program_argument *out)
+{
+    const core_value value = {CORE_VALUE_INT_LIST, count, {.ints = ints}};
+
+    return core__program_add_constant(program, &value, out);
+}
+
+/* size, stride and storage_offset of as_strided, for a view of the whole. */
+static core_status strided_arguments(core__trace *trace,
+                                     const core__traced_storage *traced,
+                                     const core__program_type *type,
+                                     int64_t offset,
+                                     core__program_argument *out)
+{
+    CORE_TRY(constant_ints(trace->program, core__type_sizes(type), type->ndim,
+                           &out[0]));
+    CORE_TRY(constant_ints(trace->program, core__type_strides(type), type->ndim,
+                           &out[1]));
+    out[2] = (core__program_argument){
+        CORE_VALUE_INT, 0, {.i = offset - traced->views[0].offset}};
+    return CORE_OK;
+}
+
+static core__program_argument of_value(uint32_t value)
+{
+    return (core__program_argument){CORE_VALUE_TENSOR, 0, {.value = value}};
+}
+
+static core_status read_view(core__trace *trace, core__traced_storage *traced,
+                             uint32_t index, uint32_t *out_value);
+
+/* Makes a view again from the present content. */
+static core_status make_view(core__trace *trace, core__traced_storage *traced,
+                             uint32_t index, uint32_t *out_value)
+{
+    core__program_argument args[CORE__SCHEMA_ARGUMENTS] = {{0}};
+    const core__traced_view *view = &traced->views[index];
+    uint32_t parent;
+
+    CORE_TRY(read_view(trace, traced, view->op ? view->parent : 0, &parent));
+    view = &traced->views[index];
+    args[0] = of_value(parent);
+    if (view->op) {
+        memcpy(args + 1, view->args + 1, (view->nargs - 1) * sizeof *args);
+        return core__trace_append(trace, view->op, args, view->nargs, 0,
+                                  &view->type, out_value);
+    }
+    CORE_TRY(
+        strided_arguments(trace, traced, &view->type, view->offset, args + 1));
+    return core__trace_append(trace, &core__operators[CORE_OP_AS_STRIDED], args,
+                              4, 0, &view->type, out_value);
+}
+
+static core_status read_view(core__trace *trace, core__traced_storage *traced,
+                             uint32_t index, uint32_t *out_value)
+{
+    core__traced_view *view = &traced->views[index];
+
+    if (view->value == CORE__NO_VALUE || view->version != traced->version) {
+        CORE_TRY(make_view(trace, traced, index, out_value));
+        view = &traced->views[index];
+        view->value = *out_value;
+        view->version = traced->version;
+    }
+    *out_value = view->value;
+    return CORE_OK;
+}
+
+core_status core__traced_read(core__trace *trace, const core_operator *op,
+                              core_tensor *tensor, uint32_t *out_value)
+{
+    core__traced_storage *traced;
+    uint32_t view;
+
+    CORE_TRY(core__traced_find(trace, op, tensor, &traced, &view));
+    return read_view(trace, traced, view, out_value);
+}
+
+/* -------------------------------------------------------------- writes -- */
+
+static core_status check_writable(const core_operator *op,
+                                  const core__traced_storage *traced,
+                                  uint32_t view)
+{
+    const core__program_type *whole = &traced->views[0].type;
+
+    if (traced->conflict)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: a tensor that is written overlaps another one in memory, and "
+            "neither contains the other; this cannot be recorded",
+            name_of(op));
+    if (view != 0 && !traced->dense)
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "%s: a view of a tensor with gaps is written, sizes and strides of "
+            "which the program's inputs have; this cannot be recorded. Pass "
+            "the function a tensor without gaps",
+            name_of(op));
+    if (core__strides_overlap(whole->ndim, core__type_sizes(whole),
+                              core__type_strides(whole)))
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "%s: a tensor whose elements share memory is "
+                           "written; this cannot be recorded",
+                           name_of(op));
+    return CORE_OK;
+}
+
+/* The whole after a change of all of it. */
+static core_status replace_whole(core__trace *trace,
+                                 core__traced_storage *traced, uint32_t value,
+                                 uint32_t *out_whole)
+{
+    const core__program_type *type = &traced->views[0].type;
+    core__program_argument args[3] = {of_value(traced->views[0].value),
+                                      of_value(value),
+                                      {CORE_VALUE_BOOL, 0, {0}}};
+
+    *out_whole = value;
+    if (core__types_equal(&trace->program->values[value].type, type))
+        return CORE_OK;
+    return core__trace_append(trace, &core__operators[CORE_OP_COPY_], args, 3,
+                              1, type, out_whole);
+}
+
+/* The whole after a change of a part of it. */
+static core_status replace_part(core__trace *trace,
+                                core__traced_storage *traced, uint32_t index,
+                                uint32_t value, uint32_t *out_whole)
+{
+    const core__traced_view *view = &traced->views[index];
+    core__program_argument args[5] = {of_value(traced->views[0].value),
+                                      of_value(value)};
+
+    CORE_TRY(
+        strided_arguments(trace, traced, &view->type, view->offset, args + 2));
+    return core__trace_append(trace,
+                              &core__operators[CORE_OP_AS_STRIDED_SCATTER],
+                              args, 5, 0, &traced->views[0].type, out_whole);
+}
+
+core_status core__traced_write(core__trace *trace, const core_operator *op,
+                               core_tensor *tensor, uint32_t value)
+{
+    core__traced_storage *traced;
+    core__traced_view *view;
+    uint32_t index, whole;
+
+    CORE_TRY(core__traced_find(trace, op, tensor, &traced, &index));
+    CORE_TRY(check_writable(op, traced, index));
+    CORE_TRY(index == 0 ? replace_whole(trace, traced, value, &whole)
+                        : replace_part(trace, traced, index, value, &whole));
+    traced->version++;
+    traced->views[0].value = whole;
+    traced->views[0].version = traced->version;
+    view = &traced->views[index];
+    if (core__types_equal(&trace->program->values[value].type, &view->type)) {
+        view->value = index == 0 ? whole : value;
+        view->version = traced->version;
+    }
+    return CORE_OK;
+}

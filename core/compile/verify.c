@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Checks a program: that values are defined before they are used, that arguments
+ * have the kinds of the schemas, and that types are those that are inferred. */
+
+#include "compile/program.h"
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "dispatch/inference.h"
+#include "dispatch/schema.h"
+#include "ops_ids.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct checker {
+    const core_program *program;
+    uint32_t defined; /* values below this are */
+    uint32_t node;
+    core_value args[CORE__SCHEMA_ARGUMENTS];
+    core_tensor **stand_ins; /* owned; lists point into it */
+    uint32_t count;
+} checker;
+
+static core_status __attribute__((cold, format(printf, 2, 3)))
+wrong(const checker *c, const char *format, ...)
+{
+    char text[300];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (c->node >= c->program->nnodes)
+        return core__error(CORE_ERROR_INTERNAL, "core_program_verify: %s",
+                           text);
+    return core__error(CORE_ERROR_INTERNAL,
+                       "core_program_verify: node %u, %s: %s", c->node,
+                       c->program->nodes[c->node].name, text);
+}
+
+/* ----------------------------------------------------------- arguments -- */
+
+static core_status check_use(const checker *c, uint32_t value)
+{
+    if (value < c->defined)
+        return CORE_OK;
+    return wrong(c, "value %%%u is used before it is defined", value);
+}
+
+static core_status stand_in(checker *c, uint32_t value, core_tensor **out)
+{
+    CORE_TRY(check_use(c, value));
+    CORE_TRY(core__program_stand_in(&c->program->values[value].type, out));
+    c->stand_ins[c->count++] = *out;
+    return CORE_OK;
+}
+
+static bool tag_fits(const core__schema_argument *schema, uint32_t tag)
+{
+    if (tag == CORE_VALUE_NONE)
+        return schema->optional || schema->has_default;
+    if (tag == schema->tag)
+        return true;
+    if (schema->scalar)
+        return tag == CORE_VALUE_INT || tag == CORE_VALUE_FLOAT ||
+               tag == CORE_VALUE_BOOL;
+    /* A list of a fixed length may be one number. */
+    return (schema->tag == CORE_VALUE_FLOAT && tag == CORE_VALUE_INT) ||
+           (schema->tag == CORE_VALUE_INT_LIST && tag == CORE_VALUE_INT &&
+            schema->list_size > 0);
+}
+
+static core_status list_value(checker *c,
+                              const core__program_argument *argument,
+                              bool optional, core_value *out)
+{
+    core_tensor **first = c->stand_ins + c->count;
+
+    for (uint32_t k = 0; k < argument->count; k++) {
+        core_tensor *tensor;
+
+        if (argument->u.values[k] != CORE__NO_VALUE) {
+            CORE_TRY(stand_in(c, argument->u.values[k], &tensor));
+            continue;
+        }
+        if (!optional)
+            return wrong(c, "tensor %u of a list is absent", k);
+        c->stand_ins[c->count++] = NULL;
+    }
+    *out = (core_value){
+        CORE_VALUE_TENSOR_LIST, argument->count, {.tensors = first}};
+    return CORE_OK;
+}
+
+static core_status number_value(checker *c,
+                                const core__program_argument *argument,
+                                core_value *out)
+{
+    *out = (core_value){argument->tag, argument->count, {.i = argument->u.i}};
+    if (argument->tag == CORE_VALUE_DTYPE &&
+        (argument->u.i < 0 || argument->u.i >= CORE_DTYPE_LIMIT))
+        return wrong(c, "%lld is not a dtype", (long long)argument->u.i);
+    if (argument->tag == CORE_VALUE_BOOL && argument->u.i >> 1)
+        return wrong(c, "%lld is not a bool", (long long)argument->u.i);
+    return CORE_OK;
+}
+
+static core_status argument_value(checker *c,
+                                  const core__program_argument *argument,
+                                  const core__schema_argument *schema,
+                                  core_value *out)
+{
+    const core_program *program = c->program;
+
+    if (!tag_fits(schema, argument->tag))
+        return wrong(c, "argument %s has a value of kind %u, not %u",
+                     schema->name, argument->tag, schema->tag);
+    switch (argument->tag) {
+    case CORE_VALUE_TENSOR:
+        out->tag = CORE_VALUE_TENSOR;
+        out->count = 0;
+        return stand_in(c, argument->u.value, &out->u.tensor);
+    case CORE_VALUE_TENSOR_LIST:
+        return list_value(c, argument, schema->optional_elements, out);
+    case CORE_VALUE_DEVICE:
+        if (argument->u.device >= program->ndevices)
+            return wrong(c, "there is no device %u", argument->u.device);
+        *out =
+            (core_value){CORE_VALUE_DEVICE, 0, {.device = &core__meta_device}};
+        return CORE_OK;
+    case CORE_VALUE_GENERATOR:
+        if (argument->u.generator >= program->ngenerators)
+            return wrong(c, "there is no generator %u", argument->u.generator);
+        *out = (core_value){
+            CORE_VALUE_GENERATOR,
+            0,
+            {.generator = program->generators[argument->u.generator]}};
+        return CORE_OK;
+    case CORE_VALUE_INT_LIST:
+    case CORE_VALUE_FLOAT_LIST:
+    case CORE_VALUE_BOOL_LIST:
+    case CORE_VALUE_STRING:
+        *out =
+            (core_value){argument->tag,
+                         argument->count,
+                         {.pointer = (void *)(uintptr_t)argument->u.pointer}};
+        return CORE_OK;
+    default:
+        return number_value(c, argument, out);
+    }
+}
+
+static core_status make_arguments(checker *c, const core__program_node *node,
+                                  const core__schema *schema)
+{
+    size_t count = 1;
+
+    if (node->nargs != schema->narguments)
+        return wrong(c, "%u arguments; the operator has %u", node->nargs,
+                     schema->narguments);
+    for (uint32_t i = 0; i < node->nargs; i++)
+        count += node->args[i].tag == CORE_VALUE_TENSOR_LIST
+                     ? node->args[i].count
+                     : 1;
+    c->count = 0;
+    c->stand_ins = core__alloc_zero(count * sizeof *c->stand_ins);
+    if (!c->stand_ins)
+        return core__error_memory(count * sizeof *c->stand_ins);
+    for (uint32_t i = 0; i < node->nargs; i++)
+        CORE_TRY(argument_value(c, &node->args[i], &schema->arguments[i],
+                                &c->args[i]));
+    return CORE_OK;
+}
+
+/* ------------------------------------------------------------- results -- */
+
+static core_status check_type(const checker *c, uint32_t value,
+                              const core_tensor *inferred)
+{
+    const core__program_type *type;
+    char expected[160], given[160];
+    size_t size = inferred->ndim * sizeof(int64_t);
+
+    if (value < c->defined || value >= c->program->nvalues)
+        return wrong(c, "result %%%u is defined twice, or is not a value",
+                     value);
+    type = &c->program->values[value].type;
+    if (type->dtype == inferred->dtype && type->ndim == inferred->ndim &&
+        memcmp(core__type_sizes(type), inferred->sizes, size) == 0 &&
+        memcmp(core__type_strides(type), inferred->strides, size) == 0)
+        return CORE_OK;
+    return wrong(
+        c,
+        "value %%%u is %s%s, but the operator's result is %s%s, with "
+        "these strides or others",
+        value, core__dtype_name(type->dtype),
+        core__sizes_text(type->ndim, core__type_sizes(type), expected,
+                         sizeof expected),
+        core__dtype_name(inferred->dtype),
+        core__sizes_text(inferred->ndim, inferred->sizes, given, sizeof given));
+}
+
+static bool is_argument(const checker *c, const core_tensor *tensor)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->stand_ins[i] == tensor)
+            return true;
+    return false;
+}
+
+static core_status check_list(const checker *c,
+                              const core__program_argument *described,
+                              const core_value *inferred, uint32_t *next)
+{
+    if (described->tag != CORE_VALUE_TENSOR_LIST ||
+        described->count != inferred->count)
+        return wrong(c, "a result is a list of %u tensors", inferred->count);
+    for (uint32_t k = 0; k < inferred->count; k++) {
+        uint32_t value = described->u.values[k];
+
+        if (!inferred->u.tensors[k] && value == CORE__NO_VALUE)
+            continue;
+        if (!inferred->u.tensors[k] || value != *next)
+            return wrong(c, "tensor %u of a list of results is value %%%u", k,
+                         value);
+        CORE_TRY(check_type(c, value, inferred->u.tensors[k]));
+        ++*next;
+    }
+    return CORE_OK;
+}
+
+static core_status check_result(const checker *c,
+                                const core__program_argument *described,
+                                const core_value *inferred, uint32_t *next)
+{
+    if (inferred->tag == CORE_VALUE_TENSOR_LIST)
+        return check_list(c, described, inferred, next);
+    if (inferred->tag == CORE_VALUE_NONE ||
+        (inferred->tag == CORE_VALUE_TENSOR &&
+         is_argument(c, inferred->u.tensor)))
+        return described->tag == CORE_VALUE_NONE
+                   ? CORE_OK
+                   : wrong(c, "a result is absent or an argument, but is "
+                              "described as a value");
+    if (inferred->tag != CORE_VALUE_TENSOR ||
+        described->tag != CORE_VALUE_TENSOR || described->u.value != *next)
+        return wrong(c, "a result is not the value %%%u", *next);
+    return check_type(c, (*next)++, inferred->u.tensor);
+}
+
+/* The values of written arguments have the types of the arguments. */
+static core_status check_written(const checker *c,
+                                 const core__program_node *node, uint32_t *next)
+{
+    const core_program *program = c->program;
+
+    for (uint32_t left = node->written; left; left &= left - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(left);
+        const core__program_argument *argument = &node->args[i];
+        bool list = argument->tag == CORE_VALUE_TENSOR_LIST;
+        uint32_t count =
+            list ? argument->count : argument->tag == CORE_VALUE_TENSOR;
+        const uint32_t *values = list ? argument->u.values : &argument->u.value;
+
+        for (uint32_t k = 0; k < count; k++) {
+            if (values[k] == CORE__NO_VALUE)
+                continue;
+            if (*next >= program->nvalues ||
+                !core__types_equal(&program->values[*next].type,
+                                   &program->values[values[k]].type))
+                return wrong(c, "the value of a written argument has another "
+                                "type than the argument");
+            ++*next;
+        }
+    }
+    return CORE_OK;
+}
+
+/* as_strided_scatter keeps the layout of self, which inference does as well for
+ * one without gaps. */
+static core_status check_special(const checker *c,
+                                 const core__program_node *node,
+                                 const core_operator *op)
+{
+    if (op->flags & CORE__OP_CUSTOM || op->id != CORE_OP_AS_STRIDED)
+        return CORE_OK;
+    if (node->args[3].tag != CORE_VALUE_INT)
+        return wrong(c, "the offset is absent");
+    /* Of the bounds, inference knows only the upper one. */
+    if (node->args[3].u.i < 0)
+        return wrong(c, "the offset is negative");
+    return CORE_OK;
+}
+
+static core_status check_node(checker *c, const core__program_node *node)
+{
+    core_value results[CORE__SCHEMA_RESULTS] = {{0}};
+    const core__schema *schema;
+    core_operator *op;
+    core_status status;
+    uint32_t next = c->defined, first = next;
+    uint64_t draws;
+
+    CORE_TRY(core__node_operator(node, &op));
+    CORE_TRY(core__schema_of(op, &schema));
+    if (node->nresults != op->nresults)
+        return wrong(c, "%u results; the operator has %u", node->nresults,
+                     op->nresults);
+    if (node->written != core__operator_written_arguments(op, node->nargs))
+        return wrong(c, "it writes other arguments than the operator");
+    if (node->nvalues && node->first != c->defined)
+        return wrong(c, "its first value is %%%u, not %%%u", node->first,
+                     c->defined);
+    status = make_arguments(c, node, schema);
+    if (status == CORE_OK)
+        status = check_special(c, node, op);
+    if (status == CORE_OK)
+        status = core__program_infer(op, c->args, node->nargs, results,
+                                     op->nresults, &draws);
+    for (uint32_t i = 0; i < op->nresults && status == CORE_OK; i++)
+        status = check_result(c, &node->results[i], &results[i], &next);
+    if (status == CORE_OK)
+        status = check_written(c, node, &next);
+    if (status == CORE_OK && next != first + node->nvalues)
+        status =
+            wrong(c, "it has %u values, not %u", next - first, node->nvalues);
+    if (status == CORE_OK && draws != node->draws)
+        status =
+            wrong(c, "it draws %llu random numbers, not %llu",
+                  (unsigned long long)draws, (unsigned long long)node->draws);
+    for (uint32_t i = 0; i < op->nresults; i++)
+        core_value_release(&results[i]);
+    for (uint32_t i = 0; i < c->count; i++)
+        core__tensor_release(c->stand_ins[i]);
+    core__free(c->stand_ins);
+    c->stand_ins = NULL;
+    c->count = 0;
+    c->defined = next;
+    return status;
+}
+
+/* ------------------------------------------------- inputs and outputs -- */
+
+/* Values of inputs and hidden inputs may be between those of nodes, since a
+ * hidden input is found when it is first read: they count as defined. */
+static bool is_source(const core_program *program, uint32_t value)
+{
+    return value < program->nvalues &&
+           program->values[value].source != CORE__VALUE_OF_NODE;
+}
+
+/* The value is defined by this input or hidden input, and has its type. */
+static bool is_value_of(const core_program *program, uint32_t value,
+                        core__value_source source, uint32_t index)
+{
+    return value < program->nvalues &&
+           program->values[value].source == source &&
+           program->values[value].index == index;
+}
+
+static void skip_sources(checker *c)
+{
+    while (is_source(c->program, c->defined))
+        c->defined++;
+}
+
+static core_status check_sources(const checker *c)
+{
+    const core_program *program = c->program;
+
+    for (uint32_t i = 0; i < program->nvalues; i++) {
+        const core__program_value *value = &program->values[i];
+        bool good = value->type.device < program->ndevices;
+
+        if (value->source == CORE__VALUE_OF_INPUT)
+            good = good && value->index < program->ninputs &&
+                   program->inputs[value->index].value == i;
+        else if (value->source == CORE__VALUE_OF_HIDDEN)
+            good = good && value->index < program->nhidden &&
+                   program->hidden[value->index].value == i;
+        else
+            good = good && value->index < program->nnodes &&
+                   i - program->nodes[value->index].first <
+                       program->nodes[value->index].nvalues;
+        if (!good)
+            return wrong(c, "value %%%u has no source", i);
+    }
+    for (uint32_t i = 0; i < program->ninputs; i++) {
+        const core__program_input *input = &program->inputs[i];
+
+        if (input->type.device >= program->ndevices ||
+            (input->base == CORE__NO_VALUE
+                 ? !is_value_of(program, input->value, CORE__VALUE_OF_INPUT,
+                                i) ||
+                       !core__types_equal(&input->type,
+                                          &program->values[input->value].type)
+                 : input->base >= program->ninputs || input->base == i ||
+                       input->value != CORE__NO_VALUE ||
+                       program->inputs[input->base].base != CORE__NO_VALUE))
+            return wrong(c, "input %u is not described", i);
+    }
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        if (!is_value_of(program, program->hidden[i].value,
+                         CORE__VALUE_OF_HIDDEN, i))
+            return wrong(c, "hidden input %u has no value", i);
+    return CORE_OK;
+}
+
+static core_status check_output(const checker *c, uint32_t i)
+{
+    const core_program *program = c->program;
+    const core__program_output *output = &program->outputs[i];
+    uint32_t counts[] = {program->nvalues, program->ninputs, program->nhidden,
+                         i};
+
+    if (output->kind >= sizeof counts / sizeof *counts ||
+        output->index >= counts[output->kind] ||
+        output->type.device >= program->ndevices || output->offset < 0)
+        return wrong(c, "output %u is not described", i);
+    if (output->kind == CORE__OUTPUT_VALUE)
+        return is_source(program, output->index)
+                   ? wrong(c, "output %u is an input's value", i)
+                   : CORE_OK;
+    return CORE_OK;
+}
+
+static core_status check_write(const checker *c, uint32_t i)
+{
+    const core_program *program = c->program;
+    const core__program_write *write = &program->writes[i];
+    uint32_t target;
+
+    if (write->index >= (write->hidden ? program->nhidden : program->ninputs) ||
+        write->value >= program->nvalues)
+        return wrong(c, "write %u is not described", i);
+    target = write->hidden ? program->hidden[write->index].value
+                           : program->inputs[write->index].value;
+    if (target == CORE__NO_VALUE ||
+        !core__types_equal(&program->values[target].type,
+                           &program->values[write->value].type))
+        return wrong(c, "write %u has another type than its target", i);
+    return CORE_OK;
+}
+
+core_status core_program_verify(core_program *program)
+{
+    checker c = {.program = program};
+
+    CORE__NOT_NULL(program);
+    c.node = program->nnodes;
+    CORE_TRY(check_sources(&c));
+    for (uint32_t i = 0; i < program->nnodes; i++) {
+        c.node = i;
+        skip_sources(&c);
+        CORE_TRY(check_node(&c, &program->nodes[i]));
+    }
+    c.node = program->nnodes;
+    skip_sources(&c);
+    if (c.defined != program->nvalues)
+        return wrong(&c, "value %%%u is not defined", c.defined);
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        CORE_TRY(check_output(&c, i));
+    for (uint32_t i = 0; i < program->nwrites; i++)
+        CORE_TRY(check_write(&c, i));
+    return CORE_OK;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Files of programs: saved and loaded, damaged, and mutated at random. */
+
+#define SUITE_SECONDS 3000
+#include "support/program.h"
+#include "support/temporary_files.h"
+
+#include "base/checksum.h"
+#include "compile/file_format.h"
+
+#include <libcore/device.h>
+#include <libcore/dispatch.h>
+#include <sys/resource.h>
+
+static core_tensor *mm_of(core_tensor *a, core_tensor *b)
+{
+    core_tensor *turned, *out;
+
+    OK(core_t(b, &turned));
+    OK(core_mm(a, turned, &out));
+    core_tensor_release(turned);
+    return out;
+}
+
+/* Every kind of argument: tensors, absent ones and lists of them, numbers, lists
+ * of numbers, a string, a dtype, a device, a generator. */
+static core_status all_kinds(void *context, core_tensor *const *x,
+                             size_t ninputs, core_tensor **out,
+                             size_t *noutputs)
+{
+    world *w = context;
+    core_tensor *both = NULL, *floored = NULL, *random = NULL, *part = NULL;
+    core_tensor *product;
+    core_scalar low = core_float(-1), high = core_float(1);
+
+    (void)ninputs;
+    OK(core_cat((core_tensor *[]){x[0], x[1]}, 2, 1, &both));
+    OK(core_div_mode(x[0], x[1], "floor", &floored));
+    OK(core_rand((int64_t[]){3, 4}, 2, w->generator, CORE_F32, w->device,
+                 &random));
+    OK(core_layer_norm(both, (int64_t[]){8}, 1, NULL, NULL, 1e-5, &out[0]));
+    OK(core_slice(out[0], 1, &(int64_t){2}, &(int64_t){6}, 1, &part));
+    OK(core_add_(part, random, core_float(.5)));
+    product = mm_of(floored, w->hidden[0]);
+    OK(core_to_copy(product, CORE_F64, NULL, false, -1, &out[1]));
+    OK(core_add_(w->hidden[1], x[1], core_int(1)));
+    OK(core_mul_(x[1], x[1]));
+    OK(core_clamp(x[0], &low, &high, &out[2]));
+    out[3] = core_tensor_retain(x[0]);
+    out[4] = part;
+    core_tensor_release(both);
+    core_tensor_release(floored);
+    core_tensor_release(random);
+    core_tensor_release(product);
+    *noutputs = 5;
+    return CORE_OK;
+}
+
+static void make_all_kinds(world *w)
+{
+    core_tensor *turned;
+
+    w->inputs[0] = NUMBERS(w, 1, 3, 4);
+    w->inputs[1] = NUMBERS(w, 60, 3, 4);
+    w->ninputs = 2;
+    w->hidden[0] = NUMBERS(w, 200, 5, 4);
+    OK(core_t(NUMBERS(w, 300, 4, 3), &turned));
+    OK(core_clone(turned, -1, &w->hidden[1]));
+    keep(w->hidden[1]);
+    core_tensor_release(turned);
+    w->nhidden = 2;
+    OK(core_generator_create(4, &w->generator));
+}
+
+static const program_case all = {make_all_kinds, all_kinds};
+
+static temporary_path path;
+
+static void begin(void)
+{
+    temporary_file(path, "libcore-program");
+    OK(core_device_find("cpu", &program_device));
+}
+
+static void end(void)
+{
+    drop_all();
+    temporary_remove(path);
+}
+
+/* ------------------------------------------------------ saved and loaded -- */
+
+static core_program *save_and_load(core_program *program, core_device *device)
+{
+    core_program *loaded;
+
+    OK(core_program_save(program, path));
+    OK(core_program_load(path, device, &loaded));
+    return loaded;
+}
+
+/* A loaded program has hidden inputs of its own. */
+static void use_loaded(world *w, core_program *loaded)
+{
+    for (size_t i = 0; i < w->nhidden; i++)
+        w->hidden[i] = core_program_hidden_input(loaded, i);
+}
+
+START_TEST(a_loaded_program_computes_the_same)
+{
+    world eager = make_world(&all), traced = make_world(&all);
+    core_program *program = trace_world(&all, &traced);
+    core_program *loaded = save_and_load(program, NULL);
+    char *before, *after;
+
+    OK(core_program_text(program, &before));
+    OK(core_program_text(loaded, &after));
+    ck_assert_str_eq(before, after);
+    core_text_free(before);
+    core_text_free(after);
+    core_program_release(program);
+    use_loaded(&traced, loaded);
+    compare_calls(&all, &eager, &traced, loaded);
+    end_world(&eager);
+    end_world(&traced);
+    core_program_release(loaded);
+}
+END_TEST
+
+START_TEST(a_program_is_loaded_on_another_device)
+{
+    world eager, traced = make_world(&all);
+    core_program *program = trace_world(&all, &traced), *loaded;
+
+    OK(core_device_find("sim", &program_device));
+    loaded = save_and_load(program, program_device);
+    core_program_release(program);
+    end_world(&traced);
+    eager = make_world(&all);
+    traced = make_world(&all);
+    use_loaded(&traced, loaded);
+    ck_assert_ptr_eq(core_tensor_device(traced.hidden[0]), program_device);
+    compare_calls(&all, &eager, &traced, loaded);
+    end_world(&eager);
+    end_world(&traced);
+    core_program_release(loaded);
+}
+END_TEST
+
+/* --------------------------------------------------------------- damage -- */
+
+typedef struct bytes {
+    unsigned char *data;
+    size_t size;
+    size_t program; /* where "libcore.program" begins, and its end */
+    size_t end;
+} bytes;
+
+/* The program is the last tensor: its elements are the smallest. */
+static bytes read_file(void)
+{
+    FILE *file = fopen(path, "rb");
+    bytes b = {.data = malloc(1 << 20)};
+
+    b.size = fread(b.data, 1, 1 << 20, file);
+    fclose(file);
+    b.end = b.size;
+    while (memcmp(b.data + b.program, "LCPR", 4) != 0)
+        ck_assert_uint_lt(++b.program, b.size);
+    return b;
+}
+
+static void write_file(const bytes *b)
+{
+    FILE *file = fopen(path, "wb");
+
+    ck_assert_uint_eq(fwrite(b->data, 1, b->size, file), b->size);
+    fclose(file);
+}
+
+static void set_checksum(bytes *b)
+{
+    core__checksum sum;
+
+    core__checksum_begin(&sum, false);
+    core__checksum_add(&sum, b->data + b->program + CORE__PROGRAM_HEADER,
+                       b->end - b->program - CORE__PROGRAM_HEADER);
+    core__checksum_end(&sum, b->data + b->program + 8);
+}
+
+static bytes saved_bytes(void)
+{
+    world w = make_world(&all);
+    core_program *program = trace_world(&all, &w);
+    bytes b;
+
+    OK(core_program_save(program, path));
+    core_program_release(program);
+    end_world(&w);
+    b = read_file();
+    ck_assert_uint_gt(b.end, b.program + 500);
+    return b;
+}
+
+static void replace(bytes *b, const char *from, const char *to)
+{
+    size_t size = strlen(from), at = b->program;
+
+    ck_assert_uint_eq(strlen(to), size);
+    while (memcmp(b->data + at, from, size) != 0)
+        ck_assert_uint_lt(++at, b->end - size);
+    memcpy(b->data + at, to, size);
+}
+
+static void fails_to_load(const bytes *b, core_status code, const char *text)
+{
+    core_program *program;
+
+    write_file(b);
+    FAILS(core_program_load(path, NULL, &program), code, text);
+    ck_assert_ptr_null(program);
+}
+
+START_TEST(a_file_of_a_later_version_is_refused)
+{
+    bytes b = saved_bytes();
+
+    b.data[b.program + 4] = CORE__PROGRAM_VERSION + 1;
+    fails_to_load(&b, CORE_ERROR_INCOMPATIBLE, "version 2");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(a_wrong_checksum_is_refused)
+{
+    bytes b = saved_bytes();
+
+    b.data[b.end - 3] ^= 1;
+    fails_to_load(&b, CORE_ERROR_CORRUPT, "checksum");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(an_unknown_operator_is_refused_by_name)
+{
+    bytes b = saved_bytes();
+    size_t at = b.program;
+
+    /* The name follows its id, the ABI and its size. */
+    while (memcmp(b.data + at, "_clamp", 6) != 0)
+        at++;
+    b.data[at - 12] = 0xf0;
+    b.data[at - 11] = 0xff;
+    b.data[at - 8] = 9;
+    set_checksum(&b);
+    fails_to_load(&b, CORE_ERROR_NOT_FOUND, "_clamp (65520) of ABI 0.9");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(a_name_of_another_operator_is_refused)
+{
+    bytes b = saved_bytes();
+
+    replace(&b, "clamp", "clomp");
+    set_checksum(&b);
+    fails_to_load(&b, CORE_ERROR_CORRUPT, "clomp");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(a_file_of_tensors_is_not_a_program)
+{
+    bytes b = saved_bytes();
+    size_t at = 0;
+
+    while (memcmp(b.data + at, "libcore.program", 15) != 0)
+        at++;
+    b.data[at] = 'L';
+    fails_to_load(&b, CORE_ERROR_CORRUPT, "contains no program");
+    free(b.data);
+}
+END_TEST
+
+START_TEST(truncated_files_are_refused)
+{
+    bytes b = saved_bytes();
+    size_t step = effort_is_long() ? 1 : 37;
+
+    for (size_t size = 0; size < b.size; size += step) {
+        bytes shorter = b;
+
+        shorter.size = size;
+        fails_to_load(&shorter, CORE_ERROR_CORRUPT, path);
+    }
+    free(b.data);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- fuzz -- */
+
+static uint64_t fuzz_state;
+
+static uint32_t draw(uint32_t below)
+{
+    fuzz_state = fuzz_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(fuzz_state >> 33) % below;
+}
+
+static void mutate(bytes *b)
+{
+    static const unsigned char special[] = {0, 1, 2, 3, 127, 128, 254, 255};
+    size_t size = b->end - b->program - 8;
+
+    for (uint32_t left = 1 + draw(4); left > 0; left--) {
+        size_t at = b->program + 8 + draw((uint32_t)size);
+        size_t other = b->program + 8 + draw((uint32_t)size);
+
+        switch (draw(4)) {
+        case 0:
+            b->data[at] ^= (unsigned char)(1u << draw(8));
+            break;
+        case 1:
+            b->data[at] = special[draw(sizeof special)];
+            break;
+        case 2:
+            b->data[at] = (unsigned char)(b->data[at] + draw(3) - 1);
+            break;
+        default:
+            memmove(b->data + at, b->data + other,
+                    at < b->end - 8 && other < b->end - 8 ? draw(8) : 1);
+        }
+    }
+}
+
+/* A program that passes the checks may fail when it runs, but does no harm. */
+static void run_mutant(core_program *program)
+{
+    world w = make_world(&all);
+    core_tensor *out[WORLD_OUTPUTS];
+    core_program_counts counts = {.struct_size = sizeof counts};
+
+    OK(core_program_get_counts(program, &counts));
+    if (counts.outputs <= WORLD_OUTPUTS &&
+        core_program_run(program, w.inputs, w.ninputs, out, counts.outputs) ==
+            CORE_OK)
+        for (size_t i = 0; i < counts.outputs; i++)
+            core_tensor_release(out[i]);
+    end_world(&w);
+}
+
+START_TEST(mutated_files_do_no_harm)
+{
+    bytes b = saved_bytes();
+    unsigned char *original = malloc(b.size);
+    int loaded = 0, count = effort_is_long() ? 100000 : 1000;
+
+    memcpy(original, b.data, b.size);
+    for (int i = 0; i < count; i++) {
+        core_program *program;
+        core_status status;
+
+        fuzz_state = (uint64_t)i;
+        mutate(&b);
+        set_checksum(&b);
+        write_file(&b);
+        status = core_program_load(path, NULL, &program);
+        if (status == CORE_OK) {
+            loaded++;
+            run_mutant(program);
+            core_program_release(program);
+        } else {
+            ck_assert_ptr_null(program);
+            ck_assert_uint_gt(strlen(core_error_message()), 10);
+        }
+        memcpy(b.data, original, b.size);
+        drop_all();
+    }
+    ck_assert_int_gt(loaded, 0);
+    ck_assert_int_lt(loaded, count / 2);
+    free(original);
+    free(b.data);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_loaded_program_computes_the_same,
+        a_program_is_loaded_on_another_device,
+        a_file_of_a_later_version_is_refused,
+        a_wrong_checksum_is_refused,
+        an_unknown_operator_is_refused_by_name,
+        a_name_of_another_operator_is_refused,
+        a_file_of_tensors_is_not_a_program,
+        truncated_files_are_refused,
+        mutated_files_do_no_harm,
+    };
+    const test_suite suite = {
+        .name = "compile/program_file",
+        .setup = begin,
+        .teardown = end,
+        .seconds = SUITE_SECONDS,
+        SUITE_TESTS(tests),
+    };
+
+    return suite_run(&suite, 1);
+}
