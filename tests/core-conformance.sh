@@ -516,6 +516,9 @@ fi
 ok "the template passes the level that it claims" template
 ok "a plugin without devices is reported once" no_device
 ok "shards divide the tests among them" shards
+ok "the list says what is not checked" ends 0 \
+    "^# not checked: the results of the plugin's own operators" \
+    --plugin "$sim" --list
 ok "a run is resumed" resumes
 ok "a filtered run is not a conformance run" ends 0 \
     'this was not a conformance run' --plugin "$sim" --filter 'core/entry/*'

@@ -5,35 +5,10 @@
 
 #include "compile/compiled.h"
 
+#include "base/growing_text.h"
 #include "base/memory.h"
 
 #include <string.h>
-
-/* ----------------------------------------------------------------- text -- */
-
-typedef struct text {
-    char *data;
-    size_t size, capacity;
-} text;
-
-static bool append(void *context, const char *from, size_t size)
-{
-    text *to = context;
-
-    if (to->size + size + 1 > to->capacity) {
-        size_t capacity = 2 * (to->size + size + 1);
-        char *larger = core__realloc(to->data, capacity);
-
-        if (!larger)
-            return false;
-        to->data = larger;
-        to->capacity = capacity;
-    }
-    memcpy(to->data + to->size, from, size);
-    to->size += size;
-    to->data[to->size] = '\0';
-    return true;
-}
 
 /* -------------------------------------------------------------- entries -- */
 
@@ -208,7 +183,7 @@ static void write_all(const snapshot *s, core__json *json)
 core_status core_compiled_explain(core_compiled *compiled, char **out_json)
 {
     core_status status;
-    text to = {0};
+    core__growing_text to = {0};
     core__json json;
     snapshot s;
 
@@ -217,7 +192,7 @@ core_status core_compiled_explain(core_compiled *compiled, char **out_json)
     CORE__NOT_NULL(compiled);
     status = take_snapshot(compiled, &s);
     if (status == CORE_OK) {
-        core__json_begin(&json, append, &to);
+        core__json_begin(&json, core__growing_text_append, &to);
         write_all(&s, &json);
         if (!core__json_finish(&json))
             status = core__error_memory(to.capacity);

@@ -8,6 +8,7 @@
 
 #include "autograd/graph/autograd_meta.h"
 #include "base/text.h"
+#include "compile/simplify.h"
 
 #include <libcore/autograd.h>
 
@@ -141,7 +142,14 @@ core_status core__compiled_trace(const core_compiled *compiled,
                                  size_t noutputs, core_program **out_program)
 {
     traced_function traced = {compiled, inputs, noutputs};
+    core_status status;
 
-    return core_program_trace(call_function, &traced, inputs, ninputs, noutputs,
-                              out_program);
+    CORE_TRY(core_program_trace(call_function, &traced, inputs, ninputs,
+                                noutputs, out_program));
+    status = core__program_simplify(*out_program);
+    if (status != CORE_OK) {
+        core_program_release(*out_program);
+        *out_program = NULL;
+    }
+    return status;
 }

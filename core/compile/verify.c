@@ -304,7 +304,7 @@ static core_status check_node(checker *c, const core__program_node *node)
     const core__schema *schema;
     core_operator *op;
     core_status status;
-    uint32_t next = node->first;
+    uint32_t next = c->defined, first = next;
     uint64_t draws;
 
     CORE_TRY(core__node_operator(node, &op));
@@ -314,7 +314,7 @@ static core_status check_node(checker *c, const core__program_node *node)
                      op->nresults);
     if (node->written != core__operator_written_arguments(op, node->nargs))
         return wrong(c, "it writes other arguments than the operator");
-    if (node->first != c->defined)
+    if (node->nvalues && node->first != c->defined)
         return wrong(c, "its first value is %%%u, not %%%u", node->first,
                      c->defined);
     status = make_arguments(c, node, schema);
@@ -327,9 +327,9 @@ static core_status check_node(checker *c, const core__program_node *node)
         status = check_result(c, &node->results[i], &results[i], &next);
     if (status == CORE_OK)
         status = check_written(c, node, &next);
-    if (status == CORE_OK && next != node->first + node->nvalues)
-        status = wrong(c, "it has %u values, not %u", next - node->first,
-                       node->nvalues);
+    if (status == CORE_OK && next != first + node->nvalues)
+        status =
+            wrong(c, "it has %u values, not %u", next - first, node->nvalues);
     if (status == CORE_OK && draws != node->draws)
         status =
             wrong(c, "it draws %llu random numbers, not %llu",

@@ -6,26 +6,31 @@
 
 #include "dispatch/dispatch.h"
 #include "dispatch/structured.h"
+#include "dispatch/table.h"
 #include "ops_ids.h"
 
 #include <libcore/dispatch.h>
 
-/* By id; operators of programs and plugins have no kernels. */
+/* By id; those of custom operators are in the registry. */
 static _Atomic uint64_t counted[CORE_OP_COUNT][CORE_CONVERSIONS];
+
+static _Atomic uint64_t *counts_of(const core_operator *op)
+{
+    return op->flags & CORE__OP_CUSTOM ? core__registry_conversions(op)
+                                       : counted[op->id];
+}
 
 void core__conversion_count(const core_operator *op, core_conversion conversion)
 {
-    if (!(op->flags & CORE__OP_CUSTOM))
-        atomic_fetch_add_explicit(&counted[op->id][conversion], 1,
-                                  memory_order_relaxed);
+    atomic_fetch_add_explicit(&counts_of(op)[conversion], 1,
+                              memory_order_relaxed);
 }
 
 uint64_t core_op_conversions(const core_operator *op,
                              core_conversion conversion)
 {
-    if (!op || (uint32_t)conversion >= CORE_CONVERSIONS ||
-        op->flags & CORE__OP_CUSTOM)
+    if (!op || (uint32_t)conversion >= CORE_CONVERSIONS)
         return 0;
-    return atomic_load_explicit(&counted[op->id][conversion],
+    return atomic_load_explicit(&counts_of(op)[conversion],
                                 memory_order_relaxed);
 }

@@ -237,6 +237,8 @@ kernel_failed(const core__kernel_call *run, core_status status, bool silent)
                            ? "the kernel of \"%s\" ran out of memory"
                            : "the kernel of \"%s\" failed and gave no reason",
                        run->device->name);
+    else
+        core__op_prefix_name(run->op);
     core__op_check_allocation(run->op, run->device, status);
 }
 

@@ -35,6 +35,7 @@ typedef struct custom_operator {
     core__schema schema;
     bool registered;
     core__registration *_Atomic shape; /* of its shape function */
+    _Atomic uint64_t conversions[CORE_CONVERSIONS];
     struct custom_operator *next;
 } custom_operator;
 static custom_operator *customs;
@@ -780,6 +781,11 @@ void core__registry_set_shape(core_operator *op, core__registration *shape)
             CORE__OP_CUSTOM | (op->flags & CORE__OP_FACTORY) | CORE__OP_FLOAT8;
     }
     atomic_store(&custom->shape, shape);
+}
+
+_Atomic uint64_t *core__registry_conversions(const core_operator *op)
+{
+    return ((custom_operator *)(uintptr_t)op)->conversions;
 }
 
 const core__registration *core__registry_shape(const core_operator *op)

@@ -4,37 +4,13 @@
 /* Writes the state of an allocator as JSON.  A heap is copied with its lock
  * held, and written without it. */
 
+#include "base/growing_text.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "memory/heap.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct text {
-    char *data;
-    size_t size;
-    size_t capacity;
-} text;
-
-static bool append(void *context, const char *data, size_t size)
-{
-    text *to = context;
-
-    if (to->size + size + 1 > to->capacity) {
-        size_t capacity = 2 * (to->size + size + 1);
-        char *grown = core__realloc(to->data, capacity);
-
-        if (!grown)
-            return false;
-        to->data = grown;
-        to->capacity = capacity;
-    }
-    memcpy(to->data + to->size, data, size);
-    to->size += size;
-    to->data[to->size] = '\0';
-    return true;
-}
 
 /* A block, or a segment followed by `blocks` rows for its blocks. */
 typedef struct row {
@@ -201,7 +177,7 @@ static core_status write_all(core__json *json, core__allocator *allocator)
 core_status core_memory_snapshot(core_device *device, char **out_json)
 {
     core__allocator *allocator;
-    text to = {0};
+    core__growing_text to = {0};
     core__json json;
     core_status status;
 
@@ -210,7 +186,7 @@ core_status core_memory_snapshot(core_device *device, char **out_json)
     CORE__NOT_NULL(device);
     CORE_TRY(core__allocator_require(device, "core_memory_snapshot"));
     allocator = device->allocator;
-    core__json_begin(&json, append, &to);
+    core__json_begin(&json, core__growing_text_append, &to);
     pthread_mutex_lock(&allocator->lock);
     status = write_all(&json, allocator);
     core__allocator_unlock(allocator);

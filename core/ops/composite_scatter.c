@@ -316,7 +316,7 @@ CORE__COMPOSITE(unique_dim)
 {
     core_tensor *self = args[0].u.tensor;
     core_tensor *out[3] = {NULL, NULL, NULL};
-    core_tensor *order;
+    core_tensor *plain, *order;
     uint32_t dim;
 
     CORE_TRY(core__dim_wrap(call->op, args[1].u.i, self->ndim, &dim));
@@ -325,7 +325,10 @@ CORE__COMPOSITE(unique_dim)
                               "self has %u dimensions and %lld elements; it "
                               "must have at least one of both",
                               self->ndim, (long long)self->numel);
-    CORE_TRY(slice_order(scope, core__x_detach(scope, self), dim, &order));
+    plain = core__x_detach(scope, self);
+    if (scope->status != CORE_OK)
+        return scope->status;
+    CORE_TRY(slice_order(scope, plain, dim, &order));
     self = CORE__DO(scope, core_index_select, self, dim, order);
     CORE__RUN(scope, unique_slices(self, dim, true, true, out));
     for (int i = 0; i < 3; i++)

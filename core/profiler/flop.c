@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Copyright The libcore authors */
 
-/* Floating-point operations of operator calls.  A multiplication and an
+/* Floating-point operations and bytes of operator calls.  A multiplication and an
  * addition count as two. */
 
 #include "profiler/profile.h"
+#include "tensor/dtype.h"
 
 #include <string.h>
 
@@ -200,4 +201,23 @@ uint64_t core__profile_flop(const core_operator *op, const core_value *args,
             atomic_load_explicit(&operators[i], memory_order_relaxed) == base)
             return known[i].formula(args, nargs, results);
     return 0;
+}
+
+uint64_t core__profile_bytes(const core_value *values, uint32_t count)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const core_value *value = &values[i];
+
+        if (value->tag == CORE_VALUE_TENSOR)
+            bytes += (uint64_t)value->u.tensor->numel *
+                     core__dtype_size(value->u.tensor->dtype);
+        else if (value->tag == CORE_VALUE_TENSOR_LIST)
+            for (uint32_t k = 0; k < value->count; k++)
+                if (value->u.tensors[k])
+                    bytes += (uint64_t)value->u.tensors[k]->numel *
+                             core__dtype_size(value->u.tensors[k]->dtype);
+    }
+    return bytes;
 }

@@ -176,6 +176,8 @@ void core__profile_flop_prepare(void);
 uint64_t core__profile_flop(const core_operator *op, const core_value *args,
                             uint32_t nargs, const core_value *results,
                             uint32_t nresults);
+/* The bytes of the elements of all tensors among the values. */
+uint64_t core__profile_bytes(const core_value *values, uint32_t count);
 
 /* ----------------------------------------------- clock.c: device times -- */
 

@@ -15,25 +15,6 @@
 
 #include <libcore/profiler.h>
 
-static uint64_t bytes_of(const core_value *values, uint32_t count)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const core_value *value = &values[i];
-
-        if (value->tag == CORE_VALUE_TENSOR)
-            bytes += (uint64_t)value->u.tensor->numel *
-                     core__dtype_size(value->u.tensor->dtype);
-        else if (value->tag == CORE_VALUE_TENSOR_LIST)
-            for (uint32_t k = 0; k < value->count; k++)
-                if (value->u.tensors[k])
-                    bytes += (uint64_t)value->u.tensors[k]->numel *
-                             core__dtype_size(value->u.tensors[k]->dtype);
-    }
-    return bytes;
-}
-
 static core_device *device_of(const core_value *values, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -55,7 +36,7 @@ static void note_arguments(uint64_t token, const core_value *args,
     if (!event)
         return;
     event->device = core__profile_device(part, device_of(args, nargs));
-    event->bytes = bytes_of(args, nargs);
+    event->bytes = core__profile_bytes(args, nargs);
     if (core__profile_flags() & CORE_PROFILE_SHAPES &&
         !core__profile_shapes(part, event, args, nargs))
         part->lost++;
@@ -72,7 +53,7 @@ static void note_results(uint64_t token, const core_operator *op,
 
     if (!event)
         return;
-    event->bytes += bytes_of(results, nresults);
+    event->bytes += core__profile_bytes(results, nresults);
     if (!event->device)
         event->device =
             core__profile_device(part, device_of(results, nresults));

@@ -56,8 +56,8 @@ typedef enum core_conversion {
 } core_conversion;
 
 /* Returns how often a conversion was made for an operator, in all threads since
- * the process started.  In-place and out variants have their own counts.  0 for
- * custom operators, a NULL op or an unknown conversion. */
+ * the process started.  In-place and out variants have their own counts.  0 for a
+ * NULL op or an unknown conversion. */
 uint64_t core_op_conversions(const core_operator *op,
                              core_conversion conversion);
 
@@ -129,7 +129,8 @@ core_status core_function_register(const char *operator_name, uint32_t key,
                                    core_registration **out_registration);
 
 /* Calls the operator of `call` again, below the key of the function that
- * received it.  For functions.  args and results: as in core_op_invoke. */
+ * received it; of a mode (mode.h), the next mode outside, or the layers below
+ * its level.  For functions.  args and results: as in core_op_invoke. */
 core_status core_redispatch_below(core_call *call, const core_value *args,
                                   uint32_t nargs, core_value *results,
                                   uint32_t nresults);

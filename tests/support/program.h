@@ -161,12 +161,20 @@ static inline world make_world(const program_case *c)
     return w;
 }
 
+/* The tensors of a world belong to the pool. */
+static inline void end_world(world *w)
+{
+    core_generator_release(w->generator);
+    w->generator = NULL;
+}
+
 /* Recording changes nothing. */
 static inline void unchanged(const program_case *c, const world *traced)
 {
     world fresh = make_world(c);
 
     same_worlds(&fresh, NULL, traced, NULL, 0);
+    end_world(&fresh);
 }
 
 static inline void compare_calls(const program_case *c, world *eager,
@@ -211,6 +219,8 @@ static inline core_program *compare_program(const program_case *c)
     ck_assert_uint_eq(before, after);
     unchanged(c, &traced);
     compare_calls(c, &eager, &traced, program);
+    end_world(&eager);
+    end_world(&traced);
     return program;
 }
 

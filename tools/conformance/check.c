@@ -356,6 +356,10 @@ static void list_needs(const report *self)
                self->needs);
     if (report_wants(self, LEVEL_STRESS))
         printf("# level stress needs no further kernel\n");
+    printf("# not checked: the results of the plugin's own operators against a "
+           "reference, which the suite does not have (it compares kernels with "
+           "themselves and gradients with finite differences); operators "
+           "without samples\n");
 }
 
 static int list_tests(const report *self)

@@ -14,13 +14,19 @@
 #include <libcore/dispatch.h>
 #include <libcore/ops.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGUMENTS = OWN_ARGUMENTS, ELEMENTS = 6, RESULTS = 8 };
+enum {
+    ARGUMENTS = OWN_ARGUMENTS,
+    ELEMENTS = 6,
+    RESULTS = 8,
+    MOST_ELEMENTS = 256 /* of a result */
+};
 
 /* --------------------------------------------------------------- names -- */
 
@@ -117,11 +123,12 @@ static void drop_tensors(own_call *call)
         core_tensor_release(call->tensors[--call->ntensors]);
 }
 
-/* Creates f64 tensors of these sizes for all arguments. */
+/* Creates tensors of these sizes and the call's dtype for all arguments. */
 static core_status fill(const suite *self, own_call *call, core_device *device,
                         const int64_t *sizes, uint32_t ndim)
 {
     double data[ELEMENTS];
+    float narrow[ELEMENTS];
 
     drop_tensors(call);
     for (uint32_t i = 0; i < call->nargs; i++) {
@@ -134,8 +141,11 @@ static core_status fill(const suite *self, own_call *call, core_device *device,
                                                  i * ELEMENTS + k) >>
                                     11) *
                                0x1p-53;
-        CORE_TRY(
-            core_tensor_from_data(data, CORE_F64, sizes, ndim, device, tensor));
+        for (uint64_t k = 0; k < ELEMENTS; k++)
+            narrow[k] = (float)data[k];
+        CORE_TRY(core_tensor_from_data(
+            call->dtype == CORE_F64 ? (void *)data : (void *)narrow,
+            call->dtype, sizes, ndim, device, tensor));
         call->args[i].u.tensor = *tensor;
         call->ntensors++;
     }
@@ -161,8 +171,9 @@ static void drop_results(core_value *results)
         core_value_release(&results[r]);
 }
 
-/* Finds operands that the device accepts: of one dimension, two, or none. */
-static core_status find_arguments(suite *self, own_call *call)
+/* Finds operands of the call's dtype that the device accepts: of one dimension,
+ * two, or none. */
+static core_status find_sizes(suite *self, own_call *call)
 {
     static const int64_t sizes[] = {2, 3};
     static const int64_t square[] = {2, 2};
@@ -182,6 +193,19 @@ static core_status find_arguments(suite *self, own_call *call)
             break;
     }
     return status;
+}
+
+/* f64 is preferred: finite differences are exact enough for a strict bound. */
+static core_status find_arguments(suite *self, own_call *call)
+{
+    core_status status;
+
+    call->dtype = CORE_F64;
+    status = find_sizes(self, call);
+    if (status == CORE_OK)
+        return status;
+    call->dtype = CORE_F32;
+    return find_sizes(self, call);
 }
 
 /* ------------------------------------------------------------- each test -- */
@@ -222,7 +246,7 @@ void own_operators_check(suite *self, outcome *out, own_check check, bool finds)
                       "the suite cannot call any of its %u operators: none "
                       "%stakes only %stensors and numbers on the device",
                       names.count, finds ? "" : "has a kernel and ",
-                      finds ? "f64 " : "");
+                      finds ? "f64 or f32 " : "");
 }
 
 /* ------------------------------------------------------------- gradients -- */
@@ -246,13 +270,122 @@ static core_status floating_results(void *context, core_tensor *const *inputs,
     return CORE_OK;
 }
 
+/* The sum of all elements of the results that a gradient is computed of. */
+static core_status sum_of_results(own_call *call, double *out)
+{
+    core_tensor *outputs[RESULTS];
+    size_t count = 0;
+    float data[MOST_ELEMENTS];
+    core_status status =
+        floating_results(call, call->tensors, call->ntensors, outputs, &count);
+
+    *out = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t numel = (size_t)core_tensor_numel(outputs[i]);
+
+        if (status == CORE_OK && numel <= MOST_ELEMENTS)
+            status = core_tensor_read(outputs[i], data, numel * sizeof *data);
+        for (size_t k = 0; k < numel && k < MOST_ELEMENTS; k++)
+            *out += (double)data[k];
+        core_tensor_release(outputs[i]);
+    }
+    return status;
+}
+
+/* The derivative of that sum by an element, by central differences. */
+static core_status difference(own_call *call, size_t input, float *values,
+                              size_t numel, size_t at, double *out)
+{
+    const float step = 1.F / 64, middle = values[at];
+    core_tensor *tensor = call->tensors[input];
+    double sums[2] = {0, 0};
+    core_status status = CORE_OK;
+
+    for (int i = 0; i < 2 && status == CORE_OK; i++) {
+        values[at] = middle + (i ? step : -step);
+        status = core_tensor_write(tensor, values, numel * sizeof *values);
+        if (status == CORE_OK)
+            status = sum_of_results(call, &sums[i]);
+    }
+    values[at] = middle;
+    if (status == CORE_OK)
+        status = core_tensor_write(tensor, values, numel * sizeof *values);
+    *out = (sums[1] - sums[0]) / (2 * (double)step);
+    return status;
+}
+
+/* Compares one gradient of f32 with differences of a larger step. */
+static bool f32_gradient_is_right(outcome *out, own_call *call, size_t input,
+                                  core_tensor *gradient)
+{
+    size_t numel = (size_t)core_tensor_numel(call->tensors[input]);
+    float values[ELEMENTS], got[ELEMENTS];
+    double expected;
+
+    memset(got, 0, sizeof got);
+    if (!expect_ok(out,
+                   core_tensor_read(call->tensors[input], values,
+                                    numel * sizeof *values),
+                   "reading an operand") ||
+        (gradient &&
+         !expect_ok(out, core_tensor_read(gradient, got, numel * sizeof *got),
+                    "reading a gradient")))
+        return false;
+    for (size_t k = 0; k < numel; k++)
+        if (!expect_ok(out,
+                       difference(call, input, values, numel, k, &expected),
+                       core_op_name(call->op)) ||
+            !expect(out,
+                    fabs((double)got[k] - expected) <=
+                        .02 * fabs(expected) + .005,
+                    "%s: the gradient of input %zu, element %zu, is %g in f32; "
+                    "central differences give %g",
+                    core_op_name(call->op), input, k, (double)got[k], expected))
+            return false;
+    return true;
+}
+
+static bool f32_gradients_are_right(suite *self, outcome *out, own_call *call)
+{
+    core_tensor *outputs[RESULTS], *ones[RESULTS] = {NULL};
+    core_tensor *gradients[ARGUMENTS] = {NULL};
+    float data[MOST_ELEMENTS];
+    size_t count = 0;
+    core_status status =
+        floating_results(call, call->tensors, call->ntensors, outputs, &count);
+    bool good;
+
+    for (size_t k = 0; k < MOST_ELEMENTS; k++)
+        data[k] = 1;
+    for (size_t i = 0; i < count && status == CORE_OK; i++)
+        status = core_tensor_numel(outputs[i]) > MOST_ELEMENTS
+                     ? CORE_ERROR_UNSUPPORTED
+                     : core_tensor_from_data(data, CORE_F32,
+                                             core_tensor_sizes(outputs[i]),
+                                             core_tensor_ndim(outputs[i]),
+                                             self->device, &ones[i]);
+    if (status == CORE_OK)
+        status = core_grad(outputs, count, ones, call->tensors, call->ntensors,
+                           CORE_ALLOW_UNUSED, gradients);
+    good = status == CORE_ERROR_UNSUPPORTED ||
+           expect_ok(out, status, core_op_name(call->op));
+    for (size_t i = 0; i < call->ntensors && good && status == CORE_OK; i++)
+        good = f32_gradient_is_right(out, call, i, gradients[i]);
+    for (size_t i = 0; i < call->ntensors; i++)
+        core_tensor_release(gradients[i]);
+    for (size_t i = 0; i < count; i++) {
+        core_tensor_release(outputs[i]);
+        core_tensor_release(ones[i]);
+    }
+    return good;
+}
+
 static bool gradient_is_right(suite *self, outcome *out, own_call *call,
                               bool gradient)
 {
     core_tensor *outputs[RESULTS];
     size_t count = 0;
 
-    (void)self;
     for (size_t i = 0; i < call->ntensors; i++)
         if (!expect_ok(out,
                        core_tensor_set_requires_grad(call->tensors[i], true),
@@ -268,6 +401,8 @@ static bool gradient_is_right(suite *self, outcome *out, own_call *call,
     expect(out, count > 0 || !gradient,
            "%s: it registers a gradient, but no result requires grad",
            core_op_name(call->op));
+    if (call->dtype == CORE_F32)
+        return count > 0 && f32_gradients_are_right(self, out, call);
     return count > 0 &&
            expect_ok(out,
                      core_gradcheck(floating_results, call, call->tensors,
@@ -308,8 +443,8 @@ static bool shape_agrees(suite *self, outcome *out, own_call *call,
     memset(here, 0, sizeof here);
     for (size_t i = 0; i < call->ntensors && status == CORE_OK; i++)
         status = core_empty(core_tensor_sizes(call->tensors[i]),
-                            core_tensor_ndim(call->tensors[i]), CORE_F64, meta,
-                            CORE_FORMAT_CONTIGUOUS, &shapes[i]);
+                            core_tensor_ndim(call->tensors[i]), call->dtype,
+                            meta, CORE_FORMAT_CONTIGUOUS, &shapes[i]);
     if (!expect_ok(out, status, "tensors on meta") ||
         !expect_ok(out, run_on(call, call->tensors, here),
                    core_op_name(call->op)))

@@ -15,6 +15,7 @@ typedef struct own_call {
     core_value args[OWN_ARGUMENTS]; /* tensors: only the tag until found */
     uint32_t nargs;
     uint32_t nresults;
+    core_dtype dtype; /* of the tensors that were found */
     core_tensor *tensors[OWN_ARGUMENTS];
     size_t ntensors;
 } own_call;
@@ -23,7 +24,8 @@ typedef struct own_call {
 typedef bool (*own_check)(suite *self, outcome *out, own_call *call,
                           bool gradient);
 /* Checks each operator of the plugin that takes only tensors and numbers, until
- * one fails.  `finds`: the call has f64 tensors that the device accepts. */
+ * one fails.  `finds`: the call has tensors that the device accepts, of f64 or
+ * else of f32. */
 void own_operators_check(suite *self, outcome *out, own_check check,
                          bool finds);
 

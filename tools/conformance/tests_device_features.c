@@ -35,6 +35,30 @@ static bool read_id(const plugin_tables *plugin,
     return true;
 }
 
+/* If the list of devices changes meanwhile, the core may ask for one that it
+ * has opened. */
+static void open_again(plugin_tables *plugin, outcome *out)
+{
+    const unsigned char wrote[4] = {1, 2, 3, 4};
+    unsigned char got[4] = {0};
+    plugin_block block = {{0}, 0};
+    void *other = NULL;
+    core_status status;
+
+    if (!plugin_alloc(plugin, out, sizeof wrote, &block) ||
+        !plugin_write(plugin, out, block.memory, wrote, sizeof wrote))
+        goto done;
+    plugin_last_error()->count = 0;
+    status = plugin->backend.device_open(plugin->backend.user, 0, &other);
+    if (expect_plugin_error(out, status, CORE_ERROR_BUSY,
+                            "device_open of a device that is open") &&
+        plugin_read(plugin, out, got, block.memory, sizeof got))
+        expect(out, memcmp(got, wrote, sizeof got) == 0,
+               "device_open of a device that is open changes its memory");
+done:
+    plugin_free(plugin, &block);
+}
+
 void features_hotplug(suite *self, outcome *out, const test *one)
 {
     plugin_tables *plugin = plugin_tables_open(self, out);
@@ -72,6 +96,7 @@ void features_hotplug(suite *self, outcome *out, const test *one)
     expect_plugin_error(
         out, table->device_id(plugin->backend.user, count, &text),
         CORE_ERROR_NOT_FOUND, "device_id of a device that does not exist");
+    open_again(plugin, out);
     if (plugin->backend.device_information)
         plugin->backend.device_information(plugin->device,
                                            &plugin->information);

@@ -6,9 +6,9 @@
 # little above the sizes, so that growth is noticed (the goal for core_cpu.so is
 # 6 MB).  The operators of PyTorch 2.15 that were missing, with their variants,
 # decompositions and gradients, took 320 KB of libcore.so and 35 KB of core_cpu.so;
-# programs (core/compile) took 55 KB.
+# programs (core/compile) took 75 KB.
 section_size() {
-    for row in libcore.so:2070000 core_cpu.so:1450000; do
+    for row in libcore.so:2100000 core_cpu.so:1450000; do
         file=${row%:*}
         strip -o "$logs/stripped.so" "$main/.libs/$file"
         bytes=$(wc -c <"$logs/stripped.so")

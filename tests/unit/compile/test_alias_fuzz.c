@@ -2,10 +2,12 @@
  * Copyright The libcore authors */
 
 /* Random functions of views, changes in place and reads, against the programs
- * that are recorded from them. */
+ * that are recorded from them, half of them simplified. */
 
 #define SUITE_SECONDS 3000
 #include "support/program.h"
+
+#include "compile/simplify.h"
 
 #include <libcore/device.h>
 
@@ -273,6 +275,8 @@ static bool compare_random(void)
                   core_error_message());
     if (status != CORE_OK)
         return false;
+    if (fuzz_seed & 1)
+        OK(core__program_simplify(program));
     status = core_program_verify(program);
     ck_assert_msg(status == CORE_OK, "seed %llu: %s",
                   (unsigned long long)fuzz_seed, core_error_message());

@@ -123,8 +123,8 @@ START_TEST(a_loaded_program_computes_the_same)
     core_program_release(program);
     use_loaded(&traced, loaded);
     compare_calls(&all, &eager, &traced, loaded);
-    core_generator_release(eager.generator);
-    core_generator_release(traced.generator);
+    end_world(&eager);
+    end_world(&traced);
     core_program_release(loaded);
 }
 END_TEST
@@ -137,11 +137,14 @@ START_TEST(a_program_is_loaded_on_another_device)
     OK(core_device_find("sim", &program_device));
     loaded = save_and_load(program, program_device);
     core_program_release(program);
+    end_world(&traced);
     eager = make_world(&all);
     traced = make_world(&all);
     use_loaded(&traced, loaded);
     ck_assert_ptr_eq(core_tensor_device(traced.hidden[0]), program_device);
     compare_calls(&all, &eager, &traced, loaded);
+    end_world(&eager);
+    end_world(&traced);
     core_program_release(loaded);
 }
 END_TEST
@@ -195,6 +198,7 @@ static bytes saved_bytes(void)
 
     OK(core_program_save(program, path));
     core_program_release(program);
+    end_world(&w);
     b = read_file();
     ck_assert_uint_gt(b.end, b.program + 500);
     return b;
@@ -344,7 +348,7 @@ static void run_mutant(core_program *program)
             CORE_OK)
         for (size_t i = 0; i < counts.outputs; i++)
             core_tensor_release(out[i]);
-    core_generator_release(w.generator);
+    end_world(&w);
 }
 
 START_TEST(mutated_files_do_no_harm)

@@ -267,6 +267,30 @@ START_TEST(backwards_of_two_threads_have_their_own_modes)
 }
 END_TEST
 
+/* --------------------------------------------------------------- devices -- */
+
+START_TEST(calls_on_devices_with_streams_and_plans_are_seen)
+{
+    core_tensor *x;
+
+    setenv("LIBCORE_SIM_COMPILE", "1", 1); /* sim is loaded here */
+    x = fresh_on(VECTOR(2, 1, 2), "sim:0");
+    for (uint32_t level = 0; level < 2; level++)
+        for (int i = 0; i < 3; i++) {
+            core_tensor *y;
+
+            seen[0] = '\0';
+            push(level, note, NULL);
+            y = mul(x, x);
+            OK(core_neg_(y));
+            SEEN("mul.Tensor neg_ ");
+            pop();
+            HOLDS(on(y, "cpu"), 2, -1, -4);
+            SEEN("");
+        }
+}
+END_TEST
+
 /* ------------------------------------------------------------------ fork -- */
 
 START_TEST(child_of_a_fork_has_the_modes_of_its_thread)
@@ -305,6 +329,7 @@ int main(void)
         modes_belong_to_their_thread_and_end_with_it,
         threads_have_modes_at_the_same_time,
         backwards_of_two_threads_have_their_own_modes,
+        calls_on_devices_with_streams_and_plans_are_seen,
         child_of_a_fork_has_the_modes_of_its_thread,
     };
     const test_suite suite = {.name = "dispatch/mode_threads",

@@ -5,7 +5,7 @@
 
 #define SUITE_FORKS true
 
-#include "support/autograd.h"
+#include "support/modes.h"
 
 #include <libcore/settings.h>
 
@@ -101,6 +101,25 @@ START_TEST(failing_call_is_printed)
 }
 END_TEST
 
+/* API modes come before the steps; the others are one of them. */
+START_TEST(modes_below_autograd_are_a_step)
+{
+    core_tensor *x = leaf(VECTOR(2, 1, 2)), *y;
+
+    push(CORE_MODE_API, note, NULL);
+    push(CORE_MODE_BELOW_AUTOGRAD, note, NULL);
+    push(CORE_MODE_BELOW_AUTOGRAD, note, NULL);
+    lines[0] = '\0';
+    y = mul(x, x);
+    printed("mul.Tensor: autograd -> mode -> cpu\n");
+    OK(core_add_(y, y, core_int(1)));
+    printed("add_.Tensor: autograd -> inplace-or-view -> mode -> cpu\n");
+    pop();
+    pop();
+    pop();
+}
+END_TEST
+
 START_TEST(nothing_is_printed_without_the_setting)
 {
     core_tensor *x = leaf(VECTOR(2, 1, 2));
@@ -146,6 +165,7 @@ int main(void)
         nested_calls_follow_their_caller,
         call_inside_a_kernel_is_printed_once,
         failing_call_is_printed,
+        modes_below_autograd_are_a_step,
         setting_cannot_be_reset_after_the_first_call,
     };
     const TTest *const off_tests[] = {

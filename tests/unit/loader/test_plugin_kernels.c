@@ -98,6 +98,8 @@ START_TEST(requirements_are_met)
 {
     core_tensor *pairs, *column;
     core_value args[3], result = {0};
+    core_operator *op;
+    uint64_t before;
 
     OK(core_tensor_from_data((float[]){1, 2, 3, 4}, CORE_F32, (int64_t[]){2, 2},
                              2, device, &pairs));
@@ -109,8 +111,12 @@ START_TEST(requirements_are_met)
           "own::blend", "copy_");
     ck_assert_int_eq(result.tag, CORE_VALUE_NONE);
     OK(core_setting_set("LIBCORE_FALLBACK", "copy_"));
+    OK(core_op_find("own::blend", &op));
+    before = core_op_conversions(op, CORE_CONVERSION_CONTIGUOUS);
     OK(try("own::blend", args, 3, &result, 1));
     IS(keep(result.u.tensor), 2, 6);
+    ck_assert_uint_gt(core_op_conversions(op, CORE_CONVERSION_CONTIGUOUS),
+                      before);
 }
 END_TEST
 
