@@ -13,19 +13,87 @@
 #include <string.h>
 #include <time.h>
 
-/* Of the process; fields as in core_compile_counts. */
-static struct {
-    _Atomic uint64_t calls, compiled_calls, eager_calls, break_calls,
-        limit_calls, inlined_calls, traces, trace_ns, programs, invalidated,
-        checks;
-} totals;
+/* --------------------------------------------------------------- counts -- */
 
-#define COUNT(compiled, field)                                             \
-    do {                                                                   \
-        atomic_fetch_add_explicit(&(compiled)->field, 1,                   \
-                                  memory_order_relaxed);                   \
-        atomic_fetch_add_explicit(&totals.field, 1, memory_order_relaxed); \
-    } while (0)
+/* Under the lock: all functions, and the counts of those that were freed. */
+static core_compiled *first;
+static core_compile_counts freed;
+
+static void count(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+static void add_entry_counts(const core_compiled *compiled,
+                             core_compile_counts *counts)
+{
+    core__thread *self = core__thread_self();
+
+    counts->compiled_calls += atomic_load(&compiled->past_programs);
+    counts->break_calls += atomic_load(&compiled->past_breaks);
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        const core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!entry)
+            continue;
+        if (entry->program) {
+            counts->programs++;
+            counts->compiled_calls += atomic_load(&entry->calls);
+        } else {
+            counts->break_calls += atomic_load(&entry->calls);
+        }
+    }
+    core__thread_leave(self);
+}
+
+void core__compiled_add_counts(const core_compiled *compiled,
+                               core_compile_counts *counts)
+{
+    uint32_t flags = compiled->options.flags;
+    core_compile_counts own = {0};
+
+    add_entry_counts(compiled, &own);
+    for (uint32_t i = 0; i < CORE__REFUSED_KINDS; i++)
+        own.break_calls += compiled->refused[i].count;
+    own.limit_calls = atomic_load(&compiled->limit_calls);
+    own.inlined_calls = atomic_load(&compiled->inlined_calls);
+    if (!(flags & CORE_COMPILE_FULLGRAPH))
+        own.eager_calls += own.break_calls;
+    if (!(flags & CORE_COMPILE_LIMIT_ERROR))
+        own.eager_calls += own.limit_calls;
+    counts->calls += own.compiled_calls + own.break_calls + own.limit_calls +
+                     own.inlined_calls + atomic_load(&compiled->failed_calls);
+    counts->compiled_calls += own.compiled_calls;
+    counts->eager_calls += own.eager_calls;
+    counts->break_calls += own.break_calls;
+    counts->limit_calls += own.limit_calls;
+    counts->inlined_calls += own.inlined_calls;
+    counts->programs += own.programs;
+    counts->traces += atomic_load(&compiled->traces);
+    counts->trace_ns += atomic_load(&compiled->trace_ns);
+    counts->invalidated += atomic_load(&compiled->invalidated);
+    counts->checks += atomic_load(&compiled->checks);
+}
+
+core_status core_compile_get_counts(core_compile_counts *out_counts)
+{
+    core_compile_counts counts;
+    uint32_t size;
+
+    CORE__NOT_NULL(out_counts);
+    CORE__CHECK_STRUCT_SIZE(out_counts, core_compile_counts);
+    core__compiled_lock();
+    counts = freed;
+    for (const core_compiled *i = first; i; i = i->next)
+        core__compiled_add_counts(i, &counts);
+    core__compiled_unlock();
+    size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
+                                                   : sizeof counts;
+    counts.struct_size = size;
+    memcpy(out_counts, &counts, size);
+    return CORE_OK;
+}
 
 /* -------------------------------------------------------------- options -- */
 
@@ -123,6 +191,12 @@ core_status core_compile(core_tensor_function function, void *context,
     compiled->context = context;
     compiled->options = taken;
     compiled->limit = limit;
+    core__compiled_lock();
+    compiled->next = first;
+    if (first)
+        first->previous = compiled;
+    first = compiled;
+    core__compiled_unlock();
     *out_compiled = compiled;
     return CORE_OK;
 }
@@ -135,20 +209,31 @@ core_compiled *core_compiled_retain(core_compiled *compiled)
     return compiled;
 }
 
-static void drop_entry(core__compiled_entry *entry)
-{
-    if (entry && entry->program)
-        atomic_fetch_sub(&totals.programs, 1);
-    core__entry_release(entry);
-}
-
 void core_compiled_release(core_compiled *compiled)
 {
     if (!compiled || atomic_fetch_sub(&compiled->references, 1) != 1)
         return;
+    core__compiled_lock();
+    core__compiled_add_counts(compiled, &freed);
+    freed.programs = 0;
+    if (compiled->previous)
+        compiled->previous->next = compiled->next;
+    else
+        first = compiled->next;
+    if (compiled->next)
+        compiled->next->previous = compiled->previous;
+    core__compiled_unlock();
     for (uint32_t i = 0; i < compiled->limit; i++)
-        drop_entry(atomic_load(&compiled->entries[i]));
+        core__entry_release(atomic_load(&compiled->entries[i]));
     core__free(compiled);
+}
+
+/* Keeps the calls of an entry that is not, or no longer, in a slot. */
+static void note_past(core_compiled *compiled,
+                      const core__compiled_entry *entry)
+{
+    count(entry->program ? &compiled->past_programs : &compiled->past_breaks,
+          atomic_load(&entry->calls));
 }
 
 /* -------------------------------------------------------------- entries -- */
@@ -168,8 +253,9 @@ static void remove_entry(core_compiled *compiled, uint32_t slot,
     core__compiled_unlock();
     if (!removed)
         return;
-    COUNT(compiled, invalidated);
-    drop_entry(entry);
+    count(&compiled->invalidated, 1);
+    note_past(compiled, entry);
+    core__entry_release(entry);
 }
 
 static bool guards_hold(const core__compiled_entry *entry,
@@ -239,7 +325,7 @@ static bool sweep_entries(core_compiled *compiled)
 }
 
 /* Adds an entry, unless another thread has added an equal one, or there is no
- * place any more.  Takes over a reference of it. */
+ * place any more.  Takes over a reference of it, whose call has been made. */
 static void add_entry(core_compiled *compiled, const core__guard *guard,
                       core_tensor *const *inputs, core__compiled_entry *entry)
 {
@@ -255,10 +341,10 @@ static void add_entry(core_compiled *compiled, const core__guard *guard,
             added = true;
         }
     core__compiled_unlock();
-    if (!added)
-        core__entry_release(entry);
-    else if (entry->program)
-        atomic_fetch_add(&totals.programs, 1);
+    if (added)
+        return;
+    note_past(compiled, entry);
+    core__entry_release(entry);
 }
 
 /* ---------------------------------------------------------- eager calls -- */
@@ -370,9 +456,8 @@ static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
         core__compiled_trace(compiled, inputs, ninputs, noutputs, out_program);
 
     *out_ns = now_ns() - begin;
-    COUNT(compiled, traces);
-    atomic_fetch_add(&compiled->trace_ns, *out_ns);
-    atomic_fetch_add(&totals.trace_ns, *out_ns);
+    count(&compiled->traces, 1);
+    count(&compiled->trace_ns, *out_ns);
     return status;
 }
 
@@ -417,10 +502,8 @@ break_error(const core__compiled_entry *entry)
                        entry->operator_name ? ": " : "", entry->reason);
 }
 
-static core_status eager_after_break(const call *c)
+static core_status run_function(const call *c)
 {
-    COUNT(c->compiled, eager_calls);
-    COUNT(c->compiled, break_calls);
     return call_eagerly(c->compiled, c->inputs, c->ninputs, c->outputs,
                         c->noutputs);
 }
@@ -429,10 +512,9 @@ static core_status run_entry(const call *c, core__compiled_entry *entry)
 {
     bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
 
-    atomic_fetch_add_explicit(&entry->calls, 1, memory_order_relaxed);
+    count(&entry->calls, 1);
     if (!entry->program)
-        return full ? break_error(entry) : eager_after_break(c);
-    COUNT(c->compiled, compiled_calls);
+        return full ? break_error(entry) : run_function(c);
     return core_program_run(entry->program, c->inputs, c->ninputs, c->outputs,
                             c->noutputs);
 }
@@ -444,17 +526,24 @@ static core_status after_failure(call *c, uint64_t ns)
     bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
     core_status failure = core_error_code();
     core__compiled_entry *entry;
+    core_status status;
     char message[512];
 
     core__format(message, sizeof message, "%s", core_error_message());
     if (failure == CORE_ERROR_OUT_OF_MEMORY ||
         (full && failure != CORE_ERROR_UNSUPPORTED &&
-         failure != CORE_ERROR_DATA_DEPENDENT))
+         failure != CORE_ERROR_DATA_DEPENDENT)) {
+        count(&c->compiled->failed_calls, 1);
         return failure;
-    if (!full)
-        CORE_TRY(eager_after_break(c));
-    CORE_TRY(make_entry(c, NULL, ns, message, &entry));
-    atomic_fetch_add_explicit(&entry->calls, 1, memory_order_relaxed);
+    }
+    status = full ? CORE_OK : run_function(c);
+    if (status == CORE_OK)
+        status = make_entry(c, NULL, ns, message, &entry);
+    if (status != CORE_OK) {
+        count(&c->compiled->failed_calls, 1);
+        return status;
+    }
+    count(&entry->calls, 1);
     if (full)
         failure = break_error(entry);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
@@ -473,10 +562,8 @@ static core_status record(call *c)
     if (status != CORE_OK)
         return after_failure(c, ns);
     CORE_TRY(make_entry(c, program, ns, NULL, &entry));
-    core__entry_retain(entry);
-    add_entry(c->compiled, &c->guard, c->inputs, entry);
     status = run_entry(c, entry);
-    core__entry_release(entry);
+    add_entry(c->compiled, &c->guard, c->inputs, entry);
     return status;
 }
 
@@ -515,7 +602,7 @@ static core_status check_again(const call *c, const core__compiled_entry *entry)
     core_status status;
     uint64_t ns;
 
-    COUNT(c->compiled, checks);
+    count(&c->compiled->checks, 1);
     status =
         trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
     if (status != CORE_OK) {
@@ -553,7 +640,7 @@ static core_status beyond_limit(const call *c)
     core_compiled *compiled = c->compiled;
     bool warn;
 
-    COUNT(compiled, limit_calls);
+    count(&compiled->limit_calls, 1);
     if (compiled->options.flags & CORE_COMPILE_LIMIT_ERROR)
         return core__error(
             CORE_ERROR_REFUSED,
@@ -570,9 +657,7 @@ static core_status beyond_limit(const call *c)
                   "a compiled function has %u programs, which is its limit; "
                   "calls that need another one are not compiled",
                   compiled->limit);
-    COUNT(compiled, eager_calls);
-    return call_eagerly(compiled, c->inputs, c->ninputs, c->outputs,
-                        c->noutputs);
+    return run_function(c);
 }
 
 /* Counts a call that the guards refuse. */
@@ -593,7 +678,7 @@ static core_status refused(const call *c, const char *reason, uint32_t input)
 {
     note_refused(c->compiled, reason);
     if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH))
-        return eager_after_break(c);
+        return run_function(c);
     if (input == UINT32_MAX)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "core_compiled_call: CORE_COMPILE_FULLGRAPH was "
@@ -636,11 +721,9 @@ static core_status call_any(call *c)
     const char *reason;
     uint32_t input;
 
-    COUNT(c->compiled, calls);
     if (core__unlikely(self->trace != NULL)) {
-        COUNT(c->compiled, inlined_calls);
-        return call_eagerly(c->compiled, c->inputs, c->ninputs, c->outputs,
-                            c->noutputs);
+        count(&c->compiled->inlined_calls, 1);
+        return run_function(c);
     }
     reason = core__guard_refuses(self, c->inputs, c->ninputs, &input);
     return reason ? refused(c, reason, input) : call_guarded(c);
@@ -674,29 +757,4 @@ core_status core_compiled_call(core_compiled *compiled,
     status = call_any(&c);
     core_compiled_release(compiled);
     return status;
-}
-
-core_status core_compile_get_counts(core_compile_counts *out_counts)
-{
-    core_compile_counts counts = {0};
-    uint32_t size;
-
-    CORE__NOT_NULL(out_counts);
-    CORE__CHECK_STRUCT_SIZE(out_counts, core_compile_counts);
-    counts.calls = atomic_load(&totals.calls);
-    counts.compiled_calls = atomic_load(&totals.compiled_calls);
-    counts.eager_calls = atomic_load(&totals.eager_calls);
-    counts.break_calls = atomic_load(&totals.break_calls);
-    counts.limit_calls = atomic_load(&totals.limit_calls);
-    counts.inlined_calls = atomic_load(&totals.inlined_calls);
-    counts.traces = atomic_load(&totals.traces);
-    counts.trace_ns = atomic_load(&totals.trace_ns);
-    counts.programs = atomic_load(&totals.programs);
-    counts.invalidated = atomic_load(&totals.invalidated);
-    counts.checks = atomic_load(&totals.checks);
-    size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
-                                                   : sizeof counts;
-    counts.struct_size = size;
-    memcpy(out_counts, &counts, size);
-    return CORE_OK;
 }

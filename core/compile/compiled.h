@@ -139,8 +139,11 @@ struct core_compiled {
     uint32_t limit;
     bool limit_warned; /* under the lock, as refused */
     _Atomic uint32_t nentries;
-    _Atomic uint64_t calls, compiled_calls, eager_calls, break_calls,
-        limit_calls, inlined_calls, traces, trace_ns, invalidated, checks;
+    /* Calls are counted by their entry; these are those of entries that were
+     * removed or not added, those of no entry, and what happens rarely. */
+    _Atomic uint64_t past_programs, past_breaks, limit_calls, inlined_calls,
+        failed_calls, traces, trace_ns, invalidated, checks;
+    core_compiled *next, *previous; /* list of all, under the lock */
     core__refused_calls refused[CORE__REFUSED_KINDS];
     core__compiled_entry *_Atomic entries[]; /* limit slots */
 };
@@ -149,6 +152,10 @@ struct core_compiled {
 void core__compiled_lock(void);
 void core__compiled_unlock(void);
 void core__compiled_fork(core__fork_phase at);
+
+/* Adds the counts of a function. */
+void core__compiled_add_counts(const core_compiled *compiled,
+                               core_compile_counts *counts);
 
 /* Records a function for a call with noutputs outputs. */
 core_status core__compiled_trace(const core_compiled *compiled,

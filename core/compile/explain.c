@@ -114,23 +114,22 @@ static void write_options(const core_compiled *compiled, core__json *json)
 
 static void write_counts(const core_compiled *compiled, core__json *json)
 {
+    core_compile_counts counts = {0};
+
+    core__compiled_lock();
+    core__compiled_add_counts(compiled, &counts);
+    core__compiled_unlock();
     core__json_object(json, "counts");
-    core__json_unsigned(json, "calls", atomic_load(&compiled->calls));
-    core__json_unsigned(json, "compiled_calls",
-                        atomic_load(&compiled->compiled_calls));
-    core__json_unsigned(json, "eager_calls",
-                        atomic_load(&compiled->eager_calls));
-    core__json_unsigned(json, "break_calls",
-                        atomic_load(&compiled->break_calls));
-    core__json_unsigned(json, "limit_calls",
-                        atomic_load(&compiled->limit_calls));
-    core__json_unsigned(json, "inlined_calls",
-                        atomic_load(&compiled->inlined_calls));
-    core__json_unsigned(json, "traces", atomic_load(&compiled->traces));
-    core__json_unsigned(json, "trace_ns", atomic_load(&compiled->trace_ns));
-    core__json_unsigned(json, "invalidated",
-                        atomic_load(&compiled->invalidated));
-    core__json_unsigned(json, "checks", atomic_load(&compiled->checks));
+    core__json_unsigned(json, "calls", counts.calls);
+    core__json_unsigned(json, "compiled_calls", counts.compiled_calls);
+    core__json_unsigned(json, "eager_calls", counts.eager_calls);
+    core__json_unsigned(json, "break_calls", counts.break_calls);
+    core__json_unsigned(json, "limit_calls", counts.limit_calls);
+    core__json_unsigned(json, "inlined_calls", counts.inlined_calls);
+    core__json_unsigned(json, "traces", counts.traces);
+    core__json_unsigned(json, "trace_ns", counts.trace_ns);
+    core__json_unsigned(json, "invalidated", counts.invalidated);
+    core__json_unsigned(json, "checks", counts.checks);
     core__json_end(json);
 }
 

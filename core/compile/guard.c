@@ -86,16 +86,18 @@ const char *core__guard_refuses(const core__thread *self,
 
 /* ------------------------------------------------------------- records -- */
 
-static uint32_t facts_of(const core_tensor *input)
+static inline uint32_t facts_of(const core_tensor *input, uint32_t size)
 {
     const core__autograd_meta *autograd = input->autograd;
-    core_memory memory = core__tensor_memory(input);
+    const core_memory *memory = &input->storage->memory;
+    uint64_t address = (uintptr_t)memory->handle + memory->offset +
+                       (uint64_t)input->offset * size;
     uint32_t facts = FACT_LEAF;
 
     if (autograd)
         facts = (autograd->grad_fn ? 0 : FACT_LEAF) |
                 (autograd->grad ? FACT_GRAD : 0);
-    if ((((uintptr_t)memory.handle + memory.offset) & (ALIGNMENT - 1)) == 0)
+    if ((address & (ALIGNMENT - 1)) == 0)
         facts |= FACT_ALIGNED;
     return facts;
 }
@@ -146,13 +148,14 @@ static uint32_t first_same(core_tensor *const *inputs, uint32_t from,
     return from;
 }
 
-static unsigned char *put_input(const seen_inputs *seen,
-                                core_tensor *const *inputs, uint32_t i,
-                                unsigned char *to)
+static inline unsigned char *put_input(const seen_inputs *seen,
+                                       core_tensor *const *inputs, uint32_t i,
+                                       unsigned char *to)
 {
     const core_tensor *input = inputs[i];
     uint32_t size = core__dtype_size(input->dtype);
-    size_t dims = 2 * (size_t)input->ndim * sizeof *input->sizes;
+    uint32_t ndims = 2u * input->ndim;
+    int64_t *dims = (int64_t *)(void *)(to + sizeof(guard_input));
     guard_input record = {
         .device = input->device,
         .keys = input->keys & compared_keys,
@@ -161,7 +164,7 @@ static unsigned char *put_input(const seen_inputs *seen,
         .flags = input->flags & compared_flags,
         .ndim = input->ndim,
         .dtype = input->dtype,
-        .facts = facts_of(input),
+        .facts = facts_of(input, size),
     };
 
     if (record.shares != i) {
@@ -172,8 +175,10 @@ static unsigned char *put_input(const seen_inputs *seen,
         record.same = first_same(inputs, record.shares, i);
     }
     memcpy(to, &record, sizeof record);
-    memcpy(to + sizeof record, input->sizes, dims);
-    return to + sizeof record + dims;
+    /* A few numbers: a loop costs less than a call. */
+    for (uint32_t k = 0; k < ndims; k++)
+        dims[k] = input->sizes[k];
+    return to + sizeof record + ndims * sizeof *dims;
 }
 
 /* NULL if there is none: then nothing can depend on it. */
