@@ -73,6 +73,7 @@ assert backend["devices"][0]["memory_total"] > 0, backend
 assert backend["kernels_by_operator"]["add.Tensor"] > 0
 assert backend["devices"][0]["memory_kinds"] == ["unified", "host-visible"]
 assert len(info["settings"]) >= 10
+assert info["compile"]["compiled_calls"] == 1001, info["compile"]
 types = {s["name"]: s["type"] for s in info["settings"]}
 assert types["LIBCORE_THREADS"] == "integer", types
 assert types["LIBCORE_BLOCKING"] == "switch", types
@@ -164,7 +165,7 @@ not_sealed() {
         ends 2 'seal needs at least one file' --seal
 }
 
-echo 1..26
+echo 1..27
 ok 'the cpu plugin is loaded' shows '^ +cpu +loaded +0\.' --plugins
 ok 'the cpu device has memory' shows '^ +cpu +[0-9.]+ [KMGT]iB' --devices
 ok 'plugins and devices are shown without flags' shows '^ +cpu +loaded'
@@ -175,6 +176,8 @@ ok 'kernels are listed by operator' shows '[0-9] +add\.Tensor$' --kernels
 ok 'settings are listed' shows '^ +LIBCORE_FALLBACK is not set' --settings
 ok 'types and users of settings are shown' \
     shows '^ +Type: integer; used by: backend cpu\.$' --settings
+ok 'a compiled function is tried' \
+    shows '^ +counters: 1001 calls, 1001 of them compiled, 1 recordings' --compile
 ok 'an invalid value is reported' wrong_setting 'Not accepted: .*"many".* 1 to 1024'
 ok 'an unknown name is reported' wrong_setting '^ +LIBCORE_THREDS=2$'
 ok 'settings without effect are shown without flags' misspelt_setting

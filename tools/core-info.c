@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* environ */
 
 #include "base/json.h"
+#include "info/compiled.h"
 #include "info/printable.h"
 
 #include <libcore/device.h>
@@ -28,6 +29,7 @@ typedef struct options {
     bool devices;
     bool kernels;
     bool settings;
+    bool compile;
 } options;
 
 typedef struct count {
@@ -37,13 +39,14 @@ typedef struct count {
 
 static const char usage[] =
     "usage: core-info [--json] [--plugins] [--devices] [--kernels] "
-    "[--settings]\n"
+    "[--settings] [--compile]\n"
     "       core-info --seal FILE.so...\n"
     "\n"
     "  --plugins   every plugin that was found, and why one was not loaded\n"
     "  --devices   devices, their memory and features\n"
     "  --kernels   the number of kernels per operator and backend\n"
     "  --settings  every LIBCORE_ setting, its value and accepted values\n"
+    "  --compile   compiled functions: a trial, settings and counters\n"
     "  --json      print JSON; without another flag, everything\n"
     "  --seal      store a checksum of the loaded contents in each plugin "
     "file, so\n"
@@ -401,7 +404,7 @@ static void print_text(const options *wanted)
 {
     bool more = false;
 
-    if (!wanted->kernels && !wanted->settings)
+    if (!wanted->kernels && !wanted->settings && !wanted->compile)
         printf("libcore %s, plugin ABI %d.%d\n\n", core_version(),
                CORE_ABI_MAJOR, CORE_ABI_MINOR);
     if (wanted->plugins) {
@@ -422,8 +425,13 @@ static void print_text(const options *wanted)
         fputs(more ? "\n" : "", stdout);
         print_settings();
         print_unknown_settings();
+        more = true;
     } else if (*warnings) {
         printf("\nsettings\n%s", warnings);
+    }
+    if (wanted->compile) {
+        fputs(more ? "\n" : "", stdout);
+        print_compiled();
     }
 }
 
@@ -614,6 +622,8 @@ static bool write_json(const options *wanted)
                             : NULL);
     if (wanted->settings)
         write_settings(&json);
+    if (wanted->compile)
+        write_compiled(&json);
     core__json_end(&json);
     return core__json_finish(&json);
 }
@@ -639,7 +649,8 @@ static int parse(int argc, char **argv, options *wanted)
                  {"--plugins", offsetof(options, plugins)},
                  {"--devices", offsetof(options, devices)},
                  {"--kernels", offsetof(options, kernels)},
-                 {"--settings", offsetof(options, settings)}};
+                 {"--settings", offsetof(options, settings)},
+                 {"--compile", offsetof(options, compile)}};
     const size_t nflags = sizeof flags / sizeof *flags;
 
     for (int i = 1; i < argc; i++) {
@@ -665,9 +676,9 @@ static int parse(int argc, char **argv, options *wanted)
         *(bool *)((char *)wanted + flags[k].offset) = true;
     }
     if (!wanted->plugins && !wanted->devices && !wanted->kernels &&
-        !wanted->settings) {
+        !wanted->settings && !wanted->compile) {
         wanted->plugins = wanted->devices = true;
-        wanted->kernels = wanted->settings = wanted->json;
+        wanted->kernels = wanted->settings = wanted->compile = wanted->json;
     }
     return -1;
 }

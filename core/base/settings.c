@@ -149,6 +149,12 @@ static const setting_row rows[CORE__SETTINGS] = {
          "The memory format of results of convolution when no operand is "
          "channels-last: contiguous, or the format that the device prefers.",
          "device"},
+    [CORE__SETTING_COMPILE_CHECK] =
+        {"LIBCORE_COMPILE_CHECK", CORE_SETTING_INTEGER, NULL, 0, INT32_MAX, 0,
+         "0", "0 (never) to 2147483647",
+         "Every Nth call of a compiled function records it again, and fails if "
+         "the function does something else than before.",
+         "compile"},
 };
 
 /* Texts that were returned live until the process ends. */

@@ -11,6 +11,7 @@
 #include "autograd.h"
 #include "capture.h"
 #include "compile.h"
+#include "compiled.h"
 #include "destination.h"
 #include "device.h"
 #include "dispatch.h"

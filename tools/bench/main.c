@@ -34,6 +34,8 @@ static const char help[] =
     "             machine can do at most (limit.*), and rows as a share of it\n"
     "  load       from the start of a process to its first result\n"
     "  linear     what the fused Linear costs beyond its products\n"
+    "  compile    compiled functions: guards, small functions and their first "
+    "calls\n"
     "  amp        the transformer block in f32 and in bf16 autocast\n"
     "\n"
     "  --device NAME  launches, memory, products, attention, training and "
@@ -135,7 +137,7 @@ static const struct {
     {"train", bench_train},   {"alloc", bench_alloc},
     {"elem", bench_elem},     {"blas", bench_blas},
     {"load", bench_load},     {"amp", bench_amp},
-    {"linear", bench_linear},
+    {"linear", bench_linear}, {"compile", bench_compile},
 };
 enum { SECTIONS = sizeof sections / sizeof *sections };
 

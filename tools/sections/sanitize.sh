@@ -33,7 +33,7 @@ section_sanitize() {
 
 sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|modes-guide|typed-calls|opencl-objects|conformance-mutants"
+    left="$left|modes-guide|compile-guide|typed-calls|opencl-objects|conformance-mutants"
     left="$left|anomaly|compare-pytorch|test_fork"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"

@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Compiled functions: their options and calls. */
+
+#include "compile/compiled.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/settings.h"
+#include "base/text.h"
+
+#include <string.h>
+#include <time.h>
+
+/* --------------------------------------------------------------- counts -- */
+
+/* Under the lock: all functions, and the counts of those that were freed. */
+static core_compiled *first;
+static core_compile_counts freed;
+
+static void count(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+static void add_entry_counts(const core_compiled *compiled,
+                             core_compile_counts *counts)
+{
+    core__thread *self = core__thread_self();
+
+    counts->compiled_calls += atomic_load(&compiled->past_programs);
+    counts->break_calls += atomic_load(&compiled->past_breaks);
+    core__thread_enter(self);
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        const core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (!entry)
+            continue;
+        if (entry->program) {
+            counts->programs++;
+            counts->compiled_calls += atomic_load(&entry->calls);
+        } else {
+            counts->break_calls += atomic_load(&entry->calls);
+        }
+    }
+    core__thread_leave(self);
+}
+
+void core__compiled_add_counts(const core_compiled *compiled,
+                               core_compile_counts *counts)
+{
+    uint32_t flags = compiled->options.flags;
+    core_compile_counts own = {0};
+
+    add_entry_counts(compiled, &own);
+    for (uint32_t i = 0; i < CORE__REFUSED_KINDS; i++)
+        own.break_calls += compiled->refused[i].count;
+    own.limit_calls = atomic_load(&compiled->limit_calls);
+    own.inlined_calls = atomic_load(&compiled->inlined_calls);
+    if (!(flags & CORE_COMPILE_FULLGRAPH))
+        own.eager_calls += own.break_calls;
+    if (!(flags & CORE_COMPILE_LIMIT_ERROR))
+        own.eager_calls += own.limit_calls;
+    counts->calls += own.compiled_calls + own.break_calls + own.limit_calls +
+                     own.inlined_calls + atomic_load(&compiled->failed_calls);
+    counts->compiled_calls += own.compiled_calls;
+    counts->eager_calls += own.eager_calls;
+    counts->break_calls += own.break_calls;
+    counts->limit_calls += own.limit_calls;
+    counts->inlined_calls += own.inlined_calls;
+    counts->programs += own.programs;
+    counts->traces += atomic_load(&compiled->traces);
+    counts->trace_ns += atomic_load(&compiled->trace_ns);
+    counts->invalidated += atomic_load(&compiled->invalidated);
+    counts->checks += atomic_load(&compiled->checks);
+}
+
+core_status core_compile_get_counts(core_compile_counts *out_counts)
+{
+    core_compile_counts counts;
+    uint32_t size;
+
+    CORE__NOT_NULL(out_counts);
+    CORE__CHECK_STRUCT_SIZE(out_counts, core_compile_counts);
+    core__compiled_lock();
+    counts = freed;
+    for (const core_compiled *i = first; i; i = i->next)
+        core__compiled_add_counts(i, &counts);
+    core__compiled_unlock();
+    size = out_counts->struct_size < sizeof counts ? out_counts->struct_size
+                                                   : sizeof counts;
+    counts.struct_size = size;
+    memcpy(out_counts, &counts, size);
+    return CORE_OK;
+}
+
+/* -------------------------------------------------------------- options -- */
+
+static core_status __attribute__((cold)) unsupported(const char *what)
+{
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_compile: %s is not supported in this version",
+                       what);
+}
+
+static core_status __attribute__((cold))
+invalid(const char *field, uint32_t value)
+{
+    return core__error(
+        CORE_ERROR_INVALID_ARGUMENT,
+        "core_compile: options.%s is %u, which is not one of the "
+        "values in compiled.h",
+        field, value);
+}
+
+static core_status check_options(const core_compile_options *options)
+{
+    if (options->mode > CORE_COMPILE_MAX_AUTOTUNE)
+        return invalid("mode", options->mode);
+    if (options->flags & ~(uint32_t)CORE_COMPILE_FLAGS)
+        return invalid("flags", options->flags);
+    if (options->dynamic > CORE_COMPILE_DYNAMIC_ALWAYS)
+        return invalid("dynamic", options->dynamic);
+    if (options->codegen > CORE_COMPILE_CODEGEN_ON)
+        return invalid("codegen", options->codegen);
+    if (options->limit > 1 << 16)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_compile: options.limit is %u; at most 65536",
+                           options->limit);
+    if (options->key_size && !options->key)
+        return core__error_null("core_compile", "options.key");
+    if (options->mode == CORE_COMPILE_REDUCE_OVERHEAD)
+        return unsupported("CORE_COMPILE_REDUCE_OVERHEAD");
+    if (options->mode == CORE_COMPILE_MAX_AUTOTUNE)
+        return unsupported("CORE_COMPILE_MAX_AUTOTUNE");
+    if (options->flags & CORE_COMPILE_FREEZE)
+        return unsupported("CORE_COMPILE_FREEZE");
+    if (options->dynamic == CORE_COMPILE_DYNAMIC_ALWAYS)
+        return unsupported("CORE_COMPILE_DYNAMIC_ALWAYS");
+    if (options->codegen == CORE_COMPILE_CODEGEN_ON)
+        return unsupported("CORE_COMPILE_CODEGEN_ON");
+    return options->recompute_budget ? unsupported("a recompute_budget")
+                                     : CORE_OK;
+}
+
+static core_status read_options(const core_compile_options *given,
+                                core_compile_options *out)
+{
+    uint32_t size;
+
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    if (!given)
+        return CORE_OK;
+    size = given->struct_size;
+    if (size <= sizeof size)
+        return core__error_struct_size("core_compile", "core_compile_options",
+                                       size, sizeof *out);
+    memcpy(out, given, size < sizeof *out ? size : sizeof *out);
+    out->struct_size = sizeof *out;
+    /* Of a later version: what this one does not know must not be set. */
+    for (uint32_t i = sizeof *out; i < size; i++)
+        if (((const unsigned char *)given)[i])
+            return unsupported("an option of a later version");
+    return check_options(out);
+}
+
+/* ------------------------------------------------------------- lifetime -- */
+
+core_status core_compile(core_tensor_function function, void *context,
+                         const core_compile_options *options,
+                         core_compiled **out_compiled)
+{
+    core_compile_options taken;
+    core_compiled *compiled;
+    uint32_t limit;
+    size_t size;
+
+    CORE__NOT_NULL(out_compiled);
+    *out_compiled = NULL;
+    CORE__NOT_NULL(function);
+    CORE_TRY(read_options(options, &taken));
+    limit = taken.limit ? taken.limit : CORE_COMPILE_LIMIT;
+    size = sizeof *compiled + limit * sizeof *compiled->entries;
+    compiled = core__alloc_zero(size);
+    if (!compiled)
+        return core__error_memory(size);
+    atomic_init(&compiled->references, 1);
+    compiled->function = function;
+    compiled->context = context;
+    compiled->options = taken;
+    compiled->limit = limit;
+    core__compiled_lock();
+    compiled->next = first;
+    if (first)
+        first->previous = compiled;
+    first = compiled;
+    core__compiled_unlock();
+    *out_compiled = compiled;
+    return CORE_OK;
+}
+
+core_compiled *core_compiled_retain(core_compiled *compiled)
+{
+    if (compiled)
+        atomic_fetch_add_explicit(&compiled->references, 1,
+                                  memory_order_relaxed);
+    return compiled;
+}
+
+void core_compiled_release(core_compiled *compiled)
+{
+    if (!compiled || atomic_fetch_sub(&compiled->references, 1) != 1)
+        return;
+    core__compiled_lock();
+    core__compiled_add_counts(compiled, &freed);
+    freed.programs = 0;
+    if (compiled->previous)
+        compiled->previous->next = compiled->next;
+    else
+        first = compiled->next;
+    if (compiled->next)
+        compiled->next->previous = compiled->previous;
+    core__compiled_unlock();
+    for (uint32_t i = 0; i < compiled->limit; i++)
+        core__entry_release(atomic_load(&compiled->entries[i]));
+    core__free(compiled);
+}
+
+/* Keeps the calls of an entry that is not, or no longer, in a slot. */
+static void note_past(core_compiled *compiled,
+                      const core__compiled_entry *entry)
+{
+    count(entry->program ? &compiled->past_programs : &compiled->past_breaks,
+          atomic_load(&entry->calls));
+}
+
+/* -------------------------------------------------------------- entries -- */
+
+/* Removes an entry that cannot hold again. */
+static void remove_entry(core_compiled *compiled, uint32_t slot,
+                         core__compiled_entry *entry)
+{
+    bool removed;
+
+    core__compiled_lock();
+    removed = atomic_load(&compiled->entries[slot]) == entry;
+    if (removed) {
+        atomic_store(&compiled->entries[slot], NULL);
+        atomic_fetch_sub(&compiled->nentries, 1);
+    }
+    core__compiled_unlock();
+    if (!removed)
+        return;
+    count(&compiled->invalidated, 1);
+    note_past(compiled, entry);
+    core__entry_release(entry);
+}
+
+static bool guards_hold(const core__compiled_entry *entry,
+                        const core__guard *guard)
+{
+    return entry->guard_size == guard->size &&
+           memcmp(entry->guard, guard->bytes, guard->size) == 0;
+}
+
+/* The entry with the guard record in a slot, with a reference; NULL: none. */
+static core__compiled_entry *entry_at(core_compiled *compiled, uint32_t slot,
+                                      const core__guard *guard)
+{
+    core__thread *self = core__thread_self();
+    core__compiled_entry *entry;
+
+    core__thread_enter(self);
+    entry = atomic_load(&compiled->entries[slot]);
+    if (entry && !(guards_hold(entry, guard) && core__entry_retain(entry)))
+        entry = NULL;
+    core__thread_leave(self);
+    return entry;
+}
+
+/* Finds the entry for a call, with a reference; NULL: there is none.  *changed:
+ * one that had the guard record was dropped. */
+static core__compiled_entry *find_entry(core_compiled *compiled,
+                                        const core__guard *guard,
+                                        core_tensor *const *inputs,
+                                        bool *out_changed)
+{
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry = entry_at(compiled, i, guard);
+        core__entry_match match;
+
+        if (!entry)
+            continue;
+        match = core__entry_check(entry, inputs);
+        if (match == CORE__ENTRY_HOLDS)
+            return entry;
+        *out_changed = true;
+        if (match == CORE__ENTRY_GONE)
+            remove_entry(compiled, i, entry);
+        core__entry_release(entry);
+    }
+    return NULL;
+}
+
+/* Removes all entries that cannot hold again.  True if there is a place now. */
+static bool sweep_entries(core_compiled *compiled)
+{
+    core__thread *self = core__thread_self();
+
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        core__compiled_entry *entry;
+
+        core__thread_enter(self);
+        entry = atomic_load(&compiled->entries[i]);
+        if (entry && !core__entry_retain(entry))
+            entry = NULL;
+        core__thread_leave(self);
+        if (entry && core__entry_is_gone(entry))
+            remove_entry(compiled, i, entry);
+        core__entry_release(entry);
+    }
+    return atomic_load(&compiled->nentries) < compiled->limit;
+}
+
+/* Adds an entry, unless another thread has added an equal one, or there is no
+ * place any more.  Takes over a reference of it, whose call has been made. */
+static void add_entry(core_compiled *compiled, const core__guard *guard,
+                      core_tensor *const *inputs, core__compiled_entry *entry)
+{
+    bool changed, added = false;
+    core__compiled_entry *equal = find_entry(compiled, guard, inputs, &changed);
+
+    core__entry_release(equal);
+    core__compiled_lock();
+    for (uint32_t i = 0; i < compiled->limit && !equal && !added; i++)
+        if (!atomic_load(&compiled->entries[i])) {
+            atomic_store(&compiled->entries[i], entry);
+            atomic_fetch_add(&compiled->nentries, 1);
+            added = true;
+        }
+    core__compiled_unlock();
+    if (added)
+        return;
+    note_past(compiled, entry);
+    core__entry_release(entry);
+}
+
+/* ---------------------------------------------------------- eager calls -- */
+
+static void release_outputs(core_tensor **outputs, size_t noutputs)
+{
+    for (size_t i = 0; i < noutputs; i++) {
+        core_tensor_release(outputs[i]);
+        outputs[i] = NULL;
+    }
+}
+
+static core_status check_outputs(core_tensor *const *outputs, size_t noutputs,
+                                 size_t count)
+{
+    if (count != noutputs)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_compiled_call: the function returned %zu "
+                           "outputs; the call has space for %zu",
+                           count, noutputs);
+    for (size_t i = 0; i < noutputs; i++)
+        if (!outputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core_compiled_call: the function left output "
+                               "%zu NULL",
+                               i);
+    return CORE_OK;
+}
+
+static core_status call_eagerly(core_compiled *compiled,
+                                core_tensor *const *inputs, size_t ninputs,
+                                core_tensor **outputs, size_t noutputs)
+{
+    size_t count = noutputs;
+    core_status status =
+        compiled->function(compiled->context, inputs, ninputs, outputs, &count);
+
+    if (status == CORE_OK)
+        status = check_outputs(outputs, noutputs, count);
+    if (status != CORE_OK)
+        release_outputs(outputs, noutputs);
+    return status;
+}
+
+/* ------------------------------------------------------------- recording -- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static core_status copy_text(const char *text, size_t size, char **out)
+{
+    *out = core__alloc(size + 1);
+    if (!*out)
+        return core__error_memory(size + 1);
+    memcpy(*out, text, size);
+    (*out)[size] = '\0';
+    return CORE_OK;
+}
+
+/* Takes operator and reason from a message such as "nonzero: reason". */
+static core_status describe_break(core__compiled_entry *entry,
+                                  const char *message)
+{
+    size_t name = strcspn(message, ": ");
+
+    if (strncmp(message + name, ": ", 2) == 0) {
+        CORE_TRY(copy_text(message, name, &entry->operator_name));
+        message += name + 2;
+    }
+    return copy_text(message, strlen(message), &entry->reason);
+}
+
+/* Why another program is needed: the difference from the newest entry. */
+static core_status describe_cause(const core_compiled *compiled,
+                                  core__compiled_entry *entry, bool changed)
+{
+    char text[128] = "the first call";
+    core__thread *self = core__thread_self();
+    bool compared = false;
+
+    core__thread_enter(self);
+    for (uint32_t i = compiled->limit; i-- > 0 && !compared;) {
+        const core__compiled_entry *before = atomic_load(&compiled->entries[i]);
+
+        if (!before)
+            continue;
+        core__guard_difference(before->guard, before->guard_size, entry->guard,
+                               entry->guard_size, text, sizeof text);
+        compared = true;
+    }
+    core__thread_leave(self);
+    if (changed)
+        core__format(text, sizeof text, "a hidden input changed");
+    return copy_text(text, strlen(text), &entry->why);
+}
+
+/* Records the function.  *out_error: why it cannot be; else NULL. */
+static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
+                         size_t ninputs, size_t noutputs,
+                         core_program **out_program, uint64_t *out_ns)
+{
+    uint64_t begin = now_ns();
+    core_status status =
+        core__compiled_trace(compiled, inputs, ninputs, noutputs, out_program);
+
+    *out_ns = now_ns() - begin;
+    count(&compiled->traces, 1);
+    count(&compiled->trace_ns, *out_ns);
+    return status;
+}
+
+/* A call, and what is known about it. */
+typedef struct call {
+    core_compiled *compiled;
+    core_tensor *const *inputs;
+    size_t ninputs;
+    core_tensor **outputs;
+    size_t noutputs;
+    core__guard guard;
+    bool changed; /* an entry had the guard record, but not the hidden inputs */
+} call;
+
+static core_status make_entry(const call *c, core_program *program, uint64_t ns,
+                              const char *message,
+                              core__compiled_entry **out_entry)
+{
+    core_status status =
+        core__entry_new(&c->guard, program, c->inputs, c->ninputs, out_entry);
+
+    if (status != CORE_OK)
+        return status;
+    (*out_entry)->trace_ns = ns;
+    status = describe_cause(c->compiled, *out_entry, c->changed);
+    if (status == CORE_OK && !program)
+        status = describe_break(*out_entry, message);
+    if (status != CORE_OK) {
+        core__entry_release(*out_entry);
+        *out_entry = NULL;
+    }
+    return status;
+}
+
+static core_status __attribute__((cold))
+break_error(const core__compiled_entry *entry)
+{
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_compiled_call: CORE_COMPILE_FULLGRAPH was given, "
+                       "but the function cannot be recorded: %s%s%s",
+                       entry->operator_name ? entry->operator_name : "",
+                       entry->operator_name ? ": " : "", entry->reason);
+}
+
+static core_status run_function(const call *c)
+{
+    return call_eagerly(c->compiled, c->inputs, c->ninputs, c->outputs,
+                        c->noutputs);
+}
+
+static core_status run_entry(const call *c, core__compiled_entry *entry)
+{
+    bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
+
+    count(&entry->calls, 1);
+    if (!entry->program)
+        return full ? break_error(entry) : run_function(c);
+    return core_program_run(entry->program, c->inputs, c->ninputs, c->outputs,
+                            c->noutputs);
+}
+
+/* A recording that failed is a graph break if the function itself succeeds;
+ * else the error is the function's. */
+static core_status after_failure(call *c, uint64_t ns)
+{
+    bool full = c->compiled->options.flags & CORE_COMPILE_FULLGRAPH;
+    core_status failure = core_error_code();
+    core__compiled_entry *entry;
+    core_status status;
+    char message[512];
+
+    core__format(message, sizeof message, "%s", core_error_message());
+    if (failure == CORE_ERROR_OUT_OF_MEMORY ||
+        (full && failure != CORE_ERROR_UNSUPPORTED &&
+         failure != CORE_ERROR_DATA_DEPENDENT)) {
+        count(&c->compiled->failed_calls, 1);
+        return failure;
+    }
+    status = full ? CORE_OK : run_function(c);
+    if (status == CORE_OK)
+        status = make_entry(c, NULL, ns, message, &entry);
+    if (status != CORE_OK) {
+        count(&c->compiled->failed_calls, 1);
+        return status;
+    }
+    count(&entry->calls, 1);
+    if (full)
+        failure = break_error(entry);
+    add_entry(c->compiled, &c->guard, c->inputs, entry);
+    return full ? failure : CORE_OK;
+}
+
+static core_status record(call *c)
+{
+    core__compiled_entry *entry;
+    core_program *program;
+    core_status status;
+    uint64_t ns;
+
+    status =
+        trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
+    if (status != CORE_OK)
+        return after_failure(c, ns);
+    CORE_TRY(make_entry(c, program, ns, NULL, &entry));
+    status = run_entry(c, entry);
+    add_entry(c->compiled, &c->guard, c->inputs, entry);
+    return status;
+}
+
+/* After a graph break the error of the recording is none of the call. */
+static core_status record_and_run(call *c)
+{
+    core__error_record saved;
+
+    core__error_save(&saved);
+    return core__error_restore_on_success(&saved, record(c));
+}
+
+/* ---------------------------------------------------------------- check -- */
+
+/* N of LIBCORE_COMPILE_CHECK, read again after each core_setting_set. */
+static core_status check_interval(uint64_t *out)
+{
+    static _Atomic uint64_t known; /* generation of the settings + 1, and N */
+    uint64_t now = (uint64_t)(core__settings_generation() + 1u) << 32;
+    uint64_t cached = atomic_load_explicit(&known, memory_order_relaxed);
+    int64_t interval;
+
+    if (core__unlikely(cached >> 32 << 32 != now)) {
+        CORE_TRY(core__setting_integer(CORE__SETTING_COMPILE_CHECK, &interval));
+        cached = now | (uint64_t)interval;
+        atomic_store_explicit(&known, cached, memory_order_relaxed);
+    }
+    *out = cached & UINT32_MAX;
+    return CORE_OK;
+}
+
+static core_status check_again(const call *c, const core__compiled_entry *entry)
+{
+    core_program *program;
+    char difference[160];
+    core_status status;
+    uint64_t ns;
+
+    count(&c->compiled->checks, 1);
+    status =
+        trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
+    if (status != CORE_OK) {
+        core__error_prefix("core_compiled_call: LIBCORE_COMPILE_CHECK: the "
+                           "function cannot be recorded any more");
+        return status;
+    }
+    if (!core__programs_equal(entry->program, program, difference,
+                              sizeof difference))
+        status = core__error(
+            CORE_ERROR_INTERNAL,
+            "core_compiled_call: LIBCORE_COMPILE_CHECK: the function does "
+            "something else than when it was recorded: %s; what it depends on "
+            "belongs in the key",
+            difference);
+    core_program_release(program);
+    return status;
+}
+
+static core_status check_entry(const call *c, const core__compiled_entry *entry)
+{
+    uint64_t interval, calls;
+
+    CORE_TRY(check_interval(&interval));
+    if (core__likely(interval == 0) || !entry->program)
+        return CORE_OK;
+    calls = atomic_load_explicit(&entry->calls, memory_order_relaxed) + 1;
+    return calls % interval == 0 ? check_again(c, entry) : CORE_OK;
+}
+
+/* ---------------------------------------------------------------- calls -- */
+
+static core_status beyond_limit(const call *c)
+{
+    core_compiled *compiled = c->compiled;
+    bool warn;
+
+    count(&compiled->limit_calls, 1);
+    if (compiled->options.flags & CORE_COMPILE_LIMIT_ERROR)
+        return core__error(
+            CORE_ERROR_REFUSED,
+            "core_compiled_call: the call needs another program; "
+            "the function has %u, which is its limit "
+            "(core_compile_options.limit)",
+            compiled->limit);
+    core__compiled_lock();
+    warn = !compiled->limit_warned;
+    compiled->limit_warned = true;
+    core__compiled_unlock();
+    if (warn)
+        core__log(CORE_LOG_WARNING, "compile",
+                  "a compiled function has %u programs, which is its limit; "
+                  "calls that need another one are not compiled",
+                  compiled->limit);
+    return run_function(c);
+}
+
+/* Counts a call that the guards refuse. */
+static void note_refused(core_compiled *compiled, const char *reason)
+{
+    uint32_t i = 0;
+
+    core__compiled_lock();
+    while (i < CORE__REFUSED_KINDS - 1 && compiled->refused[i].reason &&
+           compiled->refused[i].reason != reason)
+        i++;
+    compiled->refused[i].reason = reason;
+    compiled->refused[i].count++;
+    core__compiled_unlock();
+}
+
+static core_status refused(const call *c, const char *reason, uint32_t input)
+{
+    note_refused(c->compiled, reason);
+    if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH))
+        return run_function(c);
+    if (input == UINT32_MAX)
+        return core__error(CORE_ERROR_UNSUPPORTED,
+                           "core_compiled_call: CORE_COMPILE_FULLGRAPH was "
+                           "given, but the call cannot be compiled: %s",
+                           reason);
+    return core__error(CORE_ERROR_UNSUPPORTED,
+                       "core_compiled_call: CORE_COMPILE_FULLGRAPH was given, "
+                       "but the call cannot be compiled: %s (input %u)",
+                       reason, input);
+}
+
+static core_status call_guarded(call *c)
+{
+    core_compiled *compiled = c->compiled;
+    core__compiled_entry *entry;
+    core_status status;
+
+    CORE_TRY(core__guard_make(&c->guard, c->inputs, c->ninputs, c->noutputs,
+                              compiled->options.key,
+                              compiled->options.key_size));
+    entry = find_entry(compiled, &c->guard, c->inputs, &c->changed);
+    if (entry) {
+        status = check_entry(c, entry);
+        if (status == CORE_OK)
+            status = run_entry(c, entry);
+        core__entry_release(entry);
+    } else if (atomic_load(&compiled->nentries) >= compiled->limit &&
+               !sweep_entries(compiled)) {
+        status = beyond_limit(c);
+    } else {
+        status = record_and_run(c);
+    }
+    core__guard_free(&c->guard);
+    return status;
+}
+
+static core_status call_any(call *c)
+{
+    const core__thread *self = core__thread_self();
+    const char *reason;
+    uint32_t input;
+
+    if (core__unlikely(self->trace != NULL)) {
+        count(&c->compiled->inlined_calls, 1);
+        return run_function(c);
+    }
+    reason = core__guard_refuses(self, c->inputs, c->ninputs, &input);
+    return reason ? refused(c, reason, input) : call_guarded(c);
+}
+
+core_status core_compiled_call(core_compiled *compiled,
+                               core_tensor *const *inputs, size_t ninputs,
+                               core_tensor **outputs, size_t noutputs)
+{
+    call c;
+    core_status status;
+
+    if (noutputs > 0)
+        CORE__NOT_NULL(outputs);
+    for (size_t i = 0; i < noutputs; i++)
+        outputs[i] = NULL;
+    CORE__NOT_NULL(compiled);
+    if (ninputs > 0)
+        CORE__NOT_NULL(inputs);
+    for (size_t i = 0; i < ninputs; i++)
+        if (!inputs[i])
+            return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                               "core_compiled_call: input %zu is NULL", i);
+    /* Not the whole: the guard record has room for large ones. */
+    c.compiled = core_compiled_retain(compiled);
+    c.inputs = inputs;
+    c.ninputs = ninputs;
+    c.outputs = outputs;
+    c.noutputs = noutputs;
+    c.changed = false;
+    status = call_any(&c);
+    core_compiled_release(compiled);
+    return status;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* compiled.h: functions that are compiled when they are called.
+ *
+ * A compiled function is called like the function that it was made from.  The
+ * first call records a program (compile.h); later calls run it.  Each program
+ * has guards: the facts that it depends on.  A call whose facts are those of no
+ * program records another one.  The facts are
+ *
+ *   of each input    dtype, device, sizes, strides, whether the address is a
+ *                    multiple of 16 bytes, whether it requires grad, is a leaf,
+ *                    has a gradient, was created in inference mode, and which
+ *                    inputs share memory with it, and where;
+ *   of the thread    grad and inference mode, autocast, TF32, determinism, the
+ *                    current device;
+ *   of hidden inputs that they still exist, with their memory, sizes, strides
+ *                    and requires_grad, and share memory with inputs as before;
+ *   the key          bytes of the caller, see core_compile_options.
+ *
+ * What cannot be recorded is a graph break: the function is then called as it
+ * is, each time, and core_compiled_explain says why and how often.  With
+ * CORE_COMPILE_FULLGRAPH it is an error.
+ *
+ * The function is the caller's code, so the core cannot see what it reads besides
+ * tensors.  A number that changes from call to call, or a pointer to a tensor
+ * that is replaced while the old one stays in use, belongs in the key.  The
+ * setting LIBCORE_COMPILE_CHECK=N records every Nth call again, and the call
+ * fails if the program differs. */
+
+#ifndef LIBCORE_COMPILED_H
+#define LIBCORE_COMPILED_H
+
+#include "compile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A compiled function.  Reference-counted. */
+typedef struct core_compiled core_compiled;
+
+/* core_compile_options.mode */
+enum {
+    CORE_COMPILE_DEFAULT = 0,
+    CORE_COMPILE_REDUCE_OVERHEAD = 1, /* UNSUPPORTED in this version */
+    CORE_COMPILE_MAX_AUTOTUNE = 2     /* UNSUPPORTED in this version */
+};
+
+/* core_compile_options.flags */
+enum {
+    CORE_COMPILE_FULLGRAPH = 1u << 0,   /* a graph break is an error */
+    CORE_COMPILE_FREEZE = 1u << 1,      /* hidden inputs are constants:
+                                         * UNSUPPORTED in this version */
+    CORE_COMPILE_LIMIT_ERROR = 1u << 2, /* a call that needs more programs than
+                                         * the limit fails with REFUSED */
+    CORE_COMPILE_FLAGS = (1u << 3) - 1
+};
+
+/* core_compile_options.dynamic */
+enum {
+    CORE_COMPILE_DYNAMIC_AUTO = 0, /* in this version as NEVER */
+    CORE_COMPILE_DYNAMIC_NEVER = 1,
+    CORE_COMPILE_DYNAMIC_ALWAYS = 2 /* UNSUPPORTED in this version */
+};
+
+/* core_compile_options.codegen */
+enum {
+    CORE_COMPILE_CODEGEN_AUTO = 0, /* where a device has it: in this version
+                                    * none */
+    CORE_COMPILE_CODEGEN_OFF = 1,
+    CORE_COMPILE_CODEGEN_ON = 2 /* UNSUPPORTED in this version */
+};
+
+/* The number of programs that a compiled function has at most, unless its
+ * options say otherwise. */
+enum { CORE_COMPILE_LIMIT = 8 };
+
+/* Options of core_compile.  Fields beyond struct_size are 0. */
+typedef struct core_compile_options {
+    uint32_t struct_size;
+    uint32_t mode;
+    uint32_t flags;
+    uint32_t dynamic;
+    uint32_t codegen;
+    /* How many programs, one per set of facts, the function may have; 0:
+     * CORE_COMPILE_LIMIT.  Calls that need another one call the function as it
+     * is, with a warning in the log and a counter, or fail. */
+    uint32_t limit;
+    /* key_size bytes that are read at each call, such as a struct of pointers
+     * and numbers that the function uses.  They belong to the caller, live as
+     * long as the compiled function, and are part of the facts. */
+    const void *key;
+    size_t key_size;
+    /* Bytes that a backward may save by computing values again.  Must be 0 in
+     * this version, else UNSUPPORTED. */
+    uint64_t recompute_budget;
+} core_compile_options;
+
+/* Makes a compiled function.  Nothing is recorded before its first call.  The
+ * caller owns *out_compiled.  function: as for core_program_trace; it is also
+ * called as it is after a graph break.  context: passed to it; must live as long
+ * as the compiled function.  options: NULL for all defaults.  UNSUPPORTED for
+ * what this version cannot do. */
+core_status core_compile(core_tensor_function function, void *context,
+                         const core_compile_options *options,
+                         core_compiled **out_compiled);
+
+/* Adds a reference and returns compiled.  Accepts NULL. */
+core_compiled *core_compiled_retain(core_compiled *compiled);
+
+/* Drops a reference.  Calls that run in other threads are completed.  Accepts
+ * NULL. */
+void core_compiled_release(core_compiled *compiled);
+
+/* Calls a compiled function.  outputs: noutputs entries, exactly as many as the
+ * function returns (else INVALID_ARGUMENT); the caller owns them, and all are
+ * NULL on failure.
+ *
+ * The results are, bit for bit, those of the function itself.  An error of the
+ * function is returned and nothing is recorded.  Several threads may call it at
+ * once.  While another function is recorded, the function is called as it is, and
+ * so becomes a part of that program.
+ *
+ * UNSUPPORTED at a graph break, with operator and reason, if
+ * CORE_COMPILE_FULLGRAPH was given.  REFUSED beyond the limit, if
+ * CORE_COMPILE_LIMIT_ERROR was given.  INTERNAL if LIBCORE_COMPILE_CHECK finds
+ * that the function does something else now. */
+core_status core_compiled_call(core_compiled *compiled,
+                               core_tensor *const *inputs, size_t ninputs,
+                               core_tensor **outputs, size_t noutputs);
+
+/* Returns a JSON text that describes the options, the programs with their facts,
+ * why each was recorded, graph breaks with operator, reason and count, and the
+ * counters.  The caller frees it with core_text_free. */
+core_status core_compiled_explain(core_compiled *compiled, char **out_json);
+
+/* Counts of all compiled functions of the process since its start. */
+typedef struct core_compile_counts {
+    uint32_t struct_size; /* in: sizeof of the caller's; out: filled */
+    uint32_t reserved;
+    uint64_t calls;          /* of core_compiled_call */
+    uint64_t compiled_calls; /* that ran a program */
+    uint64_t eager_calls;    /* that called the function as it is: */
+    uint64_t break_calls;    /* because of a graph break */
+    uint64_t limit_calls;    /* because of the limit */
+    uint64_t inlined_calls;  /* while another function was recorded */
+    uint64_t traces;         /* recordings, also those that failed */
+    uint64_t trace_ns;       /* time that they took */
+    uint64_t programs;       /* that exist now */
+    uint64_t invalidated;    /* programs dropped because a hidden input changed
+                              * or was released */
+    uint64_t checks;         /* of LIBCORE_COMPILE_CHECK */
+} core_compile_counts;
+
+/* Fills in the counts. */
+core_status core_compile_get_counts(core_compile_counts *out_counts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* compiled.h: compares a compiled function with calls of the function itself. */
+
+#ifndef TESTS_SUPPORT_COMPILED_H
+#define TESTS_SUPPORT_COMPILED_H
+
+#include "program.h"
+
+#include <libcore/compiled.h>
+
+/* The body of a function: w is its world, x its inputs, out its outputs. */
+#define COMPILED_FUNCTION(name)                                             \
+    static core_status name##_body(world *w, core_tensor *const *x,         \
+                                   core_tensor **out, size_t *noutputs);    \
+    static core_status name(void *context, core_tensor *const *x, size_t n, \
+                            core_tensor **out, size_t *noutputs)            \
+    {                                                                       \
+        (void)n;                                                            \
+        return name##_body(context, x, out, noutputs);                      \
+    }                                                                       \
+    static core_status name##_body(                                         \
+        world *w __attribute__((unused)),                                   \
+        core_tensor *const *x __attribute__((unused)),                      \
+        core_tensor **out __attribute__((unused)), size_t *noutputs)
+
+static inline core_compile_counts compile_counts(void)
+{
+    core_compile_counts counts = {.struct_size = sizeof counts};
+
+    OK(core_compile_get_counts(&counts));
+    return counts;
+}
+
+/* Calls the function and its compiled form, each in its world, and compares all
+ * tensors. */
+static inline void same_call(core_tensor_function function, world *eager,
+                             core_compiled *compiled, world *traced)
+{
+    core_tensor *a[WORLD_OUTPUTS] = {NULL}, *b[WORLD_OUTPUTS] = {NULL};
+    size_t noutputs = WORLD_OUTPUTS;
+    uint64_t seeds[2], offsets[2];
+
+    core_seed(17);
+    OK(function(eager, eager->inputs, eager->ninputs, a, &noutputs));
+    core_generator_state(NULL, &seeds[0], &offsets[0]);
+    core_seed(17);
+    OK(core_compiled_call(compiled, traced->inputs, traced->ninputs, b,
+                          noutputs));
+    core_generator_state(NULL, &seeds[1], &offsets[1]);
+    ck_assert_uint_eq(offsets[0], offsets[1]);
+    same_worlds(eager, a, traced, b, noutputs);
+    for (size_t i = 0; i < noutputs; i++) {
+        core_tensor_release(a[i]);
+        core_tensor_release(b[i]);
+    }
+}
+
+/* True if the JSON text of a compiled function contains a text. */
+static inline bool explains(core_compiled *compiled, const char *text)
+{
+    char *json;
+    bool found;
+
+    OK(core_compiled_explain(compiled, &json));
+    found = strstr(json, text) != NULL;
+    core_text_free(json);
+    return found;
+}
+
+#define EXPLAINS(compiled, text)                \
+    ck_assert_msg(explains((compiled), (text)), \
+                  "explain does not contain \"%s\"", text)
+
+#endif

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Copyright The libcore authors */
+
+/* Calls of compiled functions, on cpu and sim: results, graph breaks, limits,
+ * threads. */
+
+#include "support/compiled.h"
+
+#include <libcore/device.h>
+#include <libcore/mode.h>
+#include <libcore/settings.h>
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void use(const char *device)
+{
+    OK(core_device_find(device, &program_device));
+}
+
+static world two_inputs(void)
+{
+    world w = {.device = program_device, .ninputs = 2};
+
+    w.inputs[0] = NUMBERS(&w, 1, 3, 4);
+    w.inputs[1] = NUMBERS(&w, 50, 3, 4);
+    return w;
+}
+
+static core_compiled *compile(core_tensor_function function, world *w,
+                              uint32_t flags)
+{
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = flags};
+    core_compiled *compiled;
+
+    OK(core_compile(function, w, &options, &compiled));
+    return compiled;
+}
+
+/* ------------------------------------------------------------- results -- */
+
+static int function_calls;
+
+COMPILED_FUNCTION(arithmetic)
+{
+    core_tensor *sum = NULL;
+    core_status status = core_add(x[0], x[1], core_int(2), &sum);
+
+    function_calls++;
+    if (status == CORE_OK)
+        status = core_mul(sum, x[0], &out[0]);
+    if (status == CORE_OK)
+        status = core_add_(x[1], sum, core_int(1));
+    if (status == CORE_OK)
+        status = core_rand_like(x[0], CORE_DTYPE_NONE, NULL, -1, &out[1]);
+    core_tensor_release(sum);
+    *noutputs = 2;
+    return status;
+}
+
+START_TEST(a_function_is_recorded_at_its_first_call)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(arithmetic, &traced, 0);
+    core_compile_counts before = compile_counts(), after;
+
+    function_calls = 0;
+    for (int i = 0; i < 3; i++)
+        same_call(arithmetic, &eager, compiled, &traced);
+    ck_assert_int_eq(function_calls, 3 + 1);
+    after = compile_counts();
+    ck_assert_uint_eq(after.calls - before.calls, 3);
+    ck_assert_uint_eq(after.compiled_calls - before.compiled_calls, 3);
+    ck_assert_uint_eq(after.traces - before.traces, 1);
+    ck_assert_uint_eq(after.programs - before.programs, 1);
+    EXPLAINS(compiled, "\"recorded_because\": \"the first call\"");
+    EXPLAINS(compiled, "\"compiled_calls\": 3");
+    EXPLAINS(compiled, "\"breaks\": []");
+    core_compiled_release(compiled);
+    ck_assert_uint_eq(compile_counts().programs, before.programs);
+}
+END_TEST
+
+START_TEST(arguments_are_checked)
+{
+    world w = two_inputs();
+    core_compiled *compiled = compile(arithmetic, &w, 0);
+    core_tensor *out[3], *bad[2] = {w.inputs[0], NULL};
+
+    FAILS(core_compiled_call(compiled, bad, 2, out, 2),
+          CORE_ERROR_INVALID_ARGUMENT, "input 1 is NULL");
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 3),
+          CORE_ERROR_INVALID_ARGUMENT, "2 outputs");
+    ck_assert_ptr_null(out[0]);
+    FAILS(core_compiled_call(NULL, w.inputs, 2, out, 2),
+          CORE_ERROR_INVALID_ARGUMENT, "compiled");
+    core_compiled_release(compiled);
+    core_compiled_release(NULL);
+}
+END_TEST
+
+/* ------------------------------------------------------------- options -- */
+
+START_TEST(what_is_not_supported_yet_is_refused_by_name)
+{
+    const struct {
+        core_compile_options options;
+        const char *name;
+    } cases[] = {
+        {{.mode = CORE_COMPILE_REDUCE_OVERHEAD}, "REDUCE_OVERHEAD"},
+        {{.mode = CORE_COMPILE_MAX_AUTOTUNE}, "MAX_AUTOTUNE"},
+        {{.flags = CORE_COMPILE_FREEZE}, "FREEZE"},
+        {{.dynamic = CORE_COMPILE_DYNAMIC_ALWAYS}, "DYNAMIC_ALWAYS"},
+        {{.codegen = CORE_COMPILE_CODEGEN_ON}, "CODEGEN_ON"},
+        {{.recompute_budget = 1}, "recompute_budget"},
+    };
+    core_compile_options options;
+    core_compiled *compiled;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        options = cases[i].options;
+        options.struct_size = sizeof options;
+        FAILS(core_compile(arithmetic, NULL, &options, &compiled),
+              CORE_ERROR_UNSUPPORTED, cases[i].name);
+        ck_assert_ptr_null(compiled);
+    }
+    options = (core_compile_options){sizeof options, .mode = 3};
+    FAILS(core_compile(arithmetic, NULL, &options, &compiled),
+          CORE_ERROR_INVALID_ARGUMENT, "options.mode is 3");
+    options = (core_compile_options){0};
+    FAILS(core_compile(arithmetic, NULL, &options, &compiled),
+          CORE_ERROR_INVALID_ARGUMENT, "struct_size");
+    options = (core_compile_options){.struct_size = 8};
+    OK(core_compile(arithmetic, NULL, &options, &compiled));
+    core_compiled_release(compiled);
+    FAILS(core_compile(NULL, NULL, NULL, &compiled),
+          CORE_ERROR_INVALID_ARGUMENT, "function");
+}
+END_TEST
+
+/* -------------------------------------------------------- graph breaks -- */
+
+COMPILED_FUNCTION(reads_a_number)
+{
+    core_scalar number;
+
+    *noutputs = 1;
+    CORE_TRY(core_add_(x[1], x[0], core_int(1)));
+    CORE_TRY(core_tensor_item(w->hidden[0], &number));
+    return core_mul_scalar(x[0], number, &out[0]);
+}
+
+static world with_number(void)
+{
+    world w = two_inputs();
+
+    w.hidden[0] = NUMBERS(&w, 70, 1);
+    w.nhidden = 1;
+    return w;
+}
+
+START_TEST(a_function_that_cannot_be_recorded_runs_as_it_is)
+{
+    world eager = with_number(), traced = with_number();
+    core_compiled *compiled = compile(reads_a_number, &traced, 0);
+    core_compile_counts before = compile_counts(), after;
+
+    core_error_clear();
+    for (int i = 0; i < 3; i++)
+        same_call(reads_a_number, &eager, compiled, &traced);
+    ck_assert_int_eq(core_error_code(), CORE_OK);
+    after = compile_counts();
+    ck_assert_uint_eq(after.traces - before.traces, 1);
+    ck_assert_uint_eq(after.break_calls - before.break_calls, 3);
+    EXPLAINS(compiled, "\"operator\": \"core_tensor_item\"");
+    EXPLAINS(compiled, "\"count\": 3");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(with_fullgraph_a_break_is_an_error)
+{
+    world w = with_number(), fresh = with_number();
+    core_compiled *compiled =
+        compile(reads_a_number, &w, CORE_COMPILE_FULLGRAPH);
+    core_tensor *out[1];
+
+    for (int i = 0; i < 2; i++)
+        FAILS(core_compiled_call(compiled, w.inputs, 2, out, 1),
+              CORE_ERROR_UNSUPPORTED, "FULLGRAPH", "core_tensor_item: ");
+    same_worlds(&fresh, NULL, &w, NULL, 0);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(hides_an_error)
+{
+    core_scalar number = core_int(1);
+
+    *noutputs = 1;
+    if (core_tensor_item(w->hidden[0], &number) != CORE_OK)
+        number = core_int(2);
+    return core_mul_scalar(x[0], number, &out[0]);
+}
+
+START_TEST(an_error_that_the_function_ignores_is_a_break)
+{
+    world eager = with_number(), traced = with_number();
+    core_compiled *compiled = compile(hides_an_error, &traced, 0);
+
+    same_call(hides_an_error, &eager, compiled, &traced);
+    same_call(hides_an_error, &eager, compiled, &traced);
+    EXPLAINS(compiled, "the function continues after this error");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+COMPILED_FUNCTION(fails_in_the_middle)
+{
+    core_tensor *product = NULL;
+
+    *noutputs = 1;
+    CORE_TRY(core_add_(x[1], x[0], core_int(1)));
+    if (w->seed)
+        CORE_TRY(core_mm(x[0], x[1], &product)); /* sizes do not match */
+    return core_add(x[0], x[1], core_int(1), &out[0]);
+}
+
+START_TEST(an_error_of_the_function_is_returned)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(fails_in_the_middle, &traced, 0);
+    core_compile_counts before;
+    core_tensor *out[1];
+    size_t count = 1;
+
+    eager.seed = traced.seed = 1;
+    FAILS(fails_in_the_middle(&eager, eager.inputs, 2, out, &count),
+          CORE_ERROR_SHAPE, "mm");
+    FAILS(core_compiled_call(compiled, traced.inputs, 2, out, 1),
+          CORE_ERROR_SHAPE, "mm");
+    ck_assert_ptr_null(out[0]);
+    same_worlds(&eager, NULL, &traced, NULL, 0);
+    eager.seed = traced.seed = 0;
+    before = compile_counts();
+    same_call(fails_in_the_middle, &eager, compiled, &traced);
+    ck_assert_uint_eq(compile_counts().compiled_calls,
+                      before.compiled_calls + 1);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+static core_status pass_on(core_call *call, const core_value *args,
+                           uint32_t nargs, core_value *results,
+                           uint32_t nresults)
+{
+    ++*(int *)call->user;
+    return core_redispatch_below(call, args, nargs, results, nresults);
+}
+
+START_TEST(a_mode_sees_the_calls_of_the_function)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(arithmetic, &traced, 0);
+    core_mode *mode;
+    int seen = 0;
+
+    same_call(arithmetic, &eager, compiled, &traced);
+    for (uint32_t level = CORE_MODE_API; level <= CORE_MODE_BELOW_AUTOGRAD;
+         level++) {
+        OK(core_mode_push(level, pass_on, &seen, &mode));
+        seen = 0;
+        same_call(arithmetic, &eager, compiled, &traced);
+        OK(core_mode_pop(mode));
+        ck_assert_int_ge(seen, 2 * 4);
+    }
+    EXPLAINS(compiled, "a mode is active");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+static core_status count_hook(void *context, core_tensor *grad,
+                              core_tensor **out_grad)
+{
+    (void)grad;
+    ++*(int *)context;
+    *out_grad = NULL;
+    return CORE_OK;
+}
+
+COMPILED_FUNCTION(gradient)
+{
+    core_tensor *y = NULL, *loss = NULL;
+    core_status status = core_mul(x[0], x[0], &y);
+
+    if (status == CORE_OK)
+        status = core_sum(y, CORE_DTYPE_NONE, &loss);
+    if (status == CORE_OK)
+        status = core_grad(&loss, 1, NULL, &x[0], 1, 0, out);
+    core_tensor_release(y);
+    core_tensor_release(loss);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(hooks_of_an_input_run_at_each_call)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(gradient, &traced, 0);
+    core_hook *hooks[2];
+    int runs = 0;
+
+    leaf(eager.inputs[0]);
+    leaf(traced.inputs[0]);
+    same_call(gradient, &eager, compiled, &traced);
+    EXPLAINS(compiled, "\"compiled_calls\": 1");
+    OK(core_tensor_register_hook(eager.inputs[0], count_hook, &runs, NULL,
+                                 &hooks[0]));
+    OK(core_tensor_register_hook(traced.inputs[0], count_hook, &runs, NULL,
+                                 &hooks[1]));
+    same_call(gradient, &eager, compiled, &traced);
+    same_call(gradient, &eager, compiled, &traced);
+    ck_assert_int_eq(runs, 4);
+    EXPLAINS(compiled, "an input has hooks");
+    core_hook_remove(hooks[0]);
+    core_hook_remove(hooks[1]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* --------------------------------------------------------------- limits -- */
+
+static void resize_world(world *w, int64_t rows)
+{
+    w->inputs[0] = NUMBERS(w, 1, rows, 4);
+    w->inputs[1] = NUMBERS(w, 50, rows, 4);
+}
+
+START_TEST(beyond_the_limit_the_function_runs_as_it_is)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(arithmetic, &traced, 0);
+    core_compile_counts before = compile_counts(), after;
+
+    for (int round = 0; round < 2; round++)
+        for (int64_t rows = 1; rows <= CORE_COMPILE_LIMIT + 2; rows++) {
+            resize_world(&eager, rows);
+            resize_world(&traced, rows);
+            same_call(arithmetic, &eager, compiled, &traced);
+        }
+    after = compile_counts();
+    ck_assert_uint_eq(after.programs - before.programs, CORE_COMPILE_LIMIT);
+    ck_assert_uint_eq(after.traces - before.traces, CORE_COMPILE_LIMIT);
+    ck_assert_uint_eq(after.limit_calls - before.limit_calls, 2 * 2);
+    EXPLAINS(compiled, "\"limit_calls\": 4");
+    EXPLAINS(compiled, "input 0: the sizes changed");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(beyond_the_limit_a_call_fails_if_that_is_requested)
+{
+    world w = two_inputs();
+    core_compile_options options = {.struct_size = sizeof options,
+                                    .flags = CORE_COMPILE_LIMIT_ERROR,
+                                    .limit = 1};
+    core_compiled *compiled;
+    core_tensor *out[2];
+
+    OK(core_compile(arithmetic, &w, &options, &compiled));
+    OK(core_compiled_call(compiled, w.inputs, 2, out, 2));
+    core_tensor_release(out[0]);
+    core_tensor_release(out[1]);
+    resize_world(&w, 5);
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 2), CORE_ERROR_REFUSED,
+          "limit");
+    ck_assert_ptr_null(out[0]);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- check -- */
+
+COMPILED_FUNCTION(reads_a_seed)
+{
+    *noutputs = 1;
+    return core_mul_scalar(x[0], core_int((int64_t)w->seed), &out[0]);
+}
+
+START_TEST(a_check_finds_what_is_not_in_the_key)
+{
+    world w = two_inputs();
+    core_compiled *compiled = compile(reads_a_seed, &w, 0);
+    core_tensor *out[1];
+
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", "2"));
+    for (int i = 0; i < 3; i++) {
+        OK(core_compiled_call(compiled, w.inputs, 2, out, 1));
+        core_tensor_release(out[0]);
+    }
+    w.seed++;
+    FAILS(core_compiled_call(compiled, w.inputs, 2, out, 1),
+          CORE_ERROR_INTERNAL, "LIBCORE_COMPILE_CHECK",
+          "operator 0, mul.Scalar, has other arguments");
+    OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
+    EXPLAINS(compiled, "\"checks\": 2");
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* -------------------------------------------------------------- nesting -- */
+
+static core_compiled *inner;
+
+COMPILED_FUNCTION(calls_another)
+{
+    core_tensor *y[2] = {NULL};
+    core_status status = core_compiled_call(inner, x, 2, y, 2);
+
+    if (status == CORE_OK)
+        status = core_add(y[0], y[1], core_int(1), &out[0]);
+    core_tensor_release(y[0]);
+    core_tensor_release(y[1]);
+    *noutputs = 1;
+    return status;
+}
+
+START_TEST(a_compiled_function_becomes_a_part_of_one_that_calls_it)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compiled *compiled = compile(calls_another, &traced, 0);
+    core_program *program;
+    core_program_counts counts = {.struct_size = sizeof counts};
+
+    inner = compile(arithmetic, &traced, 0);
+    same_call(calls_another, &eager, compiled, &traced);
+    same_call(calls_another, &eager, compiled, &traced);
+    EXPLAINS(compiled, "\"operators\": 5");
+    EXPLAINS(inner, "\"inlined_calls\": 1");
+    OK(core_program_trace(calls_another, &traced, traced.inputs, 2, 1,
+                          &program));
+    OK(core_program_get_counts(program, &counts));
+    ck_assert_uint_eq(counts.nodes, 5);
+    core_program_release(program);
+    core_compiled_release(inner);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Calls itself w->seed times. */
+COMPILED_FUNCTION(calls_itself)
+{
+    core_tensor *y = NULL;
+    core_scalar number;
+    core_status status;
+
+    *noutputs = 1;
+    if (w->seed == 0)
+        return core_add(x[0], x[1], core_int(1), &out[0]);
+    w->seed--;
+    CORE_TRY(core_tensor_item(w->hidden[0], &number));
+    CORE_TRY(core_compiled_call(inner, x, 2, &y, 1));
+    status = core_mul(y, x[0], &out[0]);
+    core_tensor_release(y);
+    return status;
+}
+
+START_TEST(a_function_may_call_itself)
+{
+    world w = with_number();
+    core_tensor *out[1];
+
+    w.seed = 5;
+    inner = compile(calls_itself, &w, 0);
+    OK(core_compiled_call(inner, w.inputs, 2, out, 1));
+    ck_assert_uint_eq(w.seed, 0);
+    core_tensor_release(out[0]);
+    core_compiled_release(inner);
+}
+END_TEST
+
+COMPILED_FUNCTION(releases_itself)
+{
+    core_compiled_release(inner);
+    inner = NULL;
+    *noutputs = 1;
+    return core_add(x[0], x[1], core_int(1), &out[0]);
+}
+
+START_TEST(a_function_may_be_released_during_a_call)
+{
+    world w = two_inputs();
+    core_tensor *out[1];
+
+    inner = compile(releases_itself, &w, 0);
+    OK(core_compiled_call(inner, w.inputs, 2, out, 1));
+    ck_assert_ptr_null(inner);
+    core_tensor_release(out[0]);
+}
+END_TEST
+
+/* -------------------------------------------------------------- threads -- */
+
+enum { THREADS = 4, THREAD_CALLS = 20 };
+
+COMPILED_FUNCTION(polynomial)
+{
+    core_tensor *y = NULL;
+    core_status status = core_mul(x[0], x[0], &y);
+
+    if (status == CORE_OK)
+        status = core_add(y, w->inputs[1], core_int(3), &out[0]);
+    core_tensor_release(y);
+    *noutputs = 1;
+    return status;
+}
+
+static void *call_often(void *context)
+{
+    world *w = context;
+
+    for (int i = 0; i < THREAD_CALLS; i++) {
+        core_tensor *given, *a[1], *b[1];
+        size_t count = 1;
+
+        OK(core_full((int64_t[]){1 + i % 4, 4}, 2, core_float(i), CORE_F32,
+                     w->device, &given));
+        OK(core_compiled_call(inner, &given, 1, a, 1));
+        OK(polynomial(w, &given, 1, b, &count));
+        same_bits("output", 0, b[0], a[0]);
+        core_tensor_release(a[0]);
+        core_tensor_release(b[0]);
+        core_tensor_release(given);
+    }
+    return NULL;
+}
+
+START_TEST(threads_may_call_a_function_at_once)
+{
+    world w = two_inputs();
+    core_compile_counts before = compile_counts(), after;
+    pthread_t threads[THREADS];
+
+    w.inputs[1] = NUMBERS(&w, 50, 4);
+    inner = compile(polynomial, &w, 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, &w), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    after = compile_counts();
+    ck_assert_uint_eq(after.programs - before.programs, 4);
+    ck_assert_uint_eq(after.compiled_calls - before.compiled_calls,
+                      THREADS * THREAD_CALLS);
+    core_compiled_release(inner);
+}
+END_TEST
+
+START_TEST(a_child_process_calls_and_records)
+{
+    world w = two_inputs();
+    core_tensor *out[2];
+    int result;
+    pid_t child;
+
+    if (strcmp(core_device_type(program_device), "cpu") != 0)
+        return;
+    inner = compile(arithmetic, &w, 0);
+    OK(core_compiled_call(inner, w.inputs, 2, out, 2));
+    core_tensor_release(out[0]);
+    core_tensor_release(out[1]);
+    child = fork();
+    if (child == 0) {
+        if (core_compiled_call(inner, w.inputs, 2, out, 2) != CORE_OK)
+            _exit(1);
+        resize_world(&w, 7);
+        _exit(core_compiled_call(inner, w.inputs, 2, out, 2) != CORE_OK);
+    }
+    ck_assert_int_eq(waitpid(child, &result, 0), child);
+    ck_assert_int_eq(result, 0);
+    core_compiled_release(inner);
+}
+END_TEST
+
+static void on_cpu(void)
+{
+    use("cpu");
+}
+
+static void on_sim(void)
+{
+    use("sim");
+}
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        a_function_is_recorded_at_its_first_call,
+        arguments_are_checked,
+        what_is_not_supported_yet_is_refused_by_name,
+        a_function_that_cannot_be_recorded_runs_as_it_is,
+        with_fullgraph_a_break_is_an_error,
+        an_error_that_the_function_ignores_is_a_break,
+        an_error_of_the_function_is_returned,
+        a_mode_sees_the_calls_of_the_function,
+        hooks_of_an_input_run_at_each_call,
+        beyond_the_limit_the_function_runs_as_it_is,
+        beyond_the_limit_a_call_fails_if_that_is_requested,
+        a_check_finds_what_is_not_in_the_key,
+        a_compiled_function_becomes_a_part_of_one_that_calls_it,
+        a_function_may_call_itself,
+        a_function_may_be_released_during_a_call,
+        threads_may_call_a_function_at_once,
+        a_child_process_calls_and_records,
+    };
+    const test_suite suites[] = {
+        {.name = "compile/compiled on cpu",
+         .setup = on_cpu,
+         .teardown = drop_all,
+         SUITE_TESTS(tests)},
+        {.name = "compile/compiled on sim",
+         .setup = on_sim,
+         .teardown = drop_all,
+         SUITE_TESTS(tests)},
+    };
+
+    return suite_run(suites, sizeof suites / sizeof *suites);
+}
