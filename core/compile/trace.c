@@ -5,6 +5,7 @@
 
 #include "compile/trace.h"
 
+#include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -267,6 +268,38 @@ static core_status check_gradients(const core_program *program)
     return status;
 }
 
+/* A change in place that autograd records gives a tensor another history, which
+ * a run does not.  Restores the one from before. */
+static core_status check_histories(core__trace *trace)
+{
+    core_status status = CORE_OK;
+
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *traced = trace->storages[i];
+        core_tensor *tensor;
+
+        if (traced->kind != CORE__TRACED_HIDDEN ||
+            traced->index >= trace->program->nhidden)
+            continue;
+        tensor = trace->program->hidden[traced->index].tensor;
+        if ((tensor->autograd ? tensor->autograd->grad_fn : NULL) ==
+            traced->history)
+            continue;
+        core__history_clear(tensor);
+        if (traced->history) {
+            CORE_TRY(core__history_set(tensor, traced->history,
+                                       traced->history_output));
+            traced->history = NULL;
+        }
+        status = core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_program_trace: the function changes a tensor that is not an "
+            "input in a way that autograd records, which a program cannot do; "
+            "turn grad mode off, or detach what is written");
+    }
+    return status;
+}
+
 /* --------------------------------------------------------------- trace -- */
 
 /* A function and what it is called with. */
@@ -348,12 +381,13 @@ static core_status end(core__trace *trace, traced_call *call,
                        core_status status)
 {
     core_error *error = NULL;
-    core_status gradients;
+    core_status gradients, histories;
     uint32_t in_use;
 
     if (status != CORE_OK)
         core_error_detach(&error);
     gradients = check_gradients(trace->program);
+    histories = check_histories(trace);
     release_all(call->outputs, call->capacity);
     release_all(call->stand_ins, call->ninputs);
     in_use = core__traced_end(trace);
@@ -361,8 +395,8 @@ static core_status end(core__trace *trace, traced_call *call,
         core_error_raise(error);
         return status;
     }
-    if (gradients != CORE_OK)
-        return gradients;
+    if (gradients != CORE_OK || histories != CORE_OK)
+        return gradients != CORE_OK ? gradients : histories;
     return in_use == 0
                ? CORE_OK
                : core__error(CORE_ERROR_UNSUPPORTED,

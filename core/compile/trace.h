@@ -63,6 +63,9 @@ typedef struct core__traced_storage {
     bool dense;       /* view 0 has every element between its first and last */
     bool conflict;    /* overlaps another one, so it cannot be written */
     uint64_t version; /* counts writes */
+    /* Of a hidden input: its history in the graph when it was read first. */
+    struct core_node *history; /* with a reference */
+    uint32_t history_output;
     core__traced_view *views; /* 0: the whole */
     uint32_t nviews;
 } core__traced_storage;

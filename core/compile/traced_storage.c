@@ -6,6 +6,7 @@
 
 #include "compile/trace.h"
 
+#include "autograd/graph/autograd_meta.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "device/device.h"
@@ -13,6 +14,8 @@
 #include "ops_ids.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
+
+#include <libcore/autograd.h>
 
 #include <string.h>
 
@@ -24,6 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void destroy(core__traced_storage *traced)
 {
+    core_node_release(traced->history);
     core__free(traced->views);
     core__free(traced);
 }
@@ -377,6 +381,10 @@ static core_status add_hidden(core__trace *trace, core_tensor *tensor,
     hidden->tensor = whole;
     core__tensor_retain(whole);
     (*out)->storage = whole->storage;
+    if (whole->autograd && whole->autograd->grad_fn) {
+        (*out)->history = core_node_retain(whole->autograd->grad_fn);
+        (*out)->history_output = whole->autograd->output;
+    }
     CORE_TRY(set_whole(trace, *out, whole, CORE__NO_VALUE));
     CORE_TRY(core__program_add_value(program, &(*out)->views[0].type,
                                      CORE__VALUE_OF_HIDDEN, index, &value));

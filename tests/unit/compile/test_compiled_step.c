@@ -221,6 +221,39 @@ START_TEST(outputs_that_require_grad_are_those_of_the_function)
 }
 END_TEST
 
+static core_tensor *buffer;
+
+/* The buffer becomes a part of the graph. */
+COMPILED_FUNCTION(accumulates)
+{
+    *noutputs = 0;
+    return core_add_(buffer, x[W1], core_int(1));
+}
+
+START_TEST(a_change_of_a_hidden_input_that_autograd_records_is_a_break)
+{
+    world w = perceptron();
+    core_compiled *compiled;
+    core_tensor *loss;
+
+    buffer = w.hidden[0];
+    OK(core_compile(accumulates, NULL, NULL, &compiled));
+    for (int i = 0; i < 3; i++)
+        OK(core_compiled_call(compiled, w.inputs, NINPUTS, NULL, 0));
+    EXPLAINS(compiled, "in a way that autograd records");
+    OK(core_sum(buffer, CORE_DTYPE_NONE, &loss));
+    backward(keep(loss));
+    for (int i = 0; i < 30; i++) {
+        float values[30];
+
+        OK(core_tensor_read(core_tensor_grad(w.inputs[W1]), values,
+                            sizeof values));
+        ck_assert(values[i] == 3);
+    }
+    core_compiled_release(compiled);
+}
+END_TEST
+
 static void on_cpu(void)
 {
     use("cpu");
@@ -239,6 +272,7 @@ int main(void)
         a_step_that_accumulates_gradients_trains_as_the_function,
         another_gradient_of_an_input_is_seen,
         outputs_that_require_grad_are_those_of_the_function,
+        a_change_of_a_hidden_input_that_autograd_records_is_a_break,
     };
     const test_suite suites[] = {
         {.name = "compile/step on cpu",
