@@ -126,6 +126,24 @@ passed ops/conversions/f32 ', while copies to bf16 are refused'
 grep -q 'ops/conversions/f32: the kernel refuses [1-9][0-9]* of [1-9][0-9]* calls' \
     "$work/out" && good=yes || good=no
 report 'refused conversions are counted' $good
+# Gradients of f32 are compared where differences say something.
+gradients=training/custom-operators/gradients-are-correct
+LIBCORE_MUTANT_RULE=custom-operator-has-a-kink
+passed $gradients ', beside a kink'
+LIBCORE_MUTANT_RULE=custom-results-have-11-bits
+passed $gradients ', of products of 11 bits'
+# unchecked RULE WHY
+unchecked() {
+    LIBCORE_MUTANT_RULE=$1 "$conformance" --plugin "$mutant" \
+        --filter $gradients --timeout $patience >"$work/out" 2>&1
+    good=no
+    grep -q "^ok 1 - $gradients # SKIP" "$work/out" &&
+        grep -q "^# $gradients: mutant::square: not checked: $2\$" \
+            "$work/out" && good=yes
+    report "$1 is not checked" $good
+}
+unchecked custom-result-is-large 'a result has more than 256 elements'
+unchecked custom-result-is-bf16 'a result is neither f32 nor f64'
 unset LIBCORE_MUTANT_RULE LIBCORE_SIM_ALLOCATOR LIBCORE_SIM_COMPILE
 
 # A device with one stream is tested as far as possible.

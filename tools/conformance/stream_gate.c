@@ -228,6 +228,10 @@ bool stream_gate_close(stream_gate *self, plugin_tables *plugin, void *stream,
     const core_host_callback_interface *callbacks =
         plugin_interface(plugin, "core.host_callback");
 
+    if (plugin->synchronous) {
+        not_supported(out, "the device is synchronous");
+        return false;
+    }
     if (callbacks)
         return expect_plugin_ok(
             out, callbacks->enqueue(plugin->device, stream, pass, self, drop),
