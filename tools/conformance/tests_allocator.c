@@ -62,19 +62,21 @@ static void blocks_do_not_overlap(bench *b)
 
 /* A block that is freed while its stream has pending work must not be reused
  * before that is done. */
-static void order_is_kept(bench *b)
+static bool reuse_behind_gate(bench *b, stream_gate *gate)
 {
     plugin_tables *plugin = b->plugin;
     plugin_block copy = {{0}, 0};
     core_memory freed, wanted = {0};
-    stream_gate held;
+    bool held;
 
     if (!plugin_alloc(plugin, b->out, BYTES, &copy) ||
         !take(b, plugin->stream, &freed) || !put(b, freed, 1))
-        return;
-    stream_gate_init(&held);
-    if (plugin_interface(plugin, "core.host_callback"))
-        stream_gate_close(&held, plugin, plugin->stream, b->out);
+        return false;
+    if (!stream_gate_close(gate, plugin, plugin->stream, b->out)) {
+        b->table->free(plugin->device, plugin->stream, freed, b->size);
+        plugin_free(plugin, &copy);
+        return false;
+    }
     expect_plugin_ok(b->out,
                      plugin->memory.copy(plugin->device, plugin->stream,
                                          copy.memory, freed, BYTES),
@@ -90,15 +92,16 @@ static void order_is_kept(bench *b)
                          plugin->streams.synchronize(plugin->device, b->other),
                          "synchronizing another stream");
     }
-    stream_gate_open(&held);
+    held = stream_gate_holds(gate);
+    stream_gate_open(gate);
     expect(b->out, all_are(b, copy.memory, 1),
            "memory freed after a copy from it was reused before the copy was "
            "done");
     if (wanted.handle || wanted.offset)
         b->table->free(plugin->device, b->other, wanted, b->size);
     plugin_wait(plugin, b->out);
-    stream_gate_destroy(&held);
     plugin_free(plugin, &copy);
+    return held;
 }
 
 static void oversized_is_refused(bench *b)
@@ -147,38 +150,59 @@ static void freed_is_reused(bench *b)
            BLOCKS);
 }
 
+static bool bench_begin(bench *b, suite *self, outcome *out)
+{
+    uint64_t step;
+
+    b->out = out;
+    b->plugin = plugin_tables_open(self, out);
+    if (!b->plugin)
+        return false;
+    b->table = plugin_interface(b->plugin, "core.allocator");
+    if (!b->table || b->plugin->synchronous) {
+        not_supported(out, "it has no core.allocator, or no streams");
+        return false;
+    }
+    step = b->plugin->properties.granularity;
+    step = step > 1 ? step : 1;
+    b->size = (BYTES + step - 1) / step * step;
+    return true;
+}
+
 void features_allocator(suite *self, outcome *out, const test *one)
 {
     static bench b;
-    uint64_t step;
-    bool alone;
 
     (void)one;
-    b.plugin = plugin_tables_open(self, out);
-    if (!b.plugin)
-        return;
-    b.table = plugin_interface(b.plugin, "core.allocator");
-    if (!b.table || b.plugin->synchronous) {
-        not_supported(out, "it has no core.allocator, or no streams");
-        return;
-    }
-    b.out = out;
-    step = b.plugin->properties.granularity;
-    step = step > 1 ? step : 1;
-    b.size = (BYTES + step - 1) / step * step;
-    alone = b.plugin->properties.max_streams == 1;
-    if (!alone &&
-        !expect_plugin_ok(
-            out, b.plugin->streams.create(b.plugin->device, 0, &b.other),
-            "creating a stream"))
+    if (!bench_begin(&b, self, out))
         return;
     blocks_do_not_overlap(&b);
-    if (out->verdict == VERDICT_PASS && !alone)
-        order_is_kept(&b);
     if (out->verdict == VERDICT_PASS)
         oversized_is_refused(&b);
     if (out->verdict == VERDICT_PASS)
         freed_is_reused(&b);
-    if (!alone)
-        b.plugin->streams.destroy(b.plugin->device, b.other);
+}
+
+static bool reuse_on_another_stream(suite *self, outcome *out)
+{
+    static bench b;
+    stream_gate gate;
+    bool observed = false;
+
+    if (!bench_begin(&b, self, out) || !plugin_has_streams(b.plugin, 1, out) ||
+        !expect_plugin_ok(
+            out, b.plugin->streams.create(b.plugin->device, 0, &b.other),
+            "creating a stream"))
+        return false;
+    stream_gate_init(&gate);
+    observed = reuse_behind_gate(&b, &gate);
+    stream_gate_destroy(&gate);
+    b.plugin->streams.destroy(b.plugin->device, b.other);
+    return observed;
+}
+
+void features_allocator_keeps_order(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(reuse_on_another_stream, self, out);
 }

@@ -217,30 +217,29 @@ static void any_host_pointer(suite *self, outcome *out, const test *one)
 }
 
 /* With HOST_STABLE the host may change its memory when the call returns. */
-static void host_memory_is_stable(suite *self, outcome *out, const test *one)
+static bool change_behind_gate(suite *self, outcome *out)
 {
     plugin_tables *p = plugin_tables_open(self, out);
     unsigned char ones[BYTES], got[BYTES];
     plugin_block block = {{0}, 0};
+    bool gated, held = false;
     stream_gate gate;
 
-    (void)one;
     if (!p)
-        return;
+        return false;
+    gated = !p->synchronous && (p->properties.flags & CORE_DEVICE_HOST_STABLE);
     stream_gate_init(&gate);
     memset(ones, 1, sizeof ones);
-    if (!plugin_alloc(p, out, BYTES, &block))
-        goto done;
-    if (!p->synchronous && plugin_interface(p, "core.host_callback") &&
-        (p->properties.flags & CORE_DEVICE_HOST_STABLE))
-        stream_gate_close(&gate, p, p->stream, out);
-    if (!expect_plugin_ok(out,
+    if (!plugin_alloc(p, out, BYTES, &block) ||
+        (gated && !stream_gate_close(&gate, p, p->stream, out)) ||
+        !expect_plugin_ok(out,
                           p->memory.copy_from_host(p->device, p->stream,
                                                    block.memory, ones, BYTES),
                           "copy_from_host"))
         goto done;
     if (p->properties.flags & CORE_DEVICE_HOST_STABLE)
         memset(ones, 2, sizeof ones);
+    held = !gated || stream_gate_holds(&gate);
     stream_gate_open(&gate);
     if (plugin_wait(p, out) && plugin_read(p, out, got, block.memory, BYTES))
         expect(out, got[0] == 1 && got[BYTES - 1] == 1,
@@ -253,6 +252,13 @@ done:
     plugin_wait(p, out);
     plugin_free(p, &block);
     stream_gate_destroy(&gate);
+    return held;
+}
+
+static void host_memory_is_stable(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(change_behind_gate, self, out);
 }
 
 bool suite_add_blocks(suite *self)
@@ -263,7 +269,7 @@ bool suite_add_blocks(suite *self)
         {"core/memory/info-follows-allocations", info_follows, true},
         {"core/memory/totals-agree", totals_agree, true},
         {"core/memory/host-pointers-of-any-alignment", any_host_pointer, false},
-        {"core/memory/host-memory-is-stable", host_memory_is_stable, false},
+        {"core/memory/host-memory-is-stable", host_memory_is_stable, true},
     };
 
     return suite_add_list(self, LEVEL_CORE, tests,

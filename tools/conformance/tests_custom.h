@@ -18,6 +18,7 @@ typedef struct own_call {
     core_dtype dtype; /* of the tensors that were found */
     core_tensor *tensors[OWN_ARGUMENTS];
     size_t ntensors;
+    const char *unchecked; /* why it was not checked, if a check says so */
 } own_call;
 
 /* Returns whether the call was checked. */

@@ -516,6 +516,8 @@ bool suite_add_features(suite *self)
          features_capture_can_be_discarded, true},
         {"core/features/stream-error", stream_error, true},
         {"core/features/allocator", features_allocator, true},
+        {"core/features/allocator-keeps-order", features_allocator_keeps_order,
+         true},
         {"core/features/numerics", numerics, true},
         {"core/features/telemetry", telemetry, true},
         {"core/features/profiler", features_profiler, true},

@@ -9,6 +9,7 @@
 #include "plugin_tables.h"
 
 void features_allocator(suite *self, outcome *out, const test *one);
+void features_allocator_keeps_order(suite *self, outcome *out, const test *one);
 void features_profiler(suite *self, outcome *out, const test *one);
 void features_layout(suite *self, outcome *out, const test *one);
 void features_hotplug(suite *self, outcome *out, const test *one);

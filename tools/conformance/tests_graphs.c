@@ -98,19 +98,15 @@ static bool capture(bench *self, void **out_graph, outcome *out)
 
 /* The graph is destroyed while its launch is pending or running.  Another one,
  * captured right away, may reuse its memory. */
-void features_destroyed_graph_completes(suite *self, outcome *out,
-                                        const test *one)
+static bool destroy_during_launch(suite *self, outcome *out)
 {
     static bench b;
     void *graph = NULL, *other = NULL;
     stream_gate hold;
-    bool good;
+    bool good, held = false;
 
-    (void)one;
     stream_gate_init(&hold);
-    if (!bench_begin(&b, self, out) || !capture(&b, &graph, out))
-        goto done;
-    if (plugin_interface(b.plugin, "core.host_callback") &&
+    if (!bench_begin(&b, self, out) || !capture(&b, &graph, out) ||
         !stream_gate_close(&hold, b.plugin, b.plugin->stream, out))
         goto done;
     good = expect_plugin_ok(
@@ -118,6 +114,7 @@ void features_destroyed_graph_completes(suite *self, outcome *out,
         "launching a graph");
     b.table->destroy(b.plugin->device, graph);
     graph = NULL;
+    held = stream_gate_holds(&hold);
     stream_gate_open(&hold);
     if (!good || !plugin_wait(b.plugin, out) ||
         !holds(&b, out, &b.b, 1,
@@ -142,6 +139,14 @@ done:
         b.table->destroy(b.plugin->device, other);
     bench_end(&b);
     stream_gate_destroy(&hold);
+    return held;
+}
+
+void features_destroyed_graph_completes(suite *self, outcome *out,
+                                        const test *one)
+{
+    (void)one;
+    stream_gate_test(destroy_during_launch, self, out);
 }
 
 /* While one stream is captured another executes d = c, at once and only
@@ -242,25 +247,23 @@ void features_graphs_are_separate(suite *self, outcome *out, const test *one)
 }
 
 /* The stream that was captured is blocked; the graph runs on another. */
-void features_graph_launches_on_its_stream(suite *self, outcome *out,
-                                           const test *one)
+static bool launch_beside_gate(suite *self, outcome *out)
 {
     static bench b;
     void *graph = NULL, *stream = NULL;
+    bool held = false;
     stream_gate hold;
     plugin_tables *p;
 
-    (void)one;
     stream_gate_init(&hold);
     if (!bench_begin(&b, self, out) || !plugin_has_streams(b.plugin, 1, out) ||
         !capture_copy(&b, &b.b, &b.a, &graph, out))
         goto done;
     p = b.plugin;
     if (!expect_plugin_ok(out, p->streams.create(p->device, 0, &stream),
-                          "creating a stream"))
+                          "creating a stream") ||
+        !stream_gate_close(&hold, p, p->stream, out))
         goto done;
-    if (plugin_interface(p, "core.host_callback"))
-        stream_gate_close(&hold, p, p->stream, out);
     if (launch(&b, graph, stream, out) &&
         expect_plugin_ok(
             out,
@@ -268,6 +271,7 @@ void features_graph_launches_on_its_stream(suite *self, outcome *out,
             "copy") &&
         expect_plugin_ok(out, p->streams.synchronize(p->device, stream),
                          "synchronizing")) {
+        held = stream_gate_holds(&hold);
         stream_gate_open(&hold);
         holds(&b, out, &b.d, 1,
               "work behind the launch of a graph on a stream, while the stream "
@@ -283,6 +287,14 @@ done:
         b.plugin->streams.destroy(b.plugin->device, stream);
     bench_end(&b);
     stream_gate_destroy(&hold);
+    return held;
+}
+
+void features_graph_launches_on_its_stream(suite *self, outcome *out,
+                                           const test *one)
+{
+    (void)one;
+    stream_gate_test(launch_beside_gate, self, out);
 }
 
 /* Work that runs though it was captured has run. */

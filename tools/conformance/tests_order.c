@@ -29,7 +29,7 @@ static bool all_are(outcome *out, const unsigned char *got, size_t size,
     return true;
 }
 
-/* A copy, a fill of its source, and another copy: behind a gate if possible. */
+/* A copy, a fill of its source, and another copy. */
 static bool fill_between(plugin_tables *p, const plugin_block *b, outcome *out)
 {
     return expect_plugin_ok(out,
@@ -46,25 +46,26 @@ static bool fill_between(plugin_tables *p, const plugin_block *b, outcome *out)
                             "copy");
 }
 
-static void fills_in_order(suite *self, outcome *out, const test *one)
+static bool fill_behind_gate(suite *self, outcome *out)
 {
     plugin_tables *p = plugin_tables_open(self, out);
     plugin_block blocks[3] = {{{0}, 0}};
     unsigned char ones[BYTES], got[BYTES];
     stream_gate hold;
+    bool held = false;
 
-    (void)one;
     if (!p)
-        return;
+        return false;
     memset(ones, 1, sizeof ones);
     stream_gate_init(&hold);
     for (int i = 0; i < 3; i++)
         if (!plugin_alloc(p, out, BYTES, &blocks[i]) ||
             !plugin_write(p, out, blocks[i].memory, ones, BYTES))
             goto done;
-    if (!p->synchronous && plugin_interface(p, "core.host_callback"))
-        stream_gate_close(&hold, p, p->stream, out);
+    if (!p->synchronous && !stream_gate_close(&hold, p, p->stream, out))
+        goto done;
     fill_between(p, blocks, out);
+    held = p->synchronous || stream_gate_holds(&hold);
     stream_gate_open(&hold);
     if (plugin_wait(p, out) &&
         plugin_read(p, out, got, blocks[1].memory, BYTES) &&
@@ -77,6 +78,13 @@ done:
     for (int i = 0; i < 3; i++)
         plugin_free(p, &blocks[i]);
     stream_gate_destroy(&hold);
+    return held;
+}
+
+static void fills_in_order(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(fill_behind_gate, self, out);
 }
 
 /* More than one command may fill. */
@@ -131,19 +139,19 @@ static void *open_later(void *context)
 
 /* The gate before the event opens a while after the wait began: a wait that
  * returns before that has not waited. */
-static void event_waits(suite *self, outcome *out, const test *one)
+static bool synchronize_behind_gate(suite *self, outcome *out)
 {
     plugin_tables *p = plugin_tables_open(self, out);
     opener later = {.opened = false};
     void *event = NULL;
     pthread_t thread;
+    bool held = false;
 
-    (void)one;
     if (!p)
-        return;
+        return false;
     if (p->synchronous) {
         not_supported(out, "the device is synchronous");
-        return;
+        return false;
     }
     stream_gate_init(&later.hold);
     if (!expect_plugin_ok(out, p->events.create(p->device, 0, &event),
@@ -152,6 +160,7 @@ static void event_waits(suite *self, outcome *out, const test *one)
         !expect_plugin_ok(out, p->events.record(p->device, event, p->stream),
                           "recording an event"))
         goto done;
+    held = stream_gate_holds(&later.hold);
     if (pthread_create(&thread, NULL, open_later, &later) != 0) {
         harness_error(out, "a thread cannot be started");
         goto done;
@@ -171,6 +180,13 @@ done:
     if (event)
         p->events.destroy(p->device, event);
     stream_gate_destroy(&later.hold);
+    return held;
+}
+
+static void event_waits(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(synchronize_behind_gate, self, out);
 }
 
 /* --------------------------------------------------------- host memory -- */

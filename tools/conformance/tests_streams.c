@@ -213,25 +213,24 @@ done:
 }
 
 /* Pending work is BUSY, and CORE_OK once it is done. */
-static void query_reports_completion(suite *self, outcome *out, const test *one)
+static bool query_while_pending(suite *self, outcome *out)
 {
     bench bench;
     plugin_tables *plugin;
+    bool stream_busy, event_busy, held = false;
 
-    (void)one;
     if (!bench_begin_gated(&bench, self, out))
         goto done;
     plugin = bench.plugin;
-    expect(out,
-           plugin->streams.query(plugin->device, bench.first) ==
-                   CORE_ERROR_BUSY ||
-               !stream_gate_holds(&bench.gate),
-           "a stream with pending work is not BUSY");
-    expect(out,
-           plugin->events.query(plugin->device, bench.event) ==
-                   CORE_ERROR_BUSY ||
-               !stream_gate_holds(&bench.gate),
+    stream_busy =
+        plugin->streams.query(plugin->device, bench.first) == CORE_ERROR_BUSY;
+    event_busy =
+        plugin->events.query(plugin->device, bench.event) == CORE_ERROR_BUSY;
+    held = stream_gate_holds(&bench.gate);
+    expect(out, stream_busy || !held, "a stream with pending work is not BUSY");
+    expect(out, event_busy || !held,
            "an event behind pending work is not BUSY");
+    held = held || (stream_busy && event_busy);
     stream_gate_open(&bench.gate);
     expect_plugin_ok(out,
                      plugin->events.synchronize(plugin->device, bench.event),
@@ -243,18 +242,24 @@ static void query_reports_completion(suite *self, outcome *out, const test *one)
                      "query of a completed event");
 done:
     bench_end(&bench);
+    return held;
 }
 
-/* An event covers the work before it, not the work after it. */
-static void event_snapshots_at_record(suite *self, outcome *out,
-                                      const test *one)
+static void query_reports_completion(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(query_while_pending, self, out);
+}
+
+/* Returns false if the event was not seen to complete before work that was
+ * enqueued after it. */
+static bool event_before_gate(suite *self, outcome *out)
 {
     bench bench;
     plugin_tables *plugin;
     core_status status = CORE_ERROR_BUSY;
     bool held = true;
 
-    (void)one;
     if (!bench_begin(&bench, self, 1, out))
         goto done;
     plugin = bench.plugin;
@@ -268,27 +273,39 @@ static void event_snapshots_at_record(suite *self, outcome *out,
         goto done;
     /* The copy before it completes by itself. */
     for (int i = 0; i < 5000 && status == CORE_ERROR_BUSY && held; i++) {
-        held = stream_gate_holds(&bench.gate);
         status = plugin->events.query(plugin->device, bench.event);
+        held = stream_gate_holds(&bench.gate);
         if (status == CORE_ERROR_BUSY)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    expect(out, status == CORE_OK && held,
+    expect(out, status == CORE_OK || !held,
            "an event waits for work that was enqueued after it was recorded");
 done:
     bench_end(&bench);
+    return held;
+}
+
+/* An event covers the work before it, not the work after it. */
+static void event_snapshots_at_record(suite *self, outcome *out,
+                                      const test *one)
+{
+    (void)one;
+    expect(
+        out, stream_gate_repeat(event_before_gate, self, out),
+        "%d times an event was complete only when the work was done that was "
+        "enqueued after it was recorded",
+        STREAM_GATE_TRIES);
 }
 
 /* A stream waits for what the event covered at the time of the wait, even if
  * the event is recorded again elsewhere. */
-static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
-                                         const test *one)
+static bool wait_and_rerecord(suite *self, outcome *out)
 {
     bench bench;
     plugin_tables *plugin;
     stream_gate behind;
+    bool observed = false;
 
-    (void)one;
     stream_gate_init(&behind);
     stream_gate_open(&behind);
     if (!bench_begin(&bench, self, 2, out))
@@ -318,7 +335,7 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
         goto done;
     /* A missing wait shows; a real one lasts longer. */
     expect(out,
-           stream_gate_overtaken(&bench.gate, &behind) == 0 &&
+           stream_gate_overtaken(&bench.gate, &behind, &observed) == 0 &&
                (plugin->streams.query(plugin->device, bench.second) ==
                     CORE_ERROR_BUSY ||
                 !stream_gate_holds(&bench.gate)),
@@ -330,15 +347,48 @@ static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
 done:
     bench_end(&bench);
     stream_gate_destroy(&behind);
+    return observed;
 }
 
-static void wait_blocks_stream(suite *self, outcome *out, const test *one)
+static void rerecord_keeps_earlier_waits(suite *self, outcome *out,
+                                         const test *one)
+{
+    (void)one;
+    stream_gate_test(wait_and_rerecord, self, out);
+}
+
+/* Returns false if the work before the event was done when wait_event
+ * returned. */
+static bool wait_returns_at_once(suite *self, outcome *out)
+{
+    bench bench;
+    plugin_tables *plugin;
+    bool held = true;
+
+    if (bench_begin(&bench, self, 2, out)) {
+        plugin = bench.plugin;
+        if (stream_gate_close(&bench.gate, plugin, bench.first, out) &&
+            expect_plugin_ok(
+                out,
+                plugin->events.record(plugin->device, bench.event, bench.first),
+                "recording an event") &&
+            expect_plugin_ok(out,
+                             plugin->streams.wait_event(
+                                 plugin->device, bench.second, bench.event),
+                             "waiting for the event"))
+            held = stream_gate_holds(&bench.gate);
+    }
+    bench_end(&bench);
+    return held;
+}
+
+static bool wait_behind_gate(suite *self, outcome *out)
 {
     bench bench;
     plugin_tables *plugin;
     stream_gate behind;
+    bool observed = false;
 
-    (void)one;
     stream_gate_init(&behind);
     stream_gate_open(&behind);
     if (!bench_begin(&bench, self, 2, out))
@@ -355,7 +405,7 @@ static void wait_blocks_stream(suite *self, outcome *out, const test *one)
                           "waiting for the event") ||
         !stream_gate_close(&behind, plugin, bench.second, out))
         goto done;
-    expect(out, stream_gate_overtaken(&bench.gate, &behind) == 0,
+    expect(out, stream_gate_overtaken(&bench.gate, &behind, &observed) == 0,
            "a stream does not wait for the event");
     stream_gate_open(&bench.gate);
     expect(out, stream_gate_wait(&behind, 1),
@@ -363,6 +413,18 @@ static void wait_blocks_stream(suite *self, outcome *out, const test *one)
 done:
     bench_end(&bench);
     stream_gate_destroy(&behind);
+    return observed;
+}
+
+static void wait_blocks_stream(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    if (!stream_gate_repeat(wait_behind_gate, self, out) &&
+        expect(out, stream_gate_repeat(wait_returns_at_once, self, out),
+               "%d times the work before an event was done when wait_event "
+               "returned: it must not block the host",
+               STREAM_GATE_TRIES))
+        stream_gate_test(wait_behind_gate, self, out);
 }
 
 /* Without a gate: data pass from one stream to the other. */
@@ -436,16 +498,10 @@ done:
 
 static void destroy_does_not_wait(suite *self, outcome *out, const test *one)
 {
-    enum { TRIES = 5 };
-    bool held = false;
-
     (void)one;
-    /* A busy machine may have delayed what destroy was asked for. */
-    for (int i = 0; !held && i < TRIES && out->verdict == VERDICT_PASS; i++)
-        held = destroy_while_busy(self, out);
-    expect(out, held,
+    expect(out, stream_gate_repeat(destroy_while_busy, self, out),
            "%d times the work of a stream was done when destroy returned",
-           TRIES);
+           STREAM_GATE_TRIES);
 }
 
 static bool create_and_destroy(plugin_tables *plugin, int rounds, outcome *out)

@@ -100,37 +100,47 @@ static bool wait_behind(bench *self, void *stream)
 }
 
 /* A missing wait shows; then the gate opens, and all go on. */
-static void expect_held(bench *self, uint32_t streams, const char *what)
+static bool expect_held(bench *self, uint32_t streams, const char *what)
 {
-    uint32_t passed = stream_gate_overtaken(&self->gate, &self->behind);
+    bool observed;
+    uint32_t passed =
+        stream_gate_overtaken(&self->gate, &self->behind, &observed);
 
     expect(self->out, passed == 0, "%s: %u of %u streams did not wait", what,
            passed, streams);
     stream_gate_open(&self->gate);
     expect(self->out, stream_gate_wait(&self->behind, streams),
            "%s: a stream still waits though the event is complete", what);
+    return observed;
 }
 
 /* Two streams, one of them twice. */
-static void every_waiter_waits(suite *self, outcome *out, const test *one)
+static bool wait_three_times(suite *self, outcome *out)
 {
+    bool observed = false;
     bench b;
 
-    (void)one;
     if (begin(&b, self, 3, out) && close_gate(&b) && record(&b, b.streams[0]) &&
         wait_behind(&b, b.streams[1]) && wait_behind(&b, b.streams[2]) &&
         wait_behind(&b, b.streams[1]))
-        expect_held(&b, 3, "two streams wait for one event");
+        observed = expect_held(&b, 3, "two streams wait for one event");
     end(&b);
+    return observed;
+}
+
+static void every_waiter_waits(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(wait_three_times, self, out);
 }
 
 /* An event that was complete is pending again when it is recorded again. */
-static void waits_use_latest_record(suite *self, outcome *out, const test *one)
+static bool wait_for_rerecorded(suite *self, outcome *out)
 {
+    bool observed = false;
     plugin_tables *p;
     bench b;
 
-    (void)one;
     if (!begin(&b, self, 2, out))
         goto done;
     p = b.plugin;
@@ -146,24 +156,40 @@ static void waits_use_latest_record(suite *self, outcome *out, const test *one)
                !stream_gate_holds(&b.gate),
            "an event that is recorded again behind pending work is not BUSY");
     if (wait_behind(&b, b.streams[1]))
-        expect_held(&b, 1, "an event is recorded again, then waited for");
+        observed =
+            expect_held(&b, 1, "an event is recorded again, then waited for");
 done:
     end(&b);
+    return observed;
+}
+
+static void waits_use_latest_record(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(wait_for_rerecorded, self, out);
+}
+
+static bool wait_for_destroyed(suite *self, outcome *out)
+{
+    bool observed = false;
+    bench b;
+
+    if (begin(&b, self, 2, out) && close_gate(&b) && record(&b, b.streams[0]) &&
+        wait_behind(&b, b.streams[1])) {
+        b.plugin->events.destroy(b.plugin->device, b.event);
+        b.event = NULL;
+        observed = expect_held(
+            &b, 1, "an event is destroyed while a stream waits for it");
+    }
+    end(&b);
+    return observed;
 }
 
 static void destroyed_event_keeps_waiters(suite *self, outcome *out,
                                           const test *one)
 {
-    bench b;
-
     (void)one;
-    if (begin(&b, self, 2, out) && close_gate(&b) && record(&b, b.streams[0]) &&
-        wait_behind(&b, b.streams[1])) {
-        b.plugin->events.destroy(b.plugin->device, b.event);
-        b.event = NULL;
-        expect_held(&b, 1, "an event is destroyed while a stream waits for it");
-    }
-    end(&b);
+    stream_gate_test(wait_for_destroyed, self, out);
 }
 
 /* ------------------------------------------------------------- streams -- */
@@ -208,13 +234,13 @@ static bool enqueue_copies(bench *self, const unsigned char *fours)
 
 /* Work that ran on another stream would not see what the stream did before, or
  * the stream would overwrite it. */
-static void copies_use_their_stream(suite *self, outcome *out, const test *one)
+static bool copy_behind_gate(suite *self, outcome *out)
 {
     unsigned char ones[BYTES], fours[BYTES];
     plugin_tables *p;
+    bool held = false;
     bench b;
 
-    (void)one;
     memset(ones, 1, sizeof ones);
     memset(fours, 4, sizeof fours);
     if (!begin(&b, self, 1, out))
@@ -226,6 +252,7 @@ static void copies_use_their_stream(suite *self, outcome *out, const test *one)
         goto done;
     if (plugin_interface(p, "core.host_callback"))
         process_settle();
+    held = stream_gate_holds(&b.gate);
     stream_gate_open(&b.gate);
     if (expect_plugin_ok(out, p->streams.synchronize(p->device, b.streams[0]),
                          "synchronizing") &&
@@ -236,6 +263,13 @@ static void copies_use_their_stream(suite *self, outcome *out, const test *one)
                 "copy_from_host of 4, behind a fill with 3 on its stream");
 done:
     end(&b);
+    return held;
+}
+
+static void copies_use_their_stream(suite *self, outcome *out, const test *one)
+{
+    (void)one;
+    stream_gate_test(copy_behind_gate, self, out);
 }
 
 static void unknown_flags_are_refused(suite *self, outcome *out,
