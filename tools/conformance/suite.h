@@ -167,6 +167,7 @@ bool suite_add_shapes(suite *self);
 bool suite_add_backward(suite *self);
 bool suite_add_conversions(suite *self);
 bool suite_add_values(suite *self);
+bool suite_add_fused_steps(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);
