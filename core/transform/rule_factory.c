@@ -52,7 +52,9 @@ core_status core__batch_factory(core__batch *batch)
                                   CORE_MAX_NDIM, given->count);
         ints[lists][0] =
             first ? extent_of(first, given) : batch->batching->size;
-        memcpy(ints[lists] + 1, given->u.ints, given->count * sizeof **ints);
+        if (given->count > 0)
+            memcpy(ints[lists] + 1, given->u.ints,
+                   given->count * sizeof **ints);
         args[i].u.ints = ints[lists++];
         args[i].count++;
         first = given;

@@ -222,6 +222,7 @@ static void compare_sample(const sample *s, bool gradient)
 
 START_TEST(every_operator_computes_the_same_in_a_program)
 {
+    refused = compared = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
         compare_sample(&samples[i], false);
         drop_all();
@@ -233,6 +234,7 @@ END_TEST
 
 START_TEST(every_gradient_is_the_same_in_a_program)
 {
+    refused = compared = 0;
     for (size_t i = 0; i < SAMPLES; i++) {
         if (samples[i].flags & (SAMPLE_NO_GRADIENT | SAMPLE_FORWARD_ONLY) ||
             is_in_place(&samples[i]))

@@ -269,6 +269,7 @@ START_TEST(autocast_casts_as_in_a_loop)
     OK(core_autocast_begin(cpu, CORE_BF16, 0, &region));
     check_model(&models[_i], false, 2e-2);
     OK(core_autocast_end(region));
+    dtype = CORE_F64;
 }
 END_TEST
 
