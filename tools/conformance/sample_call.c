@@ -414,6 +414,7 @@ const char *const layout_names[LAYOUTS] = {
     "with gaps between rows",
     "with gaps between elements",
     "transposed",
+    "transposed with gaps between columns",
     "with stride 0 in its first dimension",
     "with stride 0 in its last dimension",
 };
@@ -436,7 +437,9 @@ static uint32_t repeated(const operand *one, layout how)
 static int64_t arrange(const operand *one, layout how, int64_t *offset,
                        int64_t *strides)
 {
-    bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED;
+    bool apart = how == LAYOUT_APART || how == LAYOUT_COLUMNS_APART;
+    bool reversed = how == LAYOUT_STRIDED || how == LAYOUT_TRANSPOSED ||
+                    how == LAYOUT_COLUMNS_APART;
     uint32_t fixed = repeated(one, how);
     int64_t step = how == LAYOUT_STRIDED ? 2 : how == LAYOUT_SPACED ? 3 : 1;
 
@@ -446,7 +449,7 @@ static int64_t arrange(const operand *one, layout how, int64_t *offset,
 
         strides[at] = at == fixed ? 0 : step;
         step *= at == fixed ? 1 : one->sizes[at];
-        if (how == LAYOUT_APART && d == 0)
+        if (apart && d == 0)
             step += 3;
     }
     return *offset + step + 1;
@@ -461,7 +464,8 @@ bool sample_call_allows(const sample_call *self, uint32_t operand, layout how)
     if (how < LAYOUT_ONE_ROW)
         return one->numel > 0 && !(self->absent >> operand & 1) &&
                (one->ndim > 1 ||
-                (how != LAYOUT_APART && how != LAYOUT_TRANSPOSED));
+                (how != LAYOUT_APART && how != LAYOUT_TRANSPOSED &&
+                 how != LAYOUT_COLUMNS_APART));
     /* Distinct values, permutations and matrices of full rank have no equal
      * rows; where elements are written, positions must differ. */
     return fixed < one->ndim && one->numel > 0 &&

@@ -53,9 +53,10 @@ typedef enum layout {
     LAYOUT_OFFSET,  /* row-major, one element from the beginning */
     LAYOUT_APART,   /* row-major, with gaps between the rows */
     LAYOUT_SPACED,  /* row-major, every third element */
-    LAYOUT_TRANSPOSED, /* dimensions reversed, no gaps */
-    LAYOUT_ONE_ROW,    /* stride 0 in the first dimension that is not 1 */
-    LAYOUT_ONE_COLUMN, /* stride 0 in the last dimension that is not 1 */
+    LAYOUT_TRANSPOSED,    /* dimensions reversed, no gaps */
+    LAYOUT_COLUMNS_APART, /* the same, with gaps between columns */
+    LAYOUT_ONE_ROW,       /* stride 0 in the first dimension that is not 1 */
+    LAYOUT_ONE_COLUMN,    /* stride 0 in the last dimension that is not 1 */
     LAYOUTS
 } layout;
 

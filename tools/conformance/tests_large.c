@@ -7,6 +7,7 @@
 
 #include "suite.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -321,11 +322,79 @@ static void many_elements(suite *self, outcome *out, const test *one)
         not_supported(out, "none of the operators that this needs is claimed");
 }
 
+/* ------------------------------------------------------------ long sums -- */
+
+/* Not a multiple of 1024, 2^20 of them, and three times what a sum of f32 can
+ * count one by one. */
+enum { LONG = (1 << 20) + 1027, LONGEST = 3 * (1 << 24) + 5 };
+
+/* Sums 1, 2, 3, 1, 2, …, which is exact in any order. */
+static void sum_exactly(suite *self, outcome *out, uint32_t *ran)
+{
+    const int64_t count = LONG;
+    float *data = malloc(LONG * sizeof *data), sum = 0, wanted = 0;
+    core_tensor *all = NULL, *got = NULL;
+    core_value args[1];
+    core_status status;
+
+    if (!data) {
+        harness_error(out, "no memory");
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        wanted += data[i] = (float)(i % 3 + 1);
+    if (expect_ok(out,
+                  core_tensor_from_data(data, CORE_F32, &count, 1, self->device,
+                                        &all),
+                  "making the operand")) {
+        args[0] = suite_tensor_value(all);
+        status = suite_call("sum", args, 1, &got);
+        if (status != CORE_ERROR_NO_KERNEL && expect_ok(out, status, "sum") &&
+            expect_ok(out, core_tensor_read(got, &sum, sizeof sum),
+                      "reading the sum")) {
+            ++*ran;
+            expect(out, sum == wanted,
+                   "the sum of %lld elements of f32 is %.9g, expected %.9g",
+                   (long long)count, (double)sum, (double)wanted);
+        }
+    }
+    core_tensor_release(got);
+    core_tensor_release(all);
+    free(data);
+}
+
+static void long_sums(suite *self, outcome *out, const test *one)
+{
+    double seconds, found = 0;
+    core_status status;
+    uint32_t ran = 0;
+
+    (void)one;
+    if (!suite_device(self, out) ||
+        !expect_ok(out, core_setting_set("LIBCORE_FALLBACK", "error"),
+                   "turning the fallback off"))
+        return;
+    sum_exactly(self, out, &ran);
+    if (ran == 0 && out->verdict == VERDICT_PASS)
+        not_supported(out, "sum of f32 is not claimed");
+    seconds = now();
+    if (out->verdict != VERDICT_PASS ||
+        total(self, "sum", CORE_F32, FEWER, &found) != CORE_OK ||
+        (now() - seconds) * (LONGEST / FEWER) > SECONDS)
+        return;
+    status = total(self, "sum", CORE_F32, LONGEST, &found);
+    if (expect_ok(out, status, "sum"))
+        expect(out, found > .99 * LONGEST && found < 1.01 * LONGEST,
+               "the sum of %d elements of f32 that are 1 is %.9g", (int)LONGEST,
+               found);
+}
+
 bool suite_add_large(suite *self)
 {
     static const listed tests[] = {
         {"ops/rules/offsets-beyond-2-gib", far_elements, true},
         {"ops/rules/more-than-2-to-the-32-elements", many_elements, true},
+        {"ops/rules/long-sums", long_sums, true},
     };
 
     return suite_add_list(self, LEVEL_OPS, tests, sizeof tests / sizeof *tests);

@@ -363,7 +363,7 @@ static bool run_sizes(suite *self, const sample *from, core_dtype dtype,
         return true;
     for (int64_t size = 0; good && size <= MOST_SMALL; size += size > 16 ? 16
                                                                : self->quick
-                                                                   ? 4
+                                                                   ? 5
                                                                    : 1)
         if (size != last && sample_resize(from, last, size, &other))
             good =

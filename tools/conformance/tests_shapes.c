@@ -6,6 +6,7 @@
  * indices, scalars as operands, and operands that change between two calls.
  * Operands are small integers, so that all results are exact. */
 
+#include "operators.h"
 #include "suite.h"
 
 #include <stdlib.h>
@@ -120,35 +121,65 @@ static void holds_many(shaped *test, size_t which, core_tensor *got,
     }
 }
 
+/* Tests whether an operand is what it was before the call. */
+static void still_holds(shaped *test, size_t which, uint32_t operand,
+                        core_tensor *tensor, float *data)
+{
+    if (!expect_ok(test->out,
+                   core_tensor_read(tensor, data, MANY * sizeof *data),
+                   "reading an operand"))
+        return;
+    for (int64_t i = 0; i < MANY; i++) {
+        float was = operand ? second_value(i) : first_value(i);
+
+        if (!expect(test->out, data[i] == was,
+                    "%s of %d elements changes operand %u: element %lld was "
+                    "%g and is %g",
+                    operations[which].name, (int)MANY, operand, (long long)i,
+                    (double)was, (double)data[i]))
+            return;
+    }
+}
+
+/* The memory that the result gets has other values before. */
+static void call_many(shaped *test, size_t which, core_tensor *const *pair,
+                      float *data)
+{
+    core_value args[2] = {suite_tensor_value(pair[0]),
+                          suite_tensor_value(pair[1])};
+    uint32_t count = operations[which].tensors;
+    const char *name = operations[which].name;
+    core_tensor *got;
+
+    operators_poison(test->self, MANY * sizeof *data);
+    if (done(test, suite_call(name, args, count, &got), name)) {
+        holds_many(test, which, got, data);
+        for (uint32_t k = 0; k < count; k++)
+            still_holds(test, which, k, pair[k], data);
+    }
+    core_tensor_release(got);
+}
+
 static void many(suite *self, outcome *out, const test *one)
 {
     /* The kernels of a family share their code; these are four of them. */
     static const size_t some[] = {0, 2, 3, 5};
     float *data = malloc(MANY * sizeof *data);
-    core_tensor *a = NULL, *b = NULL;
+    core_tensor *pair[2] = {NULL, NULL};
     shaped test;
 
     (void)one;
     if (!data)
         harness_error(out, "no memory");
     if (data && begin(&test, self, out)) {
-        a = filled(&test, data, first_value);
-        b = a ? filled(&test, data, second_value) : NULL;
-        for (size_t i = 0; b && i < sizeof some / sizeof *some; i++) {
-            core_value args[2] = {suite_tensor_value(a), suite_tensor_value(b)};
-            core_tensor *got;
-            const char *name = operations[some[i]].name;
-
-            if (done(&test,
-                     suite_call(name, args, operations[some[i]].tensors, &got),
-                     name))
-                holds_many(&test, some[i], got, data);
-            core_tensor_release(got);
-        }
+        pair[0] = filled(&test, data, first_value);
+        pair[1] = pair[0] ? filled(&test, data, second_value) : NULL;
+        for (size_t i = 0; pair[1] && i < sizeof some / sizeof *some; i++)
+            call_many(&test, some[i], pair, data);
         end(&test, "200 MB cannot be allocated");
     }
-    core_tensor_release(b);
-    core_tensor_release(a);
+    core_tensor_release(pair[1]);
+    core_tensor_release(pair[0]);
     core_memory_empty_cache(self->device);
     free(data);
 }
@@ -383,6 +414,84 @@ done:
     core_tensor_release(before);
 }
 
+/* A product of the numbers of first_value with a matrix of the device. */
+static bool multiply(shaped *test, core_tensor *left, core_tensor *right,
+                     const float *b, const char *what)
+{
+    core_value args[2] = {suite_tensor_value(left), suite_tensor_value(right)};
+    core_tensor *got = NULL;
+    float a[SQUARE], data[SQUARE];
+
+    square_of(first_value, a);
+    if (done(test, suite_call("mm", args, 2, &got), "mm") &&
+        expect_ok(test->out, core_tensor_read(got, data, sizeof data),
+                  "reading a result")) {
+        test->ran++;
+        for (int64_t i = 0; i < SQUARE; i++)
+            if (!expect(test->out, data[i] == product_at(a, b, i),
+                        "mm with %s: element %lld is %g, expected %g", what,
+                        (long long)i, (double)data[i],
+                        (double)product_at(a, b, i)))
+                break;
+    }
+    core_tensor_release(got);
+    return test->out->verdict == VERDICT_PASS;
+}
+
+static core_tensor *square_on_device(shaped *test, const float *data)
+{
+    static const int64_t shape[2] = {SIDE, SIDE};
+    core_tensor *made = NULL;
+
+    expect_ok(test->out,
+              core_tensor_from_data(data, CORE_F32, shape, 2,
+                                    test->self->device, &made),
+              "making an operand");
+    return made;
+}
+
+/* A matrix, its transpose, another one beside it, and one in the memory that it
+ * had: none is what a kernel kept of the one before. */
+static void multiply_by_others(shaped *test)
+{
+    static const int64_t shape[2] = {SIDE, SIDE}, strides[2] = {1, SIDE};
+    float a[SQUARE], b[SQUARE], transposed[SQUARE];
+    core_tensor *left, *right, *turned = NULL, *other = NULL;
+    core_value args[4] = {{0}};
+
+    square_of(first_value, a);
+    square_of(second_value, b);
+    for (int64_t i = 0; i < SQUARE; i++)
+        transposed[i] = b[i % SIDE * SIDE + i / SIDE];
+    left = square_on_device(test, a);
+    right = square_on_device(test, b);
+    args[0] = suite_tensor_value(right);
+    args[1] = (core_value){CORE_VALUE_INT_LIST, 2, {.ints = shape}};
+    args[2] = (core_value){CORE_VALUE_INT_LIST, 2, {.ints = strides}};
+    args[3] = core_int(0);
+    if (left && right && multiply(test, left, right, b, "a matrix") &&
+        expect_ok(test->out, suite_call("as_strided", args, 4, &turned),
+                  "as_strided") &&
+        multiply(test, left, turned, transposed,
+                 "the transpose of its last operand") &&
+        multiply(test, left, right, b, "a matrix") &&
+        (other = square_on_device(test, a)) != NULL &&
+        multiply(test, left, other, a, "another matrix than before")) {
+        multiply(test, left, right, b, "the first of two matrices");
+        core_tensor_release(turned);
+        core_tensor_release(right);
+        turned = NULL;
+        right = square_on_device(test, transposed);
+        if (right)
+            multiply(test, left, right, transposed,
+                     "a matrix in the memory of another, which was released");
+    }
+    core_tensor_release(other);
+    core_tensor_release(turned);
+    core_tensor_release(right);
+    core_tensor_release(left);
+}
+
 static void changed_operands_are_reread(suite *self, outcome *out,
                                         const test *one)
 {
@@ -401,6 +510,7 @@ static void changed_operands_are_reread(suite *self, outcome *out,
     if (good) {
         for (size_t i = 0; i <= sizeof operations / sizeof *operations; i++)
             call_twice(&test, i, pair);
+        multiply_by_others(&test);
         end(&test, "its kernels refuse 16 elements");
     }
     core_tensor_release(pair[1]);
