@@ -441,6 +441,27 @@ resumes() {
             --resume "$work/run"
 }
 
+# A run that is killed while a test hangs leaves the results of those before.
+interrupted() {
+    LIBCORE_MUTANT_RULE=destroy-waits setsid "$conformance" \
+        --plugin "$mutant" --filter 'core/streams/*' --timeout 600 \
+        --jsonl "$work/part" >"$work/out" 2>&1 &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -qs synchronize-waits "$work/part" && break
+        sleep .1
+    done
+    kill -s KILL -- "-$pid"
+    wait "$pid"
+    cat "$work/out"
+    grep -q '^ok 2 - core/streams/synchronize-waits$' "$work/out" || return 1
+    "$conformance" --plugin "$mutant" --filter 'core/streams/*' \
+        --resume "$work/part" --verbose >"$work/out" 2>&1 || return 1
+    grep -q '^ok 2 - core/streams/synchronize-waits$' "$work/out" &&
+        ! grep -q '^PASS *core/streams/synchronize-waits' "$work/out" &&
+        grep -q '^PASS *core/streams/destroy-does-not-wait' "$work/out"
+}
+
 shards() {
     for i in 1 2 3; do
         "$conformance" --plugin "$sim" --only core --list --shard $i/3
@@ -520,6 +541,7 @@ ok "the list says what is not checked" ends 0 \
     "^# not checked: the results of the plugin's own operators" \
     --plugin "$sim" --list
 ok "a run is resumed" resumes
+ok "an interrupted run is resumed" interrupted
 ok "a filtered run is not a conformance run" ends 0 \
     'this was not a conformance run' --plugin "$sim" --filter 'core/entry/*'
 ok "a filter that matches no test is an error" ends 2 \

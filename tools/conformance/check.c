@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "child.h"
+#include "progress.h"
 #include "runner.h"
 #include "base/sha256.h"
 #include "submit.h"
@@ -280,19 +281,13 @@ static bool write_one(const report *self, const char *path,
     return good;
 }
 
-static bool write_all(const options *chosen, const report *self)
+static bool write_all(const options *chosen, const report *self,
+                      progress *so_far)
 {
-    bool quiet = chosen->jsonl && strcmp(chosen->jsonl, "-") == 0;
+    bool good = progress_end(so_far);
     char text[500];
 
-    bool good = write_one(self,
-                          chosen->tap ? chosen->tap
-                          : quiet     ? NULL
-                                      : "-",
-                          report_tap);
-
     /* One report that cannot be written does not prevent the others. */
-    good &= write_one(self, chosen->jsonl, report_jsonl);
     good &= write_one(self, chosen->junit, report_junit);
     good &= write_one(self, chosen->html, report_html);
     if (chosen->submit &&
@@ -374,6 +369,13 @@ static int list_tests(const report *self)
 
 static int run(const options *chosen, runner *run, report *found)
 {
+    bool quiet = chosen->jsonl && strcmp(chosen->jsonl, "-") == 0;
+    progress so_far = {.report = found,
+                       .waivers = chosen->waivers,
+                       .tap = chosen->tap ? chosen->tap
+                              : quiet     ? NULL
+                                          : "-",
+                       .jsonl = chosen->jsonl};
     char text[500];
 
     if (!runner_list(run, text, sizeof text))
@@ -386,12 +388,15 @@ static int run(const options *chosen, runner *run, report *found)
     if (chosen->resume &&
         !report_resume(found, chosen->resume, text, sizeof text))
         return print_error(text, "");
+    run->ended = progress_test;
+    run->context = &so_far;
+    progress_begin(&so_far);
     if (!runner_run(run, text, sizeof text))
         return print_error(text, "");
     if (chosen->waivers &&
         !waivers_apply(found, chosen->waivers, found->date, text, sizeof text))
         return print_error(text, "");
-    if (!write_all(chosen, found))
+    if (!write_all(chosen, found, &so_far))
         return EXIT_USAGE;
     return report_passed(found) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -90,6 +90,14 @@ const char *report_suite(const report *self);
 /* Return false if the output could not be written. */
 bool report_tap(const report *self, FILE *to);
 bool report_jsonl(const report *self, FILE *to);
+/* Their parts.  *number counts the lines of tests. */
+void report_tap_head(FILE *to);
+void report_tap_test(const report *self, const record *one, size_t *number,
+                     FILE *to);
+bool report_tap_end(const report *self, size_t number, FILE *to);
+bool report_jsonl_head(const report *self, FILE *to);
+bool report_jsonl_test(const record *one, FILE *to);
+bool report_jsonl_end(const report *self, FILE *to);
 bool report_junit(const report *self, FILE *to);
 bool report_html(const report *self, FILE *to);
 /* Prints the summary for people; each line begins with prefix. */

@@ -30,25 +30,28 @@ static bool is_consequence(const report *self, const record *one)
             strcmp(one->name, "ops/operators/are-listed") == 0);
 }
 
-bool report_tap(const report *self, FILE *to)
+void report_tap_head(FILE *to)
 {
-    size_t number = 0;
-
     fprintf(to, "TAP version 13\n");
-    for (size_t i = 0; i < self->count; i++) {
-        const record *one = &self->records[i];
+}
 
-        if (!one->chosen || (self->stopped && is_consequence(self, one)))
-            continue;
-        fprintf(to, "%sok %zu - %s", report_bad(one) ? "not " : "", ++number,
-                one->name);
-        if (one->verdict == VERDICT_NOT_SUPPORTED && one->optional)
-            fprintf(to, " # SKIP not claimed");
-        else if (one->verdict != VERDICT_PASS)
-            fprintf(to, " # %s", verdict_names[one->verdict]);
-        fprintf(to, "\n");
-        tap_detail(one, to);
-    }
+void report_tap_test(const report *self, const record *one, size_t *number,
+                     FILE *to)
+{
+    if (!one->chosen || (self->stopped && is_consequence(self, one)))
+        return;
+    fprintf(to, "%sok %zu - %s", report_bad(one) ? "not " : "", ++*number,
+            one->name);
+    if (one->verdict == VERDICT_NOT_SUPPORTED && one->optional)
+        fprintf(to, " # SKIP not claimed");
+    else if (one->verdict != VERDICT_PASS)
+        fprintf(to, " # %s", verdict_names[one->verdict]);
+    fprintf(to, "\n");
+    tap_detail(one, to);
+}
+
+bool report_tap_end(const report *self, size_t number, FILE *to)
+{
     fprintf(to, "1..%zu\n", number);
     if (self->stopped)
         fprintf(to, "Bail out! every other test would fail likewise: %s\n",
@@ -59,9 +62,19 @@ bool report_tap(const report *self, FILE *to)
     return fflush(to) == 0 && !ferror(to);
 }
 
+bool report_tap(const report *self, FILE *to)
+{
+    size_t number = 0;
+
+    report_tap_head(to);
+    for (size_t i = 0; i < self->count; i++)
+        report_tap_test(self, &self->records[i], &number, to);
+    return report_tap_end(self, number, to);
+}
+
 /* ---------------------------------------------------------- JSON lines -- */
 
-static bool jsonl_head(const report *self, FILE *to)
+bool report_jsonl_head(const report *self, FILE *to)
 {
     core__json json;
 
@@ -93,7 +106,7 @@ static void json_number_or_null(core__json *json, const char *name,
     core__json_number(json, name, value < 0 ? NAN : value);
 }
 
-static bool jsonl_test(const record *one, FILE *to)
+bool report_jsonl_test(const record *one, FILE *to)
 {
     core__json json;
 
@@ -144,19 +157,35 @@ static bool jsonl_remark(const char *remark, FILE *to)
     return core__json_finish(&json);
 }
 
+static bool jsonl_levels(const report *self, FILE *to)
+{
+    bool good = true;
+
+    for (int i = 0; good && i < LEVELS; i++)
+        if (report_wants(self, (level)i))
+            good = jsonl_level(self, (level)i, to);
+    return good && fflush(to) == 0 && !ferror(to);
+}
+
+bool report_jsonl_end(const report *self, FILE *to)
+{
+    bool good = true;
+
+    for (size_t i = 0; good && i < self->nremarks; i++)
+        good = jsonl_remark(self->remarks[i], to);
+    return good && jsonl_levels(self, to);
+}
+
 bool report_jsonl(const report *self, FILE *to)
 {
-    bool good = jsonl_head(self, to);
+    bool good = report_jsonl_head(self, to);
 
     for (size_t i = 0; good && i < self->nremarks; i++)
         good = jsonl_remark(self->remarks[i], to);
     for (size_t i = 0; good && i < self->count; i++)
         if (self->records[i].chosen)
-            good = jsonl_test(&self->records[i], to);
-    for (int i = 0; good && i < LEVELS; i++)
-        if (report_wants(self, (level)i))
-            good = jsonl_level(self, (level)i, to);
-    return good && fflush(to) == 0;
+            good = report_jsonl_test(&self->records[i], to);
+    return good && jsonl_levels(self, to);
 }
 
 /* --------------------------------------------------------------- JUnit -- */

@@ -226,11 +226,13 @@ static void end_test(runner *self, child *from, char *rest)
         report_stop(self->report, one);
 }
 
-static void print_result(const runner *self, const record *one)
+static void report_result(const runner *self, record *one)
 {
     if (self->verbose && one)
         fprintf(stderr, "%-13s %s%s%s\n", verdict_names[one->verdict],
                 one->name, one->detail[0] ? ": " : "", one->detail);
+    if (self->ended && one && one->done)
+        self->ended(self->context, one);
 }
 
 static void take_line(runner *self, child *from)
@@ -244,7 +246,7 @@ static void take_line(runner *self, child *from)
         from->started = now();
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
-        print_result(self, one);
+        report_result(self, one);
     } else if (strcmp(word, "done") == 0) {
         from->done = true;
     } else if (strcmp(word, "about") == 0) {
@@ -375,7 +377,7 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
     }
     if (ended_while_opening(from))
         report_stop(self->report, one);
-    print_result(self, one);
+    report_result(self, one);
 }
 
 /* The matrix of operators could not be listed.  A failed test reports that, so

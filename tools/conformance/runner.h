@@ -16,6 +16,9 @@ typedef struct runner {
     double timeout;               /* time limit of a test, in seconds */
     bool verbose;                 /* prints each result as it arrives */
     report *report;
+    /* Called for each test that has ended; NULL: not called. */
+    void (*ended)(void *context, record *one);
+    void *context;
 } runner;
 
 /* Fills the report with the available tests.  On failure returns false and sets

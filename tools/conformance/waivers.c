@@ -149,6 +149,7 @@ bool waivers_check(const char *path, char *text, size_t capacity)
 
 typedef struct applied {
     report *to;
+    record *only; /* NULL: all tests, with remarks */
     const char *today;
 } applied;
 
@@ -158,6 +159,12 @@ static void apply_line(void *context, const waiver *one, size_t number)
 
     if (!same_device(all->to, one->device))
         return;
+    if (all->only) {
+        if (strncmp(one->date, all->today, 10) >= 0 &&
+            fnmatch(one->glob, all->only->name, 0) == 0)
+            apply_one(all->only, one);
+        return;
+    }
     if (strncmp(one->date, all->today, 10) < 0)
         report_remark(all->to,
                       "waivers, line %zu: %.120s expired on %s and is ignored",
@@ -169,7 +176,15 @@ static void apply_line(void *context, const waiver *one, size_t number)
 bool waivers_apply(report *self, const char *path, const char *today,
                    char *text, size_t capacity)
 {
-    applied all = {self, today};
+    applied all = {self, NULL, today};
+
+    return each_line(path, text, capacity, apply_line, &all);
+}
+
+bool waivers_apply_to(record *one, report *of, const char *path, char *text,
+                      size_t capacity)
+{
+    applied all = {of, one, of->date};
 
     return each_line(path, text, capacity, apply_line, &all);
 }

@@ -24,5 +24,8 @@ bool waivers_check(const char *path, char *text, size_t capacity);
  * false and sets text. */
 bool waivers_apply(report *self, const char *path, const char *today,
                    char *text, size_t capacity);
+/* Applies the file to one result, without remarks. */
+bool waivers_apply_to(record *one, report *of, const char *path, char *text,
+                      size_t capacity);
 
 #endif
