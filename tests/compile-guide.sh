@@ -10,6 +10,12 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/support/tap.sh
 . "$LIBCORE_SOURCE/tests/support/tap.sh"
 
+has_programs() { # count
+    count=$1
+    set -- "$work"/*.c
+    test $# = "$count"
+}
+
 # Example N to N.c.
 awk -v work="$work" '
     /^```c$/ { file = work "/" ++n ".c"; next }
@@ -73,7 +79,7 @@ prints() { # name text...
 
 echo 1..4
 ok 'the page has the three examples' \
-    test "$(ls "$work" | grep -c '\.c$')" = 3
+    has_programs 3
 calls_scale "$work/2.c" >"$work/break.c"
 calls_scale "$work/3.c" >"$work/mended.c"
 ok 'the first example runs a program' \
