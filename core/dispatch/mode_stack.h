@@ -51,6 +51,12 @@ void core__modes_enter(core__thread *self, const core__modes *modes,
  * some. */
 bool core__modes_leave(core__thread *self, const core__modes *before);
 
+/* The error of a backward whose functions or hooks left a mode pushed. */
+core_status core__modes_left_error(void);
+/* Before the innermost backward of a thread that has pushed modes ends: pops
+ * those that were pushed in it, which is an error unless there is one. */
+core_status core__modes_backward_end(core__thread *self, core_status status);
+
 /* Pops the modes of a thread that ends. */
 void core__modes_thread_end(core__thread *self);
 

@@ -11,6 +11,7 @@
 #include <libcore/function.h>
 #include <libcore/saved.h>
 
+#include "base/memory.h"
 #include "base/thread.h"
 
 static core_tensor *x, *w;
@@ -585,6 +586,54 @@ START_TEST(wrong_results_are_refused)
 }
 END_TEST
 
+/* Like `gives`, for an operator that returns a list. */
+static core_status gives_list(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    const core_value *list = call->user;
+    core_tensor **tensors = core__alloc(list->count * sizeof *tensors);
+
+    (void)args;
+    (void)nargs;
+    ck_assert_uint_eq(nresults, 1);
+    for (uint32_t i = 0; i < list->count; i++)
+        tensors[i] = core_tensor_retain(list->u.tensors[i]);
+    results[0] = *list;
+    results[0].u.tensors = tensors;
+    return CORE_OK;
+}
+
+/* Calls with lists of tensors, among the arguments and the results. */
+START_TEST(wrong_results_of_lists_are_refused)
+{
+    core_tensor *list[] = {x, x}, *y;
+    core_value argument = core_pack_tensor(x), result = {0};
+    core_value returned = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &x}};
+    core_registration *registration;
+    core_operator *op;
+
+    push(CORE_MODE_BELOW_AUTOGRAD, gives, &argument);
+    FAILS(core_cat(list, 2, 0, &y), CORE_ERROR_INVALID_ARGUMENT, "cat",
+          "an argument");
+    pop();
+    OK(core_op_register("mine::parts(Tensor self) -> Tensor[]", &registration));
+    OK(core_op_find("mine::parts", &op));
+    push(CORE_MODE_BELOW_AUTOGRAD, gives_list, &returned);
+    FAILS(core_op_call(op, &argument, 1, &result, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "mine::parts", "an argument");
+    returned.u.tensors = &w;
+    FAILS(core_op_call(op, &argument, 1, &result, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "mine::parts", "requires grad");
+    pop();
+    push(CORE_MODE_API, gives_list, &returned);
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    ck_assert_ptr_eq(result.u.tensors[0], w);
+    core_value_release(&result);
+    core_registration_release(registration);
+}
+END_TEST
+
 static core_status shortens(core_call *call, const core_value *args,
                             uint32_t nargs, core_value *results,
                             uint32_t nresults)
@@ -796,6 +845,7 @@ int main(void)
         error_of_a_mode_is_the_error_of_the_call,
         error_below_passes_through_a_mode,
         wrong_results_are_refused,
+        wrong_results_of_lists_are_refused,
         wrong_arguments_are_refused,
         wrong_pushes_are_refused,
         pop_out_of_order_or_twice_fails,
