@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/mode_stack.h"
 #include "ops_ids.h"
 #include "tensor/layout.h"
 
@@ -345,7 +346,7 @@ static core_status call_function(core__trace *trace, const traced_call *call,
     status = call->function(call->context, call->stand_ins, call->ninputs,
                             call->outputs, out_count);
     status = core__callback_status(errors, status, NULL);
-    self->included = included;
+    core__modes_restore_keys(self, included);
     self->excluded = excluded;
     self->trace = trace->outer;
     return status;

@@ -7,10 +7,13 @@
 #include "support/modes.h"
 
 #include <libcore/autocast.h>
+#include <libcore/compile.h>
 #include <libcore/device.h>
 #include <libcore/function.h>
 #include <libcore/saved.h>
+#include <libcore/transform.h>
 
+#include "base/keys.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -795,6 +798,62 @@ END_TEST
 /* ----------------------------------------------------------- fast paths -- */
 
 /* States with modes must not take the places of those without. */
+static core_status watches(void *user, core_tensor *const *inputs,
+                           size_t ninputs, core_tensor **outputs,
+                           size_t *noutputs)
+{
+    (void)ninputs;
+    *noutputs = 1;
+    watch(*(const uint32_t *)user);
+    return core_mul(inputs[0], inputs[0], outputs);
+}
+
+static core_status ends_watching(void *user, core_tensor *const *inputs,
+                                 size_t ninputs, core_tensor **outputs,
+                                 size_t *noutputs)
+{
+    (void)user;
+    (void)ninputs;
+    *noutputs = 1;
+    pop();
+    return core_mul(inputs[0], inputs[0], outputs);
+}
+
+/* As if it had been called without core_vmap. */
+START_TEST(mode_that_a_mapped_function_pushes_stays)
+{
+    core_tensor *y;
+
+    for (uint32_t level = 0; level < 2; level++) {
+        OK(core_vmap(watches, &level, NULL, &x, 1, &y, 1));
+        keep(y);
+        seen[0] = '\0';
+        mul(x, x);
+        SEEN("mul.Tensor ");
+        OK(core_vmap(ends_watching, NULL, NULL, &x, 1, &y, 1));
+        keep(y);
+        ck_assert_uint_eq(core__thread_self()->included & CORE__KEYS_MODE, 0);
+        SEEN("");
+    }
+}
+END_TEST
+
+/* Nor does recording a program end it. */
+START_TEST(mode_that_a_recorded_function_pushes_stays)
+{
+    core_program *program;
+
+    for (uint32_t level = 0; level < 2; level++) {
+        OK(core_program_trace(watches, &level, &x, 1, 1, &program));
+        core_program_release(program);
+        seen[0] = '\0';
+        mul(x, x);
+        SEEN("mul.Tensor ");
+        pop();
+    }
+}
+END_TEST
+
 START_TEST(calls_after_the_last_pop_are_fast_again)
 {
     core__thread *self = core__thread_self();
@@ -853,6 +912,8 @@ int main(void)
         pop_inside_a_backward_fails,
         backward_called_by_a_mode_runs_under_the_modes_outside,
         recomputation_runs_under_the_modes_of_the_backward,
+        mode_that_a_mapped_function_pushes_stays,
+        mode_that_a_recorded_function_pushes_stays,
         calls_after_the_last_pop_are_fast_again,
     };
     const test_suite suite = {.name = "dispatch/modes",
