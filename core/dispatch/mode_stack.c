@@ -361,11 +361,12 @@ static core_status pass_below(core_operator *op, uint32_t functionality,
 }
 
 /* A mode may return an error without setting a message, while an older message
- * is still there. */
+ * or that of another error is still there. */
 static core_status status_of(const core_operator *op, uint32_t errors,
                              core_status status)
 {
-    if (status == CORE_OK || core__error_sequence() != errors)
+    if (status == CORE_OK ||
+        (core__error_sequence() != errors && core_error_code() == status))
         return status;
     return core__error(status, "%s: a mode returned %s",
                        core__operator_name(op), core_status_name(status));

@@ -503,6 +503,22 @@ static core_status fails(core_call *call, const core_value *args,
                       : CORE_ERROR_OUT_OF_MEMORY;
 }
 
+/* Fails in a call, and returns another error without a message. */
+static core_status fails_otherwise(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    core_operator *unknown;
+
+    (void)call;
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    FAILS(core_op_find("mine::unknown", &unknown), CORE_ERROR_NOT_FOUND, "");
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
 START_TEST(error_of_a_mode_is_the_error_of_the_call)
 {
     core_tensor *y;
@@ -516,6 +532,11 @@ START_TEST(error_of_a_mode_is_the_error_of_the_call)
         push(level, fails, NULL);
         FAILS(core_mul(x, w, &y), CORE_ERROR_OUT_OF_MEMORY, "mul.Tensor",
               "a mode returned");
+        pop();
+        push(level, fails_otherwise, NULL);
+        FAILS(core_mul(x, w, &y), CORE_ERROR_OUT_OF_MEMORY, "mul.Tensor",
+              "a mode returned");
+        ck_assert_int_eq(core_error_code(), CORE_ERROR_OUT_OF_MEMORY);
         pop();
     }
     mul(x, w);
