@@ -29,13 +29,9 @@ typedef struct core__batching {
     int64_t size;                 /* samples */
     uint32_t randomness;          /* CORE_VMAP_RANDOM_… */
     uint32_t excluded;            /* keys that the thread excluded before */
-    uint32_t decomposing; /* > 0: a composite with a mapped operand runs, so new
-                           * tensors that it fills are mapped */
-    /* While every sample of a loop draws the same random numbers: the state to
-     * which the generator returns before each. */
-    bool restarts;
-    core_generator *generator;
-    uint64_t seed, offset;
+    /* > 0: a composite with a mapped operand runs, so new tensors that it fills
+     * are mapped.  Atomic, as the engine's threads share it. */
+    _Atomic uint32_t decomposing;
 } core__batching;
 
 /* The thread's state that leaving a call changes. */

@@ -73,8 +73,7 @@ core_status core_vmap(core_tensor_function function, void *user,
 
 /* Returns how many calls of an operator core_vmap has split into one for each
  * sample, because it has no rule for batches, in all threads since the process
- * started.  NULL: of all operators.  Custom operators have one count
- * together. */
+ * started.  NULL: of all operators. */
 uint64_t core_vmap_loops(const core_operator *op);
 
 #ifdef __cplusplus
