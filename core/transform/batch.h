@@ -240,7 +240,7 @@ core_status core__batch_attention_backward(core__batch *batch);
 core_status core__batch_functional(core__batch *batch, bool mapped);
 /* A view operator in place. */
 core_status core__batch_relayout(core__batch *batch);
-/* random.c: whether the call draws random numbers. */
+/* Whether the call draws random numbers. */
 bool core__batch_draws(const core_operator *op, const core_value *args);
 core_status core__batch_random_same(core__batch *batch);
 

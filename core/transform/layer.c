@@ -89,8 +89,8 @@ static bool records(const core__thread *self, const core_operator *op,
 
 /* ---------------------------------------------------------------- rules -- */
 
-/* New tensors in a composite, or in the backward of what autograd recorded
- * here, get the results of mapped operands. */
+/* Whether new tensors are mapped: a composite, or a formula of backward, writes
+ * results of mapped operands to them. */
 static bool fills_new_tensors(const core__thread *self,
                               const core__batching *batching)
 {
@@ -226,7 +226,8 @@ static core_status run_random(core__batch *batch, bool mapped,
     }
 }
 
-/* recorded: operators that the call makes here are. */
+/* recorded: autograd inside of core_vmap records the call.  *rule is NULL if the
+ * operator's function runs on batched tensors. */
 static core_status choose(core__batch *batch, core__thread *self, bool recorded,
                           core__batch_rule *rule)
 {
@@ -332,8 +333,8 @@ typedef struct lifted {
     uint32_t count, listed;
 } lifted;
 
-/* Tensors that require grad outside take part as tensors of this call, so that
- * no edge leads to their graphs. */
+/* A tensor that requires grad outside is replaced by one of this call, so that
+ * the graph inside has no edge to the graph outside. */
 static core_status lift(lifted *l, core_tensor *tensor, uint64_t level,
                         core_tensor **out)
 {
