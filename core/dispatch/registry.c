@@ -36,6 +36,7 @@ typedef struct custom_operator {
     bool registered;
     core__registration *_Atomic shape; /* of its shape function */
     _Atomic uint64_t conversions[CORE_CONVERSIONS];
+    _Atomic uint64_t loops; /* core_vmap_loops */
     struct custom_operator *next;
 } custom_operator;
 static custom_operator *customs;
@@ -786,6 +787,11 @@ void core__registry_set_shape(core_operator *op, core__registration *shape)
 _Atomic uint64_t *core__registry_conversions(const core_operator *op)
 {
     return ((custom_operator *)(uintptr_t)op)->conversions;
+}
+
+_Atomic uint64_t *core__registry_loops(const core_operator *op)
+{
+    return &((custom_operator *)(uintptr_t)op)->loops;
 }
 
 const core__registration *core__registry_shape(const core_operator *op)

@@ -56,6 +56,8 @@ void core__registry_set_shape(core_operator *op, core__registration *shape);
 const core__registration *core__registry_shape(const core_operator *op);
 /* The counts of a custom operator, by core_conversion. */
 _Atomic uint64_t *core__registry_conversions(const core_operator *op);
+/* The count of a custom operator for core_vmap_loops. */
+_Atomic uint64_t *core__registry_loops(const core_operator *op);
 /* Creates a registration; with the registry's lock held. */
 core_status core__registry_new_registration(core_registry *registry,
                                             core__registration **out);

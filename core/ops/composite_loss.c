@@ -9,6 +9,7 @@
 #include "ops/expression.h"
 #include "ops/shape.h"
 #include "ops_ids.h"
+#include "tensor/batched.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -199,8 +200,10 @@ static void check_probabilities(core__scope *s, const core_operator *op,
     core_tensor *ends[2] = {NULL, NULL};
     core_scalar low = core_float(0), high = core_float(1);
 
-    if (s->status != CORE_OK || !x->storage || !x->device->synchronous ||
-        x->numel == 0)
+    if (s->status != CORE_OK)
+        return;
+    x = core__batched_elements(x);
+    if (!x->storage || !x->device->synchronous || x->numel == 0)
         return;
     CORE__RUN(
         s, core_aminmax(core__x_detach(s, x), NULL, false, &ends[0], &ends[1]));

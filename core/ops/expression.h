@@ -278,8 +278,8 @@ static inline core_tensor *core__x_arange(core__scope *s, core_tensor *like,
 core_tensor *core__x_masked_softmax(core__scope *scope, core_tensor *scores,
                                     int64_t dim, core_dtype dtype);
 
-/* Reads whether all elements (any element) are true, of all samples inside
- * core_vmap, on the host. */
+/* Reads on the host whether all elements, or any element, are true; inside
+ * core_vmap, those of all samples. */
 bool core__read_all(core__scope *scope, core_tensor *tensor);
 bool core__read_any(core__scope *scope, core_tensor *tensor);
 

@@ -10,9 +10,9 @@
  * and what reads memory directly refuses it like a tensor of the meta device.
  * Its version is that of the tensor that it holds.
  *
- * One of which all samples are equal may hold the tensor of one sample: it is
- * not mapped, and still belongs to the call, so that autograd inside the call
- * records it there and not in the graph outside. */
+ * A batched tensor whose samples are all equal may hold the tensor of one
+ * sample.  It is then not mapped, but still belongs to the call, so that
+ * autograd inside the call records it there and not in the graph outside. */
 
 #ifndef CORE_TENSOR_BATCHED_H
 #define CORE_TENSOR_BATCHED_H
@@ -29,13 +29,9 @@ typedef struct core__batching {
     int64_t size;                 /* samples */
     uint32_t randomness;          /* CORE_VMAP_RANDOM_… */
     uint32_t excluded;            /* keys that the thread excluded before */
-    uint32_t decomposing; /* > 0: a composite with a mapped operand runs, so new
-                           * tensors that it fills are mapped */
-    /* While every sample of a loop draws the same random numbers: the state to
-     * which the generator returns before each. */
-    bool restarts;
-    core_generator *generator;
-    uint64_t seed, offset;
+    /* > 0: a composite with a mapped operand runs, so new tensors that it fills
+     * are mapped.  Atomic, as the engine's threads share it. */
+    _Atomic uint32_t decomposing;
 } core__batching;
 
 /* The thread's state that leaving a call changes. */
@@ -91,7 +87,8 @@ static inline uint32_t core__content_version(const core_tensor *tensor)
                ? core__tensor_version(tensor)
                : core__batched_version(tensor);
 }
-/* The tensor that an unmapped one holds: its elements may be read. */
+/* The tensor that a batched tensor which is not mapped holds: its elements may
+ * be read.  Other tensors are returned as they are. */
 static inline core_tensor *core__batched_shared(core_tensor *tensor)
 {
     while (core__tensor_is_batched(tensor) && !core__batched_is_mapped(tensor))
@@ -105,13 +102,14 @@ static inline core_tensor *core__batched_elements(core_tensor *tensor)
         tensor = tensor->held;
     return tensor;
 }
-/* Without elements, while those of a batched tensor are elsewhere. */
+/* Whether the tensor has no elements.  A batched tensor has some: those of the
+ * tensor that it holds. */
 static inline bool core__tensor_is_on_meta(const core_tensor *tensor)
 {
     return core__tensor_is_meta(tensor) && !core__tensor_is_batched(tensor);
 }
-/* Whether a gradient is wanted of what a batched tensor holds: by the graph
- * outside of the call. */
+/* Whether the tensor that a batched tensor holds requires grad: operators on it
+ * are recorded outside of the call. */
 bool core__batched_held_needs_grad(const core_tensor *tensor);
 
 #endif

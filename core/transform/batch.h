@@ -79,7 +79,7 @@ enum {
 
 enum {
     CORE__BATCH_RANDOM = 1u << 7, /* core__batch_row.rank: draws numbers */
-    CORE__BATCH_LIST = 32         /* tensors of a list, without a loop */
+    CORE__BATCH_LIST = 32         /* tensors of lists, without an allocation */
 };
 
 /* Generated, by operator; a variant has the row of its functional operator. */
@@ -100,6 +100,11 @@ typedef struct core__batch {
     core_value *results;
     uint32_t nargs, nresults;
     const core__batch_row *row;
+    /* While every sample of a loop draws the same random numbers: the state to
+     * which the generator returns before each. */
+    bool restarts;
+    core_generator *generator;
+    uint64_t seed, offset;
     core__scope scope; /* owns the tensors that a rule makes */
 } core__batch;
 
@@ -148,6 +153,8 @@ core_tensor *core__batch_merged(core__batch *batch, core_tensor *full);
 core_tensor *core__batch_split(core__batch *batch, core_tensor *tensor,
                                int64_t dim);
 bool core__batch_any_mapped(const core__batch *batch);
+/* How many tensors the lists among the arguments have. */
+uint32_t core__batch_listed(const core__batch *batch);
 
 /* Makes a tensor with the samples in dimension dim, or CORE__BATCH_NONE, result
  * i. */
@@ -168,8 +175,11 @@ core_status core__batch_results(core__batch *batch, core_value *values,
 
 /* For messages: an error of this operator inside core_vmap. */
 core_status core__batch_refuse(const core__batch *batch, const char *reason);
-/* Makes sure that the argument, which the operator changes, is mapped. */
+/* Makes sure that the argument, which the operator changes, is mapped; of a
+ * list, that each tensor is. */
 core_status core__batch_make_mapped(core__batch *batch, uint32_t position);
+/* The same for all arguments that the call writes. */
+core_status core__batch_make_written_mapped(core__batch *batch);
 
 /* -------------------------------------------------------------- rules -- */
 
@@ -230,7 +240,7 @@ core_status core__batch_attention_backward(core__batch *batch);
 core_status core__batch_functional(core__batch *batch, bool mapped);
 /* A view operator in place. */
 core_status core__batch_relayout(core__batch *batch);
-/* random.c: whether the call draws random numbers. */
+/* Whether the call draws random numbers. */
 bool core__batch_draws(const core_operator *op, const core_value *args);
 core_status core__batch_random_same(core__batch *batch);
 

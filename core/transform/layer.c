@@ -89,8 +89,8 @@ static bool records(const core__thread *self, const core_operator *op,
 
 /* ---------------------------------------------------------------- rules -- */
 
-/* New tensors in a composite, or in the backward of what autograd recorded
- * here, get the results of mapped operands. */
+/* Whether new tensors are mapped: a composite, or a formula of backward, writes
+ * results of mapped operands to them. */
 static bool fills_new_tensors(const core__thread *self,
                               const core__batching *batching)
 {
@@ -172,28 +172,34 @@ static core_status decompose(core__batch *batch, core__thread *self)
 /* All samples are equal: one of them is computed. */
 static core_status run_unmapped(core__batch *batch)
 {
+    uint32_t listed = core__batch_listed(batch);
+    core_tensor *few[CORE__BATCH_LIST], **lists = few, **list;
     core_value args[CORE__SCHEMA_ARGUMENTS];
-    core_tensor *lists[CORE__SCHEMA_ARGUMENTS][CORE__BATCH_LIST];
-    core_value list;
+    core_status status;
 
+    if (listed > CORE__BATCH_LIST)
+        lists = core__alloc(listed * sizeof *lists);
+    if (!lists)
+        return core__error_memory(listed * sizeof *lists);
+    list = lists;
     for (uint32_t i = 0; i < batch->nargs; i++) {
+        core_tensor *const *from = batch->args[i].u.tensors;
+
         args[i] = batch->args[i];
         if (args[i].tag == CORE_VALUE_TENSOR)
             args[i].u.tensor = core__batch_operand(batch, i).tensor;
         if (args[i].tag != CORE_VALUE_TENSOR_LIST)
             continue;
-        list = args[i];
-        if (list.count > CORE__BATCH_LIST)
-            return core__batch_loop(batch);
-        for (uint32_t k = 0; k < list.count; k++)
-            lists[i][k] =
-                list.u.tensors[k]
-                    ? core__batch_operand_of(batch, list.u.tensors[k]).tensor
-                    : NULL;
-        args[i].u.tensors = lists[i];
+        args[i].u.tensors = list;
+        for (uint32_t k = 0; k < args[i].count; k++)
+            *list++ =
+                from[k] ? core__batch_operand_of(batch, from[k]).tensor : NULL;
     }
-    return core__batch_invoke(batch, batch->op, args, batch->nargs,
-                              CORE__BATCH_NONE);
+    status = core__batch_invoke(batch, batch->op, args, batch->nargs,
+                                CORE__BATCH_NONE);
+    if (lists != few)
+        core__free(lists);
+    return status;
 }
 
 core_status core__batch_functional(core__batch *batch, bool mapped)
@@ -216,16 +222,12 @@ static core_status run_random(core__batch *batch, bool mapped,
             *rule = mapped ? core__batch_random_same : run_unmapped;
         return CORE_OK;
     default:
-        if (*rule)
-            for (uint32_t left = core__batch_written(batch); left;
-                 left &= left - 1)
-                CORE_TRY(core__batch_make_mapped(
-                    batch, (uint32_t)__builtin_ctz(left)));
-        return CORE_OK;
+        return *rule ? core__batch_make_written_mapped(batch) : CORE_OK;
     }
 }
 
-/* recorded: operators that the call makes here are. */
+/* recorded: autograd inside of core_vmap records the call.  *rule is NULL if the
+ * operator's function runs on batched tensors. */
 static core_status choose(core__batch *batch, core__thread *self, bool recorded,
                           core__batch_rule *rule)
 {
@@ -331,8 +333,8 @@ typedef struct lifted {
     uint32_t count, listed;
 } lifted;
 
-/* Tensors that require grad outside take part as tensors of this call, so that
- * no edge leads to their graphs. */
+/* A tensor that requires grad outside is replaced by one of this call, so that
+ * the graph inside has no edge to the graph outside. */
 static core_status lift(lifted *l, core_tensor *tensor, uint64_t level,
                         core_tensor **out)
 {

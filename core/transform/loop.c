@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "dispatch/schema.h"
+#include "dispatch/table.h"
 #include "ops_ids.h"
 
 #include <libcore/random.h>
@@ -17,26 +18,30 @@
 
 #include <string.h>
 
-static _Atomic uint64_t counts[CORE_OP_COUNT + 1]; /* last: custom operators */
+static _Atomic uint64_t counts[CORE_OP_COUNT];
+static _Atomic uint64_t custom_count; /* of all custom operators together */
 
 static _Atomic uint64_t *count_of(const core_operator *op)
 {
-    return &counts[op->flags & CORE__OP_CUSTOM ? CORE_OP_COUNT : op->id];
+    return op->flags & CORE__OP_CUSTOM ? core__registry_loops(op)
+                                       : &counts[op->id];
 }
 
 uint64_t core_vmap_loops(const core_operator *op)
 {
-    uint64_t sum = 0;
+    uint64_t sum = atomic_load(&custom_count);
 
     if (op)
         return atomic_load(count_of(op));
-    for (uint32_t i = 0; i <= CORE_OP_COUNT; i++)
+    for (uint32_t i = 0; i < CORE_OP_COUNT; i++)
         sum += atomic_load(&counts[i]);
     return sum;
 }
 
 static void note(const core_operator *op, int64_t samples)
 {
+    if (op->flags & CORE__OP_CUSTOM)
+        atomic_fetch_add(&custom_count, 1);
     if (atomic_fetch_add(count_of(op), 1) == 0)
         core__log(CORE_LOG_INFO, "vmap",
                   "%s has no rule for batches: core_vmap calls it once for "
@@ -107,11 +112,9 @@ static core_status one_call(samples *s, int64_t i)
     core__batch *batch = s->batch;
     core_value *values = s->values + i * batch->nresults;
     core_status status = arguments_of(s, i);
-    const core__batching *batching = batch->batching;
 
-    if (batching->restarts)
-        core_generator_set_state(batching->generator, batching->seed,
-                                 batching->offset);
+    if (batch->restarts)
+        core_generator_set_state(batch->generator, batch->seed, batch->offset);
     if (status == CORE_OK)
         status = core__call(batch->op, s->args, batch->nargs,
                             batch->nresults ? values : NULL, batch->nresults);
@@ -156,9 +159,15 @@ static core_status stack(samples *s, uint32_t k, uint32_t element,
 
 static core_status stack_list(samples *s, uint32_t k, uint32_t count)
 {
-    core_tensor **list = core__alloc_zero((count + 1u) * sizeof *list);
+    uint32_t nresults = s->batch->nresults;
+    core_tensor **list;
     core_status status = CORE_OK;
 
+    for (int64_t i = 1; i < s->batch->batching->size; i++)
+        if (s->values[i * nresults + k].count != count)
+            return core__batch_refuse(s->batch,
+                                      "it returns lists of different lengths");
+    list = core__alloc_zero((count + 1u) * sizeof *list);
     if (!list)
         return core__error_memory(count * sizeof *list);
     for (uint32_t n = 0; n < count && status == CORE_OK; n++)
@@ -191,30 +200,11 @@ static core_status stack_all(samples *s)
     return CORE_OK;
 }
 
-static uint32_t tensors_in(const core__batch *batch, uint32_t *out_listed)
-{
-    uint32_t count = 0;
-
-    *out_listed = 0;
-    for (uint32_t i = 0; i < batch->nargs; i++) {
-        count += batch->args[i].tag == CORE_VALUE_TENSOR;
-        if (batch->args[i].tag == CORE_VALUE_TENSOR_LIST)
-            *out_listed += batch->args[i].count;
-    }
-    return count + *out_listed;
-}
-
 static core_status check(core__batch *batch)
 {
     if (batch->op->family == CORE__FAMILY_VIEW)
         return core__batch_refuse(batch, "it makes a view");
-    for (uint32_t left = core__batch_written(batch); left; left &= left - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(left);
-
-        if (i < batch->nargs && batch->args[i].tag == CORE_VALUE_TENSOR)
-            CORE_TRY(core__batch_make_mapped(batch, i));
-    }
-    return CORE_OK;
+    return core__batch_make_written_mapped(batch);
 }
 
 core_status core__batch_loop(core__batch *batch)
@@ -222,7 +212,8 @@ core_status core__batch_loop(core__batch *batch)
     int64_t size = batch->batching->size;
     samples s = {.batch = batch};
     core_status status;
-    uint32_t listed, tensors = tensors_in(batch, &listed);
+    uint32_t listed = core__batch_listed(batch);
+    uint32_t tensors = batch->nargs + listed;
     size_t bytes = (tensors + listed) * sizeof *s.owned +
                    (size_t)size * batch->nresults * sizeof *s.values;
 

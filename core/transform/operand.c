@@ -31,6 +31,16 @@ core__operand core__batch_operand(const core__batch *batch, uint32_t position)
     return (core__operand){NULL, false, CORE__BATCH_NONE, 0};
 }
 
+uint32_t core__batch_listed(const core__batch *batch)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < batch->nargs; i++)
+        if (batch->args[i].tag == CORE_VALUE_TENSOR_LIST)
+            count += batch->args[i].count;
+    return count;
+}
+
 bool core__batch_any_mapped(const core__batch *batch)
 {
     for (uint32_t i = 0; i < batch->nargs; i++) {
@@ -230,10 +240,10 @@ static bool sole_owner(const core_tensor *tensor)
            !core__tensor_requires_grad(tensor);
 }
 
-core_status core__batch_make_mapped(core__batch *batch, uint32_t position)
+static core_status make_mapped(core__batch *batch, uint32_t position,
+                               core_tensor *tensor)
 {
-    core_tensor *tensor = batch->args[position].u.tensor;
-    core__operand o = core__batch_operand(batch, position);
+    core__operand o = core__batch_operand_of(batch, tensor);
     core_tensor *copy;
 
     if (o.mapped)
@@ -250,4 +260,26 @@ core_status core__batch_make_mapped(core__batch *batch, uint32_t position)
     copy = CORE__DO(&batch->scope, core_clone, copy, CORE_FORMAT_CONTIGUOUS);
     CORE_TRY(batch->scope.status);
     return core__batched_replace(tensor, copy, 0);
+}
+
+core_status core__batch_make_mapped(core__batch *batch, uint32_t position)
+{
+    const core_value *value = &batch->args[position];
+
+    if (position < batch->nargs && value->tag == CORE_VALUE_TENSOR)
+        return make_mapped(batch, position, value->u.tensor);
+    for (uint32_t k = 0;
+         position < batch->nargs && value->tag == CORE_VALUE_TENSOR_LIST &&
+         k < value->count;
+         k++)
+        if (value->u.tensors[k])
+            CORE_TRY(make_mapped(batch, position, value->u.tensors[k]));
+    return CORE_OK;
+}
+
+core_status core__batch_make_written_mapped(core__batch *batch)
+{
+    for (uint32_t left = core__batch_written(batch); left; left &= left - 1)
+        CORE_TRY(core__batch_make_mapped(batch, (uint32_t)__builtin_ctz(left)));
+    return CORE_OK;
 }

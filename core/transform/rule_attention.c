@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-/* The tensors of a call, all with the samples in their first dimension; those
- * of seed and offset are not, as nothing is drawn.  false: a tensor is absent
- * or has other dimensions. */
+/* Merges the samples into the first dimension of the tensors; those of seed and
+ * offset, which have fewer dimensions, stay as they are, as nothing is drawn. */
 static void merge(core__batch *batch, core_value *args, uint32_t tensors)
 {
     for (uint32_t i = 0; i < tensors; i++) {

@@ -68,12 +68,7 @@ core_status core__batch_batch_norm(core__batch *batch)
 
     if (input.ndim < 2)
         return core__batch_loop(batch); /* reports the error */
-    for (uint32_t left = core__batch_written(batch); left; left &= left - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(left);
-
-        if (batch->args[i].tag == CORE_VALUE_TENSOR)
-            CORE_TRY(core__batch_make_mapped(batch, i));
-    }
+    CORE_TRY(core__batch_make_written_mapped(batch));
     CORE_TRY(join_all(batch, args));
     CORE_TRY(run(batch, args));
     for (uint32_t left = core__batch_written(batch); left; left &= left - 1) {

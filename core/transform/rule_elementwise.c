@@ -35,7 +35,8 @@ static bool keeps_dtype(const core_operator *op, uint32_t position)
     return true; /* the target of a change in place */
 }
 
-/* Fewer dimensions than this would be too few to broadcast. */
+/* The most dimensions of an operand: mapped operands get as many after that of
+ * the samples, so that they broadcast as one sample does. */
 static uint32_t widest(const core__batch *batch)
 {
     uint32_t ndim = 0;
@@ -49,8 +50,8 @@ static uint32_t widest(const core__batch *batch)
     return ndim;
 }
 
-/* Whether some operand is on another device, as a number that has no dimensions
- * may be: with its samples it is not such a number. */
+/* Whether operands are on different devices.  A tensor without dimensions may be
+ * on another one, but with the samples it has a dimension. */
 static bool devices_differ(const core__batch *batch)
 {
     const core_device *device = NULL;
@@ -165,8 +166,8 @@ static bool reduces_all(const core_value *dim)
            (dim->tag == CORE_VALUE_INT_LIST && dim->count == 0);
 }
 
-/* All dimensions: that of the rows, and as many of size 1 afterwards as
- * keepdim asks for. */
+/* Reduces all dimensions of a sample; with keepdim, the result gets as many of
+ * size 1. */
 static core_status reduce_rows(core__batch *batch, core_tensor *front,
                                uint32_t dim_at, uint32_t ndim, bool keepdim)
 {

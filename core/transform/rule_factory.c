@@ -155,18 +155,10 @@ bool core__batch_draws(const core_operator *op, const core_value *args)
 /* Numbers of one sample for all: each call of the loop draws the same. */
 static core_status loop_on_one_state(core__batch *batch, core_generator *own)
 {
-    core__batching *batching = batch->batching;
-    uint64_t seed, offset;
-    core_status status;
-
-    core_generator_state(own, &seed, &offset);
-    batching->seed = seed;
-    batching->offset = offset;
-    batching->generator = own;
-    batching->restarts = true;
-    status = core__batch_loop(batch);
-    batching->restarts = false;
-    return status;
+    core_generator_state(own, &batch->seed, &batch->offset);
+    batch->generator = own;
+    batch->restarts = true;
+    return core__batch_loop(batch);
 }
 
 static core_generator *generator_of(const core__batch *batch)

@@ -108,13 +108,20 @@ core_status core__batch_take(core__batch *batch)
     core__operand self = core__batch_operand(batch, 0);
     core__operand index = core__batch_operand(batch, 1);
     core__scope *s = &batch->scope;
-    core_tensor *x, *at = core__batch_full(batch, &index);
+    core_tensor *x, *at = core__batch_full(batch, &index), *from_end;
 
     if (self.tensor->numel == 0 || index.tensor->dtype != CORE_I64)
         return core__batch_loop(batch);
-    x = CORE__DO(s, core_gather, core__batch_as_rows(batch, &self), 1,
-                 core__batch_as_rows(batch, &index), false);
+    x = core__batch_as_rows(batch, &self);
+    index = (core__operand){at, true, 0, index.ndim};
+    at = core__batch_as_rows(batch, &index);
     CORE_TRY(s->status);
+    from_end =
+        CORE__DO(s, core_add_scalar, at, core_int(x->sizes[1]), core_int(1));
+    from_end = core__x_where(s, core__x_lt_scalar(s, at, 0), from_end, at);
+    x = CORE__DO(s, core_gather, x, 1, from_end, false);
+    CORE_TRY(s->status);
+    at = index.tensor;
     return core__batch_result(batch, 0,
                               core__x_reshape(s, x, at->sizes, at->ndim), 0);
 }
@@ -304,8 +311,8 @@ core_status core__batch_embedding(core__batch *batch)
 }
 
 /* embedding_dense_backward(grad_output, indices, num_weights, padding_idx,
- * scale_grad_by_freq): the rows of all samples in one table.  The forward has
- * checked the indices. */
+ * scale_grad_by_freq): the rows of all samples in one table.  An index outside
+ * of a sample's rows becomes one outside of the table, which is an error. */
 core_status core__batch_embedding_backward(core__batch *batch)
 {
     core__operand grad = core__batch_operand(batch, 0);
@@ -313,7 +320,7 @@ core_status core__batch_embedding_backward(core__batch *batch)
     int64_t rows = batch->args[2].u.i, padding = batch->args[3].u.i;
     int64_t size = batch->batching->size;
     core__scope *s = &batch->scope;
-    core_tensor *at, *first, *x;
+    core_tensor *at, *first, *outside, *x;
 
     if (rows < 1 || rows > INT64_MAX / size || index.tensor->numel == 0)
         return core__batch_loop(batch);
@@ -323,9 +330,13 @@ core_status core__batch_embedding_backward(core__batch *batch)
     first = CORE__DO(s, core_mul_scalar, first, core_int(rows));
     for (uint32_t i = 0; i < index.ndim; i++)
         first = core__x_unsqueeze(s, first, -1);
+    outside = CORE__DO(s, core_logical_or, core__x_lt_scalar(s, at, 0),
+                       CORE__DO(s, core_ge_scalar, at, core_int(rows)));
+    at = CORE__DO(s, core_masked_fill, core__x_add(s, at, first), outside,
+                  core_int(rows * size));
     x = CORE__DO(s, core_embedding_dense_backward,
-                 core__batch_full(batch, &grad), core__x_add(s, at, first),
-                 rows * size, -1, core__arg_bool(batch->args, 4, false));
+                 core__batch_full(batch, &grad), at, rows * size, -1,
+                 core__arg_bool(batch->args, 4, false));
     x = core__batch_split(batch, x, 0);
     if (padding >= 0 && padding < rows) {
         core_tensor *row = CORE__DO(s, core_select, x, 1, padding);

@@ -91,9 +91,9 @@ static core_status check(vmap *v, const core_vmap_options *options)
         return core__error_null(name, "inputs");
     if (!v->noutputs || !v->outputs)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
-                           "%s: there is no space for outputs; at least one "
-                           "is needed",
-                           name);
+                           "%s: outputs is %s and noutputs %zu; the function "
+                           "must have at least one output",
+                           name, v->outputs ? "given" : "NULL", v->noutputs);
     CORE_TRY(check_options(v, options));
     v->batched = core__alloc_zero(
         v->ninputs * (sizeof *v->batched + sizeof *v->dims) + 1);
@@ -307,19 +307,21 @@ static core_status run_chunks(vmap *v)
     int64_t chunk = v->options.chunk;
     size_t chunks = (size_t)((v->size + chunk - 1) / chunk);
     size_t count = chunks * v->noutputs + v->ninputs;
-    core_tensor **results = core__alloc_zero(count * sizeof *results);
-    core_tensor **parts = results + chunks * v->noutputs;
+    core_tensor **results = core__alloc_zero(count * sizeof *results), **parts;
+    bool same = v->options.randomness == CORE_VMAP_RANDOM_SAME;
     core__generators generators;
     core_status status = CORE_OK;
 
     if (!results)
         return core__error_memory(count * sizeof *results);
-    core__generators_save(&generators);
+    parts = results + chunks * v->noutputs;
+    if (same)
+        core__generators_save(&generators);
     for (size_t c = 0; c < chunks && status == CORE_OK; c++) {
         int64_t first = (int64_t)c * chunk;
         int64_t size = v->size - first < chunk ? v->size - first : chunk;
 
-        if (c && v->options.randomness == CORE_VMAP_RANDOM_SAME)
+        if (c && same)
             core__generators_restore(&generators, true);
         status = chunk_of(v, first, size, parts);
         if (status == CORE_OK)

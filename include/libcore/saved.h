@@ -83,7 +83,9 @@ typedef struct core_checkpoint_info {
  *
  * *noutputs: in: the capacity of outputs, at least 1; out: the number of
  * outputs, 0 on failure.  The caller owns the outputs.  INVALID_ARGUMENT if the
- * function returns no output, more than the capacity, or a NULL output. */
+ * function returns no output, more than the capacity, or a NULL output.
+ * UNSUPPORTED inside core_vmap if what the function computes requires grad
+ * outside: core_vmap may be called in the function instead. */
 core_status core_checkpoint(const core_checkpoint_info *info,
                             core_tensor *const *inputs, size_t ninputs,
                             core_tensor **outputs, size_t *noutputs);

@@ -13,12 +13,12 @@
  * core_vmap nest.
  *
  * UNSUPPORTED, with the operator's name: results whose sizes depend on the
- * elements (core_nonzero), reading elements (core_tensor_item), and a change in
- * place of a tensor that is not mapped with one that is.
+ * elements (core_nonzero), reading elements (core_tensor_item), and writing
+ * results of mapped tensors to a tensor that is not mapped.
  *
  * Every function here is thread-safe.  The tensors that the function receives
- * belong to the call and to its thread: they must not be used after it has
- * returned.
+ * belong to the call and to its thread: INVALID_ARGUMENT if one is used in
+ * another thread or after the call has returned.
  *
  * The semantics are those of torch.func.vmap, and of a loop over the
  * samples. */
@@ -56,16 +56,22 @@ typedef struct core_vmap_options {
      * same way.  CORE_VMAP_NOT_MAPPED: the output must not depend on the
      * sample, and is returned once.  NULL: 0 for all. */
     const int64_t *out_dims;
-    /* Samples that are computed at once, to limit memory; 0: all. */
+    /* Samples that are computed at once, to limit memory; 0: all.  The function
+     * is called once for each chunk; an output that is not mapped is that of the
+     * first one. */
     int64_t chunk;
 } core_vmap_options;
 
 /* Calls a function of one sample for all samples.  function: receives ninputs
- * inputs without the dimension of the samples, and must store noutputs outputs.
- * user: its context.  options: NULL for the defaults.  inputs: borrowed; at
- * least one is mapped, and all mapped ones have the same number of samples, at
- * least 1.  outputs: belong to the caller; NULL on failure.  An output that
- * does not depend on the sample is repeated. */
+ * inputs without the dimension of the samples, and must store noutputs outputs,
+ * at least 1.  user: its context.  options: NULL for the defaults.  inputs:
+ * borrowed; at least one is mapped, and all mapped ones have the same number of
+ * samples, at least 1.  outputs: belong to the caller; NULL on failure.  An
+ * output that does not depend on the sample is repeated.
+ *
+ * Errors are those of the function, and INDEX for a dimension that a tensor does
+ * not have, SHAPE for different numbers of samples or none, REFUSED for random
+ * numbers without the option randomness, and INVALID_ARGUMENT for the rest. */
 core_status core_vmap(core_tensor_function function, void *user,
                       const core_vmap_options *options,
                       core_tensor *const *inputs, size_t ninputs,
@@ -73,8 +79,7 @@ core_status core_vmap(core_tensor_function function, void *user,
 
 /* Returns how many calls of an operator core_vmap has split into one for each
  * sample, because it has no rule for batches, in all threads since the process
- * started.  NULL: of all operators.  Custom operators have one count
- * together. */
+ * started.  NULL: of all operators. */
 uint64_t core_vmap_loops(const core_operator *op);
 
 #ifdef __cplusplus

@@ -54,6 +54,15 @@ static core_status root(roots *roots, size_t index, core_tensor *tensor,
     if (!tensor)
         return core__error(CORE_ERROR_INVALID_ARGUMENT,
                            "%s: tensor %zu is NULL", roots->name, index);
+    if (!core__tensor_needs_grad(tensor) &&
+        core__batched_held_needs_grad(tensor))
+        return core__error(
+            CORE_ERROR_AUTOGRAD,
+            "%s: tensor %zu has a history outside of core_vmap "
+            "only; inside, core_vjp differentiates by the inputs "
+            "of a function, and core_backward adds to the grads "
+            "of tensors outside",
+            roots->name, index);
     if (!core__tensor_needs_grad(tensor))
         return core__error(CORE_ERROR_AUTOGRAD,
                            "%s: tensor %zu does not require grad and is not "
@@ -236,6 +245,12 @@ static core_status backward_outside(core_tensor *tensor, core_tensor *grad,
 static core_status backward_inside(core_tensor *const *tensors, size_t count,
                                    core_tensor *const *grads, uint32_t flags)
 {
+    bool any = false;
+
+    for (size_t i = 0; i < count && !any; i++)
+        any = tensors[i] && core__batched_held_needs_grad(tensors[i]);
+    if (!any)
+        return backward(tensors, count, grads, flags);
     for (size_t i = 0; i < count; i++) {
         core_tensor *grad = grads ? grads[i] : NULL;
         bool outside = tensors[i] && core__batched_held_needs_grad(tensors[i]);

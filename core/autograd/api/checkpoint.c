@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "quant/checkpoint_scales.h"
 #include "random/generator.h"
+#include "tensor/batched.h"
 
 #include <string.h>
 
@@ -29,6 +30,7 @@ typedef struct frame {
     uint8_t autocast[CORE__SLOTS];
     core_device *device;
     uint32_t call_flags;
+    uint64_t level; /* of the core_vmap around it; 0: none */
     size_t ninputs, noutputs;
     core__saved *inputs;
     core__checkpoint_scales quantized;
@@ -276,12 +278,31 @@ static core_status recompute(frame *frame, round *round)
 
 /* ------------------------------------------------------------- first run -- */
 
+/* Whether the thread is inside the core_vmap around the checkpoint, or there is
+ * none: a graph outside is used when the call has returned. */
+static bool is_inside(const frame *frame)
+{
+    const core__batching *batching = core__thread_self()->batching;
+
+    while (frame->level && batching && batching->level != frame->level)
+        batching = batching->outer;
+    return !frame->level || batching;
+}
+
 static core_status count_pack(void *context, core_tensor *tensor,
                               void **out_handle)
 {
     frame *frame = context;
 
     (void)tensor;
+    *out_handle = NULL;
+    if (!is_inside(frame))
+        return core__error(
+            CORE_ERROR_UNSUPPORTED,
+            "core_checkpoint: a tensor that requires grad outside of core_vmap "
+            "is used, whose backward would run the function when core_vmap has "
+            "returned; call core_vmap in the function of the checkpoint, or "
+            "differentiate inside");
     *out_handle = (void *)(uintptr_t)frame->count++;
     return CORE_OK;
 }
@@ -380,6 +401,7 @@ static core_status frame_new(const core_checkpoint_info *info,
     memcpy(frame->autocast, self->autocast, sizeof frame->autocast);
     frame->device = self->device;
     frame->call_flags = self->call_flags;
+    frame->level = self->batching ? self->batching->level : 0;
     frame->noutputs = noutputs;
     core__generators_save(&frame->random);
     for (; frame->ninputs < ninputs; frame->ninputs++)
