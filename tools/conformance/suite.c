@@ -136,6 +136,16 @@ static bool first_type(suite *self, core_plugin *plugin, outcome *out)
     return true;
 }
 
+/* Tests whether a device's name has no index below the number of devices. */
+static bool is_missing(const char *name, uint32_t devices)
+{
+    const char *colon = strchr(name, ':');
+    char *end;
+
+    return colon && (strspn(colon + 1, "0123456789") == 0 ||
+                     strtoull(colon + 1, &end, 10) >= devices || *end);
+}
+
 static bool find_backend(suite *self, outcome *out)
 {
     core_backend_information about = {.struct_size = sizeof about};
@@ -143,6 +153,8 @@ static bool find_backend(suite *self, outcome *out)
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
         if (strcmp(about.device_type, self->type) == 0) {
             self->synchronous = about.synchronous;
+            self->missing =
+                self->wanted && is_missing(self->wanted, about.device_count);
             return true;
         }
     return expect(out, false, "the plugin registered no device type \"%s\"",

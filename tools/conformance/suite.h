@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.3"
+#define SUITE_VERSION "1.4"
 
 /* If this test fails, every other would: the run ends. */
 #define SUITE_OPENING_TEST "core/opening/plugin-opens"
@@ -49,7 +49,7 @@ typedef enum level {
 extern const char *const verdict_names[VERDICTS];
 extern const char *const level_names[LEVELS];
 
-enum { TEST_NAME = 128, TEST_DETAIL = 600 };
+enum { TEST_NAME = 128, TEST_DETAIL = 600, TEST_NEEDS = 2000 };
 
 /* The result of a test. */
 typedef struct outcome {
@@ -92,6 +92,7 @@ struct suite {
     core_device *host;
     char type[64];
     bool synchronous; /* it has no streams */
+    bool missing;     /* there is no device `wanted` */
     core_device_properties properties;
     core_device_information information;
     core_numerics numerics;

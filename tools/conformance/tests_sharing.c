@@ -96,7 +96,7 @@ static const core_ipc_interface *ipc_of(const plugin_tables *p)
     return p ? plugin_interface(p, "core.ipc") : NULL;
 }
 
-/* The importing process: checks the memory, and turns each byte over. */
+/* The importing process: checks the memory, and inverts each byte. */
 static void import(suite *self, const offer *from, outcome *out)
 {
     plugin_tables *p = plugin_tables_open(self, out);
