@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 const char *const verdict_names[VERDICTS] = {
     "PASS",  "FAIL",    "NOT_SUPPORTED", "WAIVED",        "XFAIL",  "XPASS",
@@ -258,6 +259,14 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
     return hash ^ hash >> 31;
+}
+
+double suite_seconds(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,

@@ -145,6 +145,8 @@ bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out);
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
                        core_tensor **out_tensor);
 core_value suite_tensor_value(core_tensor *tensor);
+/* Returns the seconds of a clock that is never set. */
+double suite_seconds(void);
 /* Returns a number that depends on the seed and on its purpose. */
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 
