@@ -126,6 +126,12 @@ passed ops/conversions/f32 ', while copies to bf16 are refused'
 grep -q 'ops/conversions/f32: the kernel refuses [1-9][0-9]* of [1-9][0-9]* calls' \
     "$work/out" && good=yes || good=no
 report 'refused conversions are counted' $good
+# So are calls that no kernel computes.
+LIBCORE_MUTANT_RULE=amax-is-missing
+passed ops/rules/edge-cases ', without amax'
+grep -q '^# ops/rules/edge-cases: 3 of [0-9]* calls were not tested, .*: amax of f32, amax of f64, max of f32$' \
+    "$work/out" && good=yes || good=no
+report 'edge cases without a kernel are counted' $good
 # Gradients of f32 are compared where differences say something.
 gradients=training/custom-operators/gradients-are-correct
 LIBCORE_MUTANT_RULE=custom-operator-has-a-kink

@@ -540,6 +540,9 @@ ok "shards divide the tests among them" shards
 ok "the list says what is not checked" ends 0 \
     "^# not checked: the results of the plugin's own operators" \
     --plugin "$sim" --list
+ok "a verdict says that no call of many elements was possible" ends 0 \
+    '^# ops/eye/f32: .*; no call of many elements was possible$' \
+    --plugin "$sim" --filter ops/eye/f32
 ok "a run is resumed" resumes
 ok "an interrupted run is resumed" interrupted
 ok "a filtered run is not a conformance run" ends 0 \
@@ -592,15 +595,20 @@ others() {
     ends 2 '^core-conformance: --device cpu: the plugin has "sim"$' \
         --plugin "$sim" --device cpu --only core &&
         ends 2 'device si: the plugin has' --plugin "$sim" --device si &&
+        ends 2 '^core-conformance: --device: .*"sim:9" does not exist' \
+            --plugin "$sim" --device sim:9 --only core &&
+        ends 2 '^core-conformance: --device: "sim:x" is not a device name' \
+            --plugin "$sim" --device sim:x --only core &&
         ends 0 '^ok 1 - core/tensors/loads$' --plugin "$sim" --device sim:0 \
             --filter core/tensors/loads
 }
-ok "a device of another plugin is refused" others
+ok "a device of another plugin, or that does not exist, is refused" others
 numbers_fit() {
     for shard in 1/99999999999 -1/3 ' 1/3' 0/3 4/3 1/0 1/2/3 1; do
         ends 2 'accepts I/N' --plugin "$sim" --shard "$shard" || return
     done
-    ends 2 'at most a week' --plugin "$sim" --timeout 99999999999
+    ends 2 'at most a week' --plugin "$sim" --timeout 99999999999 &&
+        ends 2 'at least one second' --plugin "$sim" --timeout 0
 }
 ok "numbers out of range are refused" numbers_fit
 ok "a missing plugin is named" ends 2 'No such file' \

@@ -200,12 +200,13 @@ static bool complete_options(const options *chosen, report *out,
         (chosen->open_budget && !read_number(chosen->open_budget, &budget)) ||
         (chosen->timeout && !read_number(chosen->timeout, &seconds)))
         return false;
-    if (seconds > LONGEST) {
-        print_error("--timeout accepts at most a week, 604800 seconds, not ",
+    if (seconds < 1 || seconds > LONGEST) {
+        print_error("--timeout accepts at least one second and at most a week, "
+                    "604800 seconds, not ",
                     chosen->timeout);
         return false;
     }
-    *timeout = (double)(seconds ? seconds : 1);
+    *timeout = (double)seconds;
     gmtime_r(&now, &date);
     strftime(out->date, sizeof out->date, "%Y-%m-%dT%H:%M:%SZ", &date);
     if (core__sha256_file(chosen->plugin, out->sha256))
@@ -380,6 +381,8 @@ static int run(const options *chosen, runner *run, report *found)
 
     if (!runner_list(run, text, sizeof text))
         return print_error(text, "");
+    if (*report_about(found, "missing"))
+        return print_error("--device: ", report_about(found, "missing"));
     about_machine(found);
     if (!choose(found))
         return EXIT_USAGE;

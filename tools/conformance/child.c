@@ -58,7 +58,7 @@ static void put_string(const char *key, core_string text)
 
 static void put_needs(suite *self)
 {
-    char text[1200];
+    char text[TEST_NEEDS];
 
     if (!training_list_needs(self, text, sizeof text))
         return;
@@ -82,6 +82,9 @@ int child_list(suite *self, bool load)
         return EXIT_FAILURE;
     slot_watch_share();
     loaded = load && suite_device(self, &out);
+    if (!loaded && self->missing)
+        put_string("missing", (core_string){core_error_message(),
+                                            strlen(core_error_message())});
     if (!add_all(self, loaded))
         return EXIT_FAILURE;
     if (loaded) {

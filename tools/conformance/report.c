@@ -155,17 +155,23 @@ bool report_passed(const report *self)
 
 /* ------------------------------------------------------------- summary -- */
 
-/* Tests whether an earlier test of the level has the same reason. */
-static bool is_repeated(const report *self, size_t index)
+/* Tests whether a passed level does not cover the test. */
+static bool is_untested(const record *one, level which)
 {
-    const record *one = &self->records[index];
+    return one->level == which && one->chosen && one->optional &&
+           one->verdict == VERDICT_NOT_SUPPORTED;
+}
 
-    for (size_t i = 0; i < index; i++)
-        if (self->records[i].chosen && self->records[i].level == one->level &&
-            self->records[i].verdict == one->verdict &&
-            strcmp(self->records[i].detail, one->detail) == 0)
-            return true;
-    return false;
+/* Counts the tests in a range that are not covered for the same reason. */
+static size_t count_untested(const report *self, level which,
+                             const char *reason, size_t begin, size_t end)
+{
+    size_t count = 0;
+
+    for (size_t i = begin; i < end; i++)
+        count += is_untested(&self->records[i], which) &&
+                 strcmp(self->records[i].detail, reason) == 0;
+    return count;
 }
 
 /* What a passed level does not say about the device: a line per reason. */
@@ -177,16 +183,12 @@ static void untested(const report *self, level which, FILE *to,
 
     for (size_t i = 0; i < self->count; i++) {
         const record *one = &self->records[i];
-        size_t same = 0;
+        size_t same;
 
-        if (one->level != which || !one->chosen || !one->optional ||
-            one->verdict != VERDICT_NOT_SUPPORTED || is_repeated(self, i))
+        if (!is_untested(one, which) ||
+            count_untested(self, which, one->detail, 0, i) > 0)
             continue;
-        for (size_t k = i; k < self->count; k++)
-            same += self->records[k].level == which &&
-                    self->records[k].chosen &&
-                    self->records[k].verdict == VERDICT_NOT_SUPPORTED &&
-                    strcmp(self->records[k].detail, one->detail) == 0;
+        same = count_untested(self, which, one->detail, i, self->count);
         if (lines++ >= LINES)
             left++;
         else if (same > 1)

@@ -49,7 +49,8 @@ typedef struct report {
     /* Remarks on waivers and of tests, printed after the verdicts. */
     char remarks[REPORT_REMARKS][REPORT_REMARK];
     size_t nremarks;
-    char needs[1200]; /* operators of level training, where they are listed */
+    char needs
+        [TEST_NEEDS]; /* operators of level training, where they are listed */
     const record *stopped; /* the test after which nothing more was run, because
                               every other would fail of the same cause */
 } report;

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -37,14 +36,6 @@ typedef struct child {
     bool lists;        /* it lists the tests */
     slot_watch *slots; /* shared with it; NULL: not available */
 } child;
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* --------------------------------------------------------------- spawn -- */
 
@@ -190,7 +181,7 @@ static bool start(const runner *self, const char *flag, const char *group,
         close(ends[0]);
     if (out->pid < 0)
         forget(out);
-    out->started = now();
+    out->started = suite_seconds();
     return out->pid >= 0;
 }
 
@@ -219,7 +210,7 @@ static void end_test(runner *self, child *from, char *rest)
         one->verdict = VERDICT_HARNESS_ERROR;
     one->error = atof(error);
     one->measured = atof(measured);
-    one->milliseconds = (now() - from->started) * 1000;
+    one->milliseconds = (suite_seconds() - from->started) * 1000;
     snprintf(one->unit, sizeof one->unit, "%s", unit);
     snprintf(one->detail, sizeof one->detail, "%s", detail);
     if (strcmp(one->name, SUITE_OPENING_TEST) == 0 && report_bad(one))
@@ -243,7 +234,7 @@ static void take_line(runner *self, child *from)
 
     if (strcmp(word, "begin") == 0 && rest) {
         from->current = report_find(self->report, rest);
-        from->started = now();
+        from->started = suite_seconds();
     } else if (strcmp(word, "end") == 0) {
         end_test(self, from, rest);
         report_result(self, one);
@@ -306,7 +297,7 @@ static int watch(runner *self, child *from)
 
     for (;;) {
         struct pollfd one = {.fd = from->results, .events = POLLIN};
-        double left = from->started + limit_of(self, from) - now();
+        double left = from->started + limit_of(self, from) - suite_seconds();
         int ready;
 
         if (left <= 0) {
@@ -321,11 +312,11 @@ static int watch(runner *self, child *from)
     }
     /* A child that has closed its results writes nothing more; one that crashes
      * takes a moment to end. */
-    for (double end = now() + 5;
+    for (double end = suite_seconds() + 5;
          !from->done && !from->timed_out && !self->report->stopped;) {
         if (waitpid(from->pid, &status, WNOHANG) == from->pid)
             goto done;
-        if (now() > end)
+        if (suite_seconds() > end)
             break;
         usleep(1000);
     }
@@ -359,7 +350,7 @@ static void set_verdict_of_exit(runner *self, const child *from, int status)
                             from->timed_out ? limit_of(self, from) : 0, where,
                             sizeof where);
     one->done = true;
-    one->milliseconds = (now() - from->started) * 1000;
+    one->milliseconds = (suite_seconds() - from->started) * 1000;
     if (from->timed_out) {
         one->verdict = VERDICT_TIMEOUT;
         snprintf(one->detail, sizeof one->detail,

@@ -63,6 +63,11 @@ void slot_watch_share(void)
         watch = shared;
 }
 
+void slot_watch_unshare(void)
+{
+    watch = &not_shared;
+}
+
 void slot_watch_restart(void)
 {
     for (int i = 0; i < SLOTS; i++) {

@@ -67,6 +67,9 @@ typedef struct slot_watch {
 
 /* Of the child: shares the memory with the runner, if that offers any. */
 void slot_watch_share(void);
+/* Of a process that a test forks and that runs beside it: what it calls says
+ * nothing about the test. */
+void slot_watch_unshare(void);
 /* A new test begins. */
 void slot_watch_restart(void);
 /* The device was opened: what fails later need not fail in every test. */

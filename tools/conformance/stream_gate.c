@@ -7,14 +7,6 @@
 
 #include <time.h>
 
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static void pause_a_moment(void)
 {
     nanosleep(&(struct timespec){0, 1000000}, NULL);
@@ -66,7 +58,7 @@ static bool enqueue_copies(stream_gate *self, void *stream, uint32_t copies,
 {
     plugin_tables *p = self->plugin;
 
-    self->closed = now();
+    self->closed = suite_seconds();
     for (uint32_t i = 0; i < copies; i++)
         if (!expect_plugin_ok(out,
                               p->memory.copy(p->device, stream, self->to.memory,
@@ -86,11 +78,11 @@ static bool measure(stream_gate *self, void *stream, uint32_t copies,
 
     if (!enqueue_copies(self, stream, copies, self->from.size, out))
         return false;
-    enqueued = now();
+    enqueued = suite_seconds();
     if (!expect_plugin_ok(out, p->streams.synchronize(p->device, stream),
                           "synchronizing"))
         return false;
-    *out_seconds = now() - enqueued;
+    *out_seconds = suite_seconds() - enqueued;
     *out_host = enqueued - self->closed;
     return true;
 }
@@ -255,7 +247,7 @@ bool stream_gate_holds(stream_gate *self)
 
     /* Copies do not become ten times as fast. */
     if (self->plugin)
-        return now() - self->closed < work.seconds / 10 ||
+        return suite_seconds() - self->closed < work.seconds / 10 ||
                complete_events(self) == 0;
     pthread_mutex_lock(&self->lock);
     open = self->open;
@@ -301,10 +293,10 @@ bool stream_gate_wait(stream_gate *self, uint32_t count)
 {
     struct timespec end;
     bool reached;
-    double begin = now();
+    double begin = suite_seconds();
 
     if (self->plugin) {
-        while (complete_events(self) < count && now() - begin < 20)
+        while (complete_events(self) < count && suite_seconds() - begin < 20)
             pause_a_moment();
         return complete_events(self) >= count;
     }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 const char *const verdict_names[VERDICTS] = {
     "PASS",  "FAIL",    "NOT_SUPPORTED", "WAIVED",        "XFAIL",  "XPASS",
@@ -136,6 +137,16 @@ static bool first_type(suite *self, core_plugin *plugin, outcome *out)
     return true;
 }
 
+/* Tests whether a device's name has no index below the number of devices. */
+static bool is_missing(const char *name, uint32_t devices)
+{
+    const char *colon = strchr(name, ':');
+    char *end;
+
+    return colon && (strspn(colon + 1, "0123456789") == 0 ||
+                     strtoull(colon + 1, &end, 10) >= devices || *end);
+}
+
 static bool find_backend(suite *self, outcome *out)
 {
     core_backend_information about = {.struct_size = sizeof about};
@@ -143,6 +154,8 @@ static bool find_backend(suite *self, outcome *out)
     for (uint32_t i = 0; core_backend_describe(i, &about) == CORE_OK; i++)
         if (strcmp(about.device_type, self->type) == 0) {
             self->synchronous = about.synchronous;
+            self->missing =
+                self->wanted && is_missing(self->wanted, about.device_count);
             return true;
         }
     return expect(out, false, "the plugin registered no device type \"%s\"",
@@ -246,6 +259,14 @@ uint64_t suite_random(const suite *self, const char *purpose, uint64_t index)
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
     hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
     return hash ^ hash >> 31;
+}
+
+double suite_seconds(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUITE_VERSION "1.3"
+#define SUITE_VERSION "1.4"
 
 /* If this test fails, every other would: the run ends. */
 #define SUITE_OPENING_TEST "core/opening/plugin-opens"
@@ -49,7 +49,7 @@ typedef enum level {
 extern const char *const verdict_names[VERDICTS];
 extern const char *const level_names[LEVELS];
 
-enum { TEST_NAME = 128, TEST_DETAIL = 600 };
+enum { TEST_NAME = 128, TEST_DETAIL = 600, TEST_NEEDS = 2000 };
 
 /* The result of a test. */
 typedef struct outcome {
@@ -92,6 +92,7 @@ struct suite {
     core_device *host;
     char type[64];
     bool synchronous; /* it has no streams */
+    bool missing;     /* there is no device `wanted` */
     core_device_properties properties;
     core_device_information information;
     core_numerics numerics;
@@ -144,6 +145,8 @@ bool suite_ran_on_device(const suite *self, kernel_counts since, outcome *out);
 core_status suite_call(const char *name, const core_value *args, uint32_t nargs,
                        core_tensor **out_tensor);
 core_value suite_tensor_value(core_tensor *tensor);
+/* Returns the seconds of a clock that is never set. */
+double suite_seconds(void);
 /* Returns a number that depends on the seed and on its purpose. */
 uint64_t suite_random(const suite *self, const char *purpose, uint64_t index);
 

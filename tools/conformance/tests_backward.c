@@ -270,6 +270,7 @@ static bool is_listed(const char *list, const char *name)
 
 bool training_list_needs(suite *self, char *text, size_t capacity)
 {
+    static const char rest[] = ", …";
     core_profiler *session = NULL;
     size_t rows = 0, length = 0;
 
@@ -293,8 +294,10 @@ bool training_list_needs(suite *self, char *text, size_t capacity)
             continue;
         more = snprintf(text + length, capacity - length, "%s%s",
                         length ? ", " : "", name);
-        if (more < 0 || length + (size_t)more >= capacity)
+        if (more < 0 || length + (size_t)more + sizeof rest > capacity) {
+            memcpy(text + length, rest, sizeof rest);
             break;
+        }
         length += (size_t)more;
     }
     core_profiler_release(session);

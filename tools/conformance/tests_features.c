@@ -527,6 +527,7 @@ bool suite_add_features(suite *self)
         {"core/copy-streams/refuse-kernels",
          features_copy_streams_refuse_kernels, true},
         {"core/ipc/processes-share-memory", features_ipc, true},
+        {"core/exports/open-and-end", features_ipc_exports, true},
         {"core/features/registered-host-memory",
          features_registered_host_memory, true},
     };

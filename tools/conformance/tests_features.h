@@ -15,6 +15,7 @@ void features_layout(suite *self, outcome *out, const test *one);
 void features_hotplug(suite *self, outcome *out, const test *one);
 void features_copy_streams(suite *self, outcome *out, const test *one);
 void features_ipc(suite *self, outcome *out, const test *one);
+void features_ipc_exports(suite *self, outcome *out, const test *one);
 void features_registered_host_memory(suite *self, outcome *out,
                                      const test *one);
 void features_copy_streams_refuse_kernels(suite *self, outcome *out,

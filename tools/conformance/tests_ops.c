@@ -36,6 +36,7 @@ static const core_dtype dtypes[] = {CORE_F64, CORE_F32, CORE_F16, CORE_BF16,
 typedef struct sample_counts {
     bool conditional; /* the kernel may refuse */
     bool own;         /* the suite computed a reference itself */
+    bool large;       /* a call of many elements was possible */
     uint32_t ran, refused;
 } sample_counts;
 
@@ -297,11 +298,15 @@ static bool run_extent(suite *self, sample_call *call, const reference *wanted,
         return run_results(self, call, wanted, RESULT_NEW | RESULT_WINDOW, all,
                            out);
     case EXTENT_LARGE:
+        all->large = true;
         return run_results(self, call, wanted,
                            RESULT_NEW | RESULT_WINDOW | RESULT_IN_PLACE |
                                RESULT_AGAIN | RESULT_TAIL,
                            all, out) &&
                run_arranged(self, call, wanted, ARRANGED_STRIDED, all, out);
+    case EXTENT_COLUMNS:
+        all->large = true;
+        return run_results(self, call, wanted, RESULT_NEW, all, out);
     default:
         return run_results(self, call, wanted, RESULT_NEW, all, out);
     }
@@ -491,6 +496,19 @@ static bool run_first(suite *self, const char *op, core_dtype dtype,
     return good;
 }
 
+/* What a passed test compared with, and what it did not. */
+static void describe(const sample_counts *all, bool complete, outcome *out)
+{
+    char refused[80] = "";
+
+    if (all->refused > 0)
+        snprintf(refused, sizeof refused, "; the kernel refuses %u of %u calls",
+                 all->refused, all->refused + all->ran);
+    snprintf(out->detail, sizeof out->detail, "reference: %s%s%s",
+             all->own ? "the suite's own" : "cpu in f64", refused,
+             complete ? "" : "; no call of many elements was possible");
+}
+
 static void run_operator(suite *self, outcome *out, const test *one)
 {
     const sample *first = one->data;
@@ -527,14 +545,8 @@ static void run_operator(suite *self, outcome *out, const test *one)
         not_supported(out, "the kernel refuses every call of the suite");
     else if (all.ran == 0)
         harness_error(out, "no sample could be run");
-    else if (all.refused > 0)
-        snprintf(out->detail, sizeof out->detail,
-                 "reference: %s; the kernel refuses %u of %u calls",
-                 all.own ? "the suite's own" : "cpu in f64", all.refused,
-                 all.refused + all.ran);
     else
-        snprintf(out->detail, sizeof out->detail, "reference: %s",
-                 all.own ? "the suite's own" : "cpu in f64");
+        describe(&all, self->quick || all.large, out);
 }
 
 /* ---------------------------------------------------------- the matrix -- */

@@ -11,16 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static bool claims(suite *self, const char *op, const char *text)
 {
@@ -69,7 +60,7 @@ static double time_call(suite *self, const char *name, core_tensor *a,
     if (!expect_ok(out, core_op_find(name, &op), name))
         return 0;
     for (int warm = 1; warm >= 0; warm--) {
-        start = now();
+        start = suite_seconds();
         calls = 0;
         do {
             for (int i = 0; i < 16; i++) {
@@ -83,9 +74,9 @@ static double time_call(suite *self, const char *name, core_tensor *a,
             }
             expect_ok(out, core_device_synchronize(self->device),
                       "synchronizing");
-        } while (now() - start < (warm ? .05 : .25));
+        } while (suite_seconds() - start < (warm ? .05 : .25));
     }
-    return (now() - start) / (double)calls;
+    return (suite_seconds() - start) / (double)calls;
 }
 
 enum { BYTES = 16 << 20 };
@@ -104,7 +95,8 @@ static void copies(suite *self, outcome *out, bool back)
                                          &tensor),
                    "making a tensor"))
         goto done;
-    for (start = now(); taken < .25; taken = now() - start) {
+    for (start = suite_seconds(); taken < .25;
+         taken = suite_seconds() - start) {
         core_status status = back ? core_tensor_read(tensor, data, BYTES)
                                   : core_tensor_write(tensor, data, BYTES);
 
@@ -195,7 +187,7 @@ static void first_call(suite *self, outcome *out, const char *name)
         core_value args[2] = {{CORE_VALUE_TENSOR, 0, {.tensor = a}},
                               {CORE_VALUE_TENSOR, 0, {.tensor = a}}};
         core_value result = {0};
-        double start = now();
+        double start = suite_seconds();
 
         if (!expect_ok(out, core_op_call(op, args, 2, &result, 1), name))
             goto done;
@@ -203,7 +195,7 @@ static void first_call(suite *self, outcome *out, const char *name)
         if (!expect_ok(out, core_device_synchronize(self->device),
                        "synchronizing"))
             goto done;
-        took[i] = now() - start;
+        took[i] = suite_seconds() - start;
     }
     out->measured = (took[0] > took[1] ? took[0] - took[1] : 0) * 1e3;
     out->unit = "milliseconds";
@@ -242,12 +234,12 @@ static double load_in_child(const suite *self, bool by_libcore)
         return -1;
     child = fork();
     if (child == 0) {
-        double start = now();
+        double start = suite_seconds();
         bool good = by_libcore
                         ? core_plugin_load(self->plugin, NULL) == CORE_OK
                         : dlopen(self->plugin, RTLD_NOW | RTLD_LOCAL) != NULL;
 
-        taken = good ? now() - start : -1;
+        taken = good ? suite_seconds() - start : -1;
         _exit(write(ends[1], &taken, sizeof taken) != sizeof taken);
     }
     close(ends[1]);

@@ -6,6 +6,7 @@
 
 #include "tests_features.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -96,7 +97,7 @@ static const core_ipc_interface *ipc_of(const plugin_tables *p)
     return p ? plugin_interface(p, "core.ipc") : NULL;
 }
 
-/* The importing process: checks the memory, and turns each byte over. */
+/* The importing process: checks the memory, and inverts each byte. */
 static void import(suite *self, const offer *from, outcome *out)
 {
     plugin_tables *p = plugin_tables_open(self, out);
@@ -182,6 +183,7 @@ void features_ipc(suite *self, outcome *out, const test *one)
         return;
     }
     if (importer == 0) {
+        slot_watch_unshare();
         close(to[1]);
         close(result[0]);
         run_importer(self, to[0], result[1]);
@@ -196,4 +198,207 @@ void features_ipc(suite *self, outcome *out, const test *one)
     close(to[1]);
     close(result[0]);
     waitpid(importer, NULL, 0);
+}
+
+/* ------------------------------------------------- the life of an export -- */
+
+/* The process that exports memory. */
+typedef struct exporter {
+    pid_t pid;
+    int commands; /* a byte: end the export; its end: exit */
+    int answers;
+} exporter;
+
+typedef struct answer {
+    outcome out;
+    offer offered;
+} answer;
+
+static bool has_pattern(plugin_tables *p, core_memory memory, const char *what,
+                        outcome *out)
+{
+    unsigned char data[BYTES];
+    char text[TEST_DETAIL];
+
+    if (plugin_read(p, out, data, memory, BYTES))
+        return expect(out, is_pattern(data), "%s has different content", what);
+    snprintf(text, sizeof text, "reading %s: %.500s", what, out->detail);
+    snprintf(out->detail, sizeof out->detail, "%s", text);
+    return false;
+}
+
+/* The exporting process may open the memory, too, unless the plugin refuses. */
+static void open_own(plugin_tables *p, const plugin_block *block,
+                     const offer *from, outcome *out)
+{
+    const core_ipc_interface *table = ipc_of(p);
+    core_memory memory = {NULL, 0};
+    core_status status =
+        table->open(p->device, from->handle, from->size, &memory);
+
+    if (status == CORE_ERROR_UNSUPPORTED ||
+        !expect_plugin_ok(out, status, "opening an export of this process"))
+        return;
+    has_pattern(p, memory, "an export that its own process opens", out);
+    table->close(p->device, memory, from->size);
+    has_pattern(p, block->memory,
+                "exported memory, after its own process has closed it,", out);
+}
+
+/* Ends without freeing anything. */
+static void run_exporter(suite *self, int commands, int answers)
+{
+    answer sent = {.out = {.verdict = VERDICT_PASS}};
+    plugin_tables *p = plugin_tables_open(self, &sent.out);
+    const core_ipc_interface *table = ipc_of(p);
+    unsigned char data[BYTES], command;
+    plugin_block block = {{0}, 0};
+
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = pattern(i);
+    if (table && plugin_alloc(p, &sent.out, BYTES, &block) &&
+        plugin_write(p, &sent.out, block.memory, data, BYTES) &&
+        expect_plugin_ok(&sent.out,
+                         table->export_memory(p->device, block.memory,
+                                              block.size, sent.offered.handle),
+                         "exporting memory")) {
+        sent.offered.size = block.size;
+        open_own(p, &block, &sent.offered, &sent.out);
+    }
+    if (write(answers, &sent, sizeof sent) != sizeof sent)
+        _exit(1);
+    while (read(commands, &command, 1) == 1) {
+        if (table->end_export)
+            table->end_export(p->device, block.memory, block.size);
+        if (write(answers, &command, 1) != 1)
+            _exit(1);
+    }
+    _exit(0);
+}
+
+static bool start_exporter(suite *self, exporter *out)
+{
+    int to[2] = {-1, -1}, from[2] = {-1, -1};
+
+    if (pipe(to) != 0 || pipe(from) != 0 || (out->pid = fork()) < 0)
+        return false;
+    if (out->pid == 0) {
+        slot_watch_unshare();
+        close(to[1]);
+        close(from[0]);
+        run_exporter(self, to[0], from[1]);
+    }
+    close(to[0]);
+    close(from[1]);
+    out->commands = to[1];
+    out->answers = from[0];
+    return true;
+}
+
+static void end_exporter(exporter *self)
+{
+    if (self->pid <= 0)
+        return;
+    close(self->commands);
+    close(self->answers);
+    waitpid(self->pid, NULL, 0);
+    self->pid = 0;
+}
+
+/* Opens the export twice, if the plugin allows that, closes one of them, and
+ * checks that the other is still usable. */
+static bool open_twice(plugin_tables *p, const offer *from, core_memory *kept,
+                       outcome *out)
+{
+    const core_ipc_interface *table = ipc_of(p);
+    core_memory first = {NULL, 0};
+    core_status status;
+
+    if (!expect_plugin_ok(
+            out, table->open(p->device, from->handle, from->size, &first),
+            "opening memory that another process exports"))
+        return false;
+    *kept = first;
+    status = table->open(p->device, from->handle, from->size, kept);
+    if (status == CORE_ERROR_UNSUPPORTED) {
+        *kept = first;
+        return true;
+    }
+    if (!expect_plugin_ok(out, status, "opening an export a second time"))
+        return false;
+    table->close(p->device, first, from->size);
+    return has_pattern(p, *kept,
+                       "an export that was opened twice and closed once", out);
+}
+
+/* Some handles open no memory.  may_open: the device need not notice. */
+static bool opens_nothing(plugin_tables *p, const offer *from, bool may_open,
+                          core_status wanted, const char *what, outcome *out)
+{
+    const core_ipc_interface *table = ipc_of(p);
+    core_memory memory = {NULL, 0};
+    core_status status;
+
+    plugin_last_error()->count = 0;
+    status = table->open(p->device, from->handle, from->size, &memory);
+    if (status != CORE_OK || !may_open)
+        return expect_plugin_error(out, status, wanted, what);
+    table->close(p->device, memory, from->size);
+    return true;
+}
+
+static void use_export(plugin_tables *p, exporter *there, const offer *from,
+                       outcome *out)
+{
+    const core_ipc_interface *table = ipc_of(p);
+    outcome ignored = {.verdict = VERDICT_PASS};
+    core_memory memory;
+    offer foreign = *from;
+    char command = 1;
+
+    for (size_t i = 0; i < sizeof foreign.handle; i++)
+        foreign.handle[i] = (uint8_t)~foreign.handle[i];
+    if (!opens_nothing(p, &foreign, false, CORE_ERROR_INVALID_ARGUMENT,
+                       "opening a handle that is not the device's", out) ||
+        !open_twice(p, from, &memory, out))
+        return;
+    if (expect(out,
+               write(there->commands, &command, 1) == 1 &&
+                   read(there->answers, &command, 1) == 1,
+               "the process that ends an export crashes"))
+        opens_nothing(p, from, true, CORE_ERROR_NOT_FOUND,
+                      "opening an export that has ended", out);
+    if (out->verdict == VERDICT_PASS)
+        has_pattern(p, memory, "open memory whose export has ended", out);
+    end_exporter(there);
+    opens_nothing(p, from, false, CORE_ERROR_NOT_FOUND,
+                  "opening an export whose process has ended", out);
+    /* The content is undefined, or the device is lost. */
+    has_pattern(p, memory, "", &ignored);
+    table->close(p->device, memory, from->size);
+}
+
+void features_ipc_exports(suite *self, outcome *out, const test *one)
+{
+    exporter there = {0};
+    plugin_tables *p;
+    answer got;
+
+    (void)one;
+    if (!start_exporter(self, &there)) {
+        harness_error(out, "cannot start a process");
+        return;
+    }
+    p = plugin_tables_open(self, out);
+    if (p && !ipc_of(p))
+        not_supported(out, "it has no core.ipc");
+    else if (p &&
+             expect(out, read(there.answers, &got, sizeof got) == sizeof got,
+                    "the process that exports memory crashes")) {
+        if (got.out.verdict == VERDICT_PASS)
+            use_export(p, &there, &got.offered, out);
+        else
+            *out = got.out;
+    }
+    end_exporter(&there);
 }

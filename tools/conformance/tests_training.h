@@ -13,8 +13,8 @@
  * checking the results. */
 core_status training_work(suite *self, core_device *device);
 
-/* Writes the names of the operators with kernels that this work calls.  Returns
- * false if it failed. */
+/* Writes the names of the operators with kernels that this work calls; the
+ * list ends with "…" if there are more.  Returns false if it failed. */
 bool training_list_needs(suite *self, char *text, size_t capacity);
 
 #endif
