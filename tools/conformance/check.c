@@ -28,6 +28,7 @@
 enum {
     EXIT_USAGE = 2,
     COMPILE_BUDGET = 30, /* seconds */
+    TIME_LIMIT = 60,     /* of a test, in seconds */
     OPEN_BUDGET = 30,
     LONGEST = 7 * 86400
 };
@@ -178,7 +179,7 @@ static bool read_shard(const char *text, report *out)
 static bool complete_options(const options *chosen, report *out,
                              double *timeout)
 {
-    uint64_t seconds = 60, budget;
+    uint64_t seconds = TIME_LIMIT, budget;
     time_t now = time(NULL);
     struct tm date;
 
@@ -414,6 +415,7 @@ static int child_main(const options *chosen)
                   .quick = chosen->quick,
                   .seed = 1};
     uint64_t budget = COMPILE_BUDGET, open_budget = OPEN_BUDGET;
+    uint64_t timeout = TIME_LIMIT;
     sigset_t nothing;
 
     setrlimit(RLIMIT_CORE, &none);
@@ -424,8 +426,10 @@ static int child_main(const options *chosen)
     if ((chosen->seed && !read_number(chosen->seed, &self.seed)) ||
         (chosen->budget && !read_number(chosen->budget, &budget)) ||
         (chosen->open_budget &&
-         !read_number(chosen->open_budget, &open_budget)))
+         !read_number(chosen->open_budget, &open_budget)) ||
+        (chosen->timeout && !read_number(chosen->timeout, &timeout)))
         return EXIT_USAGE;
+    self.longest_call = (double)timeout / 4;
     self.compile_budget = (double)budget;
     self.list = chosen->list;
     self.open_budget = (double)open_budget;
@@ -564,6 +568,10 @@ int check_main(int argc, char **argv)
     if (chosen.open_budget) {
         arguments[n++] = "--open-budget";
         arguments[n++] = chosen.open_budget;
+    }
+    if (chosen.timeout) {
+        arguments[n++] = "--timeout";
+        arguments[n++] = chosen.timeout;
     }
     if (chosen.filter) {
         arguments[n++] = "--filter";

@@ -83,6 +83,8 @@ struct suite {
     const char *wanted; /* the device's name, or NULL: the plugin's first */
     const char *filter; /* runs only tests of matching names; NULL: all */
     bool quick;         /* leaves out calls of many elements */
+    /* Seconds: a call that would take longer is left out. */
+    double longest_call;
     uint64_t seed;
     test *tests;
     size_t count;
