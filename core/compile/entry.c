@@ -158,9 +158,9 @@ static core_status keep_tensors(core__compiled_entry *entry,
                                 core_tensor *const *inputs, size_t ninputs)
 {
     core_program *program = entry->program;
-    size_t size = (program->nhidden + program->nknown + program->noutputs) *
-                      sizeof *entry->kept +
-                  1;
+    size_t most = (size_t)program->nhidden + program->nknown +
+                  program->naliases + program->noutputs;
+    size_t size = most * sizeof *entry->kept + 1;
 
     entry->kept = core__program_alloc(program, size);
     if (!entry->kept)
@@ -170,6 +170,8 @@ static core_status keep_tensors(core__compiled_entry *entry,
         count_kept(entry, program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
         count_kept(entry, program->known[i].tensor);
+    for (uint32_t i = 0; i < program->naliases; i++)
+        count_kept(entry, program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         count_kept(entry, program->outputs[i].tensor);
     for (uint32_t i = 0; i < entry->nkept; i++)

@@ -102,6 +102,8 @@ void core_program_release(core_program *program)
         core__tensor_release(program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
         core__tensor_release(program->known[i].tensor);
+    for (uint32_t i = 0; i < program->naliases; i++)
+        core__tensor_release(program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
     for (uint32_t i = 0; i < program->ngenerators; i++)
@@ -119,6 +121,7 @@ void core_program_release(core_program *program)
     core__free(program->inputs);
     core__free(program->hidden);
     core__free(program->known);
+    core__free(program->aliases);
     core__free(program->values);
     core__free(program->nodes);
     core__free(program->outputs);

@@ -140,12 +140,16 @@ struct core_program {
     core__program_input *inputs;
     core__program_hidden *hidden;
     core__program_known *known;
+    /* Other tensors on the memory of an input or hidden input that the function
+     * read and that existed before the call, with references.  A run does not
+     * need them; they show a compiled function what it depends on. */
+    core_tensor **aliases;
     core__program_value *values;
     core__program_node *nodes;
     core__program_output *outputs;
     core__program_write *writes;
-    uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, nvalues, nnodes,
-        noutputs, nwrites;
+    uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
+        nnodes, noutputs, nwrites;
     core__program_block *blocks; /* of the arena */
     size_t used, capacity;       /* of the newest block */
 };

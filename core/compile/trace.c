@@ -375,6 +375,49 @@ static void release_all(core_tensor **tensors, size_t count)
     core__free(tensors);
 }
 
+/* True if only the program has the tensor, `held` times and as outputs. */
+static bool is_temporary(const core_program *program, const core_tensor *tensor,
+                         uint32_t held)
+{
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        held += program->outputs[i].tensor == tensor;
+    return atomic_load(&tensor->references) <= held;
+}
+
+/* True if one was dropped, which may have kept its base alive. */
+static bool drop_temporary_aliases(core_program *program)
+{
+    uint32_t before = program->naliases;
+
+    program->naliases = 0;
+    for (uint32_t i = 0; i < before; i++) {
+        core_tensor *tensor = program->aliases[i];
+
+        if (is_temporary(program, tensor, 1))
+            core__tensor_release(tensor);
+        else
+            program->aliases[program->naliases++] = tensor;
+    }
+    return program->naliases < before;
+}
+
+/* Drops the tensors that the function made: it makes others in each call. */
+static void drop_temporaries(core_program *program)
+{
+    while (drop_temporary_aliases(program))
+        ;
+    for (uint32_t i = 0; i < program->noutputs; i++) {
+        core_tensor *tensor = program->outputs[i].tensor;
+
+        /* A run does not give a view a history. */
+        if (!tensor || core__tensor_requires_grad(tensor) ||
+            !is_temporary(program, tensor, 0))
+            continue;
+        program->outputs[i].tensor = NULL;
+        core__tensor_release(tensor);
+    }
+}
+
 /* Releases what the function returned, after which nothing may refer to the
  * trace. */
 static core_status end(core__trace *trace, traced_call *call,
@@ -391,6 +434,7 @@ static core_status end(core__trace *trace, traced_call *call,
     release_all(call->outputs, call->capacity);
     release_all(call->stand_ins, call->ninputs);
     in_use = core__traced_end(trace);
+    drop_temporaries(trace->program);
     if (status != CORE_OK) {
         core_error_raise(error);
         return status;

@@ -413,6 +413,50 @@ static core_status add_known(core__trace *trace, core__traced_storage *traced,
     return CORE_OK;
 }
 
+/* Notes a tensor that is not the hidden input itself. */
+static core_status add_alias(core__trace *trace,
+                             const core__traced_storage *traced,
+                             core_tensor *tensor)
+{
+    core_program *program = trace->program;
+    core_tensor **alias;
+
+    if (traced->kind == CORE__TRACED_HIDDEN &&
+        program->hidden[traced->index].tensor == tensor)
+        return CORE_OK;
+    for (uint32_t i = 0; i < program->naliases; i++)
+        if (program->aliases[i] == tensor)
+            return CORE_OK;
+    alias = core__program_grow(&program->aliases, &program->naliases,
+                               sizeof *alias);
+    if (!alias)
+        return core__error_memory(sizeof *alias);
+    core__tensor_retain(tensor);
+    *alias = tensor;
+    return CORE_OK;
+}
+
+/* The storage of which a real tensor is a part; a new hidden input if it is
+ * seen first. */
+static core_status find_real_storage(core__trace *trace,
+                                     core_tensor *tensor,
+                                     core__traced_storage **out)
+{
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *traced = trace->storages[i];
+        bool hidden = traced->kind == CORE__TRACED_HIDDEN;
+
+        if ((hidden ? traced->storage : traced->origin) != tensor->storage)
+            continue;
+        if (find_view(traced, tensor) == CORE__NO_VALUE &&
+            !contains(traced, tensor))
+            continue;
+        *out = traced;
+        return hidden ? CORE_OK : add_known(trace, traced, tensor);
+    }
+    return add_hidden(trace, tensor, out);
+}
+
 static core_status find_real(core__trace *trace, const core_operator *op,
                              core_tensor *tensor,
                              core__traced_storage **out_storage,
@@ -422,23 +466,8 @@ static core_status find_real(core__trace *trace, const core_operator *op,
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: a tensor on \"meta\" has no content to record",
                            name_of(op));
-    for (uint32_t i = 0; i < trace->nstorages; i++) {
-        core__traced_storage *traced = trace->storages[i];
-        bool hidden = traced->kind == CORE__TRACED_HIDDEN;
-
-        if ((hidden ? traced->storage : traced->origin) != tensor->storage)
-            continue;
-        *out_view = find_view(traced, tensor);
-        if (*out_view == CORE__NO_VALUE && !contains(traced, tensor))
-            continue;
-        *out_storage = traced;
-        if (!hidden)
-            CORE_TRY(add_known(trace, traced, tensor));
-        return *out_view == CORE__NO_VALUE
-                   ? add_unknown(trace, op, traced, tensor, out_view)
-                   : CORE_OK;
-    }
-    CORE_TRY(add_hidden(trace, tensor, out_storage));
+    CORE_TRY(find_real_storage(trace, tensor, out_storage));
+    CORE_TRY(add_alias(trace, *out_storage, tensor));
     *out_view = find_view(*out_storage, tensor);
     return *out_view == CORE__NO_VALUE
                ? add_unknown(trace, op, *out_storage, tensor, out_view)

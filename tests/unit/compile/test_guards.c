@@ -459,6 +459,93 @@ START_TEST(a_weight_with_other_content_or_another_layout_is_seen)
 }
 END_TEST
 
+/* Rows of a table, as a caller would replace them: the old view is released. */
+static void set_rows(model *m, core_tensor *table, int64_t first)
+{
+    core_tensor *rows;
+
+    OK(core_narrow(table, 0, first, 4, &rows));
+    core_tensor_release(m->weight);
+    m->weight = rows;
+}
+
+START_TEST(a_view_that_was_replaced_and_released_is_seen)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    for (int64_t first = 0; first < 4; first++) {
+        set_rows(&m, table, first);
+        model_call(compiled, &m, w.inputs[0]);
+        model_call(compiled, &m, w.inputs[0]);
+    }
+    EXPLAINS(compiled, "\"traces\": 4");
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(a_view_of_an_input_that_was_replaced_and_released_is_seen)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    for (int64_t first = 0; first < 4; first++) {
+        set_rows(&m, table, first);
+        model_call(compiled, &m, part(table, 0, 0, 4));
+    }
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Uses the weight only by views that it makes. */
+COMPILED_FUNCTION(views_of_the_weight)
+{
+    core_tensor *plain = NULL, *turned = NULL, *y = NULL;
+    core_status status = core_detach(w->hidden[0], &plain);
+
+    if (status == CORE_OK)
+        status = core_t(plain, &turned);
+    if (status == CORE_OK)
+        status = core_mm(x[0], turned, &y);
+    if (status == CORE_OK)
+        status = core_mm(y, plain, &out[0]);
+    if (status == CORE_OK)
+        status = core_narrow(w->hidden[0], 0, 1, 2, &out[1]);
+    if (status == CORE_OK)
+        out[2] = core_tensor_retain(plain);
+    core_tensor_release(plain);
+    core_tensor_release(turned);
+    core_tensor_release(y);
+    *noutputs = 3;
+    return status;
+}
+
+START_TEST(views_that_the_function_makes_are_not_facts)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compile_counts before = compile_counts();
+    core_compiled *compiled;
+
+    eager.hidden[0] = NUMBERS(&eager, 30, 4, 4);
+    traced.hidden[0] = NUMBERS(&traced, 30, 4, 4);
+    eager.nhidden = traced.nhidden = 1;
+    OK(core_compile(views_of_the_weight, &traced, NULL, &compiled));
+    for (int call = 0; call < 3; call++)
+        same_call(views_of_the_weight, &eager, compiled, &traced);
+    ck_assert_uint_eq(compile_counts().traces, before.traces + 1);
+    ck_assert_uint_eq(compile_counts().invalidated, before.invalidated);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(the_key_has_what_the_function_reads_itself)
 {
     world w = two_inputs();
@@ -560,6 +647,9 @@ int main(void)
         the_current_device_is_a_fact,
         a_weight_that_was_replaced_and_released_is_seen,
         a_weight_with_other_content_or_another_layout_is_seen,
+        a_view_that_was_replaced_and_released_is_seen,
+        a_view_of_an_input_that_was_replaced_and_released_is_seen,
+        views_that_the_function_makes_are_not_facts,
         the_key_has_what_the_function_reads_itself,
         requires_grad_of_a_weight_is_a_fact,
         an_input_that_shares_memory_with_a_written_hidden_input_is_seen,
