@@ -73,6 +73,7 @@ static void (*const fork_locks[])(core__fork_phase at) = {
     core__captures_fork,
     core__profile_fork,
     core__compiled_fork,
+    core__traced_fork,
     core__profile_clocks_fork,
     core__profile_session_fork,
     core__fork_renew_lock_fork,

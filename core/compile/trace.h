@@ -23,6 +23,7 @@
 #ifndef CORE_COMPILE_TRACE_H
 #define CORE_COMPILE_TRACE_H
 
+#include "base/fork.h"
 #include "compile/program.h"
 
 #include <pthread.h>
@@ -115,6 +116,7 @@ core_status core__traced_add_view(core__trace *trace,
 /* Forgets a trace's storages.  Returns the number of those that are still in
  * use; they are freed with their last tensor. */
 uint32_t core__traced_end(core__trace *trace);
+void core__traced_fork(core__fork_phase at);
 
 /* ----------------------------------------------------------- recording -- */
 

@@ -23,6 +23,11 @@
  * has ended may be released in any thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+void core__traced_fork(core__fork_phase at)
+{
+    core__fork_mutex(at, &lock);
+}
+
 /* ------------------------------------------------------------- records -- */
 
 static void destroy(core__traced_storage *traced)
@@ -438,8 +443,7 @@ static core_status add_alias(core__trace *trace,
 
 /* The storage of which a real tensor is a part; a new hidden input if it is
  * seen first. */
-static core_status find_real_storage(core__trace *trace,
-                                     core_tensor *tensor,
+static core_status find_real_storage(core__trace *trace, core_tensor *tensor,
                                      core__traced_storage **out)
 {
     for (uint32_t i = 0; i < trace->nstorages; i++) {

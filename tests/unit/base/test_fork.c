@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "device/device.h"
 
+#include <libcore/compiled.h>
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
 #include <libcore/random.h>
@@ -258,6 +259,37 @@ static void learn_and_forget(void)
     core_registration_release(op);
 }
 
+static core_status twice(void *context, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor **outputs,
+                         size_t *noutputs)
+{
+    core_tensor *sum;
+    core_status status = core_add(inputs[0], inputs[0], core_int(1), &sum);
+
+    (void)context;
+    (void)ninputs;
+    if (status == CORE_OK)
+        status = core_relu(sum, &outputs[0]);
+    core_tensor_release(sum);
+    *noutputs = 1;
+    return status;
+}
+
+static void compile_and_forget(void)
+{
+    core_compiled *compiled;
+    core_tensor *x, *y;
+
+    well(core_empty(NULL, 0, CORE_F32, cpu, -1, &x));
+    well(core_compile(twice, NULL, NULL, &compiled));
+    for (int i = 0; i < 2; i++) {
+        well(core_compiled_call(compiled, &x, 1, &y, 1));
+        core_tensor_release(y);
+    }
+    core_compiled_release(compiled);
+    core_tensor_release(x);
+}
+
 static void over_devices(void)
 {
     core_tensor *x, *y, *z;
@@ -271,8 +303,9 @@ static void over_devices(void)
     core_tensor_release(x);
 }
 
-static void (*const kinds[])(void) = {on_the_host, by_chance, tell_and_set,
-                                      learn_and_forget, over_devices};
+static void (*const kinds[])(void) = {on_the_host,        by_chance,
+                                      tell_and_set,       learn_and_forget,
+                                      compile_and_forget, over_devices};
 
 enum { KINDS = sizeof kinds / sizeof *kinds, HOST_KINDS = KINDS - 1 };
 
