@@ -161,16 +161,39 @@ static world with_number(void)
     return w;
 }
 
+/* Warnings of compiled functions. */
+typedef struct warnings {
+    int count;
+    char last[256];
+} warnings;
+
+static void take_warning(void *context, uint32_t level, const char *component,
+                         const char *text)
+{
+    warnings *w = context;
+
+    (void)level;
+    if (strcmp(component, "compile") != 0)
+        return;
+    w->count++;
+    snprintf(w->last, sizeof w->last, "%s", text);
+}
+
 START_TEST(a_function_that_cannot_be_recorded_runs_as_it_is)
 {
     world eager = with_number(), traced = with_number();
     core_compiled *compiled = compile(reads_a_number, &traced, 0);
     core_compile_counts before = compile_counts(), after;
+    warnings logged = {0};
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     core_error_clear();
     for (int i = 0; i < 3; i++)
         same_call(reads_a_number, &eager, compiled, &traced);
     ck_assert_int_eq(core_error_code(), CORE_OK);
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "core_tensor_item: "));
+    core_log_set_sink(NULL, NULL, 0);
     after = compile_counts();
     ck_assert_uint_eq(after.traces - before.traces, 1);
     ck_assert_uint_eq(after.break_calls - before.break_calls, 3);
@@ -265,8 +288,10 @@ START_TEST(a_mode_sees_the_calls_of_the_function)
     world eager = two_inputs(), traced = two_inputs();
     core_compiled *compiled = compile(arithmetic, &traced, 0);
     core_mode *mode;
+    warnings logged = {0};
     int seen = 0;
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     same_call(arithmetic, &eager, compiled, &traced);
     for (uint32_t level = CORE_MODE_API; level <= CORE_MODE_BELOW_AUTOGRAD;
          level++) {
@@ -276,7 +301,10 @@ START_TEST(a_mode_sees_the_calls_of_the_function)
         OK(core_mode_pop(mode));
         ck_assert_int_ge(seen, 2 * 4);
     }
+    core_log_set_sink(NULL, NULL, 0);
     EXPLAINS(compiled, "a mode is active");
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "a mode is active"));
     core_compiled_release(compiled);
 }
 END_TEST
@@ -343,7 +371,9 @@ START_TEST(beyond_the_limit_the_function_runs_as_it_is)
     world eager = two_inputs(), traced = two_inputs();
     core_compiled *compiled = compile(arithmetic, &traced, 0);
     core_compile_counts before = compile_counts(), after;
+    warnings logged = {0};
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     for (int round = 0; round < 2; round++)
         for (int64_t rows = 1; rows <= CORE_COMPILE_LIMIT + 2; rows++) {
             resize_world(&eager, rows);
@@ -354,6 +384,9 @@ START_TEST(beyond_the_limit_the_function_runs_as_it_is)
     ck_assert_uint_eq(after.programs - before.programs, CORE_COMPILE_LIMIT);
     ck_assert_uint_eq(after.traces - before.traces, CORE_COMPILE_LIMIT);
     ck_assert_uint_eq(after.limit_calls - before.limit_calls, 2 * 2);
+    core_log_set_sink(NULL, NULL, 0);
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "8 programs"));
     EXPLAINS(compiled, "\"limit_calls\": 4");
     EXPLAINS(compiled, "input 0: the sizes changed");
     core_compiled_release(compiled);
@@ -406,6 +439,7 @@ START_TEST(a_check_finds_what_is_not_in_the_key)
           "operator 0, mul.Scalar, has other arguments");
     OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
     EXPLAINS(compiled, "\"checks\": 2");
+    EXPLAINS(compiled, "\"calls\": 4");
     core_compiled_release(compiled);
 }
 END_TEST
