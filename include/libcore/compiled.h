@@ -13,7 +13,8 @@
  *                    has a gradient, was created in inference mode, and which
  *                    inputs share memory with it, and where;
  *   of the thread    grad and inference mode, autocast, TF32, determinism, the
- *                    current device;
+ *                    current device, and whether the call comes from below
+ *                    autograd (a mode, a kernel);
  *   of hidden inputs that they still exist, with their memory, sizes, strides
  *                    and requires_grad, and share memory with inputs as before;
  *   the key          bytes of the caller, see core_compile_options.

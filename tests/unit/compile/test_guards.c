@@ -7,6 +7,7 @@
 
 #include <libcore/autocast.h>
 #include <libcore/device.h>
+#include <libcore/mode.h>
 #include <libcore/settings.h>
 
 static void use(const char *device)
@@ -362,6 +363,44 @@ START_TEST(the_current_device_is_a_fact)
 }
 END_TEST
 
+static core_compiled *below;
+
+/* Computes the call by a compiled function, below autograd. */
+static core_status call_below(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    core_tensor *inputs[2] = {args[0].u.tensor, args[1].u.tensor};
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    CORE_TRY(core_compiled_call(below, inputs, 2, &results[0].u.tensor, 1));
+    results[0].tag = CORE_VALUE_TENSOR;
+    return CORE_OK;
+}
+
+START_TEST(a_program_from_below_autograd_does_not_serve_other_calls)
+{
+    world w = two_inputs();
+    core_tensor *out[1];
+    core_mode *mode;
+
+    leaf(w.inputs[0]);
+    OK(core_compile(product, NULL, NULL, &below));
+    OK(core_mode_push(CORE_MODE_BELOW_AUTOGRAD, call_below, NULL, &mode));
+    OK(core_mm(w.inputs[0], w.inputs[1], out));
+    OK(core_mode_pop(mode));
+    core_tensor_release(out[0]);
+    EXPLAINS(below, "\"compiled_calls\": 1");
+    OK(core_compiled_call(below, w.inputs, 2, out, 1));
+    ck_assert(core_tensor_requires_grad(out[0]));
+    core_tensor_release(out[0]);
+    EXPLAINS(below, "the layers of the dispatcher");
+    core_compiled_release(below);
+}
+END_TEST
+
 /* -------------------------------------------------------- hidden inputs -- */
 
 /* What a caller's struct looks like. */
@@ -645,6 +684,7 @@ int main(void)
         many_inputs_have_one_record,
         each_fact_of_the_thread_leads_to_another_program,
         the_current_device_is_a_fact,
+        a_program_from_below_autograd_does_not_serve_other_calls,
         a_weight_that_was_replaced_and_released_is_seen,
         a_weight_with_other_content_or_another_layout_is_seen,
         a_view_that_was_replaced_and_released_is_seen,
