@@ -253,40 +253,24 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
                : CORE__ENTRY_DIFFERS;
 }
 
-static bool writes(const core_program *program, bool hidden, uint32_t index)
-{
-    for (uint32_t i = 0; i < program->nwrites; i++)
-        if (program->writes[i].hidden == hidden &&
-            program->writes[i].index == index)
-            return true;
-    return false;
-}
-
 /* True if no input shares memory with a hidden input where one is written; how
  * inputs share memory with one another is in the guard record. */
 static bool hidden_inputs_apart(const core_program *program,
                                 core_tensor *const *inputs)
 {
     for (uint32_t i = 0; program->nwrites && i < program->ninputs; i++) {
-        uint32_t base = program->inputs[i].base;
-        bool written =
-            writes(program, false, base == CORE__NO_VALUE ? i : base);
+        bool written = program->inputs[i].written;
 
         for (uint32_t k = 0; k < program->nhidden; k++)
             if (inputs[i]->storage == program->hidden[k].tensor->storage &&
-                (written || writes(program, true, k)) &&
+                (written || program->hidden[k].written) &&
                 core__layout_overlap(inputs[i], program->hidden[k].tensor) !=
                     CORE__OVERLAP_NONE)
                 return false;
     }
-    for (uint32_t i = 0; i < program->nknown; i++) {
-        const core__program_known *known = &program->known[i];
-        const core_tensor *input = inputs[known->input];
-
-        if (known->tensor->storage != input->storage ||
-            known->tensor->offset - input->offset != known->offset)
+    for (uint32_t i = 0; i < program->nknown; i++)
+        if (!core__known_holds(&program->known[i], inputs))
             return false;
-    }
     return true;
 }
 

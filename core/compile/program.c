@@ -331,6 +331,26 @@ static void note_read(void *context, uint32_t value)
     from->program->values[value].last = from->node;
 }
 
+static void find_written(core_program *program)
+{
+    for (uint32_t i = 0; i < program->ninputs; i++)
+        program->inputs[i].written = false;
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        program->hidden[i].written = false;
+    for (uint32_t i = 0; i < program->nwrites; i++) {
+        uint32_t index = program->writes[i].index;
+
+        if (program->writes[i].hidden)
+            program->hidden[index].written = true;
+        else
+            program->inputs[index].written = true;
+    }
+    for (uint32_t i = 0; i < program->ninputs; i++)
+        if (program->inputs[i].base != CORE__NO_VALUE)
+            program->inputs[i].written =
+                program->inputs[program->inputs[i].base].written;
+}
+
 void core__program_finish(core_program *program)
 {
     reader from = {program, 0};
@@ -346,6 +366,7 @@ void core__program_finish(core_program *program)
             program->values[program->outputs[i].index].kept = true;
     for (uint32_t i = 0; i < program->nwrites; i++)
         program->values[program->writes[i].value].kept = true;
+    find_written(program);
 }
 
 /* ------------------------------------------------------------- reading -- */
