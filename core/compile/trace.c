@@ -482,6 +482,10 @@ core_status core_program_trace(core_tensor_function function, void *context,
     CORE__NOT_NULL(function);
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
+    if (max_outputs >= UINT32_MAX)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_program_trace: max_outputs is %zu; at most %u",
+                           max_outputs, UINT32_MAX - 1);
     CORE_TRY(check_inputs(inputs, ninputs));
     status = begin(&trace, &call);
     if (status == CORE_OK)
