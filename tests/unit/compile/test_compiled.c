@@ -14,11 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
-
 static world two_inputs(void)
 {
     world w = {.device = program_device, .ninputs = 2};
@@ -617,47 +612,17 @@ START_TEST(a_child_process_calls_and_records)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_function_is_recorded_at_its_first_call,
-        arguments_are_checked,
-        what_is_not_supported_yet_is_refused_by_name,
-        a_function_that_cannot_be_recorded_runs_as_it_is,
-        with_fullgraph_a_break_is_an_error,
-        an_error_that_the_function_ignores_is_a_break,
-        an_error_of_the_function_is_returned,
-        a_mode_sees_the_calls_of_the_function,
-        hooks_of_an_input_run_at_each_call,
-        beyond_the_limit_the_function_runs_as_it_is,
-        beyond_the_limit_a_call_fails_if_that_is_requested,
-        a_check_finds_what_is_not_in_the_key,
-        a_compiled_function_becomes_a_part_of_one_that_calls_it,
-        a_function_may_call_itself,
-        a_function_may_be_released_during_a_call,
-        threads_may_call_a_function_at_once,
-        a_child_process_calls_and_records,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/compiled on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/compiled on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/compiled", a_function_is_recorded_at_its_first_call,
+    arguments_are_checked, what_is_not_supported_yet_is_refused_by_name,
+    a_function_that_cannot_be_recorded_runs_as_it_is,
+    with_fullgraph_a_break_is_an_error,
+    an_error_that_the_function_ignores_is_a_break,
+    an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,
+    hooks_of_an_input_run_at_each_call,
+    beyond_the_limit_the_function_runs_as_it_is,
+    beyond_the_limit_a_call_fails_if_that_is_requested,
+    a_check_finds_what_is_not_in_the_key,
+    a_compiled_function_becomes_a_part_of_one_that_calls_it,
+    a_function_may_call_itself, a_function_may_be_released_during_a_call,
+    threads_may_call_a_function_at_once, a_child_process_calls_and_records)

@@ -8,11 +8,6 @@
 #include <libcore/destination.h>
 #include <libcore/device.h>
 
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
-
 /* A perceptron with one hidden layer.  Inputs: a batch, its targets, the
  * weights.  Hidden inputs: momentum and buffers of gradients. */
 enum { X, TARGET, W1, W2, NINPUTS, STEPS = 6 };
@@ -254,36 +249,10 @@ START_TEST(a_change_of_a_hidden_input_that_autograd_records_is_a_break)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_step_by_core_grad_trains_as_the_function,
-        a_step_to_destinations_trains_as_the_function,
-        a_step_that_accumulates_gradients_trains_as_the_function,
-        another_gradient_of_an_input_is_seen,
-        outputs_that_require_grad_are_those_of_the_function,
-        a_change_of_a_hidden_input_that_autograd_records_is_a_break,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/step on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/step on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/step", a_step_by_core_grad_trains_as_the_function,
+    a_step_to_destinations_trains_as_the_function,
+    a_step_that_accumulates_gradients_trains_as_the_function,
+    another_gradient_of_an_input_is_seen,
+    outputs_that_require_grad_are_those_of_the_function,
+    a_change_of_a_hidden_input_that_autograd_records_is_a_break)

@@ -10,11 +10,6 @@
 #include <libcore/mode.h>
 #include <libcore/settings.h>
 
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
-
 static world two_inputs(void)
 {
     world w = {.device = program_device, .ninputs = 2};
@@ -666,44 +661,17 @@ START_TEST(an_input_that_shares_memory_with_a_written_hidden_input_is_seen)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        each_fact_of_an_input_leads_to_another_program,
-        equal_facts_lead_to_one_program,
-        many_inputs_have_one_record,
-        each_fact_of_the_thread_leads_to_another_program,
-        the_current_device_is_a_fact,
-        a_program_from_below_autograd_does_not_serve_other_calls,
-        a_weight_that_was_replaced_and_released_is_seen,
-        a_weight_with_other_content_or_another_layout_is_seen,
-        a_view_that_was_replaced_and_released_is_seen,
-        a_view_of_an_input_that_was_replaced_and_released_is_seen,
-        views_that_the_function_makes_are_not_facts,
-        the_key_has_what_the_function_reads_itself,
-        requires_grad_of_a_weight_is_a_fact,
-        an_input_that_shares_memory_with_a_written_hidden_input_is_seen,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/guards on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/guards on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/guards", each_fact_of_an_input_leads_to_another_program,
+    equal_facts_lead_to_one_program, many_inputs_have_one_record,
+    each_fact_of_the_thread_leads_to_another_program,
+    the_current_device_is_a_fact,
+    a_program_from_below_autograd_does_not_serve_other_calls,
+    a_weight_that_was_replaced_and_released_is_seen,
+    a_weight_with_other_content_or_another_layout_is_seen,
+    a_view_that_was_replaced_and_released_is_seen,
+    a_view_of_an_input_that_was_replaced_and_released_is_seen,
+    views_that_the_function_makes_are_not_facts,
+    the_key_has_what_the_function_reads_itself,
+    requires_grad_of_a_weight_is_a_fact,
+    an_input_that_shares_memory_with_a_written_hidden_input_is_seen)
