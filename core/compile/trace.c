@@ -35,21 +35,9 @@ static core_status check_inputs(core_tensor *const *inputs, size_t ninputs)
     return CORE_OK;
 }
 
-static int64_t end_of(const core_tensor *tensor)
-{
-    int64_t last = tensor->offset;
-
-    for (uint32_t i = 0; i < tensor->ndim; i++)
-        last += (tensor->sizes[i] - 1) * tensor->strides[i];
-    return tensor->numel == 0 ? tensor->offset : last + 1;
-}
-
-/* True if each element of `part` is one of `whole`. */
 static bool is_part(const core_tensor *part, const core_tensor *whole)
 {
-    return part->storage == whole->storage && part->dtype == whole->dtype &&
-           part->numel > 0 && whole->flags & CORE__TENSOR_DENSE &&
-           part->offset >= whole->offset && end_of(part) <= end_of(whole);
+    return part->numel > 0 && core__traced_is_part(part, whole);
 }
 
 /* The input of which input i is a view; of equal ones, the first. */

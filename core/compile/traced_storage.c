@@ -133,17 +133,18 @@ static core_status set_whole(core__trace *trace, core__traced_storage *traced,
 
 /* ------------------------------------------------------ traced tensors -- */
 
-static uint64_t bytes_of(uint32_t dtype, uint32_t ndim, const int64_t *sizes,
-                         const int64_t *strides, int64_t offset)
+/* One past the last element; offset if there is none. */
+static int64_t end_of(uint32_t ndim, const int64_t *sizes,
+                      const int64_t *strides, int64_t offset)
 {
     int64_t last = offset;
 
     for (uint32_t i = 0; i < ndim; i++) {
         if (sizes[i] == 0)
-            return 0;
+            return offset;
         last += (sizes[i] - 1) * strides[i];
     }
-    return (uint64_t)(last + 1) * core__dtype_size((core_dtype)dtype);
+    return last + 1;
 }
 
 /* A tensor of the type on a storage of its own, without memory. */
@@ -159,7 +160,8 @@ static core_status without_memory(core__traced_storage *traced,
     *out_tensor = NULL;
     CORE_TRY(core__storage_adopt(
         traced->device, NULL,
-        bytes_of(type->dtype, type->ndim, sizes, strides, offset),
+        (uint64_t)end_of(type->ndim, sizes, strides, offset) *
+            core__dtype_size((core_dtype)type->dtype),
         storage_released, traced, &storage));
     traced->storage = storage;
     status = core__tensor_new_on_storage(storage, type->dtype, type->ndim,
@@ -279,20 +281,6 @@ static uint32_t find_view(const core__traced_storage *traced,
     return CORE__NO_VALUE;
 }
 
-/* One past the last element; offset if there is none. */
-static int64_t end_of(uint32_t ndim, const int64_t *sizes,
-                      const int64_t *strides, int64_t offset)
-{
-    int64_t last = offset;
-
-    for (uint32_t i = 0; i < ndim; i++) {
-        if (sizes[i] == 0)
-            return offset;
-        last += (sizes[i] - 1) * strides[i];
-    }
-    return last + 1;
-}
-
 /* True if each element of the tensor is one of the whole. */
 static bool contains(const core__traced_storage *traced,
                      const core_tensor *tensor)
@@ -352,19 +340,19 @@ static core_status find_traced(core__trace *trace, const core_operator *op,
                : CORE_OK;
 }
 
+bool core__traced_is_part(const core_tensor *part, const core_tensor *whole)
+{
+    return part->storage == whole->storage && part->dtype == whole->dtype &&
+           whole->flags & CORE__TENSOR_DENSE && part->offset >= whole->offset &&
+           end_of(part->ndim, part->sizes, part->strides, part->offset) <=
+               end_of(whole->ndim, whole->sizes, whole->strides, whole->offset);
+}
+
 /* The tensor of which a real tensor that is seen first is a part. */
 static core_tensor *whole_of(core_tensor *tensor)
 {
-    core_tensor *base = tensor->base;
-
-    return base && base->storage == tensor->storage &&
-                   base->dtype == tensor->dtype &&
-                   base->flags & CORE__TENSOR_DENSE &&
-                   tensor->offset >= base->offset &&
-                   end_of(tensor->ndim, tensor->sizes, tensor->strides,
-                          tensor->offset) <= end_of(base->ndim, base->sizes,
-                                                    base->strides, base->offset)
-               ? base
+    return tensor->base && core__traced_is_part(tensor, tensor->base)
+               ? tensor->base
                : tensor;
 }
 
