@@ -20,8 +20,8 @@
  *   the key          bytes of the caller, see core_compile_options.
  *
  * What cannot be recorded is a graph break: the function is then called as it
- * is, each time.  A warning in the log says why, once, and core_compiled_explain
- * says how often.  With CORE_COMPILE_FULLGRAPH it is an error.
+ * is, each time.  A warning in the log says why, once for the same facts, and
+ * core_compiled_explain says how often.  With CORE_COMPILE_FULLGRAPH it is an error.
  *
  * What the function does besides calling operators, such as counting or
  * printing, happens when it is recorded and not when its program runs.  A call
