@@ -434,24 +434,33 @@ static core_status describe_break(core__compiled_entry *entry,
     return entry->reason ? CORE_OK : core__error_memory(strlen(message) + 1);
 }
 
+/* The newest entry; NULL: none.  Valid until the thread leaves. */
+static const core__compiled_entry *newest_entry(const core_compiled *compiled)
+{
+    const core__compiled_entry *newest = NULL;
+
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        const core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (entry && (!newest || entry->recording > newest->recording))
+            newest = entry;
+    }
+    return newest;
+}
+
 /* Why another program is needed: the difference from the newest entry. */
 static core_status describe_cause(const core_compiled *compiled,
                                   core__compiled_entry *entry, bool changed)
 {
     char text[128] = "the first call";
     core__thread *self = core__thread_self();
-    bool compared = false;
+    const core__compiled_entry *before;
 
     core__thread_enter(self);
-    for (uint32_t i = compiled->limit; i-- > 0 && !compared;) {
-        const core__compiled_entry *before = atomic_load(&compiled->entries[i]);
-
-        if (!before)
-            continue;
+    before = newest_entry(compiled);
+    if (before)
         core__guard_difference(before->guard, before->guard_size, entry->guard,
                                entry->guard_size, text, sizeof text);
-        compared = true;
-    }
     core__thread_leave(self);
     if (changed)
         core__format(text, sizeof text, "a hidden input changed");
@@ -459,7 +468,7 @@ static core_status describe_cause(const core_compiled *compiled,
     return entry->why ? CORE_OK : core__error_memory(strlen(text) + 1);
 }
 
-/* Records the function.  *out_error: why it cannot be; else NULL. */
+/* Records the function, and counts it. */
 static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
                          size_t ninputs, size_t noutputs,
                          core_program **out_program, uint64_t *out_ns)
@@ -495,6 +504,7 @@ static core_status make_entry(const call *c, core_program *program, uint64_t ns,
     if (status != CORE_OK)
         return status;
     (*out_entry)->trace_ns = ns;
+    (*out_entry)->recording = atomic_load(&c->compiled->traces);
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
         status = describe_break(*out_entry, message);

@@ -503,6 +503,26 @@ static void set_rows(model *m, core_tensor *table, int64_t first)
     m->weight = rows;
 }
 
+START_TEST(the_newest_program_is_the_one_before)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    set_rows(&m, table, 0);
+    model_call(compiled, &m, w.inputs[0]);
+    model_call(compiled, &m, part(w.inputs[0], 0, 0, 2));
+    set_rows(&m, table, 1);
+    model_call(compiled, &m, w.inputs[0]); /* instead of the first one */
+    model_call(compiled, &m, leaf(w.inputs[1]));
+    EXPLAINS(compiled, "input 0: requires_grad changed");
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_view_that_was_replaced_and_released_is_seen)
 {
     world w = two_inputs();
@@ -669,6 +689,7 @@ SUITE_ON_CPU_AND_SIM(
     a_program_from_below_autograd_does_not_serve_other_calls,
     a_weight_that_was_replaced_and_released_is_seen,
     a_weight_with_other_content_or_another_layout_is_seen,
+    the_newest_program_is_the_one_before,
     a_view_that_was_replaced_and_released_is_seen,
     a_view_of_an_input_that_was_replaced_and_released_is_seen,
     views_that_the_function_makes_are_not_facts,
