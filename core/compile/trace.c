@@ -5,6 +5,7 @@
 
 #include "compile/trace.h"
 
+#include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
 #include "base/memory.h"
@@ -317,15 +318,19 @@ static core_status check_outputs(const traced_call *call, size_t count)
     return CORE_OK;
 }
 
-/* The thread's keys are restored in any case. */
+/* The thread's keys are restored in any case, and so are its cached casts of
+ * autocast: those of the recording have no content, and those from before would
+ * be hidden inputs that end with their region. */
 static core_status call_function(core__trace *trace, const traced_call *call,
                                  size_t *out_count)
 {
     core__thread *self = core__thread_self();
     uint32_t errors = core__error_sequence();
     uint32_t included = self->included, excluded = self->excluded;
+    struct core__autocast_casts *casts = self->autocast_casts;
     core_status status;
 
+    self->autocast_casts = NULL;
     trace->outer = self->trace;
     self->trace = trace;
     self->included |= (uint32_t)CORE__KEYS_TRACED;
@@ -333,6 +338,8 @@ static core_status call_function(core__trace *trace, const traced_call *call,
     status = call->function(call->context, call->stand_ins, call->ninputs,
                             call->outputs, out_count);
     status = core__callback_status(errors, status, NULL);
+    core__autocast_cache_clear(self);
+    self->autocast_casts = casts;
     self->included = included;
     self->excluded = excluded;
     self->trace = trace->outer;
