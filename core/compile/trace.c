@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "device/device.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/mode_stack.h"
 #include "ops_ids.h"
 #include "tensor/layout.h"
 
@@ -340,7 +341,7 @@ static core_status call_function(core__trace *trace, const traced_call *call,
     status = core__callback_status(errors, status, NULL);
     core__autocast_cache_clear(self);
     self->autocast_casts = casts;
-    self->included = included;
+    core__modes_restore_keys(self, included);
     self->excluded = excluded;
     self->trace = trace->outer;
     return status;

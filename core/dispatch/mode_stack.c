@@ -178,6 +178,30 @@ bool core__modes_leave(core__thread *self, const core__modes *before)
     return all;
 }
 
+core_status core__modes_left_error(void)
+{
+    return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                       "a function or hook of a backward pushed a mode and "
+                       "returned without popping it");
+}
+
+core_status core__modes_backward_end(core__thread *self, core_status status)
+{
+    bool all = true;
+
+    for (uint32_t level = 0; level < CORE__MODE_LEVELS; level++) {
+        core__mode *mode;
+
+        while ((mode = self->pushed_modes[level]) != NULL &&
+               mode->backward_depth >= self->backward_depth) {
+            set_active(self, level, mode->outer);
+            drop_pushed(self, level);
+            all = false;
+        }
+    }
+    return all || status != CORE_OK ? status : core__modes_left_error();
+}
+
 void core__modes_thread_end(core__thread *self)
 {
     for (uint32_t level = 0; level < CORE__MODE_LEVELS; level++) {
@@ -189,25 +213,36 @@ void core__modes_thread_end(core__thread *self)
 
 /* ------------------------------------------------------------- results -- */
 
-static bool is_argument(const core_value *args, uint32_t nargs,
-                        const core_tensor *tensor)
+static bool contains(const core_value *value, const core_tensor *tensor)
 {
-    for (uint32_t i = 0; i < nargs; i++)
-        if (args[i].tag == CORE_VALUE_TENSOR && args[i].u.tensor == tensor)
+    if (value->tag == CORE_VALUE_TENSOR)
+        return value->u.tensor == tensor;
+    for (uint32_t i = 0;
+         value->tag == CORE_VALUE_TENSOR_LIST && i < value->count; i++)
+        if (value->u.tensors[i] == tensor)
             return true;
     return false;
 }
 
-/* The changed argument that a result of this alias is; NULL: none. */
-static const core_tensor *changed_argument(const core__schema *schema,
-                                           const core_value *args,
-                                           uint32_t nargs, const char *alias)
+static bool is_argument(const core_value *args, uint32_t nargs,
+                        const core_tensor *tensor)
+{
+    for (uint32_t i = 0; i < nargs; i++)
+        if (contains(&args[i], tensor))
+            return true;
+    return false;
+}
+
+/* Whether it is the changed argument of this alias. */
+static bool is_changed_argument(const core__schema *schema,
+                                const core_value *args, uint32_t nargs,
+                                const char *alias, const core_tensor *tensor)
 {
     for (uint32_t i = 0; i < schema->narguments && i < nargs; i++)
-        if (schema->arguments[i].mutated && args[i].tag == CORE_VALUE_TENSOR &&
+        if (schema->arguments[i].mutated && contains(&args[i], tensor) &&
             strcmp(schema->arguments[i].alias, alias) == 0)
-            return args[i].u.tensor;
-    return NULL;
+            return true;
+    return false;
 }
 
 static const char *fault_of_tensor(const core_operator *op, uint32_t level,
@@ -217,7 +252,7 @@ static const char *fault_of_tensor(const core_operator *op, uint32_t level,
                                    const core_tensor *tensor)
 {
     if (expected->mutated)
-        return tensor == changed_argument(schema, args, nargs, expected->alias)
+        return is_changed_argument(schema, args, nargs, expected->alias, tensor)
                    ? NULL
                    : "another tensor than the changed argument";
     if (level != CORE_MODE_BELOW_AUTOGRAD)
@@ -256,9 +291,15 @@ static const char *fault_of(const core_operator *op, uint32_t level,
                                                   args, nargs, result->u.tensor)
                                 : "NULL";
     for (uint32_t k = 0;
-         result->tag == CORE_VALUE_TENSOR_LIST && k < result->count; k++)
-        if (!result->u.tensors[k])
-            return "a list with NULL";
+         result->tag == CORE_VALUE_TENSOR_LIST && k < result->count; k++) {
+        const char *fault = "a list with NULL";
+
+        if (result->u.tensors[k])
+            fault = fault_of_tensor(op, level, schema, expected, args, nargs,
+                                    result->u.tensors[k]);
+        if (fault)
+            return fault;
+    }
     return NULL;
 }
 
@@ -320,11 +361,12 @@ static core_status pass_below(core_operator *op, uint32_t functionality,
 }
 
 /* A mode may return an error without setting a message, while an older message
- * is still there. */
+ * or that of another error is still there. */
 static core_status status_of(const core_operator *op, uint32_t errors,
                              core_status status)
 {
-    if (status == CORE_OK || core__error_sequence() != errors)
+    if (status == CORE_OK ||
+        (core__error_sequence() != errors && core_error_code() == status))
         return status;
     return core__error(status, "%s: a mode returned %s",
                        core__operator_name(op), core_status_name(status));

@@ -15,6 +15,7 @@
 #ifndef CORE_DISPATCH_MODE_STACK_H
 #define CORE_DISPATCH_MODE_STACK_H
 
+#include "base/keys.h"
 #include "base/thread.h"
 
 #include <libcore/mode.h>
@@ -50,6 +51,23 @@ void core__modes_enter(core__thread *self, const core__modes *modes,
 /* Restores them, and pops modes that were pushed in between; false: there were
  * some. */
 bool core__modes_leave(core__thread *self, const core__modes *before);
+
+/* The error of a backward whose functions or hooks left a mode pushed. */
+core_status core__modes_left_error(void);
+/* Before the innermost backward of a thread that has pushed modes ends: pops
+ * those that were pushed in it, which is an error unless there is one. */
+core_status core__modes_backward_end(core__thread *self, core_status status);
+
+/* Restores the keys that a thread had before it called a function of the
+ * program, except those of modes, which the function may have pushed or
+ * popped. */
+static inline void core__modes_restore_keys(core__thread *self,
+                                            uint32_t included)
+{
+    const uint32_t modes = (uint32_t)CORE__KEYS_MODE;
+
+    self->included = (included & ~modes) | (self->included & modes);
+}
 
 /* Pops the modes of a thread that ends. */
 void core__modes_thread_end(core__thread *self);

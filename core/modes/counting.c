@@ -3,6 +3,8 @@
 
 /* The mode that counts calls, operations and bytes by operator. */
 
+#include "modes/counting.h"
+
 #include "base/growing_text.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -21,10 +23,17 @@ typedef struct counted {
     core_op_counts counts;
 } counted;
 
+/* One for all counters, so that none is held in the child of a fork. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void core__op_counters_fork(core__fork_phase at)
+{
+    core__fork_mutex(at, &lock);
+}
+
 struct core_op_counter {
     _Atomic uint32_t references;
-    pthread_mutex_t lock; /* protects the rest */
-    counted *rows;
+    counted *rows; /* from here under the lock */
     size_t nrows, capacity;
     uint32_t builtin[CORE_OP_COUNT]; /* 1 + the row of an operator; 0: none */
 };
@@ -38,7 +47,6 @@ core_status core_op_counter_create(core_op_counter **out_counter)
     if (!counter)
         return core__error_memory(sizeof *counter);
     atomic_init(&counter->references, 1);
-    pthread_mutex_init(&counter->lock, NULL);
     core__profile_flop_prepare();
     return CORE_OK;
 }
@@ -47,7 +55,6 @@ void core_op_counter_release(core_op_counter *counter)
 {
     if (!counter || atomic_fetch_sub(&counter->references, 1) != 1)
         return;
-    pthread_mutex_destroy(&counter->lock);
     core__free(counter->rows);
     core__free(counter);
 }
@@ -97,19 +104,18 @@ static void add(core_op_counts *to, const core_op_counts *counts)
 static core_status add_to_row(core_op_counter *counter, const core_operator *op,
                               const core_op_counts *counts)
 {
-    core_status status = CORE_OK;
     counted *row;
+    size_t rows;
 
-    pthread_mutex_lock(&counter->lock);
+    pthread_mutex_lock(&lock);
     row = row_of(counter, op);
     if (!row)
         row = row_add(counter, op);
     if (row)
         add(&row->counts, counts);
-    else
-        status = core__error_memory(2 * counter->capacity * sizeof *row);
-    pthread_mutex_unlock(&counter->lock);
-    return status;
+    rows = counter->nrows;
+    pthread_mutex_unlock(&lock);
+    return row ? CORE_OK : core__error_memory(2 * rows * sizeof *row);
 }
 
 /* ------------------------------------------------------------ one call -- */
@@ -218,13 +224,13 @@ core_status core_op_counter_get(core_op_counter *counter,
     CORE__NOT_NULL(out_counts);
     *out_counts = (core_op_counts){0};
     CORE__NOT_NULL(counter);
-    pthread_mutex_lock(&counter->lock);
+    pthread_mutex_lock(&lock);
     row = op ? row_of(counter, op) : NULL;
     if (row)
         *out_counts = row->counts;
     else if (!op)
         *out_counts = total_of(counter->rows, counter->nrows);
-    pthread_mutex_unlock(&counter->lock);
+    pthread_mutex_unlock(&lock);
     return CORE_OK;
 }
 
@@ -232,10 +238,10 @@ void core_op_counter_reset(core_op_counter *counter)
 {
     if (!counter)
         return;
-    pthread_mutex_lock(&counter->lock);
+    pthread_mutex_lock(&lock);
     counter->nrows = 0;
     memset(counter->builtin, 0, sizeof counter->builtin);
-    pthread_mutex_unlock(&counter->lock);
+    pthread_mutex_unlock(&lock);
 }
 
 static int by_work(const void *a, const void *b)
@@ -290,13 +296,13 @@ core_status core_op_counter_json(core_op_counter *counter, char **out_json)
     CORE__NOT_NULL(out_json);
     *out_json = NULL;
     CORE__NOT_NULL(counter);
-    pthread_mutex_lock(&counter->lock);
+    pthread_mutex_lock(&lock);
     nrows = counter->nrows;
     size = (nrows + 1) * sizeof *rows;
     rows = core__alloc(size);
     if (rows && nrows)
         memcpy(rows, counter->rows, nrows * sizeof *rows);
-    pthread_mutex_unlock(&counter->lock);
+    pthread_mutex_unlock(&lock);
     if (!rows)
         return core__error_memory(size);
     qsort(rows, nrows, sizeof *rows, by_work);

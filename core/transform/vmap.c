@@ -5,6 +5,7 @@
 
 #include "autograd/graph/function.h"
 #include "base/memory.h"
+#include "dispatch/mode_stack.h"
 #include "ops/infer.h"
 #include "random/generator.h"
 #include "transform/batch.h"
@@ -248,7 +249,7 @@ static core_status run(vmap *v, core_tensor *const *inputs, int64_t size,
         self->included |= (uint32_t)CORE__KEY_BATCHED;
         status = call_function(v, outputs);
         self->batching = batching.outer;
-        self->included = included;
+        core__modes_restore_keys(self, included);
     }
     release_all(v->batched, v->ninputs);
     for (size_t i = 0; i < v->noutputs && status == CORE_OK; i++)

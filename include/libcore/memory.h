@@ -237,13 +237,15 @@ core_status core_host_memory_free(core_device *device, void *data);
 
 /* Pins host memory that the caller has allocated, so that copies between it and
  * the device are asynchronous (CORE_COPY_NON_BLOCKING), as with memory of
- * core_host_memory_alloc.  data, size: any range, in bytes; the system may pin
- * the pages around it, and some refuse two ranges that share a page.  The caller
- * keeps the memory allocated until core_host_memory_unregister.  The same range
- * may be registered for several devices.  After core_device_reset the memory is no longer pinned: unregister
- * it, and register it again.  INVALID_ARGUMENT if a byte of the range is
- * already pinned for the device; UNSUPPORTED if the plugin cannot register
- * memory; OUT_OF_MEMORY if the system pins no more. */
+ * core_host_memory_alloc.  data, size: any range, in bytes.  The system may pin
+ * whole pages around the range, and some systems refuse two ranges that share a
+ * page.  The caller keeps the memory allocated until
+ * core_host_memory_unregister.  The same range may be registered for several
+ * devices.  core_device_reset ends the pinning but not the registration: to pin
+ * the memory again, call core_host_memory_unregister and then this function.
+ * INVALID_ARGUMENT if a byte of the range is already pinned for the device;
+ * UNSUPPORTED if the plugin cannot register memory; OUT_OF_MEMORY if the system
+ * pins no more. */
 core_status core_host_memory_register(core_device *device, void *data,
                                       size_t size);
 

@@ -28,7 +28,8 @@
  * Backward runs under the modes of the thread that called it, also what the
  * engine's threads run.  Such a mode may be called by several threads at once,
  * one per device.  A function or hook that runs in a backward pops the modes
- * that it pushes before it returns.
+ * that it pushes before it returns; otherwise the backward pops them, and fails
+ * with INVALID_ARGUMENT.
  *
  * Threads.  Modes belong to the thread that pushed them and see its calls only.
  * They end with it: a thread that ends with modes pushed pops them, and the end

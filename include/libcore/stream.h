@@ -67,10 +67,10 @@ core_status core_device_stream_kinds(core_device *device, uint32_t *out_kinds);
  * host, of contiguous tensors of the same dtype (core_tensor_copy), waits for
  * events, and host callbacks.  An operator that needs a kernel returns
  * UNSUPPORTED while it is the current stream; where the plugin has a kernel for
- * them, so do copies within the device, zero_ and fill_.  If more such streams are created
- * than the device has, several share one queue.  UNSUPPORTED if the device has
- * no streams of that kind: there is no substitute, and core_stream_create
- * works on every device. */
+ * them, so do copies within the device, zero_ and fill_.  If more such streams
+ * are created than the device has, several share one queue.  UNSUPPORTED if the
+ * device has no streams of that kind: there is no substitute, and
+ * core_stream_create works on every device. */
 core_status core_stream_create_kind(core_device *device, uint32_t kind,
                                     core_stream **out_stream);
 

@@ -6,8 +6,8 @@
 # find what they do with memory in C.  Left out are
 #
 # - scripts whose subject is not C of this tree (checks, configure-gpu, explain,
-#   quickstart, gpu-tests) or that build their own (fuzz, guide, template,
-#   modes-guide, typed-calls, opencl-objects);
+#   quickstart, gpu-tests) or that build their own (examples, fuzz, guide,
+#   template, typed-calls, opencl-objects);
 # - scripts that run programs hundreds of times (conformance-mutants, anomaly,
 #   compare-pytorch): the unit tests make the same calls;
 # - test_fork: in a child forked beside other threads the sanitizer's own
@@ -33,8 +33,8 @@ section_sanitize() {
 
 sanitize_tests() {
     left='checks|configure-gpu|explain|quickstart|gpu-tests|fuzz|guide|template'
-    left="$left|modes-guide|compile-guide|typed-calls|opencl-objects|conformance-mutants"
-    left="$left|anomaly|compare-pytorch|test_fork"
+    left="$left|examples|typed-calls|opencl-objects|conformance-mutants|anomaly"
+    left="$left|compare-pytorch|test_fork"
     [ $full = yes ] || left="$left|core-bench|opencl|train(-amp|-reports)?"
     [ $full = yes ] || left="$left|test_gpu_(nvrtc|beyond_31_bits)"
     find tests -maxdepth 1 -name '*.sh' >"$logs/tests.txt"

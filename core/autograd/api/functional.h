@@ -36,7 +36,7 @@ core_status core__derivation_end(core__derivation *work, core_status status);
 /* Zeros like a tensor. */
 core_status core__derivation_zeros(const core_tensor *like,
                                    core_tensor **out_zeros);
-/* Detaches a result unless a graph is wanted. */
+/* Detaches a result, unless derivatives of it are to be computed. */
 core_status core__derivation_finish(const core__derivation *work,
                                     core_tensor **result);
 /* Computes work->grads, with a graph, of a function whose result has one

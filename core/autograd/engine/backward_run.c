@@ -189,6 +189,8 @@ static core_status run(core__task *task, const core__edge *roots,
         status = core__likely(!task->multithreaded)
                      ? run_alone(task, roots, grads, count)
                      : run_with_workers(task, roots, grads, count);
+    if (core__unlikely(self->pushed_modes[0] || self->pushed_modes[1]))
+        status = core__modes_backward_end(self, status);
     if (core__unlikely(task->device != NULL))
         status = join(task, status);
     core__task_end(task);

@@ -114,9 +114,7 @@ static void run(const core__executor_work *work)
     self->engine = task;
     status = core__task_evaluate(task, work->ready.node, work->ready.slot);
     if (!core__modes_leave(self, &modes) && status == CORE_OK)
-        status = core__error(CORE_ERROR_INVALID_ARGUMENT,
-                             "a function or hook of a backward pushed a mode "
-                             "and returned without popping it");
+        status = core__modes_left_error();
     if (status != CORE_OK)
         core__task_fail(task, status);
     self->engine = engine;

@@ -16,6 +16,7 @@
 #include <libcore/compiled.h>
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
+#include <libcore/mode.h>
 #include <libcore/random.h>
 #include <libcore/settings.h>
 
@@ -409,6 +410,63 @@ START_TEST(child_can_use_pinned_host_memory)
 }
 END_TEST
 
+/* Holds the lock of a counter most of the time. */
+static void *count_again_and_again(void *context)
+{
+    core_op_counter *counter = context;
+    core_op_counts counts;
+    core_mode *mode;
+
+    well(core_mode_push_counting(counter, &mode));
+    while (!atomic_load(&enough)) {
+        core_tensor *made;
+
+        well(core_neg(shared, &made));
+        core_tensor_release(made);
+        for (int i = 0; i < 1000; i++)
+            well(core_op_counter_get(counter, NULL, &counts));
+    }
+    well(core_mode_pop(mode));
+    return NULL;
+}
+
+START_TEST(child_can_count_operators)
+{
+    core_op_counter *counter;
+    pthread_t threads[2];
+    core_mode *mode;
+
+    shared = VECTOR(1, 3);
+    OK(core_op_counter_create(&counter));
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, count_again_and_again, counter),
+            0);
+    OK(core_mode_push_counting(counter, &mode));
+    for (int i = 0; i < (effort_is_long() ? 1000 : 30); i++) {
+        pid_t child = fork();
+        core_tensor *made;
+        char *json;
+
+        if (child == 0) {
+            child_begins(200);
+            well(core_neg(shared, &made)); /* under the forking thread's mode */
+            core_tensor_release(made);
+            well(core_op_counter_json(counter, &json));
+            core_text_free(json);
+            well(core_mode_pop(mode));
+            child_ends(true);
+        }
+        wait_for_child(child);
+    }
+    OK(core_mode_pop(mode));
+    atomic_store(&enough, true);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    core_op_counter_release(counter);
+}
+END_TEST
+
 /* core_empty touches no memory, so a tensor cached by the thread would
  * succeed. */
 START_TEST(child_gets_no_cached_memory_of_an_unusable_device)
@@ -499,7 +557,9 @@ int main(void)
         child_can_use_pinned_host_memory,
         child_gets_no_cached_memory_of_an_unusable_device,
     };
+    const TTest *const of_counters[] = {child_can_count_operators};
     const test_suite suites[] = {
+        {"base/fork, counters", NULL, drop_all, 0, SUITE_TESTS(of_counters)},
         {"base/fork, plain", NULL, drop_all, 0, SUITE_TESTS(tests)},
         {"base/fork, one queue", one_queue, drop_all, 0, SUITE_TESTS(tests)},
         {"base/fork, other modes", every_other_mode_validated, drop_all, 0,

@@ -88,10 +88,15 @@ static core_status push_and_pop(void *context)
     core_mode *mode;
 
     (void)context;
-    FAILS(core_mode_pop(modes[0]), CORE_ERROR_INVALID_ARGUMENT,
-          "this thread has not pushed");
     CORE_TRY(core_mode_push(CORE_MODE_API, note, NULL, &mode));
     return core_mode_pop(mode);
+}
+
+static core_status push_and_pop_in_worker(void *context)
+{
+    FAILS(core_mode_pop(modes[0]), CORE_ERROR_INVALID_ARGUMENT,
+          "this thread has not pushed");
+    return push_and_pop(context);
 }
 
 static core_status only_push(void *context)
@@ -105,7 +110,8 @@ static core_status only_push(void *context)
 START_TEST(functions_in_workers_pop_what_they_push)
 {
     core_tensor *a = leaf(VECTOR(2, 1, 2)), *y;
-    passing zero = {.factor = 2, .inside = push_and_pop}, one = {.factor = 3};
+    passing zero = {.factor = 2, .inside = push_and_pop_in_worker};
+    passing one = {.factor = 3};
     counted counted = {.home = pthread_self()};
 
     push(CORE_MODE_API, count, &counted);
@@ -119,6 +125,30 @@ START_TEST(functions_in_workers_pop_what_they_push)
     zero.inside = NULL;
     backward(spread(&zero, &one, a));
     SEEN("");
+}
+END_TEST
+
+START_TEST(functions_in_the_callers_thread_pop_what_they_push)
+{
+    passing inside = {.factor = 2, .inside = push_and_pop};
+    core_tensor *a = leaf(VECTOR(2, 1, 2)), *y;
+    counted counted = {.home = pthread_self()};
+
+    for (uint32_t level = 0; level < 2; level++) {
+        push(level, count, &counted);
+        inside.inside = push_and_pop;
+        backward(sum(pass(&inside, a)));
+        inside.inside = only_push;
+        y = sum(pass(&inside, a));
+        FAILS(core_backward(&y, 1, NULL, 0), CORE_ERROR_INVALID_ARGUMENT,
+              "without popping");
+        seen[0] = '\0';
+        counted.calls = 0;
+        mul(a, a);
+        SEEN("");
+        ck_assert_uint_eq(counted.calls, 1);
+        pop();
+    }
 }
 END_TEST
 
@@ -325,6 +355,7 @@ int main(void)
         backward_runs_under_the_callers_modes_in_every_thread,
         error_of_a_mode_in_a_worker_is_that_of_the_backward,
         functions_in_workers_pop_what_they_push,
+        functions_in_the_callers_thread_pop_what_they_push,
         nested_backwards_on_fresh_stacks_have_the_modes,
         modes_belong_to_their_thread_and_end_with_it,
         threads_have_modes_at_the_same_time,

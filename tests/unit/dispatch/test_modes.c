@@ -7,10 +7,14 @@
 #include "support/modes.h"
 
 #include <libcore/autocast.h>
+#include <libcore/compile.h>
 #include <libcore/device.h>
 #include <libcore/function.h>
 #include <libcore/saved.h>
+#include <libcore/transform.h>
 
+#include "base/keys.h"
+#include "base/memory.h"
 #include "base/thread.h"
 
 static core_tensor *x, *w;
@@ -499,6 +503,22 @@ static core_status fails(core_call *call, const core_value *args,
                       : CORE_ERROR_OUT_OF_MEMORY;
 }
 
+/* Fails in a call, and returns another error without a message. */
+static core_status fails_otherwise(core_call *call, const core_value *args,
+                                   uint32_t nargs, core_value *results,
+                                   uint32_t nresults)
+{
+    core_operator *unknown;
+
+    (void)call;
+    (void)args;
+    (void)nargs;
+    (void)results;
+    (void)nresults;
+    FAILS(core_op_find("mine::unknown", &unknown), CORE_ERROR_NOT_FOUND, "");
+    return CORE_ERROR_OUT_OF_MEMORY;
+}
+
 START_TEST(error_of_a_mode_is_the_error_of_the_call)
 {
     core_tensor *y;
@@ -512,6 +532,11 @@ START_TEST(error_of_a_mode_is_the_error_of_the_call)
         push(level, fails, NULL);
         FAILS(core_mul(x, w, &y), CORE_ERROR_OUT_OF_MEMORY, "mul.Tensor",
               "a mode returned");
+        pop();
+        push(level, fails_otherwise, NULL);
+        FAILS(core_mul(x, w, &y), CORE_ERROR_OUT_OF_MEMORY, "mul.Tensor",
+              "a mode returned");
+        ck_assert_int_eq(core_error_code(), CORE_ERROR_OUT_OF_MEMORY);
         pop();
     }
     mul(x, w);
@@ -582,6 +607,54 @@ START_TEST(wrong_results_are_refused)
     pop();
     push(CORE_MODE_API, gives, &history);
     ck_assert_ptr_eq(mul(x, x), w);
+}
+END_TEST
+
+/* Like `gives`, for an operator that returns a list. */
+static core_status gives_list(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    const core_value *list = call->user;
+    core_tensor **tensors = core__alloc(list->count * sizeof *tensors);
+
+    (void)args;
+    (void)nargs;
+    ck_assert_uint_eq(nresults, 1);
+    for (uint32_t i = 0; i < list->count; i++)
+        tensors[i] = core_tensor_retain(list->u.tensors[i]);
+    results[0] = *list;
+    results[0].u.tensors = tensors;
+    return CORE_OK;
+}
+
+/* Calls with lists of tensors, among the arguments and the results. */
+START_TEST(wrong_results_of_lists_are_refused)
+{
+    core_tensor *list[] = {x, x}, *y;
+    core_value argument = core_pack_tensor(x), result = {0};
+    core_value returned = {CORE_VALUE_TENSOR_LIST, 1, {.tensors = &x}};
+    core_registration *registration;
+    core_operator *op;
+
+    push(CORE_MODE_BELOW_AUTOGRAD, gives, &argument);
+    FAILS(core_cat(list, 2, 0, &y), CORE_ERROR_INVALID_ARGUMENT, "cat",
+          "an argument");
+    pop();
+    OK(core_op_register("mine::parts(Tensor self) -> Tensor[]", &registration));
+    OK(core_op_find("mine::parts", &op));
+    push(CORE_MODE_BELOW_AUTOGRAD, gives_list, &returned);
+    FAILS(core_op_call(op, &argument, 1, &result, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "mine::parts", "an argument");
+    returned.u.tensors = &w;
+    FAILS(core_op_call(op, &argument, 1, &result, 1),
+          CORE_ERROR_INVALID_ARGUMENT, "mine::parts", "requires grad");
+    pop();
+    push(CORE_MODE_API, gives_list, &returned);
+    OK(core_op_call(op, &argument, 1, &result, 1));
+    ck_assert_ptr_eq(result.u.tensors[0], w);
+    core_value_release(&result);
+    core_registration_release(registration);
 }
 END_TEST
 
@@ -746,6 +819,62 @@ END_TEST
 /* ----------------------------------------------------------- fast paths -- */
 
 /* States with modes must not take the places of those without. */
+static core_status watches(void *user, core_tensor *const *inputs,
+                           size_t ninputs, core_tensor **outputs,
+                           size_t *noutputs)
+{
+    (void)ninputs;
+    *noutputs = 1;
+    watch(*(const uint32_t *)user);
+    return core_mul(inputs[0], inputs[0], outputs);
+}
+
+static core_status ends_watching(void *user, core_tensor *const *inputs,
+                                 size_t ninputs, core_tensor **outputs,
+                                 size_t *noutputs)
+{
+    (void)user;
+    (void)ninputs;
+    *noutputs = 1;
+    pop();
+    return core_mul(inputs[0], inputs[0], outputs);
+}
+
+/* As if it had been called without core_vmap. */
+START_TEST(mode_that_a_mapped_function_pushes_stays)
+{
+    core_tensor *y;
+
+    for (uint32_t level = 0; level < 2; level++) {
+        OK(core_vmap(watches, &level, NULL, &x, 1, &y, 1));
+        keep(y);
+        seen[0] = '\0';
+        mul(x, x);
+        SEEN("mul.Tensor ");
+        OK(core_vmap(ends_watching, NULL, NULL, &x, 1, &y, 1));
+        keep(y);
+        ck_assert_uint_eq(core__thread_self()->included & CORE__KEYS_MODE, 0);
+        SEEN("");
+    }
+}
+END_TEST
+
+/* Nor does recording a program end it. */
+START_TEST(mode_that_a_recorded_function_pushes_stays)
+{
+    core_program *program;
+
+    for (uint32_t level = 0; level < 2; level++) {
+        OK(core_program_trace(watches, &level, &x, 1, 1, &program));
+        core_program_release(program);
+        seen[0] = '\0';
+        mul(x, x);
+        SEEN("mul.Tensor ");
+        pop();
+    }
+}
+END_TEST
+
 START_TEST(calls_after_the_last_pop_are_fast_again)
 {
     core__thread *self = core__thread_self();
@@ -796,6 +925,7 @@ int main(void)
         error_of_a_mode_is_the_error_of_the_call,
         error_below_passes_through_a_mode,
         wrong_results_are_refused,
+        wrong_results_of_lists_are_refused,
         wrong_arguments_are_refused,
         wrong_pushes_are_refused,
         pop_out_of_order_or_twice_fails,
@@ -803,6 +933,8 @@ int main(void)
         pop_inside_a_backward_fails,
         backward_called_by_a_mode_runs_under_the_modes_outside,
         recomputation_runs_under_the_modes_of_the_backward,
+        mode_that_a_mapped_function_pushes_stays,
+        mode_that_a_recorded_function_pushes_stays,
         calls_after_the_last_pop_are_fast_again,
     };
     const test_suite suite = {.name = "dispatch/modes",

@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Copyright The libcore authors
+
+# The programs in docs/modes.md, docs/transforms.md and docs/compile.md compile
+# without warnings from the public headers and do what the pages say.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+libraries=$(cd "$LIBCORE_BUILD/.libs" && pwd) || exit
+
+# shellcheck source=tests/support/tap.sh
+. "$LIBCORE_SOURCE/tests/support/tap.sh"
+
+# has_examples PAGE COUNT: writes the Nth example of C to PAGE-N.c, and the output
+# that the page gives for it to PAGE-N.expected.
+has_examples() {
+    awk -v to="$work/$1-" '
+        /^```c$/ { n++; file = to n ".c"; next }
+        /^```output$/ { file = to n ".expected"; next }
+        /^```/ { file = ""; next }
+        file { print > file }
+    ' "$LIBCORE_SOURCE/docs/$1.md"
+    count=$2
+    set -- "$work/$1"-*.c
+    test $# = "$count"
+}
+
+runs() { # name
+    # shellcheck disable=SC2086 # CC may have arguments
+    ${CC:-cc} -std=c11 -Wall -Wextra -Werror -o "$work/$1" "$work/$1.c" \
+        -I"$LIBCORE_BUILD/include" -I"$LIBCORE_SOURCE/include" \
+        -iquote "$LIBCORE_BUILD/include/libcore" \
+        -iquote "$LIBCORE_SOURCE/include/libcore" \
+        -L"$libraries" -lcore -Wl,-rpath,"$libraries" &&
+        "$work/$1" >"$work/out"
+}
+
+prints_as_expected() { # name
+    runs "$1" && diff -u "$work/$1.expected" "$work/out"
+}
+
+prints() { # name, text...
+    runs "$1" || return
+    shift
+    for text; do
+        grep -qF -e "$text" "$work/out" || {
+            cat "$work/out"
+            return 1
+        }
+    done
+}
+
+# A program that compiles the function `scale` of a file, calls it three times and
+# prints what explain says.
+calls_scale() { # file
+    printf '#include <libcore/core.h>\n#include <stdio.h>\n'
+    cat "$1"
+    cat <<'END'
+int main(void)
+{
+    int64_t sizes[] = {4, 4};
+    core_compiled *compiled = NULL;
+    core_tensor *x = NULL, *y = NULL;
+    char *text = NULL;
+
+    core_ones(sizes, 2, CORE_F32, NULL, &x);
+    core_compile(scale, NULL, NULL, &compiled);
+    for (int i = 0; i < 3; i++) {
+        if (core_compiled_call(compiled, &x, 1, &y, 1) != CORE_OK)
+            return 1;
+        core_tensor_release(y);
+    }
+    core_compiled_explain(compiled, &text);
+    puts(text);
+    core_text_free(text);
+    core_compiled_release(compiled);
+    core_tensor_release(x);
+    return 0;
+}
+END
+}
+
+echo 1..11
+# Without them the other cases would be about nothing.
+ok 'modes.md has four examples' has_examples modes 4
+for program in 1 2 3 4; do
+    ok "example $program of modes.md prints what the page says" \
+        prints_as_expected "modes-$program"
+done
+ok 'transforms.md has one example' has_examples transforms 1
+ok 'the example of transforms.md prints what the page says' \
+    prints_as_expected transforms-1
+ok 'compile.md has three examples' has_examples compile 3
+calls_scale "$work/compile-2.c" >"$work/break.c"
+calls_scale "$work/compile-3.c" >"$work/mended.c"
+ok 'the first example of compile.md runs a program' \
+    prints compile-1 '"compiled_calls": 3' '"breaks": []' '"traces": 1'
+ok 'the second has a graph break, which explain names' \
+    prints break '"operator": "core_tensor_item"' '"count": 3'
+ok 'the third has mended it' prints mended '"compiled_calls": 3' '"breaks": []'
