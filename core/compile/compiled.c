@@ -258,6 +258,8 @@ static void remove_entry(core_compiled *compiled, uint32_t slot,
     core__entry_release(entry);
 }
 
+enum { NO_SLOT = UINT32_MAX };
+
 static bool guards_hold(const core__compiled_entry *entry,
                         const core__guard *guard)
 {
@@ -324,24 +326,41 @@ static bool sweep_entries(core_compiled *compiled)
     return atomic_load(&compiled->nentries) < compiled->limit;
 }
 
-/* Adds an entry, unless another thread has added an equal one, or there is no
- * place any more.  Takes over a reference of it, whose call has been made. */
+/* The slot for an entry of a call; NO_SLOT: another thread has added an
+ * equal one, or there is no place any more.  Under the lock, so no entry is
+ * removed meanwhile. */
+static uint32_t slot_for(const core_compiled *compiled,
+                         const core__guard *guard, core_tensor *const *inputs)
+{
+    uint32_t slot = NO_SLOT;
+
+    for (uint32_t i = compiled->limit; i-- > 0;) {
+        const core__compiled_entry *other = atomic_load(&compiled->entries[i]);
+
+        if (!other)
+            slot = i;
+        else if (guards_hold(other, guard) &&
+                 core__entry_check(other, inputs) == CORE__ENTRY_HOLDS)
+            return NO_SLOT;
+    }
+    return slot;
+}
+
+/* Adds an entry if it has a slot.  Takes over a reference of it, whose call has
+ * been made. */
 static void add_entry(core_compiled *compiled, const core__guard *guard,
                       core_tensor *const *inputs, core__compiled_entry *entry)
 {
-    bool changed, added = false;
-    core__compiled_entry *equal = find_entry(compiled, guard, inputs, &changed);
+    uint32_t slot;
 
-    core__entry_release(equal);
     core__compiled_lock();
-    for (uint32_t i = 0; i < compiled->limit && !equal && !added; i++)
-        if (!atomic_load(&compiled->entries[i])) {
-            atomic_store(&compiled->entries[i], entry);
-            atomic_fetch_add(&compiled->nentries, 1);
-            added = true;
-        }
+    slot = slot_for(compiled, guard, inputs);
+    if (slot != NO_SLOT) {
+        atomic_store(&compiled->entries[slot], entry);
+        atomic_fetch_add(&compiled->nentries, 1);
+    }
     core__compiled_unlock();
-    if (added)
+    if (slot != NO_SLOT)
         return;
     note_past(compiled, entry);
     core__entry_release(entry);
@@ -399,16 +418,6 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static core_status copy_text(const char *text, size_t size, char **out)
-{
-    *out = core__alloc(size + 1);
-    if (!*out)
-        return core__error_memory(size + 1);
-    memcpy(*out, text, size);
-    (*out)[size] = '\0';
-    return CORE_OK;
-}
-
 /* Takes operator and reason from a message such as "nonzero: reason". */
 static core_status describe_break(core__compiled_entry *entry,
                                   const char *message)
@@ -416,10 +425,27 @@ static core_status describe_break(core__compiled_entry *entry,
     size_t name = strcspn(message, ": ");
 
     if (strncmp(message + name, ": ", 2) == 0) {
-        CORE_TRY(copy_text(message, name, &entry->operator_name));
+        entry->operator_name = core__strndup(message, name);
+        if (!entry->operator_name)
+            return core__error_memory(name + 1);
         message += name + 2;
     }
-    return copy_text(message, strlen(message), &entry->reason);
+    entry->reason = core__strdup(message);
+    return entry->reason ? CORE_OK : core__error_memory(strlen(message) + 1);
+}
+
+/* The newest entry; NULL: none.  Valid until the thread leaves. */
+static const core__compiled_entry *newest_entry(const core_compiled *compiled)
+{
+    const core__compiled_entry *newest = NULL;
+
+    for (uint32_t i = 0; i < compiled->limit; i++) {
+        const core__compiled_entry *entry = atomic_load(&compiled->entries[i]);
+
+        if (entry && (!newest || entry->recording > newest->recording))
+            newest = entry;
+    }
+    return newest;
 }
 
 /* Why another program is needed: the difference from the newest entry. */
@@ -428,25 +454,21 @@ static core_status describe_cause(const core_compiled *compiled,
 {
     char text[128] = "the first call";
     core__thread *self = core__thread_self();
-    bool compared = false;
+    const core__compiled_entry *before;
 
     core__thread_enter(self);
-    for (uint32_t i = compiled->limit; i-- > 0 && !compared;) {
-        const core__compiled_entry *before = atomic_load(&compiled->entries[i]);
-
-        if (!before)
-            continue;
+    before = newest_entry(compiled);
+    if (before)
         core__guard_difference(before->guard, before->guard_size, entry->guard,
                                entry->guard_size, text, sizeof text);
-        compared = true;
-    }
     core__thread_leave(self);
     if (changed)
         core__format(text, sizeof text, "a hidden input changed");
-    return copy_text(text, strlen(text), &entry->why);
+    entry->why = core__strdup(text);
+    return entry->why ? CORE_OK : core__error_memory(strlen(text) + 1);
 }
 
-/* Records the function.  *out_error: why it cannot be; else NULL. */
+/* Records the function, and counts it. */
 static core_status trace(core_compiled *compiled, core_tensor *const *inputs,
                          size_t ninputs, size_t noutputs,
                          core_program **out_program, uint64_t *out_ns)
@@ -482,6 +504,7 @@ static core_status make_entry(const call *c, core_program *program, uint64_t ns,
     if (status != CORE_OK)
         return status;
     (*out_entry)->trace_ns = ns;
+    (*out_entry)->recording = atomic_load(&c->compiled->traces);
     status = describe_cause(c->compiled, *out_entry, c->changed);
     if (status == CORE_OK && !program)
         status = describe_break(*out_entry, message);
@@ -515,8 +538,24 @@ static core_status run_entry(const call *c, core__compiled_entry *entry)
     count(&entry->calls, 1);
     if (!entry->program)
         return full ? break_error(entry) : run_function(c);
-    return core_program_run(entry->program, c->inputs, c->ninputs, c->outputs,
-                            c->noutputs);
+    /* The guards have compared the inputs. */
+    return core__program_run_checked(entry->program, c->inputs, c->outputs);
+}
+
+/* A call that neither ran a program nor the function to its end. */
+static core_status failed(const call *c, core_status status)
+{
+    count(&c->compiled->failed_calls, 1);
+    return status;
+}
+
+static void __attribute__((cold))
+log_break(const char *operator_name, const char *reason)
+{
+    core__log(CORE_LOG_WARNING, "compile",
+              "a function cannot be compiled and is called as it is: %s%s%s",
+              operator_name ? operator_name : "", operator_name ? ": " : "",
+              reason);
 }
 
 /* A recording that failed is a graph break if the function itself succeeds;
@@ -532,20 +571,18 @@ static core_status after_failure(call *c, uint64_t ns)
     core__format(message, sizeof message, "%s", core_error_message());
     if (failure == CORE_ERROR_OUT_OF_MEMORY ||
         (full && failure != CORE_ERROR_UNSUPPORTED &&
-         failure != CORE_ERROR_DATA_DEPENDENT)) {
-        count(&c->compiled->failed_calls, 1);
-        return failure;
-    }
+         failure != CORE_ERROR_DATA_DEPENDENT))
+        return failed(c, failure);
     status = full ? CORE_OK : run_function(c);
     if (status == CORE_OK)
         status = make_entry(c, NULL, ns, message, &entry);
-    if (status != CORE_OK) {
-        count(&c->compiled->failed_calls, 1);
-        return status;
-    }
+    if (status != CORE_OK)
+        return failed(c, status);
     count(&entry->calls, 1);
     if (full)
         failure = break_error(entry);
+    else
+        log_break(entry->operator_name, entry->reason);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return full ? failure : CORE_OK;
 }
@@ -561,7 +598,9 @@ static core_status record(call *c)
         trace(c->compiled, c->inputs, c->ninputs, c->noutputs, &program, &ns);
     if (status != CORE_OK)
         return after_failure(c, ns);
-    CORE_TRY(make_entry(c, program, ns, NULL, &entry));
+    status = make_entry(c, program, ns, NULL, &entry);
+    if (status != CORE_OK)
+        return failed(c, status);
     status = run_entry(c, entry);
     add_entry(c->compiled, &c->guard, c->inputs, entry);
     return status;
@@ -660,25 +699,31 @@ static core_status beyond_limit(const call *c)
     return run_function(c);
 }
 
-/* Counts a call that the guards refuse. */
-static void note_refused(core_compiled *compiled, const char *reason)
+/* Counts a call that the guards refuse.  True for the first one. */
+static bool note_refused(core_compiled *compiled, const char *reason)
 {
     uint32_t i = 0;
+    bool is_first;
 
     core__compiled_lock();
     while (i < CORE__REFUSED_KINDS - 1 && compiled->refused[i].reason &&
            compiled->refused[i].reason != reason)
         i++;
     compiled->refused[i].reason = reason;
-    compiled->refused[i].count++;
+    is_first = compiled->refused[i].count++ == 0;
     core__compiled_unlock();
+    return is_first;
 }
 
 static core_status refused(const call *c, const char *reason, uint32_t input)
 {
-    note_refused(c->compiled, reason);
-    if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH))
+    bool is_first = note_refused(c->compiled, reason);
+
+    if (!(c->compiled->options.flags & CORE_COMPILE_FULLGRAPH)) {
+        if (is_first)
+            log_break(NULL, reason);
         return run_function(c);
+    }
     if (input == UINT32_MAX)
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "core_compiled_call: CORE_COMPILE_FULLGRAPH was "
@@ -696,14 +741,15 @@ static core_status call_guarded(call *c)
     core__compiled_entry *entry;
     core_status status;
 
-    CORE_TRY(core__guard_make(&c->guard, c->inputs, c->ninputs, c->noutputs,
-                              compiled->options.key,
-                              compiled->options.key_size));
+    status =
+        core__guard_make(&c->guard, c->inputs, c->ninputs, c->noutputs,
+                         compiled->options.key, compiled->options.key_size);
+    if (status != CORE_OK)
+        return failed(c, status);
     entry = find_entry(compiled, &c->guard, c->inputs, &c->changed);
     if (entry) {
         status = check_entry(c, entry);
-        if (status == CORE_OK)
-            status = run_entry(c, entry);
+        status = status == CORE_OK ? run_entry(c, entry) : failed(c, status);
         core__entry_release(entry);
     } else if (atomic_load(&compiled->nentries) >= compiled->limit &&
                !sweep_entries(compiled)) {

@@ -95,6 +95,7 @@ typedef struct core__compiled_entry {
     char *operator_name; /* of the graph break; NULL: not known */
     char *reason;        /* of the graph break */
     char *why;           /* why it was recorded */
+    uint64_t recording;  /* its number */
     uint64_t trace_ns;
     _Atomic uint64_t calls;
     size_t guard_size;

@@ -158,9 +158,9 @@ static core_status keep_tensors(core__compiled_entry *entry,
                                 core_tensor *const *inputs, size_t ninputs)
 {
     core_program *program = entry->program;
-    size_t size = (program->nhidden + program->nknown + program->noutputs) *
-                      sizeof *entry->kept +
-                  1;
+    size_t most = (size_t)program->nhidden + program->nknown +
+                  program->naliases + program->noutputs;
+    size_t size = most * sizeof *entry->kept + 1;
 
     entry->kept = core__program_alloc(program, size);
     if (!entry->kept)
@@ -170,6 +170,8 @@ static core_status keep_tensors(core__compiled_entry *entry,
         count_kept(entry, program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
         count_kept(entry, program->known[i].tensor);
+    for (uint32_t i = 0; i < program->naliases; i++)
+        count_kept(entry, program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         count_kept(entry, program->outputs[i].tensor);
     for (uint32_t i = 0; i < entry->nkept; i++)
@@ -251,40 +253,24 @@ static core__entry_match check_kept(const core__kept_tensor *kept)
                : CORE__ENTRY_DIFFERS;
 }
 
-static bool writes(const core_program *program, bool hidden, uint32_t index)
-{
-    for (uint32_t i = 0; i < program->nwrites; i++)
-        if (program->writes[i].hidden == hidden &&
-            program->writes[i].index == index)
-            return true;
-    return false;
-}
-
 /* True if no input shares memory with a hidden input where one is written; how
  * inputs share memory with one another is in the guard record. */
 static bool hidden_inputs_apart(const core_program *program,
                                 core_tensor *const *inputs)
 {
     for (uint32_t i = 0; program->nwrites && i < program->ninputs; i++) {
-        uint32_t base = program->inputs[i].base;
-        bool written =
-            writes(program, false, base == CORE__NO_VALUE ? i : base);
+        bool written = program->inputs[i].written;
 
         for (uint32_t k = 0; k < program->nhidden; k++)
             if (inputs[i]->storage == program->hidden[k].tensor->storage &&
-                (written || writes(program, true, k)) &&
+                (written || program->hidden[k].written) &&
                 core__layout_overlap(inputs[i], program->hidden[k].tensor) !=
                     CORE__OVERLAP_NONE)
                 return false;
     }
-    for (uint32_t i = 0; i < program->nknown; i++) {
-        const core__program_known *known = &program->known[i];
-        const core_tensor *input = inputs[known->input];
-
-        if (known->tensor->storage != input->storage ||
-            known->tensor->offset - input->offset != known->offset)
+    for (uint32_t i = 0; i < program->nknown; i++)
+        if (!core__known_holds(&program->known[i], inputs))
             return false;
-    }
     return true;
 }
 

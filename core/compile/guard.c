@@ -22,6 +22,7 @@ typedef struct guard_thread {
     uint8_t autocast[16];
     uint32_t ninputs, noutputs;
     uint32_t call_flags;
+    uint32_t included, excluded; /* keys */
     uint8_t no_grad, inference, device_layout, reserved;
 } guard_thread;
 
@@ -44,11 +45,14 @@ typedef struct guard_input {
 } guard_input;
 
 _Static_assert(
-    sizeof(guard_thread) == 40 && sizeof(guard_input) == 40,
+    sizeof(guard_thread) == 48 && sizeof(guard_input) == 40,
     "guard records are compared by memcmp, so nothing may be padded");
 
 static const uint64_t compared_keys =
     CORE__KEYS_SLOTS | CORE__KEYS_REQUIRES_GRAD | CORE__KEYS_TENSOR;
+/* Layers that only observe make no difference. */
+static const uint32_t compared_layers =
+    (uint32_t) ~(CORE__KEY_TRACE | CORE__KEY_PROFILER | CORE__KEYS_MODE);
 static const uint16_t compared_flags =
     CORE__TENSOR_INFERENCE | CORE__TENSOR_NUMBER | CORE__TENSOR_READ_ONLY;
 
@@ -204,6 +208,8 @@ static guard_thread thread_record(size_t ninputs, size_t noutputs)
         .ninputs = (uint32_t)ninputs,
         .noutputs = (uint32_t)noutputs,
         .call_flags = self->call_flags,
+        .included = self->included & compared_layers,
+        .excluded = self->excluded & compared_layers,
         .no_grad = self->no_grad,
         .inference = self->inference,
         .device_layout = core__layout_is_by_device(),
@@ -345,7 +351,11 @@ static const char *thread_difference(const guard_thread *a,
         return "determinism or TF32";
     if (a->device != b->device)
         return "the current device";
-    return a->device_layout != b->device_layout ? "LIBCORE_LAYOUT" : NULL;
+    if (a->device_layout != b->device_layout)
+        return "LIBCORE_LAYOUT";
+    return a->included != b->included || a->excluded != b->excluded
+               ? "the layers of the dispatcher in which it is called"
+               : NULL;
 }
 
 static const char *input_difference(const reader *a, const reader *b)

@@ -406,7 +406,8 @@ static core_status get_node(reader *r)
 
     CORE_TRY(get32(r, &op));
     if (op >= r->noperators)
-        return corrupt(r, "there is no operator %u", op);
+        return corrupt(r, "a node refers to operator %u; the file lists %u", op,
+                       r->noperators);
     node = r->operators[op];
     CORE_TRY(get32(r, &node.written));
     CORE_TRY(get32(r, &node.first));
@@ -600,6 +601,10 @@ core_status core_program_load(const char *path, core_device *device,
     CORE__NOT_NULL(out_program);
     *out_program = NULL;
     CORE__NOT_NULL(path);
+    if (device && device->meta)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_program_load: the device is \"meta\", where "
+                           "nothing is computed");
     CORE_TRY(core_safetensors_open(path, &file));
     status = find_bytes(file, &r);
     if (status == CORE_OK)

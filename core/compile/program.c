@@ -102,6 +102,8 @@ void core_program_release(core_program *program)
         core__tensor_release(program->hidden[i].tensor);
     for (uint32_t i = 0; i < program->nknown; i++)
         core__tensor_release(program->known[i].tensor);
+    for (uint32_t i = 0; i < program->naliases; i++)
+        core__tensor_release(program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
     for (uint32_t i = 0; i < program->ngenerators; i++)
@@ -119,6 +121,7 @@ void core_program_release(core_program *program)
     core__free(program->inputs);
     core__free(program->hidden);
     core__free(program->known);
+    core__free(program->aliases);
     core__free(program->values);
     core__free(program->nodes);
     core__free(program->outputs);
@@ -328,6 +331,26 @@ static void note_read(void *context, uint32_t value)
     from->program->values[value].last = from->node;
 }
 
+static void find_written(core_program *program)
+{
+    for (uint32_t i = 0; i < program->ninputs; i++)
+        program->inputs[i].written = false;
+    for (uint32_t i = 0; i < program->nhidden; i++)
+        program->hidden[i].written = false;
+    for (uint32_t i = 0; i < program->nwrites; i++) {
+        uint32_t index = program->writes[i].index;
+
+        if (program->writes[i].hidden)
+            program->hidden[index].written = true;
+        else
+            program->inputs[index].written = true;
+    }
+    for (uint32_t i = 0; i < program->ninputs; i++)
+        if (program->inputs[i].base != CORE__NO_VALUE)
+            program->inputs[i].written =
+                program->inputs[program->inputs[i].base].written;
+}
+
 void core__program_finish(core_program *program)
 {
     reader from = {program, 0};
@@ -343,6 +366,7 @@ void core__program_finish(core_program *program)
             program->values[program->outputs[i].index].kept = true;
     for (uint32_t i = 0; i < program->nwrites; i++)
         program->values[program->writes[i].value].kept = true;
+    find_written(program);
 }
 
 /* ------------------------------------------------------------- reading -- */

@@ -91,11 +91,13 @@ typedef struct core__program_input {
     uint32_t value; /* CORE__NO_VALUE: it is a view of input `base` */
     uint32_t base;  /* CORE__NO_VALUE: of none */
     int64_t offset; /* elements from base's first to its first */
+    bool written;   /* it, or its base.  Set by core__program_finish */
 } core__program_input;
 
 typedef struct core__program_hidden {
     core_tensor *tensor; /* with a reference */
     uint32_t value;
+    bool written; /* set by core__program_finish */
 } core__program_hidden;
 
 /* A tensor that the function knows besides its inputs, but is one, or a view of
@@ -140,12 +142,16 @@ struct core_program {
     core__program_input *inputs;
     core__program_hidden *hidden;
     core__program_known *known;
+    /* Other tensors on the memory of an input or hidden input that the function
+     * read and that existed before the call, with references.  A run does not
+     * need them; they show a compiled function what it depends on. */
+    core_tensor **aliases;
     core__program_value *values;
     core__program_node *nodes;
     core__program_output *outputs;
     core__program_write *writes;
-    uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, nvalues, nnodes,
-        noutputs, nwrites;
+    uint32_t ndevices, ngenerators, ninputs, nhidden, nknown, naliases, nvalues,
+        nnodes, noutputs, nwrites;
     core__program_block *blocks; /* of the arena */
     size_t used, capacity;       /* of the newest block */
 };
@@ -180,7 +186,7 @@ core_status core__program_add_constant(core_program *program,
 core_status core__program_add_node(core_program *program,
                                    const core__program_node *node,
                                    uint32_t *out_index);
-/* Computes what is derived: the last use of each value. */
+/* Computes what is derived: the last use of each value, and what is written. */
 void core__program_finish(core_program *program);
 
 /* ------------------------------------------------------------- reading -- */
@@ -212,6 +218,25 @@ static inline bool core__operator_is_view(const core_operator *op)
 {
     return op->family == CORE__FAMILY_VIEW;
 }
+
+/* True if an input is still the tensor, or the view of it, that the function
+ * knows. */
+static inline bool core__known_holds(const core__program_known *known,
+                                     core_tensor *const *inputs)
+{
+    const core_tensor *input = inputs[known->input];
+
+    return known->tensor->storage == input->storage &&
+           known->tensor->offset - input->offset == known->offset;
+}
+
+/* ------------------------------------------------------------- running -- */
+
+/* core_program_run without its checks: the inputs have the layouts, devices and
+ * aliases of the recording. */
+core_status core__program_run_checked(core_program *program,
+                                      core_tensor *const *inputs,
+                                      core_tensor **outputs);
 
 /* ----------------------------------------------------------- inference -- */
 

@@ -25,6 +25,7 @@ typedef struct run {
     core_device **devices; /* by index: where this run computes */
     core_tensor **tensors; /* by value, with references */
     uint32_t node;
+    bool checks; /* of the inputs */
 } run;
 
 /* -------------------------------------------------------------- inputs -- */
@@ -85,15 +86,6 @@ static core_status choose_device(run *r, uint32_t input)
     return CORE_OK;
 }
 
-static bool is_written(const core_program *program, bool hidden, uint32_t index)
-{
-    for (uint32_t i = 0; i < program->nwrites; i++)
-        if (program->writes[i].hidden == hidden &&
-            program->writes[i].index == index)
-            return true;
-    return false;
-}
-
 static core_status check_view(const run *r, uint32_t input)
 {
     const core__program_input *described = &r->program->inputs[input];
@@ -134,7 +126,7 @@ static core_status check_overlaps(const run *r)
     const core_program *program = r->program;
 
     for (uint32_t i = 0; i < program->ninputs; i++) {
-        bool written = is_written(program, false, root_of(program, i));
+        bool written = program->inputs[i].written;
 
         for (uint32_t k = 0; k < program->ninputs; k++)
             if (written && root_of(program, k) != root_of(program, i) &&
@@ -142,7 +134,7 @@ static core_status check_overlaps(const run *r)
                     CORE__OVERLAP_NONE)
                 return shared_error("input", i, "input", k);
         for (uint32_t k = 0; k < program->nhidden; k++)
-            if ((written || is_written(program, true, k)) &&
+            if ((written || program->hidden[k].written) &&
                 core__layout_overlap(r->inputs[i], program->hidden[k].tensor) !=
                     CORE__OVERLAP_NONE)
                 return shared_error("input", i, "hidden input", k);
@@ -152,18 +144,13 @@ static core_status check_overlaps(const run *r)
 
 static core_status check_known(const run *r)
 {
-    for (uint32_t i = 0; i < r->program->nknown; i++) {
-        const core__program_known *known = &r->program->known[i];
-        const core_tensor *input = r->inputs[known->input];
-
-        if (known->tensor->storage != input->storage ||
-            known->tensor->offset - input->offset != known->offset)
+    for (uint32_t i = 0; i < r->program->nknown; i++)
+        if (!core__known_holds(&r->program->known[i], r->inputs))
             return core__error(
                 CORE_ERROR_INVALID_ARGUMENT,
                 "core_program_run: input %u is not the tensor with which the "
                 "program was recorded, which the function also reads itself",
-                known->input);
-    }
+                r->program->known[i].input);
     return CORE_OK;
 }
 
@@ -618,7 +605,8 @@ static core_status run_all(run *r, core_tensor **outputs)
 {
     core_program *program = r->program;
 
-    CORE_TRY(check_inputs(r));
+    if (r->checks)
+        CORE_TRY(check_inputs(r));
     CORE_TRY(set_sources(r));
     for (; r->node < program->nnodes; r->node++)
         CORE_TRY(run_node(r, &program->nodes[r->node]));
@@ -659,13 +647,45 @@ static core_status check_counts(const core_program *program, size_t ninputs,
     return CORE_OK;
 }
 
+static core_status run_program(run *r, core_tensor **outputs)
+{
+    core_program *program = r->program;
+    size_t size = program->nvalues * sizeof *r->tensors +
+                  program->ndevices * sizeof *r->devices + 1;
+    core_status status;
+
+    r->tensors = core__alloc_zero(size);
+    if (!r->tensors)
+        return core__error_memory(size);
+    r->devices = (core_device **)(void *)(r->tensors + program->nvalues);
+    if (program->ndevices)
+        memcpy(r->devices, program->devices,
+               program->ndevices * sizeof *r->devices);
+    status = run_below(r, outputs);
+    for (uint32_t i = 0; i < program->nvalues; i++)
+        core__tensor_release(r->tensors[i]);
+    core__free(r->tensors);
+    for (size_t i = 0; i < program->noutputs && status != CORE_OK; i++) {
+        core__tensor_release(outputs[i]);
+        outputs[i] = NULL;
+    }
+    return status;
+}
+
+core_status core__program_run_checked(core_program *program,
+                                      core_tensor *const *inputs,
+                                      core_tensor **outputs)
+{
+    run r = {.program = program, .inputs = inputs};
+
+    return run_program(&r, outputs);
+}
+
 core_status core_program_run(core_program *program, core_tensor *const *inputs,
                              size_t ninputs, core_tensor **outputs,
                              size_t noutputs)
 {
-    run r = {.program = program, .inputs = inputs};
-    core_status status = CORE_OK;
-    size_t size;
+    run r = {.program = program, .inputs = inputs, .checks = true};
 
     if (noutputs > 0)
         CORE__NOT_NULL(outputs);
@@ -675,22 +695,5 @@ core_status core_program_run(core_program *program, core_tensor *const *inputs,
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
     CORE_TRY(check_counts(program, ninputs, noutputs));
-    size = program->nvalues * sizeof *r.tensors +
-           program->ndevices * sizeof *r.devices + 1;
-    r.tensors = core__alloc_zero(size);
-    if (!r.tensors)
-        return core__error_memory(size);
-    r.devices = (core_device **)(void *)(r.tensors + program->nvalues);
-    if (program->ndevices)
-        memcpy(r.devices, program->devices,
-               program->ndevices * sizeof *r.devices);
-    status = run_below(&r, outputs);
-    for (uint32_t i = 0; i < program->nvalues; i++)
-        core__tensor_release(r.tensors[i]);
-    core__free(r.tensors);
-    for (size_t i = 0; i < noutputs && status != CORE_OK; i++) {
-        core__tensor_release(outputs[i]);
-        outputs[i] = NULL;
-    }
-    return status;
+    return run_program(&r, outputs);
 }

@@ -7,6 +7,7 @@
 #include "compile/program.h"
 
 #include "base/checksum.h"
+#include "base/growing_text.h"
 #include "base/memory.h"
 #include "device/device.h"
 
@@ -15,30 +16,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Growing bytes.  After a failure they ignore what follows. */
+/* After a failure it ignores what follows. */
 typedef struct writer {
-    uint8_t *data;
-    size_t size, capacity;
+    core__growing_text bytes;
     core_status status;
 } writer;
 
 static void put(writer *w, const void *bytes, size_t size)
 {
-    if (w->status != CORE_OK || size == 0)
-        return;
-    if (w->size + size > w->capacity) {
-        size_t capacity = 2 * (w->size + size) + 1024;
-        uint8_t *larger = core__realloc(w->data, capacity);
-
-        if (!larger) {
-            w->status = core__error_memory(capacity);
-            return;
-        }
-        w->data = larger;
-        w->capacity = capacity;
-    }
-    memcpy(w->data + w->size, bytes, size);
-    w->size += size;
+    if (w->status == CORE_OK && size > 0 &&
+        !core__growing_text_append(&w->bytes, bytes, size))
+        w->status = core__error_memory(w->bytes.size + size);
 }
 
 static void put_number(writer *w, uint64_t number, uint32_t size)
@@ -251,9 +239,9 @@ static core_status encode(const core_program *program, writer *w)
     if (w->status != CORE_OK)
         return w->status;
     core__checksum_begin(&sum, false);
-    core__checksum_add(&sum, w->data + CORE__PROGRAM_HEADER,
-                       w->size - CORE__PROGRAM_HEADER);
-    core__checksum_end(&sum, w->data + 8);
+    core__checksum_add(&sum, w->bytes.data + CORE__PROGRAM_HEADER,
+                       w->bytes.size - CORE__PROGRAM_HEADER);
+    core__checksum_end(&sum, (uint8_t *)w->bytes.data + 8);
     return CORE_OK;
 }
 
@@ -275,8 +263,9 @@ static core_status write_file(const core_program *program, const writer *w,
     }
     status = core__device_host(&host);
     if (status == CORE_OK)
-        status = core_tensor_from_data(
-            w->data, CORE_U8, (int64_t[]){(int64_t)w->size}, 1, host, &bytes);
+        status = core_tensor_from_data(w->bytes.data, CORE_U8,
+                                       (int64_t[]){(int64_t)w->bytes.size}, 1,
+                                       host, &bytes);
     if (status != CORE_OK)
         goto done;
     for (uint32_t i = 0; i < program->nhidden; i++) {
@@ -308,6 +297,6 @@ core_status core_program_save(core_program *program, const char *path)
     status = encode(program, &w);
     if (status == CORE_OK)
         status = write_file(program, &w, path);
-    core__free(w.data);
+    core__free(w.bytes.data);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "compile/program.h"
 
+#include "base/growing_text.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/device.h"
@@ -15,10 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A growing text.  After a failure it ignores what follows. */
+/* After a failure it ignores what follows. */
 typedef struct text {
-    char *data;
-    size_t size, capacity;
+    core__growing_text text;
     core_status status;
 } text;
 
@@ -36,19 +36,8 @@ add(text *t, const char *format, ...)
         return;
     if ((size_t)size >= sizeof piece)
         size = sizeof piece - 1;
-    if (t->size + (size_t)size >= t->capacity) {
-        size_t capacity = 2 * t->capacity + sizeof piece + 1;
-        char *larger = core__realloc(t->data, capacity);
-
-        if (!larger) {
-            t->status = core__error_memory(capacity);
-            return;
-        }
-        t->data = larger;
-        t->capacity = capacity;
-    }
-    memcpy(t->data + t->size, piece, (size_t)size + 1);
-    t->size += (size_t)size;
+    if (!core__growing_text_append(&t->text, piece, (size_t)size))
+        t->status = core__error_memory(t->text.size + (size_t)size);
 }
 
 static void add_ints(text *t, const int64_t *ints, uint32_t count)
@@ -196,11 +185,10 @@ static void add_inputs(text *t, const core_program *program)
     }
 }
 
-static void add_output(text *t, const core_program *program, uint32_t i)
+static void add_output(text *t, const core__program_output *output, uint32_t i)
 {
     static const char *const kinds[] = {"%", "input ", "hidden input ",
                                         "output "};
-    const core__program_output *output = &program->outputs[i];
 
     add(t, "output %u: %s%s%u", i, output->view ? "a view of " : "",
         kinds[output->kind], output->index);
@@ -208,7 +196,6 @@ static void add_output(text *t, const core_program *program, uint32_t i)
         add(t, " from element %lld: ", (long long)output->offset);
         add_type(t, &output->type);
     }
-    (void)program;
     add(t, "\n");
 }
 
@@ -223,16 +210,15 @@ core_status core_program_text(core_program *program, char **out_text)
     for (uint32_t i = 0; i < program->nnodes; i++)
         add_node(&t, program, &program->nodes[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
-        add_output(&t, program, i);
+        add_output(&t, &program->outputs[i], i);
     for (uint32_t i = 0; i < program->nwrites; i++)
         add(&t, "write %s %u: %%%u\n",
             program->writes[i].hidden ? "hidden input" : "input",
             program->writes[i].index, program->writes[i].value);
-    if (t.status == CORE_OK && !t.data)
-        add(&t, "%s", "");
+    add(&t, "%s", ""); /* of a program without anything */
     if (t.status != CORE_OK)
-        core__free(t.data);
+        core__free(t.text.data);
     else
-        *out_text = t.data;
+        *out_text = t.text.data;
     return t.status;
 }

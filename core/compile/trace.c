@@ -5,6 +5,7 @@
 
 #include "compile/trace.h"
 
+#include "autocast/autocast.h"
 #include "autograd/graph/autograd_meta.h"
 #include "autograd/graph/callback.h"
 #include "base/memory.h"
@@ -36,21 +37,9 @@ static core_status check_inputs(core_tensor *const *inputs, size_t ninputs)
     return CORE_OK;
 }
 
-static int64_t end_of(const core_tensor *tensor)
-{
-    int64_t last = tensor->offset;
-
-    for (uint32_t i = 0; i < tensor->ndim; i++)
-        last += (tensor->sizes[i] - 1) * tensor->strides[i];
-    return tensor->numel == 0 ? tensor->offset : last + 1;
-}
-
-/* True if each element of `part` is one of `whole`. */
 static bool is_part(const core_tensor *part, const core_tensor *whole)
 {
-    return part->storage == whole->storage && part->dtype == whole->dtype &&
-           part->numel > 0 && whole->flags & CORE__TENSOR_DENSE &&
-           part->offset >= whole->offset && end_of(part) <= end_of(whole);
+    return part->numel > 0 && core__traced_is_part(part, whole);
 }
 
 /* The input of which input i is a view; of equal ones, the first. */
@@ -330,15 +319,19 @@ static core_status check_outputs(const traced_call *call, size_t count)
     return CORE_OK;
 }
 
-/* The thread's keys are restored in any case. */
+/* The thread's keys are restored in any case, and so are its cached casts of
+ * autocast: those of the recording have no content, and those from before would
+ * be hidden inputs that end with their region. */
 static core_status call_function(core__trace *trace, const traced_call *call,
                                  size_t *out_count)
 {
     core__thread *self = core__thread_self();
     uint32_t errors = core__error_sequence();
     uint32_t included = self->included, excluded = self->excluded;
+    struct core__autocast_casts *casts = self->autocast_casts;
     core_status status;
 
+    self->autocast_casts = NULL;
     trace->outer = self->trace;
     self->trace = trace;
     self->included |= (uint32_t)CORE__KEYS_TRACED;
@@ -346,6 +339,8 @@ static core_status call_function(core__trace *trace, const traced_call *call,
     status = call->function(call->context, call->stand_ins, call->ninputs,
                             call->outputs, out_count);
     status = core__callback_status(errors, status, NULL);
+    core__autocast_cache_clear(self);
+    self->autocast_casts = casts;
     core__modes_restore_keys(self, included);
     self->excluded = excluded;
     self->trace = trace->outer;
@@ -376,6 +371,49 @@ static void release_all(core_tensor **tensors, size_t count)
     core__free(tensors);
 }
 
+/* True if only the program has the tensor, `held` times and as outputs. */
+static bool is_temporary(const core_program *program, const core_tensor *tensor,
+                         uint32_t held)
+{
+    for (uint32_t i = 0; i < program->noutputs; i++)
+        held += program->outputs[i].tensor == tensor;
+    return atomic_load(&tensor->references) <= held;
+}
+
+/* True if one was dropped, which may have kept its base alive. */
+static bool drop_temporary_aliases(core_program *program)
+{
+    uint32_t before = program->naliases;
+
+    program->naliases = 0;
+    for (uint32_t i = 0; i < before; i++) {
+        core_tensor *tensor = program->aliases[i];
+
+        if (is_temporary(program, tensor, 1))
+            core__tensor_release(tensor);
+        else
+            program->aliases[program->naliases++] = tensor;
+    }
+    return program->naliases < before;
+}
+
+/* Drops the tensors that the function made: it makes others in each call. */
+static void drop_temporaries(core_program *program)
+{
+    while (drop_temporary_aliases(program))
+        ;
+    for (uint32_t i = 0; i < program->noutputs; i++) {
+        core_tensor *tensor = program->outputs[i].tensor;
+
+        /* A run does not give a view a history. */
+        if (!tensor || core__tensor_requires_grad(tensor) ||
+            !is_temporary(program, tensor, 0))
+            continue;
+        program->outputs[i].tensor = NULL;
+        core__tensor_release(tensor);
+    }
+}
+
 /* Releases what the function returned, after which nothing may refer to the
  * trace. */
 static core_status end(core__trace *trace, traced_call *call,
@@ -392,6 +430,7 @@ static core_status end(core__trace *trace, traced_call *call,
     release_all(call->outputs, call->capacity);
     release_all(call->stand_ins, call->ninputs);
     in_use = core__traced_end(trace);
+    drop_temporaries(trace->program);
     if (status != CORE_OK) {
         core_error_raise(error);
         return status;
@@ -439,6 +478,10 @@ core_status core_program_trace(core_tensor_function function, void *context,
     CORE__NOT_NULL(function);
     if (ninputs > 0)
         CORE__NOT_NULL(inputs);
+    if (max_outputs >= UINT32_MAX)
+        return core__error(CORE_ERROR_INVALID_ARGUMENT,
+                           "core_program_trace: max_outputs is %zu; at most %u",
+                           max_outputs, UINT32_MAX - 1);
     CORE_TRY(check_inputs(inputs, ninputs));
     status = begin(&trace, &call);
     if (status == CORE_OK)

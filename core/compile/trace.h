@@ -23,6 +23,7 @@
 #ifndef CORE_COMPILE_TRACE_H
 #define CORE_COMPILE_TRACE_H
 
+#include "base/fork.h"
 #include "compile/program.h"
 
 #include <pthread.h>
@@ -88,6 +89,8 @@ void core__trace_leave(core__trace *trace);
 core_status core__traced_new(core__trace *trace, const core__program_type *type,
                              core_device *device, uint32_t value,
                              core_tensor **out_tensor);
+/* True if each element of `part` is one of `whole`. */
+bool core__traced_is_part(const core_tensor *part, const core_tensor *whole);
 /* Creates the stand-in of an input, and its value. */
 core_status core__traced_input(core__trace *trace, core_tensor *input,
                                uint32_t index, core_tensor **out_tensor);
@@ -115,6 +118,7 @@ core_status core__traced_add_view(core__trace *trace,
 /* Forgets a trace's storages.  Returns the number of those that are still in
  * use; they are freed with their last tensor. */
 uint32_t core__traced_end(core__trace *trace);
+void core__traced_fork(core__fork_phase at);
 
 /* ----------------------------------------------------------- recording -- */
 

@@ -109,7 +109,8 @@ static core_status check_function(const traced_function *traced,
     return check_outputs(inputs, ninputs, outputs, noutputs);
 }
 
-/* Called by core_program_trace in place of the function. */
+/* The function that core_program_trace records: calls that of the compiled
+ * function, and checks what it did. */
 static core_status call_function(void *context, core_tensor *const *inputs,
                                  size_t ninputs, core_tensor **outputs,
                                  size_t *noutputs)

@@ -23,6 +23,11 @@
  * has ended may be released in any thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+void core__traced_fork(core__fork_phase at)
+{
+    core__fork_mutex(at, &lock);
+}
+
 /* ------------------------------------------------------------- records -- */
 
 static void destroy(core__traced_storage *traced)
@@ -128,17 +133,18 @@ static core_status set_whole(core__trace *trace, core__traced_storage *traced,
 
 /* ------------------------------------------------------ traced tensors -- */
 
-static uint64_t bytes_of(uint32_t dtype, uint32_t ndim, const int64_t *sizes,
-                         const int64_t *strides, int64_t offset)
+/* One past the last element; offset if there is none. */
+static int64_t end_of(uint32_t ndim, const int64_t *sizes,
+                      const int64_t *strides, int64_t offset)
 {
     int64_t last = offset;
 
     for (uint32_t i = 0; i < ndim; i++) {
         if (sizes[i] == 0)
-            return 0;
+            return offset;
         last += (sizes[i] - 1) * strides[i];
     }
-    return (uint64_t)(last + 1) * core__dtype_size((core_dtype)dtype);
+    return last + 1;
 }
 
 /* A tensor of the type on a storage of its own, without memory. */
@@ -154,7 +160,8 @@ static core_status without_memory(core__traced_storage *traced,
     *out_tensor = NULL;
     CORE_TRY(core__storage_adopt(
         traced->device, NULL,
-        bytes_of(type->dtype, type->ndim, sizes, strides, offset),
+        (uint64_t)end_of(type->ndim, sizes, strides, offset) *
+            core__dtype_size((core_dtype)type->dtype),
         storage_released, traced, &storage));
     traced->storage = storage;
     status = core__tensor_new_on_storage(storage, type->dtype, type->ndim,
@@ -274,20 +281,6 @@ static uint32_t find_view(const core__traced_storage *traced,
     return CORE__NO_VALUE;
 }
 
-/* One past the last element; offset if there is none. */
-static int64_t end_of(uint32_t ndim, const int64_t *sizes,
-                      const int64_t *strides, int64_t offset)
-{
-    int64_t last = offset;
-
-    for (uint32_t i = 0; i < ndim; i++) {
-        if (sizes[i] == 0)
-            return offset;
-        last += (sizes[i] - 1) * strides[i];
-    }
-    return last + 1;
-}
-
 /* True if each element of the tensor is one of the whole. */
 static bool contains(const core__traced_storage *traced,
                      const core_tensor *tensor)
@@ -347,19 +340,19 @@ static core_status find_traced(core__trace *trace, const core_operator *op,
                : CORE_OK;
 }
 
+bool core__traced_is_part(const core_tensor *part, const core_tensor *whole)
+{
+    return part->storage == whole->storage && part->dtype == whole->dtype &&
+           whole->flags & CORE__TENSOR_DENSE && part->offset >= whole->offset &&
+           end_of(part->ndim, part->sizes, part->strides, part->offset) <=
+               end_of(whole->ndim, whole->sizes, whole->strides, whole->offset);
+}
+
 /* The tensor of which a real tensor that is seen first is a part. */
 static core_tensor *whole_of(core_tensor *tensor)
 {
-    core_tensor *base = tensor->base;
-
-    return base && base->storage == tensor->storage &&
-                   base->dtype == tensor->dtype &&
-                   base->flags & CORE__TENSOR_DENSE &&
-                   tensor->offset >= base->offset &&
-                   end_of(tensor->ndim, tensor->sizes, tensor->strides,
-                          tensor->offset) <= end_of(base->ndim, base->sizes,
-                                                    base->strides, base->offset)
-               ? base
+    return tensor->base && core__traced_is_part(tensor, tensor->base)
+               ? tensor->base
                : tensor;
 }
 
@@ -413,6 +406,49 @@ static core_status add_known(core__trace *trace, core__traced_storage *traced,
     return CORE_OK;
 }
 
+/* Notes a tensor that is not the hidden input itself. */
+static core_status add_alias(core__trace *trace,
+                             const core__traced_storage *traced,
+                             core_tensor *tensor)
+{
+    core_program *program = trace->program;
+    core_tensor **alias;
+
+    if (traced->kind == CORE__TRACED_HIDDEN &&
+        program->hidden[traced->index].tensor == tensor)
+        return CORE_OK;
+    for (uint32_t i = 0; i < program->naliases; i++)
+        if (program->aliases[i] == tensor)
+            return CORE_OK;
+    alias = core__program_grow(&program->aliases, &program->naliases,
+                               sizeof *alias);
+    if (!alias)
+        return core__error_memory(sizeof *alias);
+    core__tensor_retain(tensor);
+    *alias = tensor;
+    return CORE_OK;
+}
+
+/* The storage of which a real tensor is a part; a new hidden input if it is
+ * seen first. */
+static core_status find_real_storage(core__trace *trace, core_tensor *tensor,
+                                     core__traced_storage **out)
+{
+    for (uint32_t i = 0; i < trace->nstorages; i++) {
+        core__traced_storage *traced = trace->storages[i];
+        bool hidden = traced->kind == CORE__TRACED_HIDDEN;
+
+        if ((hidden ? traced->storage : traced->origin) != tensor->storage)
+            continue;
+        if (find_view(traced, tensor) == CORE__NO_VALUE &&
+            !contains(traced, tensor))
+            continue;
+        *out = traced;
+        return hidden ? CORE_OK : add_known(trace, traced, tensor);
+    }
+    return add_hidden(trace, tensor, out);
+}
+
 static core_status find_real(core__trace *trace, const core_operator *op,
                              core_tensor *tensor,
                              core__traced_storage **out_storage,
@@ -422,23 +458,8 @@ static core_status find_real(core__trace *trace, const core_operator *op,
         return core__error(CORE_ERROR_UNSUPPORTED,
                            "%s: a tensor on \"meta\" has no content to record",
                            name_of(op));
-    for (uint32_t i = 0; i < trace->nstorages; i++) {
-        core__traced_storage *traced = trace->storages[i];
-        bool hidden = traced->kind == CORE__TRACED_HIDDEN;
-
-        if ((hidden ? traced->storage : traced->origin) != tensor->storage)
-            continue;
-        *out_view = find_view(traced, tensor);
-        if (*out_view == CORE__NO_VALUE && !contains(traced, tensor))
-            continue;
-        *out_storage = traced;
-        if (!hidden)
-            CORE_TRY(add_known(trace, traced, tensor));
-        return *out_view == CORE__NO_VALUE
-                   ? add_unknown(trace, op, traced, tensor, out_view)
-                   : CORE_OK;
-    }
-    CORE_TRY(add_hidden(trace, tensor, out_storage));
+    CORE_TRY(find_real_storage(trace, tensor, out_storage));
+    CORE_TRY(add_alias(trace, *out_storage, tensor));
     *out_view = find_view(*out_storage, tensor);
     return *out_view == CORE__NO_VALUE
                ? add_unknown(trace, op, *out_storage, tensor, out_view)

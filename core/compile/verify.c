@@ -130,13 +130,17 @@ static core_status argument_value(checker *c,
         return list_value(c, argument, schema->optional_elements, out);
     case CORE_VALUE_DEVICE:
         if (argument->u.device >= program->ndevices)
-            return wrong(c, "there is no device %u", argument->u.device);
+            return wrong(c,
+                         "argument %s refers to device %u; the program has %u",
+                         schema->name, argument->u.device, program->ndevices);
         *out =
             (core_value){CORE_VALUE_DEVICE, 0, {.device = &core__meta_device}};
         return CORE_OK;
     case CORE_VALUE_GENERATOR:
         if (argument->u.generator >= program->ngenerators)
-            return wrong(c, "there is no generator %u", argument->u.generator);
+            return wrong(
+                c, "argument %s refers to generator %u; the program has %u",
+                schema->name, argument->u.generator, program->ngenerators);
         *out = (core_value){
             CORE_VALUE_GENERATOR,
             0,
@@ -282,8 +286,7 @@ static core_status check_written(const checker *c,
     return CORE_OK;
 }
 
-/* as_strided_scatter keeps the layout of self, which inference does as well for
- * one without gaps. */
+/* What inference does not check. */
 static core_status check_special(const checker *c,
                                  const core__program_node *node,
                                  const core_operator *op)

@@ -13,14 +13,20 @@
  *                    has a gradient, was created in inference mode, and which
  *                    inputs share memory with it, and where;
  *   of the thread    grad and inference mode, autocast, TF32, determinism, the
- *                    current device;
+ *                    current device, and whether the call comes from below
+ *                    autograd (a mode, a kernel);
  *   of hidden inputs that they still exist, with their memory, sizes, strides
  *                    and requires_grad, and share memory with inputs as before;
  *   the key          bytes of the caller, see core_compile_options.
  *
  * What cannot be recorded is a graph break: the function is then called as it
- * is, each time, and core_compiled_explain says why and how often.  With
- * CORE_COMPILE_FULLGRAPH it is an error.
+ * is, each time.  A warning in the log says why, once for the same facts, and
+ * core_compiled_explain says how often.  With CORE_COMPILE_FULLGRAPH it is an error.
+ *
+ * What the function does besides calling operators, such as counting or
+ * printing, happens when it is recorded and not when its program runs.  A call
+ * that finds a graph break or an error calls the function twice: to record it,
+ * and then as it is.
  *
  * The function is the caller's code, so the core cannot see what it reads besides
  * tensors.  A number that changes from call to call, or a pointer to a tensor

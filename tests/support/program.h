@@ -11,6 +11,7 @@
 #include "autograd.h"
 
 #include <libcore/compile.h>
+#include <libcore/device.h>
 #include <libcore/random.h>
 
 enum { WORLD_TENSORS = 8, WORLD_OUTPUTS = 16, WORLD_CALLS = 2 };
@@ -32,6 +33,35 @@ typedef struct program_case {
 } program_case;
 
 static core_device *program_device;
+
+static inline void on_cpu(void)
+{
+    OK(core_device_find("cpu", &program_device));
+}
+
+static inline void on_sim(void)
+{
+    OK(core_device_find("sim", &program_device));
+}
+
+/* Defines main, which runs the tests on both devices. */
+#define SUITE_ON_CPU_AND_SIM(title, ...)                          \
+    int main(void)                                                \
+    {                                                             \
+        const TTest *const tests[] = {__VA_ARGS__};               \
+        const test_suite suites[] = {                             \
+            {.name = title " on cpu",                             \
+             .setup = on_cpu,                                     \
+             .teardown = drop_all,                                \
+             SUITE_TESTS(tests)},                                 \
+            {.name = title " on sim",                             \
+             .setup = on_sim,                                     \
+             .teardown = drop_all,                                \
+             SUITE_TESTS(tests)},                                 \
+        };                                                        \
+                                                                  \
+        return suite_run(suites, sizeof suites / sizeof *suites); \
+    }
 
 /* Of the random function that is compared, for messages. */
 static unsigned long long program_seed;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "device/device.h"
 
+#include <libcore/compiled.h>
 #include <libcore/dispatch.h>
 #include <libcore/memory.h>
 #include <libcore/mode.h>
@@ -259,6 +260,38 @@ static void learn_and_forget(void)
     core_registration_release(op);
 }
 
+/* While it is recorded, each step takes the locks of compiled functions. */
+static core_status steps(void *context, core_tensor *const *inputs,
+                         size_t ninputs, core_tensor **outputs,
+                         size_t *noutputs)
+{
+    (void)context;
+    (void)ninputs;
+    *noutputs = 1;
+    for (int i = 0; i < 100; i++) {
+        core_tensor *unused;
+
+        CORE_TRY(core_relu(inputs[0], &unused));
+        core_tensor_release(unused);
+    }
+    return core_relu(inputs[0], &outputs[0]);
+}
+
+static void compile_and_forget(void)
+{
+    core_compiled *compiled;
+    core_tensor *x, *y;
+
+    well(core_empty(NULL, 0, CORE_F32, cpu, -1, &x));
+    well(core_compile(steps, NULL, NULL, &compiled));
+    for (int i = 0; i < 2; i++) {
+        well(core_compiled_call(compiled, &x, 1, &y, 1));
+        core_tensor_release(y);
+    }
+    core_compiled_release(compiled);
+    core_tensor_release(x);
+}
+
 static void over_devices(void)
 {
     core_tensor *x, *y, *z;
@@ -272,8 +305,9 @@ static void over_devices(void)
     core_tensor_release(x);
 }
 
-static void (*const kinds[])(void) = {on_the_host, by_chance, tell_and_set,
-                                      learn_and_forget, over_devices};
+static void (*const kinds[])(void) = {on_the_host,        by_chance,
+                                      tell_and_set,       learn_and_forget,
+                                      compile_and_forget, over_devices};
 
 enum { KINDS = sizeof kinds / sizeof *kinds, HOST_KINDS = KINDS - 1 };
 

@@ -14,11 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
-
 static world two_inputs(void)
 {
     world w = {.device = program_device, .ninputs = 2};
@@ -161,16 +156,39 @@ static world with_number(void)
     return w;
 }
 
+/* Warnings of compiled functions. */
+typedef struct warnings {
+    int count;
+    char last[256];
+} warnings;
+
+static void take_warning(void *context, uint32_t level, const char *component,
+                         const char *text)
+{
+    warnings *w = context;
+
+    (void)level;
+    if (strcmp(component, "compile") != 0)
+        return;
+    w->count++;
+    snprintf(w->last, sizeof w->last, "%s", text);
+}
+
 START_TEST(a_function_that_cannot_be_recorded_runs_as_it_is)
 {
     world eager = with_number(), traced = with_number();
     core_compiled *compiled = compile(reads_a_number, &traced, 0);
     core_compile_counts before = compile_counts(), after;
+    warnings logged = {0};
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     core_error_clear();
     for (int i = 0; i < 3; i++)
         same_call(reads_a_number, &eager, compiled, &traced);
     ck_assert_int_eq(core_error_code(), CORE_OK);
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "core_tensor_item: "));
+    core_log_set_sink(NULL, NULL, 0);
     after = compile_counts();
     ck_assert_uint_eq(after.traces - before.traces, 1);
     ck_assert_uint_eq(after.break_calls - before.break_calls, 3);
@@ -265,8 +283,10 @@ START_TEST(a_mode_sees_the_calls_of_the_function)
     world eager = two_inputs(), traced = two_inputs();
     core_compiled *compiled = compile(arithmetic, &traced, 0);
     core_mode *mode;
+    warnings logged = {0};
     int seen = 0;
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     same_call(arithmetic, &eager, compiled, &traced);
     for (uint32_t level = CORE_MODE_API; level <= CORE_MODE_BELOW_AUTOGRAD;
          level++) {
@@ -276,7 +296,10 @@ START_TEST(a_mode_sees_the_calls_of_the_function)
         OK(core_mode_pop(mode));
         ck_assert_int_ge(seen, 2 * 4);
     }
+    core_log_set_sink(NULL, NULL, 0);
     EXPLAINS(compiled, "a mode is active");
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "a mode is active"));
     core_compiled_release(compiled);
 }
 END_TEST
@@ -343,7 +366,9 @@ START_TEST(beyond_the_limit_the_function_runs_as_it_is)
     world eager = two_inputs(), traced = two_inputs();
     core_compiled *compiled = compile(arithmetic, &traced, 0);
     core_compile_counts before = compile_counts(), after;
+    warnings logged = {0};
 
+    core_log_set_sink(take_warning, &logged, CORE_LOG_WARNING);
     for (int round = 0; round < 2; round++)
         for (int64_t rows = 1; rows <= CORE_COMPILE_LIMIT + 2; rows++) {
             resize_world(&eager, rows);
@@ -354,6 +379,9 @@ START_TEST(beyond_the_limit_the_function_runs_as_it_is)
     ck_assert_uint_eq(after.programs - before.programs, CORE_COMPILE_LIMIT);
     ck_assert_uint_eq(after.traces - before.traces, CORE_COMPILE_LIMIT);
     ck_assert_uint_eq(after.limit_calls - before.limit_calls, 2 * 2);
+    core_log_set_sink(NULL, NULL, 0);
+    ck_assert_int_eq(logged.count, 1);
+    ck_assert_ptr_nonnull(strstr(logged.last, "8 programs"));
     EXPLAINS(compiled, "\"limit_calls\": 4");
     EXPLAINS(compiled, "input 0: the sizes changed");
     core_compiled_release(compiled);
@@ -406,6 +434,7 @@ START_TEST(a_check_finds_what_is_not_in_the_key)
           "operator 0, mul.Scalar, has other arguments");
     OK(core_setting_set("LIBCORE_COMPILE_CHECK", NULL));
     EXPLAINS(compiled, "\"checks\": 2");
+    EXPLAINS(compiled, "\"calls\": 4");
     core_compiled_release(compiled);
 }
 END_TEST
@@ -583,47 +612,17 @@ START_TEST(a_child_process_calls_and_records)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_function_is_recorded_at_its_first_call,
-        arguments_are_checked,
-        what_is_not_supported_yet_is_refused_by_name,
-        a_function_that_cannot_be_recorded_runs_as_it_is,
-        with_fullgraph_a_break_is_an_error,
-        an_error_that_the_function_ignores_is_a_break,
-        an_error_of_the_function_is_returned,
-        a_mode_sees_the_calls_of_the_function,
-        hooks_of_an_input_run_at_each_call,
-        beyond_the_limit_the_function_runs_as_it_is,
-        beyond_the_limit_a_call_fails_if_that_is_requested,
-        a_check_finds_what_is_not_in_the_key,
-        a_compiled_function_becomes_a_part_of_one_that_calls_it,
-        a_function_may_call_itself,
-        a_function_may_be_released_during_a_call,
-        threads_may_call_a_function_at_once,
-        a_child_process_calls_and_records,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/compiled on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/compiled on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/compiled", a_function_is_recorded_at_its_first_call,
+    arguments_are_checked, what_is_not_supported_yet_is_refused_by_name,
+    a_function_that_cannot_be_recorded_runs_as_it_is,
+    with_fullgraph_a_break_is_an_error,
+    an_error_that_the_function_ignores_is_a_break,
+    an_error_of_the_function_is_returned, a_mode_sees_the_calls_of_the_function,
+    hooks_of_an_input_run_at_each_call,
+    beyond_the_limit_the_function_runs_as_it_is,
+    beyond_the_limit_a_call_fails_if_that_is_requested,
+    a_check_finds_what_is_not_in_the_key,
+    a_compiled_function_becomes_a_part_of_one_that_calls_it,
+    a_function_may_call_itself, a_function_may_be_released_during_a_call,
+    threads_may_call_a_function_at_once, a_child_process_calls_and_records)

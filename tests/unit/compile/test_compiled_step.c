@@ -5,13 +5,9 @@
 
 #include "support/compiled.h"
 
+#include <libcore/autocast.h>
 #include <libcore/destination.h>
 #include <libcore/device.h>
-
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
 
 /* A perceptron with one hidden layer.  Inputs: a batch, its targets, the
  * weights.  Hidden inputs: momentum and buffers of gradients. */
@@ -150,6 +146,27 @@ START_TEST(a_step_by_core_grad_trains_as_the_function)
 }
 END_TEST
 
+/* Regions keep casts of weights, in the thread. */
+START_TEST(a_step_in_an_autocast_region_trains_as_the_function)
+{
+    world eager = perceptron(), traced = perceptron();
+    core_compile_counts before = compile_counts();
+    core_compiled *compiled;
+
+    OK(core_compile(step_by_grad, &traced, NULL, &compiled));
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t region;
+
+        OK(core_autocast_begin(program_device, CORE_BF16, 0, &region));
+        same_call(step_by_grad, &eager, compiled, &traced);
+        OK(core_autocast_end(region));
+    }
+    ck_assert_uint_eq(compile_counts().traces, before.traces + 1);
+    EXPLAINS(compiled, "\"breaks\": []");
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(a_step_to_destinations_trains_as_the_function)
 {
     train(step_by_destinations, false);
@@ -254,36 +271,11 @@ START_TEST(a_change_of_a_hidden_input_that_autograd_records_is_a_break)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_step_by_core_grad_trains_as_the_function,
-        a_step_to_destinations_trains_as_the_function,
-        a_step_that_accumulates_gradients_trains_as_the_function,
-        another_gradient_of_an_input_is_seen,
-        outputs_that_require_grad_are_those_of_the_function,
-        a_change_of_a_hidden_input_that_autograd_records_is_a_break,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/step on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/step on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/step", a_step_by_core_grad_trains_as_the_function,
+    a_step_in_an_autocast_region_trains_as_the_function,
+    a_step_to_destinations_trains_as_the_function,
+    a_step_that_accumulates_gradients_trains_as_the_function,
+    another_gradient_of_an_input_is_seen,
+    outputs_that_require_grad_are_those_of_the_function,
+    a_change_of_a_hidden_input_that_autograd_records_is_a_break)

@@ -7,12 +7,8 @@
 
 #include <libcore/autocast.h>
 #include <libcore/device.h>
+#include <libcore/mode.h>
 #include <libcore/settings.h>
-
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
 
 static world two_inputs(void)
 {
@@ -362,6 +358,44 @@ START_TEST(the_current_device_is_a_fact)
 }
 END_TEST
 
+static core_compiled *below;
+
+/* Computes the call by a compiled function, below autograd. */
+static core_status call_below(core_call *call, const core_value *args,
+                              uint32_t nargs, core_value *results,
+                              uint32_t nresults)
+{
+    core_tensor *inputs[2] = {args[0].u.tensor, args[1].u.tensor};
+
+    (void)call;
+    (void)nargs;
+    (void)nresults;
+    CORE_TRY(core_compiled_call(below, inputs, 2, &results[0].u.tensor, 1));
+    results[0].tag = CORE_VALUE_TENSOR;
+    return CORE_OK;
+}
+
+START_TEST(a_program_from_below_autograd_does_not_serve_other_calls)
+{
+    world w = two_inputs();
+    core_tensor *out[1];
+    core_mode *mode;
+
+    leaf(w.inputs[0]);
+    OK(core_compile(product, NULL, NULL, &below));
+    OK(core_mode_push(CORE_MODE_BELOW_AUTOGRAD, call_below, NULL, &mode));
+    OK(core_mm(w.inputs[0], w.inputs[1], out));
+    OK(core_mode_pop(mode));
+    core_tensor_release(out[0]);
+    EXPLAINS(below, "\"compiled_calls\": 1");
+    OK(core_compiled_call(below, w.inputs, 2, out, 1));
+    ck_assert(core_tensor_requires_grad(out[0]));
+    core_tensor_release(out[0]);
+    EXPLAINS(below, "the layers of the dispatcher");
+    core_compiled_release(below);
+}
+END_TEST
+
 /* -------------------------------------------------------- hidden inputs -- */
 
 /* What a caller's struct looks like. */
@@ -459,6 +493,113 @@ START_TEST(a_weight_with_other_content_or_another_layout_is_seen)
 }
 END_TEST
 
+/* Rows of a table, as a caller would replace them: the old view is released. */
+static void set_rows(model *m, core_tensor *table, int64_t first)
+{
+    core_tensor *rows;
+
+    OK(core_narrow(table, 0, first, 4, &rows));
+    core_tensor_release(m->weight);
+    m->weight = rows;
+}
+
+START_TEST(the_newest_program_is_the_one_before)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    set_rows(&m, table, 0);
+    model_call(compiled, &m, w.inputs[0]);
+    model_call(compiled, &m, part(w.inputs[0], 0, 0, 2));
+    set_rows(&m, table, 1);
+    model_call(compiled, &m, w.inputs[0]); /* instead of the first one */
+    model_call(compiled, &m, leaf(w.inputs[1]));
+    EXPLAINS(compiled, "input 0: requires_grad changed");
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(a_view_that_was_replaced_and_released_is_seen)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    for (int64_t first = 0; first < 4; first++) {
+        set_rows(&m, table, first);
+        model_call(compiled, &m, w.inputs[0]);
+        model_call(compiled, &m, w.inputs[0]);
+    }
+    EXPLAINS(compiled, "\"traces\": 4");
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+START_TEST(a_view_of_an_input_that_was_replaced_and_released_is_seen)
+{
+    world w = two_inputs();
+    core_tensor *table = NUMBERS(&w, 30, 8, 4);
+    model m = {NULL, 2};
+    core_compiled *compiled;
+
+    OK(core_compile(apply_model, &m, NULL, &compiled));
+    for (int64_t first = 0; first < 4; first++) {
+        set_rows(&m, table, first);
+        model_call(compiled, &m, part(table, 0, 0, 4));
+    }
+    core_tensor_release(m.weight);
+    core_compiled_release(compiled);
+}
+END_TEST
+
+/* Uses the weight only by views that it makes. */
+COMPILED_FUNCTION(views_of_the_weight)
+{
+    core_tensor *plain = NULL, *turned = NULL, *y = NULL;
+    core_status status = core_detach(w->hidden[0], &plain);
+
+    if (status == CORE_OK)
+        status = core_t(plain, &turned);
+    if (status == CORE_OK)
+        status = core_mm(x[0], turned, &y);
+    if (status == CORE_OK)
+        status = core_mm(y, plain, &out[0]);
+    if (status == CORE_OK)
+        status = core_narrow(w->hidden[0], 0, 1, 2, &out[1]);
+    if (status == CORE_OK)
+        out[2] = core_tensor_retain(plain);
+    core_tensor_release(plain);
+    core_tensor_release(turned);
+    core_tensor_release(y);
+    *noutputs = 3;
+    return status;
+}
+
+START_TEST(views_that_the_function_makes_are_not_facts)
+{
+    world eager = two_inputs(), traced = two_inputs();
+    core_compile_counts before = compile_counts();
+    core_compiled *compiled;
+
+    eager.hidden[0] = NUMBERS(&eager, 30, 4, 4);
+    traced.hidden[0] = NUMBERS(&traced, 30, 4, 4);
+    eager.nhidden = traced.nhidden = 1;
+    OK(core_compile(views_of_the_weight, &traced, NULL, &compiled));
+    for (int call = 0; call < 3; call++)
+        same_call(views_of_the_weight, &eager, compiled, &traced);
+    ck_assert_uint_eq(compile_counts().traces, before.traces + 1);
+    ck_assert_uint_eq(compile_counts().invalidated, before.invalidated);
+    core_compiled_release(compiled);
+}
+END_TEST
+
 START_TEST(the_key_has_what_the_function_reads_itself)
 {
     world w = two_inputs();
@@ -540,40 +681,18 @@ START_TEST(an_input_that_shares_memory_with_a_written_hidden_input_is_seen)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        each_fact_of_an_input_leads_to_another_program,
-        equal_facts_lead_to_one_program,
-        many_inputs_have_one_record,
-        each_fact_of_the_thread_leads_to_another_program,
-        the_current_device_is_a_fact,
-        a_weight_that_was_replaced_and_released_is_seen,
-        a_weight_with_other_content_or_another_layout_is_seen,
-        the_key_has_what_the_function_reads_itself,
-        requires_grad_of_a_weight_is_a_fact,
-        an_input_that_shares_memory_with_a_written_hidden_input_is_seen,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/guards on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/guards on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/guards", each_fact_of_an_input_leads_to_another_program,
+    equal_facts_lead_to_one_program, many_inputs_have_one_record,
+    each_fact_of_the_thread_leads_to_another_program,
+    the_current_device_is_a_fact,
+    a_program_from_below_autograd_does_not_serve_other_calls,
+    a_weight_that_was_replaced_and_released_is_seen,
+    a_weight_with_other_content_or_another_layout_is_seen,
+    the_newest_program_is_the_one_before,
+    a_view_that_was_replaced_and_released_is_seen,
+    a_view_of_an_input_that_was_replaced_and_released_is_seen,
+    views_that_the_function_makes_are_not_facts,
+    the_key_has_what_the_function_reads_itself,
+    requires_grad_of_a_weight_is_a_fact,
+    an_input_that_shares_memory_with_a_written_hidden_input_is_seen)

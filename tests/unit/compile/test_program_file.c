@@ -223,6 +223,21 @@ static void fails_to_load(const bytes *b, core_status code, const char *text)
     ck_assert_ptr_null(program);
 }
 
+START_TEST(a_program_cannot_be_loaded_to_meta)
+{
+    bytes b = saved_bytes();
+    core_program *program;
+    core_device *meta;
+
+    OK(core_device_find("meta", &meta));
+    write_file(&b);
+    FAILS(core_program_load(path, meta, &program), CORE_ERROR_INVALID_ARGUMENT,
+          "meta");
+    ck_assert_ptr_null(program);
+    free(b.data);
+}
+END_TEST
+
 START_TEST(a_file_of_a_later_version_is_refused)
 {
     bytes b = saved_bytes();
@@ -390,6 +405,7 @@ int main(void)
     const TTest *const tests[] = {
         a_loaded_program_computes_the_same,
         a_program_is_loaded_on_another_device,
+        a_program_cannot_be_loaded_to_meta,
         a_file_of_a_later_version_is_refused,
         a_wrong_checksum_is_refused,
         an_unknown_operator_is_refused_by_name,

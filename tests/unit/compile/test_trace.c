@@ -10,11 +10,6 @@
 #include <libcore/function.h>
 #include <pthread.h>
 
-static void use(const char *device)
-{
-    OK(core_device_find(device, &program_device));
-}
-
 /* The body of a function: w is its world, x its inputs, out its outputs. */
 #define FUNCTION(name)                                                      \
     static core_status name##_body(world *w, core_tensor *const *x,         \
@@ -848,6 +843,19 @@ START_TEST(a_tensor_that_is_kept_is_refused)
 }
 END_TEST
 
+START_TEST(a_number_of_outputs_that_overflows_is_refused)
+{
+    world w = {.device = program_device};
+    core_program *program;
+
+    one_input(&w);
+    FAILS(
+        core_program_trace(keeps_a_tensor, &w, w.inputs, 1, SIZE_MAX, &program),
+        CORE_ERROR_INVALID_ARGUMENT, "max_outputs");
+    ck_assert_ptr_null(program);
+}
+END_TEST
+
 /* ----------------------------------------------------- custom operators -- */
 
 static core_status twice_kernel(core_call *call, const core_value *args,
@@ -1043,67 +1051,30 @@ START_TEST(the_text_names_operators_and_types)
 }
 END_TEST
 
-static void on_cpu(void)
-{
-    use("cpu");
-}
-
-static void on_sim(void)
-{
-    use("sim");
-}
-
-int main(void)
-{
-    const TTest *const tests[] = {
-        results_are_those_of_eager_calls,
-        dtypes_are_those_of_eager_calls,
-        factories_run_at_each_call,
-        data_from_the_host_are_the_same_in_each_run,
-        writes_to_an_input_are_made_at_the_end,
-        two_inputs_are_exchanged,
-        views_and_bases_see_each_others_writes,
-        a_view_is_read_after_its_base_is_written,
-        writes_convert_as_eager_calls,
-        writes_keep_the_layout_of_the_target,
-        out_variants_write_given_tensors,
-        a_detached_tensor_is_an_alias,
-        outputs_are_the_aliases_that_eager_calls_return,
-        an_output_may_be_a_view_of_a_tensor_that_is_not_returned,
-        inputs_may_be_views_of_one_another,
-        partly_overlapping_inputs_may_be_read,
-        writes_to_partly_overlapping_inputs_are_refused,
-        inputs_may_have_gaps_and_repeated_elements,
-        inputs_may_be_empty_or_have_no_dimensions,
-        hidden_inputs_are_read_and_written_at_each_run,
-        an_input_that_the_function_knows_is_that_input,
-        running_statistics_are_written,
-        random_numbers_are_those_of_eager_calls,
-        a_generator_is_drawn_from_at_each_run,
-        a_backward_is_part_of_the_program,
-        a_whole_step_writes_weights_and_gradients,
-        a_new_gradient_is_refused,
-        copies_between_devices_are_recorded,
-        a_program_runs_on_another_device,
-        what_a_program_cannot_contain_is_refused,
-        a_tensor_that_is_kept_is_refused,
-        custom_operators_are_recorded_by_their_shape_functions,
-        a_recorded_function_may_record_and_run_programs,
-        two_threads_record_at_once,
-        a_run_checks_its_inputs,
-        a_run_checks_that_written_inputs_are_apart,
-        the_text_names_operators_and_types,
-    };
-    const test_suite suites[] = {
-        {.name = "compile/trace on cpu",
-         .setup = on_cpu,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-        {.name = "compile/trace on sim",
-         .setup = on_sim,
-         .teardown = drop_all,
-         SUITE_TESTS(tests)},
-    };
-
-    return suite_run(suites, sizeof suites / sizeof *suites);
-}
+SUITE_ON_CPU_AND_SIM(
+    "compile/trace", results_are_those_of_eager_calls,
+    dtypes_are_those_of_eager_calls, factories_run_at_each_call,
+    data_from_the_host_are_the_same_in_each_run,
+    writes_to_an_input_are_made_at_the_end, two_inputs_are_exchanged,
+    views_and_bases_see_each_others_writes,
+    a_view_is_read_after_its_base_is_written, writes_convert_as_eager_calls,
+    writes_keep_the_layout_of_the_target, out_variants_write_given_tensors,
+    a_detached_tensor_is_an_alias,
+    outputs_are_the_aliases_that_eager_calls_return,
+    an_output_may_be_a_view_of_a_tensor_that_is_not_returned,
+    inputs_may_be_views_of_one_another, partly_overlapping_inputs_may_be_read,
+    writes_to_partly_overlapping_inputs_are_refused,
+    inputs_may_have_gaps_and_repeated_elements,
+    inputs_may_be_empty_or_have_no_dimensions,
+    hidden_inputs_are_read_and_written_at_each_run,
+    an_input_that_the_function_knows_is_that_input,
+    running_statistics_are_written, random_numbers_are_those_of_eager_calls,
+    a_generator_is_drawn_from_at_each_run, a_backward_is_part_of_the_program,
+    a_whole_step_writes_weights_and_gradients, a_new_gradient_is_refused,
+    copies_between_devices_are_recorded, a_program_runs_on_another_device,
+    what_a_program_cannot_contain_is_refused, a_tensor_that_is_kept_is_refused,
+    a_number_of_outputs_that_overflows_is_refused,
+    custom_operators_are_recorded_by_their_shape_functions,
+    a_recorded_function_may_record_and_run_programs, two_threads_record_at_once,
+    a_run_checks_its_inputs, a_run_checks_that_written_inputs_are_apart,
+    the_text_names_operators_and_types)
