@@ -22,10 +22,13 @@
 
 typedef enum clock_kind { NO_CLOCK, BY_EVENTS, BY_RECORDS } clock_kind;
 
+/* Not held while a plugin is called (base/fork.h). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t started = PTHREAD_COND_INITIALIZER;
 static core__profile_clock clocks[CORE__PROFILE_CLOCKS]; /* protected by the
                                                           * lock */
 static size_t nclocks;
+static size_t starting; /* clocks that threads are making; protected likewise */
 static bool taken = true;            /* by the round that ended; protected by
                                       * the lock */
 static _Thread_local uint64_t given; /* the id of the work this thread is
@@ -97,26 +100,49 @@ static void make_clock(core_stream *stream, core__profile_clock *clock)
              *refused ? "; " : "", core_error_message());
 }
 
-/* The clock of the stream's device, created once per session under the lock: a
- * second thread waits until the plugin has started recording. */
+/* With the lock; NULL: the device has none. */
+static core__profile_clock *find_clock(const core_device *device)
+{
+    for (size_t i = 0; i < nclocks; i++)
+        if (clocks[i].device == device)
+            return &clocks[i];
+    return NULL;
+}
+
+/* Makes the clock of a device that has none, with the lock, which is released
+ * while the plugin is called.  The clock stays where it is meanwhile. */
+static core__profile_clock *add_clock(core_stream *stream)
+{
+    core__profile_clock *clock = &clocks[nclocks++], own;
+
+    own = (core__profile_clock){.device = core_device_retain(stream->device),
+                                .generation = stream->generation};
+    *clock = own;
+    clock->starting = true;
+    starting++;
+    pthread_mutex_unlock(&lock);
+    make_clock(stream, &own);
+    pthread_mutex_lock(&lock);
+    *clock = own;
+    starting--;
+    pthread_cond_broadcast(&started);
+    return clock;
+}
+
+/* The clock of the stream's device, created once per session: a second thread
+ * waits until the plugin has started recording. */
 static clock_kind clock_of(core_stream *stream)
 {
-    core__profile_clock *clock = NULL;
+    core__profile_clock *clock;
     clock_kind kind = NO_CLOCK;
 
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < nclocks && !clock; i++)
-        if (clocks[i].device == stream->device)
-            clock = &clocks[i];
+    while ((clock = find_clock(stream->device)) && clock->starting)
+        pthread_cond_wait(&started, &lock);
     /* A launch that saw an open round which ended meanwhile must not start a
      * plugin, since nothing would stop it. */
-    if (!clock && !taken && nclocks < CORE__PROFILE_CLOCKS) {
-        clock = &clocks[nclocks++];
-        *clock =
-            (core__profile_clock){.device = core_device_retain(stream->device),
-                                  .generation = stream->generation};
-        make_clock(stream, clock);
-    }
+    if (!clock && !taken && nclocks < CORE__PROFILE_CLOCKS)
+        clock = add_clock(stream);
     if (clock)
         kind = kind_of(clock);
     pthread_mutex_unlock(&lock);
@@ -263,15 +289,25 @@ size_t core__profile_clocks_take(core__profile_clock out[CORE__PROFILE_CLOCKS])
     size_t count;
 
     pthread_mutex_lock(&lock);
+    taken = true;
+    while (starting > 0)
+        pthread_cond_wait(&started, &lock);
     count = nclocks;
     memcpy(out, clocks, count * sizeof *out);
     nclocks = 0;
-    taken = true;
     pthread_mutex_unlock(&lock);
     return count;
 }
 
+/* The threads that were making clocks do not exist in the child, which cannot
+ * use the devices. */
 void core__profile_clocks_fork(core__fork_phase at)
 {
+    if (at == CORE__FORK_CHILD) {
+        pthread_cond_init(&started, NULL);
+        starting = 0;
+        for (size_t i = 0; i < nclocks; i++)
+            clocks[i].starting = false;
+    }
     core__fork_mutex(at, &lock);
 }

@@ -186,6 +186,7 @@ uint64_t core__profile_bytes(const core_value *values, uint32_t count);
 typedef struct core__profile_clock {
     core_device *device; /* referenced */
     uint32_t generation; /* the device's */
+    bool starting;       /* a thread is making the clock (clock.c) */
     bool records;        /* core.profiler is or was recording */
     core_event *base;    /* NULL: without records there is no clock */
     uint64_t host;
