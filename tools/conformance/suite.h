@@ -175,6 +175,8 @@ bool suite_add_values(suite *self);
 bool suite_add_fused_steps(suite *self);
 bool suite_add_numbers(suite *self);
 bool suite_add_grid_limits(suite *self);
+bool suite_add_stream_order(suite *self);
+bool suite_add_two_streams(suite *self);
 bool suite_add_training(suite *self);
 bool suite_add_custom(suite *self);
 bool suite_add_stress(suite *self);

@@ -510,6 +510,8 @@ bool suite_add_features(suite *self)
          features_capture_records_one_stream, true},
         {"core/features/graphs-are-separate", features_graphs_are_separate,
          true},
+        {"core/features/graph-launch-is-in-order",
+         features_graph_launch_is_in_order, true},
         {"core/features/graph-launches-on-its-stream",
          features_graph_launches_on_its_stream, true},
         {"core/features/capture-can-be-discarded",
