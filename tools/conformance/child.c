@@ -19,7 +19,8 @@ static bool add_all(suite *self, bool with_ops)
     return suite_add_opening(self) && suite_add_abi(self) &&
            suite_add_memory(self) && suite_add_blocks(self) &&
            suite_add_streams(self) && suite_add_waits(self) &&
-           suite_add_devices(self) && suite_add_features(self) &&
+           suite_add_any_thread(self) && suite_add_interfaces(self) &&
+           suite_add_two_devices(self) && suite_add_features(self) &&
            suite_add_reset(self) && suite_add_tensors(self) &&
            (!with_ops || suite_add_ops(self)) && suite_add_rules(self) &&
            suite_add_large(self) && suite_add_shapes(self) &&

@@ -250,7 +250,7 @@ static bool reopen(plugin_tables *p, outcome *out)
     p->backend.device_close(p->backend.user, p->device);
     p->device = NULL;
     return expect_plugin_ok(
-        out, p->backend.device_open(p->backend.user, 0, &p->device),
+        out, p->backend.device_open(p->backend.user, p->index, &p->device),
         "reopening the device");
 }
 
