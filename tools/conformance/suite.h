@@ -160,6 +160,7 @@ bool suite_add_memory(suite *self);
 bool suite_add_blocks(suite *self);
 bool suite_add_streams(suite *self);
 bool suite_add_waits(suite *self);
+bool suite_add_synchronize(suite *self);
 bool suite_add_any_thread(suite *self);
 bool suite_add_two_devices(suite *self);
 bool suite_add_interfaces(suite *self);
