@@ -152,9 +152,6 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
         if (status != CORE_OK)
             continue;
         parameter->steps++;
-        core__tensor_bump_version(parameter->tensor);
-        for (size_t k = 0; optimizer->table->slots[k]; k++)
-            core__tensor_bump_version(parameter->state[k]);
     }
     return status;
 }
