@@ -448,28 +448,52 @@ static core_status check_changed(const core_operator *op,
     return CORE_OK;
 }
 
-core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
-                                        uint32_t nargs, core_value *results,
-                                        uint32_t nresults)
+static inline core_status check_changes(const core_operator *op,
+                                        const core_value *args,
+                                        uint32_t changed)
 {
-    const core_operator *op = call->op;
-    uint32_t changed = changed_arguments(op, nargs);
-
     for (uint32_t left = changed; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
         if (args[i].tag == CORE_VALUE_TENSOR)
             CORE_TRY(check_changed(op, args[i].u.tensor));
     }
-    CORE_TRY(core__redispatch(
-        call->op,
-        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
-        nargs, results, nresults));
+    return CORE_OK;
+}
+
+static inline void count_changes(const core_value *args, uint32_t changed)
+{
     for (uint32_t left = changed; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(left);
 
         if (args[i].tag == CORE_VALUE_TENSOR)
             core__tensor_bump_version(args[i].u.tensor);
     }
+}
+
+core_status core__changes_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs)
+{
+    return check_changes(op, args, changed_arguments(op, nargs));
+}
+
+void core__changes_count(const core_operator *op, const core_value *args,
+                         uint32_t nargs)
+{
+    count_changes(args, changed_arguments(op, nargs));
+}
+
+core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults)
+{
+    uint32_t changed = changed_arguments(call->op, nargs);
+
+    CORE_TRY(check_changes(call->op, args, changed));
+    CORE_TRY(core__redispatch(
+        call->op,
+        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
+        nargs, results, nresults));
+    count_changes(args, changed);
     return CORE_OK;
 }
