@@ -47,6 +47,7 @@ typedef struct core__optimizer_table {
 } core__optimizer_table;
 
 struct core_optimizer {
+    uint64_t number; /* of this process; not that of any other optimizer */
     const core__optimizer_table *table;
     core__parameter *parameters;
     size_t count;

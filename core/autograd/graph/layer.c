@@ -459,12 +459,11 @@ static core_tensor *const *tensors_of(const core_value *arg,
     return arg->tag == CORE_VALUE_TENSOR ? &arg->u.tensor : arg->u.tensors;
 }
 
-core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
-                                        uint32_t nargs, core_value *results,
-                                        uint32_t nresults)
+static inline core_status check_changes(const core_operator *op,
+                                        const core_value *args,
+                                        uint32_t changed)
 {
-    const core_operator *op = call->op;
-    uint32_t changed = changed_arguments(op, nargs), count;
+    uint32_t count;
 
     for (uint32_t left = changed; left; left &= left - 1) {
         core_tensor *const *tensors =
@@ -474,10 +473,13 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
             if (tensors[k])
                 CORE_TRY(check_changed(op, tensors[k]));
     }
-    CORE_TRY(core__redispatch(
-        call->op,
-        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
-        nargs, results, nresults));
+    return CORE_OK;
+}
+
+static inline void count_changes(const core_value *args, uint32_t changed)
+{
+    uint32_t count;
+
     for (uint32_t left = changed; left; left &= left - 1) {
         core_tensor *const *tensors =
             tensors_of(&args[__builtin_ctz(left)], &count);
@@ -486,5 +488,31 @@ core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
             if (tensors[k])
                 core__tensor_bump_version(tensors[k]);
     }
+}
+
+core_status core__changes_check(const core_operator *op, const core_value *args,
+                                uint32_t nargs)
+{
+    return check_changes(op, args, changed_arguments(op, nargs));
+}
+
+void core__changes_count(const core_operator *op, const core_value *args,
+                         uint32_t nargs)
+{
+    count_changes(args, changed_arguments(op, nargs));
+}
+
+core_status core__inplace_or_view_layer(core_call *call, const core_value *args,
+                                        uint32_t nargs, core_value *results,
+                                        uint32_t nresults)
+{
+    uint32_t changed = changed_arguments(call->op, nargs);
+
+    CORE_TRY(check_changes(call->op, args, changed));
+    CORE_TRY(core__redispatch(
+        call->op,
+        core__keys_below(call->keys, CORE__FUNCTIONALITY_INPLACE_OR_VIEW), args,
+        nargs, results, nresults));
+    count_changes(args, changed);
     return CORE_OK;
 }
