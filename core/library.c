@@ -179,6 +179,8 @@ const struct core__dispatch_upcalls core__dispatch_upcalls = {
     .record_fast_path = core__autograd_layer_fast_path,
     .check_changes = core__changes_check,
     .count_changes = core__changes_count,
+    .run_numbers = core__trace_numbers,
+    .run_finishes = core__trace_finishes,
     .plugin_name = plugin_name,
     .plugin_host = plugin_host,
 };

@@ -301,6 +301,9 @@ core__entry_match core__entry_check(const core__compiled_entry *entry,
         if (gradient_of(inputs[entry->gradients[2 * i]]) !=
             entry->kept[entry->gradients[2 * i + 1]].tensor)
             return CORE__ENTRY_DIFFERS;
+    if (entry->program->nfinishes &&
+        !core__program_numbers_hold(entry->program))
+        return CORE__ENTRY_DIFFERS;
     return match == CORE__ENTRY_HOLDS &&
                    !hidden_inputs_apart(entry->program, inputs)
                ? CORE__ENTRY_DIFFERS

@@ -106,6 +106,7 @@ void core_program_release(core_program *program)
         core__tensor_release(program->aliases[i]);
     for (uint32_t i = 0; i < program->noutputs; i++)
         core__tensor_release(program->outputs[i].tensor);
+    core__program_release_numbers(program);
     for (uint32_t i = 0; i < program->ngenerators; i++)
         core_generator_release(program->generators[i]);
     for (uint32_t i = 0; i < program->ndevices; i++)

@@ -76,6 +76,7 @@ struct core__trace {
     core_program *program;
     core__traced_storage **storages;
     uint32_t nstorages;
+    core__run_numbers numbers; /* of the next call, that are not found yet */
     core__trace *outer;
 };
 
@@ -134,6 +135,14 @@ core_status core__trace_append(core__trace *trace, core_operator *op,
                                uint32_t nargs, uint32_t written,
                                const core__program_type *type,
                                uint32_t *out_value);
+/* Makes an argument one of the announced numbers if it is that. */
+core_status core__trace_take_number(core__trace *trace, uint32_t argument,
+                                    const core_value *value,
+                                    core__program_argument *out_argument);
+/* The upcalls of dispatch/upcalls.h. */
+core_status core__trace_numbers(const core__run_numbers *numbers);
+core_status core__trace_finishes(const core__run_source *source, void *object,
+                                 uint32_t part, uint32_t other);
 /* True for a call whose tensors are all on meta: it is not recorded. */
 bool core__trace_on_meta(const core_operator *op, const core_value *args,
                          uint32_t nargs);
