@@ -151,8 +151,6 @@ static core_status step_fused(core_optimizer *optimizer, core_tensor **tensors,
             drop_state(parameter);
         if (status == CORE_OK)
             status = core__step_count(optimizer, parameter, first);
-        if (status != CORE_OK)
-            continue;
     }
     return status;
 }
