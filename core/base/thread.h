@@ -180,7 +180,7 @@ struct core__thread {
     /* What kernels are noted in instead of launched, or NULL
      * (dispatch/launch_log.h). */
     struct core__launch_log *launch_log;
-    core__thread *next;  /* list of all threads, under a lock */
+    core__thread *next; /* list of all threads, under a lock */
     core__thread *previous;
 };
 

@@ -831,6 +831,15 @@ static core_status plan_memory(preparing *p)
     return status;
 }
 
+static bool is_row_major(const core__program_type *type)
+{
+    int64_t strides[CORE_MAX_NDIM];
+
+    core__layout_contiguous(type->ndim, core__type_sizes(type), strides);
+    return type->ndim == 0 || memcmp(strides, core__type_strides(type),
+                                     type->ndim * sizeof *strides) == 0;
+}
+
 static core_status make_sources(preparing *p)
 {
     core__prepared *to = p->to;
@@ -847,6 +856,9 @@ static core_status make_sources(preparing *p)
         b->source = to->nsources++;
         to->sources[b->source].kind = b->kind;
         to->sources[b->source].index = b->index;
+        if (b->kind == CORE__SOURCE_OUTPUT)
+            to->sources[b->source].row_major =
+                is_row_major(&p->run.program->values[b->index].type);
     }
     return CORE_OK;
 }
@@ -989,6 +1001,27 @@ static core_status set_values(preparing *p)
     return CORE_OK;
 }
 
+static core_status set_moves(preparing *p)
+{
+    const core_program *program = p->run.program;
+    core__prepared *to = p->to;
+
+    to->moves = core__alloc_zero(program->noutputs + 1);
+    if (!to->moves)
+        return no_memory();
+    for (uint32_t i = 0; i < program->noutputs && !to->operators; i++) {
+        const core__program_output *output = &program->outputs[i];
+
+        to->moves[i] = output->kind == CORE__OUTPUT_VALUE && !output->view &&
+                       !output->tensor;
+        for (uint32_t k = i + 1; k < program->noutputs; k++)
+            if (program->outputs[k].kind == CORE__OUTPUT_VALUE &&
+                program->outputs[k].index == output->index)
+                to->moves[i] = false;
+    }
+    return CORE_OK;
+}
+
 /* A copy of a target to itself, for an operator that then changes it. */
 static bool copies_to_itself(const core__logged_launch *launch)
 {
@@ -1004,17 +1037,23 @@ static bool copies_to_itself(const core__logged_launch *launch)
            same_layout(run->tensors[0], run->tensors[1]);
 }
 
-/* They stay steps, without a launch, so that the numbers of steps hold. */
-static void remove_copies(core__prepared *to)
+/* Steps are kept, so that their numbers hold. */
+static void choose_steps(core__prepared *to)
 {
     for (uint32_t i = 0; i < to->nsteps; i++) {
         core__step *step = &to->steps[i];
 
-        if (step->kind != CORE__STEP_LAUNCH || !copies_to_itself(step->launch))
+        if (step->kind != CORE__STEP_LAUNCH)
             continue;
-        step->kind = CORE__STEP_NOTHING;
-        step->nchanges = 0;
-        to->launches--;
+        if (copies_to_itself(step->launch)) {
+            step->kind = CORE__STEP_NOTHING;
+            step->nchanges = 0;
+            to->launches--;
+        } else if (to->device->synchronous && !step->launch->kernel->prepare &&
+                   !step->launch->random && !step->nchanges &&
+                   !step->nreleases) {
+            step->kind = CORE__STEP_DIRECT;
+        }
     }
 }
 
@@ -1026,7 +1065,8 @@ static core_status finish(preparing *p)
     CORE_TRY(set_changes(p));
     CORE_TRY(set_releases(p));
     CORE_TRY(set_values(p));
-    remove_copies(p->to);
+    CORE_TRY(set_moves(p));
+    choose_steps(p->to);
     return CORE_OK;
 }
 
@@ -1125,6 +1165,7 @@ void core__prepared_free(core__prepared *prepared)
     core__free(prepared->steps);
     core__free(prepared->changes);
     core__free(prepared->releases);
+    core__free(prepared->moves);
     core__free(prepared->held);
     core__free(prepared->arena_offsets);
     core__free(prepared->value_sources);

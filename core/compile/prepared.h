@@ -57,6 +57,7 @@ typedef struct core__operand_tensor {
 
 typedef struct core__source {
     uint8_t kind;   /* core__source_kind */
+    bool row_major; /* an output: its strides */
     uint32_t index; /* of the input or hidden input; else of the value whose
                      * tensor it is */
     /* As of the last call: */
@@ -67,6 +68,7 @@ typedef struct core__source {
 } core__source;
 
 typedef enum core__step_kind {
+    CORE__STEP_DIRECT, /* calls a kernel on a synchronous device; nothing else */
     CORE__STEP_LAUNCH,
     CORE__STEP_NODE,  /* calls the operator */
     CORE__STEP_WRITE, /* copies a value to a target as an operator */
@@ -103,6 +105,7 @@ typedef struct core__prepared {
     core__step *steps;
     core_tensor **changes;   /* of `tensors` */
     uint32_t *releases;      /* values */
+    bool *moves;             /* by output: nothing else needs its value */
     uint32_t *held;          /* values whose tensors a call may hold */
     uint64_t *arena_offsets; /* by value; UINT64_MAX: not in the arena */
     uint32_t *value_sources; /* by value; CORE__NO_VALUE: has none itself */
@@ -129,6 +132,15 @@ typedef struct core__prepared_facts {
     const core__unprepared *unprepared;
     uint32_t nunprepared;
 } core__prepared_facts;
+
+/* The sets of a program. */
+enum { CORE__PREPARED_SETS = 4 };
+struct core__prepared_calls {
+    core__prepared *_Atomic sets[CORE__PREPARED_SETS]; /* that no call uses */
+    const char *_Atomic reason; /* why there is none; NULL: there are */
+    _Atomic uint32_t refused;   /* registrations when it was found */
+    core__prepared_facts *_Atomic facts; /* of the first set */
+};
 
 /* As long as the program; NULL: nothing is prepared, for *out_reason. */
 const core__prepared_facts *core__prepared_describe(core_program *program,

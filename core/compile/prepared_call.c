@@ -21,17 +21,10 @@
 #include <string.h>
 
 enum {
-    SETS = 4, /* that a program keeps */
     /* Larger arenas return to the device's allocator after each call, so that
      * programs that are rarely called do not hold them. */
-    KEPT_ARENA = 1 << 20
-};
-
-struct core__prepared_calls {
-    core__prepared *_Atomic sets[SETS]; /* those that no call uses */
-    const char *_Atomic reason;         /* why there is none; NULL: there are */
-    _Atomic uint32_t refused;           /* registrations when it was found */
-    core__prepared_facts *_Atomic facts; /* of the first set */
+    KEPT_ARENA = 1 << 20,
+    SETS = CORE__PREPARED_SETS
 };
 
 /* ---------------------------------------------------------------- sets -- */
@@ -253,9 +246,9 @@ static core_status place_output(core__prepared *set, core__source *source)
     const core__program_type *type = &set->program->values[source->index].type;
     core_tensor **tensor = &set->real[source->index];
 
-    CORE_TRY(core__tensor_new(set->device, type->dtype, type->ndim,
-                              core__type_sizes(type), core__type_strides(type),
-                              tensor));
+    CORE_TRY(core__tensor_new(
+        set->device, type->dtype, type->ndim, core__type_sizes(type),
+        source->row_major ? NULL : core__type_strides(type), tensor));
     place_source(set, source, *tensor);
     return CORE_OK;
 }
@@ -468,26 +461,36 @@ static core_status run_other(core__prepared *set, core__run *r,
     }
 }
 
+static void after_step(const core__prepared *set, core__run *r,
+                       const core__step *step)
+{
+    for (uint32_t k = 0; k < step->nchanges; k++)
+        core__storage_bump_version(set->changes[step->changes + k]->storage);
+    for (uint32_t k = 0; k < step->nreleases; k++) {
+        core_tensor **tensor = &r->tensors[set->releases[step->releases + k]];
+
+        core__tensor_release(*tensor);
+        *tensor = NULL;
+    }
+}
+
 static core_status run_steps(core__prepared *set, core__run *r)
 {
     core__thread *self = core__thread_self();
+    const core__step *end = set->steps + set->nsteps;
 
-    for (uint32_t i = 0; i < set->nsteps; i++) {
-        const core__step *step = &set->steps[i];
+    for (const core__step *step = set->steps; step < end; step++) {
+        core_status status;
 
-        CORE_TRY(core__likely(step->kind == CORE__STEP_LAUNCH)
-                     ? run_launch(set, self, step)
-                     : run_other(set, r, step));
-        for (uint32_t k = 0; k < step->nchanges; k++)
-            core__storage_bump_version(
-                set->changes[step->changes + k]->storage);
-        for (uint32_t k = 0; k < step->nreleases; k++) {
-            core_tensor **tensor =
-                &r->tensors[set->releases[step->releases + k]];
-
-            core__tensor_release(*tensor);
-            *tensor = NULL;
+        if (core__likely(step->kind == CORE__STEP_DIRECT)) {
+            status = launch_now(self, step->launch);
+            if (core__unlikely(status != CORE_OK))
+                return launch_failed(set, step, status);
+            continue;
         }
+        CORE_TRY(step->kind == CORE__STEP_LAUNCH ? run_launch(set, self, step)
+                                                 : run_other(set, r, step));
+        after_step(set, r, step);
     }
     return CORE_OK;
 }
@@ -505,6 +508,11 @@ static core_status make_outputs(core__prepared *set, core__run *r,
         if (output->kind == CORE__OUTPUT_VALUE && !output->tensor &&
             set->operators)
             CORE_TRY(make_tensor(set, r, output->index));
+        if (core__likely(set->moves[i])) {
+            outputs[i] = r->tensors[output->index];
+            r->tensors[output->index] = NULL;
+            continue;
+        }
         CORE_TRY(core__run_output(r, i, outputs, &outputs[i]));
     }
     return CORE_OK;
